@@ -60,11 +60,11 @@ _STREAMED = 64
 NEWEST = "nacked_at DESC, lane DESC, number DESC, position DESC"
 
 
-def dlq_schema() -> StructType:
+def make_dlq_schema() -> StructType:
     return parse_columns(DLQ_COLUMNS)
 
 
-def filtered_schema() -> StructType:
+def make_filtered_schema() -> StructType:
     return parse_columns(FILTERED_SCHEMA)
 
 
@@ -72,7 +72,7 @@ def filtered_schema() -> StructType:
 class DeadLetters(BatchRows):
     """The rows of a DLQ for the refused rows of a batch.
 
-    With the columns of `filtered_schema`, the stored rows for the filtered rows of a batch.
+    With the columns of `make_filtered_schema`, the stored rows for the filtered rows of a batch.
     """
 
     refused: BatchRows
@@ -84,7 +84,7 @@ class DeadLetters(BatchRows):
     """What no message may show. Each text is replaced with the text that this mapping has for it."""
     replayed: Sequence[str] = ()
     """The ids of the entries that this batch replays, by their places in the batch."""
-    columns: StructType = field(default_factory=dlq_schema)
+    columns: StructType = field(default_factory=make_dlq_schema)
     """The columns to keep of each row."""
 
     def frame(self) -> DataFrame:
@@ -283,7 +283,7 @@ def stream_fallback(
 
     There may be rows of other batches, and a row twice. Raises `DestinationError` if Wherry cannot read the fallback.
     """
-    columns = columns or dlq_schema().names
+    columns = columns or make_dlq_schema().names
     if fallback.read_back is None:
         raise DestinationError(f"Wherry cannot read refused rows back from {fallback.place}.")
     if isinstance(fallback, Delta):  # usually read without Spark
@@ -291,7 +291,7 @@ def stream_fallback(
         selected = ", ".join(f"`{name}`" for name in columns)
         yield from stream_dlq(fallback, spark, f"SELECT {selected} FROM {{table}} WHERE {plans}")
     else:
-        yield fallback.read_back(spark(), labels, dlq_schema()).select(*columns).toArrow()
+        yield fallback.read_back(spark(), labels, make_dlq_schema()).select(*columns).toArrow()
 
 
 def match_id(plan: str) -> str:
@@ -315,7 +315,7 @@ class DlqCopy:
     opened: OpenDestination
     select: Callable[[BatchRows, Batch], BatchRows] = lambda rows, _: rows
     """Selects the rows of a batch that the copy gets."""
-    find_schema: Callable[[SparkSession], StructType] = lambda _: dlq_schema()
+    find_schema: Callable[[SparkSession], StructType] = lambda _: make_dlq_schema()
     """Returns the schema of these rows. Raises if the copy's stages do not fit."""
     _copied: dict[str, int | None] = field(default_factory=dict)
     """By batch key, how many rows the copy has of a batch that the DLQ may lack."""
@@ -503,7 +503,7 @@ def ensure_dlq(dlq: OpenDestination, spark: SparkSession) -> Identity:
         kept = dlq.kept
         return dlq.open_place(lambda: ensure_dlq(kept, spark))
     try:
-        return dlq.ensure_place(spark, dlq_schema())
+        return dlq.ensure_place(spark, make_dlq_schema())
     except Misfit:
         table = dlq.find_table(spark) if isinstance(dlq, OpenDelta) else None
         there = {name.lower() for name in table.read_declared(spark).schema.names} if table else set()
@@ -512,7 +512,7 @@ def ensure_dlq(dlq: OpenDestination, spark: SparkSession) -> Identity:
             raise
         with table.hold_commits():
             spark.sql(f"ALTER TABLE {table.name} ADD COLUMNS ({', '.join(missing)})")
-        return dlq.ensure_place(spark, dlq_schema())
+        return dlq.ensure_place(spark, make_dlq_schema())
 
 
 def _count_rows(rows: BatchRows) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from destinations.destination import DestinationError, Identity, Label, StatelessDestination, Written
 from origins.batch_rows import BatchRows
-from origins.functions import check_function, load_function, short_name
+from origins.functions import check_function, load_function, shorten_name
 from origins.quick_dataclass import dataclass
 from stages.python_call import as_text, show_value
 
@@ -40,7 +40,7 @@ class Python(StatelessDestination):
 
     @property
     def place(self) -> str:
-        return short_name(self.function)
+        return shorten_name(self.function)
 
     def ensure_place(self, spark: SparkSession, schema: StructType | None) -> Identity:
         load_function(self.function)

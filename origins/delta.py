@@ -150,7 +150,7 @@ class Delta(Origin):
             return DeltaBacklog(origin=self, table=table, columns_there=self._columns(spark), newest=newest)
         if self.read == "whole" or (self.changes and begins == "beginning" and offset is None):
             newest, moment = table.find_newest(spark)
-            opening = _whole_span(table, newest, inserted=moment if self.changes else None)
+            opening = _make_whole_span(table, newest, inserted=moment if self.changes else None)
             columns = self._columns(spark, newest)
             return DeltaBacklog(origin=self, table=table, columns_there=columns, newest=newest, opening=opening)
         columns = self._columns(spark)
@@ -222,7 +222,7 @@ def _check_policies(origin: Delta) -> None:
                 raise ValueError(f"{option}: expected with read: new only; read: whole takes the table as it is")
 
 
-def _whole_span(table: DeltaTable, version: int, *, inserted: int | None = None) -> Span:
+def _make_whole_span(table: DeltaTable, version: int, *, inserted: int | None = None) -> Span:
     """Return a span of the whole table at a version. If `inserted` is given, its rows are inserts at that moment."""
     beside = [] if inserted is None else [{"inserted": inserted}]
     label = f"the table as of version {version}"
@@ -239,7 +239,7 @@ def _start_over(waiting: DeltaBacklog, versions: Sequence[Version]) -> DeltaBack
         return replace(waiting, versions=versions)
     base = changes[-1] if changes else waiting.newest
     behind = [version for version in versions if version.number > base]
-    return replace(waiting, opening=_whole_span(waiting.table, base), versions=behind)
+    return replace(waiting, opening=_make_whole_span(waiting.table, base), versions=behind)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -317,7 +317,7 @@ class DeltaBacklog(Backlog):
                 f"table again as of version {base}, {rows:,} row{'s' * (rows != 1)} (on_rewrite: snapshot)"
             )
             behind = [version for version in found if version.number > base]
-            opening = _whole_span(self.table, base)
+            opening = _make_whole_span(self.table, base)
             return replace(self, opening=opening, versions=behind, newest=newest, notices=(notice,))
         elif rewrites:
             notices: tuple[str, ...] = ()

@@ -19,7 +19,7 @@ from origins.errors import OriginError, has_condition
 from origins.files.file_systems import escape_pattern
 from origins.json_shape import check_shape
 from origins.lazy import F, T, spark_errors
-from origins.names import HIDDEN, is_no_such_table, quote_name, relative_name_sql
+from origins.names import HIDDEN, is_no_such_table, make_relative_name_sql, quote_name
 from origins.origin import PLACE
 from origins.quick_dataclass import dataclass
 from origins.schema import make_empty_frame
@@ -357,7 +357,7 @@ def fetch_rows(  # noqa: PLR0913 -- each argument selects what is read
     is_all = paths == [""]
     frame = add_file(frame)
     if parts[0].version is not None and not is_all:
-        frame = frame.where(F.expr(relative_name_sql(location, f"{_FILE}.file_path")).isin(paths))
+        frame = frame.where(F.expr(make_relative_name_sql(location, f"{_FILE}.file_path")).isin(paths))
     frame = frame if where is None else frame.where(where)
     return select_columns(frame, schema, location, is_all=is_all, places=places)
 
@@ -372,7 +372,7 @@ def select_columns(frame: DataFrame, schema: T.StructType, location: str, *, is_
 
     With `places`, each row has its place. With `is_all`, all rows are in one part.
     """
-    path = relative_name_sql(location, f"{_FILE}.file_path")
+    path = make_relative_name_sql(location, f"{_FILE}.file_path")
     block = f"xxhash64({_FILE}.file_path, {_FILE}.file_block_start)" if is_all else f"{_FILE}.file_block_start"
     part = "''" if is_all else path
     place_of = f"named_struct('part', {part}, 'block', {block}, 'row', monotonically_increasing_id())"

@@ -35,11 +35,11 @@ def check_function(field: str, value: object) -> None:
     if callable(value):
         return
     if not isinstance(value, str) or not _NAME.fullmatch(value):
-        shown = short_name(value) if isinstance(value, str) else value
+        shown = shorten_name(value) if isinstance(value, str) else value
         raise ValueError(f"{field}: expected module:function, got {shown!r}")
 
 
-def short_name(value: object) -> str:
+def shorten_name(value: object) -> str:
     """Return `module:function`, without the folder of the module."""
     if isinstance(value, str):
         return value.rpartition("/")[2]
@@ -60,12 +60,12 @@ def load_function(value: str | Callable[..., Any]) -> Callable[..., Any]:
     assert match is not None, "check_function comes first"
     folder, module, name = match["folder"], match["module"], match["name"]
     file = Path(folder or "/", *module.split(".")).with_suffix(".py") if folder is not None else None
-    with _wrap_import_errors(short_name(value), file), _importing:
+    with _wrap_import_errors(shorten_name(value), file), _importing:
         found: Any = _from(file, module) if file is not None and file.is_file() else importlib.import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
     if not callable(found):
-        raise FunctionMissing(f"{short_name(value)} is not a function; it is a {type(found).__name__}.")
+        raise FunctionMissing(f"{shorten_name(value)} is not a function; it is a {type(found).__name__}.")
     return found  # type: ignore[no-any-return]
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from origins.lazy import F, T
 from origins.names import HIDDEN, quote_in_hex, quote_map, quote_text
-from origins.schema import sql_type, walk_types
+from origins.schema import get_sql_type, walk_types
 from origins.secret import EXCERPT
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def restore(text: str, schema: T.StructType) -> str:
 
     The query raises an error if the text is not such a row.
     """
-    parsed = f"from_json({text}, {quote_text(_encoded_type(schema).json())}, {quote_map(_READING)})"
+    parsed = f"from_json({text}, {quote_text(_get_encoded_type(schema).json())}, {quote_map(_READING)})"
     if _is_plain(schema):
         return parsed
     # If each field were decoded separately, each would parse the text again. A lambda binds the parsed value once.
@@ -158,7 +158,7 @@ def _encode_value(value: str, kind: T.DataType, depth: int = 0) -> str:
         says_itself = f"is_valid_utf8({value}) and not startswith({value}, {_NUL})"
         return f"case when {says_itself} then {value} when {value} is not null then {as_bytes} end"
     if isinstance(kind, T.MapType):
-        entries = _encode_value(f"map_entries({value})", _entry_type(kind), depth)
+        entries = _encode_value(f"map_entries({value})", _get_entry_type(kind), depth)
         return f"map_from_entries({entries})" if isinstance(kind.keyType, T.StringType) else entries
     return _code_parts(value, kind, _encode_value, depth)
 
@@ -168,22 +168,22 @@ def _decode_value(value: str, kind: T.DataType, depth: int) -> str:
         return f"if(startswith({value}, {_NUL}), cast(unbase64(substring({value}, 2)) as string), {value})"
     if isinstance(kind, T.MapType):
         entries = f"map_entries({value})" if isinstance(kind.keyType, T.StringType) else value
-        return f"map_from_entries({_decode_value(entries, _entry_type(kind), depth)})"
+        return f"map_from_entries({_decode_value(entries, _get_entry_type(kind), depth)})"
     return _code_parts(value, kind, _decode_value, depth)
 
 
-def _encoded_type(kind: T.DataType) -> T.DataType:
+def _get_encoded_type(kind: T.DataType) -> T.DataType:
     """Return the type of a value in the JSON text."""
     if isinstance(kind, T.StructType):
-        return T.StructType([T.StructField(field.name, _encoded_type(field.dataType)) for field in kind])
+        return T.StructType([T.StructField(field.name, _get_encoded_type(field.dataType)) for field in kind])
     if isinstance(kind, T.ArrayType):
-        return T.ArrayType(_encoded_type(kind.elementType))
+        return T.ArrayType(_get_encoded_type(kind.elementType))
     if isinstance(kind, T.MapType) and isinstance(kind.keyType, T.StringType):
-        return T.MapType(kind.keyType, _encoded_type(kind.valueType))
-    return _encoded_type(_entry_type(kind)) if isinstance(kind, T.MapType) else kind
+        return T.MapType(kind.keyType, _get_encoded_type(kind.valueType))
+    return _get_encoded_type(_get_entry_type(kind)) if isinstance(kind, T.MapType) else kind
 
 
-def _entry_type(kind: T.MapType) -> T.ArrayType:
+def _get_entry_type(kind: T.MapType) -> T.ArrayType:
     return T.ArrayType(T.StructType([T.StructField("key", kind.keyType), T.StructField("value", kind.valueType)]))
 
 
@@ -206,4 +206,4 @@ def _list_fields(value: str, kind: T.StructType) -> list[str]:
     if len({name.lower() for name in kind.names}) == len(kind):
         return [f"{value}[{quote_text(name)}]" for name in kind.names]
     numbered = T.StructType([T.StructField(f"_{i}", field.dataType) for i, field in enumerate(kind)])
-    return [f"cast({value} as {sql_type(numbered)})['{name}']" for name in numbered.names]
+    return [f"cast({value} as {get_sql_type(numbered)})['{name}']" for name in numbered.names]

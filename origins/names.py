@@ -65,14 +65,14 @@ def quote_map(entries: Mapping[str, str]) -> str:
     return f"map({', '.join(quote_text(each) for entry in entries.items() for each in entry)})"
 
 
-def relative_name_sql(root: str, path: str) -> str:
+def make_relative_name_sql(root: str, path: str) -> str:
     """Return SQL for a file's name relative to a root. `path` is SQL for its path in Spark's `_metadata`."""
-    path_sql = file_path_sql(path)
+    path_sql = make_file_path_sql(path)
     base = quote_text(root.removeprefix("file:").rstrip("/") + "/")
     return f"substring({path_sql}, locate({base}, {path_sql}) + char_length({base}))"
 
 
-def file_path_sql(path: str) -> str:
+def make_file_path_sql(path: str) -> str:
     """Return SQL for a file's path as people write it, from the URL in Spark's `_metadata`."""
     decoded = f"url_decode(replace({path}, '+', '%2B'))"  # url_decode would turn a plus sign into a space
     return f"if(contains({path}, '%'), {decoded}, {path})"  # decoding is expensive and seldom needed

@@ -90,17 +90,17 @@ def check_schema(schema: T.StructType, where: str) -> T.StructType:
 
 def format_ddl(schema: T.StructType) -> str:
     """Return the schema as text for a definition or for `CREATE TABLE`."""
-    return ", ".join(f"{_quote_if_needed(column.name)} {sql_type(column.dataType)}" for column in schema)
+    return ", ".join(f"{_quote_if_needed(column.name)} {get_sql_type(column.dataType)}" for column in schema)
 
 
-def sql_type(kind: T.DataType) -> str:
+def get_sql_type(kind: T.DataType) -> str:
     """Return the type as SQL, with every name inside it quoted."""
     if isinstance(kind, T.StructType):
-        return f"struct<{', '.join(f'{quote_name(field.name)}: {sql_type(field.dataType)}' for field in kind)}>"
+        return f"struct<{', '.join(f'{quote_name(field.name)}: {get_sql_type(field.dataType)}' for field in kind)}>"
     if isinstance(kind, T.ArrayType):
-        return f"array<{sql_type(kind.elementType)}>"
+        return f"array<{get_sql_type(kind.elementType)}>"
     if isinstance(kind, T.MapType):
-        return f"map<{sql_type(kind.keyType)}, {sql_type(kind.valueType)}>"
+        return f"map<{get_sql_type(kind.keyType)}, {get_sql_type(kind.valueType)}>"
     return kind.simpleString()
 
 

@@ -63,7 +63,7 @@ class PinnedTable:
         try:
             newest = spark.sql(f"DESCRIBE HISTORY {self._sql_name} LIMIT 1").select("version").collect()
         except spark_errors.AnalysisException as error:
-            raise self._unusable_error(error) from error
+            raise self._make_unusable_error(error) from error
         return {"version": newest[0]["version"]} if newest else None
 
     def read_rows(self, spark: SparkSession, pin: JSON) -> DataFrame | None:
@@ -78,14 +78,14 @@ class PinnedTable:
         except spark_errors.AnalysisException as error:
             if not pin and _is_unusable(error):
                 return None
-            raise self._unusable_error(error, at) from error
+            raise self._make_unusable_error(error, at) from error
         return rows
 
     def make_missing_error(self) -> TableError:
         """Return the error for a table that is needed and missing."""
         return TableError(f"The Delta table {self.place} was not found.", hint="Put it back, or correct the name.")
 
-    def _unusable_error(self, error: Exception, at: str = "") -> TableError:
+    def _make_unusable_error(self, error: Exception, at: str = "") -> TableError:
         if _is_unusable(error):
             return self.make_missing_error()
         why = re.sub(r"\s*SQLSTATE: \w+.*$", "", str(error).splitlines()[0])

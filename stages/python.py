@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from origins.functions import check_function, load_function, ship_by_value, ship_modules, short_name
+from origins.functions import check_function, load_function, ship_by_value, ship_modules, shorten_name
 from origins.lazy import F, T
 from origins.names import HIDDEN
 from origins.quantities import check_seconds, parse_seconds
@@ -171,7 +171,7 @@ class Handler(Stage):
 
         from stages.python_worker import RowAnswerer, make_answer_function
 
-        function, name = load_function(self.function), short_name(self.function)
+        function, name = load_function(self.function), shorten_name(self.function)
         send()
         ship_by_value(function)
         takes = find_takes(function, name)
@@ -188,7 +188,7 @@ class Handler(Stage):
 
     def _list_leaving_columns(self, rows: Rows) -> T.StructType:
         """Return the columns that leave: the incoming columns, and columns that are declared new or of another type."""
-        name = short_name(self.function)
+        name = shorten_name(self.function)
         types = self.columns or find_columns(load_function(self.function), name)
         given = {rows.spell_name(column): T.DataType.fromDDL(kind) for column, kind in types.items()}
         came = {each.name: each.dataType for each in rows.schema}

@@ -38,10 +38,10 @@ def as_pandas(rows: pa.Table) -> Any:
         return column.to_pandas(types_mapper=mapper, use_threads=False, maps_as_pydicts="strict")
 
     frame = pd.DataFrame({name: series(rows[name]) for name in rows.column_names})
-    return frame.rename_axis(_default_index_name(rows))
+    return frame.rename_axis(_choose_index_name(rows))
 
 
-def _default_index_name(rows: pa.Table) -> str:
+def _choose_index_name(rows: pa.Table) -> str:
     """Return the name that `reset_index()` gives to the labels by default, unless a column has it."""
     name = "index"
     while name in rows.column_names:
@@ -70,7 +70,7 @@ def align_frame(frame: Any, rows: pa.Table, verdicts: Any, name: str) -> FrameAn
     if places != [*range(count)]:
         columns = {key: _place_values(places, to_list(values), count, None) for key, values in columns.items()}
     fates = _place_values(places, [None] * len(places), count, discard)
-    if is_series(verdicts) and verdicts.index.name == _default_index_name(rows):
+    if is_series(verdicts) and verdicts.index.name == _choose_index_name(rows):
         for at, verdict in zip(find_places(verdicts, rows, name), to_list(verdicts), strict=True):
             fates[at] = fates[at] if verdict is None else verdict
     elif verdicts is not None:
@@ -88,7 +88,7 @@ def find_places(answer: Any, rows: pa.Table, name: str) -> list[int]:
     The original index identifies the rows, even if it is reordered or incomplete. A fresh index (0, 1, 2 and so on,
     without a name) identifies none, so it needs one label for each row. Raise `AttemptRaised` for any other index.
     """
-    count, given = rows.num_rows, _default_index_name(rows)
+    count, given = rows.num_rows, _choose_index_name(rows)
     labels: list[int] = answer.index.tolist()
     if answer.index.name == given:
         known = all(type(label) is int and 0 <= label < count for label in labels)

@@ -236,12 +236,12 @@ def judge_answers(call: FunctionCall, rows: pa.Table, schema: str) -> pa.StructA
         fates = [*map(_get_fate, answers)]
         given = [answer if isinstance(answer, Mapping) else {} for answer in answers]
         changed = [{str(name).lower(): value for name, value in values.items()} for values in given]
-    fields = arrow_schema(schema)
+    fields = make_arrow_schema(schema)
     names = {field.name.lower(): field.name for field in fields}
     for at, values in enumerate(changed):
         strange = next((name for name in [*columns, *values] if name not in names), None)
         if strange is not None and fates[at] is None:
-            fates[at] = _refuse(_unknown_column_message(strange, names))
+            fates[at] = _refuse(_make_unknown_column_message(strange, names))
     arrays = []
     for field in fields:
         array, problems = _fit_values(_build_column(field.name, rows, fates, changed, columns), field)
@@ -259,7 +259,7 @@ def judge_answers(call: FunctionCall, rows: pa.Table, schema: str) -> pa.StructA
     return pa.StructArray.from_arrays([*columns_of_state, values], names=[*_STATE, "values"])
 
 
-def arrow_schema(schema: str) -> pa.Schema:
+def make_arrow_schema(schema: str) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
@@ -269,7 +269,7 @@ def arrow_schema(schema: str) -> pa.Schema:
 def answer_type(schema: str) -> pa.DataType:
     """Return the Arrow type of the result of `judge_answers`."""
     text = [pa.field(name, pa.string()) for name in _STATE]
-    return pa.struct([*text, pa.field("values", pa.struct(list(arrow_schema(schema))))])
+    return pa.struct([*text, pa.field("values", pa.struct(list(make_arrow_schema(schema))))])
 
 
 def _get_fate(answer: Any) -> Answer | None:
@@ -285,7 +285,7 @@ def _refuse(why: str) -> Answer:
     return Answer(fate="nack", message=why, code=ANSWER_CODE)
 
 
-def _unknown_column_message(name: str, names: Mapping[str, str]) -> str:
+def _make_unknown_column_message(name: str, names: Mapping[str, str]) -> str:
     near = difflib.get_close_matches(name, names, n=1)
     meant = f"did you mean '{names[near[0]]}'?" if near else "name new columns in the stage's `columns`"
     return f"the answer has '{name}', which is not a column; {meant}"

@@ -166,10 +166,10 @@ class Rows(ABC):
         `add_note` must follow. Only marked rows have that order; see `Stage.needs_places`.
         """
 
-    def _data_columns(self) -> list[SqlText]:
+    def _list_data_columns(self) -> list[SqlText]:
         return [SqlText(quote_name(name)) for name in self.names]
 
-    def _all_given(self, keys: Sequence[str]) -> Column:
+    def _are_all_given(self, keys: Sequence[str]) -> Column:
         return functools.reduce(operator.and_, [self.column(key).isNotNull() for key in keys])
 
     def _number_rows(self, frame: DataFrame, keys: Sequence[str], order: Sequence[Column]) -> DataFrame:
@@ -356,7 +356,7 @@ class StraightRows(Rows):
         frame = self.frame.select(
             "*",
             F.when(F.expr(f"{self._own} AND {_ONCE}"), by).alias(SEQUENCE),
-            F.when(~(self.live & self._all_given(keys)), F.monotonically_increasing_id()).alias(APART),
+            F.when(~(self.live & self._are_all_given(keys)), F.monotonically_increasing_id()).alias(APART),
         )
         order = [F.desc_nulls_last(SEQUENCE), *order_by_content(self.schema)]
         frame = self._number_rows(frame, keys, order).filter(F.col(KEPT) == 1)
@@ -410,7 +410,7 @@ class StraightRows(Rows):
         return [*map(SqlText, self.kept)]
 
     def _list_columns(self) -> list[SqlText]:
-        return [*self._list_kept_columns(), *self._data_columns()]
+        return [*self._list_kept_columns(), *self._list_data_columns()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -465,7 +465,7 @@ class MarkedRows(Rows):
         frame = select_columns(self.frame, "*", _guard(f"{_LIVE} AND {_ONCE}", concerns, KEPT))
         state = SqlText(f"if({_LIVE} AND NOT coalesce({KEPT}, false), {RESTING}, {STATE})")
         stood = make_struct(self.names).name(ASIDE)
-        frame = select_columns(frame, *self._list_hidden_columns(state=state), stood, *self._data_columns())
+        frame = select_columns(frame, *self._list_hidden_columns(state=state), stood, *self._list_data_columns())
         return replace(self, frame=frame, kept=(*self.kept, ASIDE), on_error=on_error)
 
     def rejoin(self, before: MarkedRows) -> MarkedRows:
@@ -490,12 +490,12 @@ class MarkedRows(Rows):
         frame = select_columns(self.frame, "*", _guard(f"{_LIVE} AND {_ONCE}", _require_truth(condition), KEPT))
         state = SqlText(f"if({_LIVE} AND NOT coalesce({KEPT}, false), {self.step}, {STATE})")
         return self._keep_filtered(
-            select_columns(frame, *self._list_hidden_columns(state=state), *self._data_columns())
+            select_columns(frame, *self._list_hidden_columns(state=state), *self._list_data_columns())
         )
 
     def latest(self, keys: Sequence[str], sequence: Column | None) -> MarkedRows:
-        hidden, data = self._list_hidden_columns(), self._data_columns()
-        apart = F.when(~(self.live & self._all_given(keys)), F.col(PLACE)).alias(APART)
+        hidden, data = self._list_hidden_columns(), self._list_data_columns()
+        apart = F.when(~(self.live & self._are_all_given(keys)), F.col(PLACE)).alias(APART)
         if sequence is None:
             frame, by, ties = *self._with_arrival(), []
         else:
@@ -510,7 +510,7 @@ class MarkedRows(Rows):
         """Return the rows of this frame, in which the stage has just filtered some."""
         if self.keeps_filtered:
             verdict = SqlText(f"if({STATE} = {self.step}, {self._make_nack('NULL', 'NULL')}, {VERDICT})")
-            frame = select_columns(frame, *self._list_hidden_columns(verdict=verdict), *self._data_columns())
+            frame = select_columns(frame, *self._list_hidden_columns(verdict=verdict), *self._list_data_columns())
         return replace(self, frame=frame)
 
     def _with_arrival(self) -> tuple[DataFrame, Column]:
@@ -524,7 +524,7 @@ class MarkedRows(Rows):
 
     def add_note(self, note: Column) -> MarkedRows:
         own = _guard(f"{_LIVE} AND {_ONCE}", note, self.note)
-        frame = select_columns(self.frame, *self._list_hidden_columns(), *self._data_columns(), own)
+        frame = select_columns(self.frame, *self._list_hidden_columns(), *self._list_data_columns(), own)
         return replace(self, frame=frame, kept=(*self.kept, self.note))
 
     def in_order(self) -> tuple[MarkedRows, Column]:
@@ -532,7 +532,7 @@ class MarkedRows(Rows):
         return replace(self, frame=frame), arrival
 
     def attempt(self, tried: Mapping[str, Expression], why: Expression, put: Mapping[str, str]) -> MarkedRows:
-        kept = [*self._list_hidden_columns(), *self._data_columns()]
+        kept = [*self._list_hidden_columns(), *self._list_data_columns()]
         frame, own = self.frame, f"{_LIVE} AND {_ONCE}"
         if tried:
             frame = select_columns(frame, *kept, *[_guard(own, column, name) for name, column in tried.items()])

@@ -517,7 +517,7 @@ def _list_differences(place: Path, file: AddedFile) -> Iterator[str]:
         yield f"{footer.num_rows:,} rows instead of {file.rows:,}"
     noted: StatisticsBody = json.loads(file.stats or "{}")
     least, highest = noted.get("minValues"), noted.get("maxValues")
-    for name, nulls, bounds in _column_statistics(footer):
+    for name, nulls, bounds in _list_column_statistics(footer):
         counted = (noted.get("nullCount") or {}).get(name)
         if nulls is not None and isinstance(counted, int) and counted != nulls:
             yield f"{nulls:,} NULLs in column {name} instead of {counted:,}"
@@ -527,7 +527,7 @@ def _list_differences(place: Path, file: AddedFile) -> Iterator[str]:
                 yield f"the {end} value of column {name} is {bound!r} instead of {value!r}"
 
 
-def _column_statistics(footer: Any) -> Iterator[tuple[str, int | None, tuple[Any, Any]]]:
+def _list_column_statistics(footer: Any) -> Iterator[tuple[str, int | None, tuple[Any, Any]]]:
     """Return the columns without inner columns, with the number of NULLs, the least value and the highest."""
     groups = [footer.row_group(at) for at in range(footer.num_row_groups)]
     for at in range(footer.num_columns if groups else 0):

@@ -363,11 +363,11 @@ def _make_demands(delta: DeltaOptions, table: DeclaredTable, rows: StructType) -
     rules = [*_own_rules(delta, rows), *theirs]
     stages: list[Stage] = [Demands(rules=rules)] if rules else []
     if delta.mode == "merge":
-        stages.append(Deduplicate(keys=delta.keys, sequence_by=_sequence_sql(delta)))
+        stages.append(Deduplicate(keys=delta.keys, sequence_by=_make_sequence_sql(delta)))
     return stages
 
 
-def _sequence_sql(delta: DeltaOptions) -> str | None:
+def _make_sequence_sql(delta: DeltaOptions) -> str | None:
     """Return the expression that decides which of two rows is later.
 
     If both have one sequence, a row that stays wins.

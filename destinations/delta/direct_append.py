@@ -506,7 +506,7 @@ def make_here(spark: SparkSession, folder: Path | str, schema: StructType, prope
     """
     from deltalake.exceptions import DeltaError
 
-    columns = _plain_type(schema)
+    columns = _find_plain_type(schema)
     if columns is None or not _KNOWN.issuperset(properties.items()) or UNUSABLE.search(str(folder)):
         return False
     has_defaults = all(key in _HARMLESS for key in spark.conf.getAll if key.startswith(_SETTINGS))
@@ -544,12 +544,12 @@ def _is_empty(folder: Path) -> bool:
         return False
 
 
-def _plain_type(kind: DataType) -> Json:
+def _find_plain_type(kind: DataType) -> Json:
     """Return the type as Delta stores it, in which everything may be NULL. None unless every table may have it."""
     from pyspark.sql.types import ArrayType, DecimalType, StructType
 
     if isinstance(kind, StructType):
-        fields = [(field.name, _plain_type(field.dataType)) for field in kind]
+        fields = [(field.name, _find_plain_type(field.dataType)) for field in kind]
         if not all(name.isidentifier() and known is not None for name, known in fields):
             return None
         return {
@@ -557,7 +557,7 @@ def _plain_type(kind: DataType) -> Json:
             "fields": [{"name": name, "type": known, "nullable": True, "metadata": {}} for name, known in fields],
         }
     if isinstance(kind, ArrayType):
-        element = _plain_type(kind.elementType)
+        element = _find_plain_type(kind.elementType)
         return element and {"type": "array", "elementType": element, "containsNull": True}
     is_simple = isinstance(kind, DecimalType) or kind.simpleString() in _SIMPLE_NAMES
     return kind.jsonValue() if is_simple else None

@@ -80,7 +80,7 @@ class LogHead:
 
         seen = read_clock()
         table = DeltaTable(str(folder))
-        return LogHead.read(table, identify_file(_version_file(folder, table.version())), seen)
+        return LogHead.read(table, identify_file(_get_version_file(folder, table.version())), seen)
 
     @staticmethod
     def read(table: DeltaTable, file: Mark | None, seen: float) -> LogHead:
@@ -108,7 +108,7 @@ class LogHead:
         try:
             if not self.stands(folder):
                 return None
-            while (later := _version_file(folder, version + 1)).exists():
+            while (later := _get_version_file(folder, version + 1)).exists():
                 if changes_table(later.read_text(encoding="utf-8")):
                     return None
                 version += 1
@@ -116,10 +116,10 @@ class LogHead:
             return None
         if self.is_old() and any(found > version for found, _ in _list_checkpoints(folder)):
             return None
-        return replace(self, version=version, file=identify_file(_version_file(folder, version)), seen=now)
+        return replace(self, version=version, file=identify_file(_get_version_file(folder, version)), seen=now)
 
     def stands(self, folder: Path) -> bool:
-        return self.file is not None and identify_file(_version_file(folder, self.version)) == self.file
+        return self.file is not None and identify_file(_get_version_file(folder, self.version)) == self.file
 
     def is_old(self) -> bool:
         """Whether later versions may already have been cleaned up, in any order.
@@ -241,7 +241,7 @@ class FolderPlace(TablePlace):
 
     def read_staged(self, staging: str, token: str, after: int) -> tuple[int, Sequence[FileBody]]:
         version = after
-        while (file := _version_file(self.folder / staging, version + 1)).exists():
+        while (file := _get_version_file(self.folder / staging, version + 1)).exists():
             version += 1
             files = find_staged(file.read_text(encoding="utf-8"), token, staging)
             if files is not None:
@@ -280,7 +280,7 @@ class FolderPlace(TablePlace):
         table.alter.set_table_properties(
             dict(properties), raise_if_not_exists=False, post_commithook_properties=nothing_more
         )
-        open_to_readers(_version_file(self.folder, table.version()))
+        open_to_readers(_get_version_file(self.folder, table.version()))
 
 
 def append(
@@ -311,7 +311,7 @@ def append(
         with held():
             head = _take_version(whole, folder, began, check)
         version, mine = head.version + 1, identify_file(whole)
-        if identify_file(_version_file(folder, version)) != mine:
+        if identify_file(_get_version_file(folder, version)) != mine:
             raise Overwritten(folder, version, describe_batches(tag))
     finally:
         whole.unlink(missing_ok=True)
@@ -347,7 +347,7 @@ def _take_version(whole: Path, folder: Path, began: LogHead, check: Callable[[],
     while True:
         if not head.stands(folder):
             raise MetadataChanged(f"The newest version of {folder} was replaced during the write.")
-        if _try_link(whole, _version_file(folder, head.version + 1)):
+        if _try_link(whole, _get_version_file(folder, head.version + 1)):
             break
         later = _advance_head(head, folder)
         if later.version == head.version:
@@ -398,7 +398,7 @@ def _see_that_it_counts(folder: Path, head: LogHead) -> None:
     If the log was cleaned up meanwhile, the version's name was free again. A file with this name is then below an older
     checkpoint, so no reader reads it.
     """
-    linked = _version_file(folder, head.version + 1)
+    linked = _get_version_file(folder, head.version + 1)
     passed = head.is_old() and any(
         version > head.version + 1 and file.stat().st_ctime_ns <= linked.stat().st_ctime_ns
         for version, file in _list_checkpoints(folder)
@@ -420,7 +420,7 @@ def create_in_folder(folder: Path, columns: str, properties: Mapping[str, str]) 
     log = folder / "_delta_log"
     missing = [parent for parent in (log, *log.parents) if not parent.exists()]
     DeltaTable.create(str(folder), Schema.from_json(columns), mode="error", configuration=dict(properties))
-    first = _version_file(folder, 0)
+    first = _get_version_file(folder, 0)
     whole = log / f".{first.stem}.crc.{os.getpid()}.tmp"
     whole.write_text(make_checksum(first.read_text(encoding="utf-8")), encoding="utf-8")
     whole.replace(first.with_suffix(".crc"))
@@ -530,5 +530,5 @@ def identify_file(file: Path) -> tuple[int, int] | None:
     return status.st_ino, status.st_mtime_ns
 
 
-def _version_file(folder: Path, version: int) -> Path:
+def _get_version_file(folder: Path, version: int) -> Path:
     return folder / "_delta_log" / f"{version:020}.json"

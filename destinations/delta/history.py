@@ -70,7 +70,7 @@ def _compare_nothing(before: Sequence[str], after: Sequence[str], mine: Sequence
     return dict.fromkeys(mine)
 
 
-def tell_history(
+def trace_history(
     commits: Iterable[LogCommit], versions: Iterable[Version], pipeline: str, look: Look = _compare_nothing
 ) -> TableHistory:
     """Find what happened to the rows of each commit.
@@ -114,7 +114,7 @@ class _HistoryWalk:
 
     def advance(self, commit: LogCommit, version: Version) -> None:
         labels = commit.labels
-        before = [(self.active[name], *self._atoms_of(name)) for name in version.moved if name in self.active]
+        before = [(self.active[name], *self._list_atoms(name)) for name in version.moved if name in self.active]
         unknown = len(version.moved) > len(before)
         for file, _, _ in before:
             del self.active[file.path]
@@ -122,7 +122,7 @@ class _HistoryWalk:
             files=tuple(file for file, _, _ in before),
             whole={file.path: whole for file, whole, _ in before},
             parts={file.path: parts for file, _, parts in before},
-            doubts={atom: loss for file, _, _ in before for atom, loss in self._doubts_of(file).items()},
+            doubts={atom: loss for file, _, _ in before for atom, loss in self._find_doubts(file).items()},
         )
         ours = self._is_ours(commit)
         spared = {} if ours else self._find_spared(commit, version, gone)
@@ -142,7 +142,7 @@ class _HistoryWalk:
 
     def finish(self) -> Iterator[BroughtBatch]:
         """Return what each commit added, and what happened to its rows."""
-        whole, partly = (_join(self._atoms_of(name)[at] for name in self.active) for at in (0, 1))
+        whole, partly = (_join(self._list_atoms(name)[at] for name in self.active) for at in (0, 1))
         doubtful = self._list_doubts()
         for commit, added in self.commits:
             atoms = [(commit.version, file.path) for file in added]
@@ -154,18 +154,18 @@ class _HistoryWalk:
 
     def _list_doubts(self) -> Mapping[Atom, Loss]:
         """Return the atoms that the table may have completely, but that no file surely has."""
-        doubts = {atom: loss for file in self.active.values() for atom, loss in self._doubts_of(file).items()}
+        doubts = {atom: loss for file in self.active.values() for atom, loss in self._find_doubts(file).items()}
         if not doubts:
             return {}
-        sure = _join(self._atoms_of(name)[0] - self._doubts_of(file).keys() for name, file in self.active.items())
+        sure = _join(self._list_atoms(name)[0] - self._find_doubts(file).keys() for name, file in self.active.items())
         return {atom: loss for atom, loss in doubts.items() if atom not in sure}
 
-    def _atoms_of(self, name: str) -> tuple[frozenset[Atom], frozenset[Atom]]:
+    def _list_atoms(self, name: str) -> tuple[frozenset[Atom], frozenset[Atom]]:
         """Return the atoms that a file has completely, and the atoms of which it may have some rows."""
         file = self.active[name]
         return self.contents.get((name, file.plain), frozenset()), self.parts.get(name, frozenset())
 
-    def _doubts_of(self, file: AddedFile) -> Mapping[Atom, Loss]:
+    def _find_doubts(self, file: AddedFile) -> Mapping[Atom, Loss]:
         return self.doubts.get((file.path, file.plain), {})
 
     def _add(
@@ -232,7 +232,7 @@ class _HistoryWalk:
             self.losses.clear()
         if ours or not version.rewrites:
             return
-        there = _join(self._atoms_of(file.path)[0] for file in (*version.added, *version.rearranged))
+        there = _join(self._list_atoms(file.path)[0] for file in (*version.added, *version.rearranged))
         self.gone.update({atom: _describe_loss(commit) for atom in taken if atom not in there})
         if unknown:
             self.losses.append(_describe_loss(commit))
@@ -411,7 +411,7 @@ def _account_here(folder: Path, mode: str, pipeline: str, name: str, *, url: str
         broken = Loss(code="LOG_BROKEN", reason=f"its log cannot be read ({error})")
         return DeliveryAccount(place=place, proof="nothing: its log cannot be read", losses=[broken], since=_NEVER)
     look = _compare_nothing if url else partial(find_untouched, folder)
-    history = tell_history(commits, versions, pipeline, look)
+    history = trace_history(commits, versions, pipeline, look)
     losses, since = list(history.losses), _find_first_version(commits)
     if max((each.number for each in versions), default=-1) != max((each.version for each in commits), default=-1):
         losses.append(Loss(code="LOG_BROKEN", reason=f"version {since - 1} of its log is missing"))
@@ -479,7 +479,7 @@ def _account_through_spark(table: TargetTable, mode: str, spark: SparkSession, p
     versions: Sequence[Version] = ()
     with contextlib.suppress(*list_spark_errors()):  # a catalog may deny access to the table's folder
         versions = VersionLog(table.location).list_after(spark, -1)
-    history = tell_history(commits, versions, pipeline)
+    history = trace_history(commits, versions, pipeline)
     seen = "" if versions else "; from the table's history alone, since its files cannot be read"
     account = DeliveryAccount(
         place=table.name,

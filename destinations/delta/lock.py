@@ -93,7 +93,7 @@ class SparkCommits:
 _commits: weakref.WeakKeyDictionary[SparkSession, SparkCommits] = weakref.WeakKeyDictionary()
 
 
-def say_commits(spark: SparkSession, commits: SparkCommits) -> None:
+def set_commits(spark: SparkSession, commits: SparkCommits) -> None:
     _commits[spark] = commits
 
 

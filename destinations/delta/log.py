@@ -277,7 +277,7 @@ class OwnCommits:
             return
         file = log.identify([version]).get(version) if isinstance(log, LocalLog) else mark
         if isinstance(log, LocalLog) and file is not None and not log.carries(version, labels[0].key):
-            raise _overwritten_error(log, version, labels)
+            raise _make_overwritten_error(log, version, labels)
         with self._lock:
             self._known[version] = labels, file
             for oldest in list(itertools.islice(self._known, max(0, len(self._known) - _REMEMBERED))):
@@ -306,11 +306,11 @@ class OwnCommits:
                     continue
                 if not log.carries(version, labels[0].key):
                     del self._known[version]
-                    raise _overwritten_error(log, version, labels)
+                    raise _make_overwritten_error(log, version, labels)
                 self._known[version] = labels, found
 
 
-def _overwritten_error(log: OwnLog, version: int, labels: Sequence[Label]) -> Overwritten:
+def _make_overwritten_error(log: OwnLog, version: int, labels: Sequence[Label]) -> Overwritten:
     error = Overwritten(log.name, version, describe_batches(make_tag(labels)))
     error.batch = labels[0].batch
     return error

@@ -16,7 +16,7 @@ from origins.errors import get_raised_words, has_condition, list_spark_errors
 from origins.files.changes import is_wider
 from origins.names import quote_name
 from origins.quick_dataclass import dataclass
-from origins.schema import make_empty_frame, sql_type
+from origins.schema import get_sql_type, make_empty_frame
 from stages.expressions import list_columns, put_for
 
 if TYPE_CHECKING:
@@ -31,12 +31,12 @@ _NEED_MAPPING = set(" ,;{}()\n\t=")
 
 def format_columns(schema: StructType) -> str:
     """Return the columns of a table for these rows, as `CREATE TABLE` takes them. Each may be NULL."""
-    return ", ".join(f"{quote_name(field.name)} {sql_type(field.dataType)}" for field in schema)
+    return ", ".join(f"{quote_name(field.name)} {get_sql_type(field.dataType)}" for field in schema)
 
 
 def needs_mapping(kind: DataType) -> bool:
     """Whether a name somewhere in the type is not possible in Parquet."""
-    return any(_NEED_MAPPING & set(field.name) for field in _inner_fields(kind))
+    return any(_NEED_MAPPING & set(field.name) for field in _list_inner_fields(kind))
 
 
 def list_impossible(rows: StructType) -> list[str]:
@@ -46,7 +46,7 @@ def list_impossible(rows: StructType) -> list[str]:
     problems = [] if len(rows) else ["the rows have no columns; a stage before this destination removed all of them"]
     spelled = Counter(field.name.lower() for field in rows)
     for field in rows:
-        kinds = [field.dataType, *_inner_types(field.dataType)]
+        kinds = [field.dataType, *_list_inner_types(field.dataType)]
         if spelled[field.name.lower()] > 1:
             problems.append(f"{field.name}: another column differs only in upper and lower case; rename one of them")
         if any(isinstance(kind, NullType) for kind in kinds):
@@ -70,11 +70,11 @@ def _find_misfits(rows: StructType, table: StructType, name: str) -> dict[str, s
         if target is None:
             problems[field.name] = (
                 f"{field.name}: the table has no such column; leave it out, drop: "
-                f"[{_yaml_name(field.name)}], or add it, "
-                f"ALTER TABLE {name} ADD COLUMNS ({quote_name(field.name)} {sql_type(field.dataType)})"
+                f"[{_spell_yaml_name(field.name)}], or add it, "
+                f"ALTER TABLE {name} ADD COLUMNS ({quote_name(field.name)} {get_sql_type(field.dataType)})"
             )
         elif not _is_same_type(field.dataType, target.dataType):
-            wanted, have = sql_type(target.dataType), sql_type(field.dataType)
+            wanted, have = get_sql_type(target.dataType), get_sql_type(field.dataType)
             problems[field.name] = (
                 f"{field.name}: the rows have {have}, the table {wanted}; {_cast_hint(field, wanted)}"
             )
@@ -131,7 +131,7 @@ def _is_same_type(rows: DataType, table: DataType) -> bool:
     return rows == table
 
 
-def _inner_types(kind: DataType) -> Iterator[DataType]:
+def _list_inner_types(kind: DataType) -> Iterator[DataType]:
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     inside: list[DataType] = []
@@ -143,22 +143,22 @@ def _inner_types(kind: DataType) -> Iterator[DataType]:
         inside = [kind.keyType, kind.valueType]
     for part in inside:
         yield part
-        yield from _inner_types(part)
+        yield from _list_inner_types(part)
 
 
-def _inner_fields(kind: DataType) -> Iterator[StructField]:
+def _list_inner_fields(kind: DataType) -> Iterator[StructField]:
     from pyspark.sql.types import StructType
 
-    for part in [kind, *_inner_types(kind)]:
+    for part in [kind, *_list_inner_types(kind)]:
         if isinstance(part, StructType):
             yield from part
 
 
 def _cast_hint(field: StructField, kind: str) -> str:
-    return f"cast: {{{_yaml_name(field.name)}: {json.dumps(kind)}}}"
+    return f"cast: {{{_spell_yaml_name(field.name)}: {json.dumps(kind)}}}"
 
 
-def _yaml_name(name: str) -> str:
+def _spell_yaml_name(name: str) -> str:
     """Return the name in a form that both YAML and JSON can read."""
     plain = name.isidentifier() and name.lower() not in ("null", "true", "false")
     return name if plain else json.dumps(name, ensure_ascii=False)
@@ -169,12 +169,12 @@ _WIDENS = "delta.enableTypeWidening"
 
 def list_growth_statements(rows: StructType, table: StructType, name: str) -> list[str]:
     """Return the statements that make the table called `name` take such rows, as far as it can grow."""
-    added = [f"{path} {sql_type(kind)}" for path, kind in _find_added(rows, table, "")]
+    added = [f"{path} {get_sql_type(kind)}" for path, kind in _find_added(rows, table, "")]
     widened = list(_find_widened(rows, table, ""))
     statements = [f"ALTER TABLE {name} ADD COLUMNS ({', '.join(added)})"] if added else []
     if widened:
         statements.append(f"ALTER TABLE {name} SET TBLPROPERTIES ('{_WIDENS}' = 'true')")
-    statements += [f"ALTER TABLE {name} ALTER COLUMN {path} TYPE {sql_type(kind)}" for path, kind in widened]
+    statements += [f"ALTER TABLE {name} ALTER COLUMN {path} TYPE {get_sql_type(kind)}" for path, kind in widened]
     return statements
 
 
@@ -273,7 +273,7 @@ def _list_filled_columns(table: DeclaredTable, rows: StructType, updates: bool) 
             filled[name] = None
         if mine is None and name not in table.generated:
             known = not updates and name not in table.identities
-            value = f"cast(({there.metadata.get(_DEFAULT, 'NULL')}) as {sql_type(there.dataType)})"
+            value = f"cast(({there.metadata.get(_DEFAULT, 'NULL')}) as {get_sql_type(there.dataType)})"
             filled[name] = value if known else None
     for there in table.schema:
         if _find_column(rows, there) is None and there.name.lower() in table.generated:
@@ -349,7 +349,7 @@ def list_misfits(spark: SparkSession, delta: DeltaOptions, rows: StructType, tab
     wanted = _list_lacking(rows, table.schema)
     fitting = [field for field in rows if field.name not in problems]
     own = {field.name for field in table.schema}  # no table fills a field inside a struct by itself
-    if wanted and (not own.issuperset(wanted) or not _table_fills(spark, delta.sql_name, fitting)):
+    if wanted and (not own.issuperset(wanted) or not _does_table_fill(spark, delta.sql_name, fitting)):
         problems |= {
             name: f"{name}: the table needs a value in every row (NOT NULL); add it, with_columns: {{{name}: …}}"
             for name in wanted
@@ -393,7 +393,7 @@ def _find_partial_structs(rows: StructType, table: StructType) -> dict[str, str]
     }
 
 
-def _table_fills(spark: SparkSession, table: str, fields: Sequence[StructField]) -> bool:
+def _does_table_fill(spark: SparkSession, table: str, fields: Sequence[StructField]) -> bool:
     """Whether the table itself fills the columns that these fields lack. A write whose only row raises tests it."""
     from pyspark.sql import functions as F
 

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Mapping
 from origins.lazy import T
 from origins.names import HIDDEN, quote_map, quote_name, quote_text
 from origins.quick_dataclass import dataclass
-from origins.schema import sql_type
+from origins.schema import get_sql_type
 from origins.secret import EXCERPT
 
 
-def any_of(conditions: Iterable[str]) -> str:
+def join_conditions(conditions: Iterable[str]) -> str:
     """Return SQL that is true if one of these is; "false" if none can be true."""
     return " or ".join(f"({condition})" for condition in conditions if condition != "false") or "false"
 
@@ -46,7 +46,7 @@ def make_typed_field(column: T.StructField, options: Mapping[str, str]) -> str:
     """Return SQL for a CSV field with the column's type; NULL if its text does not fit."""
     kind, value = column.dataType.simpleString(), quote_name(column.name)
     if is_finer(column.dataType):
-        return cast_exactly_sql(f"try_cast({value} as {sql_type(widen_type(column.dataType))})", column.dataType)
+        return make_exact_sql(f"try_cast({value} as {get_sql_type(widen_type(column.dataType))})", column.dataType)
     pattern = options.get(_PATTERNS.get(kind, ""))
     if pattern is None:
         return f"try_cast({value} as {kind})"
@@ -130,17 +130,17 @@ def is_finer(kind: T.DataType) -> bool:
     return widen_type(kind) != kind
 
 
-def cast_exactly_sql(value: str, kind: T.DataType) -> str:
+def make_exact_sql(value: str, kind: T.DataType) -> str:
     """Return SQL for a value that was read with `widen_type`, in its type; NULL if the cast would change it."""
     if not is_finer(kind):
         return value
-    typed, read = f"try_cast({value} as {sql_type(kind)})", sql_type(widen_type(kind))
+    typed, read = f"try_cast({value} as {get_sql_type(kind)})", get_sql_type(widen_type(kind))
     return f"if(try_cast({typed} as {read}) = {value}, {typed}, null)"
 
 
 def is_inexact(value: str, kind: T.DataType) -> str:
-    """Return SQL that is true if a value is not NULL and `cast_exactly_sql` gives NULL for it."""
-    return f"({value} is not null and {cast_exactly_sql(value, kind)} is null)" if is_finer(kind) else "false"
+    """Return SQL that is true if a value is not NULL and `make_exact_sql` gives NULL for it."""
+    return f"({value} is not null and {make_exact_sql(value, kind)} is null)" if is_finer(kind) else "false"
 
 
 def is_changed(value: str, kind: str, typed: str) -> str:
@@ -161,17 +161,19 @@ def is_infinite(value: str) -> str:
     return f"abs({value}) = double('Infinity')"
 
 
-def any_inside(value: str, kind: T.DataType, found: Callable[[str, T.DataType], str], depth: int = 0) -> str:
+def make_any_inside_sql(value: str, kind: T.DataType, found: Callable[[str, T.DataType], str], depth: int = 0) -> str:
     """Return SQL that is true if `found` is true for a leaf value inside this value; "false" if that is impossible.
 
     `found` returns SQL, or "false".
     """
     if isinstance(kind, T.StructType):
-        return any_of(any_inside(f"{value}.{quote_name(field.name)}", field.dataType, found, depth) for field in kind)
+        return join_conditions(
+            make_any_inside_sql(f"{value}.{quote_name(field.name)}", field.dataType, found, depth) for field in kind
+        )
     if isinstance(kind, T.ArrayType | T.MapType):
         element = kind.elementType if isinstance(kind, T.ArrayType) else kind.valueType
         name = f"{HIDDEN}inside_{depth}"
-        inner = any_inside(name, element, found, depth + 1)
+        inner = make_any_inside_sql(name, element, found, depth + 1)
         values = value if isinstance(kind, T.ArrayType) else f"map_values({value})"
         return "false" if inner == "false" else f"coalesce(exists({values}, {name} -> {inner}), false)"
     return found(value, kind)

@@ -44,7 +44,7 @@ def read_header(spark: SparkSession, place: FilePattern, name: str, options: Map
 
     A Spark job runs only if this process cannot read the file.
     """
-    encoding = encoding_of(options)
+    encoding = get_encoding(options)
     path = place.join_path(name)
     try:
         if place.is_read_here and (name.endswith((*OPENERS,)) or not name.endswith(PACKED)):
@@ -169,13 +169,13 @@ OPEN = "a quote is opened and never closed; with options: {multiLine: true} a qu
 NO_TEXT = "some bytes are not valid in UTF-8, or in the given encoding; set it with options: {encoding: …}"
 
 
-def encoding_of(options: Mapping[str, str]) -> str:
+def get_encoding(options: Mapping[str, str]) -> str:
     """Return Python's name of the encoding. A byte order mark is not part of the text."""
     encoding = options.get("encoding", options.get("charset", "utf-8")).lower()
     return "utf-8-sig" if encoding in ("utf-8", "utf8") else encoding
 
 
-def none_is_open(files: Sequence[ReadableFile], options: Mapping[str, str]) -> bool:
+def are_quotes_closed(files: Sequence[ReadableFile], options: Mapping[str, str]) -> bool:
     """Return whether every quote in these files is closed and every byte is text. Large files are not checked.
 
     It is false if that is unknown.
@@ -184,7 +184,7 @@ def none_is_open(files: Sequence[ReadableFile], options: Mapping[str, str]) -> b
         if not is_moderate(files):
             return False
         small = is_small(files)
-        contents = read_pieces(files, encoding_of(options))
+        contents = read_pieces(files, get_encoding(options))
         quote = options.get("quote", '"')
         return all(not (quote and quote in text) or (small and _is_clean(text, options)) for text in contents)
     except (ValueError, LookupError, OSError):
@@ -196,12 +196,14 @@ def find_open_quotes(files: Sequence[ReadableFile], options: Mapping[str, str]) 
 
     A large file with an even number of quotes counts as closed, because it would take too long to check each quote.
     """
-    quote = options.get("quote", '"').encode(encoding_of(options).removesuffix("-sig"))
+    quote = options.get("quote", '"').encode(get_encoding(options).removesuffix("-sig"))
     if not quote:
         return []
     looked = [file for file in files if file.stat().st_size <= _LARGE or _count(file, quote) % 2]
     return [
-        file for file in looked if leaves_quote_open(file.read_bytes().decode(encoding_of(options), "replace"), options)
+        file
+        for file in looked
+        if leaves_quote_open(file.read_bytes().decode(get_encoding(options), "replace"), options)
     ]
 
 
@@ -223,12 +225,12 @@ def count_fields_sql(line: str, options: Mapping[str, str]) -> str:
 
 
 def is_no_text(line: str, options: Mapping[str, str]) -> str:
-    return f"not is_valid_utf8({line})" if encoding_of(options) == "utf-8-sig" else "false"
+    return f"not is_valid_utf8({line})" if get_encoding(options) == "utf-8-sig" else "false"
 
 
 def is_other_text(options: Mapping[str, str]) -> bool:
     """Return whether bytes that are not text show only as question marks in the text that was read."""
-    return encoding_of(options) != "utf-8-sig"
+    return get_encoding(options) != "utf-8-sig"
 
 
 def was_no_text(value: str) -> str:

@@ -16,11 +16,11 @@ from origins.files.bad_lines import (
     CORRUPT,
     ONCE,
     Verdict,
-    any_of,
     as_map,
     describe_misfits,
     fits_wider_number,
     is_lost_field,
+    join_conditions,
     make_typed_field,
 )
 from origins.files.changes import RESCUED, Changes
@@ -28,12 +28,12 @@ from origins.files.csv_header import (
     NO_TEXT,
     OPEN,
     Header,
+    are_quotes_closed,
     count_fields_sql,
     find_open_quotes,
     is_no_text,
     is_open,
     is_other_text,
-    none_is_open,
     was_no_text,
 )
 from origins.files.file_scan import FILE, FileScan
@@ -80,7 +80,7 @@ class CsvVerdict:
     def fit_sql(self, column: T.StructField) -> str:
         """Return SQL for the column's value; NULL if its text does not fit and is rescued."""
         name = self.typed[column]
-        is_kept = self._lost_sql(column, name, "rescue")
+        is_kept = self._make_lost_sql(column, name, "rescue")
         return name if is_kept == "false" else f"if({is_kept}, null, {name})"
 
     @property
@@ -90,7 +90,7 @@ class CsvVerdict:
         if self.changes.extra == "rescue":
             values = {real: quote_name(name) for name, real in self.header.others.items()}
         for column, name in self.typed.items():
-            is_kept = self._lost_sql(column, name, "rescue")
+            is_kept = self._make_lost_sql(column, name, "rescue")
             if is_kept != "false":
                 values[column.name] = f"if({is_kept}, {quote_name(column.name)}, NULL)"
         pairs = ", ".join(f"{quote_text(name)}, {value}" for name, value in values.items() if value != "NULL")
@@ -102,9 +102,9 @@ class CsvVerdict:
 
     def make_verdict(self, *, in_words: bool) -> Verdict:
         lost = self._list_lost(("stop", "nack", "evolve"))
-        is_bad = any_of([self.no_line, *lost])
+        is_bad = join_conditions([self.no_line, *lost])
         if self.changes.corrupt == "rescue":
-            is_bad = f"not ({self.no_line}) and ({any_of(lost)})"
+            is_bad = f"not ({self.no_line}) and ({join_conditions(lost)})"
         why, raw = self._miscount_message, quote_name(CORRUPT)
         if self.header.wrong:
             is_bad, raw = "true", "cast(null as string)"
@@ -135,7 +135,7 @@ class CsvVerdict:
     @property
     def _stops(self) -> str:
         broken = self.no_line if self.changes.corrupt == "stop" else "false"
-        return "false" if self.header.wrong else any_of([*self._list_lost(("stop",)), broken])
+        return "false" if self.header.wrong else join_conditions([*self._list_lost(("stop",)), broken])
 
     @property
     def _raw(self) -> str:
@@ -145,12 +145,12 @@ class CsvVerdict:
         )
 
     def _list_lost(self, policies: tuple[str, ...]) -> list[str]:
-        return [self._lost_sql(column, name, *policies) for column, name in self.typed.items()]
+        return [self._make_lost_sql(column, name, *policies) for column, name in self.typed.items()]
 
     def _is_lost(self, column: T.StructField, name: str) -> str:
         return is_lost_field(column, quote_name(column.name), name)
 
-    def _lost_sql(self, column: T.StructField, name: str, *policies: str) -> str:
+    def _make_lost_sql(self, column: T.StructField, name: str, *policies: str) -> str:
         """Return SQL that is true for a field whose text does not fit, if the policy for that is one of these."""
         is_wider = fits_wider_number(column, quote_name(column.name))
         return self.changes.limit_lost(self._is_lost(column, name), is_wider, policies)
@@ -196,7 +196,7 @@ class CsvRows:
     def _is_seen_closed(self) -> bool:
         """Return whether a check of small files shows that no line has an open quote, or bytes that are not text."""
         looks = self.files.place.is_read_here and not any(name.endswith(PACKED) for name in self.names)
-        return looks and none_is_open([*map(self.files.place.find_file, self.names)], self._options)
+        return looks and are_quotes_closed([*map(self.files.place.find_file, self.names)], self._options)
 
     def _read_over_lines(self, spark: SparkSession) -> DataFrame:
         looked = [name for name in self.names if self.files.place.is_read_here and not name.endswith(PACKED)]

@@ -16,7 +16,7 @@ from origins.files.listing import FilePattern
 from origins.files.options import ENCODINGS, is_whole
 from origins.lazy import F, T
 from origins.nack import REFUSED
-from origins.names import HIDDEN, file_path_sql, quote_name, quote_text, relative_name_sql
+from origins.names import HIDDEN, make_file_path_sql, make_relative_name_sql, quote_name, quote_text
 from origins.origin import PLACE
 from origins.quick_dataclass import dataclass
 
@@ -85,7 +85,7 @@ class FileScan:
         self, frame: DataFrame, columns: Mapping[str, str], verdict: Verdict | None, places: bool
     ) -> DataFrame:
         """Return the columns under their names, with the verdict and the place."""
-        path = quote_text(self.name) if self.name else relative_name_sql(self.place.root, f"{FILE}.file_path")
+        path = quote_text(self.name) if self.name else make_relative_name_sql(self.place.root, f"{FILE}.file_path")
         chosen = [f"{quote_name(given)} as {quote_name(name)}" for name, given in columns.items()]
         chosen += [f"{value} as {quote_name(name)}" for name, value in self.added.items()]
         if verdict:
@@ -108,7 +108,7 @@ class FileScan:
 
 FILE = HIDDEN + "file"
 """The column with Spark's `_metadata`."""
-_PATH = file_path_sql(f"{FILE}.file_path")
+_PATH = make_file_path_sql(f"{FILE}.file_path")
 METADATA: Mapping[str, tuple[str, str]] = {
     "file_path": ("string", _PATH),
     "file_name": ("string", f"substring_index({_PATH}, '/', -1)"),
@@ -163,16 +163,16 @@ def from_folder(root: str, column: T.StructField) -> str:
     """Return SQL for the value that the folders of a file give for a column."""
     key = re.sub(r"([^\w])", r"\\\1", column.name)
     found = (
-        f"regexp_extract({relative_name_sql(root, f'{FILE}.file_path')}, "
+        f"regexp_extract({make_relative_name_sql(root, f'{FILE}.file_path')}, "
         f"{quote_text(f'(?iu)(?:^|/){key}=([^/]*)/')}, 1)"
     )
     value = f"coalesce(try_url_decode(replace({found}, '+', '%2B')), {found})"
     return f"cast(nullif({value}, {quote_text(_NOTHING)}) as {column.dataType.simpleString()})"
 
 
-def index_of(root: str, groups: Sequence[Sequence[str]]) -> str:
+def make_index_sql(root: str, groups: Sequence[Sequence[str]]) -> str:
     """Return SQL for the index, from 0, of the group that a file is in. It raises an error if no group has the file."""
-    path = relative_name_sql(root, f"{FILE}.file_path")
+    path = make_relative_name_sql(root, f"{FILE}.file_path")
     cases = [
         f"when {path} in ({', '.join(map(quote_text, names))}) then {at}" for at, names in enumerate(groups) if names
     ]

@@ -17,8 +17,8 @@ from origins.errors import OriginError
 from origins.files.changes import RESCUED, Changes, check_changes, grow_schema
 from origins.files.file_scan import (
     METADATA,
-    index_of,
     list_folder_columns,
+    make_index_sql,
     read_folder_columns,
     with_folders,
     with_metadata,
@@ -340,7 +340,7 @@ class _FilesRows(BatchRows):
             return self._make_frame(self._tables)
         self._check()
         several = len(self.batches) > 1
-        more_columns = {BATCH: index_of(self._place.root, [self.origin.parts(batch) for batch in self.batches])}
+        more_columns = {BATCH: make_index_sql(self._place.root, [self.origin.parts(batch) for batch in self.batches])}
         rows = replace(
             self.origin.make_reader(self._place),
             metadata=tuple(self.origin.metadata),

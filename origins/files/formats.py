@@ -8,13 +8,13 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from origins.errors import OriginError
-from origins.files.bad_lines import CORRUPT, cast_exactly_sql, is_finer, widen_columns
+from origins.files.bad_lines import CORRUPT, is_finer, make_exact_sql, widen_columns
 from origins.files.changes import RESCUED
 from origins.files.csv_header import Header, match_header, read_header
 from origins.files.csv_in_process import PLAIN_OPTIONS, parse_csv, parse_text
 from origins.files.csv_rows import CsvRows
 from origins.files.file_scan import METADATA, FileScan, check_folders, from_folder, read_folder_columns
-from origins.files.json_in_process import all_plain, list_kinds, none_is_odd, parse_rows
+from origins.files.json_in_process import are_all_plain, are_lines_plain, list_kinds, parse_rows
 from origins.files.json_lines import JsonRescue, is_more, judge_json, judge_json_text, judge_surplus, parse_lines
 from origins.files.json_text import JsonChanges
 from origins.files.listing import PACKED
@@ -156,7 +156,8 @@ class FileRows(FileScan):
         frame = self.load(spark, names, widen_columns(schema).add(CORRUPT, "string"), self.options, places)
         typed = {column.name: f"{HIDDEN}{index}" for index, column in enumerate(fine)}
         frame = frame.selectExpr(
-            "*", *(f"{cast_exactly_sql(quote_name(each.name), each.dataType)} as {typed[each.name]}" for each in fine)
+            "*",
+            *(f"{make_exact_sql(quote_name(each.name), each.dataType)} as {typed[each.name]}" for each in fine),
         )
         verdict = judge_json(schema, self.options, typed, in_words=places)
         rows = self.select_columns(frame, {**given, **typed}, verdict, places)
@@ -175,5 +176,5 @@ class FileRows(FileScan):
             return False
         files, schema, whole = [*map(self.place.find_file, names)], wrong.schema, is_whole(self.options)
         counts = {"extra": wrong.asks_extra, "missing": wrong.asks_missing}
-        plain = not whole and all_plain(files, schema, **counts)
-        return plain or none_is_odd(files, schema, **counts, doubled=wrong.asks_doubled, whole_file=whole)
+        plain = not whole and are_all_plain(files, schema, **counts)
+        return plain or are_lines_plain(files, schema, **counts, doubled=wrong.asks_doubled, whole_file=whole)

@@ -197,7 +197,7 @@ _CUT = ("\\u00", "\\b", "\x7f")
 """The forms of control characters that Spark drops around times."""
 
 
-def all_plain(files: Sequence[ReadableFile], schema: T.StructType, *, extra: bool, missing: bool) -> bool:
+def are_all_plain(files: Sequence[ReadableFile], schema: T.StructType, *, extra: bool, missing: bool) -> bool:
     """Return whether all lines of these files are plain. Large files are not checked, and count as not plain.
 
     A plain line is an object of single values, or arrays of them. Its keys have one order in all files and occur once,
@@ -220,7 +220,7 @@ def all_plain(files: Sequence[ReadableFile], schema: T.StructType, *, extra: boo
         return False
 
 
-def none_is_odd(
+def are_lines_plain(
     files: Sequence[ReadableFile], schema: T.StructType, *, extra: bool, missing: bool, doubled: bool, whole_file: bool
 ) -> bool:
     """Return whether Spark's parser changes nothing in these small files, and whether their keys match the schema.

@@ -11,16 +11,16 @@ from origins.files.bad_lines import (
     CORRUPT,
     ONCE,
     Verdict,
-    any_inside,
-    any_of,
     as_map,
-    cast_exactly_sql,
     complete_parser_options,
     describe_misfit,
     describe_misfits,
     fits_wider_number,
     is_inexact,
     is_infinite,
+    join_conditions,
+    make_any_inside_sql,
+    make_exact_sql,
     widen_columns,
     widen_type,
 )
@@ -30,15 +30,15 @@ from origins.files.json_text import (
     as_array,
     has_tail,
     is_array,
-    keys_sql,
+    make_keys_sql,
+    make_value_under_key_sql,
     split_objects_sql,
-    value_under_key_sql,
 )
 from origins.files.options import is_whole
 from origins.lazy import F, T
 from origins.names import HIDDEN, quote_name, quote_text
 from origins.quick_dataclass import dataclass
-from origins.schema import sql_type
+from origins.schema import get_sql_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -83,7 +83,7 @@ def judge_json(
     nothing = " and ".join(f"{quote_name(name)} is null" for name in schema.names)
     lost = [f" or ({quote_name(name)} is not null and {at} is null)" for name, at in typed.items()]
     is_bad = f"{corrupt} is not null or coalesce({nothing} and char_length({corrupt}) < 0, false){''.join(lost)}"
-    why = _describe_misfits(schema, corrupt, options) if in_words else quote_text(_no_object_message(options))
+    why = _describe_misfits(schema, corrupt, options) if in_words else quote_text(_write_no_object(options))
     return Verdict(is_bad=is_bad, why=why, raw=corrupt)
 
 
@@ -94,11 +94,11 @@ def is_more(wrong: JsonChanges) -> str:
     """
     line, options = quote_name(LINE), wrong.options
     if is_whole(options):
-        line = _parsed_text_sql(options)
+        line = _make_parsed_text_sql(options)
     infinite = [_is_made_infinite(line, column, options) for column in _parse_fields(wrong)]
     cut = [_is_cut_value(line, column, options) for column in _parse_fields(wrong)]
-    odd = any_of([has_more(options), is_no_text(options), *cut, f"{_refusal_sql(wrong)} is not null"])
-    return any_of([f"not ({_is_plain(wrong, line)}) and ({odd})", *infinite])
+    odd = join_conditions([has_more(options), is_no_text(options), *cut, f"{_make_refusal_sql(wrong)} is not null"])
+    return join_conditions([f"not ({_is_plain(wrong, line)}) and ({odd})", *infinite])
 
 
 def is_no_text(options: Mapping[str, str]) -> str:
@@ -115,7 +115,7 @@ def is_other_value(line: str, column: T.StructField, options: Mapping[str, str],
 
     It makes a number infinite, or drops control characters. `value` is the parsed value, if it is known.
     """
-    return any_of([_is_made_infinite(line, column, options, value), _is_cut_value(line, column, options)])
+    return join_conditions([_is_made_infinite(line, column, options, value), _is_cut_value(line, column, options)])
 
 
 def _is_made_infinite(line: str, column: T.StructField, options: Mapping[str, str], value: str | None = None) -> str:
@@ -123,25 +123,25 @@ def _is_made_infinite(line: str, column: T.StructField, options: Mapping[str, st
     kind = column.dataType
 
     def infinite(at: str) -> str:
-        return any_inside(at, kind, lambda each, of: is_infinite(each) if _is_float(of) else "false")
+        return make_any_inside_sql(at, kind, lambda each, of: is_infinite(each) if _is_float(of) else "false")
 
     if infinite(_AGAIN) == "false":
         return "false"
     may = infinite(value) if value else f"{line} rlike {quote_text(_LARGE)}"
     without = f"regexp_replace({line}, {quote_text(_LITERAL)}, 'null')"
-    again = value_under_key_sql(without, column.name, sql_type(kind), options)
+    again = make_value_under_key_sql(without, column.name, get_sql_type(kind), options)
     return f"(({may}) and coalesce(exists(array({again}), {_AGAIN} -> {infinite(_AGAIN)}), false))"
 
 
 def _is_cut_value(line: str, column: T.StructField, options: Mapping[str, str]) -> str:
     """Return SQL that is true if Spark's parser drops control characters of a time; "false" without times."""
-    found = any_inside(_AGAIN, column.dataType, _is_cut)
+    found = make_any_inside_sql(_AGAIN, column.dataType, _is_cut)
     if found == "false":
         return "false"
     may = f"{line} rlike {quote_text(_MAY_BE_CUT)}"
     if "allowunquotedcontrolchars" not in options:
         may = f"(contains({line}, {_BACKSLASH}) or contains({line}, {_DELETE})) and {may}"
-    as_text = value_under_key_sql(line, column.name, sql_type(_times_as_text(column.dataType)), options)
+    as_text = make_value_under_key_sql(line, column.name, get_sql_type(_make_times_text(column.dataType)), options)
     return f"({may} and coalesce(exists(array({as_text}), {_AGAIN} -> {found}), false))"
 
 
@@ -169,13 +169,13 @@ def _is_float(kind: T.DataType) -> bool:
     return kind.typeName() in ("float", "double")
 
 
-def _times_as_text(kind: T.DataType) -> T.DataType:
+def _make_times_text(kind: T.DataType) -> T.DataType:
     if isinstance(kind, T.StructType):
-        return T.StructType([T.StructField(field.name, _times_as_text(field.dataType)) for field in kind])
+        return T.StructType([T.StructField(field.name, _make_times_text(field.dataType)) for field in kind])
     if isinstance(kind, T.ArrayType):
-        return T.ArrayType(_times_as_text(kind.elementType))
+        return T.ArrayType(_make_times_text(kind.elementType))
     if isinstance(kind, T.MapType):
-        return T.MapType(kind.keyType, _times_as_text(kind.valueType))
+        return T.MapType(kind.keyType, _make_times_text(kind.valueType))
     return T.StringType() if kind.typeName() in _TIMES else kind
 
 
@@ -188,7 +188,7 @@ def _parse_fields(wrong: JsonChanges) -> Sequence[T.StructField]:
 
 def judge_surplus(wrong: JsonChanges) -> Verdict:
     """Return the verdict on a `LINE` for which `is_more` is true. It gives no details."""
-    return Verdict(is_bad="true", why=quote_text(surplus_message(wrong.options)), raw=quote_name(LINE))
+    return Verdict(is_bad="true", why=quote_text(make_surplus_message(wrong.options)), raw=quote_name(LINE))
 
 
 def judge_json_text(wrong: JsonChanges) -> Verdict:
@@ -198,24 +198,24 @@ def judge_json_text(wrong: JsonChanges) -> Verdict:
     is_change = f"coalesce({_WRONG} <> '', false) and not ({_is_broken(options)})"
     why = (
         f"case when {is_no_text(options)} then {quote_text(NO_TEXT)} "
-        f"when {is_read} and {has_more(options)} then {quote_text(surplus_message(options))} "
+        f"when {is_read} and {has_more(options)} then {quote_text(make_surplus_message(options))} "
         f"when {is_change} then {_WRONG} else {_describe_misfits(wrong.schema, line, options)} end"
     )
     stops = "false"
     if wrong.any_stops:
         keys_stop = (
-            wrong.first_in_file_sql(line, wrong.stop_sql("object")) if is_whole(options) else wrong.stop_sql(line)
+            wrong.make_first_in_file_sql(line, wrong.stop_sql("object")) if is_whole(options) else wrong.stop_sql(line)
         )
         stops = f"if({is_change}, {keys_stop} is not null, {str(wrong.changes.corrupt == 'stop').lower()})"
     return Verdict(is_bad=f"{CORRUPT} is not null", why=why, raw=CORRUPT, is_change=is_change, stops=stops)
 
 
-def _refusal_sql(wrong: JsonChanges) -> str:
+def _make_refusal_sql(wrong: JsonChanges) -> str:
     line = quote_name(LINE)
     return (
-        wrong.first_in_file_sql(line, wrong.refusal_sql("object"))
+        wrong.make_first_in_file_sql(line, wrong.make_refusal_sql("object"))
         if is_whole(wrong.options)
-        else wrong.refusal_sql(line)
+        else wrong.make_refusal_sql(line)
     )
 
 
@@ -229,7 +229,7 @@ def _describe_misfits(schema: T.StructType, line: str, options: Mapping[str, str
         is_lost = f"{typed} is null and {value} is not null or {is_other_value(line, column, options, typed)}"
         misfits.append((column, as_written(line, column, value), is_lost))
     message = describe_misfits(misfits)
-    return f"coalesce(transform(array({again}), {PARSED} -> {message})[0], {quote_text(_no_object_message(options))})"
+    return f"coalesce(transform(array({again}), {PARSED} -> {message})[0], {quote_text(_write_no_object(options))})"
 
 
 def split_objects(files: DataFrame, options: Mapping[str, str]) -> DataFrame:
@@ -238,7 +238,9 @@ def split_objects(files: DataFrame, options: Mapping[str, str]) -> DataFrame:
     An object that is nested very deep is written again. A file that is `NO_FILE` is one `LINE`.
     """
     parser_options = complete_parser_options(options)
-    value = F.from_json(F.expr(_parsed_text_sql(options)), f"{_ROW} array<string>, {CORRUPT} string", parser_options)
+    value = F.from_json(
+        F.expr(_make_parsed_text_sql(options)), f"{_ROW} array<string>, {CORRUPT} string", parser_options
+    )
     frame = files.withColumn(PARSED, F.when(F.expr(ONCE), value))
     line = quote_name(LINE)
     values = f"try_cast(try_parse_json({as_array(line)}) as array<variant>)"
@@ -257,26 +259,26 @@ def parse_lines(lines: DataFrame, wrong: JsonChanges, *, keep_blank: bool = Fals
     """
     schema, options = wrong.schema, wrong.options
     parser_options = complete_parser_options(options)
-    value = F.from_json(F.expr(_parsed_text_sql(options)), _parse_schema(schema, options), parser_options)
+    value = F.from_json(F.expr(_make_parsed_text_sql(options)), _parse_schema(schema, options), parser_options)
     frame = lines.withColumn(PARSED, F.when(F.expr(ONCE), value))
     if not keep_blank:
         frame = frame.where(f"{PARSED} is not null")
     line, row = quote_name(LINE), PARSED
-    refusal = f"if({_is_plain(wrong, line, PARSED)}, null, coalesce({_refusal_sql(wrong)}, ''))"
+    refusal = f"if({_is_plain(wrong, line, PARSED)}, null, coalesce({_make_refusal_sql(wrong)}, ''))"
     frame = frame.withColumn(_WRONG, F.expr(f"case when {ONCE} then {refusal} end"))
-    told_of = _parsed_text_sql(options) if is_whole(options) else line
+    told_of = _make_parsed_text_sql(options) if is_whole(options) else line
     values = {f"{PARSED}.{quote_name(each.name)}": each for each in _parse_fields(wrong)}
     infinite = [_is_made_infinite(told_of, each, options, value) for value, each in values.items()]
     cut = [_is_cut_value(told_of, each, options) for each in values.values()]
-    odd = any_of([_is_broken(options), f"{_WRONG} <> ''", *cut])
+    odd = join_conditions([_is_broken(options), f"{_WRONG} <> ''", *cut])
     unread = f"{PARSED}.{CORRUPT} is not null"
-    is_bad = any_of([unread, f"{_WRONG} is not null and ({odd})", _is_inexact(schema, options), *infinite])
+    is_bad = join_conditions([unread, f"{_WRONG} is not null and ({odd})", _is_inexact(schema, options), *infinite])
     frame = frame.withColumn(CORRUPT, F.expr(f"case when {is_bad} then {line} end"))
     if is_whole(options):
         rows = f"if({CORRUPT} is null, {PARSED}.{_ROW}, array(null))"
         frame, row = frame.withColumn(_ROW, F.explode(F.expr(rows))), _ROW
     columns = [
-        F.expr(cast_exactly_sql(f"{row}.{quote_name(each.name)}", each.dataType)).alias(each.name) for each in schema
+        F.expr(make_exact_sql(f"{row}.{quote_name(each.name)}", each.dataType)).alias(each.name) for each in schema
     ]
     return frame.select(*lines.columns, PARSED, _WRONG, CORRUPT, *columns)
 
@@ -284,7 +286,7 @@ def parse_lines(lines: DataFrame, wrong: JsonChanges, *, keep_blank: bool = Fals
 def _is_inexact(schema: T.StructType, options: Mapping[str, str]) -> str:
     """Return SQL that is true if a parsed value is too fine for its column."""
     row = "row" if is_whole(options) else PARSED
-    lost = any_of(is_inexact(f"{row}.{quote_name(each.name)}", each.dataType) for each in schema)
+    lost = join_conditions(is_inexact(f"{row}.{quote_name(each.name)}", each.dataType) for each in schema)
     return f"coalesce(exists({PARSED}.{_ROW}, row -> {lost}), false)" if lost != "false" and row == "row" else lost
 
 
@@ -294,7 +296,7 @@ def _is_broken(options: Mapping[str, str]) -> str:
     return f"{is_broken} or exists({PARSED}.{_ROW}, row -> row is null)" if is_whole(options) else is_broken
 
 
-def _parsed_text_sql(options: Mapping[str, str]) -> str:
+def _make_parsed_text_sql(options: Mapping[str, str]) -> str:
     """Return SQL for the text to parse: the line, or the file as an array with a name."""
     line = quote_name(LINE)
     if not is_whole(options):
@@ -308,14 +310,14 @@ def _parse_schema(schema: T.StructType, options: Mapping[str, str]) -> T.StructT
     return T.StructType([*columns, T.StructField(CORRUPT, T.StringType())])
 
 
-def surplus_message(options: Mapping[str, str]) -> str:
+def make_surplus_message(options: Mapping[str, str]) -> str:
     """Return the message about a line, or a whole file, with more than one object."""
     if is_whole(options):
         return "this file is not one JSON object or one array of objects; without multiLine each line is one object"
     return "this line has more than one object; each needs a line of its own"
 
 
-def _no_object_message(options: Mapping[str, str]) -> str:
+def _write_no_object(options: Mapping[str, str]) -> str:
     if is_whole(options):
         return "this file is not a JSON object, or an array of objects, whose values have the types of the schema"
     return "this line is not a JSON object whose values have the types of the schema"
@@ -382,14 +384,14 @@ class JsonRescue:
         steps = {
             _NO_OBJECT: f"{is_file} or {has_more(self._options)} or {is_no_text(self._options)} or "
             f"({PARSED}.{CORRUPT} is not null and {_is_no_object(line)})",
-            _MISFITS: f"if({self._fits_sql(schema)} or {_NO_OBJECT}, {_NOTHING}, {self._misfits_sql(schema)})",
-            _PATHS: f"if({_NO_OBJECT}, cast(array() as array<string>), {self._each.strange_paths_sql(line)})",
-            _WRONG: f"if({_NO_OBJECT}, null, {self._each.refusal_sql(line, _PATHS)})",
-            _KEPT: f"if({_NO_OBJECT}, cast(array() as array<string>), {self._rescued_keys_sql()})",
+            _MISFITS: f"if({self._fits_sql(schema)} or {_NO_OBJECT}, {_NOTHING}, {self._make_misfits_sql(schema)})",
+            _PATHS: f"if({_NO_OBJECT}, cast(array() as array<string>), {self._each.make_strange_paths_sql(line)})",
+            _WRONG: f"if({_NO_OBJECT}, null, {self._each.make_refusal_sql(line, _PATHS)})",
+            _KEPT: f"if({_NO_OBJECT}, cast(array() as array<string>), {self._make_rescued_keys_sql()})",
         }
         for name, step in steps.items():
             frame = frame.withColumn(name, F.expr(f"case when {ONCE} then {step} end"))
-        columns = [F.expr(_fitting_value_sql(column)).alias(column.name) for column in schema]
+        columns = [F.expr(_make_fitting_value_sql(column)).alias(column.name) for column in schema]
         kept = [name for name in lines.columns if name not in schema.names]
         return frame.select(*kept, *steps, *columns)
 
@@ -401,7 +403,7 @@ class JsonRescue:
         stop = [kind for kind in ("wider", "other") if getattr(self._changes, kind) == "stop"]
         ends = str(self._changes.corrupt == "stop").lower()
         stops = f"size({_filter_kinds_sql(stop)}) > 0 or {self._each.stop_sql(line, _PATHS)} is not null"
-        surplus = quote_text(surplus_message(self.wrong.options)) if is_whole(self.wrong.options) else _SAID
+        surplus = quote_text(make_surplus_message(self.wrong.options)) if is_whole(self.wrong.options) else _SAID
         broken = f"if({is_no_text(self._options)}, {quote_text(NO_TEXT)}, {surplus})"
         return Verdict(
             is_bad=f"({_NO_OBJECT} and {refuses}) or {_WRONG} is not null or size({_filter_kinds_sql(bad)}) > 0",
@@ -418,31 +420,31 @@ class JsonRescue:
     def _is_other(self, column: T.StructField) -> str:
         return is_other_value(quote_name(LINE), column, self._options, f"{PARSED}.{quote_name(column.name)}")
 
-    def _misfits_sql(self, schema: T.StructType) -> str:
+    def _make_misfits_sql(self, schema: T.StructType) -> str:
         line, items = quote_name(LINE), []
         for column in schema:
-            own = f"{quote_name(column.name)} {sql_type(widen_type(column.dataType))}, {CORRUPT} string"
+            own = f"{quote_name(column.name)} {get_sql_type(widen_type(column.dataType))}, {CORRUPT} string"
             alone = f"from_json({line}, {quote_text(own)}, {as_map(self._options)}).{CORRUPT} is not null"
             is_lost = f"{alone} or {_is_inexact_part(column)} or {self._is_other(column)}"
-            value = as_written(line, column, value_under_key_sql(line, column.name, "string", self._options))
+            value = as_written(line, column, make_value_under_key_sql(line, column.name, "string", self._options))
             kind = f"'wider', {fits_wider_number(column, value)}, 'message', {describe_misfit(column, value)}"
             items.append(f"if({is_lost}, named_struct('name', {quote_text(column.name)}, {kind}), null)")
         return f"filter(array({', '.join(items)}), each -> each is not null)"
 
-    def _rescued_keys_sql(self) -> str:
+    def _make_rescued_keys_sql(self) -> str:
         line = quote_name(LINE)
         kinds = [kind for kind in ("wider", "other") if getattr(self._changes, kind) == "rescue"]
         begins = "exists(paths, path -> path = key or startswith(path, concat(key, '.')))"
-        strange = f"filter({keys_sql(line, self._options)}, key -> {begins})"
+        strange = f"filter({make_keys_sql(line, self._options)}, key -> {begins})"
         above = (
-            f"transform(array({self._each.rescued_paths_sql(_PATHS)}), paths "
+            f"transform(array({self._each.make_rescued_paths_sql(_PATHS)}), paths "
             f"-> if(size(paths) = 0, paths, {strange}))[0]"
         )
         return f"array_distinct(concat(transform({_filter_kinds_sql(kinds)}, each -> each.name), {above}))"
 
 
 def _filter_kinds_sql(kinds: list[str]) -> str:
-    is_asked = any_of({"wider": "each.wider", "other": "not each.wider"}[kind] for kind in kinds)
+    is_asked = join_conditions({"wider": "each.wider", "other": "not each.wider"}[kind] for kind in kinds)
     return f"filter({_MISFITS}, each -> {is_asked})"
 
 
@@ -450,9 +452,9 @@ def _is_inexact_part(column: T.StructField) -> str:
     return is_inexact(f"{PARSED}.{quote_name(column.name)}", column.dataType)
 
 
-def _fitting_value_sql(column: T.StructField) -> str:
+def _make_fitting_value_sql(column: T.StructField) -> str:
     lost = f"{_NO_OBJECT} or exists({_MISFITS}, each -> each.name = {quote_text(column.name)})"
-    return f"case when not ({lost}) then {cast_exactly_sql(f'{PARSED}.{quote_name(column.name)}', column.dataType)} end"
+    return f"case when not ({lost}) then {make_exact_sql(f'{PARSED}.{quote_name(column.name)}', column.dataType)} end"
 
 
 def _is_no_object(line: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from origins.files.bad_lines import any_of, as_map
+from origins.files.bad_lines import as_map, join_conditions
 from origins.files.changes import Changes
 from origins.files.options import is_whole
 from origins.lazy import T
@@ -155,17 +155,17 @@ def _is_one_flat_object(line: str, found: str) -> str:
     return f"{is_alone} and not contains({line}, {quote_text(_BACKSLASH)}) and {pieces} = {found}"
 
 
-def keys_sql(line: str, options: Mapping[str, str]) -> str:
+def make_keys_sql(line: str, options: Mapping[str, str]) -> str:
     """Return SQL for the keys of the object in a text; none if it is not an object."""
     return f"coalesce(map_keys(from_json({line}, {_MAP}, {as_map(options)})), {_NONE})"
 
 
-def strange_paths_sql(line: str, schema: T.StructType, options: Mapping[str, str]) -> str:
+def make_strange_paths_sql(line: str, schema: T.StructType, options: Mapping[str, str]) -> str:
     """Return SQL for the paths (`address.zip`) of the keys that the schema does not have, at any depth."""
     return _collect_paths_sql(line, schema, options, lambda keys, names: f"array_except({keys}, {names})")
 
 
-def doubled_paths_sql(line: str, kind: T.DataType, options: Mapping[str, str]) -> str:
+def make_doubled_paths_sql(line: str, kind: T.DataType, options: Mapping[str, str]) -> str:
     """Return SQL for the paths of fields that an object has more than once, in upper or lower case.
 
     Keys of a map are compared exactly. A key without a field is left out, because no value is lost. A parser that
@@ -183,7 +183,7 @@ def doubled_paths_sql(line: str, kind: T.DataType, options: Mapping[str, str]) -
     return f"if(try_parse_json({line}) is null or {known}, {found}, {_NONE})"
 
 
-def lacking_paths_sql(line: str, schema: T.StructType, options: Mapping[str, str]) -> str:
+def make_lacking_paths_sql(line: str, schema: T.StructType, options: Mapping[str, str]) -> str:
     """Return SQL for the paths of the schema that the object does not have.
 
     For a struct that is NULL none is missing.
@@ -191,10 +191,10 @@ def lacking_paths_sql(line: str, schema: T.StructType, options: Mapping[str, str
     found = f"if(size({{keys}}) = 0, {_NONE}, array_except({{names}}, {{keys}}))"
     inner = _collect_paths_sql(line, schema, options, lambda keys, names: found.format(keys=keys, names=names))
     is_empty = f"coalesce(size(from_json({line}, {_MAP}, {as_map(options)})) = 0, false)"
-    return f"if({is_empty}, {_array_sql(schema.names)}, {inner})"
+    return f"if({is_empty}, {_make_array_sql(schema.names)}, {inner})"
 
 
-def value_under_key_sql(line: str, name: str, kind: str, options: Mapping[str, str]) -> str:
+def make_value_under_key_sql(line: str, name: str, kind: str, options: Mapping[str, str]) -> str:
     """Return SQL for the value under a key of the object in a text, with this type. An object as text is JSON."""
     return f"from_json({line}, {quote_text(f'{quote_name(name)} {kind}')}, {as_map(options)}).{quote_name(name)}"
 
@@ -211,11 +211,11 @@ def _collect_paths_sql(
 
     `in_object` compares its keys with the names that it may have, and `in_map` checks the keys of a map.
     """
-    keys, parts = keys_sql(line, options), []
+    keys, parts = make_keys_sql(line, options), []
     if isinstance(kind, T.StructType):
-        parts.append(_put_before(in_object(keys, _array_sql(kind.names)), before))
+        parts.append(_put_before(in_object(keys, _make_array_sql(kind.names)), before))
         for field in kind:
-            value, path = value_under_key_sql(line, field.name, "string", options), f"{before}{field.name}."
+            value, path = make_value_under_key_sql(line, field.name, "string", options), f"{before}{field.name}."
             parts.append(_collect_paths_sql(value, field.dataType, options, in_object, in_map, path))
     elif isinstance(kind, T.ArrayType | T.MapType):
         is_map, each = isinstance(kind, T.MapType), f"each{before.count('.')}"
@@ -236,7 +236,7 @@ def _put_before(paths: str, before: str) -> str:
     return f"transform({paths}, path -> concat({quote_text(before)}, path))" if before else paths
 
 
-def _array_sql(names: Sequence[str]) -> str:
+def _make_array_sql(names: Sequence[str]) -> str:
     return f"array({', '.join(map(quote_text, names))})" if names else _NONE
 
 
@@ -294,12 +294,12 @@ class JsonChanges:
             return "false"
         has_value = {name: f"{parsed}.{quote_name(name)} is not null" for name in proving}
         keys = [(each.name, quote_text(f'"{each.name}{_KEY_END}')) for each in columns]
-        is_there = [any_of([has_value.get(name, "false"), f"contains({line}, {key})"]) for name, key in keys]
+        is_there = [join_conditions([has_value.get(name, "false"), f"contains({line}, {key})"]) for name, key in keys]
         found = " + ".join(f"cast({each} as int)" for each in is_there)
         all_there = " and ".join(has_value.values()) if len(proving) == len(columns) else "false"
         parts = [
             _is_one_flat_object(line, found),
-            any_of([all_there, f"not contains({line}, {quote_text(_SINGLE)})"]),
+            join_conditions([all_there, f"not contains({line}, {quote_text(_SINGLE)})"]),
             f"is_valid_utf8({line})",
             f"{found} = {len(columns)}" if self.asks_missing else "true",
         ]
@@ -320,36 +320,36 @@ class JsonChanges:
     def any_stops(self) -> bool:
         return "stop" in vars(self.changes).values()
 
-    def strange_paths_sql(self, line: str) -> str:
+    def make_strange_paths_sql(self, line: str) -> str:
         """Return SQL for the paths of a line's keys that the schema does not have exactly.
 
         Paths that no policy needs are left out.
         """
         is_asked = "true" if self.asks_extra else self._is_spelled
         suspect = may_have_other(line, self.schema, any_name=self.asks_extra)
-        found = strange_paths_sql(line, self.schema, self.options)
+        found = make_strange_paths_sql(line, self.schema, self.options)
         return f"if({suspect}, filter({found}, path -> {is_asked}), cast(array() as array<string>))"
 
-    def refusal_sql(self, line: str, paths: str | None = None) -> str:
+    def make_refusal_sql(self, line: str, paths: str | None = None) -> str:
         """Return SQL for the problem of a line's keys, by the policies; NULL if there is none.
 
-        `paths` are its `strange_paths_sql` paths, if they are known.
+        `paths` are its `make_strange_paths_sql` paths, if they are known.
         """
         kinds = [kind for kind in _KEYS if getattr(self.changes, kind) not in _TAKEN]
         kinds += ["missing"] if self.asks_missing else []
-        message = self._message_sql(line, paths, [*kinds, "doubled"] if self.asks_doubled else kinds)
+        message = self._make_message_sql(line, paths, [*kinds, "doubled"] if self.asks_doubled else kinds)
         return message if self.asks_missing else f"if({self._may_be_refused(line)}, {message}, null)"
 
     def stop_sql(self, line: str, paths: str | None = None) -> str:
         """Return SQL for the problem of a line's keys that stops the run; NULL if there is none."""
         stops = {kind for kind in ("extra", "other", "missing") if getattr(self.changes, kind) == "stop"}
-        return self._message_sql(line, paths, sorted(stops))
+        return self._make_message_sql(line, paths, sorted(stops))
 
-    def rescued_paths_sql(self, paths: str) -> str:
-        """Return SQL for the rescued paths among the `strange_paths_sql` paths."""
+    def make_rescued_paths_sql(self, paths: str) -> str:
+        """Return SQL for the rescued paths among the `make_strange_paths_sql` paths."""
         return f"filter({paths}, path -> {self._is_of([k for k in _KEYS if getattr(self.changes, k) == 'rescue'])})"
 
-    def first_in_file_sql(self, line: str, found: str) -> str:
+    def make_first_in_file_sql(self, line: str, found: str) -> str:
         """Return SQL for the first value of `found`, over the objects of a whole file, that is not NULL."""
         objects = f"from_json({as_array(line)}, 'array<string>', {as_map(self.options)})"
         return f"get(filter(transform({objects}, object -> {found}), message -> message is not null), 0)"
@@ -378,7 +378,7 @@ class JsonChanges:
             return "true"
         return {(): "false", ("extra",): f"not {self._is_spelled}"}.get((*kinds,), self._is_spelled)
 
-    def _message_sql(self, line: str, paths: str | None, kinds: Sequence[str]) -> str:
+    def _make_message_sql(self, line: str, paths: str | None, kinds: Sequence[str]) -> str:
         parts = []
         asked = [kind for kind in kinds if kind in _KEYS]
         if asked:
@@ -386,14 +386,14 @@ class JsonChanges:
                 f"if({self._is_spelled}, concat(path, {quote_text(_SPELLED)}), concat('the schema has no ', path))"
             )
             found = (
-                f"transform(filter({paths or self.strange_paths_sql(line)}, path "
+                f"transform(filter({paths or self.make_strange_paths_sql(line)}, path "
                 f"-> {self._is_of(asked)}), path -> {message})"
             )
             parts.append(f"nullif(array_join({found}, '; '), '')")
         if "missing" in kinds:
-            absent = f"array_join({lacking_paths_sql(line, self.schema, self.options)}, ', ')"
+            absent = f"array_join({make_lacking_paths_sql(line, self.schema, self.options)}, ', ')"
             parts.append(f"concat('there is no ', nullif({absent}, ''))")
         if "doubled" in kinds:
-            twice = f"array_join({doubled_paths_sql(line, self.schema, self.options)}, ', ')"
+            twice = f"array_join({make_doubled_paths_sql(line, self.schema, self.options)}, ', ')"
             parts.append(f"concat({quote_text(_TWICE)}, nullif({twice}, ''))")
         return f"nullif(concat_ws('; ', {', '.join(parts)}), '')" if parts else "cast(null as string)"

@@ -21,7 +21,7 @@ from origins.files.bad_lines import Verdict
 from origins.files.changes import DIFFERENCES, RESCUED, Changes, SchemaChanged, describe_remedies
 from origins.files.file_systems import ReadableFile
 from origins.files.listing import FilePattern
-from origins.files.parquet_values import OtherColumn, ParquetVerdict, differs, list_differences, row_sql
+from origins.files.parquet_values import OtherColumn, ParquetVerdict, differs, list_differences, make_row_sql
 from origins.lazy import F, T, pa, pc, pq, spark_errors
 from origins.names import HIDDEN, quote_name, quote_text
 from origins.quick_dataclass import dataclass
@@ -106,7 +106,7 @@ class ParquetRows:
         rows = self.files.load(spark, names, T.StructType(fields), self.files.options, self.places)
         for number, (name, kind) in enumerate(nanos.items()):
             own = f"{_NANOS}{number}"
-            rows = rows.withColumn(own, F.col(quote_name(name))).withColumn(name, F.expr(_moment_sql(own, kind)))
+            rows = rows.withColumn(own, F.col(quote_name(name))).withColumn(name, F.expr(_make_moment_sql(own, kind)))
         return rows
 
     def _judge_nanos(self, footer: Footer, schema: T.StructType, verdict: Verdict) -> Verdict:
@@ -182,7 +182,9 @@ class ParquetRows:
             whole = self._load(spark, footer, names, found)
             nothing = [F.lit(None).cast(column.dataType).alias(f"{_OURS}{n}") for n, column in enumerate(self.schema)]
             given = {name: f"{_OURS}{number}" for number, name in enumerate(self.schema.names)}
-            verdict = Verdict(is_bad="true", why=quote_text(footer.wrong), raw=row_sql(found.names), is_change="true")
+            verdict = Verdict(
+                is_bad="true", why=quote_text(footer.wrong), raw=make_row_sql(found.names), is_change="true"
+            )
             return self.files.select_columns(whole.select("*", *nothing), given, verdict, self.places)
         return self._cast_rows(spark, footer, names, found)
 
@@ -279,7 +281,7 @@ def find_nanos(
     return found
 
 
-def _moment_sql(nanos: str, kind: T.DataType) -> str:
+def _make_moment_sql(nanos: str, kind: T.DataType) -> str:
     """Return SQL for the moment this number of nanoseconds after the start of 1970, with the type of a column."""
     micros = f"({nanos} div 1000)"
     if kind.typeName() == "timestamp_ntz":

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from origins.files.bad_lines import Verdict, any_of, describe_misfit, fits_wider_number, is_changed
+from origins.files.bad_lines import Verdict, describe_misfit, fits_wider_number, is_changed, join_conditions
 from origins.files.changes import Changes, is_wider
 from origins.lazy import T
 from origins.names import HIDDEN, quote_name, quote_text
 from origins.quick_dataclass import dataclass
-from origins.schema import sql_type
+from origins.schema import get_sql_type
 
 
 def list_differences(want: T.DataType, found: T.DataType, path: str = "") -> Iterator[tuple[str, str, str]]:
@@ -80,7 +80,7 @@ def fit_value(value: str, found: T.DataType, want: T.DataType, depth: int = 0) -
     It fits if the text of a CSV field would, and if it is still the same number or time afterwards. The parts of
     arrays, maps and structs are converted separately. As text they are JSON.
     """
-    if sql_type(found) == sql_type(want):
+    if get_sql_type(found) == get_sql_type(want):
         return FittedValue(value)
     each = f"{HIDDEN}each_{depth}"
     if isinstance(found, T.StructType) and isinstance(want, T.StructType):
@@ -91,11 +91,11 @@ def fit_value(value: str, found: T.DataType, want: T.DataType, depth: int = 0) -
     if isinstance(found, T.MapType) and isinstance(want, T.MapType) and is_read_as(want.keyType, found.keyType):
         inner = fit_value(each, found.valueType, want.valueType, depth + 1)
         values = f"transform_values({value}, ({HIDDEN}key_{depth}, {each}) -> {inner.value})"
-        return FittedValue(f"cast({values} as {sql_type(want)})", _any(f"map_values({value})", each, inner))
+        return FittedValue(f"cast({values} as {get_sql_type(want)})", _any(f"map_values({value})", each, inner))
     if isinstance(want, T.StringType):
         return FittedValue(as_text(value, found))
     if not _has_parts(found) and is_read_as(want, found):
-        return FittedValue(f"cast({value} as {sql_type(want)})")
+        return FittedValue(f"cast({value} as {get_sql_type(want)})")
     return _fit_scalar(value, found, want)
 
 
@@ -105,7 +105,7 @@ def as_text(value: str, kind: T.DataType) -> str:
 
 
 def _fit_scalar(value: str, found: T.DataType, want: T.DataType) -> FittedValue:
-    kind = sql_type(want)
+    kind = get_sql_type(want)
     if _has_parts(found) or _has_parts(want) or not (isinstance(found, T.StringType) or _is_like(found, want)):
         return FittedValue(f"cast(null as {kind})", f"({value} is not null)")
     typed = f"try_cast({as_text(value, found)} as {kind})"
@@ -113,7 +113,7 @@ def _fit_scalar(value: str, found: T.DataType, want: T.DataType) -> FittedValue:
         changed = is_changed(value, kind, typed)
         return FittedValue(typed, f"({value} is not null and ({typed} is null or coalesce({changed}, false)))")
     short = isinstance(found, T.DoubleType) and isinstance(want, T.FloatType)  # 0.1 is a different number in each type
-    back = f"try_cast({f'cast({typed} as string)' if short else typed} as {sql_type(found)})"
+    back = f"try_cast({f'cast({typed} as string)' if short else typed} as {get_sql_type(found)})"
     return FittedValue(typed, f"({value} is not null and not coalesce({back} = {value}, false))")
 
 
@@ -122,12 +122,12 @@ def _fit_struct(value: str, found: T.StructType, want: T.StructType, depth: int)
     parts, lost = [], []
     for field in want:
         own = there.get(field.name.lower())
-        inner = FittedValue(f"cast(null as {sql_type(field.dataType)})")
+        inner = FittedValue(f"cast(null as {get_sql_type(field.dataType)})")
         if own is not None:
             inner = fit_value(f"{value}.{quote_name(own.name)}", own.dataType, field.dataType, depth)
         parts.append(f"{quote_text(field.name)}, {inner.value}")
         lost.append(inner.lost)
-    return FittedValue(f"if({value} is null, null, named_struct({', '.join(parts)}))", f"({any_of(lost)})")
+    return FittedValue(f"if({value} is null, null, named_struct({', '.join(parts)}))", f"({join_conditions(lost)})")
 
 
 def _any(values: str, each: str, inner: FittedValue) -> str:
@@ -155,7 +155,7 @@ class OtherColumn:
         """Return SQL for its values with the wanted type; NULL for a value that does not fit."""
         return f"if({self._fit.lost}, null, {self._fit.value})"
 
-    def lost_sql(self, changes: Changes, *policies: str) -> str:
+    def make_lost_sql(self, changes: Changes, *policies: str) -> str:
         """Return SQL that is true for a value that does not fit, if the policy for it is one of these."""
         return changes.limit_lost(self._fit.lost, fits_wider_number(self.wanted, self._text), policies)
 
@@ -186,7 +186,7 @@ class ParquetVerdict:
         """Return SQL for the rescued values of a row, as JSON; NULL if nothing was rescued."""
         values = {name: quote_name(name) for name in self.extra}
         for other in self.others:
-            is_kept = other.lost_sql(self.changes, "rescue")
+            is_kept = other.make_lost_sql(self.changes, "rescue")
             if is_kept != "false":
                 values[other.own.name] = f"if({is_kept}, {quote_name(other.own.name)}, null)"
         pairs = ", ".join(f"{value} as {quote_name(name)}" for name, value in values.items())
@@ -194,16 +194,16 @@ class ParquetVerdict:
 
     @property
     def make_verdict(self) -> Verdict:
-        bad = {other: other.lost_sql(self.changes, "stop", "nack", "evolve") for other in self.others}
-        stops = [other.lost_sql(self.changes, "stop") for other in self.others]
+        bad = {other: other.make_lost_sql(self.changes, "stop", "nack", "evolve") for other in self.others}
+        stops = [other.make_lost_sql(self.changes, "stop") for other in self.others]
         messages = ", ".join(f"case when {is_lost} then {other.misfit_message} end" for other, is_lost in bad.items())
         return Verdict(
-            is_bad=any_of(bad.values()),
+            is_bad=join_conditions(bad.values()),
             why=f"concat_ws('; ', {messages})" if messages else "cast(null as string)",
-            raw=row_sql(self.columns),
-            stops=any_of(stops),
+            raw=make_row_sql(self.columns),
+            stops=join_conditions(stops),
         )
 
 
-def row_sql(columns: Sequence[str]) -> str:
+def make_row_sql(columns: Sequence[str]) -> str:
     return f"to_json(struct({', '.join(map(quote_name, columns))}))"

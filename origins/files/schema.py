@@ -14,7 +14,7 @@ from origins.files.changes import Changes, grow_schema
 from origins.files.csv_header import read_header
 from origins.files.file_systems import File
 from origins.files.formats import FileRows
-from origins.files.json_in_process import none_is_odd
+from origins.files.json_in_process import are_lines_plain
 from origins.files.json_lines import LINE
 from origins.files.options import is_whole
 from origins.files.parquet_rows import find_nanos, read_footers, read_schema, replace_nanos
@@ -85,7 +85,7 @@ class FileSchema:
         if self.rows.changes.wider == "evolve" or not self.rows.place.is_read_here:
             return False
         files, whole = [*map(self.rows.place.find_file, names)], is_whole(self.rows.options)
-        return none_is_odd(files, known, extra=True, missing=False, doubled=False, whole_file=whole)
+        return are_lines_plain(files, known, extra=True, missing=False, doubled=False, whole_file=whole)
 
     def _infer_csv(self, spark: SparkSession, names: Sequence[str], known: T.StructType) -> T.StructType:
         fields = list(known.fields)
@@ -162,19 +162,21 @@ def widen_columns(columns: Sequence[T.StructField], read: Read) -> list[T.Struct
     `read` returns the rows of the files, lazily, with the given columns. It takes one Spark job, if any column is a
     number.
     """
-    numbers = [column for column in columns if isinstance(column.dataType, (*_integer_types(), T.DecimalType))]
+    numbers = [column for column in columns if isinstance(column.dataType, (*_list_integer_types(), T.DecimalType))]
     if not numbers:
         return list(columns)
     names = {column.name for column in numbers}
     as_text = [T.StructField(each.name, T.StringType()) if each.name in names else each for each in columns]
     rows = read(as_text).where(f"{REFUSED} is null")
-    asked = [wanted for column in numbers for wanted in _width_queries(column)]
+    asked = [wanted for column in numbers for wanted in _make_width_queries(column)]
     found = iter(rows.selectExpr(*asked).collect()[0])
-    wide = {column.name: _widen_column(column, [next(found) for _ in _width_queries(column)]) for column in numbers}
+    wide = {
+        column.name: _widen_column(column, [next(found) for _ in _make_width_queries(column)]) for column in numbers
+    }
     return [wide.get(column.name, column) for column in columns]
 
 
-def _width_queries(column: T.StructField) -> list[str]:
+def _make_width_queries(column: T.StructField) -> list[str]:
     """Return SQL over all values: the digits before and after the point, the largest whole number, and an overflow."""
     value = f"trim({quote_name(column.name)})"
     pattern = _NUMBER if column.dataType.typeName() == "decimal" else _WHOLE
@@ -198,10 +200,10 @@ def _widen_column(column: T.StructField, found: Sequence[int | None]) -> T.Struc
         return T.StructField(column.name, T.DecimalType(digits + scale, scale)) if digits + scale <= 38 else column
     if beyond:
         return T.StructField(column.name, T.DecimalType(max(before, 20), 0))
-    ladder = _integer_types()
+    ladder = _list_integer_types()
     fits = (each for each in ladder[ladder.index(type(kind)) :] if largest < 1 << (8 * (1 << ladder.index(each)) - 1))
     return T.StructField(column.name, next(fits)())
 
 
-def _integer_types() -> tuple[type[T.DataType], ...]:
+def _list_integer_types() -> tuple[type[T.DataType], ...]:
     return (T.ByteType, T.ShortType, T.IntegerType, T.LongType)

@@ -150,14 +150,14 @@ def _make_writer_fit(given: Any, wanted: Any, path: str) -> Fit:
             for each in given["fields"]
             if each["name"] in there
         ]
-        return _unless_null(lambda row: {field: fit(row[field]) for field, fit in fields})
+        return _keep_null(lambda row: {field: fit(row[field]) for field, fit in fields})
     if name == kind == "array":
         element = _make_writer_fit(given["elementType"], wanted["elementType"], f"{path}[]")
-        return _unless_null(lambda values: [element(each) for each in values])
+        return _keep_null(lambda values: [element(each) for each in values])
     if name == kind == "map":
         key = _make_writer_fit(given["keyType"], wanted["keyType"], f"{path} (key)")
         of = _make_writer_fit(given["valueType"], wanted["valueType"], f"{path} (value)")
-        return _unless_null(lambda entries: {key(name): of(each) for name, each in entries.items()})
+        return _keep_null(lambda entries: {key(name): of(each) for name, each in entries.items()})
     convert = _find_writer_leaf(name, kind)
 
     def fit(value: Any) -> Any:
@@ -167,7 +167,7 @@ def _make_writer_fit(given: Any, wanted: Any, path: str) -> Fit:
             article = "an" if kind[0] in "aeiou" else "a"
             raise Unreadable(f"{path}: {show_value(value)} is not {article} {kind}") from error
 
-    return _unless_null(fit)
+    return _keep_null(fit)
 
 
 def _find_writer_leaf(given: str, wanted: str) -> Fit:
@@ -191,7 +191,7 @@ def _join(path: str, name: str) -> str:
     return f"{path}.{name}".strip(".")
 
 
-def _unless_null(fit: Fit) -> Fit:
+def _keep_null(fit: Fit) -> Fit:
     return lambda value: None if value is None else fit(value)
 
 

@@ -25,7 +25,7 @@ from runners.model.masking import hide_in_errors, without
 from runners.model.run_report import Report
 from runners.model.spec import PipelineSpec
 from runners.model.text import escape_line, format_count
-from runners.running.activity import tell_on_signal
+from runners.running.activity import log_on_signal
 from runners.running.stop import handle_signals
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def carry_with_progress(
         with (
             hide_in_errors(pipeline.secrets),
             interrupt_on_signals(heard),
-            tell_on_signal(),
+            log_on_signal(),
             contextlib.nullcontext()
             if carrying.quiet
             else show_progress(pipeline, log_format=carrying.log_format, shown=shown) as listener,

@@ -571,8 +571,8 @@ def doctor(state: Path | None, cluster: bool, json: bool, **given: Any) -> int:
     return FAILED if any(check.state == "problem" for check in checks) else 0
 
 
-wherry.add_section("Start", demo, init, validate, preview, test_cases, compare)
-wherry.add_section("Run", run, stop, resume, backfill, redo, schedule, warm)
-wherry.add_section("Look", list_folder, status, find, runs, report, quality)
-wherry.add_section("Check and repair", audit, repair, dlq, offsets)
-wherry.add_section("Learn", expect, kinds, explain, doctor)
+wherry.record_section("Start", demo, init, validate, preview, test_cases, compare)
+wherry.record_section("Run", run, stop, resume, backfill, redo, schedule, warm)
+wherry.record_section("Look", list_folder, status, find, runs, report, quality)
+wherry.record_section("Check and repair", audit, repair, dlq, offsets)
+wherry.record_section("Learn", expect, kinds, explain, doctor)

@@ -71,7 +71,7 @@ class SectionedGroup(click.Group):
         self.sections: dict[str, Sequence[str]] = {}
         """The names of the commands, by heading."""
 
-    def add_section(self, heading: str, *commands: click.Command) -> None:
+    def record_section(self, heading: str, *commands: click.Command) -> None:
         """Add commands that help shows under this heading."""
         for added in commands:
             self.add_command(added)

@@ -216,7 +216,7 @@ def _run(
     from runners.listeners.log_lines import LogLines, complain, configure_logs
     from runners.model.clock import Clock
     from runners.operations.status import measure_known_lags
-    from runners.running.activity import tell_on_signal
+    from runners.running.activity import log_on_signal
     from runners.running.stop import handle_signals
     from runners.schedules.schedule_screen import ScheduleLog, ScheduleScreen
     from runners.schedules.scheduling import scheduler_of
@@ -245,7 +245,7 @@ def _run(
         came.append(number)
         scheduler.stop(f"signal {signal.Signals(number).name}", force=len(came) > 1)
 
-    with handle_signals(stop_scheduler), tell_on_signal(), contextlib.nullcontext() if as_json else screen:
+    with handle_signals(stop_scheduler), log_on_signal(), contextlib.nullcontext() if as_json else screen:
         metrics.ready = True
         scheduler.run()
     if scheduler.error:

@@ -54,7 +54,7 @@ class Scalar(_Located):
     @property
     def content(self) -> str | int | float | bool | None:
         """The value that YAML 1.2 gives to the text. A secret is text or a number, and keeps its reference."""
-        typed = _type_text(self.text) if self.plain else self.text
+        typed = _parse_scalar(self.text) if self.plain else self.text
         if self.shown is None:
             return typed
         return make_secret(self.text if typed is None or isinstance(typed, bool) else typed, self.shown)
@@ -282,7 +282,7 @@ _INT = re.compile(r"[-+]?[0-9]{1,100}|0o[0-7]{1,100}|0x[0-9a-fA-F]{1,100}", re.A
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]{1,100}|[0-9]{1,100}(?:\.[0-9]{0,100})?)(?:[eE][-+]?[0-9]{1,3})?", re.ASCII)
 
 
-def _type_text(text: str) -> str | int | float | bool | None:
+def _parse_scalar(text: str) -> str | int | float | bool | None:
     """Return the value by the core schema of YAML 1.2. Unlike there, infinity and not-a-number are text."""
     if text in _NULL:
         return None

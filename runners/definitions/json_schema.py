@@ -41,19 +41,19 @@ _PLAIN: Mapping[Any, Mapping[str, Any]] = {
 
 def make_json_schema() -> dict[str, Any]:
     """Return the schema of a definition, with every available kind and option."""
-    definition = _object_schema(PipelineSpec)
+    definition = _make_object_schema(PipelineSpec)
     definition["anyOf"] = [{"required": ["origin"]}, {"required": ["origins"]}]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A pipeline of Wherry",
         **definition,
-        "$defs": {role: _role_schema(role) for role in CONTRACTS} | {"dlq": _dlq_schema()},
+        "$defs": {role: _make_role_schema(role) for role in CONTRACTS} | {"dlq": _make_dlq_schema()},
     }
 
 
-def _role_schema(role: Role) -> dict[str, Any]:
+def _make_role_schema(role: Role) -> dict[str, Any]:
     """Return the schema of one kind, with the options that are written beside it."""
-    beside = {name: _option_schema(option) for name, option in list_options(CONTRACTS[role]).items()}
+    beside = {name: _make_option_schema(option) for name, option in list_options(CONTRACTS[role]).items()}
     schemas = _kinds(role)
     return {
         "type": "object",
@@ -69,45 +69,45 @@ def _kinds(role: Role) -> dict[str, Any]:
     kinds, schemas = get_our_kinds(), {}
     for kind in kinds.list_names(role):
         with contextlib.suppress(KindMissing):
-            schemas[kind] = _kind_schema(role, kinds.resolve(role, kind))
+            schemas[kind] = _make_kind_schema(role, kinds.resolve(role, kind))
     return schemas
 
 
-def _kind_schema(role: Role, component: type) -> dict[str, Any]:
+def _make_kind_schema(role: Role, component: type) -> dict[str, Any]:
     contract = list_options(CONTRACTS[role])
-    inside = _object_schema(component, without=contract)
+    inside = _make_object_schema(component, without=contract)
     main = next((option for option in list_options(component).values() if option.main), None)
-    either = {"anyOf": [_option_schema(main), inside]} if main is not None else inside
+    either = {"anyOf": [_make_option_schema(main), inside]} if main is not None else inside
     return {"description": read_summary(component), **either}
 
 
-def _dlq_schema() -> dict[str, Any]:
+def _make_dlq_schema() -> dict[str, Any]:
     """Return the schema of the DLQ: its options, with one destination beside them."""
-    own = _object_schema(Dlq, without={"destination": None})
+    own = _make_object_schema(Dlq, without={"destination": None})
     schemas = _kinds("destination")
     return {**own, "properties": {**own["properties"], **schemas}, "patternProperties": {_CLASS: {}}}
 
 
-def _object_schema(component: type, without: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def _make_object_schema(component: type, without: Mapping[str, Any] | None = None) -> dict[str, Any]:
     docs = read_docs(component)
     options = {name: option for name, option in list_options(component).items() if name not in (without or {})}
     properties = {
-        CALLED.get(name, name): _option_schema(option, docs.get(name, "")) for name, option in options.items()
+        CALLED.get(name, name): _make_option_schema(option, docs.get(name, "")) for name, option in options.items()
     }
     required = [name for name, option in options.items() if option.required]
     schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
     return {**schema, "required": required} if required else schema
 
 
-def _option_schema(option: Option, text: str = "") -> dict[str, Any]:
-    schemas = [_type_schema(one) for one in list_alternatives(option.annotation)]
+def _make_option_schema(option: Option, text: str = "") -> dict[str, Any]:
+    schemas = [_make_type_schema(one) for one in list_alternatives(option.annotation)]
     if str in list_alternatives(option.annotation):
         schemas.append(_FILE)
     description = {"description": text} if text else {}
     return {**description, "anyOf": [*schemas, _PARAMETER]}
 
 
-def _type_schema(annotation: Any) -> Mapping[str, Any]:
+def _make_type_schema(annotation: Any) -> Mapping[str, Any]:
     if annotation in ROLES:
         return {"$ref": f"#/$defs/{ROLES[annotation]}"}
     if annotation is Dlq:
@@ -117,11 +117,11 @@ def _type_schema(annotation: Any) -> Mapping[str, Any]:
     if has_shape(annotation, Sequence):
         return {
             "type": "array",
-            "items": {"anyOf": [_type_schema(one) for one in list_alternatives(get_args(annotation)[0])]},
+            "items": {"anyOf": [_make_type_schema(one) for one in list_alternatives(get_args(annotation)[0])]},
         }
     if has_shape(annotation, Mapping):
-        values = [_type_schema(one) for one in list_alternatives(get_args(annotation)[1])]
+        values = [_make_type_schema(one) for one in list_alternatives(get_args(annotation)[1])]
         return {"type": "object", "additionalProperties": {"anyOf": values}}
     if dataclasses.is_dataclass(annotation) and isinstance(annotation, type):
-        return _object_schema(annotation)
+        return _make_object_schema(annotation)
     return _PLAIN.get(annotation, {})

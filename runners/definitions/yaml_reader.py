@@ -172,7 +172,7 @@ class DefinitionReader:
             if has_shape(annotation, Mapping) and not self._is_file_reference(node):
                 return lambda node, path: self._read_mapping(node, get_args(annotation)[1], path)
         elif has_shape(annotation, Sequence):
-            each = dataclasses.replace(_element_option(get_args(annotation)[0]), path=option.path)
+            each = dataclasses.replace(_make_element_option(get_args(annotation)[0]), path=option.path)
             return lambda node, path: self._read_list(node, each, path)
         return None
 
@@ -182,7 +182,7 @@ class DefinitionReader:
 
     def _read_mapping(self, node: Fields, element: Any, path: str) -> Any:
         """Read a mapping with names that the user chose. Among expressions and settings, `1` and `true` are text."""
-        option = _element_option(element)
+        option = _make_element_option(element)
         values = {}
         for key, inner in node.fields.items():
             if (
@@ -274,7 +274,7 @@ class DefinitionReader:
         unknown = [key for key in node.fields if key not in contract and key not in kinds]
         if not kinds:
             for key in unknown:
-                self._add_unknown(node, key, self._unknown_kind_message(key, role), path)
+                self._add_unknown(node, key, self._make_unknown_kind_message(key, role), path)
             if not unknown:
                 self._add_problem(node, path, f"expected a kind of {role}: {' or '.join(known)}")
             return WRONG
@@ -301,7 +301,7 @@ class DefinitionReader:
             return WRONG
         return self._make_dataclass(node, component, {**beside, **inside}, join_key(path, kind))
 
-    def _unknown_kind_message(self, key: str, role: Role) -> str:
+    def _make_unknown_kind_message(self, key: str, role: Role) -> str:
         others = self.kinds.list_roles(key)
         if others:
             return f"expected a kind of {role}, got a kind of {others[0]}"
@@ -442,6 +442,6 @@ def read_options(cls: type[T], values: Mapping[str, Any], path: str, name: str) 
     return cast("T", read)
 
 
-def _element_option(element: Any) -> Option:
+def _make_element_option(element: Any) -> Option:
     """Return an option for an element of a list, or for a value under a name that the user chose."""
     return Option(name="", annotation=element, default=None, main=False, path=False, like="")

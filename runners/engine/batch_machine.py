@@ -140,7 +140,7 @@ def resume_flight(
     return BatchInFlight(plan=plan, lane=lane, task=task, decision=plan.decision, tried=lane.tried, since=since)
 
 
-def next_transition(flight: BatchInFlight, outcome: Outcome, rules: DeliveryRules) -> Transition:
+def plan_transition(flight: BatchInFlight, outcome: Outcome, rules: DeliveryRules) -> Transition:
     """Return what follows from the outcome of the flight's task."""
     if isinstance(outcome, Failed):
         return _on_failed(flight, outcome.error, rules)
@@ -204,7 +204,7 @@ def _on_prepared(flight: BatchInFlight, prepared: Prepared, rules: DeliveryRules
         task = Explain(plan=flight.plan, decision=decision, place=judged.tripped.place, tripped=judged.tripped)
         return Transition(flight=replace(flight, task=task, decision=decision))
     entry = Entry(kind="prepared", lane=flight.plan.batch.lane, plan=flight.plan.batch.plan, body=decision.json())
-    step = _next_deliveries(replace(flight, decision=decision), rules)
+    step = _plan_next_deliveries(replace(flight, decision=decision), rules)
     return replace(step, entries=(entry, *step.entries), exceeded=judged.exceeded)
 
 
@@ -275,7 +275,7 @@ def _go_on(flight: BatchInFlight, decision: DecidedBatch, rules: DeliveryRules) 
         return _refuse_late(flight, flight.refusing, having)
     if flight.refusing or not (flight.begun or having or FILTERED in flight.landed):
         return Transition(flight=replace(flight, task=CheckRefusals(plan=flight.plan, decision=decision)))
-    return _next_deliveries(flight, rules)
+    return _plan_next_deliveries(flight, rules)
 
 
 def _may_lack(name: str, written: Written, decision: DecidedBatch) -> bool:
@@ -312,7 +312,7 @@ def _on_checked(flight: BatchInFlight, checked: Checked, rules: DeliveryRules) -
     assert flight.decision is not None
     again = flight.again or flight.decision.again or _has_refused(flight) or flight.fallen is not None
     if not checked.refusing and flight.refusing not in flight.failed:
-        return _next_deliveries(replace(flight, refusing=""), rules)
+        return _plan_next_deliveries(replace(flight, refusing=""), rules)
     if not checked.refusing and (flight.begun or again):
         return Transition(flight=replace(flight, task=None), error=flight.failed[flight.refusing])
     if again and not (flight.begun and checked.same):
@@ -340,10 +340,10 @@ def _on_delivered(flight: BatchInFlight, landed: Landed, rules: DeliveryRules) -
         final = DLQ in landed.failed and not classify(landed.failed[DLQ]).is_conflict and not rules.falls_back
         again = None if final else _make_ask(flight, list(landed.failed.values()), list(landed.failed))
         return Transition(flight=replace(flight, task=None), error=next(iter(landed.failed.values())), again=again)
-    return _next_deliveries(flight, rules)
+    return _plan_next_deliveries(flight, rules)
 
 
-def _next_deliveries(flight: BatchInFlight, rules: DeliveryRules) -> Transition:
+def _plan_next_deliveries(flight: BatchInFlight, rules: DeliveryRules) -> Transition:
     """Return the next deliveries of a decided batch, or its end.
 
     All destinations get it in parallel, and the DLQ gets the refused rows. With `after_any` they get it one after the

@@ -19,7 +19,7 @@ from runners.engine.batch_machine import (
     BatchInFlight,
     DeliveryRules,
     Transition,
-    next_transition,
+    plan_transition,
     resume_flight,
     turn_to_fallback,
 )
@@ -87,7 +87,7 @@ class Dispatcher:
         self,
         *,
         journal: Journal,
-        crew: TaskWorkers,
+        worker_pool: TaskWorkers,
         clock: Clock,
         rules: DeliveryRules,
         options: CarryingOptions,
@@ -96,12 +96,12 @@ class Dispatcher:
         dice: random.Random | None = None,
     ) -> None:
         self.journal = journal
-        self.crew = crew
+        self.worker_pool = worker_pool
         self.clock = clock
         self.rules = rules
         self.options = options
         self.callbacks = callbacks
-        self.work = WorkInFlight(crew)
+        self.work = WorkInFlight(worker_pool)
         self.planning = Planning(self.work, pace=pace or BatchSizing(), max_in_flight=options.max_in_flight)
         self.resting = BackOff(options.retry, dice or random.Random(), now=clock.elapsed())  # noqa: S311
         self.budget = BudgetWatch(callbacks.over_budget, self.resting)
@@ -117,13 +117,13 @@ class Dispatcher:
         """Whether the DLQ failed to take refused rows in this run. Then it is not tried again for each batch."""
         self.errors: list[Exception] = []
         if journal.tenure is not None:
-            journal.tenure.wake = crew.wake
+            journal.tenure.wake = worker_pool.wake
 
     def run(self) -> None:
         """Take turns until nothing is left to do. The first error is `errors[0]`. It is not raised."""
         finished: Sequence[Finished] = ()
         while self.take_turn(finished):
-            finished = self.crew.wait(self.patience())
+            finished = self.worker_pool.wait(self.patience())
 
     def recover(self) -> None:
         """Continue where an earlier run ended: finish its open batches before any other batch is planned.
@@ -142,7 +142,7 @@ class Dispatcher:
         if self.stop_asked is None:
             self.stop_asked = self.clock.elapsed()
         self.asked_to_stop = self.asked_to_stop or reason
-        self.crew.wake()
+        self.worker_pool.wake()
 
     def take_turn(self, finished: Sequence[Finished] = ()) -> bool:
         """Take one turn. Return whether there is anything left to wait for."""
@@ -184,8 +184,8 @@ class Dispatcher:
         if self.work.has_idle_runner():
             moments = [moment - now for moment in self.resting.list_moments(self.work.list_idle())]
         word = [] if self.journal.tenure is None else [self.journal.tenure.due - now]
-        if self.planning.company is not None and not self.stopping:
-            word.append(self.planning.company.next - now)
+        if self.planning.coordination is not None and not self.stopping:
+            word.append(self.planning.coordination.next - now)
         if self.budget.until is not None:
             moments.append(self.resting.limit_sleep(self.budget.until) - now)
         elif self.planning.may_plan_more(stopping=bool(self.stopping)):
@@ -249,18 +249,18 @@ class Dispatcher:
 
         A lane is taken with its open batch. Return whether any lane was taken or looked at.
         """
-        company = self.planning.company
-        if company is None or self.stopping:
+        coordination = self.planning.coordination
+        if coordination is None or self.stopping:
             return False
-        if company.next <= self.clock.elapsed():
-            company.hear_others()
+        if coordination.next <= self.clock.elapsed():
+            coordination.hear_others()
             self._heed_ledger()
             if self.stopping:
                 return False
-        taken = company.change_lanes(self.work.list_lanes(), self.planning.list_ended(self._list_own_lanes()))
+        taken = coordination.change_lanes(self.work.list_lanes(), self.planning.list_ended(self._list_own_lanes()))
         for lane in taken:
             self._resume(lane)
-        return self.planning.survey_taken(company, taken, self._list_own_lanes()) or bool(taken)
+        return self.planning.survey_taken(coordination, taken, self._list_own_lanes()) or bool(taken)
 
     def _list_own_lanes(self) -> Collection[str]:
         return self.journal.state.lanes_of(self.journal.owner)
@@ -309,7 +309,7 @@ class Dispatcher:
         flight = self.work.flights[lane]
         assert flight.task is not None, "an outcome follows from a task"
         self.work.watches[flight.plan.batch.plan].note_task(flight.task, outcome, self.clock.elapsed())
-        step = self._handle_error(next_transition(flight, outcome, self._current_rules()))
+        step = self._handle_error(plan_transition(flight, outcome, self._get_current_rules()))
         self.work.flights[lane] = step.flight
         if flight.begun and any(entry.kind == "cancel" for entry in step.entries):
             self.planning.note_cancelled(flight.plan.batch)
@@ -320,7 +320,7 @@ class Dispatcher:
 
         Before the fallback is written, the run reads the ledger, because another owner may write there.
         """
-        rules, before = self._current_rules(), step.flight.fallen
+        rules, before = self._get_current_rules(), step.flight.fallen
         step = turn_to_fallback(step, rules, at_once=True) if self.fell_back else step
         step = self.resting.rest_or_fail(step, self.clock, stopping=bool(self.stopping))
         turned = turn_to_fallback(step, rules)
@@ -334,7 +334,7 @@ class Dispatcher:
         now = self.clock.elapsed()
         return replace(step, flight=replace(flight, until=now if flight.until is None else flight.until))
 
-    def _current_rules(self) -> DeliveryRules:
+    def _get_current_rules(self) -> DeliveryRules:
         """Return the rules of the definition, with the changes that a person made since the run began."""
         return replace(self.rules, dlq=apply_config(self.rules.dlq, self.journal.state.config))
 
@@ -409,7 +409,7 @@ class Dispatcher:
         if tenure is None or self.clock.elapsed() < tenure.due:
             return
         self.callbacks.pulse()
-        self.journal.renew(busy=bool(self.work.flights) or self.planning.company is not None)
+        self.journal.renew(busy=bool(self.work.flights) or self.planning.coordination is not None)
         self._heed_ledger()
 
     def _hand_out(self) -> None:
@@ -427,7 +427,7 @@ class Dispatcher:
         if isinstance(task, AskDestinations) and task.ours:
             return replace(task, identities=self._list_identities())
         if isinstance(task, Prepare):
-            dlq = self._current_rules().dlq
+            dlq = self._get_current_rules().dlq
             weighs = any(limit.of == WEIGHT for limit in dlq.list_limits())
             task = replace(task, codes=any(map(dlq.counts_apart, dlq.limits)), weigh=(dlq.weigh or "") * weighs)
         if isinstance(task, Prepare) and task.plan.straight:  # a row was refused: the next batch goes another way

@@ -29,7 +29,7 @@ class Planning:
         self.pace = pace
         self.max_in_flight = max_in_flight
         self.source: BatchPlanner | None = None
-        self.company: LaneCoordination | None = None
+        self.coordination: LaneCoordination | None = None
         """The other runs that share the lanes. None if this run has all lanes."""
         self.following: Follower | None = None
         """How the run continues when nothing is left. None if it ends then."""
@@ -112,9 +112,9 @@ class Planning:
 
     def must_wait(self, *, stopping: bool) -> bool:
         """Whether this run must wait for lanes of other runs, though it has nothing left."""
-        if self.company is None or self.source is None or self.following is not None or stopping:
+        if self.coordination is None or self.source is None or self.following is not None or stopping:
             return False
-        return self.company.unfinished
+        return self.coordination.unfinished
 
     def list_moments(self, now: float) -> Iterator[float]:
         """Yield in how many seconds a run that follows has something to do besides waiting for an outcome."""
@@ -134,9 +134,9 @@ class Planning:
 
         After a stop, also stop in lanes that must be looked at again.
         """
-        if self.company is None or self.following is None:
+        if self.coordination is None or self.following is None:
             return
-        mine, unseen = self.company.list_kept_lanes(), self._list_unseen() if stopping else ()
+        mine, unseen = self.coordination.list_kept_lanes(), self._list_unseen() if stopping else ()
         for lane in [lane for lane in self.following.gathering if lane not in mine or lane in unseen]:
             self.following.note_planned(lane)
 
@@ -147,16 +147,16 @@ class Planning:
         planned = set(self.source.lanes)
         return [lane for lane in mine if (lane in self.exhausted or lane not in planned) and lane not in self.unseen]
 
-    def survey_taken(self, company: LaneCoordination, taken: Sequence[str], mine: Collection[str]) -> bool:
+    def survey_taken(self, coordination: LaneCoordination, taken: Sequence[str], mine: Collection[str]) -> bool:
         """Look at what waits in lanes that this run took. Return whether it looked.
 
         If another run joined that may have seen more, and this run does not follow, it looks at all its lanes.
         """
         self.unseen.update(taken)
-        if company.has_newcomers:
-            company.note_survey()
+        if coordination.has_newcomers:
+            coordination.note_survey()
             self.unseen.update(() if self.following else mine)
-        return self._survey(company)
+        return self._survey(coordination)
 
     def make_ticks(self, state: PipelineState, clock: Clock) -> Sequence[tuple[str, ShowEmptyBatch]]:
         """Return the empty batches, by lane, that stages and destinations get when no rows came for a while."""
@@ -164,15 +164,15 @@ class Planning:
         busy = bool(self.work.flights or self.work.working)
         if source is None or following is None or not following.is_quiet(source.idle, clock.elapsed(), busy=busy):
             return []
-        return list(source.make_ticks(state.get_lane, clock.now()).items())[: self.work.crew.size]
+        return list(source.make_ticks(state.get_lane, clock.now()).items())[: self.work.worker_pool.size]
 
     def _list_plannable(self, *, stopping: bool) -> Sequence[str]:
         """Return the lanes that may plan a batch. After a stop these are the lanes that waited for more rows."""
         lanes: Collection[str] = self.source.lanes if self.source else ()
         if stopping:
             lanes = tuple(self.following.gathering) if self.following else ()
-        if self.company is not None:
-            mine, unseen = self.company.list_kept_lanes(), self._list_unseen()
+        if self.coordination is not None:
+            mine, unseen = self.coordination.list_kept_lanes(), self._list_unseen()
             lanes = [lane for lane in lanes if lane in mine and lane not in unseen]
         taken = self.work.list_lanes() | self.exhausted
         return [lane for lane in lanes if lane not in taken]
@@ -186,7 +186,7 @@ class Planning:
         idle = self.work.list_awake(now)
         together = [flight for flight in idle if may_share(flight, self.source)]
         runners = len(self.work.working) + len(idle) - len(together) + bool(together)
-        free = runners < self.work.crew.size or (shared and bool(together))
+        free = runners < self.work.worker_pool.size or (shared and bool(together))
         return len(self.work.flights) < self.max_in_flight and free
 
     def _begin(
@@ -210,7 +210,7 @@ class Planning:
         if self.following is not None:
             self.following.note_planned(lane)
 
-    def _survey(self, company: LaneCoordination) -> bool:
+    def _survey(self, coordination: LaneCoordination) -> bool:
         """Look again at what waits at the origins that need it. Return whether it looked.
 
         It looks at an origin only while no batch of that origin is in flight here. The ledger has no offset of such a
@@ -224,7 +224,7 @@ class Planning:
         self.unseen &= set(self.source.lanes) - lanes
         self.exhausted -= lanes
         if due:
-            self.source = company.again(self.source, [feed.origin for feed in due])
+            self.source = coordination.again(self.source, [feed.origin for feed in due])
         return bool(due)
 
     def _list_unseen(self) -> Collection[str]:

@@ -36,8 +36,8 @@ from runners.model.tasks import (
 class WorkInFlight:
     """The batches in flight and the runners that process them. Only the thread that owns progress uses it."""
 
-    def __init__(self, crew: TaskWorkers) -> None:
-        self.crew = crew
+    def __init__(self, worker_pool: TaskWorkers) -> None:
+        self.worker_pool = worker_pool
         self.flights: dict[str, BatchInFlight] = {}
         """The batch in flight of each lane."""
         self.working: dict[str, Sequence[str]] = {}
@@ -48,7 +48,7 @@ class WorkInFlight:
         """The lanes that process an empty batch now."""
 
     def has_idle_runner(self) -> bool:
-        return len(self.working) < self.crew.size
+        return len(self.working) < self.worker_pool.size
 
     def list_busy_lanes(self) -> set[str]:
         """Return the lanes of the tasks that runners have."""
@@ -89,13 +89,13 @@ class WorkInFlight:
             self.watches[flight.plan.batch.plan].mark("plan" if flight.until is None else "rest", now)
             self.flights[flight.plan.batch.lane] = replace(flight, until=None)
         self.working[lanes[0]] = lanes
-        self.crew.start(lanes[0], join_tasks(tasks))
+        self.worker_pool.start(lanes[0], join_tasks(tasks))
 
     def start_tick(self, lane: str, tick: ShowEmptyBatch) -> None:
         """Start the task that shows an empty batch, under this lane."""
         self.ticking.add(lane)
         self.working[lane] = [lane]
-        self.crew.start(lane, tick)
+        self.worker_pool.start(lane, tick)
 
     def split(self, first: str, outcome: Outcome) -> Sequence[Finished]:
         """Return the outcome of the task for each of its lanes. Its runner is idle from now on."""

@@ -45,18 +45,21 @@ class HookRunner:
         """Call all hooks for this event. It never waits."""
         for teller in self._tellers:
             if teller.hook.wants(facts):
-                teller.scribe.put(facts)
+                teller.writer.put(facts)
 
     def await_hooks(self, name: str, patience: float | None = None) -> None:
         """Wait a little for unfinished hooks, and log failed ones."""
         until = time.monotonic() + (PATIENCE if patience is None else patience)
         for at, teller in enumerate(self._tellers):
-            whole, hook = teller.scribe.flush(max(0.0, until - time.monotonic())), f"hooks[{at}] ({teller.hook.kind})"
-            lost = teller.lost + teller.scribe.dropped
+            whole, hook = (
+                teller.writer.flush(max(0.0, until - time.monotonic())),
+                f"hooks[{at}] ({teller.hook.kind})",
+            )
+            lost = teller.lost + teller.writer.dropped
             if not whole:
                 log.warning("%s: %s has not finished, and the run does not wait for it any longer.", name, hook)
             if lost:
-                why = teller.why or without(self._secrets, teller.scribe.error)
+                why = teller.why or without(self._secrets, teller.writer.error)
                 log.warning("%s: %s failed %s: %s", name, hook, format_count(lost, "time", "times"), why)
 
 
@@ -65,7 +68,7 @@ class _HookThread:
 
     def __init__(self, hook: Hook, secrets: Mapping[str, str], sleep: Callable[[float], None]) -> None:
         self.hook = hook
-        self.scribe: BackgroundWriter[Mapping[str, JSON]] = BackgroundWriter(self._tell_all, room=ROOM)
+        self.writer: BackgroundWriter[Mapping[str, JSON]] = BackgroundWriter(self._tell_all, room=ROOM)
         self.lost = 0
         """How many calls of the hook failed."""
         self.why = ""

@@ -185,7 +185,7 @@ def classify(error: BaseException, also: Sequence[str] = ()) -> ErrorKind:
     known = [cause for each in causes for cause in each]
     ours = any(isinstance(each, WherryError) for each in errors)
     named = _find_named(errors, also)
-    passing = next(filter(None, map(_transient_reason, known)), "")
+    passing = next(filter(None, map(_find_transient_reason, known)), "")
     if any(isinstance(each, Late) for each in errors):
         transient = "the run's lease ended before its write began"
     else:
@@ -269,7 +269,7 @@ def explain_row_error(error: BaseException) -> tuple[str, str]:
     return EXPRESSION_CODE, f"{behind[-1].name}: {behind[-1].message.partition(chr(10))[0]}".rstrip(": ")
 
 
-def _transient_reason(cause: ErrorCause) -> str:
+def _find_transient_reason(cause: ErrorCause) -> str:
     by_condition = (why for why, signs in _CONDITIONS.items() if cause.condition.startswith(signs))
     by_name = (why for why, names in _NAMES.items() if cause.name in names)
     return next(by_condition, "") or next(by_name, "") or (_AWAY if cause.status in _BUSY else "")
@@ -294,7 +294,7 @@ def _is_of_a_row(causes: Sequence[ErrorCause]) -> bool:
         return False
     if any(message.startswith(("WHERRY_", "wherry-")) for message in raised):
         return False
-    return not any(_transient_reason(cause) for cause in causes) and not any(_concerns_all(causes))
+    return not any(_find_transient_reason(cause) for cause in causes) and not any(_concerns_all(causes))
 
 
 def _concerns_all(causes: Sequence[ErrorCause]) -> Iterator[bool]:

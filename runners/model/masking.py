@@ -33,17 +33,17 @@ def hide_in_logs(secrets: Mapping[str, str]) -> Iterator[None]:
     Lines with `facts` are not changed: their facts include names, so the code that logs them masks them.
     """
 
-    def discreetly(record: logging.LogRecord) -> bool:
+    def mask_record(record: logging.LogRecord) -> bool:
         if not hasattr(record, "facts"):
             record.msg, record.args = without(secrets, record.getMessage()), ()
         return True
 
     log = logging.getLogger("wherry")
-    log.addFilter(discreetly)
+    log.addFilter(mask_record)
     try:
         yield
     finally:
-        log.removeFilter(discreetly)
+        log.removeFilter(mask_record)
 
 
 def without(secrets: Mapping[str, str], value: Any) -> Any:

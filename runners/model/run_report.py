@@ -301,7 +301,7 @@ class RunReportBuilder:
             for name in counts["branches"]:
                 if name not in counts["delivered"] and not (name in event.owed and self._is_known(name)):
                     continue  # A backfill skips the destination, or a person allowed it to lack the batch.
-                totals = self._branch_totals(name)
+                totals = self._sum_branch(name)
                 totals["read"] += counts["read"]
                 totals["nacked"] += counts["nacked"]
             known = self.lanes.get(event.batch.lane)
@@ -316,7 +316,7 @@ class RunReportBuilder:
         already = before.counts["delivered"] if before else {}
         for name, rows in counts["delivered"].items():
             if name not in already:
-                totals = self._branch_totals(name)
+                totals = self._sum_branch(name)
                 totals["delivered"] += rows or 0
                 totals["filtered"] += counts["branches"][name]["filtered"]
                 totals["changed"] += counts["branches"][name]["changed"]
@@ -331,7 +331,7 @@ class RunReportBuilder:
     def _is_known(self, name: str) -> bool:
         return self.resolved.get(name, name) in self.branches
 
-    def _branch_totals(self, name: str) -> dict[str, int]:
+    def _sum_branch(self, name: str) -> dict[str, int]:
         """Return the totals of the destination that had this name when the batch was planned."""
         return self.branches.setdefault(self.resolved.get(name, name), dict(_NOTHING))
 

@@ -131,7 +131,7 @@ class BatchTrial:
     """The secrets to hide, each with the text that replaces it."""
     protection: Protection = Protection()
     """Masks the example rows."""
-    sieve: RowErrorIsolator | None = None
+    isolator: RowErrorIsolator | None = None
     """Finds the rows at which stages raise; None while no stage is known to raise."""
     wanted: RowCondition | None = None
     """A condition on the rows as read. Only rows for which it is true are counted and shown.
@@ -148,7 +148,7 @@ class BatchTrial:
     def of(self, batch: Batch, frame: DataFrame, names: tuple[str, ...], *, rows: int | None = None) -> BatchPreview:
         """Pass the rows of `Origin.fetch`, with their places, through the stages. `rows` limits their number."""
         if rows is not None:
-            frame = frame.orderBy(*self._arrival_order()).limit(rows)
+            frame = frame.orderBy(*self._list_arrival_columns()).limit(rows)
         begun = MarkedRows.begin(frame, names, make_labels(batch), self._close_section)
         protected = tuple(self.protection.columns)
         begun = replace(begun, parts=self.order, hold=hold_nothing, tell=self.findings.__setitem__, protected=protected)
@@ -156,8 +156,8 @@ class BatchTrial:
         self.sections.append(TrialSection())
         rows_now = self._note_rows(self._mark_wanted(begun), None, "")
         for run in split_runs(self.line.common):
-            rows_now = self._apply_steps(self.sieve.isolate(rows_now, run) if self.sieve else rows_now, run)
-        self._close(self._apply_branches(self.sieve.isolate_for_branches(rows_now) if self.sieve else rows_now))
+            rows_now = self._apply_steps(self.isolator.isolate(rows_now, run) if self.isolator else rows_now, run)
+        self._close(self._apply_branches(self.isolator.isolate_for_branches(rows_now) if self.isolator else rows_now))
         last = self.sections[-1]
         live = [row for row in last.found if row["nth"] == 1 and row["state"] == 0]
         return BatchPreview(
@@ -261,7 +261,7 @@ class BatchTrial:
         filters = list(section.filters.values())
         needed = frame.select(PLACE, STATE, VERDICT, *filters, *[note.column for note in section.notes])
         alike = Window.partitionBy(STATE, F.col(VERDICT)["code"], *filters)
-        nth = F.row_number().over(alike.orderBy(*self._arrival_order())).alias("nth")
+        nth = F.row_number().over(alike.orderBy(*self._list_arrival_columns())).alias("nth")
         first = needed.select("*", nth, F.count(F.lit(1)).over(alike).alias("alike")).where(F.col("nth") <= self.most)
         rows = first.select(
             F.col(STATE).alias("state"),
@@ -270,7 +270,7 @@ class BatchTrial:
             *[F.expr(encode_struct(note.column, note.schema)).alias(note.column) for note in section.notes],
             "nth",
             "alike",
-            F.array(*self._arrival_order()).alias("arrival"),
+            F.array(*self._list_arrival_columns()).alias("arrival"),
         )
         section.found = sorted((row.asDict() for row in rows.collect()), key=lambda row: row["arrival"])
         section.refused = self._group_refused(needed, section)
@@ -291,7 +291,7 @@ class BatchTrial:
         """Return the part of the batch with this number, from 1."""
         return [self.order[number - 1]] if 1 <= number <= len(self.order) else []
 
-    def _arrival_order(self) -> list[Column]:
+    def _list_arrival_columns(self) -> list[Column]:
         """Return the columns that sort rows in the order in which they were read."""
         part = F.array_position(F.lit(list(self.order)), F.col(PLACE)["part"])
         return [part, F.col(PLACE)["block"], F.col(PLACE)["row"]]

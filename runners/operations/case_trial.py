@@ -68,9 +68,9 @@ class CaseTrial:
         batch, frame, parts = (self._read_file if cases[0].file else self._make_rows)(cases, origin)
         pins = line.pins(self._spark)
 
-        def try_rows(sieve: RowErrorIsolator | None = None) -> tuple[BatchTrial, BatchPreview]:
+        def try_rows(isolator: RowErrorIsolator | None = None) -> tuple[BatchTrial, BatchPreview]:
             trial = BatchTrial(
-                line=line, pins=pins, order=parts, most=_ALL, secrets=self._pipeline.secrets, sieve=sieve
+                line=line, pins=pins, order=parts, most=_ALL, secrets=self._pipeline.secrets, isolator=isolator
             )
             return trial, trial.of(batch, frame, list_columns(batch))
 

@@ -215,8 +215,8 @@ class BatchPair:
         If a row makes the write fail, it is repeated without such rows.
         """
 
-        def write_live(sieve: RowErrorIsolator | None) -> Made:
-            walk = self._walk(self._begin(self._pair.other, self._theirs), 1, sieve)
+        def write_live(isolator: RowErrorIsolator | None) -> Made:
+            walk = self._walk(self._begin(self._pair.other, self._theirs), 1, isolator)
             return write(walk.select_delivered(name))
 
         return self._isolate(write_live)
@@ -224,14 +224,14 @@ class BatchPair:
     def count_refused(self) -> Mapping[str, int]:
         """Return how many rows the new definition refuses, by cause."""
 
-        def count(sieve: RowErrorIsolator | None) -> Mapping[str, int]:
+        def count(isolator: RowErrorIsolator | None) -> Mapping[str, int]:
             closed: list[DataFrame] = []
 
             def close(rows: MarkedRows) -> DataFrame:
                 closed.append(rows.frame)
                 return select_live(rows)
 
-            walk = self._walk(replace(self._begin(self._pair.other, self._theirs), materialise=close), 1, sieve)
+            walk = self._walk(replace(self._begin(self._pair.other, self._theirs), materialise=close), 1, isolator)
             causes = Counter[str]()
             for frame in [*closed, walk.frame]:
                 groups = frame.where(F.col(STATE) < 0).groupBy(F.col(STATE), F.col(VERDICT)["code"])
@@ -281,13 +281,13 @@ class BatchPair:
         rows = MarkedRows.begin(frame, list_columns(batch), make_labels(batch), select_live)
         return replace(rows, parts=self._order, hold=hold_nothing, tell=lambda *_: None, claims=None)
 
-    def _walk(self, rows: MarkedRows, which: int, sieve: RowErrorIsolator | None) -> _Walk:
+    def _walk(self, rows: MarkedRows, which: int, isolator: RowErrorIsolator | None) -> _Walk:
         """Return the rows after the stages of the first or the second definition."""
         chain, pins = self._chains[which], self._pins[which]
         for run in split_runs(chain.common):
-            rows = apply_chain(sieve.isolate(rows, run) if sieve else rows, _never_stop(run), pins, checked=True)
-        if sieve:
-            rows = sieve.isolate_for_branches(rows)
+            rows = apply_chain(isolator.isolate(rows, run) if isolator else rows, _never_stop(run), pins, checked=True)
+        if isolator:
+            rows = isolator.isolate_for_branches(rows)
         return _pass_destinations(rows, chain, pins)
 
     def _compare_rows(self, both: Sequence[str], sieves: _Sieves) -> Sequence[ComparedDestination]:

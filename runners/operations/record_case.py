@@ -239,8 +239,8 @@ class CaseRecorder:
         own, spark = strip_lane_prefix(batch), self.trial.spark
         pins, order = line.pins(spark), self.origin.parts(own)
 
-        def try_batch(sieve: RowErrorIsolator | None) -> BatchTrial:
-            sample = BatchTrial(line=line, pins=pins, order=order, most=MOST_ALIKE, sieve=sieve)
+        def try_batch(isolator: RowErrorIsolator | None) -> BatchTrial:
+            sample = BatchTrial(line=line, pins=pins, order=order, most=MOST_ALIKE, isolator=isolator)
             frame = self.origin.fetch(spark, [own], places=True).frame()
             sample.of(batch, frame, list_columns(batch))
             return sample

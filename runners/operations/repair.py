@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from destinations.dead_letters import dlq_schema
+from destinations.dead_letters import make_dlq_schema
 from destinations.delta.delta import Delta
 from destinations.delta.history import put_back
 from destinations.delta.table import TargetTable
@@ -220,7 +220,7 @@ def read_given_letters(file: Path) -> GivenLetters:
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    schema = dlq_schema()
+    schema = make_dlq_schema()
     kinds: dict[str, Json] = {each.name: each.dataType.jsonValue() for each in schema}
     form, found, problems = find_format(file), [], []
     for row in read_rows(file, key="id"):

@@ -214,7 +214,7 @@ class TrialRun:
         batch, pipeline = plan.batch, self.definition.pipeline
         order = origin.parts(strip_lane_prefix(batch))
 
-        def try_batch(sieve: RowErrorIsolator | None) -> tuple[BatchPreview, Sequence[TracedRow]]:
+        def try_batch(isolator: RowErrorIsolator | None) -> tuple[BatchPreview, Sequence[TracedRow]]:
             trial = BatchTrial(
                 line=line,
                 pins=plan.pins,
@@ -222,7 +222,7 @@ class TrialRun:
                 most=shown,
                 secrets=pipeline.secrets,
                 protection=pipeline.protection,
-                sieve=sieve,
+                isolator=isolator,
                 wanted=wanted,
                 beside=beside,
             )

@@ -227,7 +227,7 @@ def find_place(frame: FrameType | None) -> str:
 
 
 @contextlib.contextmanager
-def tell_on_signal() -> Iterator[None]:
+def log_on_signal() -> Iterator[None]:
     """Log what the runs of this process are doing on each SIGUSR1, until the context ends. It changes nothing.
 
     Only the main thread can listen, and only on a system with this signal. The handler passes the request to a waiting

@@ -9,7 +9,7 @@ from dataclasses import field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from destinations.dead_letters import dlq_schema, ensure_dlq, match_id, query_dlq, select_lacking, stream_fallback
+from destinations.dead_letters import ensure_dlq, make_dlq_schema, match_id, query_dlq, select_lacking, stream_fallback
 from destinations.delta.delta import Delta
 from destinations.destination import Deadline, Destination, DestinationError, Identity, Label, OpenDestination
 from destinations.dlq import DLQ, FALLBACK
@@ -155,8 +155,8 @@ class FallbackMerge:
         query = f"SELECT id FROM {{table}} WHERE plan = {quote_text(plan)}"
         there = {row["id"] for row in query_dlq(self.dlq, lambda: self.spark, query)}
         lacking = [row for id_, row in found.items() if id_ not in there]
-        schema = to_arrow_schema(dlq_schema(), timezone="UTC")
-        return TableRows(self.spark, pa.Table.from_pylist(lacking, schema), dlq_schema()), len(found)
+        schema = to_arrow_schema(make_dlq_schema(), timezone="UTC")
+        return TableRows(self.spark, pa.Table.from_pylist(lacking, schema), make_dlq_schema()), len(found)
 
     def _read_many(self, settled: Settled) -> tuple[BatchRows, int]:
         """Return the same for a batch with many rows."""
@@ -164,7 +164,7 @@ class FallbackMerge:
 
         assert not isinstance(self.source, GivenLetters)
         assert self.source.read_back is not None, "a merge asks for a file then"
-        frame = self.source.read_back(self.spark, [label_waiting(self.pipeline, settled)], dlq_schema())
+        frame = self.source.read_back(self.spark, [label_waiting(self.pipeline, settled)], make_dlq_schema())
         mine = (F.col("plan") == settled.plan) & (F.col("pipeline") == self.pipeline)
         is_one = F.col("id").rlike(f"^{match_id(settled.plan)}$")
         rows = frame.where(mine & is_one).dropDuplicates(["id"])

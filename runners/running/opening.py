@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
-from destinations.dead_letters import dlq_schema as dead_letter_schema
-from destinations.dead_letters import ensure_dlq, filtered_schema
+from destinations.dead_letters import ensure_dlq, make_filtered_schema
+from destinations.dead_letters import make_dlq_schema as dead_letter_schema
 from destinations.destination import Destination, Identity, OpenDestination
 from destinations.dlq import DLQ, FALLBACK, FILTERED
 from origins.batch import JSON, Limits
@@ -172,7 +172,7 @@ class RunOpening:
             first_alone=any(each.replaces for each in self.destinations.values()),
         )
 
-    def survey_again(
+    def refresh_source(
         self, source: BatchPlanner | None, offsets: Mapping[str, JSON], journal: Journal, spark: SparkSession
     ) -> BatchPlanner | None:
         """Return the planner with the rows that wait now, after these offsets.
@@ -198,7 +198,7 @@ class RunOpening:
             return source
         return self._make_source(journal, spark, backlogs, schemas)
 
-    def survey_anew(
+    def resurvey_origins(
         self, source: BatchPlanner, origins: Collection[str], journal: Journal, spark: SparkSession
     ) -> BatchPlanner:
         """Return the planner with the rows that wait now at these origins, according to the ledger.
@@ -302,7 +302,7 @@ class RunOpening:
         if self.fallback is not None:
             identities[FALLBACK] = ensure_dlq(self.opened[FALLBACK], spark)
         if self.pipeline.keeps_filtered:
-            identities[FILTERED] = self.opened[FILTERED].ensure_place(spark, filtered_schema())
+            identities[FILTERED] = self.opened[FILTERED].ensure_place(spark, make_filtered_schema())
         return identities
 
     def _describe_identity(self, before: Identity | None, identity: Identity, journal: Journal) -> DestinationBody:

@@ -67,10 +67,10 @@ from runners.running.refused_budget import RefusedBudget, WaitingRows
 from runners.running.replay import Replay
 from runners.running.stop import FORCED_AT_ONCE, FORCED_SOON, force_in_time, stop_on_signals
 from runners.spark.session import (
+    call_on_start,
     check_alive,
     count_active_work,
     give_up_waiting,
-    hear_start,
     is_given,
     make_own_session,
     obtain_for,
@@ -150,7 +150,7 @@ class PipelineRun:
         fallback = self.pipeline.dlq.fallback
         self.fallback = fallback and fallback.discreet(protection)
         self.filtered = self.place.make_filtered()
-        self.books = RunReportBuilder(
+        self.report_builder = RunReportBuilder(
             tuple(self.destinations), resolve_names(self.destinations), list_suites(self.pipeline)
         )
         self.opened: Mapping[str, OpenDestination] = {}
@@ -178,13 +178,13 @@ class PipelineRun:
         """Process the waiting rows. Raises only if it cannot take the pipeline; the report has all other errors."""
         try:
             with contextlib.ExitStack() as to_the_end:
-                report, herald = self._carry_and_tell(to_the_end)
+                report, hook_runner = self._carry_and_tell(to_the_end)
         except WherryError as error:
             if is_disk_full(error):
                 error.hint = tell_full_disk(error.hint, list_written_folders(self.place, self.destinations))
             raise
         try:
-            herald.await_hooks(self.pipeline.name, self.hooks_wait)
+            hook_runner.await_hooks(self.pipeline.name, self.hooks_wait)
         except KeyboardInterrupt:
             log.warning("%s: the run does not wait any longer for hooks.", self.pipeline.name)
         return report
@@ -208,19 +208,19 @@ class PipelineRun:
                 check_lasting(self.pipeline, given)
             spark = make_own_session(given, self.pipeline.run_options.time_zone)
             journal = journal or ownership.open_journal(spark)
-            with hear_start(spark, ownership.note_jvm):
+            with call_on_start(spark, ownership.note_jvm):
                 check_shared(self.pipeline, spark)
                 ownership.acquire(journal, spark)
                 history = self.place.open_history(self.pipeline, lambda: make_own_session(spark))
                 began_row = RunRow.make_running(self.pipeline.name, self.id, self.hash, self.clock.now())
-                scribe = record_begin(history, began_row, ownership.before)
-                herald = HookRunner(self.pipeline.hooks, self.pipeline.secrets)
-                herald.tell(make_start_facts(self.pipeline.name, self.id, self.clock.now().isoformat()))
-                status, errors = self._carry(journal, spark, to_the_end, herald)
+                writer = record_begin(history, began_row, ownership.before)
+                hook_runner = HookRunner(self.pipeline.hooks, self.pipeline.secrets)
+                hook_runner.tell(make_start_facts(self.pipeline.name, self.id, self.clock.now().isoformat()))
+                status, errors = self._carry(journal, spark, to_the_end, hook_runner)
                 stopping = self.dispatcher.stopping if self.dispatcher else ""
                 if self.dispatcher and status != "succeeded":
                     stopping = stopping or self.dispatcher.asked_to_stop
-                report = self.books.build_report(
+                report = self.report_builder.build_report(
                     pipeline=self.pipeline.name,
                     run=self.id,
                     status=status,
@@ -242,11 +242,11 @@ class PipelineRun:
                 if journal.state.replay is None and self.replay is not None and self.replay.fix.rows:
                     self.replay.fix.rows.remove(self.place.store(), spark)
         facts = report.json()
-        herald.tell(make_end_facts(facts, self.clock.now().isoformat()))
-        if scribe is not None:
-            scribe.put(began_row.end(report, {**facts, "timeline": report.timeline}, self.clock.now()))
-            await_writer(scribe, self.pipeline.name)
-        return report, herald
+        hook_runner.tell(make_end_facts(facts, self.clock.now().isoformat()))
+        if writer is not None:
+            writer.put(began_row.end(report, {**facts, "timeline": report.timeline}, self.clock.now()))
+            await_writer(writer, self.pipeline.name)
+        return report, hook_runner
 
     def make_ownership(self) -> Ownership:
         aside, replay = self.backfill or self.redo or self.replay or self.finish, self.replay
@@ -283,7 +283,7 @@ class PipelineRun:
             self.dispatcher.request_stop(reason, force=force)
 
     def _carry(
-        self, journal: Journal, spark: SparkSession, to_the_end: contextlib.ExitStack, herald: HookRunner
+        self, journal: Journal, spark: SparkSession, to_the_end: contextlib.ExitStack, hook_runner: HookRunner
     ) -> tuple[str, Sequence[Exception]]:
         """Return the status of the run, and its errors in order."""
         options = self.pipeline.run_options
@@ -306,10 +306,10 @@ class PipelineRun:
         deadline = make_deadline(journal.tenure, spark)
         carried = CarriedRun(id=self.id, spark=spark, journal=journal, deadline=deadline, is_stopping=self._is_stopping)
         process = self.accompany(runner.process, carried)
-        crew = WorkerPool(options.runners or min(len(lanes), os.cpu_count() or 1), activity.watch(process))
+        worker_pool = WorkerPool(options.runners or min(len(lanes), os.cpu_count() or 1), activity.watch(process))
         dispatcher = self.dispatcher = Dispatcher(
             journal=journal,
-            crew=crew,
+            worker_pool=worker_pool,
             clock=self.clock,
             rules=DeliveryRules(
                 dlq=self.pipeline.dlq,
@@ -330,7 +330,13 @@ class PipelineRun:
                 forget=lambda plan: self.patience.outlast(lambda: runner.forget(spark, plan)),
                 pulse=lambda: check_alive(spark),
                 over_budget=budget.check if budget else None,
-                listeners=[self.books, self.timeline, _log_warning, partial(self._tell_hooks, herald), *self.listeners],
+                listeners=[
+                    self.report_builder,
+                    self.timeline,
+                    _log_warning,
+                    partial(self._tell_hooks, hook_runner),
+                    *self.listeners,
+                ],
             ),
             pace=BatchSizing(parse_seconds(options.batch.target)),
         )
@@ -349,12 +355,12 @@ class PipelineRun:
                 dispatcher.take_turn()
             except Exception as error:  # noqa: BLE001 -- the edge of the run: its report has the error
                 raised.append(error)
-            errors = [each for each in dispatcher.errors if not (dispatcher.stopping and _waited_for_spark(each))]
+            errors = [each for each in dispatcher.errors if not (dispatcher.stopping and _did_wait_for_spark(each))]
             if raised or dispatcher.forced:
                 runner.cancel()
             elif errors:
                 self.snapshot = runner.describe_failure(spark, errors[0], options.snapshot)
-            crew.close()
+            worker_pool.close()
             raised += runner.confirm()
             runner.close()
             raised += _close_all(self.opened.values())
@@ -375,9 +381,9 @@ class PipelineRun:
         if source is not None:
             dispatcher.budget.ask_first(self.clock.elapsed())
 
-    def _tell_hooks(self, herald: HookRunner, event: Event) -> None:
+    def _tell_hooks(self, hook_runner: HookRunner, event: Event) -> None:
         if isinstance(event, LimitExceeded):
-            herald.tell(make_limit_facts(event, self.clock.now().isoformat()))
+            hook_runner.tell(make_limit_facts(event, self.clock.now().isoformat()))
 
     def _tell_origin(self, committed: Callable[[Batch], None], batch: Batch) -> None:
         self.patience.outlast(lambda: committed(batch))
@@ -387,12 +393,12 @@ class PipelineRun:
 
     def _carry_all(self, journal: Journal, dispatcher: Dispatcher, runner: TaskExecutor, spark: SparkSession) -> None:  # noqa: C901 -- one run, from open batches to waiting rows
         """Finish the batches that an earlier run left open, and then process the waiting rows."""
-        company = self._join_company(journal)
-        if company is not None:
-            company.await_opening(lambda: bool(dispatcher.asked_to_stop or journal.state.stopping))
-        if company is None or company.alone:
-            self._finish_open(journal, dispatcher, company, spark)
-        if company is not None and (dispatcher.asked_to_stop or journal.state.stopping):
+        coordination = self._join_coordination(journal)
+        if coordination is not None:
+            coordination.await_opening(lambda: bool(dispatcher.asked_to_stop or journal.state.stopping))
+        if coordination is None or coordination.alone:
+            self._finish_open(journal, dispatcher, coordination, spark)
+        if coordination is not None and (dispatcher.asked_to_stop or journal.state.stopping):
             dispatcher.take_turn()
         if dispatcher.stopping or self.finish:
             self._merge_fallback(journal, dispatcher, spark)
@@ -429,15 +435,15 @@ class PipelineRun:
             return source
 
         def again(source: BatchPlanner | None, offsets: Mapping[str, JSON]) -> BatchPlanner | None:
-            if source is None and company is not None and not company.may_open:
+            if source is None and coordination is not None and not coordination.may_open:
                 return None
             with runner.cancel_planning():
-                return take_in(self.patience.outlast(lambda: opening.survey_again(source, offsets, journal, spark)))
+                return take_in(self.patience.outlast(lambda: opening.refresh_source(source, offsets, journal, spark)))
 
         source = None
-        if company is not None:
-            company.note_survey()
-        if company is None or company.may_open:
+        if coordination is not None:
+            coordination.note_survey()
+        if coordination is None or coordination.may_open:
             with runner.cancel_planning():
                 source = take_in(opening.open_source(journal, spark))
         if source is not None:
@@ -450,10 +456,10 @@ class PipelineRun:
                 )
                 source = take_in(chosen)
         dispatcher.planning.source = source
-        if company is not None:
-            company.again = lambda source, origins: opening.survey_anew(source, origins, journal, spark)
-            company.begin()
-            dispatcher.planning.company = company
+        if coordination is not None:
+            coordination.again = lambda source, origins: opening.resurvey_origins(source, origins, journal, spark)
+            coordination.begin()
+            dispatcher.planning.coordination = coordination
         if self.follow:
             dispatcher.planning.following = Follower(
                 every=parse_seconds(self.pipeline.run_options.poll), again=again, now=self.clock.elapsed()
@@ -461,8 +467,8 @@ class PipelineRun:
         self._emit(RunStarted(pipeline=self.pipeline.name, run=self.id, waiting=self._count_waiting(journal, source)))
         self._heed_budget_first(dispatcher, source)
         dispatcher.run()
-        if company is not None and not dispatcher.stopping and company.left is not None:
-            raise make_kept_error(self.pipeline.name, journal.state, company.left)
+        if coordination is not None and not dispatcher.stopping and coordination.left is not None:
+            raise make_kept_error(self.pipeline.name, journal.state, coordination.left)
 
     def _take_given_rows(self, rows: GivenRows, runner: TaskExecutor, spark: SparkSession) -> None:
         """Store corrected rows in the state before the first of them is planned, and let the run read them."""
@@ -496,7 +502,7 @@ class PipelineRun:
             return self.redo.make_source(source, self.pipeline, journal, spark)
         return source if self.backfill is None else self.backfill.make_source(source, self.pipeline, journal)
 
-    def _join_company(self, journal: Journal) -> LaneCoordination | None:
+    def _join_coordination(self, journal: Journal) -> LaneCoordination | None:
         """Return the coordination with other runs that share the lanes; None if this run has the pipeline alone."""
         if self.assignment == "single" or journal.tenure is None:
             return None
@@ -511,21 +517,21 @@ class PipelineRun:
         )
 
     def _finish_open(
-        self, journal: Journal, dispatcher: Dispatcher, company: LaneCoordination | None, spark: SparkSession
+        self, journal: Journal, dispatcher: Dispatcher, coordination: LaneCoordination | None, spark: SparkSession
     ) -> None:
         """Finish the batches that an earlier run left open. Runs that join meanwhile get a share of them."""
         waive(journal, self.destinations, self.ruling)
 
-        self.patience.outlast(lambda: self.cleanup.sweep_prepared(journal, spark, is_shared=company is not None))
-        if company is None:
+        self.patience.outlast(lambda: self.cleanup.sweep_prepared(journal, spark, is_shared=coordination is not None))
+        if coordination is None:
             dispatcher.recover()
         else:
-            company.begin()
-            dispatcher.planning.company = company
+            coordination.begin()
+            dispatcher.planning.coordination = coordination
         dispatcher.run()
-        if company is not None and not dispatcher.forced:  # if forced, a write may last until workers close
-            dispatcher.planning.company = None
-            company.release_lanes()
+        if coordination is not None and not dispatcher.forced:  # if forced, a write may last until workers close
+            dispatcher.planning.coordination = None
+            coordination.release_lanes()
 
     def _count_waiting(self, journal: Journal, source: BatchPlanner | None) -> Mapping[str, int]:
         """Count the waiting batches, for listeners that show progress. Empty for a run that follows."""
@@ -537,7 +543,7 @@ class PipelineRun:
         )
 
     def _emit(self, event: Event) -> None:
-        hear: Sequence[Listener] = [self.books, *self.listeners]
+        hear: Sequence[Listener] = [self.report_builder, *self.listeners]
         for listener in hear:
             listener(event)
 
@@ -586,7 +592,7 @@ def _close_all(opened: Iterable[OpenDestination]) -> Iterator[Exception]:
             yield error
 
 
-def _waited_for_spark(error: Exception) -> bool:
+def _did_wait_for_spark(error: Exception) -> bool:
     """Whether a batch failed only because the run was stopped before Spark had started. The next run reads it."""
     return any(isinstance(each, WorkCancelled) for each in list_errors(error))
 

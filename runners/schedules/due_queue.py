@@ -171,7 +171,7 @@ class DueTimer(BaseScheduler):  # type: ignore[misc]
             self.remove(name)
         else:
             self.add_job(
-                hear_nothing,
+                do_nothing,
                 _Times(timetable),
                 id=name,
                 next_run_time=first,
@@ -227,5 +227,5 @@ class _Times(BaseTrigger):  # type: ignore[misc]
         return self._timetable.find_next(previous or now)
 
 
-def hear_nothing() -> None:
+def do_nothing() -> None:
     """Do nothing. APScheduler needs a function for each job."""

@@ -30,10 +30,10 @@ def plan(folder: DefinitionsFolder, now: datetime) -> dict[str, JSON]:
     The pipeline that is due first comes first. `next` has three moments. Raise `Refusal` if the directory does not
     exist.
     """
-    roster = ScheduleCatalog.of(folder.open())
+    schedule_catalog = ScheduleCatalog.of(folder.open())
     marks = open_marks(folder.path) if _marks_folder(folder.path).exists() else MemoryMarks()
     scheduled: list[Mapping[str, JSON]] = []
-    for name, definition in sorted(roster.scheduled.items()):
+    for name, definition in sorted(schedule_catalog.scheduled.items()):
         options = definition.pipeline.schedule
         assert options is not None
         paused = (marks.get(name) or RunMark(served=now)).paused
@@ -48,7 +48,7 @@ def plan(folder: DefinitionsFolder, now: datetime) -> dict[str, JSON]:
             }
         )
     scheduled.sort(key=lambda each: each["next"][0] if each["next"] else "~")
-    return {"scheduled": scheduled, "by_hand": dict(roster.by_hand), "broken": dict(roster.broken)}
+    return {"scheduled": scheduled, "by_hand": dict(schedule_catalog.by_hand), "broken": dict(schedule_catalog.broken)}
 
 
 def pause(folder: DefinitionsFolder, name: str, why: str | None, now: datetime) -> None:
@@ -56,10 +56,10 @@ def pause(folder: DefinitionsFolder, name: str, why: str | None, now: datetime) 
 
     A running scheduler notices the change. Raise `Refusal` for a name that is not scheduled there.
     """
-    roster = ScheduleCatalog.of(folder.open())
-    if name not in roster.scheduled:
+    schedule_catalog = ScheduleCatalog.of(folder.open())
+    if name not in schedule_catalog.scheduled:
         raise Refusal(
-            f"No pipeline '{name}' is scheduled in {folder.path}; {suggest_nearest(name, roster.scheduled)}",
+            f"No pipeline '{name}' is scheduled in {folder.path}; {suggest_nearest(name, schedule_catalog.scheduled)}",
             hint=f"See the schedule:  wherry schedule {folder.path} --plan",
         )
     open_marks(folder.path).pause(name, why, now)

@@ -132,7 +132,7 @@ class ScheduleScreen:
         for name, row in sorted(dict(board.rows).items(), key=lambda each: self._sort_key(*each)):
             table.add_row(Text(name), *self._format_cells(name, row, now))
         broken = [
-            Text(_first_line(f"{file} is broken: {message.removeprefix(f'{file}: ')}"), "red")
+            Text(_get_first_line(f"{file} is broken: {message.removeprefix(f'{file}: ')}"), "red")
             for file, message in list(board.broken.items())
         ]
         drain = [Text(f"{board.draining}: waiting for open runs", "yellow")] if board.draining else []
@@ -166,7 +166,7 @@ def _format_last(row: ScreenRow) -> Text:
     if row.last is None or row.at is None:
         return Text("")
     often = f" ({row.failed} in a row)" if row.failed > 1 else ""
-    message = f"{row.last.status} at {_format_clock_time(row.at)}{often}: {_first_line(row.last.message)}"
+    message = f"{row.last.status} at {_format_clock_time(row.at)}{often}: {_get_first_line(row.last.message)}"
     return Text(message, "red" if row.last.status == "failed" else "")
 
 
@@ -175,7 +175,7 @@ def _is_lasting(event: ScheduleEvent) -> bool:
     return isinstance(event, Broken | Unscheduled | LeftOut) or (isinstance(event, Ended) and event.status == "failed")
 
 
-def _first_line(message: str) -> str:
+def _get_first_line(message: str) -> str:
     return escape_line((message.splitlines() or [""])[0])
 
 

@@ -50,7 +50,7 @@ class Scheduler:
 
     folder: DefinitionsFolder
     marks: RunMarks
-    carriers: RunWorkers
+    run_workers: RunWorkers
     at_once: int
     """How many pipelines run at the same time."""
     clock: Clock = field(default_factory=Clock)
@@ -61,8 +61,8 @@ class Scheduler:
     """Why the scheduler cannot continue. Empty while it can."""
 
     def __post_init__(self) -> None:
-        self.agenda = DueQueue(self.at_once)
-        self.roster = ScheduleCatalog()
+        self.due_queue = DueQueue(self.at_once)
+        self.schedule_catalog = ScheduleCatalog()
         self.active: dict[str, Definition] = {}
         """The definitions whose runs begin: they are scheduled and not paused."""
         self._rung: list[tuple[str, Sequence[datetime]]] = []
@@ -84,7 +84,7 @@ class Scheduler:
         self.open()
         finished: Sequence[RunOutcome] = ()
         while (patience := self.take_turn(finished)) is not None:
-            finished = self.carriers.wait(patience)
+            finished = self.run_workers.wait(patience)
         self._alarm.shutdown()
 
     def open(self) -> None:
@@ -98,7 +98,7 @@ class Scheduler:
         """
         self._forced = self._forced or force
         self._stopping = self._stopping or reason
-        self.carriers.wake()
+        self.run_workers.wake()
 
     @property
     def stopping(self) -> str:
@@ -128,9 +128,9 @@ class Scheduler:
         alarm = self._alarm.ring()
         while self._rung:
             self._add_due(*self._rung.pop(0))
-        while (begins := self.agenda.find_next(now)) is not None:
+        while (begins := self.due_queue.find_next(now)) is not None:
             self._begin(*begins)
-        wakes = self.agenda.find_wake_time()
+        wakes = self.due_queue.find_wake_time()
         wake = None if wakes is None else (wakes - now).total_seconds()
         waits = [each for each in (self.look, alarm, wake) if each is not None]
         return max(0.0, min(waits))
@@ -139,25 +139,25 @@ class Scheduler:
         if not self._told:
             self._told = self._stopping
             self._emit(Draining(reason=self._stopping))
-        if not self.agenda.running:
+        if not self.due_queue.running:
             return None
-        self.carriers.stop(self._stopping, force=self._forced)
+        self.run_workers.stop(self._stopping, force=self._forced)
         return min(1.0, self.look)
 
     def _refresh(self, found: Found | None, now: datetime) -> None:
         """Take in changes of the definitions and of the paused pipelines."""
-        before = self.roster
+        before = self.schedule_catalog
         if found is not None:
-            self.roster = ScheduleCatalog.of(found)
-        marks = {name: self._mark(name, now) for name in self.roster.scheduled}
-        wanted = {name: each for name, each in self.roster.scheduled.items() if marks[name].paused is None}
+            self.schedule_catalog = ScheduleCatalog.of(found)
+        marks = {name: self._mark(name, now) for name in self.schedule_catalog.scheduled}
+        wanted = {name: each for name, each in self.schedule_catalog.scheduled.items() if marks[name].paused is None}
         for name in [name for name in self.active if name not in wanted]:
             self._leave(name, marks.get(name))
-        for file, message in self.roster.broken.items():
+        for file, message in self.schedule_catalog.broken.items():
             if before.broken.get(file) != message:
                 self._emit(Broken(file=file, message=message))
         for file in before.broken:
-            if file not in self.roster.broken:
+            if file not in self.schedule_catalog.broken:
                 self._emit(Mended(file=file))
         for name, definition in wanted.items():
             if name not in self.active:
@@ -175,16 +175,16 @@ class Scheduler:
 
     def _leave(self, name: str, mark: RunMark | None) -> None:
         definition = self.active.pop(name)
-        self.agenda.remove(name)
+        self.due_queue.remove(name)
         self._alarm.remove(name)
         if mark is not None:
             why = f"it is paused: {mark.paused}"
-        elif name in self.roster.by_hand:
+        elif name in self.schedule_catalog.by_hand:
             why = "it no longer has a schedule"
         else:
             why = (
                 "its definition is broken"
-                if _name_file(definition) in self.roster.broken
+                if _name_file(definition) in self.schedule_catalog.broken
                 else "its definition is missing"
             )
         self._emit(Unscheduled(name=name, why=why))
@@ -194,7 +194,7 @@ class Scheduler:
         schedule = definition.pipeline.schedule
         assert schedule is not None
         self.active[name] = definition
-        self.agenda.put(name, schedule)
+        self.due_queue.put(name, schedule)
         self._emit(Scheduled(name=name, file=_name_file(definition)))
         timetable = make_timetable(schedule)
         missed: Sequence[datetime] = ()
@@ -209,7 +209,7 @@ class Scheduler:
             else:
                 last = timetable.find_last(mark.served, now)
                 missed = [] if last is None else [last]
-        if mark.open is not None and not self.agenda.items[name].running:
+        if mark.open is not None and not self.due_queue.items[name].running:
             self._cut_off[name] = mark.open
             missed = [mark.open, *missed]
         self._add(name, (), missed)
@@ -219,7 +219,7 @@ class Scheduler:
         before, schedule = self.active[name].pipeline.schedule, definition.pipeline.schedule
         assert schedule is not None
         self.active[name] = definition
-        self.agenda.put(name, schedule)
+        self.due_queue.put(name, schedule)
         if schedule != before:
             timetable = make_timetable(schedule)
             if timetable is None:
@@ -233,7 +233,7 @@ class Scheduler:
         self._add(name, moments[len(missed) :], missed)
 
     def _add(self, name: str, moments: Sequence[datetime], missed: Sequence[datetime]) -> None:
-        left = self.agenda.add_due(name, moments, missed=missed)
+        left = self.due_queue.add_due(name, moments, missed=missed)
         pause = [moment for moment in left if moment in missed]
         overlap = [moment for moment in left if moment not in missed]
         if pause:
@@ -243,19 +243,19 @@ class Scheduler:
 
     def _begin(self, name: str, due: datetime) -> None:
         if not self._claim(name, due):
-            self.agenda.note_dropped(name)
+            self.due_queue.note_dropped(name)
             self._emit(LeftOut(name=name, due=[due], why="another scheduler began it"))
             return
-        self.agenda.note_begun(name)
+        self.due_queue.note_begun(name)
         self._began[name] = self.clock.elapsed()
         self._emit(Began(name=name, due=due))
-        definition = self._as_it_is_now(name)
+        definition = self._read_definition(name)
         if isinstance(definition, str):
             self._end_run(RunOutcome(name=name, status="failed", message=definition))
         else:
-            self.carriers.start(name, definition)
+            self.run_workers.start(name, definition)
 
-    def _as_it_is_now(self, name: str) -> Definition | str:
+    def _read_definition(self, name: str) -> Definition | str:
         """Return the present definition for a run, or what is wrong with it. The files that it names are read once."""
         known = self.active[name]
         if known.path is None:
@@ -282,15 +282,15 @@ class Scheduler:
 
     def _end_run(self, carried: RunOutcome) -> None:
         name, now = carried.name, self.clock.now()
-        due = self.agenda.items[name].running
+        due = self.due_queue.items[name].running
         assert due is not None
         message = carried.message
         again = False
         if carried.status == "owned" and self._cut_off.get(name) != due:
-            again = self.agenda.put_off(name, now + TRY_AGAIN)
+            again = self.due_queue.put_off(name, now + TRY_AGAIN)
             message = f"{message} The run is {'tried again soon' if again else 'left out'}."
         else:
-            self.agenda.note_ended(name)
+            self.due_queue.note_ended(name)
         seconds = self.clock.elapsed() - self._began.pop(name)
         self._emit(
             Ended(name=name, due=due, status=carried.status, message=message, seconds=seconds, report=carried.report)
@@ -298,7 +298,7 @@ class Scheduler:
         if not again and not carried.spark_is_gone:
             self._note_end(carried, due, now)
         if carried.status == "succeeded":
-            for follower in self.agenda.list_followers(name):
+            for follower in self.due_queue.list_followers(name):
                 self._add(follower, [now], ())
         if carried.spark_is_gone and not self.error:
             self.error = carried.message

@@ -119,7 +119,7 @@ def scheduler_of(
     the directory does not exist, or if its definitions cannot share one Spark session.
     """
     folder = folder_of(directory, variables=variables, secrets=secrets, tell_secrets=tell_secrets)
-    roster = ScheduleCatalog.of(folder.open())
+    schedule_catalog = ScheduleCatalog.of(folder.open())
     marks = open_marks(folder.path)
-    carriers = RunThreads(make_carry(open_session(list(roster.scheduled.values())), hears))
-    return Scheduler(folder=folder, marks=marks, carriers=carriers, at_once=at_once or os.cpu_count() or 1)
+    run_workers = RunThreads(make_carry(open_session(list(schedule_catalog.scheduled.values())), hears))
+    return Scheduler(folder=folder, marks=marks, run_workers=run_workers, at_once=at_once or os.cpu_count() or 1)

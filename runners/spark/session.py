@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from destinations.delta.lock import SparkCommits, say_commits
+from destinations.delta.lock import SparkCommits, set_commits
 from origins.errors import WherryError, list_spark_errors
 from origins.names import declare_one_disk
 from origins.spark_private import (
@@ -221,7 +221,7 @@ def make_own_session(spark: SparkSession, time_zone: str = "UTC") -> SparkSessio
     if is_connect(spark):
         note_session(session, settings, of=spark)
     else:
-        say_commits(session, _JvmCommits(session))
+        set_commits(session, _JvmCommits(session))
         if is_here(spark) and find_default_scheme(spark) == "file":
             declare_one_disk(session)
     return session
@@ -231,7 +231,7 @@ def _make_own_late_session(spark: LateSession, time_zone: str) -> SparkSession:
     late = LateSession(spark.late, lambda given: make_own_session(given, time_zone))
     session = cast("SparkSession", late)
     session.conf.set("spark.sql.session.timeZone", time_zone)
-    say_commits(session, LateCommits(late))
+    set_commits(session, LateCommits(late))
     if is_here(session) and spark.late.settings.get("spark.hadoop.fs.defaultFS", "file:").startswith("file:"):
         declare_one_disk(session)
     return session
@@ -325,7 +325,7 @@ def find_default_scheme(spark: SparkSession) -> str:
     return str(place).partition(":")[0]
 
 
-def session_identity(spark: SparkSession) -> object:
+def get_session_identity(spark: SparkSession) -> object:
     """Return an object that changes when the session gets another session's place on its server."""
     return spark.client if is_connect(spark) else None
 
@@ -358,7 +358,7 @@ def is_late(spark: SparkSession) -> bool:
 
 
 @contextlib.contextmanager
-def hear_start(spark: SparkSession, call: Callable[[], None]) -> Iterator[None]:
+def call_on_start(spark: SparkSession, call: Callable[[], None]) -> Iterator[None]:
     """In this block, call this function when the JVM of the session starts, before the JVM does anything else."""
     calls = spark.late.on_start if isinstance(spark, LateSession) else []
     calls.append(call)

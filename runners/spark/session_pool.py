@@ -16,7 +16,7 @@ from origins.errors import list_spark_errors
 from origins.quick_dataclass import dataclass
 from origins.spark_private import cancel_jobs, name_jobs
 from runners.spark.late import LateSession
-from runners.spark.session import is_connect, make_impatient, make_own_session, session_identity
+from runners.spark.session import get_session_identity, is_connect, make_impatient, make_own_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,10 +58,10 @@ class SessionPool:
     def use_session(self) -> Iterator[SparkSession]:
         """Give this thread's session, for work that is cancelled with the rest."""
         session: SparkSession | None = getattr(self._local, "session", None)
-        if session is None or self._local.life is not session_identity(self.spark):
+        if session is None or self._local.life is not get_session_identity(self.spark):
             session = make_own_session(self.spark, self.time_zone)
             make_impatient(session)
-            self._local.session, self._local.life = session, session_identity(self.spark)
+            self._local.session, self._local.life = session, get_session_identity(self.spark)
             self._all.append(session)
             if self._has_large_rows:
                 _fit_large_rows(session)

@@ -298,7 +298,7 @@ def list_settings(conf: Mapping[str, str], packages: Sequence[str] = ()) -> dict
         **own,
         **(make_spark_settings(conf, here=here) if s3 else {}),
         **({"spark.jars.excludes": ",".join(EXCLUDED)} if _PACKAGES not in conf and _are_ours(packages) else {}),
-        "spark.driver.memory": f"{_default_memory()}m",
+        "spark.driver.memory": f"{_compute_default_memory()}m",
         _PACKAGES: ",".join([DELTA, *packages]),
         **conf,
         OPTIONS_OF_THE_JVM: f"{_LARGE_METHODS} {_OPTIMISED_LATER} {conf.get(OPTIONS_OF_THE_JVM, '')}".strip(),
@@ -406,7 +406,7 @@ def _delay_interrupt() -> Iterator[None]:
             signal.raise_signal(signal.SIGINT)
 
 
-def _default_memory() -> int:
+def _compute_default_memory() -> int:
     """Return a quarter of this machine's memory, in MiB.
 
     Spark's default of 1 GiB is too small if one JVM does everything.

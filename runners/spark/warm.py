@@ -375,7 +375,7 @@ def ask(folder: Path, question: Mapping[str, Any], *, patient: bool = True) -> t
     talk = socket.socket(socket.AF_UNIX)
     try:
         talk.settimeout(ANSWERS_CLEAN if patient and (folder / CLEANS).exists() else ANSWERS)
-        with short_path(folder) as place:
+        with shorten_path(folder) as place:
             talk.connect(f"{place}/{SOCKET}")
         check_peer(talk)
         send(talk, {**question, "token": note["token"]})
@@ -386,7 +386,7 @@ def ask(folder: Path, question: Mapping[str, Any], *, patient: bool = True) -> t
 
 
 @contextlib.contextmanager
-def short_path(folder: Path) -> Iterator[str]:
+def shorten_path(folder: Path) -> Iterator[str]:
     """Give a path to this folder that fits into the address of a socket, which has at most 100 characters."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:

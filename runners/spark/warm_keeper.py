@@ -37,7 +37,7 @@ from runners.spark.warm import (
     lock_folder,
     receive,
     send,
-    short_path,
+    shorten_path,
 )
 
 EVERY = 1.0
@@ -352,7 +352,7 @@ def _keep(talk: socket.socket, order: Mapping[str, Any], folder: Path, handle: i
         return
     try:
         with socket.socket(socket.AF_UNIX) as door:
-            with short_path(folder) as place:
+            with shorten_path(folder) as place:
                 door.bind(f"{place}/{SOCKET}")
                 os.chmod(f"{place}/{SOCKET}", 0o600)
             door.listen()

@@ -341,7 +341,7 @@ class LocalTable(LedgerTable):
                 self._table, self._appended = None, -1
                 # Before the last try, the cause may be a log file that was removed while it was read.
                 if not left or self.home.is_away(error):
-                    raise self._unreadable_error(error) from error
+                    raise self._make_unreadable_error(error) from error
 
     def rows(self, first: int = 0, last: int = MOST) -> Iterable[Row]:
         if self._table is None:
@@ -433,9 +433,9 @@ class LocalTable(LedgerTable):
         try:
             yield from rows
         except Exception as error:  # arro3 has no error type for a file that it cannot read
-            raise self._unreadable_error(error) from error
+            raise self._make_unreadable_error(error) from error
 
-    def _unreadable_error(self, error: Exception) -> LedgerError:
+    def _make_unreadable_error(self, error: Exception) -> LedgerError:
         named = re.search(r"[^/\s]+\.(?:parquet|json)", str(error))
         reason, hint = self.home.explain(error, reading=True)
         file = f" ({named[0]})" if named and named[0] not in reason else ""

@@ -337,7 +337,7 @@ class Lease:
             self.lost, self.until = True, float("-inf")
             self._changed.notify_all()
 
-    def seconds_left(self) -> float:
+    def count_seconds_left(self) -> float:
         """Return how many seconds of the lease are left. After its end, the number is zero or negative."""
         return self.until - self.clock.elapsed()
 
@@ -356,8 +356,8 @@ class Lease:
         self._check()
 
     def _is_enough(self) -> bool:
-        return self.seconds_left() >= min(self.busy, self.lease) * ENOUGH
+        return self.count_seconds_left() >= min(self.busy, self.lease) * ENOUGH
 
     def _check(self) -> None:
-        if self.lost or self.seconds_left() <= 0:
+        if self.lost or self.count_seconds_left() <= 0:
             raise Late()

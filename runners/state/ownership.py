@@ -296,7 +296,7 @@ def make_deadline(tenure: Lease | None, spark: SparkSession) -> Deadline | None:
     if tenure is None:
         return None
     apart = measure_clock_offset(spark) if is_connect(spark) else 0.0
-    return Deadline(left=tenure.seconds_left, secure=tenure.secure, ahead=apart)
+    return Deadline(left=tenure.count_seconds_left, secure=tenure.secure, ahead=apart)
 
 
 def make_kept_error(pipeline: str, state: PipelineState, owner: OwnerBody) -> Owned:

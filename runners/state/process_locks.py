@@ -45,9 +45,9 @@ class StateLock:
                 self._file = file
                 _HELD.add(self)
                 return True
-            only_asked_for = _try_lock(file, fcntl.LOCK_SH)
+            is_only_probed = _try_lock(file, fcntl.LOCK_SH)
             os.close(file)
-            if not only_asked_for:
+            if not is_only_probed:
                 break
         return False
 
@@ -76,7 +76,7 @@ class StateLock:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise _unusable_error(self.path, error) from error
+            raise _make_unusable_error(self.path, error) from error
         try:
             if identity and _identify_file(file) != identity:
                 return None
@@ -228,10 +228,10 @@ def _open_lock(path: Path) -> int:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
         return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     except OSError as error:
-        raise _unusable_error(path, error) from error
+        raise _make_unusable_error(path, error) from error
 
 
-def _unusable_error(path: Path, error: OSError) -> LockError:
+def _make_unusable_error(path: Path, error: OSError) -> LockError:
     return LockError(
         f"The lock file {path} cannot be opened: {error.strerror}.",
         hint="The lock keeps two runs of one pipeline apart. Make its folder writable.",

@@ -193,7 +193,7 @@ class RunHistory(History):
         )
         table = table or DeltaTable(str(self.path), storage_options=options)
         if len(table.file_uris()) > FILES:
-            old = f"started_at < {_moment_sql(max(row.started_at for row in rows) - self.retain)}"
+            old = f"started_at < {_make_moment_sql(max(row.started_at for row in rows) - self.retain)}"
             self._archive(table, old)
             table.delete(old)
             table.optimize.compact()
@@ -211,7 +211,7 @@ class RunHistory(History):
         if archived is not None:
             tables = tables.register("archived", archived)
             source = "(SELECT * FROM kept UNION ALL SELECT * FROM archived)"
-        query = wanted.format_query(source, _moment_sql)
+        query = wanted.format_query(source, _make_moment_sql)
         rows = pa.RecordBatchReader.from_stream(tables.execute(query)).read_all()
         return [to_json_row(row) for row in to_python_rows(rows)]
 
@@ -268,20 +268,23 @@ def record_begin(history: History | None, row: RunRow, before: Sequence[OwnerBod
     """
     if history is None:
         return None
-    scribe = get_writer(history)
+    writer = get_writer(history)
     for owner in before:
-        scribe.put(RunRow.make_killed(owner, row.pipeline, row.run))
-    scribe.put(row)
-    return scribe
+        writer.put(RunRow.make_killed(owner, row.pipeline, row.run))
+    writer.put(row)
+    return writer
 
 
-def await_writer(scribe: BackgroundWriter[RunRow], name: str) -> None:
+def await_writer(writer: BackgroundWriter[RunRow], name: str) -> None:
     """Wait a short time for the entry of a run that has ended, and log if entries were dropped."""
-    if not scribe.flush(PATIENCE):
+    if not writer.flush(PATIENCE):
         log.warning("The run history of %s is not whole: it takes too long to write.", name)
-    elif scribe.dropped:
+    elif writer.dropped:
         log.warning(
-            "The run history of %s is not whole, %d entries were dropped: %s", name, scribe.dropped, scribe.error
+            "The run history of %s is not whole, %d entries were dropped: %s",
+            name,
+            writer.dropped,
+            writer.error,
         )
 
 
@@ -333,7 +336,7 @@ def _make_schema() -> Schema:
     return Schema([Field(name, kinds.get(name, DataType.utf8())) for name in _NAMES])
 
 
-def _moment_sql(moment: datetime) -> str:
+def _make_moment_sql(moment: datetime) -> str:
     """Return the moment in SQL, as the engine of `deltalake` compares it with a column."""
     at = moment.astimezone(timezone.utc).isoformat()
     return f"arrow_cast('{at}', 'Timestamp(Microsecond, Some(\"UTC\"))')"
@@ -390,7 +393,7 @@ class SparkRunHistory(History):
         source = f"(SELECT * FROM {self._name})"
         if wanted.archived:
             source = f"(SELECT * FROM {self._name} UNION ALL SELECT * FROM {self._archived})"
-        rows = self._session.sql(wanted.format_query(source, _spark_moment_sql))
+        rows = self._session.sql(wanted.format_query(source, _make_spark_moment_sql))
         return [to_json_row(_add_time_zone(row.asDict())) for row in rows.collect()]
 
     @functools.cached_property
@@ -406,7 +409,7 @@ class SparkRunHistory(History):
         return quote_table(self.table, ARCHIVE)
 
     def _archive(self, before: datetime) -> None:
-        spark, old = self._session, f"started_at < {_spark_moment_sql(before)}"
+        spark, old = self._session, f"started_at < {_make_spark_moment_sql(before)}"
         where = [old, f"run NOT IN (SELECT run FROM {self._archived})", *make_conditions(self._name)]
         spark.sql(
             f"INSERT INTO {self._archived} SELECT {_WITHOUT_REPORT} FROM {self._name} WHERE {' AND '.join(where)}"
@@ -416,7 +419,7 @@ class SparkRunHistory(History):
         spark.sql(f"VACUUM {self._name}").collect()
 
 
-def _spark_moment_sql(moment: datetime) -> str:
+def _make_spark_moment_sql(moment: datetime) -> str:
     return f"timestamp {quote_text(moment.astimezone(timezone.utc).isoformat())}"
 
 

@@ -24,8 +24,8 @@ from runners.ways.row_outcomes import (
     PickedRows,
     RowOutcomes,
     count_notes,
+    list_verdict_columns,
     make_stage_counts,
-    verdict_columns,
 )
 from runners.ways.stage_chain import PlacedStage, StageChain, apply_chain, make_labels
 from runners.ways.way import Candidate, Thresholds
@@ -170,7 +170,7 @@ class BatchDecision:
         beside = type(self.described.schema)([each for each in self.described.schema if each.name != "live"])
         if not self.store.put(f"{self.name}-0", picked.refused, beside):
             return None
-        self.add_section(self.described)
+        self.record_section(self.described)
         counts = self._count_sections([picked.verdicts])
         placed = self._place_refused([deciding.group_rows(picked) if picked.refused else []], counts)
         counts = replace(counts, findings=self._collect_findings(lambda _, names: deciding.count_notes(picked, names)))
@@ -208,7 +208,7 @@ class BatchDecision:
     def keep(self, rows: MarkedRows) -> DataFrame:
         """Write rows that reach a stage which changes rows. Return the live ones."""
         live = f"if({STATE} = 0, {make_struct(rows.names)}, NULL) AS live"
-        self.write(rows.frame.selectExpr(*verdict_columns(), *rows.notes, live), {})
+        self.write(rows.frame.selectExpr(*list_verdict_columns(), *rows.notes, live), {})
         written = self.store.read(self.spark, self.sections[-1])
         return written.where(F.col("live").isNotNull()).select("live.*")
 
@@ -226,9 +226,9 @@ class BatchDecision:
         if self.store.tells:
             witness = OutcomeObserver.of(frame, self.line.common, branches, most=self.limits.figures)
         self.seen.append(witness.read_outcomes(self.store.write(f"{self.name}-{len(self.sections)}", witness.frame)))
-        self.add_section(frame)
+        self.record_section(frame)
 
-    def add_section(self, frame: DataFrame) -> None:
+    def record_section(self, frame: DataFrame) -> None:
         """Record one more section, with this frame's columns."""
         self.sections.append(f"{self.name}-{len(self.sections)}")
         self.noted.append([name for name in frame.columns if name.startswith(NOTE)])
@@ -295,7 +295,7 @@ def apply_branches(rows: MarkedRows, line: StageChain, pins: Mapping[str, JSON])
     destinations = list(line.branches)
     if not own_stages:
         live = f"if({STATE} = 0, {make_struct(names)}, NULL) AS live"
-        return rows.frame.selectExpr(*verdict_columns(), *rows.notes, live)
+        return rows.frame.selectExpr(*list_verdict_columns(), *rows.notes, live)
 
     def own(rows: MarkedRows, index: int) -> tuple[MarkedRows, Mapping[str, Expression]]:
         branch = apply_chain(rows, own_stages[index], pins)
@@ -310,7 +310,7 @@ def apply_branches(rows: MarkedRows, line: StageChain, pins: Mapping[str, JSON])
     kept = [name for name in rows.kept if name not in (COMMON, BEFORE, POISON)]
     if len(own_stages) < len(line.branches):
         kept.append(f"if({STATE} = 0, {COMMON}, NULL) AS live")
-    return rows.frame.selectExpr(*verdict_columns(), *kept)
+    return rows.frame.selectExpr(*list_verdict_columns(), *kept)
 
 
 def pass_branches(

@@ -141,14 +141,14 @@ class Delivery:
 
     def _read_filtered(self, spark: SparkSession, task: Deliver) -> BatchRows:
         """Return the filtered rows as they are stored."""
-        from destinations.dead_letters import DeadLetters, filtered_schema
+        from destinations.dead_letters import DeadLetters, make_filtered_schema
 
         return DeadLetters(
             refused=FilteredRows(spark, self.store, task.decision, self.small_refused),
             batch=task.plan.batch,
             original=self.keep_original,
             secrets=self.secrets,
-            columns=filtered_schema(),
+            columns=make_filtered_schema(),
         )
 
 

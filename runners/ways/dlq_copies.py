@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from destinations.dead_letters import CopiedDlq, DlqCopy, FallibleDlq, dlq_schema
+from destinations.dead_letters import CopiedDlq, DlqCopy, FallibleDlq, make_dlq_schema
 from destinations.destination import Destination, OpenDestination
 from destinations.dlq import DLQ, FALLBACK
 from origins.batch import Batch
@@ -46,7 +46,7 @@ def _open_copy(destination: Destination) -> DlqCopy:
         return SelectedRows(rows, chain, make_labels(batch))
 
     def find_schema(spark: SparkSession) -> StructType:
-        rows = FrameRows(make_empty_frame(spark, dlq_schema()))
+        rows = FrameRows(make_empty_frame(spark, make_dlq_schema()))
         return SelectedRows(rows, chain, SAMPLE_LABELS, checked=True).schema
 
     return DlqCopy(name=name, opened=opened, select=select, find_schema=find_schema)

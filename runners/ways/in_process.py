@@ -32,5 +32,5 @@ class InProcess(Way["BatchDecision", Prepared]):
         table = None if work.sections else work.store.write_few(f"{work.name}-0", work.described)
         if table is None:
             return Declined(reason="its types, or the number of its rows, need Spark")
-        work.add_section(work.described)
+        work.record_section(work.described)
         return work.decide_by([group_by_arrow(table)], lambda _, columns: row_outcomes.by_arrow(table, columns))

@@ -20,9 +20,9 @@ from runners.ways.row_outcomes import (
     ROW_OF_PARTITION,
     PickedRows,
     RowOutcomes,
+    list_verdict_columns,
     place_columns,
     read_observation,
-    verdict_columns,
 )
 from runners.ways.stage_chain import PlacedStage, StageChain
 from runners.ways.way import Candidate, Thresholds, Way
@@ -182,7 +182,7 @@ def _make_picked_row(rows: MarkedRows, limits: Thresholds) -> Column:
     longest = limits.picked_row_bytes
     most = min(limits.picked_rows, limits.picked_bytes // (2 * len(rows.original_schema) + longest))
     nth = F.monotonically_increasing_id().bitwiseAND(ROW_OF_PARTITION)
-    row = F.expr(f"struct({', '.join([*verdict_columns(), *rows.notes])})")
+    row = F.expr(f"struct({', '.join([*list_verdict_columns(), *rows.notes])})")
     return F.when(F.col(STATE) < 0, F.when((nth < most) & is_short(longest), row))
 
 

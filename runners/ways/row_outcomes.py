@@ -130,7 +130,7 @@ def place_columns() -> list[str]:
     return [f"{PLACE}.{name} AS {name}" for name in ("part", "block", "row")]
 
 
-def verdict_columns() -> list[str]:
+def list_verdict_columns() -> list[str]:
     """Return the columns for a row's place and its verdict, as SQL."""
     from stages.rows import STATE, VERDICT
 
@@ -267,7 +267,7 @@ class RowTally:
     @staticmethod
     def make_counted(line: StageChain, rows: int) -> RowTally:
         """Return the tally of a batch whose rows were counted, and pass all stages unchanged."""
-        return RowTally(line, [(0, None, lambda: {_rows_name(0): rows})])
+        return RowTally(line, [(0, None, lambda: {_make_rows_name(0): rows})])
 
     def observe(self, frame: DataFrame, step: int) -> DataFrame:
         """Return the same frame, in which the rows that pass are counted under the step's number."""
@@ -275,7 +275,7 @@ class RowTally:
         from pyspark.sql import functions as F
 
         if step == 0 and self._read is not None:
-            known = {_rows_name(0): self._read}
+            known = {_make_rows_name(0): self._read}
             self._observed.append((step, frame, lambda: known))
             return frame
         ahead = [each.stage for each in self.line.common if each.number > step and each.stage.changes_rows]
@@ -284,8 +284,8 @@ class RowTally:
             return frame
         observation = Observation()
         self._observed.append((step, frame, cache(lambda: read_observation(observation))))
-        rows = [F.expr(f"count_if({BATCH} = {own}) as {_rows_name(own)}") for own in range(self._batches)]
-        rows = rows or [F.count(F.lit(1)).alias(_rows_name(0))]
+        rows = [F.expr(f"count_if({BATCH} = {own}) as {_make_rows_name(own)}") for own in range(self._batches)]
+        rows = rows or [F.count(F.lit(1)).alias(_make_rows_name(0))]
         if not any(each.stage.gathers for each in self.line.common):
             return frame.observe(observation, *rows)
         passes = F.collect_list(_PASS)
@@ -299,7 +299,7 @@ class RowTally:
         """
         figures = []
         for step, frame, seen in self._observed:
-            twice, rows = bool(seen().get("twice")), seen().get(_rows_name(self._own))
+            twice, rows = bool(seen().get("twice")), seen().get(_make_rows_name(self._own))
             again = partial(self._count, frame, rows)
             figures.append(SeenFigure(step=step, seen=rows, twice=twice, again=again))
         return make_straight_counts(self.line, verify_figures(figures, delivered, doubtful=doubtful))
@@ -379,7 +379,7 @@ def _get_expected(counts: Counts) -> int:
     return branch.expected
 
 
-def _rows_name(own: int) -> str:
+def _make_rows_name(own: int) -> str:
     """Return the name of a batch's row count among the observed figures."""
     return f"rows{own}"
 

@@ -320,12 +320,12 @@ class ExpectationColumns(Generic[R]):
             return beside
         conditions, ignoring, values = {}, {}, {}
         for rule in rules:
-            key = f"row_condition {_condition_key(rule)} {rows.schema.simpleString()}"
+            key = f"row_condition {_make_condition_key(rule)} {rows.schema.simpleString()}"
             if key not in asked:
                 asked[key] = gx.make_row_condition(rule, rows.frame) if "row_condition" in rule.options else None
             condition = asked[key]
             meant = F.when(rows.live, F.lit(True) if condition is None else F.coalesce(condition, F.lit(False)))
-            key = _condition_key(rule)
+            key = _make_condition_key(rule)
             name = beside.concerned.setdefault(key, f"{HIDDEN}meant{len(beside.concerned)}")
             conditions[name] = meant
             group = _group_key(rule)
@@ -349,7 +349,7 @@ class ExpectationColumns(Generic[R]):
                 figures = (
                     gx.compute_figures(rule, beside.looked_at, beside._name_values(rule)) if judged else gx.NOTHING
                 )
-                beside.figures[_question_key(rule)] = figures
+                beside.figures[_make_question_key(rule)] = figures
         return beside
 
     def answer(self, rule: Expectation) -> tuple[Column | None, Column | None, Column]:
@@ -357,7 +357,7 @@ class ExpectationColumns(Generic[R]):
 
         The first is None if the rule is about every row, and the second if no value can be missing.
         """
-        meant = F.col(self.concerned[_condition_key(rule)]) if "row_condition" in rule.options else None
+        meant = F.col(self.concerned[_make_condition_key(rule)]) if "row_condition" in rule.options else None
         group, names = _group_key(rule), self._name_values(rule)
         missing = None
         if "column" not in rule.options:
@@ -375,7 +375,7 @@ class ExpectationColumns(Generic[R]):
             listed = [*rule.options["column_list"], self.concerned[group]]
             rule = replace(rule, options={**rule.options, "column_list": listed})
         if rule.known.way == "statistics":
-            return gx.make_unexpected_column(rule, self.looked_at, names, self.figures[_question_key(rule)])
+            return gx.make_unexpected_column(rule, self.looked_at, names, self.figures[_make_question_key(rule)])
         key = f"{rule.type} {dict(rule.options)} {dict(names)} {self.looked_at.schema.simpleString()}"
         if key not in self.asked:
             self.asked[key] = gx.make_unexpected_column(rule, self.looked_at, names)
@@ -411,19 +411,19 @@ class ExpectationColumns(Generic[R]):
         return compared & F.coalesce(wrong, F.lit(False))
 
 
-def _question_key(rule: Expectation) -> str:
-    return f"{rule.type} {rule.options.get('method')} {list(rule.columns)} {_condition_key(rule)}"
+def _make_question_key(rule: Expectation) -> str:
+    return f"{rule.type} {rule.options.get('method')} {list(rule.columns)} {_make_condition_key(rule)}"
 
 
-def _condition_key(rule: Expectation) -> str:
+def _make_condition_key(rule: Expectation) -> str:
     return f"{rule.options.get('condition_parser')}: {rule.options.get('row_condition')}"
 
 
 def _group_key(rule: Expectation) -> str:
     """Return a key that is equal for expectations about the same rows."""
     if "column" in rule.options:
-        return _condition_key(rule)
-    return f"{_condition_key(rule)} of {list(rule.columns)} but {_ignore_policy(rule)}"
+        return _make_condition_key(rule)
+    return f"{_make_condition_key(rule)} of {list(rule.columns)} but {_ignore_policy(rule)}"
 
 
 def _ignore_policy(rule: Expectation) -> str:

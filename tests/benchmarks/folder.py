@@ -25,7 +25,7 @@ MANY, FILES, LINES = 100_000, 2_000, 1_000_000
 SYSTEM, OURS = "os.scandir with stat", "a listing in order"
 RUN = "a run with nothing new"
 PLAIN, QUOTES = "fields of CSV", "and open quotes"
-_LOOKS = ((csv_rows, "none_is_open"), (file_rows, "all_plain"))
+_LOOKS = ((csv_rows, "are_quotes_closed"), (file_rows, "are_all_plain"))
 JSON, LETTERS, KEYS = "JSON", "and more on a line, and letters of keys", "and other keys"
 
 

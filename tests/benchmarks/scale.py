@@ -102,10 +102,10 @@ def carry_lanes(place: str, lanes: str) -> dict[str, float]:
     journal.record(Entry(kind="open", body={"pipeline": "numbers", "run": ""}))
     names = {str(lane): str(lane) for lane in range(count)}
     feed = OriginFeed(origin="numbers", lanes=names, schema="id long", backlog=_Rounds(rounds), straight=True)
-    crew = WorkerPool(4, _carry)
+    worker_pool = WorkerPool(4, _carry)
     dispatcher = Dispatcher(
         journal=journal,
-        crew=crew,
+        worker_pool=worker_pool,
         clock=Clock(),
         rules=DeliveryRules(),
         options=CarryingOptions(max_in_flight=8),
@@ -117,7 +117,7 @@ def carry_lanes(place: str, lanes: str) -> dict[str, float]:
     began = time.perf_counter()
     dispatcher.run()
     spent = time.perf_counter() - began
-    crew.close()
+    worker_pool.close()
     if dispatcher.errors:
         raise dispatcher.errors[0]
     batches = rounds * count

@@ -16,7 +16,7 @@ import fastavro
 import pytest
 from click.testing import CliRunner
 
-from destinations.dead_letters import dlq_schema
+from destinations.dead_letters import make_dlq_schema
 from destinations.dlq import Dlq
 from destinations.kafka.kafka import Kafka
 from origins.crash_points import watch_points
@@ -315,7 +315,7 @@ def test_a_copy_in_avro_that_is_too_large_has_no_value(kafka: Broker, spark: Spa
     """The table and the other copies have the whole row."""
     source, refused = kafka.make_topic(1), kafka.make_topic(1, max_message_bytes="6000")
     kafka.send(source, ["poison", "p" * 5000])
-    fields = [{"name": each.name, "type": find_avro_type(each.dataType)} for each in dlq_schema()]
+    fields = [{"name": each.name, "type": find_avro_type(each.dataType)} for each in make_dlq_schema()]
     (tmp_path / "letter.avsc").write_text(json.dumps({"type": "record", "name": "Letter", "fields": fields}))
     options = f'servers: "{kafka.servers}", topic: {refused}, format: avro, schema_file: letter.avsc'
     pipeline = Pipeline.load(write_letters(tmp_path, kafka, source, f"copy: {{kafka: {{{options}}}}}"))

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 )
 
 from origins.files import Files, scan_small
-from origins.files.json_in_process import all_plain, none_is_odd, parse_rows
+from origins.files.json_in_process import are_all_plain, are_lines_plain, parse_rows
 from origins.nack import REFUSED
 from tests.origins.test_on_change import both_ways, decided, planned
 
@@ -214,8 +214,10 @@ def test_no_scan_without_spark_treats_a_changed_value_as_clean(tmp_path: Path, l
     """This holds for reading here and for reading by Spark. Spark's reader itself finds a bad `tinyint`."""
     (tmp_path / "a").write_bytes(b'{"note": "a"}\n' + line + b"\n")
     seen = [tmp_path / "a"]
-    assert line == NARROW or not all_plain(seen, ALIKE, extra=False, missing=False)
-    assert line == NARROW or not none_is_odd(seen, ALIKE, extra=False, missing=False, doubled=True, whole_file=False)
+    assert line == NARROW or not are_all_plain(seen, ALIKE, extra=False, missing=False)
+    assert line == NARROW or not are_lines_plain(
+        seen, ALIKE, extra=False, missing=False, doubled=True, whole_file=False
+    )
     here = ALIKE if b'"f"' in line else FLAT
     assert parse_rows(line, here, extra=False, missing=False, zone=lambda: "UTC") is None
 
@@ -235,9 +237,9 @@ UNLIKE = [
 def test_only_plain_lines_count_as_plain(tmp_path: Path, line: str) -> None:
     """Their keys come in one order, and keys may be missing."""
     (tmp_path / "a").write_text("\n".join(PLAIN))
-    assert all_plain([tmp_path / "a"], ALIKE, extra=False, missing=False)
+    assert are_all_plain([tmp_path / "a"], ALIKE, extra=False, missing=False)
     (tmp_path / "b").write_text("\n".join([*PLAIN, line]))
-    assert not all_plain([tmp_path / "b"], ALIKE, extra=False, missing=False)
+    assert not are_all_plain([tmp_path / "b"], ALIKE, extra=False, missing=False)
 
 
 @pytest.mark.parametrize(("counts", "plain"), [({"extra": True}, False), ({"missing": True}, False), ({}, True)])
@@ -248,10 +250,10 @@ def test_extra_and_missing_keys_are_plain_unless_they_count(
     schema = StructType([StructField("x", DoubleType()), StructField("note", StringType())])
     told = {"extra": False, "missing": False, **counts}
     (tmp_path / "all").write_text('{"x": 1, "note": "a"}\n{"x": 2, "note": "b"}\n')
-    assert all_plain([tmp_path / "all"], schema, **told)
+    assert are_all_plain([tmp_path / "all"], schema, **told)
     line = '{"x": 1, "note": "a", "new": 1}' if "extra" in counts else '{"x": 1}'
     (tmp_path / "some").write_text('{"x": 1, "note": "a"}\n' + line + "\n")
-    assert all_plain([tmp_path / "some"], schema, **told) == plain
+    assert are_all_plain([tmp_path / "some"], schema, **told) == plain
 
 
 CSV_KEPT = ["1.5,1.5,2026-01-02,7,a", " 1.5 ,\t2,2026-01-02 , 7,b", "Infinity,-inf,,,c", "NaN,3e38,,,d", "1e-400,,,,e"]

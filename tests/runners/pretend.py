@@ -95,7 +95,7 @@ class World:
         self.ends: dict[str, Callable[[str], RunOutcome]] = {}
         self.owners: dict[str, object] = {}
         self.heard: list[ScheduleEvent] = []
-        self.carriers: list[PretendCarriers] = []
+        self.run_workers: list[PretendCarriers] = []
         self._read: dict[str, Definition] = {}
 
     def define(self, name: str, schedule: str, *, more: str = "", file: str = "") -> Path:
@@ -106,12 +106,12 @@ class World:
 
     def scheduler(self, *, at_once: int = 4, look: float = 20.0) -> Scheduler:
         """Return an open scheduler of the directory, as a new process has it."""
-        carriers = PretendCarriers(self.clock, self.takes, self.ends, self.owners)
-        self.carriers.append(carriers)
+        run_workers = PretendCarriers(self.clock, self.takes, self.ends, self.owners)
+        self.run_workers.append(run_workers)
         scheduler = Scheduler(
             folder=DefinitionsFolder(path=self.folder, load=self._load),
             marks=self.marks,
-            carriers=carriers,
+            run_workers=run_workers,
             at_once=at_once,
             clock=self.clock,
             listeners=[self.heard.append],
@@ -126,7 +126,7 @@ class World:
         finished: Sequence[RunOutcome] = ()
         while (patience := scheduler.take_turn(finished)) is not None and self.clock.now() < end:
             left = (end - self.clock.now()).total_seconds()
-            finished = scheduler.carriers.wait(min(patience, left))
+            finished = scheduler.run_workers.wait(min(patience, left))
 
     def kill(self) -> None:
         """End all processes and their runs."""
@@ -134,7 +134,7 @@ class World:
 
     def runs(self, name: str = "") -> list[datetime]:
         """Return when runs began, of one pipeline or of all."""
-        found = [ran for carriers in self.carriers for ran in carriers.ran]
+        found = [ran for run_workers in self.run_workers for ran in run_workers.ran]
         return sorted(ran.began for ran in found if name in ("", ran.name))
 
     def said(self, kind: type) -> list[Any]:

@@ -62,11 +62,11 @@ def main(file: str, at: str, number: int, what: str = "") -> None:
             attempt = RowErrorIsolator._try
 
             def try_or_die(
-                sieve: RowErrorIsolator, frame: DataFrame, steps: Sequence[PlacedStage], *, few: bool
+                isolator: RowErrorIsolator, frame: DataFrame, steps: Sequence[PlacedStage], *, few: bool
             ) -> None:
                 if at == "Sifted" and plan.batch.number == number and next(tries) == 3:
                     die()
-                attempt(sieve, frame, steps, few=few)
+                attempt(isolator, frame, steps, few=few)
 
             RowErrorIsolator._try = try_or_die  # type: ignore[assignment,method-assign]
             return bisect(runner, spark, plan)

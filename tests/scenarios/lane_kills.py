@@ -270,7 +270,7 @@ class Trial:
         delivered = self.files * ROWS - refused
         return {"delivered": [delivered] * 2, "refused": [refused] * 2, "open": 0, "audit": []}
 
-    def carriers(self) -> Counter[str]:
+    def run_workers(self) -> Counter[str]:
         """How many batches each owner settled, as far as the ledger has not put its entries together."""
         entries = StateLocation.of(Pipeline.load(self.file)).open_ledger(None).read()
         return Counter(entry.owner for entry in entries if entry.kind == "settle")

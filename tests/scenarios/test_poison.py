@@ -57,7 +57,7 @@ PYTHON = ORDERS.replace(
 
 @pytest.fixture
 def tries(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How often each sieve computed rows to see whether they raise."""
+    """How often each isolator computed rows to see whether they raise."""
     from runners.ways.bisect_rows import RowErrorIsolator
 
     made: list[Any] = []

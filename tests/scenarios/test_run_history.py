@@ -57,8 +57,8 @@ def test_a_history_and_a_hook_that_hang_hold_up_no_batch(place: Place, monkeypat
         hangs.wait(300)
         written.extend(rows)
 
-    scribe = BackgroundWriter(hang)
-    monkeypatch.setattr(run_history, "get_writer", lambda *_: scribe)
+    writer = BackgroundWriter(hang)
+    monkeypatch.setattr(run_history, "get_writer", lambda *_: writer)
     monkeypatch.setattr(run_history, "PATIENCE", 0.0)
     monkeypatch.setattr(hook_runner, "PATIENCE", 0.0)
     hooks = [Hook(on="start", python=lambda facts: hangs.wait(300))]
@@ -67,7 +67,7 @@ def test_a_history_and_a_hook_that_hang_hold_up_no_batch(place: Place, monkeypat
     report = dataclasses.replace(place.load(ORDERS), hooks=hooks).run()
     assert (report.status, report.batches, written) == ("succeeded", 3, [])
     hangs.set()
-    assert scribe.flush(30)
+    assert writer.flush(30)
     assert [row.status for row in written] == ["running", "succeeded"]
 
 

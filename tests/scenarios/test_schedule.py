@@ -49,7 +49,7 @@ def test_pipelines_run_when_they_are_due_and_one_that_fails_touches_no_other(
     scheduler = Scheduler(
         folder=DefinitionsFolder(path=place.folder, load=load),
         marks=MemoryMarks(),
-        carriers=RunThreads(make_carry(place.spark)),
+        run_workers=RunThreads(make_carry(place.spark)),
         at_once=5,
         clock=clock,
         listeners=[heard.append],
@@ -57,9 +57,9 @@ def test_pipelines_run_when_they_are_due_and_one_that_fails_touches_no_other(
     scheduler.open()
     clock.move(300)
     scheduler.take_turn()
-    assert len(scheduler.agenda.running) == 4
-    while scheduler.agenda.running:
-        finished: Sequence[RunOutcome] = scheduler.carriers.wait(120)
+    assert len(scheduler.due_queue.running) == 4
+    while scheduler.due_queue.running:
+        finished: Sequence[RunOutcome] = scheduler.run_workers.wait(120)
         assert finished
         clock.move(1)
         scheduler.take_turn(finished)
@@ -90,7 +90,7 @@ def test_a_run_that_is_stopped_with_its_scheduler_is_taken_up_by_the_next(place:
         Scheduler(
             folder=DefinitionsFolder(path=place.folder, load=load),
             marks=marks,
-            carriers=RunThreads(make_carry(place.spark)),
+            run_workers=RunThreads(make_carry(place.spark)),
             at_once=1,
         )
         for _ in range(2)

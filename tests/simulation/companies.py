@@ -74,7 +74,7 @@ class Partner(Owner):
         journal.acquire({"pipeline": "numbers", **who, **how}, may=taking.may)
 
     def recover(self) -> None:
-        self.company = _Company(
+        self.coordination = _Company(
             self,
             journal=self.journal,
             tenure=self.tenure,
@@ -93,13 +93,13 @@ class Partner(Owner):
         if self.waits:
             self._comes()
             return
-        finished, self.crew.finished = self.crew.finished, []
+        finished, self.worker_pool.finished = self.worker_pool.finished, []
         if self.dispatcher.take_turn(finished):
             return
         if self.finishing and not self.dispatcher.stopping:
             self.finishing = False
-            self.dispatcher.planning.company = None
-            self.company.release_lanes()
+            self.dispatcher.planning.coordination = None
+            self.coordination.release_lanes()
             self._opens()
             return
         self.over = True
@@ -107,12 +107,12 @@ class Partner(Owner):
         self.journal.record(Entry(kind="release", body={"status": status}))
 
     def _comes(self) -> None:
-        if not self.company.may_open:
-            self.company.hear_others()
-            self.company.change_lanes()
+        if not self.coordination.may_open:
+            self.coordination.hear_others()
+            self.coordination.change_lanes()
             return
         self.waits = False
-        if not self.company.alone:
+        if not self.coordination.alone:
             self._opens()
             return
         self.finishing = True
@@ -126,8 +126,8 @@ class Partner(Owner):
         self._begins()
 
     def _begins(self) -> None:
-        self.company.begin()
-        self.dispatcher.planning.company = self.company
+        self.coordination.begin()
+        self.dispatcher.planning.coordination = self.coordination
 
 
 class _Company(LaneCoordination):
@@ -210,8 +210,8 @@ class Companies(Owners):
         also = ("fenced", "TimeoutError")
         owner.dispatcher.resting.retry = RetryPolicy(attempts=FOR_EVER, most=3, within=float("inf"), also=also)
         try:
-            if owner.crew.work and self.rng.random() < 0.6:
-                owner.crew.step(self.rng.choice(sorted(owner.crew.work)))
+            if owner.worker_pool.work and self.rng.random() < 0.6:
+                owner.worker_pool.step(self.rng.choice(sorted(owner.worker_pool.work)))
             else:
                 owner.turn()
         except Fenced:

@@ -67,9 +67,9 @@ class Owner(Process):
     def begin(self, key: str, transaction: Transaction) -> Generator[None, None, None]:
         """Make the frame, let the JVM read the table, and then read the clock. Other processes may act in between."""
         world = self.world
-        if world.protections.deadline and self.tenure.seconds_left() <= 0:
+        if world.protections.deadline and self.tenure.count_seconds_left() <= 0:
             raise Broken("late")
-        until = world.now + self.tenure.seconds_left()
+        until = world.now + self.tenure.count_seconds_left()
         yield
 
         def in_time() -> bool:
@@ -190,8 +190,8 @@ class Owners(World):
         patience = owner.dispatcher.patience()
         due = patience is not None and patience <= 0
         try:
-            if owner.crew.work and self.rng.random() < (0.5 if due else 0.7):
-                owner.crew.step(self.rng.choice(sorted(owner.crew.work)))
+            if owner.worker_pool.work and self.rng.random() < (0.5 if due else 0.7):
+                owner.worker_pool.step(self.rng.choice(sorted(owner.worker_pool.work)))
             else:
                 owner.turn()
         except Fenced:

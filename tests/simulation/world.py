@@ -1,6 +1,6 @@
 """A world without Spark around the real dispatcher: tables, a ledger in memory, and processes that die at any moment.
 
-Rows are numbers. Each process has a separate journal, dispatcher and crew. It shares the ledger, the tables and the
+Rows are numbers. Each process has a separate journal, dispatcher and worker pool. It shares the ledger, tables and the
 prepared rows. A killed process leaves the writes that its JVM had begun. They land later, or never.
 """
 
@@ -243,7 +243,7 @@ class SteppedCrew(TaskWorkers):
 
 
 class Process:
-    """One owner: a real journal and a real dispatcher, with a crew that the test steps."""
+    """One owner: a real journal and a real dispatcher, with a worker pool that the test steps."""
 
     def __init__(self, world: World, definition: int) -> None:
         self.world = world
@@ -254,10 +254,10 @@ class Process:
         if not world.protections.goes_on:
             self.journal.state = replace(self.journal.state, midway=False)
         self.acquire()
-        self.crew = SteppedCrew(world.runners, self.carry)
+        self.worker_pool = SteppedCrew(world.runners, self.carry)
         self.dispatcher = Dispatcher(
             journal=self.journal,
-            crew=self.crew,
+            worker_pool=self.worker_pool,
             clock=self.clock,
             dice=world.rng,
             rules=DeliveryRules(
@@ -295,7 +295,7 @@ class Process:
 
     def turn(self) -> None:
         """Take one turn of the dispatcher with all finished tasks."""
-        finished, self.crew.finished = self.crew.finished, []
+        finished, self.worker_pool.finished = self.worker_pool.finished, []
         going = self.dispatcher.take_turn(finished)
         if going:
             return
@@ -649,9 +649,9 @@ class World:
         if self.follows:
             self._time_passes(process)
         try:
-            if process.crew.work and (process.crew.finished or self.rng.random() < 0.7):
-                process.crew.step(self.rng.choice(sorted(process.crew.work)))
-            elif process.crew.finished or not process.crew.work or self.follows:
+            if process.worker_pool.work and (process.worker_pool.finished or self.rng.random() < 0.7):
+                process.worker_pool.step(self.rng.choice(sorted(process.worker_pool.work)))
+            elif process.worker_pool.finished or not process.worker_pool.work or self.follows:
                 process.turn()
         except Killed:
             self._gone(process)
@@ -684,8 +684,8 @@ class World:
         """Let a process continue that slept while another process took the pipeline over."""
         process = self.rng.choice(self.taken_over)
         process.clock.move(1)
-        if process.crew.work:
-            process.crew.step(self.rng.choice(sorted(process.crew.work)))
+        if process.worker_pool.work:
+            process.worker_pool.step(self.rng.choice(sorted(process.worker_pool.work)))
             return
         try:
             process.turn()

@@ -13,7 +13,7 @@ import pytest
 from pyspark import SparkContext
 
 from destinations.conformance import make_label
-from destinations.dead_letters import CopiedDlq, DeadLetters, DlqCopy, dlq_schema, ensure_dlq, read_dead_letters
+from destinations.dead_letters import CopiedDlq, DeadLetters, DlqCopy, ensure_dlq, make_dlq_schema, read_dead_letters
 from destinations.delta import Delta
 from destinations.delta.delta import OpenDelta
 from destinations.destination import Destination, DestinationError, Identity, Label, OpenDestination, Unsure
@@ -49,7 +49,7 @@ _REFUSED = f"nack {NACK}, part string, position bigint"
 def dlq(spark: SparkSession, tmp_path: Path) -> OpenDelta:
     """The table of the DLQ that a pipeline has by default."""
     table = Delta(path=str(tmp_path / "dlq"), name="dlq").open()
-    table.ensure_place(spark, dlq_schema())
+    table.ensure_place(spark, make_dlq_schema())
     return table
 
 
@@ -81,7 +81,7 @@ def make_tricky_letters(spark: SparkSession, labels: Sequence[Label]) -> list[Da
         whole = (*("cast", "latest", ["a", "b,c"], "CAST"), *[text] * 6, 1, at, "hash", "p/1")
         empty: tuple[Any, ...] = (*("", None, [], "CAST", None, "", "{}", None, None, None), 2, at, "", None)
         rows = [(f"{batch.plan}/{number}", *first, *rest) for number, rest in enumerate((whole, empty), 1)]
-        frames.append(spark.createDataFrame(rows, dlq_schema()))
+        frames.append(spark.createDataFrame(rows, make_dlq_schema()))
     return frames
 
 
@@ -92,12 +92,12 @@ def check_read_back(spark: SparkSession, fallback: Destination) -> None:
     """
     labels = [make_label(number=number) for number in (1, 2, 3)]
     opened, frames = fallback.open(), make_tricky_letters(spark, labels)
-    opened.ensure_place(spark, dlq_schema())
+    opened.ensure_place(spark, make_dlq_schema())
     for label, frame in zip(labels, frames, strict=True):
         opened.write(spark, FrameRows(frame), [label])
     assert fallback.read_back is not None
-    found = fallback.read_back(spark, labels[1:], dlq_schema())
-    assert found.schema.names == dlq_schema().names
+    found = fallback.read_back(spark, labels[1:], make_dlq_schema())
+    assert found.schema.names == make_dlq_schema().names
     mine = found.where(found["plan"] != labels[0].batch.plan).sort("number", "position").collect()
     assert mine == [row for frame in frames[1:] for row in frame.collect()]
 
@@ -124,11 +124,11 @@ def test_a_fallback_that_lost_a_batch_returns_the_others(
     fallback = kind(path=str(tmp_path / "refused"))
     labels = [make_label(number=number) for number in (1, 2)]
     opened, frames = fallback.open(), make_tricky_letters(spark, labels)
-    opened.ensure_place(spark, dlq_schema())
+    opened.ensure_place(spark, make_dlq_schema())
     opened.write(spark, FrameRows(frames[1]), [labels[1]])
     assert fallback.read_back is not None
-    assert fallback.read_back(spark, labels, dlq_schema()).count() == 2
-    assert fallback.read_back(spark, labels[:1], dlq_schema()).count() == 0
+    assert fallback.read_back(spark, labels, make_dlq_schema()).count() == 2
+    assert fallback.read_back(spark, labels[:1], make_dlq_schema()).count() == 0
 
 
 def no_spark() -> NoReturn:
@@ -139,7 +139,7 @@ def no_spark() -> NoReturn:
 def test_the_schema_equals_that_of_the_rows(spark: SparkSession) -> None:
     """The table is made with exactly the columns of the rows."""
     rows = letters(refused(spark, [1]), make_label().batch).frame()
-    assert [(field.name, field.dataType) for field in rows.schema] == [(f.name, f.dataType) for f in dlq_schema()]
+    assert [(field.name, field.dataType) for field in rows.schema] == [(f.name, f.dataType) for f in make_dlq_schema()]
     assert ", ".join(f"{name} {kind}" for name, kind in rows.dtypes) == DLQ_COLUMNS
 
 
@@ -255,7 +255,7 @@ def test_spark_reads_the_same_rows_as_the_folder(
 def test_the_folder_may_have_any_name(spark: SparkSession, tmp_path: Path, name: str) -> None:
     """If `deltalake` cannot open the folder, Spark reads it."""
     dlq = Delta(path=str(tmp_path / name)).open()
-    dlq.ensure_place(spark, dlq_schema())
+    dlq.ensure_place(spark, make_dlq_schema())
     nack(spark, dlq, [1])
     assert len(read_dead_letters(dlq.destination, lambda: spark)) == 1
 

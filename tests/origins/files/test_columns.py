@@ -13,7 +13,7 @@ import pytest
 from origins.batch import Batch, Limits
 from origins.errors import OriginError
 from origins.files import Files
-from origins.files.file_scan import FILE, index_of, list_folder_columns, read_folder_columns
+from origins.files.file_scan import FILE, list_folder_columns, make_index_sql, read_folder_columns
 from origins.nack import REFUSED
 from origins.origin import PLACE, Progress
 from tests.origins.files.test_files import batch
@@ -59,7 +59,7 @@ def test_folders_give_columns_by_their_names() -> None:
 @pytest.mark.connect
 def test_a_file_outside_all_batches_is_reported_by_name(spark: SparkSession) -> None:
     """No row is left uncounted."""
-    index = index_of("/in", [["a.json"], [], ["b.json", "sub/c.json"]])
+    index = make_index_sql("/in", [["a.json"], [], ["b.json", "sub/c.json"]])
     paths = spark.createDataFrame([("file:/in/b.json",), ("file:/in/a.json",), ("file:/in/sub/c.json",)], "path string")
     files = paths.selectExpr(f"named_struct('file_path', path) as {FILE}")
     assert [row.found for row in files.selectExpr(f"{index} as found").collect()] == [2, 0, 2]

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 
 from origins.files import scan_small
 from origins.files.changes import Changes, grow_schema, is_wider
-from origins.files.json_in_process import none_is_odd
+from origins.files.json_in_process import are_lines_plain
 from origins.schema import format_ddl
 
 INT, LONG, TEXT = IntegerType(), LongType(), StringType()
@@ -110,9 +110,9 @@ def test_a_scan_finds_keys_that_differ(
     """They may be at any depth. A name in another case always counts."""
     file = tmp_path / "a.json"
     file.write_text(f"{json.dumps(WHOLE)}\n\n{json.dumps({**WHOLE, **changed})}\n")
-    assert none_is_odd([file], SCHEMA, extra=extra, missing=missing, doubled=False, whole_file=False) is clean
+    assert are_lines_plain([file], SCHEMA, extra=extra, missing=missing, doubled=False, whole_file=False) is clean
     file.write_text(json.dumps([WHOLE, {**WHOLE, **changed}], indent=1))
-    assert none_is_odd([file], SCHEMA, extra=extra, missing=missing, doubled=False, whole_file=True) is clean
+    assert are_lines_plain([file], SCHEMA, extra=extra, missing=missing, doubled=False, whole_file=True) is clean
 
 
 def test_a_scan_understands_keys_with_escapes(tmp_path: Path) -> None:
@@ -120,18 +120,18 @@ def test_a_scan_understands_keys_with_escapes(tmp_path: Path) -> None:
     file = tmp_path / "a.json"
     for key, clean in (("\\u0069d", True), ("\\u0049d", False)):
         file.write_text(f'{{"{key}": 1}}\n')
-        assert none_is_odd([file], SCHEMA, extra=False, missing=False, doubled=False, whole_file=False) is clean
+        assert are_lines_plain([file], SCHEMA, extra=False, missing=False, doubled=False, whole_file=False) is clean
 
 
 def test_content_that_was_not_scanned_does_not_count_as_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """This is a broken line, or a file that is too large."""
     file = tmp_path / "a.json"
     file.write_text('{"id": 1}\n{"id"\n')
-    assert none_is_odd([file], SCHEMA, extra=True, missing=False, doubled=False, whole_file=False) is False
+    assert are_lines_plain([file], SCHEMA, extra=True, missing=False, doubled=False, whole_file=False) is False
     file.write_text('{"id": 1}\n')
-    assert none_is_odd([file], SCHEMA, extra=False, missing=False, doubled=False, whole_file=False) is True
+    assert are_lines_plain([file], SCHEMA, extra=False, missing=False, doubled=False, whole_file=False) is True
     monkeypatch.setattr(scan_small, "SMALL", 1)
-    assert none_is_odd([file], SCHEMA, extra=False, missing=False, doubled=False, whole_file=False) is False
+    assert are_lines_plain([file], SCHEMA, extra=False, missing=False, doubled=False, whole_file=False) is False
 
 
 def test_a_schema_is_written_so_that_it_can_be_pasted() -> None:

@@ -18,9 +18,9 @@ import pytest
 from origins.batch import Batch, Limits
 from origins.errors import OriginError
 from origins.files import Files, file_systems, stored_files
-from origins.files.csv_header import none_is_open, read_header
+from origins.files.csv_header import are_quotes_closed, read_header
 from origins.files.file_systems import File
-from origins.files.json_in_process import none_is_odd
+from origins.files.json_in_process import are_lines_plain
 from origins.files.listing import FileBacklog, parse_pattern
 from origins.files.options import complete_options
 from origins.files.parquet_rows import read_footers
@@ -505,12 +505,12 @@ def test_a_scan_of_small_files_takes_one_request_each(s3: S3, tmp_path: Path) ->
     s3.proxy.reset_counts()
     options = complete_options("csv", {})
     assert read_header(NO_SPARK, place, "a.csv", options) == ("id", "name")
-    assert not none_is_open([place.find_file("a.csv")], options)
+    assert not are_quotes_closed([place.find_file("a.csv")], options)
     schema = next(schema for _, schema in read_footers(NO_SPARK, place, ["a.parquet"]))
     assert schema is not None
     assert schema.names == ["id"]
     counts = {"extra": False, "missing": False, "doubled": False, "whole_file": False}
-    assert none_is_odd([place.find_file("a.json")], schema, **counts)
+    assert are_lines_plain([place.find_file("a.json")], schema, **counts)
     assert s3.proxy.count() == {"GET": 3}
     other = replace(place)
     found = other.read(list(other.stat(NO_SPARK, ["a.csv"]).values()))
@@ -551,7 +551,7 @@ def test_a_file_that_is_missing_during_a_scan_is_left_to_spark(s3: S3) -> None:
     counts = {"extra": False, "missing": False, "doubled": False, "whole_file": False}
     from pyspark.sql.types import StructType
 
-    assert not none_is_odd([place.find_file("a.json")], StructType(), **counts)
+    assert not are_lines_plain([place.find_file("a.json")], StructType(), **counts)
 
 
 class Elsewhere(file_systems.SparkFiles):

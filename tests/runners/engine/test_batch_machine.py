@@ -15,7 +15,7 @@ from runners.engine.batch_machine import (
     BatchInFlight,
     DeliveryRules,
     begin_flight,
-    next_transition,
+    plan_transition,
     rest_flight,
     resume_flight,
 )
@@ -80,14 +80,14 @@ def landed(name: str, rows: int) -> Landed:
 def decided(plan: PlannedBatch, nacked: int = 0, rules: DeliveryRules = LENIENT) -> BatchInFlight:
     """Return a flight whose batch was just prepared."""
     outcome = Prepared(path="p1-a", counts=counts(*plan.destinations, nacked=nacked), nacks=list(range(1, nacked + 1)))
-    return next_transition(begin_flight(plan, LaneState()), outcome, rules).flight
+    return plan_transition(begin_flight(plan, LaneState()), outcome, rules).flight
 
 
 @pytest.mark.promise("X1", "SS-07")
 def test_a_straight_batch_without_refused_rows_settles_at_once() -> None:
     """One write decides and delivers it, and one entry commits the offset."""
     outcome = Landed(written={"orders": Written(rows=8)}, counts=counts("orders", filtered=2))
-    step = next_transition(begin_flight(STRAIGHT, LaneState()), outcome, LENIENT)
+    step = plan_transition(begin_flight(STRAIGHT, LaneState()), outcome, LENIENT)
     (entry,) = step.entries
     assert (entry.kind, entry.body["offset"], entry.body["counts"]["balanced"]) == ("settle", 10, True)
     assert (step.settled, step.done, step.error) == (True, True, None)
@@ -96,10 +96,10 @@ def test_a_straight_batch_without_refused_rows_settles_at_once() -> None:
 def test_a_batch_records_the_way_that_it_took() -> None:
     """The last way counts. A batch that another run decided has no way."""
     outcome = Landed(written={"orders": Written(rows=10)}, counts=counts("orders"), way="straight")
-    assert next_transition(begin_flight(STRAIGHT, LaneState()), outcome, LENIENT).flight.way == "straight"
+    assert plan_transition(begin_flight(STRAIGHT, LaneState()), outcome, LENIENT).flight.way == "straight"
     prepared = Prepared(path="p", counts=counts("orders"), way="one_pass")
     assert (
-        next_transition(
+        plan_transition(
             replace(begin_flight(STRAIGHT, LaneState()), task=Prepare(plan=STRAIGHT)), prepared, LENIENT
         ).flight.way
         == "one_pass"
@@ -111,21 +111,21 @@ def test_a_settled_batch_has_the_way_that_it_took() -> None:
     """The way is straight or the way of its decision, which a dead run may have made. An unknown way is omitted."""
     written = {"orders": Written(rows=10)}
     landed = Landed(written=written, counts=counts("orders"), way="grouped")
-    (straight,) = next_transition(begin_flight(STRAIGHT, LaneState()), landed, LENIENT).entries
+    (straight,) = plan_transition(begin_flight(STRAIGHT, LaneState()), landed, LENIENT).entries
     assert read_body(straight, SettleBody)["way"] == "grouped"
     preparing = replace(begin_flight(STRAIGHT, LaneState()), task=Prepare(plan=STRAIGHT))
     prepared = Prepared(path="p", counts=counts("orders"), way="one_pass")
-    (entry,) = next_transition(preparing, prepared, LENIENT).entries
+    (entry,) = plan_transition(preparing, prepared, LENIENT).entries
     decision = DecidedBatch.of(read_body(entry, DecisionBody))
     for known, way in ((decision, {"one_pass"}), (replace(decision, way=""), set())):
         resumed = resume_flight(replace(STRAIGHT, decision=known), LaneState(), {})
-        (settled,) = next_transition(resumed, Answers(found=written), LENIENT).entries
+        (settled,) = plan_transition(resumed, Answers(found=written), LENIENT).entries
         assert {value for name, value in settled.body.items() if name == "way"} == way
 
 
 def test_a_straight_batch_with_a_refused_row_is_prepared_under_the_same_plan() -> None:
     """Nothing was written, so nothing is recorded."""
-    step = next_transition(begin_flight(STRAIGHT, LaneState()), REFUSED, LENIENT)
+    step = plan_transition(begin_flight(STRAIGHT, LaneState()), REFUSED, LENIENT)
     assert (step.flight.task, step.entries) == (Prepare(plan=STRAIGHT), ())
 
 
@@ -137,9 +137,9 @@ def test_the_offset_waits_for_the_refused_rows(delivery: Literal["after_all", "a
     assert isinstance(flight.task, Deliver)
     assert flight.task.names[0] == DLQ
     others = {"orders": Written(rows=9), "latest": Written(rows=9)}
-    step = next_transition(flight, Landed(written=others, failed={DLQ: OSError("full")}), LENIENT)
+    step = plan_transition(flight, Landed(written=others, failed={DLQ: OSError("full")}), LENIENT)
     assert (step.entries, step.done, str(step.error)) == ((), False, "full")
-    step = next_transition(flight, Landed(written={**others, DLQ: Written(rows=1)}), LENIENT)
+    step = plan_transition(flight, Landed(written={**others, DLQ: Written(rows=1)}), LENIENT)
     assert [entry.kind for entry in step.entries] == ["settle"]
 
 
@@ -160,7 +160,7 @@ def test_after_any_destinations_are_written_one_after_the_other() -> None:
 def test_a_destination_that_fails_beside_another_leaves_the_batch_open() -> None:
     """The successful write is not recorded. The next run asks the destination."""
     outcome = Landed(written={"orders": Written(rows=10)}, failed={"latest": OSError("down")})
-    step = next_transition(decided(TWO), outcome, LENIENT)
+    step = plan_transition(decided(TWO), outcome, LENIENT)
     assert (step.entries, step.done, str(step.error)) == ((), False, "down")
 
 
@@ -173,22 +173,22 @@ def refused(flight: BatchInFlight, *names: str, has: tuple[str, ...] = ()) -> Ba
     Wherry has asked these destinations, and they do not have the batch. The destinations in `has` have it.
     """
     outcome = Landed(written={name: Written(rows=9) for name in has}, failed=dict.fromkeys(names, CONSTRAINT))
-    return next_transition(next_transition(flight, outcome, LENIENT).flight, Answers(found={}), LENIENT).flight
+    return plan_transition(plan_transition(flight, outcome, LENIENT).flight, Answers(found={}), LENIENT).flight
 
 
 @pytest.mark.promise("CD-16")
 def test_a_batch_with_refused_rows_is_decided_again_if_no_destination_has_it() -> None:
     """The destination is asked first, because a write may land though it raised. The old decision no longer counts."""
     flight = decided(TWO)
-    step = next_transition(flight, Landed(written={}, failed={"latest": CONSTRAINT}), LENIENT)
+    step = plan_transition(flight, Landed(written={}, failed={"latest": CONSTRAINT}), LENIENT)
     assert isinstance(step.flight.task, AskDestinations)
     assert (step.flight.task.names, step.error, step.entries) == (["latest"], None, ())
-    step = next_transition(step.flight, Answers(found={}), LENIENT)
+    step = plan_transition(step.flight, Answers(found={}), LENIENT)
     assert isinstance(step.flight.task, CheckRefusals)
-    step = next_transition(step.flight, Checked(refusing="latest"), LENIENT)
+    step = plan_transition(step.flight, Checked(refusing="latest"), LENIENT)
     assert (step.flight.task, step.flight.decision, step.entries) == (Prepare(plan=TWO), None, ())
     prepared = Prepared(path="p1-b", counts=counts("orders", "latest", nacked=1), nacks=[3])
-    step = next_transition(step.flight, prepared, LENIENT)
+    step = plan_transition(step.flight, prepared, LENIENT)
     assert [entry.kind for entry in step.entries] == ["prepared"]
     assert isinstance(step.flight.task, Deliver)
     assert step.flight.task.names == [DLQ, "orders", "latest"]
@@ -197,23 +197,23 @@ def test_a_batch_with_refused_rows_is_decided_again_if_no_destination_has_it() -
 def test_all_destinations_with_an_unknown_write_are_asked_before_a_new_decision() -> None:
     """This includes a destination whose write failed before, because that write may have landed."""
     hurried = replace(LENIENT, delivery="after_any")
-    step = next_transition(decided(TWO), Landed(written={}, failed={"orders": RuntimeError("gone")}), hurried)
-    step = next_transition(step.flight, Landed(written={}, failed={"latest": CONSTRAINT}), hurried)
+    step = plan_transition(decided(TWO), Landed(written={}, failed={"orders": RuntimeError("gone")}), hurried)
+    step = plan_transition(step.flight, Landed(written={}, failed={"latest": CONSTRAINT}), hurried)
     assert isinstance(step.flight.task, AskDestinations)
     assert step.flight.task.names == ["orders", "latest"]
 
 
 def test_a_write_that_landed_with_an_error_is_not_a_refusal() -> None:
     """The destination has the batch, so the batch goes on."""
-    step = next_transition(decided(TWO), Landed(written={}, failed={"latest": CONSTRAINT}), LENIENT)
-    step = next_transition(step.flight, Answers(found={"latest": Written(rows=10)}), LENIENT)
+    step = plan_transition(decided(TWO), Landed(written={}, failed={"latest": CONSTRAINT}), LENIENT)
+    step = plan_transition(step.flight, Answers(found={"latest": Written(rows=10)}), LENIENT)
     assert isinstance(step.flight.task, Deliver)
     assert step.flight.task.names == ["orders"]
 
 
 def test_a_refusal_that_no_demand_explains_fails_the_run() -> None:
     """Another try would have the same result."""
-    step = next_transition(refused(decided(TWO), "latest"), Checked(), LENIENT)
+    step = plan_transition(refused(decided(TWO), "latest"), Checked(), LENIENT)
     assert (step.error, step.flight.task) == (CONSTRAINT, None)
 
 
@@ -225,7 +225,7 @@ def test_a_batch_that_another_destination_has_is_not_decided_again(
     """The run stops with a hint, and the batch stays open."""
     rules = replace(LENIENT, delivery=delivery)
     flight = replace(decided(TWO, rules=rules), landed={"orders": Written(rows=10)})
-    step = next_transition(flight, Landed(written={}, failed={"latest": CONSTRAINT}), rules)
+    step = plan_transition(flight, Landed(written={}, failed={"latest": CONSTRAINT}), rules)
     assert isinstance(step.error, RefusedLate)
     assert "'latest' refuses rows of batch 1 of lane 0, but orders has rows of it already" in step.error.message
     assert "--forget latest" in step.error.hint
@@ -238,11 +238,11 @@ def test_a_batch_with_rows_in_the_dlq_is_decided_again_only_if_the_decision_is_r
 ) -> None:
     """Then the DLQ gets the missing rows. Otherwise a row might be in two places."""
     flight = refused(replace(decided(TWO, nacked=1), landed={DLQ: Written(rows=1)}), "orders")
-    step = next_transition(flight, Checked(refusing="orders", same=same), LENIENT)
+    step = plan_transition(flight, Checked(refusing="orders", same=same), LENIENT)
     assert (step.flight.task == Prepare(plan=TWO), isinstance(step.error, RefusedLate)) == (decides, not decides)
     if decides:
         prepared = Prepared(path="p1-b", counts=counts("orders", "latest", nacked=2), nacks=[1, 3])
-        step = next_transition(step.flight, prepared, DeliveryRules())
+        step = plan_transition(step.flight, prepared, DeliveryRules())
         assert step.flight.decision is not None
         assert step.flight.decision.again
         assert DecidedBatch.of(step.flight.decision.json()) == step.flight.decision
@@ -254,11 +254,11 @@ def test_a_batch_that_was_decided_again_and_left_open_is_not_planned_again() -> 
         path="p1-b", counts=counts("orders", "latest", nacked=2), window=LaneState().window, again=True
     )
     flight = resume_flight(replace(TWO, decision=decision), LaneState(), {})
-    step = next_transition(flight, Answers(found={DLQ: Written(rows=1)}), LENIENT)
-    stopped = next_transition(step.flight, Checked(refusing="latest"), LENIENT)
+    step = plan_transition(flight, Answers(found={DLQ: Written(rows=1)}), LENIENT)
+    stopped = plan_transition(step.flight, Checked(refusing="latest"), LENIENT)
     assert isinstance(stopped.error, RefusedLate)
     assert "--forget" not in stopped.error.hint
-    goes_on = next_transition(step.flight, Checked(), LENIENT).flight.task
+    goes_on = plan_transition(step.flight, Checked(), LENIENT).flight.task
     assert isinstance(goes_on, Deliver)
     assert goes_on.names == [DLQ, "orders", "latest"]
 
@@ -266,10 +266,10 @@ def test_a_batch_that_was_decided_again_and_left_open_is_not_planned_again() -> 
 def test_a_failed_check_of_refusals_is_repeated_after_a_rest() -> None:
     """Then the batch is delivered again, and a destination that refuses it reports that again."""
     flight = refused(decided(TWO), "latest")
-    step = next_transition(flight, Failed(error=TimeoutError("away")), LENIENT)
+    step = plan_transition(flight, Failed(error=TimeoutError("away")), LENIENT)
     assert step.again == flight.task
     assert step.again is not None
-    step = next_transition(rest_flight(step.flight, step.again, now=0, until=1), Checked(), LENIENT)
+    step = plan_transition(rest_flight(step.flight, step.again, now=0, until=1), Checked(), LENIENT)
     assert isinstance(step.flight.task, Deliver)
     assert step.flight.refusing == ""
 
@@ -279,11 +279,11 @@ def test_a_decided_batch_that_was_left_open_is_checked_before_it_is_delivered() 
     """It keeps its decision, or is planned again if a destination now demands something else."""
     decision = DecidedBatch(path="p1-a", counts=counts("orders", "latest"), window=LaneState().window)
     flight = resume_flight(replace(TWO, decision=decision), LaneState(), {})
-    step = next_transition(flight, Answers(found={}), LENIENT)
+    step = plan_transition(flight, Answers(found={}), LENIENT)
     assert step.flight.task == CheckRefusals(plan=flight.plan, decision=decision)
-    goes_on = next_transition(step.flight, Checked(), LENIENT)
+    goes_on = plan_transition(step.flight, Checked(), LENIENT)
     assert isinstance(goes_on.flight.task, Deliver)
-    anew = next_transition(step.flight, Checked(refusing="latest"), LENIENT)
+    anew = plan_transition(step.flight, Checked(refusing="latest"), LENIENT)
     assert ([entry.kind for entry in anew.entries], anew.done, anew.error) == (["cancel"], True, None)
 
 
@@ -292,7 +292,7 @@ def test_discarded_rows_are_counted_and_not_written() -> None:
     """A DLQ that discards is not written. The entry has the number of discarded rows."""
     rules = DeliveryRules(dlq=Dlq(window=0), discards=True)
     flight = decided(TWO, nacked=3, rules=rules)
-    step = next_transition(next_transition(flight, landed("orders", 7), rules).flight, landed("latest", 7), rules)
+    step = plan_transition(plan_transition(flight, landed("orders", 7), rules).flight, landed("latest", 7), rules)
     assert step.entries[0].body["counts"]["discarded"] == 3
 
 
@@ -300,10 +300,10 @@ def test_discarded_rows_are_counted_and_not_written() -> None:
 def test_a_batch_that_trips_the_window_delivers_nothing() -> None:
     """The plan is cancelled, and the error names the row."""
     prepared = Prepared(path="p1-a", counts=counts("orders", nacked=2), nacks=[4, 7])
-    step = next_transition(begin_flight(STRAIGHT, LaneState()), prepared, DeliveryRules())
+    step = plan_transition(begin_flight(STRAIGHT, LaneState()), prepared, DeliveryRules())
     assert isinstance(step.flight.task, Explain)
     assert step.entries == ()
-    end = next_transition(
+    end = plan_transition(
         step.flight, Explained(nacks=[{"stage": "cast", "message": "no number", "row": {"id": 4}}]), DeliveryRules()
     )
     assert [entry.kind for entry in end.entries] == ["cancel"]
@@ -315,10 +315,10 @@ def test_a_batch_that_trips_the_window_delivers_nothing() -> None:
 def test_a_stage_that_stops_cancels_the_batch_even_if_the_window_allows_the_row() -> None:
     """No decision was recorded. The error names the stage and shows the row."""
     prepared = Prepared(path="p1", counts=counts("orders", nacked=1), nacks=(4,), stops=("cast",))
-    step = next_transition(begin_flight(STRAIGHT, LaneState()), prepared, LENIENT)
+    step = plan_transition(begin_flight(STRAIGHT, LaneState()), prepared, LENIENT)
     assert (step.entries, step.error) == ((), None)
     assert step.flight.task == Explain(plan=STRAIGHT, decision=step.flight.decision, place=0, stages=("cast",))  # type: ignore[arg-type]
-    end = next_transition(
+    end = plan_transition(
         step.flight, Explained(nacks=[{"stage": "cast", "message": "no number", "row": {"id": 4}}]), LENIENT
     )
     assert [entry.kind for entry in end.entries] == ["cancel"]
@@ -331,8 +331,8 @@ def test_a_stage_that_stops_cancels_the_batch_even_if_the_window_allows_the_row(
 def test_a_tripped_window_is_reported_even_if_the_row_cannot_be_read() -> None:
     """The batch is cancelled."""
     prepared = Prepared(path="p1-a", counts=counts("orders", nacked=1), nacks=[4])
-    step = next_transition(begin_flight(STRAIGHT, LaneState()), prepared, DeliveryRules())
-    end = next_transition(step.flight, Failed(error=OSError("gone")), DeliveryRules())
+    step = plan_transition(begin_flight(STRAIGHT, LaneState()), prepared, DeliveryRules())
+    end = plan_transition(step.flight, Failed(error=OSError("gone")), DeliveryRules())
     assert (end.done, isinstance(end.error, WindowTripped)) == (True, True)
 
 
@@ -340,10 +340,10 @@ def test_a_tripped_window_is_reported_even_if_the_row_cannot_be_read() -> None:
 def test_after_any_commits_the_offset_with_the_first_destination() -> None:
     """The other destination is owed the batch, and the lane waits for it."""
     rules = replace(LENIENT, delivery="after_any")
-    first = next_transition(decided(TWO, rules=rules), landed("orders", 10), rules)
+    first = plan_transition(decided(TWO, rules=rules), landed("orders", 10), rules)
     assert first.entries[0].body["owed"] == ["latest"]
     assert (first.settled, first.done) == (True, False)
-    second = next_transition(first.flight, landed("latest", 10), rules)
+    second = plan_transition(first.flight, landed("latest", 10), rules)
     assert second.entries[0].body["owed"] == []
     assert (second.settled, second.done) == (False, True)
 
@@ -352,9 +352,9 @@ def test_after_any_commits_the_offset_with_the_first_destination() -> None:
 def test_after_any_continues_with_the_next_destination_when_one_fails() -> None:
     """The offset is committed with the successful destination. The run stops with the error of the other."""
     rules = replace(LENIENT, delivery="after_any")
-    failed = next_transition(decided(TWO, rules=rules), Failed(error=OSError("down")), rules)
+    failed = plan_transition(decided(TWO, rules=rules), Failed(error=OSError("down")), rules)
     assert isinstance(failed.flight.task, Deliver)
-    end = next_transition(failed.flight, landed("latest", 10), rules)
+    end = plan_transition(failed.flight, landed("latest", 10), rules)
     assert end.entries[0].body["owed"] == ["orders"]
     assert (str(end.error), end.done) == ("down", False)
 
@@ -362,7 +362,7 @@ def test_after_any_continues_with_the_next_destination_when_one_fails() -> None:
 @pytest.mark.promise("SS-09", "CD-17")
 def test_after_all_stops_at_the_first_failure() -> None:
     """No offset is committed and the batch stays open."""
-    step = next_transition(decided(TWO), Failed(error=OSError("down")), LENIENT)
+    step = plan_transition(decided(TWO), Failed(error=OSError("down")), LENIENT)
     assert (step.entries, step.done, str(step.error)) == ((), False, "down")
 
 
@@ -370,14 +370,14 @@ def test_after_all_stops_at_the_first_failure() -> None:
 def test_a_dlq_that_cannot_be_written_stops_the_run() -> None:
     """The offset does not move, not even with `after_any`."""
     rules = replace(LENIENT, delivery="after_any")
-    step = next_transition(decided(TWO, nacked=1, rules=rules), Failed(error=OSError("disk full")), rules)
+    step = plan_transition(decided(TWO, nacked=1, rules=rules), Failed(error=OSError("disk full")), rules)
     assert (step.entries, str(step.error)) == ((), "disk full")
 
 
 def test_counts_that_do_not_add_up_settle_the_batch_and_stop_the_run() -> None:
     """The batch is recorded as unbalanced. It is never estimated and never tried again."""
     outcome = Landed(written={"orders": Written(rows=9)}, counts=counts("orders"))
-    step = next_transition(begin_flight(STRAIGHT, LaneState()), outcome, LENIENT)
+    step = plan_transition(begin_flight(STRAIGHT, LaneState()), outcome, LENIENT)
     assert step.entries[0].body["counts"]["balanced"] is False
     assert isinstance(step.error, Unbalanced)
 
@@ -391,17 +391,17 @@ def test_the_destinations_of_an_open_batch_are_asked_first() -> None:
 
 def test_an_open_batch_that_no_destination_has_is_cancelled() -> None:
     """Its rows are planned again, under the present definition."""
-    step = next_transition(resume_flight(STRAIGHT, LaneState(), {}), Answers(found={}), LENIENT)
+    step = plan_transition(resume_flight(STRAIGHT, LaneState(), {}), Answers(found={}), LENIENT)
     assert ([entry.kind for entry in step.entries], step.done) == (["cancel"], True)
 
 
 def test_an_open_straight_batch_that_landed_is_counted_and_settled() -> None:
     """Its commit proves that no row was refused. The rows that were read are counted again."""
-    step = next_transition(
+    step = plan_transition(
         resume_flight(STRAIGHT, LaneState(), {}), Answers(found={"orders": Written(rows=8)}), LENIENT
     )
     assert isinstance(step.flight.task, CountSpan)
-    body = next_transition(step.flight, Counted(read=10), LENIENT).entries[0].body
+    body = plan_transition(step.flight, Counted(read=10), LENIENT).entries[0].body
     assert (body["counts"]["read"], body["counts"]["branches"]["orders"]["filtered"]) == (10, 2)
     assert body["counts"]["balanced"] is True
 
@@ -411,27 +411,27 @@ def test_a_batch_that_was_written_with_others_is_counted_after_its_stages() -> N
 
     The rows that its stages leave are counted and settled as delivered.
     """
-    step = next_transition(
+    step = plan_transition(
         resume_flight(STRAIGHT, LaneState(), {}), Answers(found={"orders": Written(rows=None, version=3)}), LENIENT
     )
-    counts = next_transition(step.flight, Counted(read=10, left=8), LENIENT).entries[0].body["counts"]
+    counts = plan_transition(step.flight, Counted(read=10, left=8), LENIENT).entries[0].body["counts"]
     assert (counts["delivered"], counts["branches"]["orders"]["filtered"]) == ({"orders": 8}, 2)
     assert counts["balanced"] is True
 
 
 def test_a_batch_that_cannot_be_counted_has_an_unknown_balance() -> None:
     """Its files are gone, and it is settled."""
-    step = next_transition(
+    step = plan_transition(
         resume_flight(STRAIGHT, LaneState(), {}), Answers(found={"orders": Written(rows=8)}), LENIENT
     )
-    body = next_transition(step.flight, Counted(read=None), LENIENT).entries[0].body
+    body = plan_transition(step.flight, Counted(read=None), LENIENT).entries[0].body
     assert body["counts"]["balanced"] == "unknown"
 
 
 def test_an_open_prepared_batch_is_delivered_to_the_destinations_that_lack_it() -> None:
     """They get the prepared rows. No destination gets them twice."""
     decision = DecidedBatch(path="p1-a", counts=counts("orders", "latest"), window=LaneState().window)
-    step = next_transition(
+    step = plan_transition(
         resume_flight(replace(TWO, decision=decision), LaneState(), {}),
         Answers(found={"orders": Written(rows=10)}),
         LENIENT,
@@ -442,17 +442,17 @@ def test_an_open_prepared_batch_is_delivered_to_the_destinations_that_lack_it() 
 
 def test_a_lane_returns_to_the_straight_way_after_ten_batches_without_refused_rows() -> None:
     """A refused row sends the lane to the careful way. Each batch without refused rows counts as one step back."""
-    careful = next_transition(decided(STRAIGHT, nacked=1), landed(DLQ, 1), LENIENT)
-    settled = next_transition(careful.flight, landed("orders", 9), LENIENT)
+    careful = plan_transition(decided(STRAIGHT, nacked=1), landed(DLQ, 1), LENIENT)
+    settled = plan_transition(careful.flight, landed("orders", 9), LENIENT)
     assert settled.entries[0].body["clean"] == 0
-    clean = next_transition(replace(decided(STRAIGHT), lane=LaneState(clean=9)), landed("orders", 10), LENIENT)
+    clean = plan_transition(replace(decided(STRAIGHT), lane=LaneState(clean=9)), landed("orders", 10), LENIENT)
     assert clean.entries[0].body["clean"] == 10
 
 
 def test_a_destination_without_rows_is_not_written() -> None:
     """All rows were filtered, so the batch settles without a delivery."""
     outcome = Prepared(path="p1-a", counts=counts("orders", filtered=10))
-    step = next_transition(begin_flight(replace(STRAIGHT, straight=False), LaneState()), outcome, LENIENT)
+    step = plan_transition(begin_flight(replace(STRAIGHT, straight=False), LaneState()), outcome, LENIENT)
     assert [entry.kind for entry in step.entries] == ["prepared", "settle"]
 
 
@@ -468,7 +468,7 @@ def test_a_flight_begins_with_the_planned_way() -> None:
 def test_after_a_failed_write_the_destination_is_asked_before_another_write(plan: PlannedBatch) -> None:
     """A write that ended with an error may have landed."""
     begun = begin_flight(plan, LaneState()) if plan.straight else decided(plan)
-    step = next_transition(begun, Failed(error=TimeoutError()), LENIENT)
+    step = plan_transition(begun, Failed(error=TimeoutError()), LENIENT)
     assert isinstance(step.again, AskDestinations)
     assert (tuple(step.again.names), step.again.ours, step.again.ended) == (plan.destinations, True, False)
     assert isinstance(step.error, TimeoutError)
@@ -477,36 +477,36 @@ def test_after_a_failed_write_the_destination_is_asked_before_another_write(plan
 def test_only_destinations_that_failed_are_asked() -> None:
     """The others have reported that they have the batch."""
     outcome = Landed(written={"orders": Written(rows=10)}, failed={"latest": TimeoutError()})
-    step = next_transition(decided(TWO), outcome, LENIENT)
+    step = plan_transition(decided(TWO), outcome, LENIENT)
     assert isinstance(step.again, AskDestinations)
     flight = rest_flight(step.flight, step.again, now=5, until=7)
     assert (step.again.names, flight.failed, flight.tried, flight.since, flight.until) == (["latest"], {}, 1, 5, 7)
-    there = next_transition(flight, Answers(found={"latest": Written(rows=10)}), LENIENT)
+    there = plan_transition(flight, Answers(found={"latest": Written(rows=10)}), LENIENT)
     assert there.settled
-    missing = next_transition(flight, Answers(found={}), LENIENT).flight.task
+    missing = plan_transition(flight, Answers(found={}), LENIENT).flight.task
     assert isinstance(missing, Deliver)
     assert missing.names == ["latest"]
 
 
 def test_a_straight_batch_that_no_destination_has_is_tried_again_under_the_same_plan() -> None:
     """This run planned it, so its span stays. A batch that an earlier run left open is planned again."""
-    failed = next_transition(begin_flight(STRAIGHT, LaneState()), Failed(error=TimeoutError()), LENIENT)
+    failed = plan_transition(begin_flight(STRAIGHT, LaneState()), Failed(error=TimeoutError()), LENIENT)
     assert failed.again is not None
-    again = next_transition(rest_flight(failed.flight, failed.again, now=0, until=1), Answers(found={}), LENIENT)
+    again = plan_transition(rest_flight(failed.flight, failed.again, now=0, until=1), Answers(found={}), LENIENT)
     assert (again.flight.task, again.entries) == (WriteStraight(plan=STRAIGHT), ())
     left = resume_flight(STRAIGHT, LaneState(), {})
-    lost = next_transition(left, Failed(error=TimeoutError()), LENIENT)
+    lost = plan_transition(left, Failed(error=TimeoutError()), LENIENT)
     assert lost.again == left.task
-    anew = next_transition(rest_flight(lost.flight, left.task, now=0, until=1), Answers(found={}), LENIENT)  # type: ignore[arg-type]
+    anew = plan_transition(rest_flight(lost.flight, left.task, now=0, until=1), Answers(found={}), LENIENT)  # type: ignore[arg-type]
     assert [entry.kind for entry in anew.entries] == ["cancel"]
 
 
 def test_a_dlq_that_cannot_be_written_is_not_tried_again() -> None:
     """It stops the run."""
     flight = decided(TWO, nacked=1)
-    assert next_transition(flight, Failed(error=TimeoutError()), LENIENT).again is None
+    assert plan_transition(flight, Failed(error=TimeoutError()), LENIENT).again is None
     failed: dict[str, Exception] = {DLQ: TimeoutError("dlq"), "latest": TimeoutError("latest")}
-    step = next_transition(flight, Landed(written={"orders": Written(rows=9)}, failed=failed), LENIENT)
+    step = plan_transition(flight, Landed(written={"orders": Written(rows=9)}, failed=failed), LENIENT)
     assert (str(step.error), step.again) == ("dlq", None)
 
 
@@ -514,14 +514,14 @@ def test_a_dlq_that_another_lane_fenced_is_asked_and_tried_again() -> None:
     """A lane that finishes an open batch fences the DLQ, which still works."""
     flight = decided(TWO, nacked=1)
     fenced = spark_error("DELTA_METADATA_CHANGED", "The metadata of the Delta table has been changed")
-    step = next_transition(flight, Landed(written={"orders": Written(rows=9)}, failed={DLQ: fenced}), LENIENT)
+    step = plan_transition(flight, Landed(written={"orders": Written(rows=9)}, failed={DLQ: fenced}), LENIENT)
     assert isinstance(step.again, AskDestinations)
     assert (step.again.names, step.again.ours, step.error) == ([DLQ], True, fenced)
 
 
 def test_a_task_that_writes_to_no_destination_is_simply_repeated() -> None:
     """Each decision of a batch has a separate folder."""
-    step = next_transition(begin_flight(TWO, LaneState()), Failed(error=TimeoutError()), LENIENT)
+    step = plan_transition(begin_flight(TWO, LaneState()), Failed(error=TimeoutError()), LENIENT)
     assert step.again == Prepare(plan=TWO)
 
 
@@ -529,10 +529,10 @@ def test_after_any_the_other_destinations_get_the_batch_before_a_failed_one() ->
     """Then the offset is published, and the failed destination is asked and tried again."""
     any_one = DeliveryRules(dlq=Dlq(window=0), delivery="after_any")
     flight = decided(TWO, rules=any_one)
-    one = next_transition(flight, Landed(written={}, failed={"orders": TimeoutError()}), any_one)
+    one = plan_transition(flight, Landed(written={}, failed={"orders": TimeoutError()}), any_one)
     assert isinstance(one.flight.task, Deliver)
     assert (one.flight.task.names, one.again, one.error) == (["latest"], None, None)
-    two = next_transition(one.flight, landed("latest", 10), any_one)
+    two = plan_transition(one.flight, landed("latest", 10), any_one)
     assert (two.settled, two.done) == (True, False)
     assert isinstance(two.again, AskDestinations)
     assert two.again.names == ["orders"]
@@ -541,9 +541,9 @@ def test_after_any_the_other_destinations_get_the_batch_before_a_failed_one() ->
 
 def test_a_batch_remembers_the_ways_that_declined_it() -> None:
     """It goes alone if it cannot go with others. It is decided first if it cannot go straight either."""
-    apart = next_transition(begin_flight(STRAIGHT, LaneState()), PARTED, LENIENT).flight
+    apart = plan_transition(begin_flight(STRAIGHT, LaneState()), PARTED, LENIENT).flight
     assert (apart.declined, apart.task) == (frozenset({"grouped"}), WriteStraight(plan=STRAIGHT))
-    decided_first = next_transition(apart, REFUSED, LENIENT).flight
+    decided_first = plan_transition(apart, REFUSED, LENIENT).flight
     assert (decided_first.declined, decided_first.task) == (frozenset({"grouped", "straight"}), Prepare(plan=STRAIGHT))
 
 
@@ -553,7 +553,7 @@ def test_batches_of_a_failed_shared_write_are_asked_for_one_by_one() -> None:
     If nothing was written, none is asked for.
     """
     failed = replace(PARTED, error=ValueError("corrupt"))
-    step = next_transition(begin_flight(STRAIGHT, LaneState()), failed, LENIENT)
+    step = plan_transition(begin_flight(STRAIGHT, LaneState()), failed, LENIENT)
     assert isinstance(step.flight.task, AskDestinations)
     assert (step.flight.declined, step.flight.task.ours, step.flight.task.ended, step.error) == (
         frozenset({"grouped"}),
@@ -561,7 +561,7 @@ def test_batches_of_a_failed_shared_write_are_asked_for_one_by_one() -> None:
         True,
         None,
     )
-    assert next_transition(begin_flight(STRAIGHT, LaneState()), PARTED, LENIENT).flight.task == WriteStraight(
+    assert plan_transition(begin_flight(STRAIGHT, LaneState()), PARTED, LENIENT).flight.task == WriteStraight(
         plan=STRAIGHT
     )
 
@@ -569,11 +569,11 @@ def test_batches_of_a_failed_shared_write_are_asked_for_one_by_one() -> None:
 def test_a_batch_with_an_unknown_share_gets_no_invented_counts() -> None:
     """Its filtered rows and balance stay unknown. Rows that stages added are not negative filtered rows."""
     left = replace(resume_flight(STRAIGHT, LaneState(), {}), landed={"orders": Written(rows=None)})
-    (entry,) = next_transition(left, Counted(read=7), LENIENT).entries
+    (entry,) = plan_transition(left, Counted(read=7), LENIENT).entries
     assert (entry.body["counts"]["read"], entry.body["counts"]["balanced"]) == (7, "unknown")
     assert entry.body["counts"]["branches"]["orders"]["filtered"] == 0
     more = replace(left, landed={"orders": Written(rows=25)})
-    (entry,) = next_transition(more, Counted(read=10), LENIENT).entries
+    (entry,) = plan_transition(more, Counted(read=10), LENIENT).entries
     assert {key: entry.body["counts"]["branches"]["orders"][key] for key in ("filtered", "changed")} == {
         "filtered": 0,
         "changed": 15,
@@ -587,7 +587,7 @@ def filtering(rules: DeliveryRules = KEEPING, filtered: int = 2) -> BatchInFligh
     """Return a flight whose batch was just prepared, with filtered rows."""
     stage = StageCount(stage="paid", entered=10, left=10 - filtered, filtered=filtered)
     prepared = Prepared(path="p1-a", counts=replace(counts(*TWO.destinations, filtered=filtered), stages=[stage]))
-    return next_transition(begin_flight(TWO, LaneState()), prepared, rules).flight
+    return plan_transition(begin_flight(TWO, LaneState()), prepared, rules).flight
 
 
 BOTH = Landed(written={"orders": Written(rows=8), "latest": Written(rows=8)})
@@ -598,20 +598,20 @@ def test_filtered_rows_are_stored_after_all_destinations_and_before_the_offset()
     flight = filtering()
     assert isinstance(flight.task, Deliver)
     assert flight.task.names == ["orders", "latest"]
-    stored = next_transition(flight, BOTH, KEEPING)
+    stored = plan_transition(flight, BOTH, KEEPING)
     assert isinstance(stored.flight.task, Deliver)
     assert (stored.flight.task.names, stored.entries) == ([FILTERED], ())
-    done = next_transition(stored.flight, landed(FILTERED, 2), KEEPING)
+    done = plan_transition(stored.flight, landed(FILTERED, 2), KEEPING)
     assert ([entry.kind for entry in done.entries], done.done, done.error) == (["settle"], True, None)
 
 
 def test_after_any_filtered_rows_are_stored_before_the_offset_is_published() -> None:
     """They are stored after the first destination. The other destinations follow."""
     rules = replace(KEEPING, delivery="after_any")
-    stored = next_transition(filtering(rules), landed("orders", 8), rules)
+    stored = plan_transition(filtering(rules), landed("orders", 8), rules)
     assert isinstance(stored.flight.task, Deliver)
     assert (stored.flight.task.names, stored.entries) == ([FILTERED], ())
-    published = next_transition(stored.flight, landed(FILTERED, 2), rules)
+    published = plan_transition(stored.flight, landed(FILTERED, 2), rules)
     assert isinstance(published.flight.task, Deliver)
     assert ([entry.kind for entry in published.entries], published.flight.task.names) == (["settle"], ["latest"])
 
@@ -620,7 +620,7 @@ def test_after_any_filtered_rows_are_stored_before_the_offset_is_published() -> 
 def test_no_rows_are_stored_without_the_option_or_without_a_filtered_row(rules: DeliveryRules, filtered: int) -> None:
     """The batch settles without this step."""
     written = {name: Written(rows=10 - filtered) for name in TWO.destinations}
-    assert next_transition(filtering(rules, filtered), Landed(written=written), rules).done
+    assert plan_transition(filtering(rules, filtered), Landed(written=written), rules).done
 
 
 @pytest.mark.parametrize("delivery", ["after_all", "after_any"])
@@ -629,8 +629,8 @@ def test_filtered_rows_that_could_not_be_stored_leave_the_batch_open(
 ) -> None:
     """The destination of filtered rows is asked and tried again."""
     rules = replace(KEEPING, delivery=delivery)
-    flight = next_transition(filtering(rules), BOTH if delivery == "after_all" else landed("orders", 8), rules).flight
-    step = next_transition(flight, Landed(written={}, failed={FILTERED: OSError("full")}), rules)
+    flight = plan_transition(filtering(rules), BOTH if delivery == "after_all" else landed("orders", 8), rules).flight
+    step = plan_transition(flight, Landed(written={}, failed={FILTERED: OSError("full")}), rules)
     assert isinstance(step.again, AskDestinations)
     assert (step.entries, str(step.error), step.again.names) == ((), "full", [FILTERED])
 
@@ -645,7 +645,7 @@ def test_a_later_run_stores_filtered_rows_that_are_missing(has: bool) -> None:
     assert isinstance(flight.task, AskDestinations)
     assert flight.task.names == ["orders", "latest", FILTERED]
     found = {**BOTH.written, **({FILTERED: Written(rows=2)} if has else {})}
-    step = next_transition(flight, Answers(found=found), LENIENT)
+    step = plan_transition(flight, Answers(found=found), LENIENT)
     assert (step.done, isinstance(step.flight.task, Deliver)) == (has, not has)
 
 
@@ -654,12 +654,12 @@ def test_a_batch_whose_filtered_rows_are_stored_is_not_planned_again() -> None:
     rules = replace(KEEPING, delivery="after_all")
     decision = filtering(rules, 10).decision
     flight = resume_flight(replace(TWO, decision=decision), LaneState(), {})
-    assert next_transition(flight, Answers(found={FILTERED: Written(rows=10)}), rules).done
+    assert plan_transition(flight, Answers(found={FILTERED: Written(rows=10)}), rules).done
 
 
 def test_a_wrong_number_of_stored_rows_is_unbalanced() -> None:
     """The run stops, and the error shows both numbers."""
-    flight = next_transition(filtering(), BOTH, KEEPING).flight
-    step = next_transition(flight, landed(FILTERED, 3), KEEPING)
+    flight = plan_transition(filtering(), BOTH, KEEPING).flight
+    step = plan_transition(flight, landed(FILTERED, 3), KEEPING)
     assert isinstance(step.error, Unbalanced)
     assert "filtered 2 (stored 3)" in step.error.message

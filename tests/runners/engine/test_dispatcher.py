@@ -64,11 +64,11 @@ class Bench:
         self.journal = Journal(self.ledger)
         self.journal.acquire({"pipeline": "orders"})
         self.journal.record(Entry(kind="open", body={"pipeline": "orders"}))
-        self.crew = SteppedCrew(runners, self.carry)
+        self.worker_pool = SteppedCrew(runners, self.carry)
         names = [str(number) for number in range(lanes)]
         self.dispatcher = Dispatcher(
             journal=self.journal,
-            crew=self.crew,
+            worker_pool=self.worker_pool,
             clock=ManualClock(),
             rules=DeliveryRules(dlq=Dlq()),
             options=CarryingOptions(max_in_flight=max_in_flight or lanes),
@@ -110,9 +110,9 @@ class Bench:
     def turn(self, *lanes: str) -> bool:
         """Let the tasks of these lanes finish, then take one turn."""
         for lane in lanes:
-            while lane in self.crew.work:
-                self.crew.step(lane)
-        finished, self.crew.finished = self.crew.finished, []
+            while lane in self.worker_pool.work:
+                self.worker_pool.step(lane)
+        finished, self.worker_pool.finished = self.worker_pool.finished, []
         return self.dispatcher.take_turn(finished)
 
     def planned(self) -> list[tuple[str, int]]:
@@ -196,7 +196,7 @@ def test_an_origin_is_notified_of_each_batch_independently_of_other_lanes() -> N
     for _ in range(3):
         bench.turn("1")
     assert [(batch.lane, batch.number) for batch in bench.told] == [("1", 1), ("1", 2), ("1", 3)]
-    assert "0" in bench.crew.work
+    assert "0" in bench.worker_pool.work
 
 
 @pytest.mark.promise("HP-09", "HP-21", "CD-08")
@@ -603,7 +603,7 @@ def test_a_batch_restarts_the_idle_period() -> None:
     assert len(run.ticks) == 1
     never = Going()
     never.after(10_000)
-    assert never.crew.work == {}
+    assert never.worker_pool.work == {}
 
 
 def test_an_error_of_an_empty_batch_stops_the_run() -> None:

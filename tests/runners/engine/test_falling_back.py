@@ -15,7 +15,7 @@ from runners.engine.batch_machine import (
     BatchInFlight,
     DeliveryRules,
     Transition,
-    next_transition,
+    plan_transition,
     resume_flight,
     turn_to_fallback,
 )
@@ -37,7 +37,7 @@ def fail_dlq(
     """Return the transition after a write in which the DLQ and these destinations failed."""
     written = {name: each for name, each in BOTH.items() if name not in (failed or {})}
     outcome = Landed(written=written, failed={DLQ: error, **(failed or {})})
-    return next_transition(decided(TWO, nacked=3, rules=rules), outcome, rules)
+    return plan_transition(decided(TWO, nacked=3, rules=rules), outcome, rules)
 
 
 def list_names(flight: BatchInFlight) -> list[str]:
@@ -49,7 +49,7 @@ def test_refused_rows_go_to_the_fallback_and_the_settle_entry_counts_them() -> N
     """The other destinations have the batch and are not written again."""
     step = turn_to_fallback(fail_dlq(), RULES)
     assert (step.error, list_names(step.flight)) == (None, [FALLBACK])
-    done = next_transition(step.flight, landed(FALLBACK, 3), RULES)
+    done = plan_transition(step.flight, landed(FALLBACK, 3), RULES)
     (entry,) = done.entries
     assert (done.done, entry.body["counts"]["fallback"], entry.body["counts"]["balanced"]) == (True, 3, True)
 
@@ -82,21 +82,21 @@ def test_a_destination_that_failed_beside_the_dlq_is_asked_before_it_is_tried_ag
     assert (str(step.error), isinstance(step.again, AskDestinations)) == ("away", True)
     assert step.again is not None
     resting = replace(step.flight, task=step.again, failed={})
-    assert list_names(next_transition(resting, Answers(found={}), RULES).flight) == [FALLBACK, "latest"]
+    assert list_names(plan_transition(resting, Answers(found={}), RULES).flight) == [FALLBACK, "latest"]
 
 
 def test_a_destination_that_refuses_rows_beside_the_dlq_is_asked_about_the_batch() -> None:
     """Meanwhile, nothing is delivered to it."""
     flight = decided(TWO, nacked=3, rules=RULES)
     outcome = Landed(written={}, failed={DLQ: DOWN, "orders": CONSTRAINT, "latest": CONSTRAINT})
-    step = turn_to_fallback(next_transition(flight, outcome, RULES), RULES)
+    step = turn_to_fallback(plan_transition(flight, outcome, RULES), RULES)
     assert isinstance(step.flight.task, AskDestinations)
     assert (step.error, step.flight.refusing) == (None, "orders")
 
 
 def test_a_fallback_that_fails_too_stops_the_run() -> None:
     """The error shows both messages."""
-    step = next_transition(
+    step = plan_transition(
         turn_to_fallback(fail_dlq(), RULES).flight, Landed(written={}, failed={FALLBACK: OSError("full")}), RULES
     )
     assert isinstance(step.error, FallbackFailed)
@@ -115,7 +115,7 @@ def test_a_later_run_finds_the_refused_rows_in_the_fallback() -> None:
     flight = left_open()
     assert isinstance(flight.task, AskDestinations)
     assert flight.task.names == [DLQ, FALLBACK, "orders", "latest"]
-    step = next_transition(flight, Answers(found={FALLBACK: Written(rows=3), **BOTH}), RULES)
+    step = plan_transition(flight, Answers(found={FALLBACK: Written(rows=3), **BOTH}), RULES)
     (entry,) = step.entries
     assert (step.done, entry.body["counts"]["fallback"]) == (True, 3)
 
@@ -127,20 +127,20 @@ def test_for_a_batch_decided_again_the_fallback_counts_only_if_it_has_all_rows(r
     assert flight.decision is not None
     again = replace(flight.decision, again=True)
     flight = replace(flight, decision=again, plan=replace(flight.plan, decision=again))
-    step = next_transition(flight, Answers(found={FALLBACK: Written(rows=rows), **BOTH}), RULES)
+    step = plan_transition(flight, Answers(found={FALLBACK: Written(rows=rows), **BOTH}), RULES)
     assert step.done == done
 
 
 def test_rows_that_the_dlq_and_the_fallback_have_count_for_the_dlq() -> None:
     """They need no merge."""
     both = {DLQ: Written(rows=3), FALLBACK: Written(rows=3)}
-    (entry,) = next_transition(left_open(), Answers(found={**both, **BOTH}), RULES).entries
+    (entry,) = plan_transition(left_open(), Answers(found={**both, **BOTH}), RULES).entries
     assert "fallback" not in entry.body["counts"]
 
 
 def test_a_dlq_that_cannot_be_asked_is_asked_again_and_then_replaced_by_the_fallback() -> None:
     """The answers of the other destinations are kept."""
-    step = next_transition(left_open(), Answers(found=BOTH, failed={DLQ: DOWN}), RULES)
+    step = plan_transition(left_open(), Answers(found=BOTH, failed={DLQ: DOWN}), RULES)
     assert isinstance(step.again, AskDestinations)
     assert (step.error, step.again.names) == (DOWN, [DLQ, FALLBACK])
     assert list_names(turn_to_fallback(step, RULES).flight) == [FALLBACK]
@@ -149,14 +149,14 @@ def test_a_dlq_that_cannot_be_asked_is_asked_again_and_then_replaced_by_the_fall
 def test_a_fallback_with_the_rows_settles_a_batch_whose_dlq_cannot_be_asked() -> None:
     """The error of the DLQ does not matter."""
     found = {FALLBACK: Written(rows=3), **BOTH}
-    assert next_transition(left_open(), Answers(found=found, failed={DLQ: DOWN}), RULES).done
+    assert plan_transition(left_open(), Answers(found=found, failed={DLQ: DOWN}), RULES).done
 
 
 def test_a_batch_is_never_cancelled_while_an_unreachable_dlq_may_have_its_rows() -> None:
     """Otherwise its rows would be refused again, under another plan."""
-    asked = turn_to_fallback(next_transition(left_open(), Answers(found={}, failed={DLQ: DOWN}), RULES), RULES)
+    asked = turn_to_fallback(plan_transition(left_open(), Answers(found={}, failed={DLQ: DOWN}), RULES), RULES)
     assert isinstance(asked.flight.task, CheckRefusals)
-    step = next_transition(asked.flight, Checked(refusing="orders", same=True), RULES)
+    step = plan_transition(asked.flight, Checked(refusing="orders", same=True), RULES)
     assert (isinstance(step.error, RefusedLate), step.entries) == (True, ())
 
 
@@ -167,5 +167,5 @@ def test_the_offset_waits_for_the_fallback(delivery: Literal["after_all", "after
     first = list_names(decided(TWO, nacked=3, rules=rules))
     written = {name: BOTH[name] for name in first if name != DLQ}
     flight = decided(TWO, nacked=3, rules=rules)
-    step = turn_to_fallback(next_transition(flight, Landed(written=written, failed={DLQ: DOWN}), rules), rules)
+    step = turn_to_fallback(plan_transition(flight, Landed(written=written, failed={DLQ: DOWN}), rules), rules)
     assert (FALLBACK in list_names(step.flight), step.entries, step.settled) == (True, (), False)

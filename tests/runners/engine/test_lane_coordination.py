@@ -41,7 +41,7 @@ class Host:
         journal = Journal(self.ledger, Lease(clock, 60))
         taking = self.taking(clock)
         journal.acquire({**ELSEWHERE, **SHARED, **who}, may=taking.may)
-        company = LaneCoordination(
+        coordination = LaneCoordination(
             journal=journal,
             tenure=journal.tenure or Lease(clock, 60),
             place=self.place,
@@ -51,8 +51,8 @@ class Host:
             bury=self.buried.append,
         )
         if ready:
-            company.begin()
-        return company
+            coordination.begin()
+        return coordination
 
     def taking(
         self, clock: ManualClock, assignment: str = "round_robin", definition: str = "h", take_over: str = ""
@@ -85,10 +85,10 @@ def host(tmp_path: Path) -> Host:
     return Host(tmp_path)
 
 
-def lanes(company: LaneCoordination) -> tuple[str, ...]:
+def lanes(coordination: LaneCoordination) -> tuple[str, ...]:
     """Return the lanes of this run, by the ledger."""
-    company.hear_others()
-    return tuple(sorted(company.journal.state.lanes_of(company.view.me)))
+    coordination.hear_others()
+    return tuple(sorted(coordination.journal.state.lanes_of(coordination.view.me)))
 
 
 def test_each_run_has_its_share(host: Host) -> None:
@@ -210,7 +210,7 @@ def test_a_run_that_waits_for_another_to_open_renews_its_lease(host: Host) -> No
     second.await_opening(lambda: host.clocks[1].seconds - began > 590)
     assert not second.may_open
     assert second.journal.tenure is not None
-    assert second.journal.tenure.seconds_left() > 300
+    assert second.journal.tenure.count_seconds_left() > 300
 
 
 def test_a_run_that_rests_holds_no_lanes_and_has_a_longer_lease(host: Host) -> None:

@@ -122,7 +122,7 @@ class Partner:
         taking = Takeover(pipeline="orders", place=place, lock=lock, clock=world.clock, **how)
         self.journal.acquire({"pipeline": "orders", **who, **how, "follow": follow}, may=taking.may)
         assert self.journal.tenure is not None
-        self.company = LaneCoordination(
+        self.coordination = LaneCoordination(
             journal=self.journal,
             tenure=self.journal.tenure,
             place=place,
@@ -131,21 +131,21 @@ class Partner:
             follows=follow,
             bury=lambda _: None,
         )
-        self.crew = Hands(world)
+        self.worker_pool = Hands(world)
         self.dispatcher = Dispatcher(
             journal=self.journal,
-            crew=self.crew,
+            worker_pool=self.worker_pool,
             clock=world.clock,
             rules=DeliveryRules(),
             options=CarryingOptions(max_in_flight=len(LANES)),
             callbacks=ProgressCallbacks(committed={}, forget=lambda _: None),
         )
-        self.company.note_survey()
-        self.company.again = self._again
+        self.coordination.note_survey()
+        self.coordination.again = self._again
         self.dispatcher.planning.source = self._source(wait)
         self.journal.record(Entry(kind="open", body={"pipeline": "orders", "run": "", "hash": "h"}))
-        self.company.begin()
-        self.dispatcher.planning.company = self.company
+        self.coordination.begin()
+        self.dispatcher.planning.coordination = self.coordination
         if follow:
             self.dispatcher.planning.following = Follower(every=1, again=self._look, now=world.clock.elapsed())
 
@@ -171,12 +171,12 @@ class Partner:
 
     def turn(self) -> bool:
         """Take one turn with the tasks that have finished."""
-        return self.dispatcher.take_turn(self.crew.wait(None))
+        return self.dispatcher.take_turn(self.worker_pool.wait(None))
 
     def goes_on(self, times: int = 40) -> bool:
         """Whether the run still goes on after this many turns. All tasks that it starts succeed."""
         for _ in range(times):
-            self.crew.finish()
+            self.worker_pool.finish()
             if not self.turn():
                 self.journal.record(Entry(kind="release", body={"status": "succeeded"}))
                 return False
@@ -194,9 +194,9 @@ def test_a_run_looks_for_new_rows_after_it_settles_a_batch_that_another_run_left
     dead = Partner(world, "a")
     dead.turn()
     dead.turn()
-    task = dead.crew.tasks["0"]
+    task = dead.worker_pool.tasks["0"]
     assert isinstance(task, WriteStraight)
-    dead.crew.land(task)
+    dead.worker_pool.land(task)
     heir = Partner(world, "b")
     world.clock.move(61)
     heir.turn()
@@ -224,7 +224,7 @@ def test_nothing_is_planned_of_an_origin_that_must_be_surveyed_again(world: Worl
     first.turn()
     assert set(first.lanes) == {*LANES}
     assert list(first.dispatcher.work.flights) == ["0", "1"]
-    first.crew.finish("0")
+    first.worker_pool.finish("0")
     first.turn()
     assert (list(first.dispatcher.work.flights), first.surveys) == (["1"], surveys)
     assert not first.goes_on()
@@ -292,5 +292,5 @@ def test_a_forced_stop_keeps_its_lanes_while_writes_may_be_in_progress(world: Wo
     partner = Partner(world, "a")
     partner.turn()
     partner.dispatcher.request_stop("the second signal", force=True)
-    run._finish_open(partner.journal, partner.dispatcher, partner.company, cast("SparkSession", None))
+    run._finish_open(partner.journal, partner.dispatcher, partner.coordination, cast("SparkSession", None))
     assert set(partner.lanes) == {*LANES}

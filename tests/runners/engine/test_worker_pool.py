@@ -25,8 +25,8 @@ def crewed() -> Iterator[Crewed]:
         return made[-1]
 
     yield make
-    for crew in made:
-        crew.close()
+    for worker_pool in made:
+        worker_pool.close()
 
 
 @pytest.mark.promise("SS-15", "SS-17")
@@ -38,12 +38,12 @@ def test_each_runner_does_one_task_at_a_time(crewed: Crewed) -> None:
         meet.wait()
         return Declined(reason="a row is refused", way="straight")
 
-    crew = crewed(3, process)
+    worker_pool = crewed(3, process)
     for lane in ("0", "1", "2"):
-        crew.start(lane, task=lane)  # type: ignore[arg-type]
+        worker_pool.start(lane, task=lane)  # type: ignore[arg-type]
     finished: list[str] = []
     while len(finished) < 3:
-        finished += [lane for lane, _ in crew.wait(30)]
+        finished += [lane for lane, _ in worker_pool.wait(30)]
     assert sorted(finished) == ["0", "1", "2"]
 
 
@@ -56,9 +56,9 @@ def test_idle_runners_do_not_poll_for_work(crewed: Crewed) -> None:
         asked.append(task)
         return Declined(reason="a row is refused", way="straight")
 
-    crew = crewed(8, process)
+    worker_pool = crewed(8, process)
     before = time.process_time()
-    assert list(crew.wait(0.3)) == []
+    assert list(worker_pool.wait(0.3)) == []
     assert asked == []
     assert time.process_time() - before < 0.1
 
@@ -69,10 +69,10 @@ def test_an_exception_of_a_task_is_its_outcome(crewed: Crewed) -> None:
     def process(task: Any) -> Outcome:
         raise MemoryError("too much")
 
-    crew = crewed(1, process)
+    worker_pool = crewed(1, process)
     for _ in range(2):
-        crew.start("0", task=None)  # type: ignore[arg-type]
-        ((lane, outcome),) = crew.wait(30)
+        worker_pool.start("0", task=None)  # type: ignore[arg-type]
+        ((lane, outcome),) = worker_pool.wait(30)
         assert lane == "0"
         assert isinstance(outcome, Failed)
         assert str(outcome.error) == "too much"
@@ -80,13 +80,13 @@ def test_an_exception_of_a_task_is_its_outcome(crewed: Crewed) -> None:
 
 def test_a_wake_before_a_wait_ends_the_wait(crewed: Crewed) -> None:
     """A signal between two waits is not lost."""
-    crew = crewed(1, lambda task: Declined(reason="a row is refused", way="straight"))
-    crew.wake()
-    assert list(crew.wait(30)) == []
+    worker_pool = crewed(1, lambda task: Declined(reason="a row is refused", way="straight"))
+    worker_pool.wake()
+    assert list(worker_pool.wait(30)) == []
 
 
 def test_a_wait_may_be_longer_than_any_clock_can_count(crewed: Crewed) -> None:
     """A definition may have a wait of a thousand years, which has no effect on the pool."""
-    crew = crewed(1, lambda _: Declined(reason="a row is refused", way="straight"))
-    crew.wake()
-    assert crew.wait(365_000 * 86_400.0) == []
+    worker_pool = crewed(1, lambda _: Declined(reason="a row is refused", way="straight"))
+    worker_pool.wake()
+    assert worker_pool.wait(365_000 * 86_400.0) == []

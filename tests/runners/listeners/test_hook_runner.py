@@ -26,10 +26,10 @@ ORDERS = "name: orders\norigin: {generate: {rows: 1}}\ndestinations: [{delta: {p
 def told(hook: Hook, *events: Mapping[str, Any], patience: float = 30.0) -> list[float]:
     """Call a hook and wait for its end. Return the waits between its tries."""
     waits: list[float] = []
-    herald = HookRunner([hook], SECRETS, sleep=waits.append)
+    hook_runner = HookRunner([hook], SECRETS, sleep=waits.append)
     for facts in events or [START]:
-        herald.tell(facts)
-    herald.await_hooks("orders", patience)
+        hook_runner.tell(facts)
+    hook_runner.await_hooks("orders", patience)
     return waits
 
 
@@ -228,16 +228,16 @@ def test_a_hook_that_hangs_delays_nothing(web: Web, caplog: pytest.LogCaptureFix
         began.set()
         hangs.wait(60)
 
-    herald = HookRunner([Hook(on="start", python=hang), Hook(on="start", python=found.append)], {})
-    herald.tell(START)
+    hook_runner = HookRunner([Hook(on="start", python=hang), Hook(on="start", python=found.append)], {})
+    hook_runner.tell(START)
     assert began.wait(30)
     for _ in range(ROOM + 5):
-        herald.tell(START)
-    herald.await_hooks("orders", 0.0)
+        hook_runner.tell(START)
+    hook_runner.await_hooks("orders", 0.0)
     assert "orders: hooks[0] (python) has not finished, and the run does not wait for it any longer." in caplog.messages
     assert any("hooks[0] (python) failed 5 times: the queue was full" in each for each in caplog.messages)
     hangs.set()
-    herald.await_hooks("orders", 30.0)
+    hook_runner.await_hooks("orders", 30.0)
     assert len(found) >= ROOM
 
 

@@ -93,13 +93,13 @@ def test_a_batch_that_settles_twice_counts_once() -> None:
         "delivered": {"a": 1},
         "branches": {name: {"filtered": 0, "changed": 0} for name in "ab"},
     }
-    books = RunReportBuilder(("a", "b"))
+    report_builder = RunReportBuilder(("a", "b"))
     early = dict.fromkeys(PHASES, 1.0)
-    books(BatchSettled(batch=planned.batch, counts=counts, owed=("b",), seconds=early))
+    report_builder(BatchSettled(batch=planned.batch, counts=counts, owed=("b",), seconds=early))
     later = {**early, "write": 3.0}
     whole: Any = {**counts, "delivered": {"a": 1, "b": 1}}
-    books(BatchSettled(batch=planned.batch, counts=whole, seconds=later))
-    assert books.spent == later
+    report_builder(BatchSettled(batch=planned.batch, counts=whole, seconds=later))
+    assert report_builder.spent == later
 
 
 def test_a_report_counts_the_ways_that_batches_took() -> None:
@@ -116,10 +116,10 @@ def test_a_report_counts_the_ways_that_batches_took() -> None:
         "delivered": {"a": 1},
         "branches": {"a": {"filtered": 0, "changed": 0}},
     }
-    books = RunReportBuilder(("a",))
+    report_builder = RunReportBuilder(("a",))
     for name, way, owed in (("p1", "straight", ()), ("p2", "one_pass", ("a",)), ("p2", "one_pass", ()), ("p3", "", ())):
-        books(BatchSettled(batch=replace(planned.batch, plan=name), counts=counts, owed=owed, way=way))
-    told = books.build_report(pipeline="p", run="r", status="succeeded", reason="", seconds=0.0, error=None)
+        report_builder(BatchSettled(batch=replace(planned.batch, plan=name), counts=counts, owed=owed, way=way))
+    told = report_builder.build_report(pipeline="p", run="r", status="succeeded", reason="", seconds=0.0, error=None)
     assert told.ways == told.json()["ways"] == {"straight": 1, "one_pass": 1, "resumed": 1}
     assert "one_pass" not in format_report(told, "orders.yaml")
 
@@ -129,7 +129,7 @@ def test_a_report_has_counts_for_each_destination() -> None:
     bench = Bench(rows=1)
     bench.turn()
     (planned,) = [event for event in bench.events if isinstance(event, BatchPlanned)]
-    books = RunReportBuilder(("orders", "items"))
+    report_builder = RunReportBuilder(("orders", "items"))
     figures = {"orders": (10, 0, 0, 3), "items": (10, 5, 2, 0)}
     for name, (read, filtered, nacked, changed) in figures.items():
         counts: Any = {
@@ -141,8 +141,8 @@ def test_a_report_has_counts_for_each_destination() -> None:
             "delivered": {name: read + changed - filtered - nacked},
             "branches": {name: {"filtered": filtered, "changed": changed}},
         }
-        books(BatchSettled(batch=replace(planned.batch, plan=name), counts=counts))
-    told = books.build_report(pipeline="p", run="r", status="succeeded", reason="", seconds=0.0, error=None)
+        report_builder(BatchSettled(batch=replace(planned.batch, plan=name), counts=counts))
+    told = report_builder.build_report(pipeline="p", run="r", status="succeeded", reason="", seconds=0.0, error=None)
     assert (told.read, told.filtered, told.nacked) == (20, 5, 2)
     assert told.destinations == {
         "orders": DestinationReport(read=10, changed=3, delivered=13),
@@ -164,8 +164,8 @@ def test_a_destination_that_a_backfill_skips_has_no_counts() -> None:
         "delivered": {"latest": 2},
         "branches": {name: {"filtered": 0, "changed": 0} for name in ("orders", "latest")},
     }
-    books = RunReportBuilder(("orders", "latest"))
-    books(BatchSettled(batch=planned.batch, counts=counts))
-    told = books.build_report(pipeline="p", run="r", status="succeeded", reason="", seconds=0.0, error=None)
+    report_builder = RunReportBuilder(("orders", "latest"))
+    report_builder(BatchSettled(batch=planned.batch, counts=counts))
+    told = report_builder.build_report(pipeline="p", run="r", status="succeeded", reason="", seconds=0.0, error=None)
     assert told.destinations["orders"] == DestinationReport()
     assert told.destinations["latest"] == DestinationReport(read=3, delivered=2, nacked=1)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from destinations.dlq import Dlq, Limit, LimitAction
-from runners.engine.batch_machine import DeliveryRules, Transition, begin_flight, next_transition
+from runners.engine.batch_machine import DeliveryRules, Transition, begin_flight, plan_transition
 from runners.model.errors import LimitTripped
 from runners.model.nack_window import (
     Judgement,
@@ -226,10 +226,10 @@ SHOWN = Explained(nacks=[{"stage": "cast", "message": "no", "row": {"id": 1}}])
 def end(limits: Mapping[str, str]) -> Transition:
     """Return how a batch ends that exceeds these limits."""
     rules = DeliveryRules(dlq=limited(limits))
-    step = next_transition(begin_flight(TWO, LaneState()), DECIDED, rules)
+    step = plan_transition(begin_flight(TWO, LaneState()), DECIDED, rules)
     assert isinstance(step.flight.task, Explain)
     assert step.entries == ()
-    return next_transition(step.flight, SHOWN, rules)
+    return plan_transition(step.flight, SHOWN, rules)
 
 
 def test_a_batch_beyond_a_limit_delivers_nothing_and_names_the_limit() -> None:
@@ -257,7 +257,7 @@ def test_a_batch_beyond_a_limit_that_pauses_records_the_pause_with_its_end() -> 
 def test_a_batch_beyond_a_limit_that_notifies_is_delivered() -> None:
     """It is decided and delivered, and the limit is reported after the decision."""
     rules = DeliveryRules(dlq=limited({"CAST": "10% notify"}))
-    step = next_transition(begin_flight(TWO, LaneState()), DECIDED, rules)
+    step = plan_transition(begin_flight(TWO, LaneState()), DECIDED, rules)
     assert ([entry.kind for entry in step.entries], step.error) == (["prepared"], None)
     assert [(each.limit.of, each.rows) for each in step.exceeded if each.limit] == [("CAST", 2)]
 
@@ -266,5 +266,5 @@ def test_a_batch_beyond_a_limit_that_notifies_is_delivered() -> None:
 def test_a_replay_has_no_limits(limit: str) -> None:
     """A user asked for it."""
     again = replace(TWO, batch=replace(TWO.batch, lane="dlq/origin"))
-    step = next_transition(begin_flight(again, LaneState()), DECIDED, DeliveryRules(dlq=limited({"CAST": limit})))
+    step = plan_transition(begin_flight(again, LaneState()), DECIDED, DeliveryRules(dlq=limited({"CAST": limit})))
     assert ([entry.kind for entry in step.entries], step.exceeded) == (["prepared"], ())

@@ -26,9 +26,9 @@ from runners.running.activity import (
     EVERY,
     RunActivity,
     find_place,
+    log_on_signal,
     read_activities,
     sweep_activities,
-    tell_on_signal,
     write_activity,
 )
 from runners.state.location import StateLocation
@@ -245,7 +245,7 @@ def said() -> Iterator[Callable[[], str]]:
 def test_sigusr1_logs_the_activity_of_the_runs(said: Callable[[], str]) -> None:
     """Each signal logs a line, also for a run without a batch. Afterwards the old handler is restored."""
     activity, before = make_activity(), signal.getsignal(signal.SIGUSR1)
-    with tell_on_signal():
+    with log_on_signal():
         signal.raise_signal(signal.SIGUSR1)
         assert said().startswith("no run is open")
         with activity:
@@ -266,7 +266,7 @@ def test_an_error_while_logging_the_activity_is_logged(
     def fail(activity: RunActivity) -> Mapping[str, Any]:
         raise KeyError("threads")
 
-    with make_activity(), tell_on_signal():
+    with make_activity(), log_on_signal():
         with monkeypatch.context() as patch:
             patch.setattr(RunActivity, "describe", fail)
             signal.raise_signal(signal.SIGUSR1)
@@ -280,7 +280,7 @@ def test_the_signal_handler_is_set_only_in_the_main_thread() -> None:
     before = signal.getsignal(signal.SIGUSR1)
 
     def listen() -> None:
-        with tell_on_signal():
+        with log_on_signal():
             seen.append(signal.getsignal(signal.SIGUSR1))
 
     seen: list[object] = []

@@ -13,7 +13,7 @@ from destinations.dlq import Dlq
 from destinations.memory import Memory
 from origins.generate import Generate
 from origins.memory import Memory as Rows
-from runners.engine.batch_machine import DeliveryRules, begin_flight, next_transition
+from runners.engine.batch_machine import DeliveryRules, begin_flight, plan_transition
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.model.batch_timing import BatchSizing
 from runners.model.entry import Entry
@@ -112,9 +112,9 @@ def test_a_replay_does_not_count_in_the_window() -> None:
     """All its rows may be refused again, though a single row would stop a run."""
     prepared = Prepared(path="x", counts=counts("orders", "latest", nacked=10), nacks=list(range(1, 11)))
     again = replace(TWO, batch=replace(TWO.batch, lane=LANE))
-    step = next_transition(begin_flight(again, LaneState(window=NackWindow())), prepared, DeliveryRules(dlq=Dlq()))
+    step = plan_transition(begin_flight(again, LaneState(window=NackWindow())), prepared, DeliveryRules(dlq=Dlq()))
     assert [entry.kind for entry in step.entries] == ["prepared"]
-    done = next_transition(step.flight, landed("dlq", 10), DeliveryRules(dlq=Dlq()))
+    done = plan_transition(step.flight, landed("dlq", 10), DeliveryRules(dlq=Dlq()))
     assert (done.entries[0].body["window"], done.done) == ({"rows": 10, "nacks": []}, True)
 
 

@@ -38,12 +38,12 @@ def test_anything_that_a_run_raises_is_its_outcome(error: BaseException) -> None
             raise error
         return RunOutcome(name="good", status="succeeded", message="")
 
-    carriers = RunThreads(carry)
+    run_workers = RunThreads(carry)
     for name in ("bad", "good"):
-        carriers.start(name, definition(name))
+        run_workers.start(name, definition(name))
     ended: dict[str, RunOutcome] = {}
     while len(ended) < 2:
-        ended.update({each.name: each for each in carriers.wait(30)})
+        ended.update({each.name: each for each in run_workers.wait(30)})
     assert ended["good"].status == "succeeded"
     assert (ended["bad"].status, ended["bad"].message) == ("failed", f"{type(error).__name__}: {error}")
 
@@ -60,25 +60,25 @@ def test_all_active_runs_are_asked_to_stop() -> None:
         go.wait(30)
         return RunOutcome(name=name, status="stopped", message="")
 
-    carriers = RunThreads(carry)
+    run_workers = RunThreads(carry)
     for name in ("a", "b"):
-        carriers.start(name, definition(name))
+        run_workers.start(name, definition(name))
     ready.wait(30)
-    carriers.stop("SIGTERM", force=False)
+    run_workers.stop("SIGTERM", force=False)
     assert sorted(asked) == [("a", "SIGTERM", False), ("b", "SIGTERM", False)]
     go.set()
-    ended = [*carriers.wait(30)]
+    ended = [*run_workers.wait(30)]
     while len(ended) < 2:
-        ended += carriers.wait(30)
-    carriers.stop("SIGTERM", force=True)
+        ended += run_workers.wait(30)
+    run_workers.stop("SIGTERM", force=True)
     assert len(asked) == 2
 
 
 def test_a_wait_can_be_ended() -> None:
     """A signal handler ends it. Otherwise the test would block."""
-    carriers = RunThreads(lambda definition, stoppable: RunOutcome(name="", status="", message=""))
-    carriers.wake()
-    assert carriers.wait(600) == []
+    run_workers = RunThreads(lambda definition, stoppable: RunOutcome(name="", status="", message=""))
+    run_workers.wake()
+    assert run_workers.wait(600) == []
 
 
 def test_definitions_with_different_spark_settings_are_refused() -> None:

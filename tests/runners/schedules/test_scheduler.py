@@ -96,8 +96,8 @@ def test_fifty_pipelines_run_every_minute_for_an_hour(world: Start) -> None:
     for number in range(50):
         here.define(f"p{number:02}", "{every: 1m}")
     here.go(here.scheduler(at_once=4), 3_600 + 40)
-    assert Counter(ran.name for ran in here.carriers[0].ran) == {f"p{number:02}": 60 for number in range(50)}
-    assert here.carriers[0].most == 4
+    assert Counter(ran.name for ran in here.run_workers[0].ran) == {f"p{number:02}": 60 for number in range(50)}
+    assert here.run_workers[0].most == 4
     assert here.said(LeftOut) == []
 
 
@@ -108,13 +108,13 @@ def test_two_schedulers_of_a_directory_run_each_pipeline_once(world: Start) -> N
         here.define(name, "{every: 5m}")
     both = [here.scheduler(), here.scheduler()]
     while here.clock.now() < utc(NOON) + timedelta(hours=2, minutes=1):
-        for scheduler, carriers in dice.sample(list(zip(both, here.carriers, strict=True)), 2):
-            scheduler.take_turn(carriers.finished())
+        for scheduler, run_workers in dice.sample(list(zip(both, here.run_workers, strict=True)), 2):
+            scheduler.take_turn(run_workers.finished())
         here.clock.move(dice.uniform(0.1, 5))
     begun = Counter((event.name, event.due) for event in here.said(Began))
     assert set(begun.values()) == {1}
     assert len(begun) == 3 * 24
-    assert all(carriers.ran for carriers in here.carriers)
+    assert all(run_workers.ran for run_workers in here.run_workers)
     assert {event.why for event in here.said(LeftOut)} == {"another scheduler began it"}
 
 
@@ -127,8 +127,8 @@ def test_a_second_scheduler_does_not_repeat_an_active_run(world: Start) -> None:
     here.go(first, "2026-06-02T00:01")
     second = here.scheduler()
     for _ in range(40):
-        for scheduler, carriers in zip((first, second), here.carriers, strict=True):
-            scheduler.take_turn(carriers.finished())
+        for scheduler, run_workers in zip((first, second), here.run_workers, strict=True):
+            scheduler.take_turn(run_workers.finished())
         here.clock.move(30)
     assert len(here.runs()) == 1
     assert [event.status for event in here.said(Ended)] == ["owned", "succeeded"]
@@ -321,7 +321,7 @@ def test_added_changed_and_deleted_files_are_noticed(world: Start) -> None:
     first.unlink()
     here.go(scheduler, 1_800)
     assert here.runs("orders") == at(5, 16)
-    assert ["window" in ran.text for ran in here.carriers[0].ran] == [False, True]
+    assert ["window" in ran.text for ran in here.run_workers[0].ran] == [False, True]
     assert [event.status for event in here.said(Ended)] == ["succeeded", "succeeded"]
     assert here.said(Unscheduled) == [Unscheduled(name="orders", why="its definition is missing")]
     assert len(here.said(Scheduled)) == 2
@@ -404,7 +404,7 @@ def test_files_named_in_a_definition_are_read_when_its_run_begins(world: Start) 
     (here.folder / "orders.ddl").write_text("id long, amount double")
     here._read.clear()
     here.go(scheduler, 300)
-    assert ["amount double" in ran.text for ran in here.carriers[0].ran] == [False, True]
+    assert ["amount double" in ran.text for ran in here.run_workers[0].ran] == [False, True]
 
 
 def test_a_definition_that_cannot_be_read_fails_only_its_run(world: Start) -> None:
@@ -451,10 +451,10 @@ def test_a_stop_begins_no_run_and_waits_for_active_runs(world: Start) -> None:
     here.go(scheduler, 90)
     scheduler.stop("signal SIGTERM")
     here.go(scheduler, 120)
-    assert set(here.carriers[0].stopped) == {("signal SIGTERM", False)}
+    assert set(here.run_workers[0].stopped) == {("signal SIGTERM", False)}
     scheduler.stop("signal SIGTERM", force=True)
     here.go(scheduler, 1)
-    assert here.carriers[0].stopped[-1] == ("signal SIGTERM", True)
+    assert here.run_workers[0].stopped[-1] == ("signal SIGTERM", True)
     here.go(scheduler, 1_000)
     assert scheduler.take_turn() is None
     assert here.runs() == at(1)

@@ -12,13 +12,13 @@ from typing import Any, cast
 
 import pytest
 
-from destinations.delta.lock import SparkCommits, say_commits
+from destinations.delta.lock import SparkCommits, set_commits
 from origins.names import is_one_disk
 from runners.model.error_kinds import classify
 from runners.model.errors import WorkCancelled
 from runners.spark import late
 from runners.spark.late import LateCommits, LateSession, LateSpark
-from runners.spark.session import give_up_waiting, hear_start, is_connect, is_here, is_late, make_own_session
+from runners.spark.session import call_on_start, give_up_waiting, is_connect, is_here, is_late, make_own_session
 from runners.spark.session_pool import cancel, tag_work
 
 SETTINGS = {"spark.sql.ansi.enabled": "true", "spark.app.name": "wherry"}
@@ -147,9 +147,9 @@ def test_a_start_that_failed_ahead_raises_when_spark_is_needed(spark: Any, start
 def test_a_run_is_notified_of_the_start_before_any_work(spark: Any, starts: Starts) -> None:
     """The run records which JVM works for it."""
     heard: list[bool] = []
-    with hear_start(spark, lambda: heard.append(True)):
+    with call_on_start(spark, lambda: heard.append(True)):
         assert is_late(spark)
-    with hear_start(spark, lambda: heard.append(spark.late.is_up)):
+    with call_on_start(spark, lambda: heard.append(spark.late.is_up)):
         spark.table("orders")
         spark.table("customers")
     assert heard == [False]
@@ -234,7 +234,7 @@ def test_commits_are_held_by_spark_after_its_start(spark: Any, starts: Starts, t
 
     commits = LateCommits(spark)
     assert commits.can_be_held()
-    say_commits(cast("Any", starts.session), Held())
+    set_commits(cast("Any", starts.session), Held())
     spark.table("orders")
     assert not commits.can_be_held()
     with commits.hold(tmp_path):

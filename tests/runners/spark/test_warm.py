@@ -44,7 +44,7 @@ from runners.spark.warm import (
     read_keep,
     receive,
     send,
-    short_path,
+    shorten_path,
 )
 from runners.spark.warm_keeper import Keeper
 from tests.manual_clock import ManualClock
@@ -104,7 +104,7 @@ class Kept:
         self.folder, self.spark, self.clock = folder, Lent(), ManualClock()
         self.is_there = True
         self.door = socket.socket(socket.AF_UNIX)
-        with short_path(folder) as place:
+        with shorten_path(folder) as place:
             self.door.bind(f"{place}/{SOCKET}")
         self.door.listen()
         write_note(folder)
@@ -281,7 +281,7 @@ def test_an_idle_spark_is_warmed_up(kept: Kept) -> None:
     kept.keeper.step()
     kept.keeper.step()
     assert kept.spark.warmed == [0, 1]
-    with socket.socket(socket.AF_UNIX) as comes, short_path(kept.folder) as place:
+    with socket.socket(socket.AF_UNIX) as comes, shorten_path(kept.folder) as place:
         comes.connect(f"{place}/{SOCKET}")
         send(comes, {"want": "lease", "token": TOKEN, "process": 7})
         kept.keeper.step()
@@ -322,7 +322,7 @@ def test_the_jvm_of_a_killed_process_ends_before_the_next_request_is_answered(ke
     """The keeper may sleep when the process is killed and another process comes."""
     lease, other = socket.socketpair()
     kept.keeper.lend(lease, {})
-    with socket.socket(socket.AF_UNIX) as comes, short_path(kept.folder) as place:
+    with socket.socket(socket.AF_UNIX) as comes, shorten_path(kept.folder) as place:
         comes.connect(f"{place}/{SOCKET}")
         other.close()
         kept.keeper.step()
@@ -403,7 +403,7 @@ def test_the_variable_forbids_a_warm_spark(serving: Kept, attaches: Attaches) ->
 )
 def test_a_process_without_the_token_gets_nothing(serving: Kept, said: bytes) -> None:
     """The connection ends, and other processes can still use the Spark."""
-    with socket.socket(socket.AF_UNIX) as talk, short_path(serving.folder) as place:
+    with socket.socket(socket.AF_UNIX) as talk, shorten_path(serving.folder) as place:
         talk.connect(f"{place}/{SOCKET}")
         talk.sendall(said)
         with pytest.raises(ConnectionError):
@@ -507,7 +507,7 @@ def test_a_frozen_keeper_is_killed_when_it_is_asked_to_stop(base: Path, monkeypa
     spark = warm.WarmSpark(
         state="frozen", folder="", seconds=None, used_by=None, keeper=process, jvm=None, memory=None, place=str(folder)
     )
-    with socket.socket(socket.AF_UNIX) as door, short_path(folder) as place:
+    with socket.socket(socket.AF_UNIX) as door, shorten_path(folder) as place:
         door.bind(f"{place}/{SOCKET}")
         door.listen()
         while not (folder / NOTE).exists() or not (folder / NOTE).read_text():

@@ -80,17 +80,17 @@ def main(folder: Path) -> None:
         counts = Counts(read=rows, branches={"numbers": BranchCounts(expected=rows)})
         return Landed(written={"numbers": Written(rows=rows)}, counts=counts)
 
-    company = LaneCoordination(journal=journal, tenure=tenure, place=place, lanes=LANES, definition=HASH)
-    crew = WorkerPool(2, process)
+    coordination = LaneCoordination(journal=journal, tenure=tenure, place=place, lanes=LANES, definition=HASH)
+    worker_pool = WorkerPool(2, process)
     dispatcher = Dispatcher(
         journal=journal,
-        crew=crew,
+        worker_pool=worker_pool,
         clock=tenure.clock,
         rules=DeliveryRules(),
         options=CarryingOptions(max_in_flight=len(LANES)),
         callbacks=ProgressCallbacks(committed={}, forget=lambda plan: None, listeners=[_tell]),
     )
-    company.await_opening(lambda: False)
+    coordination.await_opening(lambda: False)
     journal.record(Entry(kind="open", body={"pipeline": "numbers", "run": "", "hash": HASH}))
     dispatcher.planning.source = BatchPlanner(
         pipeline="numbers",
@@ -101,10 +101,10 @@ def main(folder: Path) -> None:
             OriginFeed(origin="n", lanes={lane: lane for lane in LANES}, schema="{}", backlog=Numbers(), straight=True)
         ],
     )
-    company.begin()
-    dispatcher.planning.company = company
+    coordination.begin()
+    dispatcher.planning.coordination = coordination
     dispatcher.run()
-    crew.close()
+    worker_pool.close()
     assert not dispatcher.errors, dispatcher.errors
     journal.record(Entry(kind="release", body={"status": "succeeded"}))
 

@@ -11,12 +11,12 @@ from runners.state.background_writer import BackgroundWriter
 def test_items_are_written_in_their_order() -> None:
     """The flush returns whether all items are written."""
     written: list[int] = []
-    scribe: BackgroundWriter[int] = BackgroundWriter(written.extend)
+    writer: BackgroundWriter[int] = BackgroundWriter(written.extend)
     for number in range(100):
-        scribe.put(number)
-    assert scribe.flush(30)
+        writer.put(number)
+    assert writer.flush(30)
     assert written == list(range(100))
-    assert (scribe.dropped, scribe.error) == (0, "")
+    assert (writer.dropped, writer.error) == (0, "")
 
 
 def test_a_writer_that_hangs_takes_what_fits_and_drops_the_rest() -> None:
@@ -29,16 +29,16 @@ def test_a_writer_that_hangs_takes_what_fits_and_drops_the_rest() -> None:
         go.wait(30)
         written.extend(items)
 
-    scribe = BackgroundWriter(write, room=3)
-    scribe.put(0)
+    writer = BackgroundWriter(write, room=3)
+    writer.put(0)
     assert hanging.wait(30)
     for number in range(1, 11):
-        scribe.put(number)
-    assert scribe.dropped == 7
-    assert "the queue was full" in scribe.error
-    assert not scribe.flush(0)
+        writer.put(number)
+    assert writer.dropped == 7
+    assert "the queue was full" in writer.error
+    assert not writer.flush(0)
     go.set()
-    assert scribe.flush(30)
+    assert writer.flush(30)
     assert written == [0, 1, 2, 3]
 
 
@@ -51,12 +51,12 @@ def test_a_writer_that_fails_loses_its_items_and_continues() -> None:
             raise OSError("No space left\non device")
         written.extend(items)
 
-    scribe = BackgroundWriter(write)
+    writer = BackgroundWriter(write)
     for number in (0, 1, 2):
-        scribe.put(number)
-        assert scribe.flush(30)
+        writer.put(number)
+        assert writer.flush(30)
     assert written == [0, 2]
-    assert (scribe.dropped, scribe.error) == (1, "No space left on device")
+    assert (writer.dropped, writer.error) == (1, "No space left on device")
 
 
 def test_the_thread_ends_when_the_queue_is_empty_and_starts_again_later() -> None:
@@ -68,10 +68,10 @@ def test_the_thread_ends_when_the_queue_is_empty_and_starts_again_later() -> Non
         threads.add(threading.current_thread())
         written.extend(items)
 
-    scribe = BackgroundWriter(write)
+    writer = BackgroundWriter(write)
     for number in range(3):
-        scribe.put(number)
-        assert scribe.flush(30)
+        writer.put(number)
+        assert writer.flush(30)
         for thread in threads:
             thread.join(30)
     assert written == [0, 1, 2]

@@ -75,7 +75,7 @@ def test_a_lease_counts_from_before_the_append() -> None:
     journal = Journal(Slow(clock), Lease(clock, LEASE))
     journal.acquire({"pipeline": "orders"})
     assert journal.tenure is not None
-    assert (journal.tenure.until, journal.tenure.seconds_left()) == (700, 595)
+    assert (journal.tenure.until, journal.tenure.count_seconds_left()) == (700, 595)
     journal.renew(busy=True)
     assert (clock.seconds, journal.tenure.until) == (110, 165)
 
@@ -91,7 +91,7 @@ def test_a_long_batch_keeps_its_lease_alive() -> None:
         assert patience is not None
         moved(bench, patience)
         bench.turn()
-        assert tenure_of(bench).seconds_left() == LEASE
+        assert tenure_of(bench).count_seconds_left() == LEASE
     assert bench.dispatcher.clock.elapsed() == 3_600
     assert kinds(bench, behind) == ["renew"] * 180
 
@@ -105,7 +105,7 @@ def test_every_entry_renews_the_lease() -> None:
         moved(bench, 19)
         bench.turn("0")
     assert kinds(bench, behind) == ["settle", "plan", "settle", "plan"]
-    assert tenure_of(bench).seconds_left() == LEASE
+    assert tenure_of(bench).count_seconds_left() == LEASE
 
 
 def test_an_idle_owner_takes_a_long_lease_and_a_short_one_with_its_next_plan() -> None:
@@ -118,13 +118,13 @@ def test_an_idle_owner_takes_a_long_lease_and_a_short_one_with_its_next_plan() -
     behind = run.journal.state.seq
     moved(run, 20)
     run.turn()
-    assert (kinds(run, behind), tenure_of(run).seconds_left()) == (["renew"], 600)
+    assert (kinds(run, behind), tenure_of(run).count_seconds_left()) == (["renew"], 600)
     moved(run, 199)
     run.turn()
     assert kinds(run, behind) == ["renew"]
     behind = run.journal.state.seq
     run.after(1, rows=3)
-    assert (kinds(run, behind), tenure_of(run).seconds_left()) == (["renew", "plan"], LEASE)
+    assert (kinds(run, behind), tenure_of(run).count_seconds_left()) == (["renew", "plan"], LEASE)
     assert run.journal.state.owner is not None
     assert run.journal.state.owner["lease"] == LEASE
 

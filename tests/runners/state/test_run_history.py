@@ -176,11 +176,11 @@ def test_a_history_that_cannot_be_written_causes_only_a_warning(
 ) -> None:
     """The folder may be a file."""
     (tmp_path / "runs").write_text("")
-    scribe: BackgroundWriter[RunRow] = BackgroundWriter(RunHistory(tmp_path / "runs", timedelta(days=1)).write)
-    scribe.put(began("a"))
+    writer: BackgroundWriter[RunRow] = BackgroundWriter(RunHistory(tmp_path / "runs", timedelta(days=1)).write)
+    writer.put(began("a"))
     with caplog.at_level(logging.WARNING, "wherry"):
-        await_writer(scribe, "orders")
-    assert scribe.dropped == 1
+        await_writer(writer, "orders")
+    assert writer.dropped == 1
     assert "The run history of orders is not whole, 1 entries were dropped" in caplog.text
 
 
@@ -194,10 +194,10 @@ def test_a_history_that_takes_too_long_is_abandoned(
     def hang(rows: Sequence[RunRow]) -> None:
         go.wait(30)
 
-    scribe = BackgroundWriter(hang)
-    scribe.put(began("a"))
+    writer = BackgroundWriter(hang)
+    writer.put(began("a"))
     with caplog.at_level(logging.WARNING, "wherry"):
-        await_writer(scribe, "orders")
+        await_writer(writer, "orders")
     go.set()
     assert "it takes too long to write" in caplog.text
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from stages.bisection import AttemptRaised
 from stages.python import find_takes
 from stages.python_call import Answer, ConnectionErrorInFunction, FunctionCall, FunctionCannotRun, discard, keep, nack
-from stages.python_worker import RowAnswerer, arrow_schema, judge_answers
+from stages.python_worker import RowAnswerer, judge_answers, make_arrow_schema
 
 COLUMNS = {"id": "long", "name": "string", "score": "double"}
 LEAVING = json.dumps(
@@ -107,7 +107,7 @@ def test_a_dataframe_keeps_whole_numbers_and_maps() -> None:
 
     came = [{"big": 2**60 + 1, "pairs": [("a", 1)]}, {"big": None, "pairs": [("b", None)]}, {"big": 1, "pairs": None}]
     call = FunctionCall(function=function, name="f", takes="pandas", concurrency=1, seconds=9.0)
-    left = judge_answers(call, pa.Table.from_pylist(came, arrow_schema(schema)), schema).to_pylist()
+    left = judge_answers(call, pa.Table.from_pylist(came, make_arrow_schema(schema)), schema).to_pylist()
     assert seen == [{"a": 1}, {"b": None}, None]
     assert [row["values"] for row in left] == came
 

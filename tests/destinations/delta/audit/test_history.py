@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from destinations.conformance import make_label
-from destinations.delta.history import TableHistory, tell_history
+from destinations.delta.history import TableHistory, trace_history
 from destinations.delta.log import LogCommit, make_tag
 from destinations.destination import BroughtBatch
 from origins.delta_actions import AddedFile, Version
@@ -69,7 +69,7 @@ class Table:
     @property
     def story(self) -> TableHistory:
         """Return the history of the table."""
-        return tell_history(self.commits, self.versions, "conformance", self.look)
+        return trace_history(self.commits, self.versions, "conformance", self.look)
 
     def look(self, before: Sequence[str], after: Sequence[str], mine: Sequence[str]) -> Mapping[str, bool | None]:
         """Return the results of comparing the files."""
@@ -190,7 +190,7 @@ def test_rows_that_another_pipeline_overwrites_are_a_loss(table: Table) -> None:
 def test_deleted_rows_of_older_versions_are_a_loss_of_the_table(table: Table) -> None:
     """The history begins after the commit that brought them, so no batch is named."""
     table.turn("DELETE", takes=["b", "c"])
-    story = tell_history(table.commits[2:], table.versions[2:], "conformance")
+    story = trace_history(table.commits[2:], table.versions[2:], "conformance")
     assert [each.label["number"] for each in story.brought if each.loss] == [2]
     assert [loss.code for loss in story.losses] == ["ROWS_GONE"]
 
@@ -198,7 +198,7 @@ def test_deleted_rows_of_older_versions_are_a_loss_of_the_table(table: Table) ->
 def test_without_files_the_operations_show_what_is_lost(table: Table) -> None:
     """If a table's log cannot be read, the commits show which batches came and which versions removed rows."""
     table.turn("DELETE", takes=["c"], metrics={"numDeletedRows": "3"})
-    story = tell_history(table.commits, [], "conformance")
+    story = trace_history(table.commits, [], "conformance")
     assert [(each.rows, each.loss) for each in story.brought] == [(6, None), (3, None)]
     assert [loss.reason for loss in story.losses] == ["version 3 (DELETE, noon) removed them (3 rows)"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from origins.files.csv_header import find_open_quotes, none_is_open
+from origins.files.csv_header import are_quotes_closed, find_open_quotes
 from origins.files.options import complete_options
 
 CLOSED = ["1,a", '1,"a"', '1,"a"""', '"a ""x"", b",c', '""', '5" x,b', '"a"b,c', ' "a', "", '"a","b"', 'a,"b,c"d,e']
@@ -33,7 +33,7 @@ def test_a_quote_that_is_opened_and_not_closed_is_found(
 
     def is_clean(*lines: str) -> bool:
         file.write_bytes("\r\n".join(lines).encode())
-        return none_is_open([file], told)
+        return are_quotes_closed([file], told)
 
     assert is_clean(*closed)
     assert [line for line in still_open if is_clean("1,2", line, "3,4")] == []
@@ -47,7 +47,7 @@ def test_with_multi_line_only_the_end_of_the_file_counts(tmp_path: Path) -> None
     files = [tmp_path / name for name in contents]
     told = complete_options("csv", {"multiLine": True})
     assert [file.name for file in find_open_quotes(files, told)] == ["c", "d"]
-    assert [file.name for file in files if not none_is_open([file], told)] == ["c", "d"]
+    assert [file.name for file in files if not are_quotes_closed([file], told)] == ["c", "d"]
 
 
 @pytest.mark.parametrize(
@@ -66,4 +66,4 @@ def test_invalid_bytes_and_quotes_in_large_files_do_not_count_as_clean(
 ) -> None:
     """Spark must check them."""
     (tmp_path / "a").write_bytes(content)
-    assert none_is_open([tmp_path / "a"], complete_options("csv", {"encoding": encoding})) is clean
+    assert are_quotes_closed([tmp_path / "a"], complete_options("csv", {"encoding": encoding})) is clean

@@ -51,7 +51,7 @@ def test_keys_are_refused_independent_of_their_notation(spark: SparkSession, ext
     types = (LongType(), StringType(), StringType())
     schema = StructType([StructField(name, kind) for name, kind in zip(NAMES, types, strict=True)])
     changes = Changes.of("json", {"extra": extra, "missing": "evolve"}, given=True)
-    refusal = JsonChanges(schema=schema, changes=changes, options={}).refusal_sql(LINE)
+    refusal = JsonChanges(schema=schema, changes=changes, options={}).make_refusal_sql(LINE)
     frame = spark.createDataFrame([(line,) for line, _ in lines], f"{LINE} string")
     found = [row[0] for row in frame.selectExpr(f"{refusal} is not null").collect()]
     wanted = [is_refused(keys, extra=extra == "nack") for _, keys in lines]

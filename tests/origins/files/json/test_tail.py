@@ -8,13 +8,13 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from origins.files import scan_small
-from origins.files.json_in_process import all_plain, none_is_odd
+from origins.files.json_in_process import are_all_plain, are_lines_plain
 
 SCHEMA = StructType([StructField("id", LongType())])
 
 
 def is_seen_clean(file: Path, *, whole_file: bool = False) -> bool:
-    return none_is_odd([file], SCHEMA, extra=False, missing=False, doubled=False, whole_file=whole_file)
+    return are_lines_plain([file], SCHEMA, extra=False, missing=False, doubled=False, whole_file=whole_file)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_large_file_is_read_in_pieces_of_whole_lines(tmp_path: Path, monkeypat
         found = list(scan_small.read_pieces([tmp_path / "a"], "utf-8-sig"))
         assert "".join(found) == '{"id": 1}\n{"id": 22}\n{"id": 333}\n'
         assert all(each.endswith("\n") for each in found)
-        assert all_plain([tmp_path / "a"], SCHEMA, extra=False, missing=False)
+        assert are_all_plain([tmp_path / "a"], SCHEMA, extra=False, missing=False)
     assert list(scan_small.read_pieces([tmp_path / "b"], "utf-8-sig")) == [""]
     monkeypatch.setattr(scan_small, "MODERATE", 20)
-    assert not all_plain([tmp_path / "a"], SCHEMA, extra=False, missing=False)
+    assert not are_all_plain([tmp_path / "a"], SCHEMA, extra=False, missing=False)

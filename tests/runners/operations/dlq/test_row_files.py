@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from destinations.dead_letters import dlq_schema
+from destinations.dead_letters import make_dlq_schema
 from origins.batch import Json
 from runners.model.errors import Refusal
 from runners.model.row_values import BadValue, Number, check_value, keep_if_same, parse_cell, show_cell, write_json
@@ -386,7 +386,7 @@ LETTER: dict[str, Json] = {
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_rows_taken_from_a_fallback_are_read_unchanged(tmp_path: Path, ending: str) -> None:
     """They have the types of the DLQ. The row has only columns of the DLQ."""
-    kinds = {each.name: each.dataType.jsonValue() for each in dlq_schema()}
+    kinds = {each.name: each.dataType.jsonValue() for each in make_dlq_schema()}
     row = EditableRow(id="", code="", message="", values=LETTER, kinds=kinds)
     file = tmp_path / f"rows.{ending}"
     write_rows(file, [row], {name: [kind] for name, kind in kinds.items()})
