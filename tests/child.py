@@ -1,4 +1,4 @@
-"""A server of a test's own: a process that ends with the one that started it."""
+"""Start the servers of a test as processes that end with the test's process."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 WHERRY = (sys.executable, "-c", "from runners.command_line.cli import main; main()")
-"""The command, in a process of its own."""
+"""The command line of Wherry, run in a separate process."""
 LONGEST = 300.0
-"""Seconds that a server may take to start on a busy machine."""
+"""The longest time in seconds that a server may take to start on a busy machine."""
 
 
 class Child:
-    """A program that was started. Linux kills it when the thread that started it ends, in whichever way."""
+    """A program that a test started. On Linux, the kernel kills it when the thread that started it ends for any
+    reason."""
 
     def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> None:
         self.log = log
@@ -34,7 +35,8 @@ class Child:
         self.pid = self._process.pid
 
     def wait_for(self, pattern: str) -> re.Match[str]:
-        """What the log has said of this pattern. Raises `RuntimeError` with the log where it never does."""
+        """Return the first match of this pattern in the log. Raise `RuntimeError` with the log if there is no match in
+        time."""
         end = time.monotonic() + LONGEST
         while time.monotonic() < end:
             ended = not self.is_alive()
@@ -49,15 +51,15 @@ class Child:
         raise RuntimeError(f"{self.log.name} {how}, and {pattern!r} was expected. Its log:\n{self.read_log()}")
 
     def read_log(self) -> str:
-        """What it has printed so far."""
+        """Return what the program has printed so far."""
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     def is_alive(self) -> bool:
-        """Whether it still runs."""
+        """Whether the program is still running."""
         return self._process.poll() is None
 
     def end(self) -> None:
-        """Kill it, and return once it is gone."""
+        """Kill the program and wait until it has ended."""
         self._process.kill()
         self._process.wait()
 
@@ -65,19 +67,19 @@ class Child:
 def run(
     command: Sequence[str], env: Mapping[str, str], seconds: float = 2 * LONGEST
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end. It is killed after so many seconds, and when the thread that started it ends."""
+    """Run a program to its end. It is killed after this many seconds, or when the thread that started it ends."""
     return subprocess.run(
         [*tie(), *command], capture_output=True, text=True, env=dict(env), timeout=seconds, check=False
     )
 
 
 def list_descendants(pid: int) -> list[int]:
-    """The processes below this one, those nearest to it first."""
+    """Return the processes below this one. The nearest descendants come first."""
     parents: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
         parents.setdefault(int(fields[1]), []).append(int(stat.parent.name))
     found = list(parents.get(pid, []))
@@ -87,11 +89,11 @@ def list_descendants(pid: int) -> list[int]:
 
 
 def tie() -> list[str]:
-    """Words before a command that tie its life to ours."""
+    """Return the words to put before a command so that the kernel kills it when its parent thread ends."""
     return ["setpriv", "--pdeathsig", "KILL"] if sys.platform == "linux" and shutil.which("setpriv") else []
 
 
 def clean_environment(**others: str) -> dict[str, str]:
-    """This process's environment without what it says about Spark, and with these."""
+    """Return the environment of this process without the variables of Spark and AWS, plus the given variables."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_", "AWS_"))}
     return {**kept, **others}

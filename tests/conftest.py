@@ -1,4 +1,4 @@
-"""The Spark that the tests share: classic, or Spark Connect with `--spark connect`."""
+"""Provide the Spark session that the tests share: classic, or Spark Connect with `--spark connect`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _width() -> Iterator[None]:
-    """A terminal of 100 columns, whichever one the tests are run in."""
+    """Set a terminal width of 100 columns, wherever the tests are run."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("COLUMNS", "100")
         yield
@@ -44,7 +44,7 @@ def _width() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def spark_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One Spark for all tests, as Wherry starts it."""
+    """Provide one Spark for all tests, started as Wherry starts it."""
     from runners.spark.start import start
     from tests.serverless import lack_what_serverless_lacks
 
@@ -64,7 +64,7 @@ def spark_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 
 @pytest.fixture
 def spark(spark_server: SparkSession) -> SparkSession:
-    """A session of the test's own."""
+    """Provide a separate Spark session for the test."""
     from runners.spark.session import make_own_session
 
     return make_own_session(spark_server)

@@ -1,4 +1,4 @@
-"""Five months of taxi trips as real exports have them: each month differs a little, and 2 % of the rows are bad."""
+"""Make five months of taxi trips like real exports: each month differs a little, and 2 % of the rows are bad."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ from pathlib import Path
 from typing import Any
 
 ROWS = 2_000
-"""In each month."""
+"""The number of rows in each month."""
 COLUMNS = ("trip_id", "pickup_at", "zone", "passengers", "distance_km", "fare", "cash")
 
 
 @dataclass(frozen=True)
 class Months:
-    """What was written, and what of it is good."""
+    """The months that were written, and the totals of their good rows."""
 
     folder: Path
     good: int
     bad: int
     fares: Decimal
-    """The sum of `fare` of the good rows."""
+    """The sum of `fare` over the good rows."""
     distances: Decimal
     fees: Decimal
     """The sum of `airport_fee`, which only the third month has."""
     ids: frozenset[int]
-    """Of the good rows."""
+    """The ids of the good rows."""
 
 
 def write_months(folder: Path, *, semicolons: bool = False, rows: int = ROWS) -> Months:
-    """Five months, a packed copy of one, and a README that is no data. The second month has its columns in another
-    order, the third one more, and the fourth decimal commas: in quotes, or between `semicolons`."""
+    """Write five months, a compressed copy of one month, and a README that holds no data. The second month has its
+    columns in another order. The third has an extra column. The fourth has decimal commas: in quotes, or between
+    `semicolons`."""
     folder.mkdir(parents=True)
     dice = random.Random(7)
     fares, distances, fees, ids, bad = Decimal(0), Decimal(0), Decimal(0), set(), 0
@@ -61,7 +62,7 @@ def write_months(folder: Path, *, semicolons: bool = False, rows: int = ROWS) ->
 
 
 def _make_trips(dice: random.Random, month: int, rows: int) -> Iterator[tuple[Mapping[str, Any], str]]:
-    """The trips of a month, and how each of them is broken, if it is."""
+    """Yield the trips of a month, each with the way in which it is broken, or an empty string."""
     at = datetime(2026, month, 1)
     for number in range(rows):
         at += timedelta(seconds=dice.randrange(1, 1_000))

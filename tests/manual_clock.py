@@ -1,4 +1,4 @@
-"""A clock that is moved by hand."""
+"""A clock that tests move by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from runners.model.clock import Clock
 
 @dataclass
 class ManualClock(Clock):
-    """A clock that stands still until it is moved."""
+    """A clock whose time changes only when a test moves it."""
 
     time: datetime = datetime(2026, 1, 1, tzinfo=timezone.utc)
     seconds: float = 0.0
@@ -25,6 +25,6 @@ class ManualClock(Clock):
         self.move(seconds)
 
     def move(self, seconds: float) -> None:
-        """Let time pass."""
+        """Move the clock forward by this many seconds."""
         self.seconds += seconds
         self.time += timedelta(seconds=seconds)

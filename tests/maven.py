@@ -1,4 +1,4 @@
-"""JARs for the servers of tests, fetched once from Maven into the cache of the tests."""
+"""Fetch the JARs for the servers of tests from Maven once, into the cache of the tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "wher
 
 @contextlib.contextmanager
 def fetch_once(folder: Path) -> Iterator[bool]:
-    """Whether the folder must be filled. Other processes wait meanwhile, and it is whole once this ends well."""
+    """Yield whether the folder must be filled. Other processes wait meanwhile. The folder counts as whole if the block
+    ends without an error."""
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -30,7 +31,8 @@ def fetch_once(folder: Path) -> Iterator[bool]:
 
 
 def copy_jars(folder: Path, name: str, packages: Sequence[str], *, alone: bool) -> None:
-    """Put the JARs of these packages into a folder; those of their dependencies too, unless they come `alone`."""
+    """Copy the JARs of these packages into a folder. The JARs of their dependencies are copied too, unless `alone` is
+    set."""
     every = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
     parts = ""
     for group, artifact, version in (package.split(":") for package in packages):
@@ -46,7 +48,7 @@ def copy_jars(folder: Path, name: str, packages: Sequence[str], *, alone: bool) 
 
 
 def say_why_not(server: str, folder: Path) -> str | None:
-    """Why the server cannot run here; None where it can."""
+    """Return why the server cannot run here, or None if it can."""
     missing = [each for each in ("java", "mvn") if shutil.which(each) is None]
     if not missing or (missing == ["mvn"] and (folder / "whole").exists()):
         return None
@@ -54,7 +56,7 @@ def say_why_not(server: str, folder: Path) -> str | None:
 
 
 def skip_without(server: str, folder: Path) -> None:
-    """Skip the test where the server cannot run; in CI that is a failure."""
+    """Skip the test if the server cannot run here. In CI, do not skip it, so that it fails."""
     why = say_why_not(server, folder)
     if why and not os.environ.get("CI"):
         pytest.skip(why)

@@ -1,4 +1,4 @@
-"""What the source says to people: its messages and its docstrings, found in the syntax tree."""
+"""Find the texts of the source in the syntax tree: its messages and its docstrings."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("origins", "stages", "destinations", "runners")
 _PLACEHOLDER = "N"
-"""Stands for what an f-string puts in, and counts as one word."""
+"""The text in place of each value of an f-string. It counts as one word."""
 _CODE = re.compile(
     r"\b(struct|array|coalesce|cast|try_cast|concat|rlike|nullif|transform|exists|regexp_\w+|named_struct|raise_error)\("
     r"|\bcase when\b|\bif\(|^\s*\(|\b(SELECT|MERGE INTO|ALTER TABLE|CREATE TABLE|DELETE FROM|TBLPROPERTIES)\b"
     r"|-> |</?\w+[ >]|\\[wsdA]|\(\?|\bIS (NOT )?NULL\b|^\w+ (string|long|bigint)\b|[{]\w[\w-]*:#"
 )
-"""SQL, HTML and regular expressions."""
+"""What marks a string as SQL, HTML or a regular expression."""
 
 
 @dataclass(frozen=True)
 class Text:
-    """Something that a person may read, and where it stands."""
+    """A text that a person may read, with its file and line."""
 
     file: str
     line: int
@@ -39,14 +39,14 @@ def list_sources() -> list[Path]:
 
 
 def list_messages(file: Path) -> list[Text]:
-    """Strings of at least three words that are no docstring, code or help of the command line."""
+    """Return the strings of at least three words that are not docstrings, code or help of the command line."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     found = [Text(str(file.relative_to(ROOT)), line, text) for line, text in _list_strings(tree)]
     return [each for each in found if len(re.findall(r"[A-Za-z]{2,}", each.text)) >= 3 and not _CODE.search(each.text)]
 
 
 def list_docstrings(file: Path) -> list[Text]:
-    """Docstrings of modules, classes, functions and attributes that are public."""
+    """Return the docstrings of public modules, classes, functions and attributes."""
     found = []
     for node in _walk_public(ast.parse(file.read_text(encoding="utf-8"))):
         value = node.value
@@ -74,14 +74,14 @@ def _list_strings(node: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def _is_aside(node: ast.AST) -> bool:
-    """A docstring, or a text of `--help`, which other tests read."""
+    """Whether the node is a docstring or a text of `--help`. Other tests check those texts."""
     if isinstance(node, ast.keyword) and node.arg in ("help", "metavar"):
         return True
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def _read_string(node: ast.AST) -> str | None:
-    """A literal, or several that are put together, as one text."""
+    """Return a literal, or several literals that are joined, as one text. Return None for any other node."""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else None
     if isinstance(node, ast.JoinedStr):
@@ -94,7 +94,7 @@ def _read_string(node: ast.AST) -> str | None:
 
 
 def _list_inside(node: ast.AST) -> Iterator[ast.AST]:
-    """What stands in the placeholders of a text."""
+    """Yield the expressions in the placeholders of a text."""
     if isinstance(node, ast.JoinedStr):
         yield from (each.value for each in node.values if isinstance(each, ast.FormattedValue))
     if isinstance(node, ast.BinOp):

@@ -1,4 +1,4 @@
-"""How fast this machine is now, so that a bound in seconds means the same on a busy machine."""
+"""Measure how fast this machine is now, so that limits in seconds also hold on a busy machine."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import time
 import typing
 from pathlib import Path
 
-# What the work below takes on a quiet machine of the kind that CI uses.
+# The seconds that the work below takes on a quiet CI machine.
 QUIET = 0.1
 
 
 def measure_pace() -> float:
-    """How many seconds of processor time the work of one quiet second takes now; at least one.
+    """Return how many seconds of processor time one second of quiet work takes now, but at least 1.
 
-    Neighbours that share a core's caches lengthen processor time too, by up to a half."""
+    Other processes that share a core's caches lengthen processor time too, by up to a half.
+    """
     source = Path(typing.__file__).read_text(encoding="utf-8")
     began = time.process_time()
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Pages of the documentation: their blocks, which are run, and their sentences."""
+"""Read pages of the documentation: their blocks, which tests run, and their sentences."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ from runners.definitions.first_pipeline import make
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("origins", "stages", "destinations", "runners")
 GUIDES = sorted((ROOT / "runners/docs").glob("[!d]*/*.md"))
-"""Tutorials, how-tos, explanations and settings. A decision shows nothing that is run."""
+"""Tutorials, how-tos, explanations and settings. Decisions are not included, because they show nothing that can be
+run."""
 DETAILS = sorted(page for folder in FOLDERS[:3] for page in (ROOT / folder / "docs").glob("*.md"))
-"""What a table of options cannot say about a kind."""
+"""Pages about kinds, with details that do not fit into a table of options."""
 PAGES = [*GUIDES, *DETAILS]
 _BLOCK = re.compile(
     r"(?:^<!-- (?P<note>.*?) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE
@@ -34,7 +35,7 @@ README_DEFINITION = "".join(re.findall(r"^```yaml\n(.*?)^```$", _README, re.DOTA
 _NOT_SAID = re.compile(r"^```.*?^```$|<!--.*?-->|^#+ [^\n]*$", re.DOTALL | re.MULTILINE)
 _ENDS = re.compile(r"# .*\bexits with (\d)")
 _PARTS = r"\n\s*\n|\n(?=\s*(?:[-*|#>]|\d+\.)\s?)|(?<!\\)\|"
-"""Between paragraphs, items of a list, and cells of a table."""
+"""The places where a text is split: between paragraphs, items of a list, and cells of a table."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,8 @@ def list_blocks(page: Path) -> Iterator[Block]:
 
 
 def list_sentences(page: Path) -> list[str]:
-    """What a page says, but for its code and headings. A list's item and a table's cell are sentences of their own."""
+    """Return the sentences of a page without its code and headings. Each list item and each table cell counts as a
+    sentence."""
     text = _NOT_SAID.sub("\n", page.read_text(encoding="utf-8"))
     sentences = [each for part in re.split(_PARTS, text) for each in re.split(r"(?<=[.!?:])\s+", part)]
     return [" ".join(sentence.split()) for sentence in sentences]
@@ -63,13 +65,14 @@ def count_words(sentence: str) -> int:
 
 
 def blur(line: str) -> str:
-    """A line of output without its numbers and its spacing."""
+    """Return a line of output with each number as 0 and each run of spaces as one space."""
     return " ".join(re.sub(r"\d[\d.,:-]*", "0", line).split())
 
 
 @dataclass
 class PageReader:
-    """Does what a page says, in one folder and one after another, and compares what it prints with what is shown."""
+    """A reader that follows pages in a folder, block by block. It compares the printed lines with the lines that the
+    page shows."""
 
     monkeypatch: pytest.MonkeyPatch
     python: dict[str, object] = field(default_factory=dict)
@@ -91,18 +94,18 @@ class PageReader:
         Path(name).write_text(block.text, encoding="utf-8")
 
     def _begin(self, name: str, _: Block) -> None:
-        """With the definition that a page shows, and some orders."""
+        """Create some orders, and write the definition that the named page shows."""
         make(Path.cwd(), files=2, rows=50)
         (definition,) = (each.text for each in list_blocks(ROOT / name) if each.language == "yaml")
         Path("orders.yaml").write_text(definition, encoding="utf-8")
 
     def _put_into(self, name: str, block: Block) -> None:
-        """The keys that the block has take the place of those of the definition."""
+        """Replace keys of the definition with the keys of the block."""
         yaml = YAML(typ="safe", pure=True)
         yaml.dump(yaml.load(Path(name)) | yaml.load(block.text), Path(name))
 
     def _do_yaml(self, block: Block) -> None:
-        """A whole definition, or keys of the one that the README shows; or a file of another kind."""
+        """Check a whole definition, or keys of the README's definition. Skip a YAML file that is not a definition."""
         whole = "" if block.text.startswith("name: ") else README_DEFINITION
         if whole and block.note.startswith("file: "):
             return
@@ -113,11 +116,11 @@ class PageReader:
         Path("shown.yaml").unlink()
 
     def _leave_out(self, block: Block) -> None:
-        """Only files may be of a language that is not run."""
+        """Check that a block in a language that is not run is a file."""
         assert block.note.startswith("file: "), block
 
     def _do_console(self, block: Block) -> None:
-        """Each command ends with 0, or with what the comment behind it says."""
+        """Run each command. Its exit code must be 0, or the code in the comment after it."""
         programs: Mapping[str, Any] = {"wherry": self._wherry, "cd": self._cd}
         for line in block.text.splitlines():
             ends = int(("".join(_ENDS.findall(line))) or 0)
@@ -142,7 +145,7 @@ class PageReader:
     def _do_python(self, block: Block) -> None:
         printed = io.StringIO()
         with redirect_stdout(printed):
-            exec(block.text, self.python)  # noqa: S102  (it is our own page)
+            exec(block.text, self.python)  # noqa: S102  (the page is ours)
         self.printed += printed.getvalue().splitlines()
 
     def _do_text(self, block: Block) -> None:

@@ -1,4 +1,4 @@
-"""Which promises no test carries: `python -m pytest --promises=FILE`, where the file holds ids such as `SS-07`."""
+"""List the promises that no test carries: `python -m pytest --promises=FILE`, where FILE holds ids such as `SS-07`."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ _IDS = re.compile(
 
 @dataclass(frozen=True)
 class Promises:
-    """The ids in a text, in their order; those marked *later* are not due."""
+    """The ids in a text, in their order. Ids marked *later* are not due."""
 
     due: tuple[str, ...]
     later: tuple[str, ...]
 
     @staticmethod
     def of(text: str) -> Promises:
-        """`SS-08/09` and `CN-07..10` are several; `HP-05 *later*` is not due, wherever else it is mentioned."""
+        """Find the ids in a text. `SS-08/09` and `CN-07..10` each name several. An id with `*later*` is not due, even
+        if the text mentions it elsewhere without the mark."""
         found: dict[str, bool] = {}
         for match in _IDS.finditer(text):
             for name in _spelled(match):
@@ -36,7 +37,7 @@ class Promises:
         )
 
     def report(self, carried: Iterable[str]) -> Iterator[str]:
-        """What is carried by no test, and what tests carry that is no promise, a line each."""
+        """Yield lines that list the promises without a test and the marks of tests that are not promises."""
         marks = set(carried)
         for said, names in (("due", self.due), ("later", self.later)):
             missing = [name for name in names if name not in marks]
@@ -58,19 +59,19 @@ def _spelled(match: re.Match[str]) -> Iterator[str]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The one option."""
+    """Add the option `--promises`."""
     said = "run nothing; list the ids in FILE that no test carries as its mark `promise`"
     parser.addoption("--promises", metavar="FILE", type=Path, help=said)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """With `--promises` nothing is run."""
+    """Run no test if `--promises` is given."""
     return True if session.config.getoption("--promises") else None
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
-    """The list, once all tests are known."""
+    """Return the report once all tests are collected."""
     file: Path | None = config.getoption("--promises")
     if file is None:
         return []

@@ -1,12 +1,12 @@
-"""A sample of what takes long, chosen by a number that is printed, so that the same choice can be run again.
+"""Run a sample of the slow tests. A printed number chooses the sample, so that the same choice can be run again.
 
-Of the tests marked `long`, most of which kill a process with a Spark of its own, a few are run. `--long all` runs them
-all. Of the variants, each of which shows one more case of what others show, 10 of a hundred are run. `--variants 100`
-runs them all. Variants are the tests marked `variant`, and all cases and classes but the first where a test with Spark
-has several. The mark `every_case` keeps these. With `--share 30` only so many of a hundred are run of all others. Files
-that are asked for by name are run whole.
+Only a few of the tests marked `long` are run. Most of them kill a process that has a separate Spark. `--long all` runs
+all of them. Of the variants, 10 % are run. Each variant shows one more case of something that other tests show.
+`--variants 100` runs all variants. Variants are the tests marked `variant`. Where a test with Spark has several cases
+or classes, all except the first are variants too. The mark `every_case` keeps all of them. With `--share 30`, only 30 %
+of all other tests are run. If files are named on the command line, all of their tests are run.
 
-Tests that need a server of their own, such as a store or a broker, get the mark `server`.
+Tests that need a separate server, such as a store or a broker, get the mark `server`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import pytest
 
 T = TypeVar("T")
 SERVERS = {"s3_server", "azurite", "_broker", "brokers", "shared_cluster", "hdfs", "yarn", "screen"}
-"""The fixtures that start a program beside the tests."""
+"""The fixtures that start another program for the tests."""
 SEED = 7
-"""Everybody runs the same sample, so that a failure belongs to the change that was made."""
+"""The default seed. Everyone runs the same sample, so that a failure comes from the latest change."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """How many, and which."""
+    """Add the options for the size of the sample and its seed."""
     parser.addoption("--long", default="2", help="how many of the tests marked `long` are run: a number, or all")
     parser.addoption("--variants", type=int, default=10, help="how many of a hundred variants are run")
     parser.addoption("--share", type=int, default=100, help="how many of a hundred others are run")
@@ -33,21 +33,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    """What to type for the same choice."""
+    """Print the options that give the same choice again."""
     said = config.option
     some = f"{said.long} of the long tests, {said.variants} of a hundred variants, {said.share} of a hundred others"
     return f"sample: {some}, chosen by --seed {said.seed}"
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark what needs a server."""
+    """Mark a test that needs a server."""
     if SERVERS.intersection(getattr(item, "fixturenames", ())):
         item.add_marker(pytest.mark.server)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the others out, and say so as `deselected`."""
+    """Leave the other tests out and report them as `deselected`."""
     if config.getoption("--promises", None) or any(".py" in asked for asked in config.args):
         return
     long = [item for item in items if item.get_closest_marker("long")]
@@ -67,12 +67,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int:
-    """The number that chooses, for a test that throws dice of its own."""
+    """Return the seed of the sample, for a test that draws random values."""
     return int(request.config.getoption("--seed"))
 
 
 def list_variants(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """Those that are marked, and with Spark all cases and classes of a function but the first."""
+    """Return the marked variants, and with Spark all cases and classes of a function except the first."""
     shown: set[object] = set()
     variants = []
     for item in items:
@@ -86,7 +86,7 @@ def list_variants(items: Sequence[pytest.Item]) -> list[pytest.Item]:
 
 
 def not_chosen(tests: Sequence[T], most: int, seed: int) -> list[T]:
-    """All but so many of them; the same ones for the same number."""
+    """Return all tests except a random choice of at most `most` tests. The same seed gives the same result."""
     chosen = set(random.Random(seed).sample(range(len(tests)), min(most, len(tests))))
     return [each for index, each in enumerate(tests) if index not in chosen]
 

@@ -1,4 +1,4 @@
-"""What a Connect client has and Databricks serverless has not is refused here, so that no test leans on it."""
+"""Refuse what a Connect client has and Databricks serverless does not have, so that no test relies on it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any
 
 
 def lack_what_serverless_lacks() -> None:
-    """From now on, in this process, no frame is kept, no path is relative and no JAR is brought.
+    """Refuse persisted frames, relative paths and added JARs in this process.
 
-    That there is no `sparkContext`, and that no setting can be changed with which Spark was started, is refused by any
-    Connect session.
+    Every Connect session already refuses `sparkContext` and changes to the settings with which Spark was started.
     """
     from pyspark.sql.connect.dataframe import DataFrame
     from pyspark.sql.connect.readwriter import DataFrameReader, DataFrameWriter

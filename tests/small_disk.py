@@ -1,4 +1,4 @@
-"""A disk of a test's own, which may be full or read-only; only where the test may mount one."""
+"""Provide a small disk that a test may fill or make read-only. It needs the right to mount a file system."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SmallDisk:
     folder: Path
 
     def fill(self) -> None:
-        """Leave no room at all."""
+        """Fill the disk until no space is left."""
         filler = os.open(self.folder / "filler", os.O_WRONLY | os.O_CREAT)
         with contextlib.suppress(OSError):
             while os.write(filler, bytes(4096)):
@@ -27,25 +27,25 @@ class SmallDisk:
         os.close(filler)
 
     def empty(self) -> None:
-        """Make the room that was there before."""
+        """Free the space that `fill` used."""
         (self.folder / "filler").unlink()
 
     def resize(self, size: str) -> None:
-        """Make it larger, or smaller down to what lies there."""
+        """Make the disk larger, or smaller down to the size of its contents."""
         _mount("-o", f"remount,size={size}", str(self.folder))
 
     def read_only(self) -> None:
-        """Nothing can be written there any more."""
+        """Make the disk read-only."""
         _mount("-o", "remount,ro", str(self.folder))
 
     def writable(self) -> None:
-        """It can be written again."""
+        """Make the disk writable again."""
         _mount("-o", "remount,rw", str(self.folder))
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    """A disk of 4 MiB. Needs root, since nobody else may mount one."""
+    """Provide a disk of 4 MiB. The test is skipped unless it runs as root and the disk can be mounted."""
     folder = tmp_path / "disk"
     folder.mkdir()
     if os.geteuid() != 0:

@@ -1,4 +1,4 @@
-"""Errors as Spark's clients raise them, made without a Spark."""
+"""Make errors like those that Spark's clients raise, without a Spark."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
 ROOT = "org.apache.spark.SparkException"
-"""The class of the JVM that most errors have."""
+"""The JVM class of most errors."""
 
 
 def spark_error(condition: str = "", said: str = "no", state: str = "", stack: str = "", **more: Any) -> Exception:
-    """An error as the client of Spark Connect makes it of a server's answer. `stack` begins behind its first line."""
+    """Return an error that the Spark Connect client would make from a server's answer. `stack` is the server's stack
+    trace without its first line."""
     message = f"[{condition}] {said}" if condition else said
     return SparkConnectGrpcException(
         f"{message} SQLSTATE: {state}" if state else message,
@@ -24,7 +25,7 @@ def spark_error(condition: str = "", said: str = "no", state: str = "", stack: s
 
 
 def user_raised(said: str, stack: str = "") -> Exception:
-    """What `raise_error` raises."""
+    """Return the error that `raise_error` raises."""
     return SparkConnectGrpcException(
         f"[USER_RAISED_EXCEPTION] {said} SQLSTATE: P0001",
         errorClass="USER_RAISED_EXCEPTION",

@@ -1,4 +1,4 @@
-"""A server of a test ends with the process that started it, and says why it did not start."""
+"""A test's server ends with the process that started it, and reports why it did not start."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.child import Child, clean_environment, list_descendants
 NEVER = "import time; print('ready', flush=True); time.sleep(3600)"
 
 
-def test_a_child_tells_when_it_is_ready(tmp_path: Path) -> None:
-    """Its log is searched for a pattern."""
+def test_a_child_reports_when_it_is_ready(tmp_path: Path) -> None:
+    """`wait_for` searches the program's log for a pattern."""
     child = Child([sys.executable, "-c", NEVER], tmp_path / "log")
     assert child.wait_for("rea(..)").group(1) == "dy"
     assert child.is_alive()
@@ -26,15 +26,15 @@ def test_a_child_tells_when_it_is_ready(tmp_path: Path) -> None:
 
 
 def test_a_child_that_ends_before_it_is_ready_shows_its_log(tmp_path: Path) -> None:
-    """With how it ended."""
+    """The error reports the exit code and the log."""
     child = Child([sys.executable, "-c", "print('no port'); raise SystemExit(3)"], tmp_path / "log")
     with pytest.raises(RuntimeError, match=r"(?s)ended with 3.*no port"):
         child.wait_for("ready")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ties one process to another")
-def test_a_child_ends_with_a_parent_that_is_killed(tmp_path: Path) -> None:
-    """Though that one could do nothing about it."""
+def test_a_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
+    """The parent has no chance to end the child, because it is killed with SIGKILL."""
     code = f"""
 import sys, time
 from pathlib import Path
@@ -57,8 +57,8 @@ time.sleep(3600)
     assert ended == [handle]
 
 
-def test_a_child_does_not_learn_of_the_tests_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor of somebody's account."""
+def test_a_child_does_not_inherit_the_tests_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not inherit a developer's AWS profile either."""
     monkeypatch.setenv("SPARK_REMOTE", "sc://elsewhere")
     monkeypatch.setenv("AWS_PROFILE", "mine")
     found = clean_environment(SPARK_HOME="/spark")

@@ -1,4 +1,4 @@
-"""What is imported from the packages themselves: each kind and each name of `__all__`, and how quickly."""
+"""Each kind and each name of `__all__` can be imported from its package, and importing the packages is quick."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ READMES = [ROOT / "README.md", *(ROOT / folder / "README.md" for folder in PACKA
 
 
 def run(*words: str, path: Path) -> str:
-    """What a Python that finds modules in this folder prints."""
+    """Return the output of a Python process that finds modules in this folder."""
     command = [sys.executable, "-c", "; ".join(words)]
     return subprocess.run(
         command, env={"PYTHONPATH": str(path)}, cwd="/", capture_output=True, text=True, check=True
@@ -35,16 +35,16 @@ def run(*words: str, path: Path) -> str:
 
 
 @pytest.mark.parametrize("package", PACKAGES.values(), ids=PACKAGES)
-def test_each_exported_name_is_there_and_listed(package: ModuleType) -> None:
-    """`__all__` names nothing twice, and `dir` lists what it names."""
+def test_each_exported_name_exists_and_is_listed(package: ModuleType) -> None:
+    """`__all__` has no duplicates, and `dir` lists its names."""
     assert sorted(set(package.__all__)) == sorted(package.__all__)
     assert set(package.__all__) <= set(dir(package))
     assert [name for name in package.__all__ if getattr(package, name) is None] == []
 
 
 @pytest.mark.parametrize("package", PACKAGES.values(), ids=PACKAGES)
-def test_a_name_that_is_not_exported_is_an_attribute_error(package: ModuleType) -> None:
-    """A sub-module of that name is still found by an import."""
+def test_a_name_that_is_not_exported_raises_an_attribute_error(package: ModuleType) -> None:
+    """Python can then still import a sub-module of that name."""
     with pytest.raises(AttributeError, match=r"module '[a-z.]+' has no attribute 'Fils'"):
         _ = package.Fils
     assert not hasattr(package, "Fils")
@@ -52,22 +52,22 @@ def test_a_name_that_is_not_exported_is_an_attribute_error(package: ModuleType) 
 
 @pytest.mark.parametrize(("role", "folder"), [*zip(CONTRACTS, ("origins", "stages", "destinations"), strict=True)])
 def test_every_kind_is_exported_by_its_folder(role: str, folder: str) -> None:
-    """Under the name of its class."""
+    """The package exports each kind under the name of its class."""
     for kind in getattr(get_our_kinds(), folder):
         component = get_our_kinds().resolve(role, kind)  # type: ignore[arg-type]
         assert component.__name__ in PACKAGES[folder].__all__
         assert getattr(PACKAGES[folder], component.__name__) is component
 
 
-def test_wherry_has_what_runners_has_and_the_three_folders() -> None:
-    """The very same objects."""
+def test_wherry_exports_the_names_of_runners_and_the_three_folders() -> None:
+    """`wherry` exports the same objects as `runners`."""
     assert {*api.__all__} == {*runners.__all__, "origins", "stages", "destinations"}
     assert all(getattr(api, name) is getattr(runners, name) for name in runners.__all__)
     assert (api.origins, api.stages, api.destinations) == (origins, stages, destinations)
 
 
-def test_importing_the_packages_imports_neither_spark_nor_any_kind() -> None:
-    """Names are imported when they are first used."""
+def test_importing_the_packages_imports_no_spark_and_no_kind() -> None:
+    """A name is imported when it is first used."""
     imports = "import sys, origins, stages, destinations, runners, runners.api"
     found = run(imports, "print(sorted(name for name in sys.modules if '.' in name))", path=ROOT)
     loaded = {name for name in ast.literal_eval(found) if name.partition(".")[0] in {*PACKAGES, "pyspark"}}
@@ -75,7 +75,7 @@ def test_importing_the_packages_imports_neither_spark_nor_any_kind() -> None:
 
 
 def test_a_pipeline_is_made_without_spark() -> None:
-    """Kinds are values; Spark is imported when rows are read."""
+    """Kinds are plain values. Spark is imported only when rows are read."""
     made = "Pipeline(name='a', origin=origins.Generate(rows=1), destinations=[destinations.Delta(path='t')])"
     found = run("import sys, origins, destinations", "from runners import Pipeline", made, path=ROOT)
     assert found == ""
@@ -86,7 +86,7 @@ def test_a_pipeline_is_made_without_spark() -> None:
 
 
 def shown_imports() -> Iterator[tuple[str, str]]:
-    """Each name that a Python block of a README takes from a package of ours, with the package."""
+    """Yield each package and name that a Python block of a README takes from one of Wherry's packages."""
     for readme in READMES:
         for block in re.findall(
             r"^```python\n(.*?)^```$", readme.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
@@ -98,15 +98,15 @@ def shown_imports() -> Iterator[tuple[str, str]]:
                     yield node.value.id, node.attr
 
 
-def test_the_examples_of_the_readmes_import_from_the_packages_themselves() -> None:
-    """No reader has to know in which file a class lies."""
+def test_the_examples_of_the_readmes_import_from_the_packages() -> None:
+    """A reader does not need to know the file of a class."""
     shown = set(shown_imports())
     assert {("runners", "Pipeline"), ("origins", "Files"), ("destinations", "Delta"), ("stages", "Cast")} <= shown
     assert [found for found in shown if found[0] not in PACKAGES or found[1] not in PACKAGES[found[0]].__all__] == []
 
 
-def test_no_file_of_ours_imports_from_a_package_itself() -> None:
-    """A package imports its files for type checkers, so that would be a circle."""
+def test_no_file_of_wherry_imports_from_a_package_itself() -> None:
+    """A package imports its files for type checkers, so such an import would be circular."""
     files = [
         file for folder in ("origins", "stages", "destinations", "runners") for file in (ROOT / folder).rglob("*.py")
     ]

@@ -1,4 +1,4 @@
-"""What newcomers read first is there, and says what is so."""
+"""The pages and texts that newcomers read exist, are correct and are easy to read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FOLDERS = ("origins", "stages", "destinations", "runners")
 DECISIONS = ROOT / "runners/docs/decisions"
 FILES = sorted(DECISIONS.glob("[0-9]*.md"))
 LONGEST = 25
-"""Words in a sentence."""
+"""The largest number of words in a sentence."""
 
 
 def read_title(file: Path) -> str:
@@ -25,14 +25,14 @@ def read_title(file: Path) -> str:
 
 
 def test_decisions_are_numbered_without_a_gap() -> None:
-    """From 1, in the name of the file and in its title."""
+    """The numbers begin at 1. The name of the file and its title have the same number."""
     numbers = [re.findall(r"\d+", file.read_text(encoding="utf-8").splitlines()[0])[0] for file in FILES]
     assert [int(number) for number in numbers] == list(range(1, len(FILES) + 1))
     assert [int(file.name[:4]) for file in FILES] == list(range(1, len(FILES) + 1))
 
 
-def test_the_index_lists_each_decision_under_one_topic() -> None:
-    """With its title; below a topic in the order of their numbers."""
+def test_the_index_lists_each_decision_under_a_topic() -> None:
+    """The index shows each decision's title. Decisions below a topic are in the order of their numbers."""
     topics = (DECISIONS / "README.md").read_text(encoding="utf-8").split("\n## ")[1:]
     rows = [re.findall(r"^\| \[(\d+)\]\((.+?)\) \| (.+?) \|", topic, re.MULTILINE) for topic in topics]
     assert [topic for topic in rows if not topic or topic != sorted(topic)] == []
@@ -41,8 +41,8 @@ def test_the_index_lists_each_decision_under_one_topic() -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.name[:4]))
-def test_a_decision_says_why_what_and_at_which_price(file: Path) -> None:
-    """Under three headings, in short sentences."""
+def test_a_decision_has_a_context_a_decision_and_a_price(file: Path) -> None:
+    """It has these three headings, and its sentences are short."""
     text = file.read_text(encoding="utf-8")
     assert re.findall(r"^## (.+)$", text, re.MULTILINE) == ["Context", "Decision", "Price"]
     sentences = re.split(r"(?<=[.!?:])\s+|\n\n", text)
@@ -51,20 +51,20 @@ def test_a_decision_says_why_what_and_at_which_price(file: Path) -> None:
 
 @pytest.mark.parametrize("script", ["fast", "run", "nightly", "site"])
 def test_a_script_can_be_run(script: str) -> None:
-    """It is executable, and bash understands it."""
+    """The script is executable, and bash finds no syntax error in it."""
     file = ROOT / ".ci" / script
     assert os.access(file, os.X_OK)
     assert subprocess.run(["bash", "-n", file], check=False).returncode == 0
 
 
 def list_anchors(page: Path) -> list[str]:
-    """The headings of a page, as a link names them."""
+    """Return the headings of a page in the form that a link uses."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
 
 
-def test_a_link_in_the_guides_leads_somewhere() -> None:
-    """To a file that is there, and to a heading that it has; in READMEs and decisions too."""
+def test_a_link_in_the_guides_leads_to_an_existing_target() -> None:
+    """Each link leads to an existing file and heading. READMEs and decisions are checked too."""
     readmes = [ROOT / "README.md", *READMES]
     guides = [*readmes, *ROOT.glob(".github/*.md"), *(ROOT / "runners/docs").glob("**/*.md"), *DETAILS]
     found = [(file, link) for file in guides for link in re.findall(r"\]\(([^)\s]+)\)", file.read_text())]
@@ -75,8 +75,8 @@ def test_a_link_in_the_guides_leads_somewhere() -> None:
     assert len(links) > len(FILES)
 
 
-def test_everything_that_a_guide_calls_a_path_is_there() -> None:
-    """A path stands in code, and begins with one of the folders."""
+def test_every_path_in_the_contributing_guide_exists() -> None:
+    """A path is written as code and begins with one of the folders."""
     text = (ROOT / ".github/CONTRIBUTING.md").read_text(encoding="utf-8")
     paths = re.findall(r"`((?:origins|stages|destinations|runners|tests|\.ci)/[\w./-]+)`", text)
     assert len(paths) > 10
@@ -84,17 +84,17 @@ def test_everything_that_a_guide_calls_a_path_is_there() -> None:
 
 
 @pytest.mark.parametrize("folder", ["origins", "stages", "destinations", "runners"])
-def test_every_file_that_a_readme_names_is_there(folder: str) -> None:
-    """By its path in the folder, or by its name alone."""
+def test_every_file_that_a_readme_names_exists(folder: str) -> None:
+    """A README names a file by its path in the folder, or by its name alone."""
     text = (ROOT / folder / "README.md").read_text(encoding="utf-8")
     named = re.findall(r"`((?!queues)\w[\w/]*\.py)`", text)
     assert [name for name in named if not [*ROOT.glob(f"{folder}/**/{name}"), *ROOT.glob(name)]] == []
 
 
 LONG_SENTENCES: dict[str, int] = {}
-"""So many sentences of a page are too long. These numbers only fall."""
+"""How many sentences of a page may be too long. These numbers may only fall."""
 WORDS = re.compile(r"\b(anew|nobody|those of which|told|lies?)\b|\bsay[,.);]")
-"""Words that readers stumble over."""
+"""Words that make a text hard to read."""
 OTHERS = [ROOT / "runners/CODES.md", ROOT / "runners/docs/CHANGELOG.md", DECISIONS / "README.md"]
 READMES = sorted({*ROOT.glob("[a-z]*/**/README.md")} - {DECISIONS / "README.md"})
 
@@ -105,7 +105,7 @@ READMES = sorted({*ROOT.glob("[a-z]*/**/README.md")} - {DECISIONS / "README.md"}
     ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_a_page_is_written_in_short_sentences(page: Path) -> None:
-    """Of at most 25 words, but for those that are listed by their number. A page that got better lowers its number."""
+    """A sentence has at most 25 words. A page with listed exceptions has exactly the listed number of them."""
     long = [sentence for sentence in list_sentences(page) if count_words(sentence) > LONGEST]
     assert len(long) == LONG_SENTENCES.get(str(page.relative_to(ROOT)), 0), long
 
@@ -115,13 +115,13 @@ def test_a_page_is_written_in_short_sentences(page: Path) -> None:
     [ROOT / "README.md", *READMES, *PAGES, *OTHERS],
     ids=lambda page: str(page.relative_to(ROOT)),
 )
-def test_a_page_has_no_word_that_readers_stumble_over(page: Path) -> None:
-    """In the READMEs, the guides, the codes and the changes."""
+def test_a_page_has_no_word_that_is_hard_to_read(page: Path) -> None:
+    """The READMEs, the guides, the codes and the change log are checked."""
     assert [sentence for sentence in list_sentences(page) if WORDS.search(sentence.lower())] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_an_explanation_is_read_in_a_few_minutes(page: Path) -> None:
+def test_an_explanation_takes_a_few_minutes_to_read(page: Path) -> None:
     """A page of the guides has at most 1,200 words."""
     assert len(page.read_text(encoding="utf-8").split()) <= 1_200
 
@@ -130,12 +130,12 @@ MESSAGE_WORDS = re.compile(
     rf"{WORDS.pattern}|\b(somebody|whoever|whom?|tells|said|lain|ones? that|whatever|whichever|by now|of which"
     r"|carr(y|ies|ied|ying)|nack(s|ed)|dead letter queue)\b"
 )
-"""Words that a message does without: it names the actor, and has one word for one idea."""
+"""Words that a message must not use. A message names the actor, and uses one word for one idea."""
 DOCSTRING_WORDS = re.compile(rf"{WORDS.pattern}|\b(somebody|whoever|whom?|said|ones? that|whatever|whichever|by now)\b")
 
 
 def list_stumbles(text: Text, words: re.Pattern[str], most: int | None = None) -> list[str]:
-    """The sentences of a text that are too long, or have one of the words."""
+    """Return the sentences of a text that are too long or contain one of the words."""
     return [
         f"{text.file}:{text.line}: {sentence}"
         for sentence in text.sentences[:most]
@@ -144,7 +144,7 @@ def list_stumbles(text: Text, words: re.Pattern[str], most: int | None = None) -
 
 
 def test_messages_are_found() -> None:
-    """Those of an exception, with what is put in as one word, and none that is SQL."""
+    """Each value in an f-string counts as one word. SQL is not taken for a message."""
     found = {message.text for file in list_sources() for message in list_messages(file)}
     assert "There is nothing at N." in found
     assert "The ledger has a gap: entry N follows N." in found
@@ -153,7 +153,8 @@ def test_messages_are_found() -> None:
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_a_message_is_written_in_short_sentences_of_plain_words(folder: str) -> None:
-    """Errors, hints, notices, report lines, headings, prompts and log lines: at most 25 words a sentence."""
+    """This holds for errors, hints, notices, report lines, headings, prompts and log lines. A sentence has at most 25
+    words."""
     files = [file for file in list_sources() if file.relative_to(ROOT).parts[0] == folder]
     messages = [message for file in files for message in list_messages(file)]
     assert len(messages) > 100

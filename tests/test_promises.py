@@ -1,4 +1,4 @@
-"""The list of promises that no test carries."""
+"""The report lists the promises that no test carries."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ TEXT = """
 
 
 def test_ids_are_found_one_by_one_and_in_ranges() -> None:
-    """Slashes list, dots span; what only looks like an id is none."""
+    """Slashes join several ids, and dots span a range. Text that only resembles an id is ignored."""
     due = ("X1", "CD-02", "CD-03", "CD-04", "SS-08", "SS-09", "SS-21", "HP-06", "CN-11", "CN-12", "CN-13", "CN-14")
     assert Promises.of(TEXT).due == due
 
 
 def test_what_is_marked_later_is_not_due() -> None:
-    """The mark belongs to the ids right before it, not to their neighbours."""
+    """The mark applies to the ids directly before it, and not to other ids in the same line."""
     assert Promises.of(TEXT).later == ("CN-07", "CN-08", "CN-09", "CN-10", "HP-05")
 
 
-def test_the_report_names_what_is_missing_and_what_is_misspelled() -> None:
-    """A mark that is no promise is as wrong as a promise without a mark."""
+def test_the_report_names_missing_and_misspelled_promises() -> None:
+    """The report names promises without a mark, and marks that are not promises."""
     lines = list(Promises.of("SS-01 SS-02/03 HP-05 *later*").report(["SS-01", "SS-03", "SS-99"]))
     assert lines == [
         "due: 2 of 3 carried; by no test: SS-02",
@@ -35,8 +35,8 @@ def test_the_report_names_what_is_missing_and_what_is_misspelled() -> None:
     ]
 
 
-def test_nothing_is_run(pytester: pytest.Pytester) -> None:
-    """Tests are collected only, whatever they would do, and the command succeeds."""
+def test_the_report_runs_no_test(pytester: pytest.Pytester) -> None:
+    """Tests are only collected, and the command succeeds even if a test would fail."""
     pytester.makeconftest("from tests.promises import *")
     pytester.makeini("[pytest]\nmarkers = promise(*ids): what it proves\n")
     pytester.makepyfile("import pytest\n@pytest.mark.promise('SS-01')\ndef test_fails(): assert False")

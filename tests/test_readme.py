@@ -1,4 +1,4 @@
-"""What the READMEs show is run, and what there is stands in them."""
+"""The examples in the READMEs run, and the READMEs describe every kind, option and command."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ def blocks(text: str, language: str) -> list[str]:
 
 
 def test_the_readme_is_short() -> None:
-    """Whoever wants more follows a link."""
+    """It has at most 80 lines. Links lead to the details."""
     assert len(README.splitlines()) <= 80
 
 
-def test_the_pictures_are_those_that_the_script_draws() -> None:
-    """`python runners/docs/draw_batch.py` makes them again."""
+def test_the_pictures_are_those_that_their_script_draws() -> None:
+    """`python runners/docs/draw_batch.py` draws them again."""
     script = runpy.run_path(str(ROOT / "runners/docs/draw_batch.py"))
     drawn = {name: script["draw"](picture) for name, picture in script["PICTURES"].items()}
     assert {file.name: file.read_text(encoding="utf-8") for file in (ROOT / "runners/docs").glob("*.svg")} == drawn
 
 
-def test_the_two_commands_stand_at_the_top() -> None:
-    """One runs the demo, the other the tests, and both come before anything else that is shown."""
+def test_the_two_commands_are_at_the_top() -> None:
+    """One runs the demo and the other runs the tests. Both come before the first definition."""
     demo, tests = blocks(README, "bash")
     assert "wherry demo" in demo
     assert "pytest" in tests
     assert README.index("```bash") < README.index("```yaml")
 
 
-def test_the_definition_is_well_defined(tmp_path: Path) -> None:
-    """It loads without a problem."""
+def test_the_definition_of_the_readme_is_valid(tmp_path: Path) -> None:
+    """The definition loads without a problem."""
     (definition,) = blocks(README, "yaml")
     file = tmp_path / "orders.yaml"
     file.write_text(definition, encoding="utf-8")
@@ -58,8 +58,10 @@ def test_the_definition_is_well_defined(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_the_commands_run_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: object) -> None:
-    """Each ends with 0 over the orders of the demo."""
+def test_the_commands_of_the_readme_run_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: object
+) -> None:
+    """Each command exits with 0 on the orders of the demo."""
     make(tmp_path, files=2, rows=50)
     (definition,) = blocks(README, "yaml")
     (tmp_path / "orders.yaml").write_text(definition, encoding="utf-8")
@@ -75,25 +77,25 @@ def test_the_commands_run_in_their_order(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.every_case
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_can_be_followed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: object) -> None:
-    """Each block runs after those above it, and prints what the page shows. The demo has fewer orders."""
+    """Each block runs after the blocks above it, and prints what the page shows. The demo has fewer orders here."""
     monkeypatch.setattr("runners.definitions.first_pipeline.make", partial(make, files=2, rows=1_000))
     PageReader(monkeypatch).follow(page, tmp_path)
 
 
 @pytest.mark.spark
-def test_the_python_block_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: object) -> None:
-    """It carries the orders of the demo."""
+def test_the_python_block_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: object) -> None:
+    """The block delivers the orders of the demo."""
     make(tmp_path, files=1, rows=50)
     monkeypatch.chdir(tmp_path)
     (block,) = blocks(README, "python")
     found: dict[str, object] = {}
-    exec(block, found)  # noqa: S102  (it is our own README)
+    exec(block, found)  # noqa: S102  (the README is ours)
     assert getattr(found["report"], "status") == "succeeded"  # noqa: B009
 
 
 @pytest.mark.parametrize(("role", "kind"), KINDS)
 def test_every_kind_and_every_option_is_documented(role: Role, kind: str) -> None:
-    """Each stands in its folder's README, in code, or on a page beside it."""
+    """Its folder's README, or a page beside it, names each kind and option as code."""
     pages = [ROOT / FOLDER[role] / "README.md", *(ROOT / FOLDER[role] / "docs").glob("*.md")]
     text = "".join(page.read_text(encoding="utf-8") for page in pages)
     missing = [option for option in list_options(get_our_kinds().resolve(role, kind)) if f"`{option}`" not in text]
@@ -103,13 +105,13 @@ def test_every_kind_and_every_option_is_documented(role: Role, kind: str) -> Non
 
 @pytest.mark.parametrize("command", sorted(wherry.commands))
 def test_every_command_is_documented(command: str) -> None:
-    """Each stands on the page of all commands."""
+    """The page of all commands names each command."""
     page = ROOT / "runners/docs/howto/command-line.md"
     assert f"wherry {command}" in page.read_text(encoding="utf-8")
 
 
-def test_the_demo_does_not_write_over_what_is_somebody_elses(tmp_path: Path) -> None:
-    """It asks for another directory."""
+def test_the_demo_does_not_overwrite_files_of_others(tmp_path: Path) -> None:
+    """The demo refuses a folder with a definition that it did not write."""
     (tmp_path / "orders.yaml").write_text("name: mine\n")
     with pytest.raises(WherryError, match="the demo did not write it"):
         make(tmp_path)
@@ -120,7 +122,7 @@ def test_the_demo_does_not_write_over_what_is_somebody_elses(tmp_path: Path) -> 
     [(RunOptions, ""), (BatchOptions, "batch."), (RetryOptions, "retry."), (ScheduleOptions, ""), (Hook, "")],
 )
 def test_every_option_of_a_run_is_documented(options: type, prefix: str) -> None:
-    """In the pages of settings."""
+    """A page of settings names each option as code."""
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES if page.parent.name == "reference")
     groups = ("batch", "retry")
     assert [name for name in list_options(options) if f"`{prefix}{name}`" not in text and name not in groups] == []

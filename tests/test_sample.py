@@ -1,4 +1,4 @@
-"""The sample of what takes long."""
+"""Only a sample of the slow tests is run."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def test_quick(number): pass
 """
 
 
-def test_a_number_chooses_the_same_ones_again() -> None:
-    """And every one of them is chosen by some number."""
+def test_a_seed_chooses_the_same_tests_again() -> None:
+    """Some seed chooses each test."""
     assert not_chosen("abcdef", 2, 7) == not_chosen("abcdef", 2, 7)
     assert len(not_chosen("abcdef", 2, 7)) == 4
     assert set.intersection(*(set(not_chosen("abcdef", 2, seed)) for seed in range(50))) == set()
@@ -40,10 +40,8 @@ def test_a_number_chooses_the_same_ones_again() -> None:
         (["test_many.py"], 6 + 10 + 10),
     ],
 )
-def test_some_are_run_and_the_others_are_said_to_be_left_out(
-    pytester: pytest.Pytester, options: list[str], passed: int
-) -> None:
-    """Of six that are long, ten variants and ten others; whoever names a file gets it whole."""
+def test_a_sample_is_run_and_the_rest_is_deselected(pytester: pytest.Pytester, options: list[str], passed: int) -> None:
+    """The file has six long tests, ten variants and ten others. If the file is named, all of its tests are run."""
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(test_many=MANY)
     result = pytester.runpytest(*options, "-W", "ignore")
@@ -51,7 +49,7 @@ def test_some_are_run_and_the_others_are_said_to_be_left_out(
 
 
 def test_with_spark_the_first_case_and_class_of_a_function_is_run(pytester: pytest.Pytester) -> None:
-    """All others are variants, unless a mark keeps them. Without Spark every case is run."""
+    """All other cases are variants, unless the mark `every_case` keeps them. Without Spark, every case is run."""
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(
         test_many="""
@@ -81,23 +79,23 @@ def test_with_spark_the_first_case_and_class_of_a_function_is_run(pytester: pyte
         result.assert_outcomes(passed=passed, deselected=17 - passed)
 
 
-def test_the_number_is_printed(pytester: pytest.Pytester) -> None:
-    """Whether it was given or not."""
+def test_the_seed_is_printed(pytester: pytest.Pytester) -> None:
+    """The header shows the seed whether it was given or not."""
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(test_many=MANY)
     pytester.runpytest("--seed", "7", "-W", "ignore").stdout.fnmatch_lines(["*chosen by --seed 7"])
     pytester.runpytest("-W", "ignore").stdout.re_match_lines([r".*chosen by --seed \d+"])
 
 
-def test_a_number_that_is_none_is_refused(pytester: pytest.Pytester) -> None:
-    """With what would be one."""
+def test_an_invalid_number_is_refused(pytester: pytest.Pytester) -> None:
+    """The message explains which values are valid."""
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(test_many=MANY)
     pytester.runpytest("--long", "few", "-W", "ignore").stderr.fnmatch_lines(["*--long few: a number, or all"])
 
 
-def test_all_processes_of_a_run_choose_the_same(pytester: pytest.Pytester) -> None:
-    """Those of `-n 2`, which would otherwise not agree on what there is to run."""
+def test_all_processes_of_a_run_choose_the_same_tests(pytester: pytest.Pytester) -> None:
+    """With `-n 2`, the processes must agree on the tests to run."""
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(test_many=MANY)
     result = pytester.runpytest("-n", "2", "-W", "ignore")
@@ -105,8 +103,8 @@ def test_all_processes_of_a_run_choose_the_same(pytester: pytest.Pytester) -> No
     result.stdout.re_match_lines([r".*chosen by --seed \d+"])
 
 
-def test_a_test_may_throw_dice_that_begin_with_the_number(pytester: pytest.Pytester) -> None:
-    """By the fixture `seed`."""
+def test_a_test_can_use_the_seed_of_the_sample(pytester: pytest.Pytester) -> None:
+    """The fixture `seed` returns the number given by `--seed`."""
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(test_dice="def test_dice(seed): assert seed == 4711")
     pytester.runpytest("--seed", "4711", "-W", "ignore").assert_outcomes(passed=1)

@@ -1,4 +1,4 @@
-"""The shape of the code: who imports whom, and what needs which Spark."""
+"""The structure of the code: which modules import which, and which need a certain kind of Spark."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PRIVATE = {
     *("_client", "_builder", "_user_id", "_session_id", "_server_session_id", "_on_exit"),
     *("_gateway", "_ensure_initialized", "_jvm", "_jsc", "_jconf", "_jsparkSession", "_jdf", "_origin", "_stackTrace"),
 }
-"""What pyspark keeps to itself."""
+"""Private names of pyspark."""
 PRINTED = {
     "runners/model/comparison.py",
     "runners/model/spec.py",
@@ -41,7 +41,7 @@ PRINTED = {
     "runners/model/run_report.py",
     "runners/state/run_history.py",
 }
-"""Where reports, runs and settings are made into what a command prints."""
+"""The modules that turn reports, runs and settings into output of commands."""
 LATE = {
     "origins/files/files.py",
     "runners/crashes/pytest_crashes.py",
@@ -63,12 +63,12 @@ LATE = {
     "stages/claim.py",
     "stages/python.py",
 }
-"""What imports pyspark, pyarrow or deltalake behind it only when it is needed."""
+"""The modules that import pyspark, pyarrow or deltalake indirectly, and only when they need it."""
 CLASSIC_ONLY = re.compile(r"\b(_jvm|_jdf|_jsparkSession|sparkContext|DeltaTable\.for\w+|\.rdd\b|\.persist\(|\.cache\()")
 
 
 def imported(file: Path, *, top_level: bool = False) -> Iterator[str]:
-    """The modules that a file imports; with `top_level` only those that importing it imports."""
+    """Yield the modules that a file imports. With `top_level`, yield only the imports at the top of the file."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     nodes = tree.body if top_level else list(ast.walk(tree))
     for node in nodes:
@@ -79,7 +79,7 @@ def imported(file: Path, *, top_level: bool = False) -> Iterator[str]:
 
 
 def named(file: Path) -> Iterator[str]:
-    """What a file imports out of modules, by whole names; of a package these are modules."""
+    """Yield the full names of what a file imports from modules. If the source is a package, these can be modules."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom):
             yield from (f"{node.module}.{name.name}" for name in node.names)
@@ -93,20 +93,21 @@ def test_imports_point_upstream(file: Path) -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
-def test_only_the_session_knows_which_spark_it_has(file: Path) -> None:
-    """What only classic Spark has stands in one file."""
+def test_only_the_session_modules_know_which_spark_is_used(file: Path) -> None:
+    """Names that only classic Spark has appear only in `session.py` and `spark_private.py`."""
     text = file.read_text(encoding="utf-8")
     assert file.name in ("session.py", "spark_private.py") or CLASSIC_ONLY.findall(text) == []
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
-def test_pysparks_private_parts_stand_in_one_file(file: Path) -> None:
-    """As attributes, as arguments and as the names that `getattr` is given; what is our own is `self`'s."""
+def test_private_names_of_pyspark_are_used_in_one_file(file: Path) -> None:
+    """Attributes, arguments and names given to `getattr` are checked. Attributes of `self` are Wherry's and are
+    ignored."""
     assert file.name == "spark_private.py" or PRIVATE.isdisjoint(private_names(file))
 
 
 def private_names(file: Path) -> Iterator[str]:
-    """The names in a file by which parts of others are reached."""
+    """Yield the names through which a file could reach private parts of other objects."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Attribute) and not (isinstance(node.value, ast.Name) and node.value.id == "self"):
             yield node.attr
@@ -116,15 +117,15 @@ def private_names(file: Path) -> Iterator[str]:
             yield node.value
 
 
-def test_the_rule_sees_every_way_to_a_private_part(tmp_path: Path) -> None:
-    """So that it cannot pass because nobody looks."""
+def test_the_rule_finds_every_way_to_a_private_name(tmp_path: Path) -> None:
+    """Otherwise the test above could pass without checking anything."""
     (tmp_path / "a.py").write_text("f(_jvm=None)\ngetattr(x.client, '_on_exit')\nx.y._jsc.sc()\nself._client\n")
     assert PRIVATE.intersection(private_names(tmp_path / "a.py")) == {"_jvm", "_on_exit", "_jsc"}
 
 
 @pytest.mark.parametrize("module", CORE)
 def test_the_scheduling_core_needs_no_spark(module: str) -> None:
-    """Importing it, and all that it imports, does not import pyspark."""
+    """Importing the module, with everything that it imports, does not import pyspark."""
     seen, waiting = set(), [module]
     assert (ROOT / f"{module.replace('.', '/')}.py").is_file()
     while waiting:
@@ -137,23 +138,24 @@ def test_the_scheduling_core_needs_no_spark(module: str) -> None:
         assert "pyspark" not in {found.split(".")[0] for found in imported(file, top_level=True)}, module
 
 
-def test_modules_import_each_other_in_no_circle() -> None:
-    """Imports inside of functions and for types count too: they are what people read."""
+def test_modules_have_no_circular_imports() -> None:
+    """Imports inside functions and imports for types count too, because they also show how the code depends."""
     modules = {".".join(file.relative_to(ROOT).with_suffix("").parts): file for file in FILES}
     arrows = {module: modules.keys() & {*imported(file), *named(file)} for module, file in modules.items()}
-    assert "origins.batch" in arrows["runners.model.text"]  # for types alone
+    assert "origins.batch" in arrows["runners.model.text"]  # only for types
     assert "runners.running.stop" in arrows["runners.pipeline"]  # in a function
     TopologicalSorter(arrows).prepare()
 
 
-def test_a_folder_holds_few_enough_files_to_be_read() -> None:
-    """At most 30."""
+def test_a_folder_holds_at_most_thirty_files() -> None:
+    """A folder with more files is hard to read."""
     sizes = Counter(file.parent.relative_to(ROOT) for file in FILES if file.name != "__init__.py")
     assert {str(folder): size for folder, size in sizes.items() if size > 30} == {}
 
 
 def test_a_short_module_serves_more_than_one_other() -> None:
-    """One of fewer than 40 lines that a single module imports belongs there. Only each way has a file of its own."""
+    """A module of fewer than 40 lines that only one module imports belongs in that module. Only the ways keep separate
+    files."""
     modules = {".".join(file.relative_to(ROOT).with_suffix("").parts): file for file in FILES}
     importers = Counter(name for file in FILES for name in modules.keys() & {*imported(file), *named(file)})
     short = {name for name, file in modules.items() if len(file.read_text(encoding="utf-8").splitlines()) < 40}
@@ -162,15 +164,15 @@ def test_a_short_module_serves_more_than_one_other() -> None:
 
 
 def test_every_package_is_installed() -> None:
-    """`pyproject.toml` lists each of them, and the one that is mapped."""
+    """`pyproject.toml` lists each package, and the mapped package `wherry`."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     listed = re.findall(r'"([\w.]+)"', re.findall(r"^packages = \[(.*?)\]", text, re.DOTALL | re.MULTILINE)[0])
     found = {".".join(file.parent.relative_to(ROOT).parts) for file in FILES if file.name == "__init__.py"}
     assert set(listed) == found | {"wherry"}
 
 
-def test_a_class_has_a_name_of_its_own() -> None:
-    """Only a kind may be called alike as an origin and as a destination."""
+def test_a_class_name_is_unique() -> None:
+    """Only kinds may have the same name as an origin and as a destination."""
     found = Counter(
         node.name for file in FILES for node in ast.parse(file.read_text()).body if isinstance(node, ast.ClassDef)
     )
@@ -178,7 +180,7 @@ def test_a_class_has_a_name_of_its_own() -> None:
 
 
 def test_an_import_inside_a_function_has_a_reason() -> None:
-    """Only modules that keep a command quick to start, or a contract free of Spark, import ours late."""
+    """Only modules that keep a command quick to start, or a contract free of Spark, import Wherry's modules late."""
     late = {
         str(file.relative_to(ROOT))
         for file in FILES
@@ -191,15 +193,16 @@ def test_an_import_inside_a_function_has_a_reason() -> None:
     assert {file for file in late if not file.startswith(quick) and not file.endswith("__init__.py")} <= LATE
 
 
-def test_the_body_of_an_entry_is_read_through_its_shape() -> None:
-    """`read_body` gives it a type, and refuses one that cannot be understood; nothing looks into it before that."""
+def test_the_body_of_an_entry_is_read_through_its_type() -> None:
+    """`read_body` gives the body a type and refuses a body that it cannot understand. No code reads the body before
+    that."""
     looked_into = re.compile(r"\bentry\.body(\[|\.get|\.items)")
     runners = (file for file in FILES if file.is_relative_to(ROOT / "runners"))
     assert [file.name for file in runners if looked_into.search(file.read_text(encoding="utf-8"))] == []
 
 
-def test_json_without_a_type_is_what_commands_print() -> None:
-    """Offsets, entries and counts have types; only a document that a person or a program of theirs reads has none."""
+def test_only_printed_documents_have_json_without_a_type() -> None:
+    """Offsets, entries and counts have types. Only documents that users or their programs read have no type."""
     typed = ("origins/", "destinations/", "runners/model/", "runners/state/", "runners/engine/")
     mine = {str(file.relative_to(ROOT)): file for file in FILES}
     assert {
@@ -211,8 +214,8 @@ def test_json_without_a_type_is_what_commands_print() -> None:
     } == PRINTED
 
 
-def test_nothing_else_stands_at_the_top() -> None:
-    """The top level is what was agreed, but for dotfiles and a licence."""
+def test_the_top_level_has_only_agreed_entries() -> None:
+    """The top level has only the agreed entries, apart from files that begin with a dot."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     found = {line.split("/")[0] for line in listed.splitlines()}
     agreed = {*FOLDERS, "tests", "README.md", "pyproject.toml", "LICENSE"}

@@ -1,10 +1,10 @@
-"""What Wherry costs, side by side with its peers.
+"""Measure what Wherry costs, side by side with its peers.
 
-    python -m tests.benchmarks --into FOLDER              every case, each in a process of its own
-    python -m tests.benchmarks --into FOLDER --case small  one of them
+    python -m tests.benchmarks --into FOLDER              every case, each in a separate process
+    python -m tests.benchmarks --into FOLDER --case small  one of the cases
 
-What was measured is written to FOLDER as it comes: a file for each case, `results.md` and `ratios.svg` for all that
-are there. A case whose file is there is not measured again unless it is named.
+The results are written to FOLDER as they arrive: one file for each case, and `results.md` and `ratios.svg` for all
+cases so far. A case that already has a file is measured again only if it is named.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ CASES: dict[str, Case] = {
 
 
 def main() -> None:
-    """Measure what is asked for."""
+    """Measure the cases that the command names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--into", type=Path, required=True, help="the folder of the figures; what is there is gone on with"
@@ -95,7 +95,7 @@ def _measure(case: Case, into: Path, turns: int | None) -> None:
 
 
 def _written(into: Path, name: str) -> str:
-    """Write the table and the plot of all that was measured; the part of this case."""
+    """Write the table and the plot of all measured cases. Return the table of this case."""
     found = {key: Result(**json.loads(_file(into, key).read_text())) for key in CASES if _file(into, key).exists()}
     tables = {key: shown.table(CASES[key], result) for key, result in found.items()}
     (into / "results.md").write_text("\n".join(tables.values()), encoding="utf-8")

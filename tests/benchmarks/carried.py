@@ -1,4 +1,4 @@
-"""What Wherry's side of a benchmark is: a definition that is run as it stands, and the time of each batch."""
+"""Run Wherry's side of a benchmark: write a definition, run it and time each batch."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ Heard = Callable[[BatchSettled], None]
 
 
 def define(place: Path, text: str) -> Path:
-    """A definition in this folder."""
+    """Write a definition into this folder."""
     file = place / "orders.yaml"
     file.write_text(f"name: orders\n{text}", encoding="utf-8")
     return file
 
 
 def carried(file: Path, batches: int, heard: Heard | None = None, *, told: Sequence[Listener] = ()) -> Iterator[float]:
-    """A run of the pipeline: what each batch took, the first with all that came before it (the lock, the ledger, the
-    listing, the analysis), the last with all that came after it; `told` are those who hear of it too."""
+    """Run the pipeline and yield the seconds of each batch. The first batch includes everything before it: the lock,
+    the ledger, the listing and the analysis. The last batch includes everything after it. `told` are additional
+    listeners."""
     times = [time.perf_counter()]
 
     def listen(event: Event) -> None:

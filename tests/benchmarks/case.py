@@ -1,4 +1,4 @@
-"""What a benchmark is: ways to do the same thing, timed side by side, and the bars that one of them is held to."""
+"""The parts of a benchmark: ways to do the same work, timed side by side, and the bars that a way must meet."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Taken: TypeAlias = Mapping[str, Sequence[float]]
-"""What each way took: seconds, one figure for each batch, pair or try."""
+"""The measurements of each way: one figure for each batch, pair or try, mostly in seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bar:
-    """The median of one way is at most so many times that of another, or at most so much by itself."""
+    """A limit for the median of one way: a multiple of another way's median, or a fixed value."""
 
     most: float
     of: str = "Wherry"
     to: str | None = None
 
     def figure(self, taken: Taken) -> float | None:
-        """What is compared with `most`; None where one of the ways could not be measured."""
+        """Return the figure to compare with `most`, or None if one of the ways was not measured."""
         if not all(taken.get(name) for name in (self.of, self.to or self.of)):
             return None
         own = statistics.median(taken[self.of])
@@ -33,13 +33,13 @@ class Bar:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One question, and how it is answered."""
+    """A question that a benchmark answers, and how it is measured."""
 
     name: str
     says: str
-    """What is timed, for the table's heading."""
+    """What is timed. It is the heading of the case's table."""
     measure: Callable[[Path, int], Taken]
-    """Times all ways in a folder of its own, in about so many turns."""
+    """Times all ways in the given folder, in about as many turns as given."""
     bars: Sequence[Bar]
     turns: int = 3
     unit: str = "ms"
@@ -47,23 +47,23 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What a case gave."""
+    """The result of a case."""
 
     case: str
     taken: Taken
 
     def json(self) -> dict[str, Any]:
-        """As it is kept in a file."""
+        """Return the result in the form in which a file keeps it."""
         return asdict(self)
 
 
 Way: TypeAlias = "Callable[[Path, int], Iterable[float]]"
-"""Does its work in a folder of its own, for the turn of this number; gives what each batch took."""
+"""Does its work in a given folder, in the turn with the given number. Returns the seconds of each batch."""
 
 
 def in_turns(ways: Mapping[str, Way], place: Path, turns: int, *, warm: Mapping[str, Way] | None = None) -> Taken:
-    """Each way in its turn, the order reversed every other time. Before that each way once, uncounted, so that the
-    JVM is warm; with `warm` in their place where a whole turn is too long for that."""
+    """Run the ways in turns, in reversed order every second turn. Before that, run each way once without counting it,
+    so that the JVM is warm. If a whole turn takes too long for that, the ways in `warm` are run instead."""
     for name, way in (ways if warm is None else warm).items():
         list(way(_folder(place / "warm", name), 0))
     taken: dict[str, list[float]] = {name: [] for name in ways}
@@ -75,7 +75,7 @@ def in_turns(ways: Mapping[str, Way], place: Path, turns: int, *, warm: Mapping[
 
 
 def session(conf: Mapping[str, str] | None = None) -> SparkSession:
-    """The one session of all ways, as Wherry starts it."""
+    """Return the session that all ways share, started as Wherry starts it."""
     from runners.spark.session import make_own_session
     from runners.spark.start import start
 

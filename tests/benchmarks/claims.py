@@ -1,5 +1,5 @@
-"""What `claim` and `unclaim` cost where no value is large: small batches that need no Spark, small ones behind a stage,
-and large ones of parquet rows."""
+"""Measure the cost of `claim` and `unclaim` when no value is large: for small batches that need no Spark, for small
+ones after a stage, and for large ones of parquet rows."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from tests.benchmarks.case import Bar, Case, Taken, Way, in_turns, session
 from tests.benchmarks.landing import AMOUNT, SCHEMA, land, land_parquet
 
 BATCHES = 6
-"""Small batches of a run; the first, with all that comes before it, and the last are not counted."""
+"""The small batches of a run. The first, which includes everything before it, and the last are not counted."""
 ROWS = 2_000_000
 STAGES = f'[cast: {{amount: "{AMOUNT}"}}, require: {{positive: "amount >= 0"}}, filter: "id % 5 > 0"]'
 KINDS = {"small, without a stage": "[]", "small": STAGES, "large": STAGES}
-"""For each kind of batch its stages."""
+"""The stages of each kind of batch."""
 WITH = ", with claims"
 
 
 def claims(place: Path, turns: int) -> Taken:
-    """Each kind of batch with both stages and without them; a large one is timed from reading to its commit."""
+    """Measure each kind of batch with both stages and without them. A large batch is timed from reading to its
+    commit."""
     spark = session()
     land_parquet(spark, place / "rows", ROWS)
 

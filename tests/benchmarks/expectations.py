@@ -1,8 +1,8 @@
-"""Three expectations of rows on 1,000,000 rows, those that fail in the DLQ, beside Great Expectations' own validation;
-in a pipeline that changes nothing, and behind a stage that changes a column.
+"""Compare three expectations of rows with Great Expectations' own validation, on 1,000,000 rows. Rows that fail go to
+the DLQ. One pipeline has no other stage, and another has a stage before the expectations that changes a column.
 
-Both sides begin with the same parquet file. Theirs validates a frame that is cached already, which favours it; ours is
-the batch of a run whose lane has had refused rows, with the expectations and without any.
+Both sides begin with the same parquet file. Great Expectations validates a frame that is cached already, which favours
+it. Wherry's figure is the batch of a run whose lane has had refused rows, with the expectations and without them.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ NONE, THREE, THEIRS, ADDED = "no expectation", "three expectations", "Great Expe
 PLAIN, FILTER = "plain Spark", "plain Spark, the same three as a filter"
 FILTER_ADDED = "what the filter adds to plain Spark"
 HOLDS = "email is not null and id >= 1000 and email rlike '^A[0-9]+@x[.]com$'"
-"""The three expectations as a condition. A write that drops the rows which fail is the least that any check costs."""
+"""The three expectations as a condition. A write that drops the failing rows is the cheapest possible check."""
 
 
 def judged(place: Path, turns: int, *, behind: Sequence[JSON] = ()) -> Taken:
-    """One batch of 1,000,000 rows, 1,000 of which fail, behind two small ones that fail, as in a run that goes on; the
-    rules stand behind these stages."""
+    """Measure a batch of 1,000,000 rows, of which 1,000 fail. As in a longer run, two small batches with failing rows
+    come first. The expectations come after the stages in `behind`."""
     spark = session()
     land_parquet(spark, place / "rows", 2_000, files=2)
     first = {*(place / "rows").glob("*.parquet")}
@@ -53,7 +53,9 @@ def judged(place: Path, turns: int, *, behind: Sequence[JSON] = ()) -> Taken:
     cached.count()
 
     def read_by_hand() -> DataFrame:
-        rows = spark.read.parquet(str(place / "rows" / "*.parquet"))  # by its files, so that the cache is not asked
+        rows = spark.read.parquet(
+            str(place / "rows" / "*.parquet")
+        )  # name the files, so that Spark does not use the cache
         return rows.withColumn("amount", rows["amount"].cast(AMOUNT)) if behind else rows
 
     ways: dict[str, Way] = {

@@ -1,5 +1,5 @@
-"""Three destinations: by hand every table is a read of the file and an append. Wherry reads it once, decides once, and
-writes three times."""
+"""Measure three destinations. By hand, each table needs a read of the file and an append. Wherry reads the file once,
+decides once, and writes three times."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ BY_HAND, WHERRY = "three reads and appends", "Wherry"
 
 
 def small(place: Path, turns: int) -> Taken:
-    """Batches of 1,000 rows."""
+    """Measure batches of 1,000 rows."""
     return _measured(place, turns, batches=20, rows=1_000)
 
 
 def large(place: Path, turns: int) -> Taken:
-    """Batches of 1,000,000 rows; the whole run, of one batch."""
+    """Measure batches of 1,000,000 rows. A run has one batch, and the whole run is timed."""
     return _measured(place, turns, batches=1, rows=1_000_000)
 
 

@@ -1,5 +1,5 @@
-"""What a folder costs: to be listed, a run that finds nothing new there, and what large files are scanned for beside
-being read."""
+"""Measure the costs of a folder: to list it, to run when it has no new files, and to scan large files while they are
+read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ JSON, LETTERS, KEYS = "JSON", "and more on a line, and letters of keys", "and ot
 
 
 def listing(place: Path, turns: int) -> Taken:
-    """Seconds of the processor, for a disk that is asked for the first time waits as long for either."""
+    """Measure seconds of processor time. The first requests to a disk would delay either way."""
     folder = place / "landing"
     folder.mkdir(parents=True)
     for number in range(MANY):
@@ -49,14 +49,14 @@ def listing(place: Path, turns: int) -> Taken:
 
         return spent
 
-    nobody = mock.Mock()  # Spark is not asked for folders of this machine
+    nobody = mock.Mock()  # Spark is not used for folders of this machine
     return in_turns(
         {SYSTEM: way(system), OURS: way(lambda: parse_pattern(str(folder)).list_files(nobody))}, place, turns
     )
 
 
 def nothing(place: Path, turns: int) -> Taken:
-    """From a session that is up to a run that has ended; all of its files are carried."""
+    """Measure from a running session to the end of a run that finds all of its files delivered."""
     session()
     definition = define(
         place,
@@ -75,7 +75,8 @@ def nothing(place: Path, turns: int) -> Taken:
 
 
 def scans(place: Path, turns: int) -> Taken:
-    """Rows of one large clean file, read and thrown away; each format as it is, and as if it were seen clean."""
+    """Read the rows of one large clean file and discard them: each format with its scans, and with scans replaced by a
+    positive answer."""
     spark = session()
     place.mkdir(parents=True, exist_ok=True)
     with (place / "a.csv").open("w", encoding="utf-8") as csv, (place / "a.json").open("w", encoding="utf-8") as lines:

@@ -1,4 +1,4 @@
-"""What it costs to wait: a run follows a folder with a thousand files that are carried, and nothing happens there."""
+"""Measure the cost of waiting: a run follows a folder with a thousand delivered files, and no new file arrives."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECONDS, FILES = 20.0, 1_000
 
 
 def spent(*processes: int) -> float:
-    """Seconds of the processor that these processes have taken."""
+    """Return the seconds of processor time that these processes have used."""
     ticks = 0
     for process in processes:
         fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
@@ -30,7 +30,7 @@ def spent(*processes: int) -> float:
 
 
 def idle(place: Path, turns: int) -> Taken:
-    """A folder in which nothing happens."""
+    """Measure a run that follows a folder without new files."""
     definition = define(
         place,
         f'origin: {{files: {{path: "landing/*.json", format: json, schema: "{SCHEMA}"}}}}\n'
@@ -41,8 +41,8 @@ def idle(place: Path, turns: int) -> Taken:
 
 
 def watch(spark: SparkSession, definition: Path, turns: int) -> Taken:
-    """The share of one core that Python and the JVM take together while a run follows, and how many Spark jobs are
-    started."""
+    """Return the share of one core that Python and the JVM use together while a run follows its origin. Return also how
+    many Spark jobs start."""
     jvm = find_jvm_process(spark)
     assert jvm is not None
     pipeline, carried = Pipeline.load(definition), threading.Event()
@@ -63,7 +63,7 @@ def watch(spark: SparkSession, definition: Path, turns: int) -> Taken:
     shares, jobs = [], []
     try:
         carried.wait(600)
-        run.join(10)  # what the JVM does behind a batch is not idling
+        run.join(10)  # work of the JVM after a batch does not count as idle
         for _ in range(turns):
             before, earlier = spent(os.getpid(), jvm), started()
             run.join(SECONDS)

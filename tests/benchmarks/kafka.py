@@ -1,4 +1,5 @@
-"""Kafka: small batches beside Structured Streaming, a large backlog beside Spark's batch read, and a quiet topic."""
+"""Compare Kafka pipelines: small batches with Structured Streaming, and a large backlog with Spark's batch read.
+Measure a quiet topic too."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ PLAIN, WHERRY, SINK = "plain Spark", "Wherry", "Structured Streaming"
 
 
 def small(place: Path, turns: int) -> Taken:
-    """1,000 messages a batch, spread over all partitions."""
+    """Measure batches of 1,000 messages, spread over all partitions."""
     with _start(place) as (broker, spark):
         ways: dict[str, Way] = {
             WHERRY: lambda where, turn: _carry(broker, where),
@@ -36,7 +37,7 @@ def small(place: Path, turns: int) -> Taken:
 
 
 def backlog(place: Path, turns: int) -> Taken:
-    """All that waits in one batch, by both; a run of Wherry's with everything."""
+    """Measure one batch with the whole backlog: Spark's read and write, and a whole run of Wherry."""
     with _start(place) as (broker, spark):
         topic = broker.make_topic(PARTITIONS)
         send(broker, topic, BACKLOG)
@@ -64,7 +65,7 @@ def backlog(place: Path, turns: int) -> Taken:
 
 
 def quiet(place: Path, turns: int) -> Taken:
-    """The share of one core that Python and the JVM take together, and how many Spark jobs are started."""
+    """Return the share of one core that Python and the JVM use together, and how many Spark jobs start."""
     with _start(place) as (broker, spark):
         topic = broker.make_topic(PARTITIONS)
         send(broker, topic, ROWS)
@@ -73,7 +74,7 @@ def quiet(place: Path, turns: int) -> Taken:
 
 @contextmanager
 def _start(place: Path) -> Iterator[tuple[Broker, SparkSession]]:
-    """A broker, and a Spark that can read from it."""
+    """Start a broker, and a Spark session that can read from it."""
     broker = Broker(place / "broker").wait()
     try:
         yield broker, session({"spark.jars": ",".join(list_spark_jars())})
@@ -82,13 +83,13 @@ def _start(place: Path) -> Iterator[tuple[Broker, SparkSession]]:
 
 
 def send(broker: Broker, topic: str, rows: int) -> None:
-    """Send orders, one partition after the other."""
+    """Send orders to one partition after the other."""
     for partition in range(PARTITIONS):
         broker.send(topic, map(make_order, range(partition, rows, PARTITIONS)), partition=partition)
 
 
 def _send_turn(broker: Broker, place: Path) -> tuple[str, int]:
-    """The topic of this way, with what it carries in this turn; the number of batches."""
+    """Send the messages of this turn to the topic of this way. Return the topic and the number of batches."""
     note, batches = place / "topic", WARM if "warm" in place.parts else A_TURN
     if not note.exists():
         note.write_text(broker.make_topic(PARTITIONS))
@@ -113,7 +114,7 @@ def _parse(rows: DataFrame) -> DataFrame:
 
 
 def _define(place: Path, broker: Broker, topic: str, rows: int) -> Path:
-    """The definition that carries this topic, so many rows a batch."""
+    """Write the definition that delivers this topic with this many rows a batch."""
     origin = f'kafka: {{servers: "{broker.servers}", topic: {topic}, format: json, schema: "{SCHEMA}"}}'
     return define(
         place,

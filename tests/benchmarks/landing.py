@@ -1,4 +1,4 @@
-"""What the benchmarks carry: orders in JSON files of a thousand rows, and in parquet files of any size."""
+"""The input of the benchmarks: orders in JSON files of a thousand rows, and in parquet files of any size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ AMOUNT = "decimal(10,2)"
 
 
 def land(folder: Path, files: int, rows: int = 1_000, *, first: int = 0, bad: int = 0, names: str = "") -> list[Path]:
-    """JSON files of good orders and, of each file, so many with an amount that is none; in order of age."""
+    """Write JSON files of orders, and return them from oldest to newest. In each file, `bad` orders have an invalid
+    amount."""
     folder.mkdir(parents=True, exist_ok=True)
     landed = []
     for number in range(first, first + files):
@@ -27,14 +28,14 @@ def land(folder: Path, files: int, rows: int = 1_000, *, first: int = 0, bad: in
 
 
 def land_parquet(spark: SparkSession, folder: Path, rows: int, *, files: int = 4, first: int = 0) -> None:
-    """Parquet files of good orders, all of an age."""
+    """Write parquet files of good orders, all with the same age."""
     make_orders(spark, rows, files=files, first=first).write.mode("append").parquet(str(folder))
     for file in folder.glob("*.parquet"):
         os.utime(file, (1_700_000_000, 1_700_000_000))
 
 
 def make_orders(spark: SparkSession, rows: int, *, files: int = 4, first: int = 0) -> DataFrame:
-    """Good orders, which are written as so many files."""
+    """Return good orders that Spark writes as `files` files."""
     return spark.range(first, first + rows, 1, files).selectExpr(
         "id",
         "concat('A', id, '@x.com') as email",
@@ -44,12 +45,13 @@ def make_orders(spark: SparkSession, rows: int, *, files: int = 4, first: int = 
 
 
 def make_lines(file: int, rows: int = 1_000, bad: int = 0) -> str:
-    """The orders of the file with this number as lines of JSON; so many have an amount that is none."""
+    """Return the orders of the file with this number as lines of JSON. The first `bad` orders have an invalid
+    amount."""
     return "".join(f"{make_order(file * rows + row, row < bad)}\n" for row in range(rows))
 
 
 def make_order(number: int, bad: bool = False) -> str:
-    """An order as JSON."""
+    """Return an order as JSON."""
     row = {
         "id": number,
         "email": f"A{number}@x.com",

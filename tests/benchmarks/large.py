@@ -1,4 +1,4 @@
-"""Large batches: parquet rows that are cast, required and filtered, none of them bad."""
+"""Measure large batches: parquet rows that pass a cast, a rule and a filter. None of the rows is bad."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RUN, COMPARED = "a run", "`compare`"
 
 
 def bulk(place: Path, turns: int) -> Taken:
-    """4,000,000 rows in one batch; a run of Wherry's with everything, and its batch alone."""
+    """Measure 4,000,000 rows in one batch: a whole run of Wherry, and its batch alone."""
     spark = session()
     land_parquet(spark, place / "rows", ROWS)
     alone: list[float] = []
@@ -53,7 +53,7 @@ def bulk(place: Path, turns: int) -> Taken:
 
 
 def long(place: Path, turns: int) -> Taken:
-    """20,000,000 rows in 20 batches, and what the driver holds in memory after the second and after the last."""
+    """Measure 20,000,000 rows in 20 batches, and the memory of the driver after the second batch and after the last."""
     spark = session()
     for number in range(BATCHES):
         land_parquet(spark, place / "rows", IN_EACH, files=1, first=number * IN_EACH)
@@ -84,7 +84,7 @@ def long(place: Path, turns: int) -> Taken:
 
 
 def compare(place: Path, turns: int) -> Taken:
-    """A run of 1,000,000 rows, and a comparison of its definition with one that filters others."""
+    """Measure a run of 1,000,000 rows, and a comparison of its definition with a definition that filters other rows."""
     spark = session()
     land_parquet(spark, place / "rows", IN_EACH)
 
@@ -109,7 +109,7 @@ def compare(place: Path, turns: int) -> Taken:
 
 
 def orders(place: Path, rows: Path, *, files: int) -> Path:
-    """The definition that carries these rows, so many files a batch."""
+    """Write the definition that delivers these rows, this many files a batch."""
     place.mkdir(parents=True, exist_ok=True)
     return define(
         place,
@@ -129,7 +129,7 @@ def _by_hand(spark: SparkSession, place: Path, files: list[Path]) -> float:
 
 
 def _memory(spark: SparkSession) -> float:
-    """MiB that Python holds, and the JVM behind a collection."""
+    """Return the memory in MiB that Python uses, plus the JVM's use after a garbage collection."""
     gc.collect()
     process = find_jvm_process(spark)
     subprocess.run(["jcmd", str(process), "GC.run"], check=True, capture_output=True)

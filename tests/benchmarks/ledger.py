@@ -1,7 +1,7 @@
-"""A ledger of many batches: what an append costs, and how long it takes to open.
+"""Measure a ledger of many batches: the cost of an append, and the time to open the ledger.
 
-Every batch is settled and the next one planned in one append, and all entries are put together every 200, as a run
-does it. Opening is timed in processes of their own, just before a compaction, when there is most to read.
+As in a run, one append settles a batch and plans the next one, and all entries are compacted after every 200. Each
+opening is timed in a separate process, just before a compaction, when the ledger is at its longest.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ COUNTS: SettledCounts = {
 
 
 def many(place: Path, turns: int) -> Taken:
-    """A ledger of 100,000 batches in a folder."""
+    """Measure a ledger of 100,000 batches in a folder."""
     path = place / "ledger"
     appends, compactions, _ = _make(path, BATCHES + COMPACT_EVERY // 2 - 1)
     openings = [_opening(path) for _ in range(turns)]
@@ -56,7 +56,8 @@ def many(place: Path, turns: int) -> Taken:
 
 
 def _make(path: Path, batches: int) -> tuple[list[float], list[float], int]:
-    """A ledger of that many batches; the seconds of each append and of each compaction, and the last number."""
+    """Write a ledger of that many batches. Return the seconds of each append and of each compaction, and the last
+    number."""
     ledger, appends, compactions = DeltaLedger(path), [], []
     end, kept, settled = 0, 0, []
     for number in range(1, batches + 1):
@@ -81,7 +82,8 @@ def _make(path: Path, batches: int) -> tuple[list[float], list[float], int]:
 
 
 def _opening(path: Path) -> list[float]:
-    """Seconds to import, to open and to read the history, and how many entries and batches were read."""
+    """Return the seconds to import, to open the ledger and to read the history, and the numbers of entries and
+    batches."""
     words = [sys.executable, "-c", OPENING, str(path)]
     return [float(each) for each in subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()]
 

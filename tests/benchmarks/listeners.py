@@ -1,7 +1,7 @@
-"""What it costs to be told: small batches with nobody who listens, and with everybody who can.
+"""Measure the cost of listeners: small batches without any listener, and with every kind of listener.
 
-The batches pass a stage, so that Spark carries them: those that it does not carry are over in a few times as long as it
-takes to tell of them.
+The batches pass a stage, so that Spark processes them. Batches without Spark take only a few times as long as the
+reports to the listeners.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from tests.benchmarks.case import Bar, Case, Taken, in_turns, session
 from tests.benchmarks.landing import SCHEMA, land
 
 BATCHES = 4
-"""Of a run; the first, with all that comes before it, and the last, with all that comes after it, are of the run."""
+"""The batches of a run. The times of the first and the last one also include the work of the run before and after
+them."""
 ALONE, HEARD = "nobody listens", "everybody listens"
 STAGE = 'stages: [filter: "id >= 0"]\n'
 HOOKS = """hooks:
@@ -39,7 +40,7 @@ HOOKS = """hooks:
 
 
 def listeners(place: Path, turns: int) -> Taken:
-    """A pair is a run of each kind: what one of its batches takes in the median, and what the whole run takes."""
+    """Measure pairs of runs, one of each kind: the median time of its batches, and the time of the whole run."""
     session()
     whole: dict[str, list[float]] = {ALONE: [], HEARD: []}
 
@@ -72,7 +73,8 @@ def _whole(whole: Mapping[str, list[float]], turns: int) -> Taken:
 
 @contextmanager
 def _everybody() -> Iterator[Sequence[Listener]]:
-    """A terminal, log lines for programs, and figures; the history, the hooks and the report are of the definition."""
+    """Yield a progress bar, log lines in JSON, and metrics. The definition adds the history, the hooks and the
+    report."""
     with ExitStack() as stack:
         nowhere = stack.enter_context(Path("/dev/null").open("w", encoding="utf-8"))
         lines = logging.StreamHandler(nowhere)
@@ -88,7 +90,7 @@ def _everybody() -> Iterator[Sequence[Listener]]:
 
 @contextmanager
 def _somebody_on_the_web() -> Iterator[str]:
-    """The address of one who answers at once."""
+    """Yield the address of a web server that answers at once."""
 
     class Answers(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -97,7 +99,7 @@ def _somebody_on_the_web() -> Iterator[str]:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Nothing is said of what is asked."""
+            """Log no request."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -1,7 +1,7 @@
-"""A merge: what 10,000 rows into 2,000,000 cost each way.
+"""Measure the cost of merging 10,000 rows into 2,000,000 in two ways.
 
-Both ways bring the rows of one JSON file a batch into a table of their own, in one Spark session, in turns. By hand
-that is one `MERGE INTO` with a condition on the sequence. Wherry's side is a run of its pipeline.
+Each way merges the rows of one JSON file a batch into a separate table. Both ways use the same Spark session, in turns.
+By hand, that is one `MERGE INTO` with a condition on the sequence. Wherry's side is a run of its pipeline.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SCHEMA = "id bigint, at bigint, email string, amount decimal(10,2)"
 
 
 def by_hand(spark: SparkSession, table: str, file: Path) -> None:
-    """The statement that anybody would write."""
+    """Merge with the statement that most users would write."""
     spark.read.schema(SCHEMA).json(str(file)).createOrReplaceTempView("changes")
     spark.sql(
         f"MERGE INTO {table} t USING changes s ON t.id = s.id "
@@ -35,7 +35,7 @@ def by_hand(spark: SparkSession, table: str, file: Path) -> None:
 
 
 def into_many(place: Path, turns: int) -> Taken:
-    """10,000 rows into 2,000,000; nine of ten are there already, all over the table."""
+    """Merge 10,000 rows into 2,000,000. Nine tenths of them match rows that are spread over the whole table."""
     spark = session()
     hand, ours = Delta(path=str(place / "hand")), Delta(path=str(place / "ours"), mode="merge", keys=["id"])
     rows = spark.range(THERE).selectExpr(

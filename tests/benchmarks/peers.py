@@ -1,4 +1,5 @@
-"""What Wherry is measured against. Each carries files into a Delta table as its users would, in the same session."""
+"""The peers with which Wherry is compared. Each loads files into a Delta table as its users would. Those that need
+Spark use the same session."""
 
 from __future__ import annotations
 
@@ -14,28 +15,28 @@ if TYPE_CHECKING:
 
 Transform = Callable[["DataFrame"], "DataFrame"]
 OURS = "tblproperties ('delta.checkpointInterval' = '100')"
-"""The property that a table has which Wherry makes."""
+"""The property of the tables that Wherry creates."""
 
 
 def as_is(rows: DataFrame) -> DataFrame:
-    """The rows as they are."""
+    """Return the rows unchanged."""
     return rows
 
 
 def staged(rows: DataFrame) -> DataFrame:
-    """By hand what three stages do: a cast, a rule, and a filter that keeps 80 %."""
+    """Do by hand what three stages do: a cast, a rule, and a filter that keeps 80 % of the rows."""
     cast = rows.selectExpr("id", "email", f"cast(amount as {AMOUNT}) as amount", "at")
     return cast.where("assert_true(amount >= 0) is null").where("id % 5 > 0")
 
 
 def make(spark: SparkSession, table: Path, schema: str = SCHEMA, properties: str = OURS) -> None:
-    """The table, unless it is there."""
+    """Create the table, unless it exists."""
     if not table.exists():
         spark.sql(f"create table delta.`{table}` ({schema}) using delta {properties}")
 
 
 def plain(spark: SparkSession, table: Path, files: list[Path], transform: Transform = as_is) -> Iterator[float]:
-    """Read a file, append it: the least that Spark can do."""
+    """Read a file and append it. This is the least that Spark can do. Yield the seconds of each file."""
     for file in files:
         began = time.perf_counter()
         frame = transform(spark.read.schema(SCHEMA).json(str(file)))
@@ -44,30 +45,32 @@ def plain(spark: SparkSession, table: Path, files: list[Path], transform: Transf
 
 
 def streaming(spark: SparkSession, place: Path) -> Iterator[float]:
-    """Structured Streaming into its Delta sink, one file a trigger, all that is there; what each trigger took."""
+    """Write all waiting files with Structured Streaming into its Delta sink, one file a trigger. Yield the seconds of
+    each trigger."""
     yield from stream_into_table(spark, place, _read(spark, place))
 
 
 def stream_into_table(spark: SparkSession, place: Path | str, rows: DataFrame) -> Iterator[float]:
-    """All that is there of a stream into a table of this folder; what each trigger took."""
+    """Write all waiting rows of a stream into a table of this folder. Yield the seconds of each trigger."""
     stream = _write(spark, rows).format("delta").option("checkpointLocation", f"{place}/checkpoint")
     yield from _list_triggers(stream.start(f"{place}/table"))
 
 
 def each_batch(spark: SparkSession, place: Path, write: Callable[[DataFrame, int], None]) -> Iterator[float]:
-    """Structured Streaming with `foreachBatch`, one file a trigger; what each trigger took."""
+    """Write with Structured Streaming and `foreachBatch`, one file a trigger. Yield the seconds of each trigger."""
     stream = _write(spark, _read(spark, place)).foreachBatch(write)
     yield from _list_triggers(stream.option("checkpointLocation", str(place / "checkpoint")).start())
 
 
 def once(rows: DataFrame, table: Path, number: int) -> None:
-    """Append what Delta has not got yet under this number, as its documentation shows it."""
+    """Append rows unless Delta has already recorded this number, as the documentation of Delta shows it."""
     writer = rows.write.format("delta").mode("append")
     writer.option("txnAppId", f"orders-{table.name}").option("txnVersion", number).save(str(table))
 
 
 def with_dlt(place: Path, files: list[Path]) -> Iterator[float]:
-    """dlt into its Delta destination, one file a load; no Spark."""
+    """Load files with dlt into its Delta destination, one file a load, without Spark. Yield the seconds of each
+    load."""
     import dlt
     from dlt.sources.filesystem import filesystem, read_jsonl
 

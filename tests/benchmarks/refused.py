@@ -1,9 +1,9 @@
-"""A DLQ of ten million entries: what `wherry dlq explain` and its neighbours take, each in a process of its own.
+"""Measure `wherry dlq explain` and similar commands on a DLQ of ten million entries, each in a separate process.
 
     python -m tests.benchmarks --into FOLDER --case refused
 
-The DLQ is a hundred files, each with the refused rows of one batch; ten batches are of one run. Only the row that
-`explain` tries again needs Spark.
+The DLQ is a hundred files. Each file holds the refused rows of one batch, and ten batches belong to one run. Only the
+row that `explain` tries again needs Spark.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ for id in sys.argv[1:]:
 
 
 def refused(place: Path, turns: int) -> Taken:
-    """The commands on such a DLQ."""
+    """Measure the commands on such a DLQ."""
     make_dlq(place)
     ids = [f"{name_plan(7 * turn + 3)}/{1_000 * turn + 1}" for turn in range(turns + 1)]
     session = subprocess.run(
@@ -96,7 +96,7 @@ _TRIED = "`dlq explain` in a session that is up, with the row tried again"
 
 
 def _time(place: Path, command: str, *words: str) -> tuple[float, float]:
-    """Seconds of a process until `explain` has printed what needs no Spark, and until its end."""
+    """Return the seconds of a process until `explain` has printed everything that needs no Spark, and until its end."""
     began, first = time.perf_counter(), 0.0
     main = "from runners.command_line.cli import main; main()"
     line = [sys.executable, "-c", main, "dlq", command, "orders.yaml", *words]
@@ -111,7 +111,7 @@ def _time(place: Path, command: str, *words: str) -> tuple[float, float]:
 
 
 def make_dlq(folder: Path, files: int = FILES) -> Definition:
-    """A definition with such a DLQ, and with a ledger that knows it."""
+    """Write a definition, its DLQ, and a ledger that knows the definition."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "orders.yaml").write_text(DEFINITION, encoding="utf-8")
     made = load(folder / "orders.yaml")
@@ -123,7 +123,7 @@ def make_dlq(folder: Path, files: int = FILES) -> Definition:
 
 
 def name_plan(number: int) -> str:
-    """The plan of the batch of a file."""
+    """Return the plan of the batch with this number."""
     return f"{number * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128:032x}"
 
 
@@ -145,7 +145,7 @@ def _write_dlq(folder: Path, files: int, definition: str) -> None:
 
 
 def _make_entries(number: int, definition: str, schema: pa.Schema) -> pa.Table:
-    """The refused rows of one batch. Their causes differ from run to run."""
+    """Return the refused rows of one batch. Their causes differ between runs."""
     plan, run = name_plan(number), number // FILES_OF_RUN
     causes = [CAUSES[min(3, (place * 7 + run * place // 50) % (5 + run % 3))] for place in range(ROWS)]
     amounts = [f"{place % 977},{place % 89:02}" for place in range(ROWS)]

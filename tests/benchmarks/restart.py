@@ -1,4 +1,4 @@
-"""A run is killed; how long until the next one has carried its first new batch, from the start of its process."""
+"""Measure how long a new run takes after a kill, from the start of its process to its first new batch."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ Pipeline.load(sys.argv[1]).run(listeners=[listen])
 
 
 def restart(place: Path, turns: int) -> Taken:
-    """The first run is killed behind its third batch, with the fourth on its way; its JVM lives on, as it would."""
+    """Measure restarts. The first run is killed after its third batch, while the fourth is being processed. Its JVM
+    keeps running, as it would in practice."""
     land(place / "landing", 400)
     file = orders(place)
     _until("settled", 3, RUN, str(file))
@@ -47,7 +48,7 @@ def restart(place: Path, turns: int) -> Taken:
 
 
 def _until(word: str, times: int, program: str, *words: str) -> float:
-    """Seconds until the program has said the word so often; then it is killed."""
+    """Return the seconds until the program has printed the word this many times. Then kill the program."""
     began = time.perf_counter()
     with subprocess.Popen(
         [sys.executable, "-c", program, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

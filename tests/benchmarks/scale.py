@@ -1,5 +1,5 @@
-"""What lanes and batches cost where there are many of them. None of this starts Spark: the dispatcher, the journal and
-the ledger are the real ones, and batches are carried nowhere. Each figure comes from a process of its own."""
+"""Measure the cost of many lanes and of many batches, without Spark. The dispatcher, the journal and the ledger are
+real, and batches are not written anywhere. Each figure comes from a separate process."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from tests.stores.s3 import make_bucket, make_client, make_spark_settings, start
 
 LANES = (10, 1_000, 10_000)
 CARRIED = 2_000
-"""So many batches are carried at least, and one of each lane."""
+"""The least number of batches to carry. Each lane gets at least one."""
 MILLION, A_COMPACTION, APPENDS = 1_000_000, 1_000, 150
 T = TypeVar("T")
 
 
 def many_lanes(place: Path, turns: int) -> Taken:
-    """Each number of lanes in turn."""
+    """Measure each number of lanes in turn."""
     taken: dict[str, list[float]] = {}
     for turn in range(turns):
         for lanes in LANES:
@@ -51,7 +51,7 @@ def many_lanes(place: Path, turns: int) -> Taken:
 
 
 def million(place: Path, turns: int) -> Taken:
-    """A ledger that has settled a million batches, opened in turn with its history and without."""
+    """Measure the opening of a ledger with a million settled batches, with its history and without it."""
     ledger, after = DeltaLedger(place / "ledger"), 0
     for first in range(1, MILLION, A_COMPACTION):
         settled = [_settle(number) for number in range(first, first + A_COMPACTION)]
@@ -80,7 +80,7 @@ def _append_one(url: StoreUrl) -> None:
 
 
 def _count_requests(folder: Path, does: Callable[[StoreUrl], object]) -> float:
-    """How many requests it takes where the ledger of this folder is in S3."""
+    """Return how many requests the action takes if the ledger of this folder is in S3."""
     folder.mkdir(exist_ok=True)
     with start_s3(folder / "moto.log") as url, start_proxy(url) as proxy:
         make_bucket(url, "bucket")
@@ -92,7 +92,7 @@ def _count_requests(folder: Path, does: Callable[[StoreUrl], object]) -> float:
 
 
 def carry_lanes(place: str, lanes: str) -> dict[str, float]:
-    """What it costs to carry `CARRIED` batches, or one of each lane."""
+    """Measure the cost of at least `CARRIED` batches, and at least one for each lane."""
     before = _read_memory("VmRSS")
     count = int(lanes)
     rounds = max(1, CARRIED // count)
@@ -148,7 +148,7 @@ def read_history(place: str) -> dict[str, float]:
 
 
 class _Timed(DeltaLedger):
-    """A ledger that knows how long it was asked for something."""
+    """A ledger that records the time of its calls."""
 
     spent = 0.0
 
@@ -167,7 +167,7 @@ class _Timed(DeltaLedger):
 
 
 class _Rounds(Backlog):
-    """So many batches wait in each lane."""
+    """A backlog with the same number of batches in each lane."""
 
     def __init__(self, rounds: int) -> None:
         self.rounds = rounds
@@ -202,7 +202,7 @@ _SNAPSHOT = PipelineState(pipeline="numbers").json()
 
 
 def _read_memory(what: str = "VmHWM") -> float:
-    """The most MiB that this process ever had; `VmRSS`: that it has."""
+    """Return the highest memory use of this process so far in MiB, or with `VmRSS` the present use."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return int(status.partition(f"{what}:")[2].split()[0]) / 1_024
 

@@ -1,4 +1,4 @@
-"""What was measured, as a table and as a plot."""
+"""Show the measurements as a table and as a plot."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from html import escape
 from tests.benchmarks.case import Bar, Case, Result
 
 ROW, LEFT, WIDE = 26, 480, 420
-"""Pixels: a line of the plot, where its bars begin, and how long one that is just met is, half of it."""
+"""Sizes in pixels: the height of a row, the left end of its bar, and the width of the bars. A bar that is just met
+takes half of the width."""
 
 
 def table(case: Case, result: Result) -> str:
-    """The medians and spreads of one case, and its ratios beside the bars."""
+    """Return the medians and spreads of one case as a table, and its ratios with their bars."""
     scale = 1_000 if case.unit == "ms" else 1
     lines = [f"### {case.name}: {case.says}", ""]
     lines += [f"| way | times | median {case.unit} | mean | least | most |", "|---|---|---|---|---|---|"]
@@ -26,7 +27,7 @@ def table(case: Case, result: Result) -> str:
 
 
 def plot(measured: Sequence[tuple[Case, Result]]) -> str:
-    """One SVG: for each bar how much of it is used; the line is the bar itself."""
+    """Return one SVG that shows how much of each bar is used. The dashed line marks the bars."""
     bars = [
         (case, bar, figure) for case, result in measured for bar in case.bars if (figure := bar.figure(result.taken))
     ]

@@ -1,4 +1,4 @@
-"""Small batches: 1,000-row JSON files, one file a batch, into a Delta table."""
+"""Measure small batches: JSON files of 1,000 rows, one file a batch, into a Delta table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 A_TURN = 20
-"""Batches each way before it is another's turn; 120 in six turns."""
+"""The batches of each way in one turn: 120 in six turns."""
 WARM = 10
 PLAIN, WHERRY, SINK, EACH = "plain Spark", "Wherry", "Structured Streaming", "foreachBatch"
 STAGES = f"""stages:
@@ -32,7 +32,7 @@ dlq: {{window: 0}}
 
 
 def orders(place: Path, stages: str = "", options: str = "") -> Path:
-    """The definition that carries what lies in this folder's `landing`."""
+    """Write the definition that delivers the files in this folder's `landing`."""
     origin = f'files: {{path: "landing/*.json", format: json, schema: "{SCHEMA}"}}'
     return define(
         place,
@@ -42,7 +42,7 @@ def orders(place: Path, stages: str = "", options: str = "") -> Path:
 
 
 def clean(place: Path, turns: int) -> Taken:
-    """All peers, and no stage."""
+    """Measure all peers and Wherry without a stage."""
     spark = session()
     ways: dict[str, Way] = {
         PLAIN: lambda where, turn: _plain(spark, where, turn),
@@ -57,7 +57,7 @@ def clean(place: Path, turns: int) -> Taken:
 
 
 def steady(place: Path, turns: int) -> Taken:
-    """One run of 1,025 batches: those around the 50th, and those around the 1,000th."""
+    """Measure one run of 1,025 batches: the batches around the 50th, and those around the 1,000th."""
     session()
     land(place / "landing", 1_025)
     times = list(carried(orders(place), 1_025))
@@ -65,7 +65,7 @@ def steady(place: Path, turns: int) -> Taken:
 
 
 def staged(place: Path, turns: int) -> Taken:
-    """Three stages, 20 % of the rows filtered; by hand the same."""
+    """Measure three stages that filter 20 % of the rows, and the same work by hand."""
     spark = session()
     ways: dict[str, Way] = {
         PLAIN: lambda where, turn: _plain(spark, where, turn, transform=peers.staged),
@@ -75,7 +75,8 @@ def staged(place: Path, turns: int) -> Taken:
 
 
 def nacked(place: Path, turns: int) -> Taken:
-    """One row in a hundred has no amount: it goes to the DLQ, or to a table of bad rows by hand."""
+    """Measure rows of which one in a hundred has an invalid amount. Wherry writes it to the DLQ. By hand, it goes to a
+    table of bad rows."""
     spark = session()
     ways: dict[str, Way] = {
         PLAIN: lambda where, turn: _plain(spark, where, turn),
@@ -133,7 +134,7 @@ def _each(spark: SparkSession, place: Path, turn: int, *, bad: int = 0) -> Itera
 
 
 def lanes(place: Path, turns: int) -> Taken:
-    """The same eight batches, again and again: in one lane, and each in a lane of its own, ready at once."""
+    """Measure the same eight batches repeatedly: in one lane, and each in a separate lane, all ready at once."""
     session()
     ways: dict[str, Way] = {
         "one lane": lambda where, turn: _ready(where, turn, lanes=1),
@@ -145,7 +146,7 @@ def lanes(place: Path, turns: int) -> Taken:
 def _ready(place: Path, turn: int, *, lanes: int) -> Iterator[float]:
     rounds, landed = 2 if "warm" in place.parts else 6, 0
     for number in range(rounds):
-        for lane in range(lanes):  # a name that falls into each lane
+        for lane in range(lanes):  # find a name that belongs to each lane
             first = (turn * rounds + number) * 8 + lane
             names = next(f"-{n}" for n in range(1_000) if crc32(f"{first:05}-{n}.json".encode()) % lanes == lane)
             landed += len(land(place / "landing", 8 // lanes, first=first, names=names))

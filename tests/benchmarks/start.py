@@ -1,5 +1,5 @@
-"""What a start costs: a session, the first batch of a run, and runs that start no Spark; each in a new process. And
-what scheduled runs cost that have nothing to do."""
+"""Measure the cost of starting: a session, the first batch of a run, and runs that start no Spark. Each runs in a new
+process. Measure also scheduled runs without new rows."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ print("up", flush=True)
 
 
 def start(place: Path, turns: int) -> Taken:
-    """All in turn. The first starts, which leave the archive of classes in a cache of their own, are not counted."""
+    """Measure all starts in turn. The first starts write an archive of classes into a separate cache, and are not
+    counted."""
     _keep_compiled_modules()
     cache = {"XDG_CACHE_HOME": str(place / "cache")}
     staged, plain = place / "staged", place / "plain"
@@ -96,7 +97,7 @@ def start(place: Path, turns: int) -> Taken:
 
 
 def _time(program: str, *words: str, environment: Mapping[str, str] | None = None) -> float:
-    """Seconds from the start of a process until the program says that it is up; then the process may end."""
+    """Return the seconds from the start of a process until the program prints `up`. Then let the process end."""
     began = time.perf_counter()
     with subprocess.Popen(
         [sys.executable, "-c", program, *words],
@@ -114,18 +115,19 @@ def _time(program: str, *words: str, environment: Mapping[str, str] | None = Non
 
 
 def _keep_compiled_modules() -> None:
-    """Let the processes that start from now on find modules compiled, as those of an installed Wherry are."""
+    """Let processes that start after this use compiled modules, as the processes of an installed Wherry do."""
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def _spend() -> float:
-    """The seconds of the processor that ended child processes have taken."""
+    """Return the seconds of processor time that ended child processes have used."""
     spent = resource.getrusage(resource.RUSAGE_CHILDREN)
     return spent.ru_utime + spent.ru_stime
 
 
 def warm(place: Path, turns: int) -> Taken:
-    """Commands that find a warm Spark: after a pause, in which the Spark is cleaned and warmed, and without one."""
+    """Measure commands that find a warm Spark: after a pause, in which the Spark is cleaned and warmed, and without a
+    pause."""
     _keep_compiled_modules()
     os.environ["WHERRY_WARM"] = "5m"
     land(place / "landing", 1)
@@ -146,7 +148,7 @@ def warm(place: Path, turns: int) -> Taken:
 
 
 def cases(place: Path, turns: int) -> Taken:
-    """`wherry test` with 50 cases of three rows, of which stages deliver, filter and refuse one each."""
+    """Measure `wherry test` with 50 cases of three rows. The stages deliver one row, filter one and refuse one."""
     _keep_compiled_modules()
     land(place / "landing", 5)
     file = orders(place, STAGES)
@@ -168,7 +170,7 @@ def cases(place: Path, turns: int) -> Taken:
 
 
 def _write_cases(file: Path, *, rows: int, files: int = 0) -> tuple[str, str]:
-    """The options that name so many cases with rows, and with files of 1,000 rows."""
+    """Write this many cases with rows, and cases with files of 1,000 rows. Return the options that name them."""
     cases: list[dict[str, object]] = [
         {
             "name": f"rows {number}",
@@ -190,16 +192,16 @@ def _write_cases(file: Path, *, rows: int, files: int = 0) -> tuple[str, str]:
 
 
 def _time_command(command: str, file: str, *options: str) -> float:
-    """Seconds of a command as a person types it."""
+    """Return the seconds that a command takes when it is called as a user calls it."""
     began = time.perf_counter()
     subprocess.run([*WHERRY, command, file, *options], check=True, capture_output=True)
     return time.perf_counter() - began
 
 
 def scheduled(place: Path, turns: int) -> Taken:
-    """So many runs of pipelines behind three stages whose files are all carried: by one scheduler, which is told to end
-    after them, and each by a command of its own, as cron calls it. Seconds of the processor, with all child processes.
-    """
+    """Measure runs of pipelines with three stages whose files are all delivered already. One scheduler performs many of
+    the runs and then ends. Separate commands perform the others, as cron would call them. The figures are seconds of
+    processor time, with all child processes."""
     _keep_compiled_modules()
     files = [place / f"p{number}.yaml" for number in range(PIPELINES)]
     for file in files:
@@ -224,7 +226,7 @@ def scheduled(place: Path, turns: int) -> Taken:
 
 
 def _schedule(folder: Path, runs: int) -> int:
-    """Let a scheduler begin at least so many runs; how many have ended."""
+    """Let a scheduler begin at least `runs` runs. Return how many have ended."""
     command = [*WHERRY, "schedule", str(folder), "--log-format", "json"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None

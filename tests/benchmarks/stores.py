@@ -1,4 +1,5 @@
-"""An object store: small batches beside Structured Streaming, and a large one on a cluster beside plain Spark."""
+"""Measure an object store: small batches beside Structured Streaming, and a large batch on a cluster beside plain
+Spark."""
 
 from __future__ import annotations
 
@@ -30,17 +31,18 @@ def ask(rows: list[dict]) -> list:
     time.sleep(0.05 * len(rows))
     return [{"answer": row["id"]} for row in rows]
 """
-"""A stage whose rows wait a twentieth of a second each, one after another, and compute nothing."""
+"""A stage that waits a twentieth of a second for each row, one row after another. It computes nothing."""
 STAGES = f'[{{cast: {{amount: "{AMOUNT}"}}}}, {{require: {{positive: "amount >= 0"}}}}, {{filter: "id % 5 > 0"}}]'
 
 
 def small(place: Path, turns: int) -> Taken:
-    """1,000 rows a batch in S3, with table and state there: seconds of a batch, and its requests by kind."""
+    """Measure batches of 1,000 rows in S3, with the table and the state there: the seconds of a batch, and its requests
+    by kind."""
     return _carry_small(place, turns, {})
 
 
 def small_on_cluster(place: Path, turns: int) -> Taken:
-    """The same on two workers that share nothing with the driver."""
+    """Measure the same on two workers that share nothing with the driver."""
     with start_cluster(place / "cluster", [FOLDER]) as cluster:
         return _carry_small(place, turns, cluster.settings)
 
@@ -77,7 +79,7 @@ def _carry_small(place: Path, turns: int, more: Mapping[str, str]) -> Taken:
 
 
 def large(place: Path, turns: int) -> Taken:
-    """4,000,000 rows of a store in one batch, by two workers that share nothing with the driver."""
+    """Measure 4,000,000 rows of a store in one batch, on two workers that share nothing with the driver."""
     with start_s3(place / "s3.log") as url, start_cluster(place / "cluster", [FOLDER]) as cluster:
         make_bucket(url, BUCKET)
         conf = {**_make_settings(url), **cluster.settings, "spark.executor.memory": "700m"}
@@ -110,8 +112,9 @@ def large(place: Path, turns: int) -> Taken:
 
 
 def workers(place: Path, turns: int) -> Taken:
-    """Eight lanes whose rows wait in a Python stage, as for a service; by one worker of one core, and by two. Nothing
-    else differs: the driver and the store are the same, and the second worker is killed and started between."""
+    """Measure eight lanes whose rows wait in a Python stage, as for a service: with one worker of one core, and with
+    two. Nothing else differs. The driver and the store are the same. The second worker is killed and started again
+    between the turns."""
     with start_s3(place / "s3.log") as url, start_cluster(place / "cluster", [FOLDER]) as cluster:
         make_bucket(url, BUCKET)
         conf = {**_make_settings(url), **cluster.settings}
@@ -155,12 +158,12 @@ def _make_settings(endpoint: str) -> dict[str, str]:
 
 
 def _url(place: Path, *parts: str) -> str:
-    """A folder of the bucket for this folder."""
+    """Return the URL in the bucket for this folder."""
     return "/".join([f"s3a://{BUCKET}", *place.parts[-3:], *parts])
 
 
 def _land(url: str, place: Path, turn: int) -> int:
-    """Put the files of a turn into the store; how many they are."""
+    """Put the files of a turn into the store. Return how many files it has put."""
     client, files = make_client(url), WARM if "warm" in place.parts else A_TURN
     prefix = _url(place, "landing").removeprefix(f"s3a://{BUCKET}/")
     for number in range(turn * files, (turn + 1) * files):
@@ -171,8 +174,8 @@ def _land(url: str, place: Path, turn: int) -> int:
 def _define(
     place: Path, conf: Mapping[str, str], kind: str, stages: str, rows: str = "", origin: str = "", run: str = ""
 ) -> Path:
-    """The definition that carries the files of this folder, one a batch if they are JSON; or the rows of `origin`, as
-    `run` says."""
+    """Write the definition that delivers the files of this folder. JSON files come one a batch. With `origin` and
+    `run`, it uses these instead."""
     place.mkdir(parents=True, exist_ok=True)
     path = f"{rows or _url(place, 'landing')}/*.{kind}"
     spark = {"conf": {key: value for key, value in conf.items() if key != "spark.master"}}

@@ -1,4 +1,4 @@
-"""A notebook in source format, run as Databricks runs it: cell by cell, with widgets."""
+"""Run a notebook in source format as Databricks does: cell by cell, with widgets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Widgets:
-    """`dbutils.widgets`, with what the job gives."""
+    """The double of `dbutils.widgets`, with the values that the job gives."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self.given = dict(given)
@@ -23,20 +23,20 @@ class Widgets:
 
 
 def cells(notebook: Path) -> list[str]:
-    """Its cells, in order; what is Databricks' own stands in comments."""
+    """Return the cells of a notebook in order. Code that only Databricks understands is in comments."""
     head, *cells = notebook.read_text().split("# COMMAND ----------\n")
     assert head.startswith("# Databricks notebook source\n")
     return cells
 
 
 def run(notebook: Path, given: Mapping[str, str]) -> list[object]:
-    """What each cell shows: the value of the expression at its end."""
+    """Run the cells and return what each one shows: the value of the expression at its end."""
     names: dict[str, Any] = {"dbutils": Widgets(given)}
     shown = []
     for cell in cells(notebook):
         tree = ast.parse(cell)
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-        exec(compile(tree, "cell", "exec"), names)  # noqa: S102  (it is our own notebook)
+        exec(compile(tree, "cell", "exec"), names)  # noqa: S102  (the notebook is ours)
         if isinstance(last, ast.Expr):
             shown.append(eval(compile(ast.Expression(last.value), "cell", "eval"), names))  # noqa: S307
     return shown

@@ -1,11 +1,11 @@
-"""Large values go to a Delta table while runs are killed at random: each can be read, and none is there twice.
+"""Kill runs at random while large values go to a Delta table. Each value can be read, and none is stored twice.
 
     python -m tests.scenarios.claim_kills --into FOLDER                  20 kills
-    python -m tests.scenarios.claim_kills --into FOLDER --most 5         five more of these kills, no more
+    python -m tests.scenarios.claim_kills --into FOLDER --most 5         five more of these kills and no others
     python -m tests.scenarios.claim_kills --into FOLDER --to files       the values are files, not rows of a Delta table
-    python -m tests.scenarios.claim_kills --into FOLDER --seed 7         the same moments as with this seed before
+    python -m tests.scenarios.claim_kills --into FOLDER --seed 7         the same moments as before with this seed
 
-It goes on where an earlier call ended, and writes `kills.md`: where each process died, and what was there in the end.
+The script continues an earlier call. It writes `kills.md` with the point of each kill and the final result.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ dlq: {{window: 0}}
 run: {{batch: {{files: 1}}}}
 """
 FILES, ROWS = 4, 12
-"""So many files come before each process, with so many rows."""
+"""How many files arrive before each process, and how many rows each file has."""
 SHORT, HUGE = 3, 11
-"""Every so manieth row has a short value, and every so manieth one that is too large."""
+"""Every `SHORT`th row has a short value, and every `HUGE`th row has a value that is too large."""
 
 
 @dataclass(frozen=True)
 class ClaimKills(RandomKills):
-    """Rows with large values. Two neighbours have the same one."""
+    """A trial whose rows have large values. Two neighbouring rows share a value."""
 
     module: ClassVar[str] = "tests.scenarios.claim_kills"
     kind: str = "delta"
@@ -67,7 +67,7 @@ class ClaimKills(RandomKills):
         self.load().run()
 
     def count_settled(self) -> int:
-        """How many batches are settled."""
+        """Return how many batches are settled."""
         return sum(lane["number"] for lane in self.load().status()["lanes"].values())
 
     def describe_left(self) -> str:
@@ -115,7 +115,7 @@ class ClaimKills(RandomKills):
 
 
 def make_body(id_: int) -> str:
-    """The value of this row."""
+    """Return the value of this row."""
     if id_ % HUGE == 0:
         return f"{id_:010}" * 500
     return f"{id_}" if id_ % SHORT == 0 else f"{id_ // 2:010}" * 200
@@ -126,7 +126,7 @@ def _is_large(id_: int) -> bool:
 
 
 def _resolve(claims: ValueClaims, text: str) -> str:
-    """The value for which this text stands, or the text itself."""
+    """Return the value to which this text refers, or the text itself if it is not a reference."""
     if not claims.is_reference(text.encode()):
         return text
     found = claims.find_value(text.encode())
@@ -134,7 +134,7 @@ def _resolve(claims: ValueClaims, text: str) -> str:
 
 
 def make_trial(asked: argparse.Namespace) -> ClaimKills:
-    """The trial in this folder, which keeps its kind of store."""
+    """Return the trial in this folder. It keeps the kind of store of the first call."""
     chosen = Path(asked.into, "store_kind")
     if not chosen.exists():
         chosen.write_text(asked.to, encoding="utf-8")

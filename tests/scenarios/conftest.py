@@ -1,4 +1,4 @@
-"""A folder with files, a definition, and what lies in the tables afterwards."""
+"""A folder with files and a definition, and helpers that read its tables."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SERVER = "sc://localhost:15002"
-"""Where the tests' own Connect server listens."""
+"""The address of the Connect server of the tests."""
 
 ORDERS = """
 name: orders
@@ -46,36 +46,36 @@ run: {batch: {files: 1}}
 
 
 def list_files(folder: Path) -> dict[str, bytes]:
-    """What is in a folder, to see whether something was written."""
+    """Return the contents of a folder, to see whether a test has written something."""
     return {str(file): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
 @dataclass
 class Place:
-    """A folder of a test's own, with a definition in it."""
+    """The folder of one test, with a definition in it."""
 
     folder: Path
     spark: SparkSession
 
     def define(self, text: str) -> Path:
-        """Write the definition."""
+        """Write the definition and return its path."""
         file = self.folder / "pipeline.yaml"
         file.write_text(text, encoding="utf-8")
         return file
 
     def load(self, text: str | None = None, **overrides: str) -> Pipeline:
-        """The pipeline as it is defined, with fields changed for this run."""
+        """Load the pipeline, with some fields changed for this run."""
         if text is not None:
             self.define(text)
         changed = {name.replace("__", "."): value for name, value in overrides.items()}
         return Pipeline.load(self.folder / "pipeline.yaml", overrides=changed)
 
     def carry(self, text: str | None = None, **limits: int) -> Report:
-        """What a run carries whose thresholds are these."""
+        """Run the pipeline with these thresholds."""
         return carry(self.load(text), **limits)
 
     def land(self, name: str, rows: Sequence[Mapping[str, Any] | str], *, folder: str = "landing") -> None:
-        """A file of JSON lines; its age is its place in the order of names."""
+        """Write a file of JSON lines. Each new file is newer than the files before it."""
         landing = self.folder / folder
         landing.mkdir(exist_ok=True)
         lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
@@ -87,8 +87,8 @@ class Place:
     def kill(
         self, definition: str, moment: str, number: int, *, replay: bool = False, edited: Path | None = None
     ) -> None:
-        """A run, or a replay of all refused rows or of an edited file, in a process of its own, which dies at this
-        moment of this batch. With Connect the server lives on."""
+        """Run the pipeline in a separate process that dies at this moment of this batch. With `replay` or `edited`, it
+        replays all refused rows or an edited file instead. With Connect, the server keeps running."""
         environment = {key: value for key, value in os.environ.items() if key != "SPARK_CONNECT_MODE_ENABLED"}
         if is_connect(self.spark):
             environment["SPARK_REMOTE"] = SERVER
@@ -110,7 +110,7 @@ class Place:
         assert run.returncode == -9, run.stderr.decode()
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        """What is in a table below the folder, read without Spark where the table allows it."""
+        """Return the rows of a table below the folder. They are read without Spark if the table allows it."""
         from deltalake import DeltaTable, QueryBuilder
         from deltalake.exceptions import DeltaProtocolError
 
@@ -123,20 +123,20 @@ class Place:
             return [row.asDict(recursive=True) for row in frame.collect()]
 
     def ids(self, table: str) -> list[int]:
-        """The ids in a table, sorted, twice where they are there twice."""
+        """Return the sorted ids of a table. An id that the table holds twice is returned twice."""
         return sorted(row["id"] for row in self.rows(table))
 
     def refused(self) -> list[dict[str, Any]]:
-        """What lies in the DLQ, in the order in which it was read."""
+        """Return the rows of the DLQ in the order in which they were read."""
         return sorted(self.rows(".wherry/orders/dlq"), key=lambda row: (row["lane"], row["number"], row["position"]))
 
     def commits(self, table: str) -> int:
-        """How many commits a table's log has."""
+        """Return how many commits the log of a table has."""
         return len(list((self.folder / table / "_delta_log").glob("*.json")))
 
 
 def carry(pipeline: Pipeline, **limits: int) -> Report:
-    """What a run of the pipeline carries whose thresholds are these."""
+    """Run a pipeline with these thresholds."""
     definition = definition_of(pipeline)
     thresholds = Thresholds(**limits)
     return PipelineRun(
@@ -146,7 +146,7 @@ def carry(pipeline: Pipeline, **limits: int) -> Report:
 
 @pytest.fixture
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This machine has no Java."""
+    """Make Spark unavailable, as on a machine without Java."""
 
     def fail(*_: object, **__: object) -> None:
         raise SparkMissing("Java is missing.")
@@ -158,10 +158,10 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def place(tmp_path: Path, spark: SparkSession) -> Place:
-    """An empty place."""
+    """Provide an empty folder with a session."""
     return Place(tmp_path, spark)
 
 
 def order(number: int, **other: Any) -> dict[str, Any]:
-    """A good order."""
+    """Return a good order."""
     return {"id": number, "email": f"A{number}@X.COM", "amount": f"{number}.50", **other}

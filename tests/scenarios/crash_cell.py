@@ -1,4 +1,4 @@
-"""One cell of the crash matrix: a pipeline in a folder of its own, the process that dies, and the one that goes on."""
+"""One cell of the crash matrix: a pipeline in a separate folder, a process that dies, and a process that continues."""
 
 from __future__ import annotations
 
@@ -39,40 +39,40 @@ OPTIONS = {
     "python": "python: tests.scenarios.crash_cell:take",
 }
 BUCKET = "crashes"
-"""The bucket of all cells whose state and tables are in an S3."""
+"""The bucket of all cells whose state and tables are in S3."""
 TAKEN = "WHERRY_TEST_TAKEN"
-"""Where the function that is a destination finds the file into which it writes."""
+"""The environment variable with the file into which the function destination writes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """What is crossed."""
+    """One combination of the crash matrix."""
 
     point: str
     how: str
-    """`kill`: Python alone dies; `kill all`: its JVM dies with it; `raise`."""
+    """How the run ends. `kill`: only Python dies. `kill all`: its JVM dies with it. `raise`: an exception is raised."""
     destinations: str
-    """Their names, with a plus between them."""
+    """The names of the destinations, joined by a plus."""
     refused: str
     delivery: str
     lanes: int
     ledger: str
     spark: str
     rows: str
-    """`few` may be committed by `deltalake`; `spark`: Spark commits them however few they are."""
+    """With `few`, `deltalake` may commit the rows. With `spark`, Spark commits them, however few they are."""
     order: str
-    """When the JVM comes: it is `up` before the run, comes `late`, with the first batch that needs it, or `never`."""
+    """When the JVM starts: `up` before the run, `late` with the first batch that needs it, or `never`."""
     plan: int
-    """Which batch it happens to, counted as they are planned."""
+    """The batch in which the crash happens, counted in the order of planning."""
 
     @property
     def names(self) -> Sequence[str]:
-        """The destinations."""
+        """The names of the destinations."""
         return self.destinations.split("+")
 
     @property
     def weaker(self) -> str:
-        """What may be missing or doubled, beyond the promise."""
+        """Describe what may be missing or doubled, beyond the promises that always hold."""
         said = []
         if "python" in self.names:
             said.append("python may have been given the open batches again, whole and under the same label")
@@ -83,39 +83,39 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A cell, in its folder."""
+    """A cell in its folder."""
 
     cell: Cell
     folder: Path
     s3: str = ""
-    """The URL of the S3 that has the state and the tables; without it they are in the folder."""
+    """The URL of the S3 that has the state and the tables. If it is empty, they are in the folder."""
 
     def locate(self, *parts: str) -> str:
-        """Where a table or the state is."""
+        """Return the path or URL of a table or the state."""
         return "/".join([f"s3://{BUCKET}/{self.folder.name}" if self.s3 else str(self.folder), *parts])
 
     @property
     def schema(self) -> str:
-        """The catalog's schema that holds the state, where Spark writes the ledger."""
+        """The catalog schema with the state, for a cell whose ledger Spark writes."""
         return "crash_" + "".join(each if each.isalnum() else "_" for each in self.folder.name.lower())
 
     @property
     def files(self) -> int:
-        """How many files there are; a batch is one."""
+        """The number of files. Each batch has one file."""
         return 3 if self.cell.lanes == 1 else 5
 
     def ids(self, file: int) -> Sequence[int]:
-        """The ids of the rows in a file."""
+        """Return the ids of the rows in a file."""
         return [3 * file + 1, 3 * file + 2, 3 * file + 3]
 
     def refused(self, row: int) -> bool:
-        """Whether a row is one that is refused. Where the JVM is late, none of the first file is."""
+        """Whether a row is refused. If the JVM is late, no row of the first file is refused."""
         if self.cell.order == "late" and row in self.ids(0):
             return False
         return {"none": False, "some": row % 3 == 2, "all": True}[self.cell.refused]
 
     def _amount(self, row: int) -> str | float:
-        """What a row has in its file. This process takes numbers alone, and leaves a text in their place to Spark."""
+        """Return the amount of a row in its file. The process itself reads only numbers, and leaves texts to Spark."""
         if self.refused(row):
             return "x"
         if self.cell.order == "up":
@@ -123,7 +123,7 @@ class Trial:
         return "NaN" if self.cell.order == "late" and row not in self.ids(0) else 1.0
 
     def prepare(self) -> None:
-        """The files and the definition. Where the JVM is not there from the beginning, no stage asks for it."""
+        """Write the files and the definition. If the JVM does not run from the start, no stage needs it."""
         (self.folder / "landing").mkdir(parents=True)
         for number in range(self.files):
             rows = [{"id": row, "amount": self._amount(row)} for row in self.ids(number)]
@@ -152,11 +152,11 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
         )
 
     def load(self) -> Pipeline:
-        """The pipeline."""
+        """Load the pipeline."""
         return Pipeline.load(self.folder / "pipeline.yaml")
 
     def carry(self, spark: Spark | None, crash: CrashInjector) -> dict[str, Any]:
-        """A run that crashes; how it ended, if this process lives on."""
+        """Run the pipeline with a crash. Return how the run ended, if this process survives."""
         with self._in(spark) as session:
             crash.steal = lambda: take_by_another(self.load(), session)
             with watch_points(crash):
@@ -165,7 +165,7 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
         return {"happened": crash.happened, "status": report.status, "code": code, "said": str(report.error)}
 
     def finish(self, spark: Spark | None) -> dict[str, Any]:
-        """Look at what the crash left, run again, and look again."""
+        """Examine what the crash left, run again, and examine the result."""
         with self._in(spark) as session:
             early, open_plans = self._lacking(session)
             report = self.load().run(check=False)
@@ -181,7 +181,7 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
         }
 
     def wrong(self, facts: Mapping[str, Any]) -> list[str]:
-        """All that is not as it must be in the end."""
+        """Return everything that is wrong in the end."""
         every = [row for file in range(self.files) for row in self.ids(file)]
         good = [row for row in every if not self.refused(row)]
         bad = [row for row in every if self.refused(row)]
@@ -218,7 +218,7 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
         return found
 
     def there(self, name: str) -> list[int]:
-        """The ids that a destination has, twice where they are there twice."""
+        """Return the ids of a destination. An id that the destination has twice is returned twice."""
         if name == "python":
             return [row for _, ids in self._taken() for row in ids]
         if name == "files":
@@ -229,7 +229,7 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
         return self._column(self.locate("tables", name), "id")
 
     def _list_files(self) -> Iterator[Any]:
-        """The files of the destination that writes files."""
+        """Yield the files of the destination that writes files."""
         if not self.s3:
             yield from (self.folder / "tables" / "files").glob("_lane=*/_batch=*/*.parquet")
             return
@@ -245,7 +245,7 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
                 yield io.BytesIO(read(url.removeprefix(f"s3a://{BUCKET}/")))
 
     def letters(self) -> list[int]:
-        """The ids of the rows in the dead letter queue."""
+        """Return the ids of the rows in the dead letter queue."""
         place = self.locate("state", "dlq") if self.s3 else self.locate(".wherry", "orders", "dlq")
         if self.cell.ledger == "spark":
             place = self.locate("warehouse", "orders_dlq")
@@ -270,11 +270,12 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
 
     @property
     def _starts(self) -> Path:
-        """There once a run has asked for a Spark that was not up."""
+        """A file that exists once a run has asked for a Spark that was not up."""
         return self.folder / "starts"
 
     def _lacking(self, session: SparkSession | None) -> tuple[list[str], list[str]]:
-        """What a destination lacks of what is settled although it owes nothing; and the plans that are open."""
+        """Find rows of settled batches that a destination lacks although it owes nothing. Return them with the open
+        plans."""
         place = StateLocation.of(self.load())
         if place.directory is not None and not (place.directory / "ledger").exists():
             return [], []
@@ -293,17 +294,17 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
 
     @contextlib.contextmanager
     def _in(self, spark: Spark | None) -> Iterator[SparkSession | None]:
-        """A process in this folder, with a Spark that is up; without one, where a run has to start it."""
+        """Work in this folder. Yield a session if Spark is up. Otherwise yield None, and a run has to start Spark."""
         os.environ[TAKEN] = str(self.folder / "taken")
         before = Path.cwd()
-        os.chdir(self.folder)  # noqa: TID251  (a cell is a process of its own in the suite, and goes back elsewhere)
+        os.chdir(self.folder)  # noqa: TID251  (each cell of the suite has a separate process)
         session = None
         if spark is not None and self.cell.order == "up":
             session = spark.session(connect=self.cell.spark == "connect")
         if session is not None and self.cell.ledger == "spark":
             self._remember(session)
         if self.cell.rows == "spark":
-            DirectAppend.can_take = lambda *_: False  # type: ignore[method-assign]  # a crash in here is one of Spark's
+            DirectAppend.can_take = lambda *_: False  # type: ignore[method-assign]  # Spark must commit
         starts = patch.object(spark_session, "obtain_now", lambda *_: self._start(spark))
         try:
             with starts if session is None else contextlib.nullcontext():
@@ -312,14 +313,14 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
             os.chdir(before)  # noqa: TID251
 
     def _start(self, spark: Spark | None) -> SparkSession:
-        """What a run starts when it needs Spark."""
+        """Return the session that a run gets when it needs Spark."""
         self._starts.touch()
         if spark is None:
             raise SparkMissing("A run of this cell needs no Spark.")
         return spark.session(connect=False)
 
     def _remember(self, session: SparkSession) -> None:
-        """The catalog forgets its tables when its JVM dies, which one that lasts would not: name them again."""
+        """Register the tables again. This catalog forgets them when its JVM dies, unlike a permanent catalog."""
         place = self.folder / "warehouse"
         session.sql(f"create schema if not exists {self.schema} location '{place}'").collect()
         for log in place.glob("*/_delta_log"):
@@ -328,7 +329,7 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
 
 
 def take(rows: DataFrame, label: Label) -> int:
-    """A destination that remembers nothing: it adds a line to a file."""
+    """Deliver rows to a destination without memory: append a line to a file."""
     ids = [row["id"] for row in rows.collect()]
     reach("in-write", label.destination)
     with open(os.environ[TAKEN], "a", encoding="utf-8") as file:
@@ -337,8 +338,8 @@ def take(rows: DataFrame, label: Label) -> int:
 
 
 def crash(trial: Trial, spark: Spark | None, *, first: bool) -> None:
-    """A process that dies; or in which an exception is raised, and which then goes on. The `first` one only leaves a
-    batch open, for a point that a later run reaches."""
+    """Run in a process that dies, or that continues after an exception. The `first` run only leaves a batch open, for a
+    point that a later run reaches."""
     cell = trial.cell
 
     def all_of_it() -> None:
@@ -358,7 +359,7 @@ def crash(trial: Trial, spark: Spark | None, *, first: bool) -> None:
 
 
 def finish(trial: Trial, spark: Spark | None) -> None:
-    """A process that goes on."""
+    """Continue in a new process after the crash."""
     _note(trial, "finished", trial.finish(spark))
 
 

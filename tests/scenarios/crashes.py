@@ -1,13 +1,13 @@
-"""Runs that crash at every point, in every way: nothing is lost, and nothing is twice where that is remembered.
+"""Crash runs at every point and in every way. No row is lost, and no destination with memory gets a row twice.
 
-    python -m tests.scenarios.crashes --into FOLDER               every cell; goes on where an earlier call ended
+    python -m tests.scenarios.crashes --into FOLDER               every cell; continues an earlier call
     python -m tests.scenarios.crashes --into FOLDER --most 20     twenty more of them
-    python -m tests.scenarios.crashes --into FOLDER --only 3      the cell of this number, once more
-    python -m tests.scenarios.crashes --into FOLDER --on s3       with state and tables in an S3 of its own
+    python -m tests.scenarios.crashes --into FOLDER --only 3      only the cell with this number, again
+    python -m tests.scenarios.crashes --into FOLDER --on s3       with state and tables in a separate S3
 
-In each cell a process is killed at the point, alone or with its JVM, or an exception is raised there; then another run
-goes on. First come cells in which every two values of all columns meet, then those that are left of every point with
-every way and every destination. It writes `crashes.md`: each cell, and what was wrong.
+In each cell, a process is killed at the point, alone or with its JVM, or an exception is raised there. Then another run
+continues. The first cells combine every two values of all columns. The other cells combine every point with every way
+and every destination. The script writes `crashes.md` with each cell and its errors.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from tests.stores.jars import join_store_jars
 from tests.stores.s3 import make_bucket, make_spark_settings, start_s3
 
 SEED = 8
-"""Chooses what is not crossed: which destinations are the three, and which batch it happens to."""
+"""The seed for values that are not combined: which destinations `three` stands for, and in which batch the crash
+happens."""
 FACTORS: Mapping[str, Sequence[Any]] = {
     "point": tuple(POINTS),
     "how": ("kill", "raise"),
@@ -48,19 +49,19 @@ FACTORS: Mapping[str, Sequence[Any]] = {
     "order": ("up", "late", "never"),
 }
 WEIGHTS = {"lanes": (2, 1), "ledger": (4, 1)}
-"""What costs most is taken less often where nothing asks for it."""
+"""Weights that make expensive values rarer where a cell does not need them."""
 THREE = ("append+merge+files", "append+replace+files", "merge+files+python", "append+merge+replace")
 WRITES = ("before-write", "in-write", "after-write", "between-writes", "after-writes", "resting", "lost-lease")
 DECIDED = ("after-prepare", "before-prepared", "after-prepared")
 ALL_DIE = 6
-"""Of so many kills one takes the JVM along."""
+"""One in this many kills ends the JVM too."""
 ENOUGH = 600.0
-"""After so many seconds a process is taken for hung."""
+"""The seconds after which a process counts as hung."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """How it went."""
+    """The result of a cell."""
 
     number: int
     cell: Cell
@@ -68,7 +69,7 @@ class Ended:
     seconds: float
 
     def line(self) -> str:
-        """As a row of the table."""
+        """Return the result as a row of the table."""
         cell = self.cell
         values = [cell.point, cell.how, cell.destinations, cell.refused, cell.delivery, cell.lanes, cell.ledger]
         values += [cell.spark, cell.rows, cell.order, cell.plan, cell.weaker or "nothing"]
@@ -78,7 +79,7 @@ class Ended:
 
 
 def possible(cell: Mapping[str, Any]) -> bool:
-    """Whether the point is on the way of such a batch; columns that are not chosen yet forbid nothing."""
+    """Whether a batch can reach the point. Columns without a value exclude nothing."""
     point, destinations, refused = (cell.get(name) for name in ("point", "destinations", "refused"))
     prepared = destinations in (None, "three", "python") or refused != "none"
     order = cell.get("order")
@@ -96,13 +97,13 @@ def possible(cell: Mapping[str, Any]) -> bool:
 
 
 def _is_short(cell: Mapping[str, Any]) -> bool:
-    """Whether this process can carry such a batch from end to end; columns that are not chosen yet forbid nothing."""
+    """Whether Python can process such a batch without Spark. Columns without a value exclude nothing."""
     short = {"destinations": "append", "refused": "none", "rows": "few"}
     return all(cell.get(name, value) == value for name, value in short.items())
 
 
 def cells(seed: int = SEED) -> list[Cell]:
-    """All of them, always in the same order: those that cost most come last."""
+    """Return all cells, always in the same order. The most expensive cells come last."""
     dice = random.Random(seed)
     chosen = list(_in_pairs(dice))
     met = {(each["point"], each["how"], each["destinations"]) for each in chosen}
@@ -126,7 +127,7 @@ def _cell(number: int, chosen: Mapping[str, Any], dice: random.Random) -> Cell:
 
 
 def _in_pairs(dice: random.Random) -> Iterator[dict[str, Any]]:
-    """Cells in which every two values of different columns meet that can."""
+    """Yield cells in which every two possible values of different columns occur together."""
     pairs = {
         frozenset([(one, a), (other, b)])
         for one, other in itertools.combinations(FACTORS, 2)
@@ -153,7 +154,7 @@ def _can_be_filled(fixed: Mapping[str, Any]) -> bool:
 
 
 def _filled(fixed: Mapping[str, Any], dice: random.Random) -> dict[str, Any]:
-    """The cell with the other columns by dice."""
+    """Return the cell with random values in its other columns."""
     while True:
         free = {name: dice.choices(values, WEIGHTS.get(name))[0] for name, values in FACTORS.items()}
         cell = {**free, **fixed}
@@ -162,7 +163,7 @@ def _filled(fixed: Mapping[str, Any], dice: random.Random) -> dict[str, Any]:
 
 
 def run(number: int, cell: Cell, folder: Path, server: Server, *, s3: str = "") -> Ended:
-    """Crash it, go on, and look."""
+    """Crash the cell, continue, and check the result."""
     began, trial = time.monotonic(), Trial(cell=cell, folder=folder, s3=s3)
     trial.prepare()
     wrong = _crashed(trial, server)
@@ -175,12 +176,12 @@ def run(number: int, cell: Cell, folder: Path, server: Server, *, s3: str = "") 
 
 
 def list_numbers(every: Sequence[Cell], place: str) -> list[int]:
-    """The numbers of the cells that can be there: a catalog has its tables on this disk."""
+    """Return the numbers of the cells that are possible there. A catalog keeps its tables only on this disk."""
     return [number for number, cell in enumerate(every) if place == "disk" or cell.ledger == "deltalake"]
 
 
 def _crashed(trial: Trial, server: Server) -> list[str]:
-    """Crash it; what is wrong with that."""
+    """Crash the cell. Return what is wrong with the crash."""
     cell = trial.cell
     for first in (True, False) if cell.point in LATER else (False,):
         ended, expected = _ended(crash, trial, server, first=first), 0 if cell.how == "raise" and not first else -9
@@ -194,8 +195,8 @@ def _crashed(trial: Trial, server: Server) -> list[str]:
 
 
 def _raised(cell: Cell, carried: Mapping[str, Any]) -> list[str]:
-    """What is wrong with how the run told of what was raised. Where lanes share a write, what landed is asked for, and
-    the run goes on."""
+    """Return what is wrong with the report of an exception. If lanes share a write, the run may look up what landed and
+    continue."""
     told = carried["code"] == "FENCED" if cell.point == "lost-lease" else CrashRaised.__name__ in carried["said"]
     asked = cell.lanes > 1 and cell.point in ("after-write", "after-writes") and carried["status"] == "succeeded"
     failed = carried["status"] == "failed" and told
@@ -208,7 +209,7 @@ def _said(trial: Trial) -> str:
 
 
 def _ended(does: Any, trial: Trial, server: Server, **how: Any) -> int | None:
-    """Do it in a process of its own; how that ended."""
+    """Run a function in a separate process. Return the exit code, or None if the process hung."""
     spark = None if trial.cell.order == "never" else server.get()
     process = PROCESSES.Process(target=_quietly, args=[does, trial, spark], kwargs=how)
     process.start()
@@ -228,7 +229,7 @@ def _quietly(does: Any, trial: Trial, spark: Spark | None, **how: Any) -> None:
 
 
 def table(found: Sequence[Ended], of: int) -> str:
-    """What happened, as Markdown."""
+    """Return the results as Markdown."""
     right = sum(not each.wrong for each in found)
     head = [
         "cell",
@@ -250,7 +251,7 @@ def table(found: Sequence[Ended], of: int) -> str:
 
 
 def main() -> int:
-    """Every cell that is not there yet."""
+    """Run every cell that has no result yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--into", type=Path, required=True, help="the folder; what is there is gone on with")
     parser.add_argument("--only", type=int, nargs="*", default=None, help="the numbers of cells, from 0")

@@ -1,4 +1,4 @@
-"""Carries batches on an executor of their own, which is killed: `python -m tests.scenarios.executor_lost FOLDER`."""
+"""Run batches on a separate executor that is killed: `python -m tests.scenarios.executor_lost FOLDER`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Kill(Stage):
-    """Changes no row; the first that reads the row with this id ends the executor that it runs on."""
+    """A stage that changes no row. The first task that reads the row with this id kills its executor."""
 
     marker: str
     row: int
@@ -52,7 +52,7 @@ class Kill(Stage):
 
 
 def main(folder: str) -> dict[str, Any]:
-    """What the run reported, and why a batch had to rest."""
+    """Return the run's report, and the causes for which batches were postponed."""
     spark = start({"spark.master": "local-cluster[1,1,1024]", "spark.task.maxFailures": "1"})
     landing = Path(folder, "landing")
     landing.mkdir()

@@ -1,11 +1,11 @@
-"""A DLQ that fails and comes back while runs and merges are killed at random: each refused row is in the DLQ once.
+"""Kill runs and merges at random while the DLQ fails and recovers. Each refused row is in the DLQ once.
 
     python -m tests.scenarios.fallback_kills --into FOLDER                  20 kills
-    python -m tests.scenarios.fallback_kills --into FOLDER --most 5         five more of these kills, no more
+    python -m tests.scenarios.fallback_kills --into FOLDER --most 5         five more of these kills and no others
     python -m tests.scenarios.fallback_kills --into FOLDER --to files       the fallback is files, not a Delta table
-    python -m tests.scenarios.fallback_kills --into FOLDER --seed 7         the same moments as with this seed before
+    python -m tests.scenarios.fallback_kills --into FOLDER --seed 7         the same moments as before with this seed
 
-It goes on where an earlier call ended, and writes `kills.md`: where each process died, and what was there in the end.
+The script continues an earlier call. It writes `kills.md` with the point of each kill and the final result.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ dlq:
 run: {{batch: {{files: 1}}}}
 """
 FILES, ROWS, REFUSED = 6, 20, 4
-"""So many files come before each process, with so many rows, of which every so manieth is refused."""
+"""How many files arrive before each process, how many rows each has, and one in how many rows is refused."""
 RUNS = ("run", "run with a broken DLQ", "run, the DLQ breaks", "run, the DLQ comes back")
 MERGE = "merge"
 
 
 @dataclass(frozen=True)
 class FallbackKills(RandomKills):
-    """The DLQ is on a disk that can be taken away at once: a link to it."""
+    """A trial whose DLQ is on a disk that can be removed at once. The disk is a symbolic link."""
 
     module: ClassVar[str] = "tests.scenarios.fallback_kills"
     fallback: str = "delta"
@@ -73,7 +73,7 @@ class FallbackKills(RandomKills):
         os.utime(path, (1_700_000_000 + file,) * 2)
 
     def _connect(self, *, works: bool) -> None:
-        """Put the disk there, or take it away: at no moment is there anything else."""
+        """Connect or remove the disk. The link is replaced atomically."""
         new = self.folder / "new"
         new.unlink(missing_ok=True)
         new.symlink_to("real" if works else "nothing")
@@ -90,7 +90,7 @@ class FallbackKills(RandomKills):
             self.load().run()
 
     def count_waiting(self) -> int:
-        """How many rows wait in the fallback."""
+        """Return how many rows wait in the fallback."""
         return int(self.load().status()["dlq"].get("fallback") or 0)
 
     def describe_left(self) -> str:
@@ -124,7 +124,7 @@ class FallbackKills(RandomKills):
 
 
 def make_trial(asked: argparse.Namespace) -> FallbackKills:
-    """The trial in this folder, which keeps its kind of fallback."""
+    """Return the trial in this folder. It keeps the kind of fallback of the first call."""
     chosen = Path(asked.into, "fallback_kind")
     if not chosen.exists():
         chosen.write_text(asked.to, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A stage that holds a batch in the middle of its Spark job, so that something can happen to it there."""
+"""A stage that holds a batch in the middle of its Spark job, so that a test can act at that moment."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from stages.rows import Rows
 
 ENOUGH = 60.0
-"""After so many seconds nobody waits any more."""
+"""The seconds after which waiting ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gate(Stage):
-    """Changes no row; whoever first reads the row with this id waits until somebody opens it."""
+    """A stage that changes no row. The first task that reads the row with this id waits until the gate opens."""
 
     folder: str
     row: int
@@ -46,8 +46,8 @@ class Gate(Stage):
 
     @contextmanager
     def reached(self, act: Callable[[], object]) -> Iterator[list[object]]:
-        """While in here: once the row is being read something is done, and then the gate is opened. What was done gives
-        what is in the list afterwards."""
+        """While the context is open, wait until the row is being read, act, and then open the gate. The yielded list
+        holds the result of the action afterwards."""
         done: list[object] = []
 
         def wait() -> None:

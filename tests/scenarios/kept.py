@@ -1,4 +1,4 @@
-"""What a long suite has found so far, in a file: whole at every moment, wherever the suite is broken off."""
+"""Keep the results of a long suite in a file. The file is whole at every moment, even if the suite is interrupted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def keep(file: Path, found: Any) -> None:
-    """Put this in the place of what is there, at once."""
+    """Replace the content of the file atomically."""
     new = file.with_suffix(".new")
     new.write_text(json.dumps(found), encoding="utf-8")
     os.replace(new, file)

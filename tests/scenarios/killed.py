@@ -1,6 +1,9 @@
-"""Runs a pipeline and kills itself, as `kill -9` would: `python -m tests.scenarios.killed FILE MOMENT NUMBER [replay]`.
+"""Run a pipeline and kill this process, as `kill -9` would: `python -m tests.scenarios.killed FILE MOMENT NUMBER
+[replay]`.
 
-With `replay` it is the refused rows that are carried again; with the name of a file instead, the edited rows in it."""
+With `replay`, the process replays the refused rows. With the name of a file instead, it replays the edited rows of that
+file.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,8 @@ if TYPE_CHECKING:
 
 
 def main(file: str, at: str, number: int, what: str = "") -> None:
-    """Die at the event called `at` of batch `number`; or, with `Written`, right behind its write into a table, beside
-    which the DLQ may have been written or not; or, with `Sifted`, in the middle of the search for its rows at which
-    stages raise."""
+    """Die at the event `at` of batch `number`. With `Written`, die directly after the batch's write into a table; the
+    DLQ may or may not be written by then. With `Sifted`, die during the search for rows at which stages raise."""
     pipeline = Pipeline.load(file)
 
     def die() -> None:
@@ -40,7 +42,7 @@ def main(file: str, at: str, number: int, what: str = "") -> None:
             die()
 
     def dying(write: Callable[..., Any]) -> Callable[..., Any]:
-        """The write, and then death, if it was of this batch."""
+        """Wrap a write so that the process dies after a write of this batch."""
 
         @wraps(write)
         def write_and_die(*args: Any) -> Any:
@@ -55,7 +57,7 @@ def main(file: str, at: str, number: int, what: str = "") -> None:
     tries = itertools.count(1)
 
     def bisecting(bisect: Callable[..., Any]) -> Callable[..., Any]:
-        """What decides a batch with such rows; of this one the third try to find them is the last."""
+        """Wrap the search for rows that raise. In this batch, the process dies at the third try of the search."""
 
         @wraps(bisect)
         def bisect_or_die(runner: TaskExecutor, spark: SparkSession, plan: PlannedBatch) -> Any:

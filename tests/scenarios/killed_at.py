@@ -1,8 +1,8 @@
-"""Runs a pipeline, or merges its fallback, and dies at a point.
+"""Run a pipeline, or merge its fallback, and die at a point.
 
     python -m tests.scenarios.killed_at FILE run|merge POINT N
 
-It dies when the point is reached for the Nth time, as `kill -9` would. N is 0 for a process that does not die.
+The process dies when it reaches the point for the Nth time, as `kill -9` would. With N = 0, it does not die.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Three processes share the six lanes of one pipeline and are killed at random: each row is delivered exactly once.
+"""Kill three processes at random while they share the six lanes of a pipeline. Each row is delivered exactly once.
 
     python -m tests.scenarios.lane_kills --into FOLDER                30 kills of a process that had lanes
-    python -m tests.scenarios.lane_kills --into FOLDER --seed 7       the same dice as with this seed before
+    python -m tests.scenarios.lane_kills --into FOLDER --seed 7       the same choices as before with this seed
 
-It goes on where an earlier call ended, and writes `lanes.md`: who died where, with which lanes, how soon others had
-them, and what was there in the end. One that ends by itself or is killed is started again; where all is carried before
-the last kill, more files land.
+The script continues an earlier call. It writes `lanes.md`: where each process died, which lanes it had, how soon others
+had them, and the final result. A process that ends or is killed is started again. If all rows are delivered before the
+last kill, more files arrive.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ spark: {{conf: {{spark.driver.memory: 1g}}}}
 """
 PROCESSES = 3
 ROWS = 20
-"""In each file; in one file of five the last of them is refused."""
+"""The rows of each file. In one file of five, the last row is refused."""
 PATIENCE = 120.0
-"""How many seconds one waits for something that must happen."""
+"""How many seconds a test waits for something that must happen."""
 LOAD = 1_800.0
 """How many seconds the rest of the load may take."""
 Facts = Mapping[str, Any]
@@ -59,30 +59,30 @@ Facts = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Kill:
-    """One process, and where it died."""
+    """A killed process, and the moment of its death."""
 
     last: str
-    """The last event it told of."""
+    """The last event that it reported."""
     lanes: Sequence[str]
     """The lanes that it had."""
     open: int
-    """In how many of them a batch was open."""
+    """In how many of its lanes a batch was open."""
     seconds: float
-    """How long it took until others had them all."""
+    """The seconds until other processes had all of its lanes."""
     takers: int
-    """How many others took them."""
+    """How many other processes took its lanes."""
 
 
 @dataclass
 class Member:
-    """A process that runs the pipeline, and what it told."""
+    """A process that runs the pipeline, and its output."""
 
     process: subprocess.Popen[str]
     told: list[str] = field(default_factory=list)
     heard: threading.Condition = field(default_factory=threading.Condition)
 
     def listen(self) -> None:
-        """Hear what it tells, in a thread beside."""
+        """Read the output of the process in another thread."""
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
@@ -94,7 +94,7 @@ class Member:
                     self.heard.notify_all()
 
     def await_events(self, count: int) -> bool:
-        """Whether it tells of so many more events before it ends."""
+        """Whether the process reports this many more events before it ends."""
         wanted = len(self.told) + count
         with self.heard:
             while len(self.told) < wanted and self.process.poll() is None:
@@ -103,7 +103,7 @@ class Member:
 
     @property
     def ended(self) -> bool:
-        """Whether it has, by itself."""
+        """Whether the process has ended without a kill."""
         return self.process.poll() is not None
 
 
@@ -116,13 +116,13 @@ class Trial:
     members: list[Member] = field(default_factory=list)
 
     def prepare(self, files: int) -> None:
-        """The definition, and at least so many files."""
+        """Write the definition, and at least this many files."""
         (self.folder / "landing").mkdir(parents=True, exist_ok=True)
         self.file.write_text(DEFINITION.format(assignment=self.assignment), encoding="utf-8")
         self.land(files - self.files)
 
     def land(self, files: int) -> None:
-        """So many files more."""
+        """Write this many more files."""
         for number in range(self.files, self.files + max(0, files)):
             ids = range(number * ROWS, (number + 1) * ROWS)
             amounts = ["1.50"] * (ROWS - 1) + ["1.50" if number % 5 else "much"]
@@ -133,20 +133,20 @@ class Trial:
 
     @property
     def file(self) -> Path:
-        """The definition."""
+        """The path of the definition."""
         return self.folder / "pipeline.yaml"
 
     @property
     def files(self) -> int:
-        """How many there are."""
+        """The number of files."""
         return len(list((self.folder / "landing").glob("*.json")))
 
     def state(self) -> PipelineState:
-        """What the ledger says."""
+        """Return the state in the ledger."""
         return apply_entries(StateLocation.of(Pipeline.load(self.file)).open_ledger(None).read())
 
     def start(self, *words: str) -> Member:
-        """One more process that runs it."""
+        """Start another process that runs the pipeline."""
         command = [sys.executable, "-m", "tests.scenarios.lane_kills", "--into", str(self.folder), "--here", *words]
         with (self.folder / "errors.log").open("a", encoding="utf-8") as errors:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
@@ -156,7 +156,7 @@ class Trial:
         return member
 
     def fill(self) -> None:
-        """As many processes as there should be; one that has failed is no accident."""
+        """Start processes until enough are running. A process may have ended, but it must not have failed."""
         for member in [member for member in self.members if member.ended]:
             assert member.process.returncode == 0, (
                 f"it ended by itself: {member.process.returncode}, {member.told[-3:]}"
@@ -166,20 +166,20 @@ class Trial:
             self.start()
 
     def lanes_of(self, member: Member) -> Sequence[str]:
-        """The lanes that this process has."""
+        """Return the lanes that this process has."""
         state = self.state()
         owner = next((each for each in state.owners if each["pid"] == member.process.pid), None)
         return state.lanes_of(owner["owner"]) if owner else ()
 
     def await_shares(self, *members: Member) -> None:
-        """Return once each of them has lanes."""
+        """Wait until each of these processes has lanes."""
         until = time.monotonic() + PATIENCE
         while not all(self.lanes_of(member) for member in members):
             assert time.monotonic() < until, "somebody gets no lanes"
             time.sleep(0.1)
 
     def kill(self, member: Member) -> tuple[Sequence[str], str]:
-        """Kill it as it is; its lanes then, and its name."""
+        """Kill a process at once. Return the lanes that it had, and its owner name."""
         member.process.kill()
         member.process.wait()
         self.members.remove(member)
@@ -188,7 +188,8 @@ class Trial:
         return (state.lanes_of(owner["owner"]), owner["owner"]) if owner else ((), "")
 
     def kill_somebody(self, dice: random.Random) -> Kill | None:
-        """Kill one of them somewhere in its work, and wait until others have its lanes; None if it had none."""
+        """Kill a random process during its work, and wait until other processes have its lanes. Return None if it had
+        no lanes."""
         self.fill()
         member = dice.choice(self.members)
         if not member.await_events(dice.randint(1, 9)):
@@ -208,7 +209,7 @@ class Trial:
         return Kill(last=last, lanes=lanes, open=opened, seconds=took, takers=len(takers))
 
     def await_passed_on(self, lanes: Sequence[str], name: str) -> PipelineState:
-        """Return once all these lanes of somebody are with others, or done."""
+        """Wait until other processes have all these lanes, or the lanes are done."""
         until, state = time.monotonic() + PATIENCE, self.state()
         while not all(_passed_on(state, lane, name) for lane in lanes):
             assert time.monotonic() < until, f"nobody takes {lanes}: {dict(state.held)}"
@@ -218,7 +219,7 @@ class Trial:
 
     @contextmanager
     def frozen(self, member: Member) -> Iterator[tuple[Sequence[str], str]]:
-        """While in here its Python and its JVM stand still; its lanes then, and its name."""
+        """While the context is open, pause the process's Python and its JVM. Yield its lanes and its owner name."""
         lock = StateLocation.of(Pipeline.load(self.file)).lock
         jvms = [find_jvm_of(each, lock) for each in self.state().owners if each["pid"] == member.process.pid]
         processes = [member.process.pid, *(jvm["pid"] for jvm in jvms if jvm)]
@@ -232,7 +233,7 @@ class Trial:
                 os.kill(process, signal.SIGCONT)
 
     def finish(self) -> Facts:
-        """Let those that are there come to their end, carry what is left, and count what is there."""
+        """Let the running processes end, deliver the remaining rows, and count the result."""
         for member in self.members:
             assert member.process.wait(LOAD) == 0, member.told[-3:]
         self.members.clear()
@@ -242,13 +243,13 @@ class Trial:
         return self.counted()
 
     def end(self) -> None:
-        """Leave no process behind."""
+        """End all remaining processes."""
         for member in self.members:
             member.process.kill()
             member.process.wait()
 
     def counted(self) -> Facts:
-        """Rows and different ids, delivered and refused."""
+        """Return the numbers of rows and of distinct ids, both delivered and refused."""
         return {
             "delivered": self._counted(self.folder / "tables" / "orders"),
             "refused": self._counted(self.folder / ".wherry" / "orders" / "dlq"),
@@ -265,24 +266,24 @@ class Trial:
 
     @property
     def expected(self) -> Facts:
-        """What must be there in the end."""
+        """The expected final result."""
         refused = len(range(0, self.files, 5))
         delivered = self.files * ROWS - refused
         return {"delivered": [delivered] * 2, "refused": [refused] * 2, "open": 0, "audit": []}
 
     def run_workers(self) -> Counter[str]:
-        """How many batches each owner settled, as far as the ledger has not put its entries together."""
+        """Count the batches that each owner settled, as far as the ledger still has separate entries for them."""
         entries = StateLocation.of(Pipeline.load(self.file)).open_ledger(None).read()
         return Counter(entry.owner for entry in entries if entry.kind == "settle")
 
 
 def _passed_on(state: PipelineState, lane: str, name: str) -> bool:
-    """Whether the lane is with somebody else, or done."""
+    """Whether another owner has the lane, or the lane is done."""
     return lane in state.done or (lane in state.held and state.held[lane].owner != name)
 
 
 def share(folder: Path, take_over: str) -> None:
-    """One of the processes: it tells of each event."""
+    """Run the pipeline as one of the processes, and print each event."""
 
     def tell(event: Event) -> None:
         batch = getattr(event, "batch", None)
@@ -292,7 +293,7 @@ def share(folder: Path, take_over: str) -> None:
 
 
 def table(kills: Sequence[Kill], seed: int, trial: Trial, found: Facts | None) -> str:
-    """What happened, as Markdown."""
+    """Return the results as Markdown."""
     lines = [
         f"{trial.files:,} files of {ROWS} rows in 6 lanes, {PROCESSES} processes, seed {seed}",
         "",
@@ -310,7 +311,7 @@ def table(kills: Sequence[Kill], seed: int, trial: Trial, found: Facts | None) -
 
 
 def main() -> int:
-    """Kill as often as was asked for, then look."""
+    """Perform the requested number of kills, then check the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--into", type=Path, required=True, help="the folder; what is there is gone on with")
     parser.add_argument("--files", type=int, default=600, help="how many there are at first")

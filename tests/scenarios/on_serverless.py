@@ -1,7 +1,7 @@
-"""The example notebook where there is what serverless has: `python -m tests.scenarios.on_serverless GIVEN`.
+"""Run the example notebook with only the features of serverless: `python -m tests.scenarios.on_serverless GIVEN`.
 
-It runs where the notebook lies, on the server that `SPARK_REMOTE` names, and prints as JSON what the session refuses
-and what the notebook did.
+The script runs in the folder of the notebook, on the server in `SPARK_REMOTE`. It prints as JSON what the session
+refuses and what the notebook did.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.serverless import lack_what_serverless_lacks
 
 
 def main(given: dict[str, str]) -> None:
-    """Try what is not there, then carry, then carry what fails."""
+    """Try the missing features, run the notebook, and run it again with rows that fail."""
     lack_what_serverless_lacks()
     spark = SparkSession.builder.getOrCreate()
     tries: dict[str, Callable[[], object]] = {

@@ -1,8 +1,8 @@
-"""Makes states in which a batch is open: `python -m tests.scenarios.open_plans FOLDER`, then `… --pack FOLDER FILE`.
+"""Make states with an open batch: `python -m tests.scenarios.open_plans FOLDER`, then `… --pack FOLDER FILE`.
 
-Each case is a pipeline in a folder of its own. A first run carries its first files. A second one carries the others,
-and is killed at a point. `open_plans.tar.xz` was made so by commit 2e11bb8, and is never made anew: a later version
-must open what that one left. A new case belongs in an archive of its own.
+Each case is a pipeline in a separate folder. A first run delivers its first files. A second run processes the others
+and is killed at a point. Commit 2e11bb8 made `open_plans.tar.xz` in this way. Never make that archive again, because
+later versions must open the states of that commit. Put a new case into a new archive.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ CAST = "  - cast: {amount: int}\n"
 TWICE = CAST + '  - sql: "select *, explode(array(1, 2)) as copy from rows"\n  - require: {sane: "amount < 100"}\n'
 MENDED = "  - with_columns: {amount: \"replace(amount, 'x', '1')\"}\n" + CAST
 LARGE = 5 << 20
-"""Bytes of a file whose batch is not small; nearly all of them are blanks."""
+"""The size of a file whose batch is not small, in bytes. Nearly all of them are spaces."""
 KILLED = -9
 ENOUGH = 120.0
-"""Seconds after which nobody waits any more."""
+"""The seconds after which waiting ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A pipeline, and where its second run dies."""
+    """A pipeline, and the point at which its second run dies."""
 
     point: str
     later: str = ""
-    """Where a third run dies, which finds the open batch of the second one."""
+    """The point at which a third run dies. It finds the open batch of the second run."""
     destinations: str = ONE
     stages: str = CAST
     more: str = ""
@@ -62,20 +62,20 @@ class Case:
     lanes: int = 1
     form: str = "json"
     refused: bool = False
-    """Whether the files of the second run hold a row that is refused."""
+    """Whether the files of the second run contain a row that is refused."""
     large: bool = False
     verb: str = "run"
-    """What the second run does."""
+    """The operation that the second run performs."""
     mended: str = ""
-    """Stages that take the place of the others before the second run."""
+    """Stages that replace the others before the second run."""
     processes: int = 1
     """How many processes share the second run."""
     compacted: bool = False
-    """Whether the ledger's entries are put together after the kill."""
+    """Whether the ledger is compacted after the kill."""
 
     @property
     def definition(self) -> str:
-        """The definition."""
+        """The text of the definition."""
         return f"""name: orders
 origin:
   files: {{path: "landing/*.{self.form}", format: {self.form}, schema: "id long, amount string"}}
@@ -131,7 +131,7 @@ CASES: Mapping[str, Case] = {
 
 
 def make(name: str, folder: Path, spark: Spark) -> None:
-    """Leave the state of this case in the folder."""
+    """Create the state of this case in the folder."""
     case = CASES[name]
     call = partial(_call, name, folder, spark)
     (folder / "landing").mkdir(parents=True)
@@ -153,7 +153,7 @@ def make(name: str, folder: Path, spark: Spark) -> None:
 
 
 def _land(folder: Path, case: Case, numbers: Sequence[int], *, refused: bool, large: bool) -> None:
-    """Files of two rows, in this order; with `refused` there is a third row in each."""
+    """Write files of two rows, in this order. With `refused`, each file has a third row."""
     for number in numbers:
         ids = [10 * number + 1, 10 * number + 2, *[10 * number + 3] * refused]
         rows = [{"id": each, "amount": "x" if each % 10 == 3 else "1"} for each in ids]
@@ -188,8 +188,8 @@ def _begin(name: str, folder: Path, spark: Spark, point: str) -> subprocess.Pope
 
 
 def _share(name: str, folder: Path, spark: Spark) -> None:
-    """Two processes have a lane each, and then each gets a batch at which it dies. The last one may have taken the lane
-    of the other before."""
+    """Let two processes have one lane each, and then die at a batch. The last process may have taken the other lane
+    before."""
     processes = [_begin(name, folder, spark, point) for point in ("after-write", "after-plan")]
     try:
         journal = Journal(StateLocation.of(Pipeline.load(folder / "pipeline.yaml")).open_ledger(None))
@@ -207,7 +207,7 @@ def _share(name: str, folder: Path, spark: Spark) -> None:
 
 
 def _carry(name: str, folder: Path, point: str, spark: Spark) -> None:
-    """In a process of its own; without a point nothing happens to it."""
+    """Run in a separate process. Without a point, it does not die."""
     spark.session(connect=False)
     case, pipeline = CASES[name], Pipeline.load(folder / "pipeline.yaml")
     os.environ[TAKEN] = str(folder / "taken")
@@ -224,11 +224,11 @@ def _carry(name: str, folder: Path, point: str, spark: Spark) -> None:
 
 
 TAKEN = "WHERRY_TEST_TAKEN"
-"""Where the function that is a destination finds the file into which it writes."""
+"""The environment variable with the file into which the function destination writes."""
 
 
 def take(rows: DataFrame, label: Label) -> int:
-    """A destination that remembers nothing: it adds a line to a file."""
+    """Deliver rows to a destination without memory: append a line to a file."""
     ids = [row["id"] for row in rows.collect()]
     with open(os.environ[TAKEN], "a", encoding="utf-8") as file:
         file.write(json.dumps([label.key, ids]) + "\n")
@@ -236,7 +236,7 @@ def take(rows: DataFrame, label: Label) -> int:
 
 
 def pack(folder: Path, file: Path) -> None:
-    """All cases in one archive, without the checksums that Hadoop leaves beside each file."""
+    """Pack all cases into one archive, without the checksum files that Hadoop writes."""
 
     def kept(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
         hidden = member.name.rsplit("/", 1)[-1].startswith(".") and member.name.endswith(".crc")

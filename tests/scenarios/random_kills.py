@@ -1,6 +1,7 @@
-"""What trials with kills at random share: a process tells of each point that it reaches, and dies behind one.
+"""The common part of trials with random kills: a process prints each point that it reaches, and is killed after one of
+them.
 
-A trial goes on where an earlier call ended. Its seed and the number of a process say where the process dies.
+A trial continues an earlier call. Its seed and the number of a process decide where that process dies.
 """
 
 from __future__ import annotations
@@ -27,22 +28,22 @@ from tests.scenarios.kept import keep
 
 @dataclass(frozen=True, kw_only=True)
 class Kill:
-    """One process, and where it died."""
+    """A killed process, and the moment of its death."""
 
     number: int
-    """Which of the processes it was. Some of them end by themselves."""
+    """The number of the process. Processes that ended without a kill have numbers too."""
     what: str
-    """What it did."""
+    """The work that the process did."""
     who: str
-    """`Python`, or `Python and JVM`."""
+    """What was killed: `Python`, or `Python and JVM`."""
     points: int
-    """How many points it had told of."""
+    """How many points the process had printed."""
     last: str
-    """The last of them."""
+    """The last point that it printed."""
     after: float
-    """How many seconds later it was killed."""
+    """The seconds between that point and the kill."""
     left: str
-    """What was left to do then."""
+    """The work that was left then."""
 
 
 @dataclass(frozen=True)
@@ -51,44 +52,44 @@ class RandomKills(ABC):
 
     folder: Path
     module: ClassVar[str]
-    """Its command: `python -m MODULE`."""
+    """The module with the command of a process: `python -m MODULE`."""
     most_points: ClassVar[int] = 40
-    """A process dies at the latest behind so many points."""
+    """A process dies at the latest after this many points."""
 
     @property
     def file(self) -> Path:
-        """The definition."""
+        """The path of the definition."""
         return self.folder / "pipeline.yaml"
 
     def load(self) -> Pipeline:
-        """The pipeline."""
+        """Load the pipeline."""
         return Pipeline.load(self.file)
 
     @abstractmethod
     def prepare(self, number: int, dice: random.Random) -> str:
-        """Let there be work for this process, and say what it is to do. Twice is once."""
+        """Prepare the work for this process and return its name. A repeated call changes nothing."""
 
     @abstractmethod
     def carry(self, what: str) -> None:
-        """Do it, in the process that is killed."""
+        """Do the work, in the process that is killed."""
 
     def interfere(self, what: str, point: int, dies_at: int) -> None:
-        """Change something in the middle of it: the process has told of so many points."""
+        """Change something during the work, when the process has printed this many points."""
 
     @abstractmethod
     def describe_left(self) -> str:
-        """What is left to do."""
+        """Describe the work that is left."""
 
     @abstractmethod
     def finish(self) -> Mapping[str, Any]:
-        """Do what is left, and count what is there."""
+        """Do the remaining work, and count the result."""
 
     @abstractmethod
     def expect(self) -> Mapping[str, Any]:
-        """What must be there in the end."""
+        """Return the expected final result."""
 
     def kill(self, number: int, seed: int) -> Kill | None:
-        """Start a process, and kill it somewhere; None if it was done before."""
+        """Start a process and kill it at a random point. Return None if it ended before."""
         dice = random.Random(f"{seed}/{number}")
         what = self.prepare(number, dice)
         points, after = dice.randint(1, self.most_points), dice.random() ** 3
@@ -131,7 +132,7 @@ class RandomKills(ABC):
 
 
 def tell_points(do: Callable[[], None]) -> None:
-    """Do it, and print each point that it reaches."""
+    """Run a function and print each point that it reaches."""
 
     def tell(point: str, of: str, rows: Any) -> Any:
         print(f"{point} {of}".strip(), flush=True)  # noqa: T201
@@ -142,7 +143,7 @@ def tell_points(do: Callable[[], None]) -> None:
 
 
 def list_lines(kills: Sequence[Kill], seed: int, trial: RandomKills, found: Mapping[str, Any] | None) -> Iterator[str]:
-    """What happened, as Markdown."""
+    """Yield the results as lines of Markdown."""
     yield from (f"{len(kills)} kills, seed {seed}", "")
     yield "| process | what it did | killed | behind the point | seconds later | left then |"
     yield "|---|---|---|---|---|---|"
@@ -155,7 +156,7 @@ def list_lines(kills: Sequence[Kill], seed: int, trial: RandomKills, found: Mapp
 
 
 def main(describe: str, make: Callable[[argparse.Namespace], RandomKills], *options: tuple[str, Sequence[str]]) -> int:
-    """Kill as often as was asked for, then look."""
+    """Perform the requested number of kills, then check the result."""
     parser = argparse.ArgumentParser(description=describe, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--into", type=Path, required=True, help="the folder; what is there is gone on with")
     parser.add_argument("--kills", type=int, default=20, help="how many kills there are in the end")

@@ -1,10 +1,10 @@
-"""Refused rows are carried again by processes that are killed at random: each row is delivered exactly once.
+"""Kill processes at random while they replay refused rows. Each row is delivered exactly once.
 
     python -m tests.scenarios.replay_kills --into FOLDER                10,000 rows, 20 kills
-    python -m tests.scenarios.replay_kills --into FOLDER --seed 7       the same kills as with this seed before
+    python -m tests.scenarios.replay_kills --into FOLDER --seed 7       the same kills as before with this seed
     python -m tests.scenarios.replay_kills --into FOLDER --fix          the replay has a fix; one row of 100 fails again
 
-It goes on where an earlier call ended, and writes `kills.md`: where each process died, and what was there in the end.
+The script continues an earlier call. It writes `kills.md` with the point of each kill and the final result.
 """
 
 from __future__ import annotations
@@ -48,37 +48,38 @@ run: {{batch: {{rows: {batch}}}}}
 FIX = Fix(columns={"amount": "replace(amount, ',', '.')"})
 ANOTHER = Replay(fix=Fix(columns={"amount": "'0'"}), reason="another fix")
 BROKEN = 100
-"""With a fix, each row with such a number is refused again."""
+"""With a fix, each row whose number is a multiple of this one is refused again."""
 MOST_EVENTS = 9
-"""A process dies at the latest behind so many events of its run."""
+"""A process dies at the latest after this many events of its run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kill:
-    """One process, and where it died."""
+    """A killed process, and the moment of its death."""
 
     events: int
-    """How many events of its run it had told of."""
+    """How many events of its run the process had reported."""
     last: str
-    """The last of them."""
+    """The last event that it reported."""
     after: float
-    """How many seconds later it was killed."""
+    """The seconds between that event and the kill."""
     left: int
     """How many rows waited then."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A folder with a pipeline whose refused rows are carried again."""
+    """A folder with a pipeline whose refused rows are replayed."""
 
     folder: Path
     rows: int
     batch: int
     fixed: bool = False
-    """Whether the replay has a fix, instead of a definition that was mended."""
+    """Whether the replay has a fix. Otherwise the definition is mended."""
 
     def prepare(self) -> None:
-        """Let all rows be refused; then mend the definition, unless the replay has a fix. Twice is once."""
+        """Let all rows be refused. Then mend the definition, unless the replay has a fix. A repeated call changes
+        nothing."""
         if self.ready.exists():
             return
         (self.folder / "landing").mkdir(parents=True, exist_ok=True)
@@ -97,12 +98,12 @@ class Trial:
 
     @property
     def ready(self) -> Path:
-        """When all rows were refused for the first time."""
+        """The file with the time at which all rows had been refused once."""
         return self.folder / "ready"
 
     def choose_replay(self) -> Replay:
-        """What somebody asks for who does not know how far the last one came. With a fix that is never about a row that
-        the fix let be refused again."""
+        """Return a replay that does not depend on how far the last one came. With a fix, it never includes a row that
+        was refused again after the fix."""
         if not self.fixed:
             return Replay(reason="again and again")
         try:
@@ -113,15 +114,15 @@ class Trial:
 
     @property
     def file(self) -> Path:
-        """The definition."""
+        """The path of the definition."""
         return self.folder / "pipeline.yaml"
 
     def load(self) -> Pipeline:
-        """The pipeline as it is defined now."""
+        """Load the pipeline from the present definition."""
         return Pipeline.load(self.file)
 
     def kill(self, dice: random.Random) -> Kill | None:
-        """Carry again in a process of its own, and kill it somewhere; None if it was done before."""
+        """Replay in a separate process and kill it at a random point. Return None if it ended before."""
         events, after = dice.randint(0, MOST_EVENTS), dice.random() * 1.5
         command = [sys.executable, "-m", "tests.scenarios.replay_kills", "--into", str(self.folder), "--here"]
         command += ["--fix"] * self.fixed
@@ -140,7 +141,7 @@ class Trial:
         return Kill(events=len(heard) - 1, last=heard[-1], after=round(after, 2), left=self.waiting())
 
     def check_another_fix(self) -> None:
-        """See that no other fix is let in while rows wait for the one that some have."""
+        """Check that another fix is refused while rows wait for the fix of a replay that was cut short."""
         journal, (dlq, spark) = open_state(self.load())[1], find_dlq(self.load())
         pinned = journal.state.replay
         if pinned is None or not pinned["decided"]:
@@ -154,11 +155,12 @@ class Trial:
             assert not waiting, "another fix is let in"
 
     def waiting(self) -> int:
-        """How many rows of the DLQ nobody has carried again."""
+        """Return how many rows of the DLQ have not been replayed."""
         return int(self.load().status()["dlq"]["unreplayed"])
 
     def finish(self) -> Mapping[str, Any]:
-        """Carry again what is left, and count what is there, and of how many rows those are that were refused again."""
+        """Replay the remaining rows, and count the result. Count also the first refusals of the rows that were refused
+        again."""
         pipeline = self.load()
         pipeline.replay(self.choose_replay())
         again = [row["replays"] for row in pipeline.dead_letters() if not row["replayed"]]
@@ -167,7 +169,7 @@ class Trial:
         return {"waiting": len(again), "of": len(first.intersection(again)), **counted}
 
     def _counted(self, name: str) -> tuple[int, int, int]:
-        """Rows, different ids, and the sum of the amounts in cents."""
+        """Return the number of rows, the number of distinct ids, and the sum of the amounts in cents."""
         from deltalake import DeltaTable, QueryBuilder
 
         table = QueryBuilder().register("t", DeltaTable(str(self.folder / "tables" / name)))
@@ -177,7 +179,7 @@ class Trial:
 
     @property
     def expected(self) -> Mapping[str, Any]:
-        """What must be there in the end."""
+        """The expected final result."""
         broken = self.rows // BROKEN if self.fixed else 0
         good = self.rows - broken
         cents = self.rows * (self.rows + 1) * 50 - broken * (broken + 1) * 50 * BROKEN + 50 * good
@@ -185,7 +187,7 @@ class Trial:
 
 
 def carry_again(trial: Trial) -> None:
-    """The process that is killed: it tells of each event."""
+    """Replay in the process that is killed, and print each event."""
 
     def tell(event: Event) -> None:
         batch = getattr(event, "batch", None)
@@ -195,7 +197,7 @@ def carry_again(trial: Trial) -> None:
 
 
 def table(kills: list[Kill], seed: int, trial: Trial, found: Mapping[str, Any] | None) -> str:
-    """What happened, as Markdown."""
+    """Return the results as Markdown."""
     lines = [
         f"{trial.rows:,} rows in batches of {trial.batch}, seed {seed}",
         "",
@@ -210,7 +212,7 @@ def table(kills: list[Kill], seed: int, trial: Trial, found: Mapping[str, Any] |
 
 
 def main() -> int:
-    """Kill as often as was asked for, then look."""
+    """Perform the requested number of kills, then check the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--into", type=Path, required=True, help="the folder; what is there is gone on with")
     parser.add_argument("--rows", type=int, default=10_000)

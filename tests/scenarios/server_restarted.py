@@ -1,8 +1,8 @@
-"""Carries batches on a Spark Connect server that is killed in the middle of one, and started anew: `python -m
+"""Run batches on a Spark Connect server that is killed during a batch and started again: `python -m
 tests.scenarios.server_restarted FOLDER HOW`.
 
-HOW says whose the session is: `ours`, of the address in `SPARK_REMOTE`, or `given` to the run. It prints as JSON how
-the run went, and the next one.
+HOW is `ours` if the run makes a session from the address in `SPARK_REMOTE`, or `given` if it gets one. The script
+prints the result of this run and of the next one as JSON.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def served(server: Server) -> Iterator[str]:
-    """While in here there is one; where."""
+    """Run the server while the context is open, and yield its address."""
     try:
         os.environ["SPARK_REMOTE"] = server.get().connect
         yield os.environ["SPARK_REMOTE"]
@@ -40,7 +40,7 @@ def served(server: Server) -> Iterator[str]:
 
 
 def defined(folder: Path, gate: Gate) -> Pipeline:
-    """A batch a file, of which the second is held in the middle of its Spark job."""
+    """Return a pipeline with one file a batch. The second batch is held in the middle of its Spark job."""
     return Pipeline(
         name="orders",
         origin=Files(path=f"{folder}/landing", format="json", schema="id long"),
@@ -52,7 +52,8 @@ def defined(folder: Path, gate: Gate) -> Pipeline:
 
 
 def main(folder: Path, whose: str) -> dict[str, Any]:
-    """How the run in which the server is killed went, the second one, and the next; and what lies in the table."""
+    """Return the results of the run in which the server is killed and of the second run, the audit, and the rows of the
+    table."""
     (folder / "landing").mkdir()
     (folder / "gate").mkdir()
     gate = Gate(folder=str(folder / "gate"), row=2)

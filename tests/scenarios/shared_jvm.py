@@ -1,7 +1,8 @@
-"""A Spark that outlives the Pythons which use it: `python -m tests.scenarios.shared_jvm FOLDER PORT [SETTINGS]`.
+"""Run a Spark that outlives the Python processes that use it: `python -m tests.scenarios.shared_jvm FOLDER PORT
+[SETTINGS]`.
 
-It serves classic sessions and Spark Connect out of one JVM. It says where, in a line of JSON, and ends with its
-standard input.
+One JVM serves both classic sessions and Spark Connect. The process prints its addresses as a line of JSON, and ends
+when its standard input ends.
 """
 
 from __future__ import annotations
@@ -25,28 +26,29 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PROCESSES = multiprocessing.get_context("forkserver")
-"""Each process is made from one that has imported what is needed, and done nothing."""
+"""The context for new processes. Each is forked from a process that has imported the needed modules and done nothing
+else."""
 PROCESSES.set_forkserver_preload(
     ["pyspark.sql", "pyspark.sql.connect.session", "runners.running.run", "runners.ways.deciding"]
 )
 
 LONGEST = 60
-"""So many seconds a killed JVM may take to end."""
+"""How many seconds a killed JVM may take to end."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spark:
-    """Where it is found."""
+    """The addresses of a running Spark."""
 
     pid: int
-    """Of the JVM."""
+    """The process id of the JVM."""
     port: int
     secret: str
     connect: str
 
-    @functools.cache  # noqa: B019  (there is one, and it lasts as long as the process)
+    @functools.cache  # noqa: B019  (there is one instance, and it exists as long as the process)
     def session(self, *, connect: bool) -> SparkSession:
-        """A session of this process in it, the one that `runners.spark.session.obtain` finds."""
+        """Return this process's session in the JVM. `runners.spark.session.obtain` finds this session."""
         if connect:
             os.environ["SPARK_REMOTE"] = self.connect
             from pyspark.sql.connect.session import SparkSession as Remote
@@ -64,11 +66,11 @@ class Spark:
         return SparkSession(SparkContext(gateway=gateway, jsc=context, conf=conf))
 
     def kill(self) -> None:
-        """End the JVM."""
+        """Kill the JVM."""
         os.kill(self.pid, signal.SIGKILL)
 
     def wait_for_end(self) -> None:
-        """Return once the JVM, which was killed, is gone."""
+        """Wait until the killed JVM has ended."""
         with contextlib.suppress(ProcessLookupError):
             jvm = os.pidfd_open(self.pid)
             try:
@@ -79,7 +81,7 @@ class Spark:
 
 
 class Server:
-    """One that is started, and started anew where it was killed: at the same port."""
+    """A shared Spark. If it was killed, it is started again on the same port."""
 
     def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
         self.folder, self.settings = folder, dict(settings or {})
@@ -90,7 +92,7 @@ class Server:
         self.spark: Spark | None = None
 
     def get(self) -> Spark:
-        """The Spark, which lives."""
+        """Return the running Spark, and start it if necessary."""
         if self.spark is not None and Path(f"/proc/{self.spark.pid}/exe").exists():
             return self.spark
         self.close()
@@ -105,7 +107,7 @@ class Server:
         return self.spark
 
     def close(self) -> None:
-        """End it."""
+        """End the Spark."""
         if self.process is not None:
             self.process.kill()
             self.process.communicate()
@@ -113,10 +115,10 @@ class Server:
 
 
 def main(folder: str, port: str, settings: str = "{}") -> None:
-    """Serve until nobody is there any more."""
+    """Serve until standard input ends."""
     from runners.spark.start import start
 
-    # With one compiler alone the JVM has room for 48 MB of compiled code, which many runs fill.
+    # With only one compiler, the JVM reserves 48 MB for compiled code, which many runs would fill.
     quick = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
     spark = start(
         {

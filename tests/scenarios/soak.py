@@ -1,10 +1,10 @@
-"""One load of many batches by processes that are killed at random: nothing is lost, and nothing is twice.
+"""Kill processes at random while they deliver one load of many batches. No row is lost, and none is delivered twice.
 
     python -m tests.scenarios.soak --into FOLDER               200,000 rows in 400 batches, 100 kills
-    python -m tests.scenarios.soak --into FOLDER --most 20     twenty more of these kills, no more
+    python -m tests.scenarios.soak --into FOLDER --most 20     twenty more of these kills and no others
 
-A third of the kills end Python alone: its JVM lives on, and the next process may meet what it left there. It goes on
-where an earlier call ended, and writes `soak.md`: where each process died, and what was there in the end.
+A third of the kills end only Python. Its JVM keeps running, and the next process may find what it left there. The
+script continues an earlier call. It writes `soak.md` with the moment of each kill and the final result.
 """
 
 from __future__ import annotations
@@ -39,22 +39,23 @@ dlq: {window: 0}
 run: {batch: {files: 1}}
 """
 MOST_EVENTS = 12
-"""A process dies at the latest behind so many events of its run."""
+"""A process dies at the latest after this many events of its run."""
 REFUSED = 25
-"""In every so manieth file the first row is refused: its lane then takes the other way for a while."""
+"""In one of this many files, the first row is refused. Its lane then prepares batches for a while instead of writing
+directly."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kill:
-    """One process, and where it died."""
+    """A killed process, and the moment of its death."""
 
     who: str
-    """`Python`, or `Python and JVM`."""
+    """What was killed: `Python`, or `Python and JVM`."""
     events: int
-    """How many events of its run it had told of."""
+    """How many events of its run the process had reported."""
     last: str
     after: float
-    """How many seconds later it was killed."""
+    """The seconds between the last event and the kill."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Load:
     batches: int
 
     def prepare(self) -> None:
-        """All files. Twice is once."""
+        """Write all files. A repeated call changes nothing."""
         if (self.folder / "ready").exists():
             return
         (self.folder / "landing").mkdir(parents=True, exist_ok=True)
@@ -85,11 +86,11 @@ class Load:
         return row == 0 and file % REFUSED == 0
 
     def load(self) -> Pipeline:
-        """The pipeline."""
+        """Load the pipeline."""
         return Pipeline.load(self.folder / "pipeline.yaml")
 
     def kill(self, dice: random.Random, server: Server) -> Kill | None:
-        """Carry in a process, and kill it somewhere; None if all was carried before."""
+        """Run in a process and kill it at a random moment. Return None if all rows were delivered before."""
         alone, events, after = dice.random() < 1 / 3, dice.randint(0, MOST_EVENTS), dice.random()
         spark, (here, there) = server.get(), PROCESSES.Pipe(duplex=False)
         process = PROCESSES.Process(target=carry, args=[self, spark, there])
@@ -116,7 +117,7 @@ class Load:
         return Kill(who=who, events=len(heard) - 1, last=heard[-1], after=round(after, 2))
 
     def finish(self, server: Server) -> Mapping[str, Any]:
-        """Carry what is left, and look at all that is there."""
+        """Deliver the remaining rows, and return the whole result."""
         here, there = PROCESSES.Pipe(duplex=False)
         process = PROCESSES.Process(target=finish, args=[self, server.get(), there])
         process.start()
@@ -126,7 +127,7 @@ class Load:
         return {**found, **self.count_delivered(), "dlq": self._counted(".wherry/orders/dlq")["ids"]}
 
     def count_delivered(self) -> Mapping[str, Any]:
-        """What is at the destination."""
+        """Count the rows at the destination."""
         return self._counted("tables/orders")
 
     def _counted(self, table: str) -> Mapping[str, int]:
@@ -138,14 +139,14 @@ class Load:
 
     @property
     def expected(self) -> Mapping[str, Any]:
-        """What must be there in the end."""
+        """The expected final result."""
         refused = len(range(0, self.batches, REFUSED))
         good = self.rows - refused
         return {"status": "succeeded", "balanced": True, "problems": 0, "rows": good, "ids": good, "dlq": refused}
 
 
 def carry(load: Load, spark: Spark, told: Connection) -> None:
-    """The process that is killed: it tells of each event."""
+    """Run in the process that is killed, and report each event."""
 
     def tell(event: Event) -> None:
         batch = getattr(event, "batch", None)
@@ -156,7 +157,7 @@ def carry(load: Load, spark: Spark, told: Connection) -> None:
 
 
 def finish(load: Load, spark: Spark, told: Connection) -> None:
-    """The process that is left alone."""
+    """Run in the last process, which is not killed."""
     spark.session(connect=False)
     report = load.load().run(check=False)
     audit = load.load().audit()
@@ -164,7 +165,7 @@ def finish(load: Load, spark: Spark, told: Connection) -> None:
 
 
 def table(kills: Sequence[Kill], seed: int, load: Load, found: Mapping[str, Any] | None) -> str:
-    """What happened, as Markdown."""
+    """Return the results as Markdown."""
     alone = sum(kill.who == "Python" for kill in kills)
     lines = [
         f"{load.rows:,} rows in {load.batches} batches, seed {seed}: {len(kills)} kills, {alone} of Python alone",
@@ -180,7 +181,7 @@ def table(kills: Sequence[Kill], seed: int, load: Load, found: Mapping[str, Any]
 
 
 def main() -> int:
-    """Kill as often as was asked for, then look."""
+    """Perform the requested number of kills, then check the result."""
     parser = make_parser(__doc__, kills=100)
     parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--batches", type=int, default=400)
@@ -189,7 +190,7 @@ def main() -> int:
 
 
 def make_parser(says: str | None, kills: int) -> argparse.ArgumentParser:
-    """What a trial is asked."""
+    """Return the parser for the options of a trial."""
     parser = argparse.ArgumentParser(description=says, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--into", type=Path, required=True, help="the folder; what is there is gone on with")
     parser.add_argument("--kills", type=int, default=kills)
@@ -199,7 +200,8 @@ def make_parser(says: str | None, kills: int) -> argparse.ArgumentParser:
 
 
 def run_trial(load: Load, asked: argparse.Namespace, name: str) -> int:
-    """Kill as often as was asked for, then look. What happened is written below this name as it comes."""
+    """Perform the requested number of kills, then check the result. The results are written under this name as they
+    arrive."""
     asked.into.mkdir(parents=True, exist_ok=True)
     notes, shown = asked.into / f"{name}.json", asked.into / f"{name}.md"
     kept: dict[str, Any] = {"seed": asked.seed or random.randrange(1 << 32)}

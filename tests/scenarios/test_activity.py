@@ -1,4 +1,4 @@
-"""What a run is doing now, asked from outside while it does it."""
+"""A user can see from outside what a run is doing."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def test_a_signal_prints_what_a_run_is_doing_and_changes_nothing(place: Place) -
     assert (report["status"], report["batches"], place.ids("tables/orders")) == ("succeeded", 1, [1])
 
 
-def test_status_shows_what_a_run_under_way_stored(place: Place) -> None:
-    """With its age; of a run that has ended there is nothing."""
+def test_status_shows_the_stored_activity_of_a_run(place: Place) -> None:
+    """The activity has an age. After the run has ended, the status shows no activity."""
     place.land("1.json", [order(1)])
     seen = []
 
@@ -91,8 +91,8 @@ def test_status_shows_what_a_run_under_way_stored(place: Place) -> None:
     assert "activity" not in pipeline.status()
 
 
-def test_a_short_run_stores_nothing(place: Place) -> None:
-    """No folder, no file."""
+def test_a_short_run_stores_no_activity(place: Place) -> None:
+    """Wherry does not create the folder of activities."""
     place.land("1.json", [order(1)])
     place.load(ORDERS).run()
     assert not (place.folder / ".wherry/orders/activity").exists()

@@ -1,4 +1,4 @@
-"""Errors that pass by themselves: the same batch is tried again, and nothing is twice."""
+"""After a temporary error, Wherry tries the same batch again, and no row is delivered twice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Fails = Callable[..., None]
 
 @pytest.fixture
 def fails(monkeypatch: pytest.MonkeyPatch) -> Fails:
-    """Lets writes to a table fail, so many times, before or behind the commit."""
+    """Make writes to a table fail this many times, before or after the commit."""
 
     def fails(table: str, times: int, *, behind: bool) -> None:
         left = [times]
@@ -50,7 +50,7 @@ def fails(monkeypatch: pytest.MonkeyPatch) -> Fails:
 def test_a_write_that_fails_is_tried_again_and_lands_once(
     place: Place, fails: Fails, definition: str, table: str, behind: bool
 ) -> None:
-    """Two times out of three, or though it had landed: the run ends well, and each row is there once."""
+    """Two tries fail before the commit, or one fails after it. The run succeeds, and each row is delivered once."""
     for number in range(3):
         place.land(f"{number}.json", [order(number)])
     heard: list[BatchRests] = []
@@ -67,8 +67,8 @@ def test_a_write_that_fails_is_tried_again_and_lands_once(
 
 
 @pytest.mark.connect
-def test_lanes_that_were_written_together_are_asked_each_for_itself(place: Place, fails: Fails) -> None:
-    """The commit landed though its writer was told otherwise: nothing is written twice, and the run ends well."""
+def test_lanes_that_were_written_together_are_looked_up_one_by_one(place: Place, fails: Fails) -> None:
+    """The commit lands, but its writer gets an error. Nothing is written twice, and the run succeeds."""
     for number in range(6):
         place.land(f"{number}.json", [order(number)])
     fails("orders", 1, behind=True)
@@ -76,8 +76,8 @@ def test_lanes_that_were_written_together_are_asked_each_for_itself(place: Place
     assert (report.status, report.batches, place.ids("tables/orders")) == ("succeeded", 6, list(range(6)))
 
 
-def test_a_server_that_stays_away_fails_the_run_and_fills_no_dlq(place: Place, fails: Fails) -> None:
-    """After as many tries as the definition allows; the next run carries what was left."""
+def test_a_server_that_stays_unreachable_fails_the_run_and_fills_no_dlq(place: Place, fails: Fails) -> None:
+    """The run tries as often as the definition allows. The next run delivers the rows."""
     place.land("a.json", [order(1)])
     fails("orders", 3, behind=False)
     failed = place.load(QUICKLY.replace("wait: 10ms", "wait: 10ms, attempts: 2")).run(check=False)

@@ -1,4 +1,4 @@
-"""From bronze through silver to gold: a table of totals that is replaced is right, or the run is refused."""
+"""A replaced table of totals, from bronze through silver to gold, is correct, or the run is refused."""
 
 from __future__ import annotations
 
@@ -45,34 +45,34 @@ OF_BRONZE = GOLD.replace("ORIGIN", "delta: {path: tables/bronze}\n  read: whole"
 
 
 def whole(definition: str) -> str:
-    """The same with all that waits as one batch."""
+    """Return the definition with all waiting rows in one batch."""
     return definition.replace("stages:", "  batch: whole\nstages:", 1)
 
 
 def trip(number: int, borough: str) -> dict[str, Any]:
-    """A trip in a borough."""
+    """Return a trip in a borough."""
     return {"id": number, "at": number, "borough": borough}
 
 
 def totals(place: Place, table: str = "tables/gold") -> list[tuple[str, int]]:
-    """What gold says of each borough, twice where it says it twice."""
+    """Return what gold holds for each borough. A borough that gold holds twice is returned twice."""
     return sorted((row["borough"], row["orders"]) for row in place.rows(table))
 
 
 def counted(place: Place, table: str) -> list[tuple[str, int]]:
-    """What gold should say."""
+    """Return what gold should hold."""
     return sorted(Counter(row["borough"] for row in place.rows(table)).items())
 
 
 def land(place: Place) -> None:
-    """Three files, in which boroughs come again, and one trip."""
+    """Write three files with repeated boroughs. One trip occurs twice."""
     place.land("a.json", [trip(1, "Queens"), trip(2, "Bronx"), trip(3, "Queens")])
     place.land("b.json", [trip(4, "Queens"), trip(5, "Bronx")])
     place.land("c.json", [trip(6, "Bronx"), {**trip(1, "Bronx"), "at": 9}])
 
 
 def test_totals_over_all_layers_are_right_or_refused(place: Place) -> None:
-    """Over files that come in several batches the run is refused, and with `batch: whole` each group is there once."""
+    """If the files come in several batches, the run is refused. With `batch: whole`, each group is there once."""
     land(place)
     assert place.load(BRONZE).run().batches == 3
     assert place.load(SILVER).run().balanced is True
@@ -90,7 +90,7 @@ def test_totals_over_all_layers_are_right_or_refused(place: Place) -> None:
 
 
 def test_totals_over_a_table_that_is_read_whole_are_right(place: Place) -> None:
-    """Though its rows came in three versions, and a batch holds one file."""
+    """The rows came in three versions, and a batch would hold one file."""
     land(place)
     assert place.load(BRONZE).run().batches == 3
     report = place.load(OF_BRONZE).run()
@@ -98,8 +98,8 @@ def test_totals_over_a_table_that_is_read_whole_are_right(place: Place) -> None:
     assert totals(place) == counted(place, "tables/bronze") == [("Bronx", 4), ("Queens", 3)]
 
 
-def test_totals_that_are_appended_are_carried_and_told(place: Place) -> None:
-    """The run says once that the aggregate sees one batch at a time, whatever number of batches there is."""
+def test_appended_totals_are_delivered_with_a_notice(place: Place) -> None:
+    """The run reports once that the aggregate sees one batch at a time, however many batches there are."""
     land(place)
     report = place.load(OF_LANDING.replace(", mode: replace", "")).run()
     assert (report.batches, len(totals(place))) == (3, 5)
@@ -109,8 +109,8 @@ def test_totals_that_are_appended_are_carried_and_told(place: Place) -> None:
 
 
 @pytest.mark.long
-def test_every_whole_batch_replaces_the_one_before_it(place: Place) -> None:
-    """Also where a run died behind its batch, and the next one carries what came since."""
+def test_every_whole_batch_replaces_the_previous_one(place: Place) -> None:
+    """This also holds if a run dies after its batch and the next run reads newer files."""
     land(place)
     place.kill(whole(OF_LANDING), "BatchSettled", 1)
     assert totals(place) == [("Bronx", 4), ("Queens", 3)]

@@ -1,4 +1,4 @@
-"""Whatever lies in a folder: every line is delivered, filtered or in the DLQ, once."""
+"""Every line of any files in a folder is delivered, filtered or refused exactly once."""
 
 from __future__ import annotations
 
@@ -28,15 +28,17 @@ run: {batch: {files: 8}}
 
 
 def raw_of(original: str) -> str:
-    """What was read; what is no text, or begins with NUL, stands there as NUL and its bytes in base64."""
+    """Return the raw content of a refused line. Content that is not text, or begins with NUL, is stored as NUL and its
+    bytes in base64."""
     raw: str = json.loads(original)["raw"]
     return base64.b64decode(raw[1:]).decode("utf-8", "replace") if raw.startswith("\0") else raw
 
 
 @pytest.mark.promise("CD-16", "DQ-01")
 @pytest.mark.parametrize("kind", ["csv", "json"])
-def test_every_line_of_anything_is_delivered_filtered_or_refused(place: Place, kind: str) -> None:
-    """In two runs, with files that come in between; the DLQ has the file and the raw content of each refused line."""
+def test_every_line_of_any_file_is_delivered_filtered_or_refused(place: Place, kind: str) -> None:
+    """Two runs read the folder, and files arrive between them. The DLQ has the file and the raw content of each refused
+    line."""
     chance = random.Random(kind)
     landing = place.folder / "landing"
     landing.mkdir()

@@ -1,4 +1,4 @@
-"""Random stages over random rows in batches of random size: every row ends in exactly one place."""
+"""Random stages process random rows in batches of random size. Every row ends in exactly one place."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ STEPS: list[tuple[Stage, Callable[[dict[str, Any]], str]]] = [
 def test_every_row_ends_in_exactly_one_place(
     spark: SparkSession, files: list[list[dict[str, Any]]], chosen: list[int], size: int
 ) -> None:
-    """The table, the DLQ and the filtered rows are those that the same stages give row by row in Python."""
+    """The table, the DLQ and the filtered rows match a calculation of the same stages in Python, row by row."""
     from destinations.delta import Delta
     from origins.files import Files
 

@@ -1,4 +1,4 @@
-"""Pipelines as people run them are audited, broken by what people do to tables, and repaired."""
+"""Pipelines are audited, damaged by typical changes to their tables, and repaired."""
 
 from __future__ import annotations
 
@@ -25,24 +25,26 @@ SEVERAL = ORDERS.replace(
 
 
 def land(place: Place, *numbers: int) -> None:
-    """A file of two orders for each of these, of which the second one's amount is refused in each third file."""
+    """Write a file of two orders for each number. In a file whose number is a multiple of three, the second amount is
+    refused."""
     for number in numbers:
         amount = "x" if number % 3 == 0 else "1"
         place.land(f"{number}.json", [order(number * 10), order(number * 10 + 1, amount=amount)])
 
 
 def codes(place: Place) -> list[tuple[str, str | None, int | None]]:
-    """What an audit finds: the code, the destination, the first batch."""
+    """Return what an audit finds: the code, the destination and the first batch."""
     return [(each.code, each.destination, each.number) for each in place.load().audit().problems]
 
 
 def sql(place: Place, statement: str) -> None:
-    """Do it to the table."""
+    """Run a statement on the table."""
     place.spark.sql(statement.replace("ORDERS", f"delta.`{place.folder}/tables/orders`")).collect()
 
 
 def cut(ledger: Path, kind: str) -> None:
-    """Take the ledger back to before the last entry of this kind, as if the process had died there."""
+    """Remove the newest versions of the ledger as long as they add an entry of this kind, as if the process had died
+    before."""
     from deltalake import DeltaTable
 
     version = DeltaTable(ledger).version()
@@ -52,7 +54,7 @@ def cut(ledger: Path, kind: str) -> None:
 
 
 def _kinds(ledger: Path, version: int) -> Sequence[str]:
-    """The kinds of entries that a version added or that came after it."""
+    """Return the kinds of the entries that a version added. A lone `release` counts as `settle` too."""
     from pyarrow import parquet
 
     lines = (ledger / "_delta_log" / f"{version:020}.json").read_text().splitlines()
@@ -61,8 +63,9 @@ def _kinds(ledger: Path, version: int) -> Sequence[str]:
     return ["release", "settle"] if kinds == ["release"] else kinds
 
 
-def test_what_was_carried_is_proved_by_each_destination_in_its_own_way(place: Place) -> None:
-    """Appended, merged and as files; refused rows in the DLQ; small files put together change nothing."""
+def test_each_destination_proves_its_batches_in_its_own_way(place: Place) -> None:
+    """Appended, merged and written rows and the DLQ are proved, also after `OPTIMIZE`. A deleted file or row is
+    found."""
     land(place, 1, 3)
     place.load(SEVERAL).run()
     sql(place, "OPTIMIZE ORDERS")
@@ -77,8 +80,9 @@ def test_what_was_carried_is_proved_by_each_destination_in_its_own_way(place: Pl
 
 
 @pytest.mark.promise("X1")
-def test_a_table_that_was_restored_gets_its_batches_back(place: Place) -> None:
-    """As they were, each once, under their own tags; another look finds nothing, and neither does another repair."""
+def test_a_restored_table_gets_its_batches_back(place: Place) -> None:
+    """A repair delivers each lost batch once, under the same tag. A second audit and a second repair find nothing to
+    do."""
     land(place, 1, 2, 4)
     place.load(ORDERS).run()
     before = sorted(map(str, place.rows("tables/orders")))
@@ -93,9 +97,9 @@ def test_a_table_that_was_restored_gets_its_batches_back(place: Place) -> None:
     assert (codes(place), place.ids("tables/orders")) == ([], [10, 11, 20, 21, 40, 41, 50, 51])
 
 
-def test_a_stranger_changes_his_own_rows_beside_ours(place: Place) -> None:
-    """Spark puts his rows and ours into one file. Rewritten files are compared row by row, so nothing is wrong. Of a
-    deletion vector nobody knows whose rows count no more, so it is a doubt and no loss."""
+def test_changes_of_others_to_their_rows_are_no_findings(place: Place) -> None:
+    """Files that Spark rewrote are compared row by row. A deletion vector does not show whose rows it removes, so it is
+    a doubt and no loss."""
     land(place, 1, 2)
     place.load(ORDERS).run()
     sql(place, "INSERT INTO ORDERS (id, email, amount) VALUES (901, 'x', 1), (902, 'y', 2), (903, 'z', 3)")
@@ -111,7 +115,7 @@ def test_a_stranger_changes_his_own_rows_beside_ours(place: Place) -> None:
 
 
 def printed(place: Place) -> str:
-    """The statement in SQL that the only finding prints, as a person copies it."""
+    """Return the SQL statement that the only finding prints, as a user would copy it."""
     (problem,) = place.load().audit().problems
     (line,) = [line for line in problem.repair.splitlines() if "in Spark:  " in line]
     return line.partition("in Spark:  ")[2]
@@ -119,8 +123,8 @@ def printed(place: Place) -> str:
 
 @pytest.mark.connect
 @pytest.mark.parametrize("change", ["DELETE FROM ORDERS WHERE id = 10", "UPDATE ORDERS SET amount = 9 WHERE id = 10"])
-def test_the_statement_of_a_finding_undoes_what_it_is_about(place: Place, change: str) -> None:
-    """Where nothing came later, the table is restored, and the audit is quiet then."""
+def test_the_statement_of_a_finding_undoes_the_change(place: Place, change: str) -> None:
+    """If there is no later commit, the statement restores the table. The audit then finds nothing."""
     land(place, 1, 2)
     place.load(ORDERS).run()
     before = sorted(map(str, place.rows("tables/orders")))
@@ -131,8 +135,8 @@ def test_the_statement_of_a_finding_undoes_what_it_is_about(place: Place, change
 
 
 @pytest.mark.variant
-def test_later_batches_are_put_back_behind_a_restore(place: Place) -> None:
-    """By the second command of the finding."""
+def test_later_batches_are_put_back_after_a_restore(place: Place) -> None:
+    """The finding names a second command for them."""
     land(place, 1, 2)
     place.load(ORDERS).run()
     sql(place, "DELETE FROM ORDERS WHERE id = 10")
@@ -145,8 +149,8 @@ def test_later_batches_are_put_back_behind_a_restore(place: Place) -> None:
     assert (codes(place), place.ids("tables/orders")) == ([], [10, 11, 20, 21, 40, 41])
 
 
-def test_no_statement_brings_back_rows_that_changed_later(place: Place) -> None:
-    """Where rows left the table afterwards, an insert could bring some of them back."""
+def test_a_finding_prints_no_insert_if_rows_changed_later(place: Place) -> None:
+    """Rows left the table after the loss, so an insert could bring some of them back."""
     land(place, 1)
     place.load(ORDERS).run()
     sql(place, "DELETE FROM ORDERS WHERE id = 10")
@@ -157,8 +161,8 @@ def test_no_statement_brings_back_rows_that_changed_later(place: Place) -> None:
     assert "INSERT INTO" not in problem.repair
 
 
-def test_rows_are_inserted_where_a_restore_would_take_rows_of_others(place: Place) -> None:
-    """The rows come without their batch's label, so a person accepts the finding."""
+def test_rows_are_inserted_if_a_restore_would_remove_rows_of_others(place: Place) -> None:
+    """The inserted rows have no label of their batch, so the user must accept the finding."""
     land(place, 1)
     place.load(ORDERS).run()
     sql(place, "DELETE FROM ORDERS WHERE id = 10")
@@ -172,8 +176,8 @@ def test_rows_are_inserted_where_a_restore_would_take_rows_of_others(place: Plac
     assert codes(place) == []
 
 
-def test_a_column_that_was_dropped_comes_back_by_the_statement_of_the_error(place: Place) -> None:
-    """With its values, and the next run goes on."""
+def test_the_error_names_a_statement_that_restores_a_dropped_column(place: Place) -> None:
+    """The column comes back with its values, and the next run succeeds."""
     land(place, 1)
     place.load(ORDERS).run()
     before = sorted(map(str, place.rows("tables/orders")))
@@ -192,8 +196,8 @@ def test_a_column_that_was_dropped_comes_back_by_the_statement_of_the_error(plac
     assert (codes(place), place.ids("tables/orders")) == ([], [10, 11, 20, 21])
 
 
-def test_rows_that_a_vacuum_took_need_a_person(place: Place) -> None:
-    """They are carried again by the command that the audit names, and are then proved by that."""
+def test_rows_removed_by_a_vacuum_need_a_backfill(place: Place) -> None:
+    """A repair cannot put them back. The backfill that the audit names delivers and proves them again."""
     land(place, 1, 2)
     place.load(ORDERS).run()
     sql(place, "DELETE FROM ORDERS WHERE id < 20")
@@ -209,8 +213,8 @@ def test_rows_that_a_vacuum_took_need_a_person(place: Place) -> None:
     assert (codes(place), place.ids("tables/orders")) == ([], [10, 11, 20, 21])
 
 
-def test_refused_rows_that_were_deleted_come_back(place: Place) -> None:
-    """Those alone that are missing and of which nobody decided anything."""
+def test_deleted_rows_of_the_dlq_come_back(place: Place) -> None:
+    """A repair restores the missing rows, except those that were discarded or replayed before."""
     place.land("3.json", [order(1, amount="x"), order(2, amount="y"), order(3, amount="z")])
     place.load(ORDERS).run()
     before = place.refused()
@@ -224,8 +228,8 @@ def test_refused_rows_that_were_deleted_come_back(place: Place) -> None:
     assert place.refused() == before[:2]
 
 
-def test_what_a_dead_run_left_open_is_finished_and_nothing_else_is_carried(place: Place) -> None:
-    """The batch had landed, and its ledger ends before it was settled."""
+def test_a_repair_finishes_an_open_batch_and_starts_no_other(place: Place) -> None:
+    """The batch had landed, but the ledger ends before the entry that settles it."""
     land(place, 1)
     place.load(ORDERS).run()
     cut(place.folder / ".wherry/orders/ledger", "settle")
@@ -239,8 +243,8 @@ def test_what_a_dead_run_left_open_is_finished_and_nothing_else_is_carried(place
     assert place.ids("tables/orders") == [10, 11, 20, 21]
 
 
-def test_a_repair_waits_for_nobody_and_needs_a_reason(place: Place) -> None:
-    """Where the pipeline is run it does nothing; what it is to accept must be there; what is accepted stays so."""
+def test_a_repair_needs_a_reason_and_an_idle_pipeline(place: Place) -> None:
+    """A finding to accept must exist. An accepted finding stays accepted."""
     land(place, 1, 2)
     pipeline = place.load(ORDERS)
     pipeline.run()
@@ -261,8 +265,10 @@ def test_a_repair_waits_for_nobody_and_needs_a_reason(place: Place) -> None:
     assert codes(place) == [("ROWS_GONE", "orders", 2)]
 
 
-def test_a_table_that_only_spark_can_read(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its history is, and its rows come back through it as well."""
+def test_a_table_that_only_spark_can_read_is_audited_and_repaired(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherry reads the history of the table through Spark, and puts rows back through Spark."""
     monkeypatch.setattr(delta_table, "_find_local_log", lambda *_: None)
     schema = f"audited_{place.folder.name.replace('-', '_')}"
     place.spark.sql(f"CREATE SCHEMA {schema} LOCATION '{place.folder}/warehouse'")

@@ -1,4 +1,4 @@
-"""Carrying again what was carried before."""
+"""A backfill delivers batches again that earlier runs delivered."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ TWO = ORDERS.replace("dlq:", "  - delta: {path: tables/other}\ndlq:")
 
 
 @pytest.mark.connect
-def test_a_new_destination_is_filled_with_what_was_carried_before_it_came(place: Place) -> None:
-    """Once, also when the backfill dies and is called again; the pipeline's own offsets and tables stay."""
+def test_a_new_destination_is_filled_with_earlier_batches(place: Place) -> None:
+    """Each batch arrives once, also if the backfill dies and is called again. The pipeline's offsets and its other
+    tables stay the same."""
     for number in range(1, 5):
         place.land(f"{number}.json", [order(number)])
     place.load(ORDERS).run()
@@ -39,8 +40,8 @@ def test_a_new_destination_is_filled_with_what_was_carried_before_it_came(place:
     assert (pipeline.run().read, place.ids("tables/other")) == (1, [1, 2, 3, 4, 5, 6])
 
 
-def test_a_row_that_was_refused_before_and_in_the_backfill_is_replayed_to_each_table_once(place: Place) -> None:
-    """The DLQ has it twice: once for each of the two."""
+def test_a_row_refused_by_a_run_and_a_backfill_is_replayed_to_each_table_once(place: Place) -> None:
+    """The DLQ has the row twice: one entry for each table."""
     place.land("1.json", [order(1), order(2, amount="two")])
     place.load(ORDERS).run()
     place.load(TWO).backfill(Backfill(only="other", reason="a new table"))
@@ -50,8 +51,8 @@ def test_a_row_that_was_refused_before_and_in_the_backfill_is_replayed_to_each_t
     assert (place.ids("tables/orders"), place.ids("tables/other")) == ([1, 2], [1, 2])
 
 
-def test_the_offsets_of_an_origin_that_is_read_whole_stay_as_well(place: Place) -> None:
-    """A backfill begins nothing anew; it finds what was carried and carries that."""
+def test_a_backfill_keeps_the_offsets_of_an_origin_that_is_read_whole(place: Place) -> None:
+    """The backfill delivers the earlier batch again. It does not begin a new reading of the origin."""
     place.land("1.json", [order(1)])
     text = TWO.replace("stages:", "  read: whole\nstages:", 1)
     pipeline = place.load(text)

@@ -1,4 +1,4 @@
-"""Bad input: one clear sentence that says what to do, and nothing lost."""
+"""Bad input leads to one clear error that names the remedy, and no row is lost."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def error_of(report: Report) -> RunError:
 
 
 def test_a_path_that_does_not_exist_is_named(place: Place) -> None:
-    """A typing error in a path is not an empty folder."""
+    """A typing error in a path is not taken for an empty folder."""
     error = error_of(place.load(ORDERS.replace("landing/", "londing/")).run(check=False))
     assert "londing" in error.message
 
 
-def test_an_unknown_column_is_blamed_on_its_stage_before_a_row_is_read(place: Place) -> None:
+def test_an_unknown_column_is_reported_with_its_stage_before_a_row_is_read(place: Place) -> None:
     """No batch is planned."""
     place.land("a.json", [order(1)])
     report = place.load(ORDERS.replace("lower(email)", "lower(mail)")).run(check=False)
@@ -38,8 +38,8 @@ def test_an_unknown_column_is_blamed_on_its_stage_before_a_row_is_read(place: Pl
     assert "mail" in error.message
 
 
-def test_a_destination_that_does_not_fit_is_told_before_a_row_is_read(place: Place) -> None:
-    """Each column that does not fit is named, and the file is carried once it does."""
+def test_a_destination_that_does_not_fit_is_reported_before_a_row_is_read(place: Place) -> None:
+    """The error names each column that does not fit."""
     place.land("a.json", [order(1)])
     place.spark.sql(f"create table delta.`{place.folder}/tables/orders` (id long, amount string) using delta")
     report = place.load(ORDERS).run(check=False)
@@ -51,7 +51,7 @@ def test_a_destination_that_does_not_fit_is_told_before_a_row_is_read(place: Pla
 
 @pytest.mark.promise("CD-27")
 def test_a_gzip_file_cut_short_fails_the_run_and_is_named(place: Place) -> None:
-    """Nothing of it is delivered; whole again, it is carried."""
+    """No row of the file is delivered. Once the file is complete, a run delivers it."""
     place.land("a.json", [order(1)])
     lines = "".join(json.dumps(order(number)) + "\n" for number in range(2, 5_000))
     whole = gzip.compress(lines.encode())
@@ -67,7 +67,7 @@ def test_a_gzip_file_cut_short_fails_the_run_and_is_named(place: Place) -> None:
 
 
 def test_a_corrupt_parquet_file_is_named(place: Place) -> None:
-    """It is an error of the file and not of its rows: the DLQ stays empty."""
+    """The error concerns the file and not its rows."""
     (place.folder / "landing").mkdir()
     (place.folder / "landing" / "a.parquet").write_bytes(b"PAR1 this is no parquet PAR1")
     text = ORDERS.replace("*.json", "*.parquet").replace("format: json", "format: parquet")
@@ -77,7 +77,7 @@ def test_a_corrupt_parquet_file_is_named(place: Place) -> None:
 
 @pytest.mark.promise("CN-04")
 def test_a_state_of_another_pipeline_is_refused(place: Place) -> None:
-    """Renaming a pipeline does not carry everything again."""
+    """A renamed pipeline is refused, so that it does not deliver everything again."""
     place.land("a.json", [order(1)])
     text = ORDERS + "state: state\n"
     place.load(text).run()
@@ -85,16 +85,16 @@ def test_a_state_of_another_pipeline_is_refused(place: Place) -> None:
         place.load(text.replace("name: orders", "name: others")).run()
 
 
-def test_a_state_that_cannot_be_written_is_named(place: Place) -> None:
-    """Before anything is read."""
+def test_a_state_that_cannot_be_written_is_reported(place: Place) -> None:
+    """The run fails before it reads anything."""
     place.land("a.json", [order(1)])
     (place.folder / "blocked").write_text("a file, not a folder")
     with pytest.raises(WherryError, match="cannot be written"):
         place.load(ORDERS + "state: blocked/state\n").run()
 
 
-def test_a_table_that_moved_is_known_by_its_id_unless_it_is_an_older_copy(place: Place) -> None:
-    """What the state knows belongs to the table that was there; of a copy from before somebody must say what it is."""
+def test_a_moved_table_is_recognised_by_its_id_but_an_older_copy_is_refused(place: Place) -> None:
+    """For an older copy, the error asks the user to confirm the move."""
     place.land("a.json", [order(1)])
     place.load(ORDERS).run()
     shutil.copytree(place.folder / "tables/orders", place.folder / "tables/older")
@@ -110,8 +110,8 @@ def test_a_table_that_moved_is_known_by_its_id_unless_it_is_an_older_copy(place:
 
 
 @pytest.mark.connect
-def test_columns_with_odd_names_arrive_as_they_are(place: Place) -> None:
-    """Dots, spaces, backticks and umlauts, delivered and refused."""
+def test_columns_with_unusual_names_arrive_unchanged(place: Place) -> None:
+    """Names with dots, spaces, backticks and umlauts work for delivered and for refused rows."""
     rows = [
         {"id": 1, "größe in cm": "7", "a.b": "x", "c`d": "y"},
         {"id": 2, "größe in cm": "?", "a.b": "x", "c`d": "y"},

@@ -1,4 +1,4 @@
-"""A secret is where it belongs, and nowhere else; `test_protect.py` looks for what stands in protected columns."""
+"""A secret appears only where it is used. `test_protect.py` checks the values of protected columns."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def shop(place: Place) -> Path:
-    """Four orders: one is good, the others are refused by conditions in which the secret stands."""
+    """Write four orders. One is good, and the others are refused by conditions that contain the secret."""
     bad = [order(2, amount=None), order(3), order(4)]
     place.land("a.json", [order(1), *bad])
     place.define(DEFINITION.replace("FOLDER", str(place.folder)))
@@ -65,7 +65,7 @@ def shop(place: Place) -> Path:
 
 
 def stored(state: Path) -> str:
-    """All that lies in the tables of a state, and every file of it that is no table's, as text."""
+    """Return the rows and the histories of a state's tables, and all of its files, as text."""
     tables = [log.parent for log in state.rglob("_delta_log")]
     texts = [str(DeltaTable(str(table)).to_pyarrow_table().to_pylist()) for table in tables]
     texts += [str(DeltaTable(str(table)).history()) for table in tables]
@@ -74,8 +74,8 @@ def stored(state: Path) -> str:
 
 
 def test_a_secret_is_neither_shown_nor_stored(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Not in what is printed or logged, the ledger, the DLQ, the run history, a report or the list of processes; yet
-    every option has it."""
+    """It is not in the output, the logs, the ledger, the DLQ, the run history, a report or the list of processes. Every
+    option still gets it."""
     temporary = shop / "temporary"
     temporary.mkdir()
     words = ["run", "pipeline.yaml", "--secrets", "secrets.yaml", "--log-format", "json"]
@@ -119,14 +119,14 @@ WORDS = {
     "LINES": "x\ny",
     "NUMBER": "2",
 }
-"""Secrets that are words of Wherry's, parts of a place, or of a form of their own."""
+"""Secrets that equal words of Wherry or parts of a path, or that have an unusual form."""
 PEM = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqh\n-----END KEY-----\n"
 
 
-def test_a_secret_that_is_a_word_of_wherry_changes_nothing(
+def test_a_secret_that_equals_a_word_of_wherry_changes_nothing(
     place: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Reports, states, names and places stay what they are; a second run goes on; a message says no secret."""
+    """Reports, states, names and paths stay the same, and a second run continues. No message shows the secret."""
     compared = "".join(f"      no_{name}: \"email <> '${{secret:{name}}}'\"\n" for name in (*WORDS, "PEM"))
     text = ORDERS.replace("  - filter:", f"  - require:\n{compared}  - filter:").replace("files: 1}", "files: 1}, RUN")
     file = str(place.define(text.replace("RUN", 'runners: "${secret:NUMBER}"')))
@@ -162,8 +162,8 @@ def test_a_secret_that_is_a_word_of_wherry_changes_nothing(
     assert PEM.splitlines()[1] not in stored(place.folder / ".wherry/orders")
 
 
-def test_a_run_that_fails_says_no_secret_either(shop: Path) -> None:
-    """In its report, in its error, and in what the ledger keeps of both."""
+def test_a_failed_run_shows_no_secret(shop: Path) -> None:
+    """Its report, its error, the ledger's copies of both and the output of the command do not contain the secret."""
     pipeline = Pipeline.load(
         shop / "pipeline.yaml", secrets={"KEY": CANARY}, overrides={"dlq.window": "1", "dlq.threshold": "1"}
     )

@@ -1,4 +1,4 @@
-"""From files to a Delta table: every row delivered, filtered or refused, and the counts to prove it."""
+"""From files to a Delta table: every row is delivered, filtered or refused, and the counts prove it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.connect]
 
 @pytest.mark.promise("SS-01", "SS-05", "SS-06", "CD-04", "CD-16")
 def test_every_row_ends_in_one_place(place: Place) -> None:
-    """Good rows are in the table, filtered ones nowhere, refused ones in the DLQ, and the report says so."""
+    """Good rows are in the table, filtered rows are nowhere, and refused rows are in the DLQ. The report counts each of
+    them."""
     place.land("a.json", [order(1), order(2, email=None), order(3, amount="sieben"), order(4, amount="-1"), '{"id": 5'])
     place.land("b.json", [order(6)])
     report = place.load(ORDERS).run()
@@ -36,8 +37,8 @@ def test_every_row_ends_in_one_place(place: Place) -> None:
 
 
 @pytest.mark.promise("CD-10", "SS-05")
-def test_stages_do_what_they_say(place: Place) -> None:
-    """The amount is a decimal, and the email is in lower case."""
+def test_stages_change_the_rows(place: Place) -> None:
+    """The amount becomes a decimal, and the email is in lower case."""
     place.land("a.json", [order(1)])
     place.load(ORDERS).run()
     (row,) = place.rows("tables/orders")
@@ -45,8 +46,8 @@ def test_stages_do_what_they_say(place: Place) -> None:
 
 
 @pytest.mark.promise("X5", "DQ-02", "DQ-10", "DQ-11")
-def test_a_refused_row_is_kept_as_it_was_before_the_stage_and_as_it_was_read(place: Place) -> None:
-    """The amount is a number in the one and text in the other."""
+def test_the_dlq_keeps_a_row_as_read_and_as_it_reached_the_stage(place: Place) -> None:
+    """The amount is text as read, and a number before the stage."""
     place.land("a.json", [order(4, amount="-1")])
     place.load(ORDERS).run()
     (refused,) = place.refused()
@@ -56,8 +57,8 @@ def test_a_refused_row_is_kept_as_it_was_before_the_stage_and_as_it_was_read(pla
 
 
 @pytest.mark.promise("SS-11", "CD-27")
-def test_what_was_carried_is_not_carried_again(place: Place) -> None:
-    """A second run has nothing to do; a third one carries only the file that came."""
+def test_delivered_rows_are_not_delivered_again(place: Place) -> None:
+    """A second run has nothing to do. A third run delivers only the new file."""
     place.land("a.json", [order(1)])
     place.load(ORDERS).run()
     again = place.load().run()
@@ -67,7 +68,8 @@ def test_what_was_carried_is_not_carried_again(place: Place) -> None:
 
 
 def test_a_clean_batch_is_one_commit(place: Place) -> None:
-    """Beyond the one that made the table there is one commit a batch, and the DLQ has only the one that made it."""
+    """Besides the commit that creates the table, each batch makes one commit. The DLQ has only the commit that creates
+    it."""
     place.land("a.json", [order(1)])
     place.land("b.json", [order(2)])
     place.load(ORDERS).run()
@@ -76,7 +78,7 @@ def test_a_clean_batch_is_one_commit(place: Place) -> None:
 
 @pytest.mark.promise("CD-03", "CD-05", "CD-06")
 def test_several_destinations_get_every_batch(place: Place) -> None:
-    """Each through stages of its own; a row that one refuses is delivered to none."""
+    """Each destination applies its stages. A row that one destination refuses is delivered to none."""
     place.land("a.json", [order(number) for number in range(1, 6)])
     text = ORDERS.replace(
         "  - delta: {path: tables/orders}\n",
@@ -92,7 +94,7 @@ def test_several_destinations_get_every_batch(place: Place) -> None:
 
 @pytest.mark.promise("X2", "X8", "DQ-06")
 def test_by_default_the_first_refused_row_stops_the_run(place: Place) -> None:
-    """Nothing of its batch is delivered; what came before is; the error says which row, which stage and why."""
+    """No row of its batch is delivered, and earlier batches stay. The error names the row, the stage and the cause."""
     place.land("a.json", [order(1)])
     place.land("b.json", [order(2), order(3, amount="sieben")])
     with pytest.raises(PipelineFailed) as failed:
@@ -106,8 +108,8 @@ def test_by_default_the_first_refused_row_stops_the_run(place: Place) -> None:
 
 
 @pytest.mark.promise("X2", "CD-15")
-def test_a_run_goes_on_once_the_window_lets_it(place: Place) -> None:
-    """With `dlq.window` 0 for one run the refused row goes to the DLQ and the rest is delivered."""
+def test_a_run_continues_once_the_window_allows_it(place: Place) -> None:
+    """With `dlq.window` 0 for one run, the refused row goes to the DLQ and the other row is delivered."""
     place.land("a.json", [order(1), order(2, amount="sieben")])
     text = ORDERS.replace("dlq: {window: 1000, threshold: 500}\n", "")
     place.load(text).run(check=False)
@@ -115,8 +117,8 @@ def test_a_run_goes_on_once_the_window_lets_it(place: Place) -> None:
     assert (report.nacked, place.ids("tables/orders"), len(place.refused())) == (1, [1], 1)
 
 
-def test_a_stage_that_changes_rows_closes_one_equation_and_opens_the_next(place: Place) -> None:
-    """Three rows are read, one is refused before the statement, and it makes one row of two."""
+def test_the_counts_balance_before_and_after_a_stage_that_makes_other_rows(place: Place) -> None:
+    """Three rows are read, and one is refused before the statement. The statement makes one row of the other two."""
     place.land("a.json", [order(1), order(2), order(3, amount="x")])
     text = ORDERS.replace(
         '  - filter: "email is not null"\n  - with_columns: {email: "lower(email)"}\n',
@@ -129,8 +131,8 @@ def test_a_stage_that_changes_rows_closes_one_equation_and_opens_the_next(place:
 
 
 @pytest.mark.promise("SS-14", "SS-21", "HP-02", "SS-17")
-def test_lanes_carry_the_same_as_one(place: Place) -> None:
-    """Four lanes with two runners deliver every row once, and every lane commits in order."""
+def test_several_lanes_deliver_the_same_rows_as_one(place: Place) -> None:
+    """Four lanes with two runners deliver every row once."""
     for number in range(12):
         place.land(f"{number:02}.json", [order(number * 10 + row) for row in range(10)])
     text = ORDERS.replace("run: {batch: {files: 1}}", "run: {runners: 2, batch: {files: 1}}").replace(
@@ -140,15 +142,16 @@ def test_lanes_carry_the_same_as_one(place: Place) -> None:
     assert (report.batches, report.balanced, place.ids("tables/orders")) == (12, True, list(range(120)))
 
 
-def test_nothing_waits_is_a_run_of_no_batches(place: Place) -> None:
+def test_a_run_over_an_empty_folder_has_no_batches(place: Place) -> None:
     """An empty folder is not an error."""
     (place.folder / "landing").mkdir()
     report = place.load(ORDERS).run()
     assert (report.status, report.batches) == ("succeeded", 0)
 
 
-def test_small_files_of_a_table_are_put_together_beside_the_batches(place: Place) -> None:
-    """After every third commit, across runs; the rows stay the same, and a later run finds all its batches."""
+def test_small_files_of_a_table_are_compacted_between_batches(place: Place) -> None:
+    """Wherry compacts after every third commit, counted across runs. The rows stay the same, and later runs find all
+    batches."""
     text = ORDERS.replace("path: tables/orders", "path: tables/orders, optimize: 3")
     for number in range(4):
         place.land(f"{number}.json", [order(number)])

@@ -1,4 +1,4 @@
-"""`wherry test`: cases on the real stages."""
+"""`wherry test` tries cases on the real stages."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ destinations:
 
 
 def try_cases(place: Place, text: str, *cases: Case) -> list[list[str]]:
-    """What is wrong with each case."""
+    """Return the problems of each case."""
     return [list(result.problems) for result in run_cases(load(place.define(text)), cases)]
 
 
@@ -57,7 +57,7 @@ def make_case(name: str, *rows: dict[str, Any], **expected: Any) -> Case:
 
 @pytest.mark.connect
 def test_cases_are_tried_on_the_stages_and_nothing_is_written(place: Place) -> None:
-    """A case that holds passes, and one that does not says what came."""
+    """A correct case passes. A wrong case reports the rows that came instead."""
     good = {"id": 1, "email": "A@X.ORG", "amount": "1.5"}
     before = [str(file) for file in place.folder.rglob("*")]
     found = try_cases(
@@ -79,7 +79,7 @@ def test_cases_are_tried_on_the_stages_and_nothing_is_written(place: Place) -> N
 
 
 def test_each_destination_gets_its_rows_at_the_time_of_the_case(place: Place) -> None:
-    """The time is fixed, and the same in every try."""
+    """The time of a case is fixed, and the same in every try."""
     rows = [{"id": 1, "amount": "5"}, {"id": 2, "amount": "50"}]
     large = [{"id": 2, "size": "large", "today": "2026-03-04"}]
     found = try_cases(
@@ -98,8 +98,8 @@ def test_a_file_is_read_by_the_origin(place: Place) -> None:
     assert try_cases(place, ORDERS, bad) == [[]]
 
 
-def test_a_stage_that_compares_rows_sees_one_case_at_a_time(place: Place) -> None:
-    """The same id in two cases is no duplicate."""
+def test_a_stage_that_compares_rows_sees_only_one_case_at_a_time(place: Place) -> None:
+    """The same id in two cases is not a duplicate."""
     text = ORDERS.replace("destinations:", "  - deduplicate: {keys: [id]}\ndestinations:")
     row = {"id": 1, "email": "a@x.org", "amount": "1"}
     found = try_cases(
@@ -108,8 +108,8 @@ def test_a_stage_that_compares_rows_sees_one_case_at_a_time(place: Place) -> Non
     assert found == [[], []]
 
 
-def test_a_stage_that_makes_other_rows_is_tried(place: Place) -> None:
-    """What it makes is what is delivered."""
+def test_a_stage_that_makes_other_rows_can_be_tried(place: Place) -> None:
+    """The case compares the rows that the stage makes."""
     text = ORDERS.replace(
         "destinations:", '  - sql: "SELECT email, count(*) AS n FROM rows GROUP BY email"\ndestinations:'
     )
@@ -118,8 +118,8 @@ def test_a_stage_that_makes_other_rows_is_tried(place: Place) -> None:
     assert try_cases(place, text, case) == [[]]
 
 
-def test_an_expression_that_raises_refuses_its_row_alone(place: Place) -> None:
-    """As in a run."""
+def test_an_expression_that_raises_refuses_only_its_row(place: Place) -> None:
+    """The other row of the case is delivered, as in a run."""
     text = ORDERS.replace("destinations:", '  - with_columns: {part: "1 / (id - 1)"}\ndestinations:')
     row = {"email": "a@x.org", "amount": "1"}
     case = make_case(
@@ -129,7 +129,7 @@ def test_an_expression_that_raises_refuses_its_row_alone(place: Place) -> None:
 
 
 def test_fifty_cases_share_one_query(place: Place) -> None:
-    """Where every row stands alone."""
+    """Wherry groups cases if every stage treats each row alone."""
     definition = load(place.define(ORDERS))
     cases = [make_case(str(number), {"id": number, "amount": "1"}, filtered=1) for number in range(50)]
     trial = CaseTrial(definition, obtain_for(definition.pipeline))
@@ -144,14 +144,14 @@ def test_fifty_cases_share_one_query(place: Place) -> None:
         ({"id": "x"}, "A row does not fit the columns of its origin, in one of these cases: 'a'"),
     ],
 )
-def test_a_row_that_is_none_of_the_origins_is_refused(place: Place, row: dict[str, Any], said: str) -> None:
-    """With the columns that there are."""
+def test_a_row_that_does_not_fit_the_origin_is_refused(place: Place, row: dict[str, Any], said: str) -> None:
+    """The error suggests a column, or names the case with the wrong row."""
     with pytest.raises(Refusal, match=said):
         try_cases(place, ORDERS, make_case("a", row, delivered=1))
 
 
-def test_the_command_prints_each_case_and_ends_with_1_if_one_fails(place: Place) -> None:
-    """For a program the same as JSON."""
+def test_the_command_prints_each_case_and_exits_with_1_if_one_fails(place: Place) -> None:
+    """With `--json`, it prints the same facts for a program."""
     file = place.define(ORDERS)
     row = "rows: [{id: 1, amount: '1'}]"
     text = f"cases:\n- {{name: it passes, {row}, filtered: 1}}\n- {{name: it fails, {row}, delivered: 1}}\n"
@@ -169,7 +169,7 @@ def test_the_command_prints_each_case_and_ends_with_1_if_one_fails(place: Place)
 
 
 def test_cases_are_tried_again_after_each_change_until_ctrl_c(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A function is read anew, also what it imports from beside it, and a mistake ends nothing."""
+    """Functions and the modules beside them are imported again. A mistake in a file does not end the command."""
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     monkeypatch.setattr("click.clear", lambda: None)
     file, beside = place.define(TAGGED), place.folder / "beside.py"

@@ -1,4 +1,4 @@
-"""A state that is tables of a catalog's schema: nothing lies in a folder of this machine."""
+"""A state in tables of a catalog's schema leaves no folder on this machine."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ pytestmark = [pytest.mark.spark]
 
 @pytest.mark.connect
 @pytest.mark.promise("CN-04", "CN-06", "CN-15")
-def test_ledger_dlq_history_and_what_is_prepared_are_tables(place: Place) -> None:
-    """Refused rows are in `orders_dlq`, a second run has nothing to do, and nothing that was prepared stays."""
+def test_a_state_in_a_schema_consists_of_tables(place: Place) -> None:
+    """Refused rows are in `orders_dlq`. A second run has nothing to do, and no prepared rows remain."""
     place.spark.sql("create schema if not exists wherry_state")
     place.land("a.json", [order(1), order(2, amount="x")])
     text = ORDERS + "state: {schema: wherry_state}\n"
@@ -51,7 +51,7 @@ state: {schema: default}
 
 
 def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """A command in a process with a Spark of its own."""
+    """Run a command in a process with a separate Spark."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
     program = [sys.executable, "-c", "from runners.command_line.cli import main; main()", *words]
     return subprocess.run(
@@ -65,8 +65,8 @@ def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.long
-def test_a_catalog_that_a_spark_of_ours_would_forget_is_refused(place: Place) -> None:
-    """Before anything is written; the next run would find neither ledger nor table."""
+def test_a_catalog_that_ends_with_its_process_is_refused(place: Place) -> None:
+    """The command fails before it writes anything, because the next run would find neither the ledger nor the table."""
     place.land("a.json", [order(1)])
     place.define(SHOP)
     refused = command(place.folder, "run", "pipeline.yaml")
@@ -76,9 +76,8 @@ def test_a_catalog_that_a_spark_of_ours_would_forget_is_refused(place: Place) ->
 
 
 @pytest.mark.long
-def test_a_catalog_of_this_machine_lasts_as_the_page_says(place: Place) -> None:
-    """The settings there, with another folder. A second process finds what the first one left, and another pipeline
-    follows the table by its name."""
+def test_a_catalog_of_this_machine_lasts_with_the_documented_settings(place: Place) -> None:
+    """A second process finds what the first one left. Another pipeline follows the table by its name."""
     said = (ROOT / "runners/docs/howto/catalog-state.md").read_text(encoding="utf-8")
     (settings,) = re.findall(r"```yaml\n(spark:\n  conf:\n.*?)```", said, re.DOTALL)
     place.land("a.json", [order(1), order(2)])

@@ -1,4 +1,4 @@
-"""Why rows are refused, told apart: in a preview, when the window stops a run, in its report, and in the DLQ."""
+"""The causes of refused rows appear in a preview, in the error of the window, in the report and in the DLQ."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ IN_WORDS = "amount is not a decimal(10,2): 12 rows like '26,58' in 1.json; 6 lik
 
 @pytest.fixture
 def amounts(place: Place) -> Place:
-    """Twelve amounts with a comma in the first of three files, and two that are `n/a` in each."""
+    """Write twelve amounts with a comma into the first of three files, and two `n/a` amounts into each file."""
     commas = [order(100 + at, amount=f"{26 + at},58") for at in range(12)]
     for number in (1, 2, 3):
         rows = [order(number * 10 + at, amount="n/a") for at in range(2)]
@@ -25,7 +25,7 @@ def amounts(place: Place) -> Place:
 
 
 def test_a_preview_groups_all_refused_rows_of_a_stage(amounts: Place) -> None:
-    """Not only those that it shows; a preview that shows them all asks Spark no more, and says the same."""
+    """It also counts rows that it does not show. A preview that shows all rows gives the same causes."""
     (batch,) = amounts.load(MANY).preview().batches
     cast = next(stage for stage in batch.stages if stage.counts.stage == "cast")
     assert [(cause.form, cause.rows, cause.files) for cause in cast.causes.found] == [("9,9", 12, 1), ("a/a", 6, 3)]
@@ -36,8 +36,8 @@ def test_a_preview_groups_all_refused_rows_of_a_stage(amounts: Place) -> None:
     assert shown.causes.json() == cast.causes.json()
 
 
-def test_the_window_says_why_all_rows_of_the_batch_were_refused(amounts: Place) -> None:
-    """Beside the rows that are shown whole, and in the report's error."""
+def test_the_error_of_the_window_explains_all_refused_rows_of_the_batch(amounts: Place) -> None:
+    """The message and the report's error list the causes."""
     error = amounts.carry(MANY.replace("window: 1000, threshold: 500", "window: 100, threshold: 5")).error
     assert error is not None
     assert error.code == "WINDOW"
@@ -45,8 +45,8 @@ def test_the_window_says_why_all_rows_of_the_batch_were_refused(amounts: Place) 
     assert [cause.rows for cause in error.causes.found] == [12, 6]
 
 
-def test_the_report_and_the_summary_group_what_went_to_the_dlq(amounts: Place) -> None:
-    """The report what this run refused, the summary everything."""
+def test_the_report_and_the_summary_group_the_refused_rows(amounts: Place) -> None:
+    """The report covers the rows that this run refused, and the summary covers the whole DLQ."""
     report = amounts.carry(MANY)
     assert report.causes.describe() == [f"CAST, cast: {IN_WORDS}"]
     assert [each["rows"] for each in report.json()["causes"]] == [12, 6]
@@ -56,8 +56,8 @@ def test_the_report_and_the_summary_group_what_went_to_the_dlq(amounts: Place) -
     assert [(each["form"], each["rows"], each["files"]) for each in cause["forms"]] == [("9,9", 12, 1), ("a/a", 7, 4)]
 
 
-def test_rows_are_shown_by_a_condition_in_sql(amounts: Place) -> None:
-    """NULL counts as false; a condition that cannot be is refused."""
+def test_rows_of_the_dlq_are_chosen_by_an_sql_condition(amounts: Place) -> None:
+    """NULL counts as false, and an invalid condition is refused."""
     amounts.carry(MANY)
     pipeline = amounts.load()
     where = "get_json_object(original, '$.amount') = 'n/a' AND part LIKE '%2.json'"

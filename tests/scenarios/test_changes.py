@@ -1,4 +1,4 @@
-"""A definition that changes between two runs, with batches left open."""
+"""A definition changes between two runs while batches are open."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TWO = ORDERS.replace(
 
 @dataclass(frozen=True, kw_only=True)
 class Down(Delta):
-    """A Delta table that cannot be written."""
+    """A Delta table whose writes always fail."""
 
     tried: list[int] = field(default_factory=list)
 
@@ -42,7 +42,7 @@ class Down(Delta):
 
 
 class OpenDown(OpenDelta):
-    """It is open, and counts for all runs how often a write was tried."""
+    """The open table. It counts the tries to write over all runs."""
 
     def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
         assert isinstance(self.destination, Down)
@@ -52,14 +52,14 @@ class OpenDown(OpenDelta):
 
 @dataclass(frozen=True, kw_only=True)
 class Dying(Delta):
-    """A Delta table whose write lands, and the process dies before anybody hears of it."""
+    """A Delta table whose write lands just before the process dies."""
 
     def open(self) -> OpenDying:
         return OpenDying(self)
 
 
 class OpenDying(OpenDelta):
-    """It is open, and its first write is its last."""
+    """The open table. It raises after its first write."""
 
     def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
         super().write(spark, rows, labels)
@@ -67,7 +67,7 @@ class OpenDying(OpenDelta):
 
 
 def left_open(place: Place, pipeline: Pipeline, down: str) -> None:
-    """Run with one destination down: a batch that is decided stays open."""
+    """Run with one destination down, so that a decided batch stays open."""
     destinations = [Down(name=down, path=each.path) if each.name == down else each for each in pipeline.destinations]  # type: ignore[attr-defined]
     failed = replace(pipeline, destinations=destinations).run(check=False)
     assert failed.status == "failed"
@@ -75,7 +75,7 @@ def left_open(place: Place, pipeline: Pipeline, down: str) -> None:
 
 
 def planned_only(pipeline: Pipeline) -> None:
-    """Run until a batch is planned, and fail there: nothing is decided."""
+    """Run until a batch is planned and fail there, so that nothing is decided."""
 
     def crash(event: Event) -> None:
         assert not isinstance(event, BatchPlanned)
@@ -85,15 +85,15 @@ def planned_only(pipeline: Pipeline) -> None:
 
 
 def two(place: Place, text: str = TWO) -> Pipeline:
-    """Two destinations; the names are given."""
+    """Load the pipeline, and name its two destinations after their tables."""
     pipeline = place.load(text)
     return replace(
         pipeline, destinations=[replace(each, name=each.place.rsplit("/")[-1]) for each in pipeline.destinations]
     )
 
 
-def test_a_decided_batch_is_finished_as_it_was_decided_whatever_the_stages_are_now(place: Place) -> None:
-    """Also when destinations stand in another order and another stage gives other rows."""
+def test_a_decided_batch_is_finished_as_decided_despite_new_stages(place: Place) -> None:
+    """This also holds if the destinations change their order and a new stage gives other rows."""
     place.land("a.json", [order(1), order(2, amount="x")])
     pipeline = two(place)
     left_open(place, pipeline, "other")
@@ -111,16 +111,16 @@ def test_a_decided_batch_is_finished_as_it_was_decided_whatever_the_stages_are_n
     assert (place.ids("tables/orders"), place.ids("tables/other")) == ([1, 300], [1, 300])
 
 
-def test_a_batch_that_was_only_planned_is_planned_anew_under_the_new_stages(place: Place) -> None:
-    """Nobody has it, so nothing of the old definition is run again."""
+def test_a_batch_that_was_only_planned_uses_the_new_stages(place: Place) -> None:
+    """No destination has the batch, so nothing of the old definition runs again."""
     place.land("a.json", [order(1), order(200)])
     planned_only(place.load(ORDERS))
     report = place.load(ORDERS.replace('"amount > 0"', '"amount > 100"')).run()
     assert (report.nacked, place.ids("tables/orders")) == (1, [200])
 
 
-def test_a_new_destination_takes_part_from_the_next_batch(place: Place) -> None:
-    """What was carried before it came is not brought to it."""
+def test_a_new_destination_starts_with_the_next_batch(place: Place) -> None:
+    """It does not get the earlier batches."""
     place.land("a.json", [order(1)])
     place.load(ORDERS).run()
     place.land("b.json", [order(2)])
@@ -128,8 +128,8 @@ def test_a_new_destination_takes_part_from_the_next_batch(place: Place) -> None:
     assert (place.ids("tables/orders"), place.ids("tables/other")) == ([1, 2], [2])
 
 
-def test_a_destination_that_is_gone_is_waited_for_or_forgotten(place: Place) -> None:
-    """An open batch that names it stops the run until somebody says why it may go."""
+def test_an_open_batch_waits_for_a_removed_destination_unless_it_is_forgotten(place: Place) -> None:
+    """Runs fail until the user forgets the destination and gives a reason."""
     place.land("a.json", [order(1)])
     pipeline = two(place)
     left_open(place, pipeline, "other")
@@ -141,8 +141,8 @@ def test_a_destination_that_is_gone_is_waited_for_or_forgotten(place: Place) -> 
     assert (report.status, report.delivered, place.ids("tables/orders")) == ("succeeded", {"orders": 1}, [1])
 
 
-def test_how_a_run_makes_batches_changes_with_the_next_batch(place: Place) -> None:
-    """What was carried stays as it was."""
+def test_changed_batch_options_apply_to_the_next_batch(place: Place) -> None:
+    """Delivered batches stay the same."""
     place.land("a.json", [order(1)])
     place.load(ORDERS).run()
     for number in (2, 3, 4):
@@ -151,8 +151,8 @@ def test_how_a_run_makes_batches_changes_with_the_next_batch(place: Place) -> No
     assert (report.batches, place.ids("tables/orders")) == (2, [1, 2, 3, 4])
 
 
-def test_a_renamed_destination_is_asked_under_its_old_name(place: Place) -> None:
-    """It has the batch once, though the batch was open under the name that it had."""
+def test_a_renamed_destination_is_looked_up_under_its_old_name(place: Place) -> None:
+    """It gets the batch once, although the batch was open under the old name."""
     place.land("a.json", [order(1)])
     pipeline = two(place)
     left_open(place, pipeline, "other")
@@ -163,8 +163,8 @@ def test_a_renamed_destination_is_asked_under_its_old_name(place: Place) -> None
     assert (place.ids("tables/orders"), place.ids("tables/other")) == ([1], [1])
 
 
-def test_another_place_is_refused_until_told_what_lies_there(place: Place) -> None:
-    """The same content: what was carried counts. Something else: an origin is read from its beginning."""
+def test_a_new_path_of_an_origin_is_refused_until_the_user_explains_it(place: Place) -> None:
+    """With `moved`, delivered files still count. With `fresh`, the origin is read from its beginning."""
     place.land("a.json", [order(1)])
     place.load(ORDERS).run()
     place.land("a.json", [order(1)], folder="moved")
@@ -181,8 +181,8 @@ def test_another_place_is_refused_until_told_what_lies_there(place: Place) -> No
     assert place.ids("tables/orders") == [1, 2, 3]
 
 
-def test_a_destination_that_moved_under_an_open_batch_has_it_once(place: Place) -> None:
-    """It is asked where it is now, for it is the same table by its id."""
+def test_a_destination_that_moved_gets_its_open_batch_once(place: Place) -> None:
+    """Wherry looks at the new path, because the id shows that it is the same table."""
     place.land("a.json", [order(1)])
     left_open(place, two(place), "other")
     (place.folder / "tables/orders").rename(place.folder / "tables/moved")
@@ -193,9 +193,9 @@ def test_a_destination_that_moved_under_an_open_batch_has_it_once(place: Place) 
     assert (place.ids("tables/moved"), place.ids("tables/other")) == ([1, 2], [1, 2])
 
 
-def test_lanes_that_have_open_batches_may_be_fewer(place: Place) -> None:
-    """Each is finished in the lane that it had, also in one that is no more, before anything is planned."""
-    for number in (1, 4, 7):  # by their names they belong to three lanes
+def test_the_number_of_lanes_may_fall_while_batches_are_open(place: Place) -> None:
+    """Each open batch is finished in its old lane before a new batch is planned, even if that lane no longer exists."""
+    for number in (1, 4, 7):  # their names put them into three lanes
         place.land(f"{number}.json", [order(number)])
     pipeline = two(place, TWO.replace("origin:\n", "origin:\n  lanes: 3\n"))
     left_open(place, pipeline, "other")
@@ -206,8 +206,8 @@ def test_lanes_that_have_open_batches_may_be_fewer(place: Place) -> None:
     assert (place.ids("tables/orders"), place.ids("tables/other")) == ([1, 2, 4, 7], [1, 2, 4, 7])
 
 
-def test_lanes_change_while_no_batch_is_lost_or_carried_twice(place: Place) -> None:
-    """Progress is kept file by file; lanes only group them."""
+def test_a_change_of_lanes_loses_and_doubles_no_batch(place: Place) -> None:
+    """Progress is kept for each file. Lanes only group the files."""
     for number in range(1, 5):
         place.land(f"{number}.json", [order(number)])
     place.load(ORDERS).run()
@@ -218,8 +218,8 @@ def test_lanes_change_while_no_batch_is_lost_or_carried_twice(place: Place) -> N
 
 
 @pytest.mark.variant
-def test_a_destination_that_cannot_say_is_assumed_to_have_what_a_person_says(place: Place) -> None:
-    """The table was restored under an open batch, so neither yes nor no is sure."""
+def test_a_user_decides_what_an_unsure_destination_has(place: Place) -> None:
+    """The table was restored while a batch was open, so Wherry cannot know whether the batch landed."""
     cases: list[tuple[Literal["delivered", "missing"], list[int]]] = [("delivered", [1]), ("missing", [1, 2])]
     for assume, expected in cases:
         text = ORDERS.replace("name: orders", f"name: {assume}").replace("tables/orders", f"tables/{assume}")
@@ -239,8 +239,8 @@ def test_a_destination_that_cannot_say_is_assumed_to_have_what_a_person_says(pla
 
 
 @pytest.mark.promise("CN-11", "CN-12", "CN-13", "CN-14")
-def test_a_run_goes_by_the_definition_that_it_began_with(place: Place) -> None:
-    """It is kept whole in the ledger, and an edit of the file meanwhile touches nothing."""
+def test_a_run_keeps_the_definition_that_it_began_with(place: Place) -> None:
+    """The ledger keeps the whole definition. An edit of the file during the run changes nothing."""
     place.land("a.json", [order(1)])
     place.land("b.json", [order(2)])
 
@@ -256,8 +256,8 @@ def test_a_run_goes_by_the_definition_that_it_began_with(place: Place) -> None:
     assert kept["origin"]["files"]["path"] == "landing/*.json"
 
 
-def test_an_origin_that_is_read_whole_is_read_by_every_run(place: Place) -> None:
-    """With numbers that go on, so that no destination takes a batch for one that it has."""
+def test_every_run_reads_the_whole_of_an_origin_that_is_read_whole(place: Place) -> None:
+    """The batch numbers continue, so that no destination takes a batch for an earlier one."""
     place.land("a.json", [order(1)])
     text = ORDERS.replace("stages:", "  read: whole\nstages:", 1)
     assert place.load(text).run().read == 1

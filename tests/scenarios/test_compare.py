@@ -1,4 +1,4 @@
-"""`compare`: which rows another definition treats differently, and nothing that was not there before."""
+"""`compare` shows which rows another definition treats differently, and writes nothing."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ TWO = ORDERS.replace(
 
 
 def load_other(place: Place, text: str) -> Pipeline:
-    """The pipeline with which the one of the place is compared."""
+    """Load the definition with which the pipeline of the place is compared."""
     (place.folder / "other.yaml").write_text(text, encoding="utf-8")
     return Pipeline.load(place.folder / "other.yaml")
 
 
 def describe(destination: ComparedDestination) -> tuple[int, dict[str, int]]:
-    """How many rows are the same, and how many became what instead of what."""
+    """Return how many rows are the same, and how many changed in which way."""
 
     def word(each: Difference) -> str:
         return f"{each.old} -> {each.new} {','.join(each.columns)}".strip()
@@ -38,7 +38,7 @@ def describe(destination: ComparedDestination) -> tuple[int, dict[str, int]]:
 
 
 def test_each_row_is_compared_with_itself_for_every_destination(place: Place) -> None:
-    """A row may have other values, or be refused or filtered instead; masked values are not shown; nothing is
+    """A row may get other values, or be refused or filtered instead. Masked values are not shown, and nothing is
     written."""
     rows: list[Any] = [order(1), order(2, amount="sieben"), order(3, email=None), order(4), order(5), '{"id": "x"}']
     place.land("a.json", rows)
@@ -77,8 +77,8 @@ def test_each_row_is_compared_with_itself_for_every_destination(place: Place) ->
     assert refused.example["why"] == "not_five: id <> 5 is false"
 
 
-def test_without_waiting_rows_the_newest_carried_batches_are_tried(place: Place) -> None:
-    """Rows are counted by what they hold where the origins read otherwise, or a stage makes other rows."""
+def test_without_waiting_rows_the_newest_delivered_batches_are_compared(place: Place) -> None:
+    """If the origins read rows differently, or a stage makes other rows, rows are counted by their values."""
     place.land("a.json", [order(1), order(2)])
     place.land("b.json", [order(3), order(4), order(5)])
     old = place.load(ORDERS)
@@ -98,8 +98,8 @@ def test_without_waiting_rows_the_newest_carried_batches_are_tried(place: Place)
 
 
 @pytest.mark.variant
-def test_a_row_at_which_an_expression_raises_is_refused_in_the_comparison_too(place: Place) -> None:
-    """It is compared as what the run would make of it, and the command ends with 1 since it differs."""
+def test_a_comparison_refuses_a_row_at_which_an_expression_raises(place: Place) -> None:
+    """The row is compared as a run would treat it. The command exits with 1, because the row differs."""
     place.land("a.json", [order(1), order(2), order(3)])
     raising = ORDERS.replace(
         "  - filter:", "  - filter: \"id <> 2 or assert_true(false, 'no 2') is null\"\n  - filter:"

@@ -27,7 +27,7 @@ BAD = [order(1), order(2, amount="2,50"), order(3, amount="-3"), order(4, amount
 
 
 def edit(file: Path, change: Callable[[dict[str, str]], None]) -> None:
-    """What a person does in a spreadsheet: each row is changed like this."""
+    """Change each row of the file, as a user does in a spreadsheet."""
     with file.open(encoding="utf-8-sig", newline="") as source:
         delimiter = ";" if ";" in source.readline() else ","
         source.seek(0)
@@ -41,22 +41,20 @@ def edit(file: Path, change: Callable[[dict[str, str]], None]) -> None:
 
 
 def put_point(row: dict[str, str]) -> None:
-    """A decimal comma becomes a point."""
+    """Replace the decimal comma with a point."""
     row["amount"] = row["amount"].replace(",", ".")
 
 
 def count_kept(place: Place) -> int:
-    """How many rows the state holds until they are delivered."""
+    """Return how many files of corrected rows the state still holds."""
     return len(list((place.folder / ".wherry/orders/prepared").glob("*")))
 
 
 @pytest.mark.promise("CD-30")
 @pytest.mark.connect
-def test_rows_that_were_edited_are_delivered_once_and_the_others_wait(
-    place: Place, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The preview writes nothing; a row that is refused again waits as it was edited; and a second import of the same
-    file finds nothing to do."""
+def test_edited_rows_are_delivered_once_and_the_others_wait(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    """A preview writes nothing. A row that is refused again waits in its edited form, and a second import of the same
+    file has nothing to do."""
     place.land("1.json", BAD)
     place.load(ORDERS).run()
     file = place.folder / "rows.csv"
@@ -86,10 +84,8 @@ def test_rows_that_were_edited_are_delivered_once_and_the_others_wait(
 
 @pytest.mark.promise("CD-30")
 @pytest.mark.parametrize(("moment", "number"), [("BatchPlanned", 1), ("Written", 2), ("BatchSettled", 2)])
-def test_an_import_that_was_killed_goes_on_where_the_same_file_is_imported_again(
-    place: Place, moment: str, number: int
-) -> None:
-    """Each row is delivered once. Another file is refused meanwhile, and says what to do."""
+def test_a_killed_import_continues_when_the_same_file_is_imported_again(place: Place, moment: str, number: int) -> None:
+    """Each row is delivered once. Once a batch is decided, another file is refused meanwhile."""
     place.land("1.json", [order(1), *(order(n, amount=f"{n},50") for n in range(2, 8))])
     definition = ORDERS.replace("{files: 1}", "{rows: 2}")
     place.load(definition).run()
@@ -109,9 +105,8 @@ def test_an_import_that_was_killed_goes_on_where_the_same_file_is_imported_again
     assert (place.load().audit().balanced, count_kept(place)) == (True, 0)
 
 
-def test_an_import_that_was_cut_short_is_resumed_without_its_file_or_given_up(place: Place) -> None:
-    """A run between keeps the corrected rows. When the state has lost them, the message says so, and the same file can
-    be imported again."""
+def test_a_stopped_import_is_resumed_without_its_file(place: Place) -> None:
+    """A normal run keeps the corrected rows. If the state has lost them, the error asks for the same file again."""
     place.land("1.json", [order(1), *(order(n, amount=f"{n},50") for n in range(2, 8))])
     place.load(ORDERS).run()
     file, pipeline = place.folder / "rows.json", place.load(run__batch__rows="2")
@@ -142,8 +137,8 @@ def test_an_import_that_was_cut_short_is_resumed_without_its_file_or_given_up(pl
     assert count_kept(place) == 0
 
 
-def test_an_import_is_given_up_for_another(place: Place) -> None:
-    """The next run then removes the values of the first."""
+def test_an_import_can_be_given_up_for_another(place: Place) -> None:
+    """The values of the first import are removed."""
     place.land("1.json", [order(1), *(order(n, amount=f"{n},50") for n in range(2, 6))])
     place.load(ORDERS).run()
     file, pipeline = place.folder / "rows.csv", place.load(run__batch__rows="2")
@@ -195,8 +190,8 @@ PRICE = '"price": 12345678901234567.125'
 
 
 @pytest.mark.parametrize("ending", ["csv", "json", "parquet"])
-def test_an_edited_cell_leaves_the_others_as_they_were(place: Place, ending: str) -> None:
-    """Of all types, digit by digit; also empty text, NULL and a formula."""
+def test_an_edited_cell_leaves_the_other_cells_unchanged(place: Place, ending: str) -> None:
+    """All types keep their exact values, and so do empty text, NULL and text that looks like a formula."""
     good, bad, nothing = ({"id": n, "amount": "1" if n == 1 else "x", **FULL} for n in (1, 2, 3))
     line = [json.dumps(each).replace('"price": 1.2345678901234568e+16', PRICE) for each in (good, bad)]
     place.land("1.json", [*line, json.dumps({"id": nothing["id"], "amount": "x", "note": "=1+1"})])
@@ -227,8 +222,8 @@ def test_an_edited_cell_leaves_the_others_as_they_were(place: Place, ending: str
     assert {name: each for name, each in third.items() if each is not None} == {"id": 3, "amount": 1, "note": "=1+1"}
 
 
-def test_a_type_that_changed_since_is_given_its_new_form(place: Place) -> None:
-    """The corrected value is read as the entry was, and becomes what the origin has today."""
+def test_a_correction_is_converted_to_the_present_type_of_the_origin(place: Place) -> None:
+    """Wherry reads the corrected value with the entry's type, and converts it to the type that the origin has now."""
     place.land("1.json", [order(1), order(2, amount="x")])
     place.load(ORDERS).run()
     (row,) = place.load().dead_letters()
@@ -239,16 +234,16 @@ def test_a_type_that_changed_since_is_given_its_new_form(place: Place) -> None:
 
 
 def script(folder: Path, text: str) -> str:
-    """An editor that does this with `file`, the path of what is edited."""
+    """Return the command of an editor that runs this code. In the code, `file` is the path of the edited file."""
     editor = folder / "editor.py"
     editor.write_text(f"import sys, pathlib\nfile = pathlib.Path(sys.argv[1])\n{text}\n")
     return f"{sys.executable} {editor}"
 
 
-def test_a_row_is_edited_and_delivered(
+def test_a_row_is_edited_in_an_editor_and_delivered(
     place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing of the edited file is left, and protected values are neither edited nor shown."""
+    """The edited file is removed afterwards. Protected values are neither edited nor shown."""
     place.land("1.json", BAD)
     place.load(ORDERS + "protect: [email]\n").run()
     two, five = (row["id"] for row in place.load().dead_letters() if row["original"]["id"] in (2, 5))
@@ -274,8 +269,8 @@ file.write_text(file.read_text().replace("2,50", "2.50"))"""
     assert count_kept(place) == 0
 
 
-def test_rows_of_one_choice_are_exported_and_set_in_python(place: Place) -> None:
-    """By their ids, with values of Python."""
+def test_chosen_rows_are_exported_and_corrected_in_python(place: Place) -> None:
+    """The corrections are Python values by row id."""
     place.land("1.json", BAD)
     place.load(ORDERS).run()
     file = place.folder / "rows.json"

@@ -1,4 +1,4 @@
-"""A cell of the crash matrix finds what is wrong."""
+"""A cell of the crash matrix detects each kind of error."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def trial(folder: Path, destinations: str = "append", order: str = "up") -> Tria
 
 
 def leave(folder: Path, ids: Sequence[int], letters: Sequence[int]) -> None:
-    """What lies there in the end."""
+    """Write the files that the last run would leave."""
     write_deltalake(str(folder / "tables" / "append"), pa.table({"id": pa.array(ids, pa.int64())}))
     originals = pa.table({"original": [json.dumps({"id": each}) for each in letters]})
     write_deltalake(str(folder / ".wherry" / "orders" / "dlq"), originals)
 
 
-def test_each_row_once_is_right(tmp_path: Path) -> None:
-    """The good ones in the table, the others in the dead letter queue."""
+def test_a_cell_with_each_row_once_is_right(tmp_path: Path) -> None:
+    """The good rows are in the table, and the others are in the dead letter queue."""
     leave(tmp_path, GOOD, BAD)
     assert trial(tmp_path).wrong(FINE) == []
 
@@ -62,8 +62,8 @@ def test_each_row_once_is_right(tmp_path: Path) -> None:
     [(GOOD[1:], BAD), ([*GOOD, 9], BAD), (GOOD, BAD[1:]), (GOOD, [*BAD, 2]), ([*GOOD, 2], BAD)],
     ids=["lost", "twice", "letter lost", "letter twice", "refused and delivered"],
 )
-def test_a_row_that_is_lost_or_twice_is_found(tmp_path: Path, ids: Sequence[int], letters: Sequence[int]) -> None:
-    """Wherever it is."""
+def test_a_lost_or_doubled_row_is_found(tmp_path: Path, ids: Sequence[int], letters: Sequence[int]) -> None:
+    """The row may be in the table or in the dead letter queue."""
     leave(tmp_path, ids, letters)
     assert len(trial(tmp_path).wrong(FINE)) == 1
 
@@ -71,8 +71,8 @@ def test_a_row_that_is_lost_or_twice_is_found(tmp_path: Path, ids: Sequence[int]
 @pytest.mark.parametrize(
     "facts", [{"status": "failed"}, {"balanced": False}, {"problems": ["ROWS_GONE"]}, {"early": ["append lacks rows"]}]
 )
-def test_what_the_runs_and_the_audit_say_counts(tmp_path: Path, facts: Mapping[str, Any]) -> None:
-    """Though each row is there once."""
+def test_an_error_of_the_run_or_the_audit_is_found(tmp_path: Path, facts: Mapping[str, Any]) -> None:
+    """It is found although each row is there once."""
     leave(tmp_path, GOOD, BAD)
     assert len(trial(tmp_path).wrong({**FINE, **facts})) == 1
 
@@ -89,10 +89,10 @@ def test_what_the_runs_and_the_audit_say_counts(tmp_path: Path, facts: Mapping[s
     ],
     ids=["once", "open twice", "settled twice", "other rows", "another label", "lost"],
 )
-def test_what_remembers_nothing_may_be_given_open_batches_again_and_no_more(
+def test_a_destination_without_memory_may_get_only_open_batches_again(
     tmp_path: Path, given: Sequence[tuple[str, Sequence[int]]], open_plans: Sequence[str], faults: int
 ) -> None:
-    """Whole, and under the same label."""
+    """Each of them must be whole and have the same label."""
     leave(tmp_path, [], BAD)
     (tmp_path / "taken").write_text("".join(json.dumps(each) + "\n" for each in given), encoding="utf-8")
     assert len(trial(tmp_path, "python").wrong({**FINE, "open": open_plans})) == faults
@@ -110,7 +110,7 @@ def test_what_remembers_nothing_may_be_given_open_batches_again_and_no_more(
         ("never", True, False, 1),
     ],
 )
-def test_a_jvm_that_comes_at_another_time_is_found(
+def test_a_jvm_that_starts_at_the_wrong_time_is_found(
     tmp_path: Path, order: str, started: bool, jvm: bool, faults: int
 ) -> None:
     """A cell without a JVM proves nothing if a run starts one."""

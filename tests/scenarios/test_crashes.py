@@ -1,4 +1,4 @@
-"""A small sample of the long suite: `python -m tests.scenarios.crashes --into FOLDER` is all of it."""
+"""Run a small sample of the long suite. `python -m tests.scenarios.crashes --into FOLDER` runs the whole suite."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.stores.jars import join_store_jars
 from tests.stores.s3 import make_bucket, make_spark_settings
 
 
-def test_every_point_meets_every_way_and_every_destination_that_it_can() -> None:
-    """What cannot be is what no batch comes to."""
+def test_every_possible_point_way_and_destination_has_a_cell() -> None:
+    """Combinations that no batch can reach have no cell."""
     met = {(cell.point, cell.how.split()[0], cell.destinations) for cell in cells()}
     alone = [each for each in FACTORS["destinations"] if each != "three"]
     for point, how, name in itertools.product(POINTS, FACTORS["how"], alone):
@@ -27,8 +27,8 @@ def test_every_point_meets_every_way_and_every_destination_that_it_can() -> None
         assert ((point, how, name) in met) is expected, (point, how, name)
 
 
-def test_every_two_values_meet() -> None:
-    """Of all columns but the point and the destinations, of which the test above tells."""
+def test_every_two_possible_values_have_a_cell() -> None:
+    """This covers all columns except the point, the way and the destinations, which the test above covers."""
     others = [name for name in FACTORS if name not in ("point", "destinations", "how")]
     for one, other in itertools.combinations(others, 2):
         met = {(getattr(cell, one), getattr(cell, other)) for cell in cells()}
@@ -36,8 +36,8 @@ def test_every_two_values_meet() -> None:
         assert met == {(a, b) for a, b in every if possible({one: a, other: b})}
 
 
-def test_every_point_meets_every_order_that_it_can() -> None:
-    """Without a JVM there is no prepared batch and no dead letter, and no folder of files to claim."""
+def test_every_possible_point_and_order_has_a_cell() -> None:
+    """Without a JVM, no batch is prepared, no row is refused, and no folder of files is claimed."""
     met = {(cell.point, cell.order) for cell in cells()}
     prepared = {"after-prepare", "before-prepared", "after-prepared", "between-writes", "before-dlq", "after-dlq"}
     assert set(itertools.product(POINTS, FACTORS["order"])) - met == {
@@ -46,12 +46,12 @@ def test_every_point_meets_every_order_that_it_can() -> None:
 
 
 def test_the_cells_are_the_same_each_time() -> None:
-    """So that a number names one."""
+    """A number always names the same cell."""
     assert cells() == cells()
 
 
 def test_a_matrix_on_s3_has_every_point() -> None:
-    """It has no ledger that a catalog keeps."""
+    """It has no cell whose ledger is in a catalog."""
     every = cells()
     chosen = [every[number] for number in list_numbers(every, "s3")]
     assert {cell.point for cell in chosen} == {*POINTS}
@@ -61,7 +61,7 @@ def test_a_matrix_on_s3_has_every_point() -> None:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    """A Spark that lives on when a Python dies."""
+    """Provide a Spark that keeps running when a Python process dies."""
     server = Server(tmp_path / "jvm")
     yield server
     server.close()
@@ -70,8 +70,8 @@ def server(tmp_path: Path) -> Iterator[Server]:
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.promise("CD-22", "CD-27")
-def test_after_a_crash_nothing_is_lost_and_nothing_twice(server: Server, tmp_path: Path, seed: int) -> None:
-    """One cell for each order, chosen by `--seed`."""
+def test_a_crash_loses_no_row_and_doubles_none(server: Server, tmp_path: Path, seed: int) -> None:
+    """The test runs one cell for each order, chosen by `--seed`."""
     every, dice = list(enumerate(cells())), random.Random(seed)
     chosen = [dice.choice([each for each in every if each[1].order == order]) for order in FACTORS["order"]]
     ended = [run(number, cell, tmp_path / str(number), server) for number, cell in chosen]
@@ -80,8 +80,8 @@ def test_after_a_crash_nothing_is_lost_and_nothing_twice(server: Server, tmp_pat
 
 @pytest.mark.long
 @pytest.mark.spark
-def test_after_a_crash_on_s3_nothing_is_lost_and_nothing_twice(s3_server: str, tmp_path: Path, seed: int) -> None:
-    """State and tables are in an S3."""
+def test_a_crash_on_s3_loses_no_row_and_doubles_none(s3_server: str, tmp_path: Path, seed: int) -> None:
+    """The state and the tables are in S3."""
     every = cells()
     numbers = list_numbers(every, "s3")
     make_bucket(s3_server, BUCKET)

@@ -1,4 +1,4 @@
-"""Delivery to several destinations, one of which fails in between."""
+"""Batches are delivered to several destinations although one of them fails."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.connect]
 
 @dataclass(frozen=True, kw_only=True)
 class Flaky(Destination):
-    """A Delta table that is down for its first write."""
+    """A Delta table whose first write fails."""
 
     remembers = True
 
@@ -41,7 +41,7 @@ class Flaky(Destination):
 
 @dataclass
 class OpenFlaky(OpenDestination):
-    """The table as one run has it open; how often it was written is counted for all runs."""
+    """The open table of one run. Its writes are counted over all runs."""
 
     table: OpenDelta
     writes: list[int]
@@ -60,8 +60,8 @@ class OpenFlaky(OpenDestination):
 
 
 @pytest.mark.promise("SS-09", "CD-11", "CD-27")
-def test_after_all_a_restart_brings_the_batch_to_the_one_that_failed(place: Place) -> None:
-    """The offset stayed; the first destination has the batch once, and the second gets what was prepared."""
+def test_after_all_a_restart_delivers_the_batch_to_the_destination_that_failed(place: Place) -> None:
+    """The offset stays. The first destination has the batch once, and the second gets the prepared rows."""
     place.land("a.json", [order(1), order(2, amount="x")])
     pipeline = place.load(ORDERS)
     flaky = Flaky(table=Delta(path=str(place.folder / "tables/other")), name="other")
@@ -76,8 +76,9 @@ def test_after_all_a_restart_brings_the_batch_to_the_one_that_failed(place: Plac
 
 
 @pytest.mark.promise("SS-08", "X1")
-def test_after_any_the_offset_is_committed_and_the_other_is_owed(place: Place) -> None:
-    """The report says who owes, and the status what; a restart pays."""
+def test_after_any_commits_the_offset_while_one_destination_lacks_the_batch(place: Place) -> None:
+    """The report counts the missing batch for the destination, and the status shows it as owed. The next run delivers
+    it."""
     place.land("a.json", [order(1)])
     pipeline = place.load(ORDERS)
     flaky = Flaky(table=Delta(path=str(place.folder / "tables/other")), name="other")
@@ -92,12 +93,12 @@ def test_after_any_the_offset_is_committed_and_the_other_is_owed(place: Place) -
 
 @dataclass(frozen=True, kw_only=True)
 class Connected(Destination):
-    """Rows in memory, to which each run has a connection of its own."""
+    """Rows in memory. Each run opens a separate connection to them."""
 
     rows: Memory = field(default_factory=Memory)
     connections: list[OpenConnected] = field(default_factory=list)
     says: Exception | None = None
-    """What goes wrong when a connection is closed."""
+    """The error that closing a connection raises."""
 
     @property
     def place(self) -> str:
@@ -128,8 +129,8 @@ class OpenConnected(OpenDestination):
             raise self.destination.says
 
 
-def test_each_run_opens_and_closes_its_own_connection(place: Place) -> None:
-    """Once, also where the run carries nothing."""
+def test_each_run_opens_and_closes_one_connection(place: Place) -> None:
+    """A run without new rows does so too."""
     place.land("a.json", [order(1)])
     connected = Connected(name="orders")
     pipeline = replace(place.load(ORDERS), destinations=[connected])
@@ -140,7 +141,7 @@ def test_each_run_opens_and_closes_its_own_connection(place: Place) -> None:
 
 
 def test_a_connection_that_cannot_be_closed_fails_the_run(place: Place) -> None:
-    """What was delivered stays so; the report says what went wrong."""
+    """Delivered rows stay delivered, and the report shows the error."""
     place.land("a.json", [order(1)])
     connected = Connected(name="orders", says=ConnectionResetError("no answer"))
     report = replace(place.load(ORDERS), destinations=[connected]).run(check=False)

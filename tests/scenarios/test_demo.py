@@ -1,4 +1,4 @@
-"""`wherry demo`, as somebody sees it who has nothing of ours yet."""
+"""`wherry demo` works as a new user sees it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def test_the_demo_carries_its_orders_and_says_where_they_are(
+def test_the_demo_delivers_its_orders_and_prints_where_they_are(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a progress bar on a terminal; what it prints is what lies in the table, the DLQ and the files. A second one
-    carries nothing twice."""
+    """It shows a progress bar on a terminal, and its counts match the table, the DLQ and the files. A second demo
+    delivers nothing twice."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
         "runners.command_line.carrying._make_bar",

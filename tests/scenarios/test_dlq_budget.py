@@ -1,4 +1,4 @@
-"""A budget for the refused rows that wait, and periods for those that are decided."""
+"""A budget limits the refused rows that wait, and periods limit how long decided rows are kept."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEPT = ORDERS.replace("dlq: {window: 1000, threshold: 500}", "dlq: {window: 0, r
 
 
 def test_a_run_stops_before_the_batch_that_follows_too_many_refused_rows(place: Place) -> None:
-    """The batch that exceeds the budget is delivered. No run goes on before rows are discarded or replayed."""
+    """The batch that exceeds the budget is delivered. Later runs stop until rows are discarded or replayed."""
     for number in (1, 2, 3):
         place.land(f"{number}.json", [order(10 * number), order(10 * number + 1, amount="x"), order(5, amount="y")])
     report = place.load(LIMITED).run(check=False)
@@ -37,10 +37,10 @@ def test_a_run_stops_before_the_batch_that_follows_too_many_refused_rows(place: 
 
 
 @pytest.mark.parametrize("failing", [{1, 2}, {2, 3}])
-def test_a_store_that_does_not_answer_for_a_moment_ends_no_run(
+def test_a_store_that_is_briefly_unreachable_ends_no_run(
     place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, failing: set[int]
 ) -> None:
-    """Neither before the first batch nor behind a batch with a refused row."""
+    """The store may fail before the first batch, or after a batch with a refused row."""
     counts = iter(range(1, 10))
 
     def count(*asked: Any) -> int | None:
@@ -58,8 +58,8 @@ def test_a_store_that_does_not_answer_for_a_moment_ends_no_run(
     assert caplog.text.count("Wherry cannot count the refused rows that wait: the store does not answer.") == 2
 
 
-def test_a_run_for_which_nothing_waits_does_not_fail_for_its_budget(place: Place) -> None:
-    """Nor does a replay."""
+def test_a_run_without_new_rows_does_not_fail_because_of_its_budget(place: Place) -> None:
+    """A replay does not fail either."""
     place.land("1.json", [order(1, amount="x"), order(2, amount="x"), order(3, amount="x")])
     assert place.load(LIMITED).run(check=False).batches == 1
     assert place.load().run(check=False).batches == 0
@@ -68,14 +68,14 @@ def test_a_run_for_which_nothing_waits_does_not_fail_for_its_budget(place: Place
 
 
 def measure(place: Place, table: str = ".wherry/orders/dlq") -> dict[str, int]:
-    """The bytes that the refused rows hold, by the column `message`."""
+    """Return the bytes that the refused rows hold, by the column `message`."""
     rows = DeltaTable(str(place.folder / table)).to_pyarrow_table().to_pylist()
     held = [(each["message"], (each["row"], each["original"] or "", each["message"])) for each in rows]
     return {message: sum(len(text.encode()) for text in texts) for message, texts in held}
 
 
-def test_a_budget_that_is_a_size_counts_the_bytes_of_the_rows_that_wait(place: Place) -> None:
-    """To the byte. A long row exceeds it in one batch; a discard makes it fall."""
+def test_a_budget_in_bytes_counts_the_rows_that_wait(place: Place) -> None:
+    """The count is exact. One batch with a long row exceeds the budget, and a discard lowers the count."""
     place.land("1.json", [order(1), order(2, amount="é"), order(3, amount="w")])
     place.land("2.json", [order(4), order(5, amount="x" * 3_000)])
     place.land("3.json", [order(6)])
@@ -91,8 +91,8 @@ def test_a_budget_that_is_a_size_counts_the_bytes_of_the_rows_that_wait(place: P
     assert (place.load().run().batches, place.ids("tables/orders")) == (1, [1, 4, 6])
 
 
-def test_rows_in_the_fallback_count_toward_a_size(place: Place) -> None:
-    """Also those of the batch that exceeds it."""
+def test_rows_in_the_fallback_count_toward_a_budget_in_bytes(place: Place) -> None:
+    """The rows of the batch that exceeds the budget count too."""
     place.land("1.json", [order(1)])
     pipeline = place.load(SIZED.replace("budget:", FALLBACK + "budget:"))
     pipeline.run()
@@ -107,8 +107,8 @@ def test_rows_in_the_fallback_count_toward_a_size(place: Place) -> None:
     assert f"hold {held:,} bytes" in str(pipeline.run(check=False).error)
 
 
-def test_decided_rows_stay_as_long_as_their_code_says(place: Place) -> None:
-    """After a replay those with the shorter period are gone; rows that wait stay."""
+def test_decided_rows_are_kept_for_the_period_of_their_code(place: Place) -> None:
+    """After a replay, the rows with the shorter period are gone. Rows that wait stay."""
     place.land("1.json", [order(1), order(2, amount="x"), order(3, amount="-1"), order(4, amount="-2")])
     pipeline = place.load(KEPT)
     pipeline.run()

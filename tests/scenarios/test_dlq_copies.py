@@ -1,4 +1,4 @@
-"""Copies of refused rows: routes by cause, with stages of their own, each once."""
+"""Copies of refused rows have separate stages that choose rows by cause. Each copy gets each row once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ROWS = [order(1), order(2, amount="x"), order(3, amount="-1"), order(4, amount="
 
 
 def test_each_copy_gets_the_rows_that_its_stages_leave(place: Place) -> None:
-    """With the columns that they make; the DLQ has all rows as ever, and proves with them."""
+    """The copies have the columns that their stages make. The DLQ keeps all rows, and the audit uses them as proof."""
     place.land("1.json", ROWS)
     report = place.load(COPIED).run()
     assert (report.status, report.nacked, report.balanced) == ("succeeded", 3, True)
@@ -48,8 +48,8 @@ def test_each_copy_gets_the_rows_that_its_stages_leave(place: Place) -> None:
     assert place.load().audit().balanced
 
 
-def test_a_batch_of_which_a_copy_gets_no_row_is_written_to_the_others(place: Place) -> None:
-    """And its DLQ."""
+def test_a_batch_without_rows_for_one_copy_is_written_to_the_others(place: Place) -> None:
+    """The DLQ gets the batch too."""
     place.land("1.json", [order(1), order(2, amount="x")])
     assert place.load(COPIED).run().status == "succeeded"
     assert (len(place.rows("casts")), len(place.rows("others")), len(place.refused())) == (1, 0, 1)
@@ -58,7 +58,7 @@ def test_a_batch_of_which_a_copy_gets_no_row_is_written_to_the_others(place: Pla
 @pytest.mark.long
 @pytest.mark.parametrize(("point", "number"), [("before-dlq", 1), ("between-writes", 1), ("after-dlq", 1)])
 def test_after_a_kill_each_copy_has_each_row_once(place: Place, point: str, number: int) -> None:
-    """Also where the copies had the rows, and the DLQ had not."""
+    """The kill may come when the copies have the rows and the DLQ does not."""
     place.land("1.json", ROWS)
     command = [sys.executable, "-m", "tests.scenarios.killed_at", str(place.define(COPIED)), "run", point, str(number)]
     assert subprocess.run(command, check=False, env=clean_environment(), capture_output=True).returncode == -9
@@ -68,7 +68,7 @@ def test_after_a_kill_each_copy_has_each_row_once(place: Place, point: str, numb
 
 
 def test_a_stage_of_a_copy_that_refuses_a_row_stops_the_run(place: Place) -> None:
-    """In words: a refused row has no other place to go. Without the stage the next run finishes the batch."""
+    """The error names the copy. Without the stage, the next run finishes the batch."""
     place.land("1.json", ROWS)
     strict = COPIED.replace("- filter: \"code <> 'CAST'\"", '- require: {short: "length(message) < 3"}')
     report = place.load(strict).run(check=False)
@@ -80,7 +80,7 @@ def test_a_stage_of_a_copy_that_refuses_a_row_stops_the_run(place: Place) -> Non
 
 
 def test_a_stage_that_does_not_fit_the_columns_of_the_dlq_is_refused_before_a_row_is_read(place: Place) -> None:
-    """It is named, with what it lacks."""
+    """The error names the stage and the missing column."""
     place.land("1.json", ROWS)
     report = place.load(COPIED.replace("[id, message, original]", "[id, email]")).run(check=False)
     assert report.error is not None

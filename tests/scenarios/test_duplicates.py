@@ -1,4 +1,4 @@
-"""Rows that come twice: one of them is delivered, the others are counted as filtered."""
+"""Of duplicate rows, one is delivered, and the others count as filtered."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ state: .wherry/{name}
 
 @pytest.mark.promise("CD-10")
 def test_the_latest_row_of_a_batch_stays(place: Place) -> None:
-    """The last to have come, not the last by name; or the highest by `sequence_by`, wherever it stands."""
+    """The latest row is the last to arrive, or the row with the highest `sequence_by`. File names do not matter."""
     place.land("z.json", [{"id": 1, "at": 9, "v": "z1"}, {"id": 2, "at": 1, "v": "z2"}, {"at": 1, "v": "no id"}])
     place.land("a.json", [{"id": 2, "at": 2, "v": "a1"}, {"id": 1, "at": 1, "v": "a2"}, {"at": 2, "v": "no id"}])
     place.land("m.json", [{"id": 1, "at": 99, "v": "no"}])
@@ -40,8 +40,8 @@ def test_the_latest_row_of_a_batch_stays(place: Place) -> None:
 
 
 @pytest.mark.promise("CD-10", "SS-11")
-def test_what_was_delivered_is_not_delivered_again(place: Place) -> None:
-    """Neither by a later batch of the run nor by a later run; each batch sees what those before it delivered."""
+def test_rows_with_a_delivered_key_are_not_delivered_again(place: Place) -> None:
+    """This holds for later batches of a run and for later runs. Each batch sees the rows of earlier batches."""
     text = PIPELINE.format(name="orders", more=", sequence_by: at, against: {path: tables/orders}")
     text += "run: {batch: {files: 1}}\n"
     place.land("a.json", [{"id": 1, "at": 1, "v": "a"}, {"id": 1, "at": 2, "v": "b"}])
@@ -53,8 +53,8 @@ def test_what_was_delivered_is_not_delivered_again(place: Place) -> None:
     assert sorted(row["v"] for row in place.rows("tables/orders")) == ["b", "d", "f"]
 
 
-def test_a_table_that_is_not_there_stops_the_run(place: Place) -> None:
-    """With its name; nothing is delivered, and once it is there the batch is carried."""
+def test_a_missing_table_stops_the_run(place: Place) -> None:
+    """The error names the table, and nothing is delivered. Once the table exists, the batch is delivered."""
     place.land("a.json", [{"id": 1, "at": 1, "v": "a"}])
     pipeline = place.load(PIPELINE.format(name="orders", more=", sequence_by: at, against: {path: tables/other}"))
     with pytest.raises(PipelineFailed, match=r"The Delta table .*tables/other was not found"):

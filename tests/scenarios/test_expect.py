@@ -1,4 +1,4 @@
-"""Expectations in a pipeline: rows in the DLQ, batches that fail as a whole, and what the report says of both."""
+"""Failing rows of expectations go to the DLQ, batches can fail as a whole, and the report shows both."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ run: {batch: {files: 1}}
 
 
 def suite(place: Place, *expectations: tuple[str, dict[str, Any]]) -> None:
-    """A suite as Great Expectations writes it."""
+    """Write a suite as Great Expectations writes it."""
     items = [{"type": name, "kwargs": kwargs, "meta": {}} for name, kwargs in expectations]
     (place.folder / "suite.json").write_text(json.dumps({"name": "orders", "expectations": items}))
 
@@ -42,10 +42,11 @@ def rows(*amounts: float | None, first: int = 1) -> list[dict[str, Any]]:
 
 @pytest.mark.connect
 @pytest.mark.promise("DQ-11")
-def test_failing_rows_are_in_the_dlq_and_the_report_tells_of_every_batch(
+def test_failing_rows_go_to_the_dlq_and_the_report_covers_every_batch(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A clean batch goes straight, one with a bad row does not; nobody outside hears of it, and no folder is left."""
+    """A clean batch and one with bad rows are validated. No address outside this machine is contacted, and no folder is
+    left."""
     asked: list[object] = []
     connect = socket.socket.connect
 
@@ -92,12 +93,13 @@ def test_failing_rows_are_in_the_dlq_and_the_report_tells_of_every_batch(
 
 
 def is_here(to: object) -> bool:
-    """Whether an address is of this machine."""
+    """Whether the address belongs to this machine."""
     return isinstance(to, str) or (isinstance(to, tuple) and to[0] in ("localhost", "127.0.0.1", "::1"))
 
 
 def test_a_batch_below_mostly_stops_the_run_and_delivers_nothing(place: Place) -> None:
-    """The offset stays; what the rows and the share were stands in the error. Once it is mended the run goes on."""
+    """The offset stays, and the error shows the expected and the found share. Once the rows are mended, the run
+    continues."""
     suite(place, (BETWEEN, {"column": "amount", "min_value": 0, "mostly": 0.7}))
     place.land("1.json", rows(1.0, 2.0, 3.0, -1.0))
     place.land("2.json", rows(-1.0, 2.0, first=5))
@@ -117,8 +119,8 @@ def test_a_batch_below_mostly_stops_the_run_and_delivers_nothing(place: Place) -
 
 
 @pytest.mark.connect
-def test_a_batch_in_quarantine_goes_to_the_dlq_whole(place: Place) -> None:
-    """Under one cause; the next batch is carried, and the report has what was found of both."""
+def test_a_quarantined_batch_goes_to_the_dlq_as_a_whole(place: Place) -> None:
+    """Its rows have one cause. The next batch is delivered, and the report has the results of all batches."""
     suite(
         place,
         ("expect_table_row_count_to_be_between", {"min_value": 2}),
@@ -143,8 +145,8 @@ def test_a_batch_in_quarantine_goes_to_the_dlq_whole(place: Place) -> None:
     assert [each["statistics"]["successful_expectations"] for each in report.validations] == [1, 2, 2]
 
 
-def test_a_batch_that_is_only_reported_is_delivered_but_for_the_rows_that_fail(place: Place) -> None:
-    """And a warning goes on with the row, also past a statement, into each destination's own column."""
+def test_a_reported_batch_is_delivered_without_its_failing_rows(place: Place) -> None:
+    """A warning stays with its row in a separate column, also after an SQL statement."""
     suite(
         place,
         (BETWEEN, {"column": "amount", "min_value": 0, "mostly": 0.9}),
@@ -170,7 +172,8 @@ def test_a_batch_that_is_only_reported_is_delivered_but_for_the_rows_that_fail(p
 
 @pytest.mark.variant
 def test_a_suite_of_fifty_rules_costs_few_jobs(place: Place) -> None:
-    """At most three more of Spark's than another stage does for a batch in which rows fail, none where none do."""
+    """With failing rows, the suite needs at most three Spark jobs more than another stage. Without failing rows, it
+    needs none."""
     suite(place, *[(BETWEEN, {"column": "amount", "min_value": -number}) for number in range(50)])
     with_rules = PIPELINE.replace("HOW", "stop").replace("s/orders", "s/judged")
     without = re.sub(
@@ -181,7 +184,7 @@ def test_a_suite_of_fifty_rules_costs_few_jobs(place: Place) -> None:
     )
     place.land("1.json", rows(1.0))
     for text in (with_rules, without):
-        place.load(text).run()  # makes the tables
+        place.load(text).run()  # create the tables
     place.land("2.json", rows(1.0, 2.0))
     clean = [jobs(place, text) for text in (with_rules, without)]
     place.land("3.json", rows(1.0, -1.0, -20.0))
@@ -201,8 +204,8 @@ AGGREGATES = (
 )
 
 
-def test_expectations_of_a_batch_that_add_something_up_share_their_jobs(place: Place) -> None:
-    """Seven of them cost no job more than one."""
+def test_expectations_that_aggregate_a_batch_share_their_jobs(place: Place) -> None:
+    """Seven of them need no more jobs than one."""
     text, one = (
         PIPELINE.replace("HOW", "stop"),
         ("expect_column_max_to_be_between", {"column": "amount", "max_value": 9}),
@@ -218,7 +221,7 @@ def test_expectations_of_a_batch_that_add_something_up_share_their_jobs(place: P
 
 
 def jobs(place: Place, text: str) -> int:
-    """How many jobs Spark runs for the next batch; classic Spark alone tells."""
+    """Return how many jobs Spark runs for the next batch. Only classic Spark can count them."""
     scheduler: Any = getattr(place.spark, "_jsc").sc().dagScheduler()  # noqa: B009
     before: int = scheduler.numTotalJobs()
     assert place.load(text).run().batches == 1
@@ -234,7 +237,7 @@ JUDGED = (
 
 @pytest.mark.connect
 def test_a_preview_judges_the_batch_as_the_run_does(place: Place) -> None:
-    """It says that the run would stop, and why, in the words of the run's own error; nothing is written."""
+    """It reports that the run would stop, and why, in the words of the run's error. Nothing is written."""
     suite(place, *JUDGED)
     place.land("1.json", rows(1.0, -1.0, 3.0, None))
     pipeline = place.load(PIPELINE.replace("HOW", "stop"))
@@ -250,8 +253,9 @@ def test_a_preview_judges_the_batch_as_the_run_does(place: Place) -> None:
     assert [line.strip() for line in error.message.splitlines()[1:3]] == list(judged.failure.why)
 
 
-def test_a_preview_of_a_batch_for_quarantine_shows_every_row_refused(place: Place) -> None:
-    """Also of rows that only the whole batch can judge, and of the first few as if they were all."""
+def test_a_preview_of_a_quarantined_batch_shows_every_row_as_refused(place: Place) -> None:
+    """This includes rows that only the whole batch can judge. A preview of the first rows treats them as the whole
+    batch."""
     scores = (
         "expect_column_value_z_scores_to_be_less_than",
         {"column": "amount", "threshold": 2, "double_sided": True},

@@ -1,4 +1,4 @@
-"""`dlq explain`: a refused row beside its neighbours, and what the stages of today do with it."""
+"""`dlq explain` shows a refused row beside its neighbours, and tries it with the present stages."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ MENDED = ORDERS.replace(
 
 
 def find_id(pipeline: Pipeline, number: int) -> str:
-    """The id of the refused row that has this number."""
+    """Return the id of the refused row with this number."""
     return next(str(each["id"]) for each in pipeline.dead_letters() if dict(each["row"]).get("id") == number)
 
 
 @pytest.mark.connect
-def test_a_refused_row_is_tried_with_the_stages_of_today(place: Place) -> None:
-    """It is refused until a stage mends it; nothing is written, and the replay does what was said."""
+def test_a_refused_row_is_tried_with_the_present_stages(place: Place) -> None:
+    """It is refused until a stage mends it. Nothing is written, and the replay gives the announced result."""
     place.land("1.json", [order(1), order(2, amount="two"), "{", order(3), order(4, amount="-1.00")])
     pipeline = place.load(ORDERS)
     pipeline.run()
@@ -55,8 +55,8 @@ def test_a_refused_row_is_tried_with_the_stages_of_today(place: Place) -> None:
     assert [each.position for each in trial.neighbours] == [1, 2, 3, 4, 5]
 
 
-def test_rows_of_a_changed_file_are_not_shown_beside_it(place: Place) -> None:
-    """The row itself is tried all the same, and one that is refused again names the row before."""
+def test_a_row_of_a_changed_file_is_tried_without_its_neighbours(place: Place) -> None:
+    """A row that is refused again in a replay names the earlier entry."""
     place.land("1.json", [order(1), order(2, amount="two")])
     pipeline = place.load(ORDERS)
     pipeline.run()

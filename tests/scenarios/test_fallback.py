@@ -1,4 +1,4 @@
-"""A DLQ that fails: refused rows go to its fallback, and come back into it, each once."""
+"""If a DLQ fails, refused rows go to its fallback, and a merge brings each of them back once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def keep(rows, label):
     with Path(__file__).with_name("kept.json").open("a") as kept:
         kept.writelines(f"{line}\\n" for line in lines)
 """
-"""A fallback that Wherry cannot read, and that has a row twice if it gets it twice."""
+"""The code of a fallback that Wherry cannot read. It stores a row twice if it gets the row twice."""
 
 
 def land(place: Place) -> None:
@@ -44,7 +44,7 @@ def land(place: Place) -> None:
 
 
 def hide(place: Place, folder: str = ".wherry/orders/dlq") -> None:
-    """Nobody can write or read the table any more: a file is in its place."""
+    """Put a file in the place of the table, so that it can be neither written nor read."""
     path = place.folder / folder
     if path.exists():
         path.rename(path.with_name("away"))
@@ -60,7 +60,7 @@ def bring_back(place: Place, folder: str = ".wherry/orders/dlq") -> None:
 
 
 def corrupt(place: Place) -> None:
-    """The table's log goes on with something that is no commit."""
+    """Add invalid commits to the log of the DLQ."""
     log = place.folder / ".wherry/orders/dlq/_delta_log"
     for version in range(len(list(log.glob("*.json"))), 40):
         (log / f"{version:020}.json").write_text("rubbish")
@@ -80,9 +80,9 @@ def after_batch(number: int, do: Callable[[], None]) -> Callable[[Event], None]:
     return listen
 
 
-def test_a_dlq_that_breaks_in_mid_run_does_not_stop_it(place: Place, caplog: pytest.LogCaptureFixture) -> None:
-    """The refused rows of the second batch wait in the fallback, which log, report, status and audit say; a merge
-    brings them into the DLQ, and then all is as if it had taken them."""
+def test_a_dlq_that_breaks_during_a_run_does_not_stop_it(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """The refused rows of the second batch wait in the fallback, as the log, the report, the status and the audit show.
+    A merge then brings them into the DLQ."""
     land(place)
     pipeline = place.load(WITH_FALLBACK)
     report = pipeline.run(listeners=[after_batch(1, lambda: hide(place))])
@@ -106,8 +106,8 @@ def test_a_dlq_that_breaks_in_mid_run_does_not_stop_it(place: Place, caplog: pyt
     assert pipeline.run().batches == 0
 
 
-def test_a_run_begins_though_the_log_of_its_dlq_is_corrupted(place: Place) -> None:
-    """Status still says what waits. Once the log is mended, a merge brings the rows back."""
+def test_a_run_begins_although_the_log_of_its_dlq_is_corrupt(place: Place) -> None:
+    """The status still counts the rows that wait. Once the log is mended, a merge brings them back."""
     place.land("0.json", BATCHES[0])
     pipeline = place.load(WITH_FALLBACK)
     assert pipeline.run().fallback == 0
@@ -123,7 +123,7 @@ def test_a_run_begins_though_the_log_of_its_dlq_is_corrupted(place: Place) -> No
 
 
 def start(place: Place, what: str, point: str = "", number: int = 0) -> subprocess.Popen[bytes]:
-    """A run or a merge in a process of its own, which dies when the point is reached for this time."""
+    """Start a run or a merge in a separate process. It dies when it reaches the point for the given time."""
     file = str(place.define(WITH_FALLBACK))
     command = [sys.executable, "-m", "tests.scenarios.killed_at", file, what, point, str(number)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment())
@@ -136,15 +136,15 @@ def kill(place: Place, what: str, point: str, number: int) -> None:
 
 
 def check_whole(place: Place) -> None:
-    """Every row is in one place, and nothing waits in the fallback."""
+    """Check that every row is in one place, and that no row waits in the fallback."""
     assert place.ids("tables/orders") == [1, 3, 6]
     assert [(row["number"], row["position"]) for row in place.refused()] == [(1, 2), (2, 2), (2, 3)]
     audit = place.load().audit()
     assert (audit.balanced, audit.dlq and audit.dlq["fallback"]) == (True, 0), audit.problems
 
 
-def test_a_run_begins_though_its_dlq_cannot_be_opened(place: Place, caplog: pytest.LogCaptureFixture) -> None:
-    """It says so; all its refused rows go to the fallback, and status says what is wrong with the DLQ."""
+def test_a_run_begins_although_its_dlq_cannot_be_opened(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """The log reports it, and all refused rows go to the fallback. The audit finds problems only in the DLQ."""
     land(place)
     pipeline = place.load(WITH_FALLBACK)
     assert pipeline.run().status == "succeeded"
@@ -162,8 +162,8 @@ def test_a_run_begins_though_its_dlq_cannot_be_opened(place: Place, caplog: pyte
     assert (pipeline.audit().balanced, len(place.refused())) == (True, 4)
 
 
-def test_a_fallback_that_fails_too_stops_the_run_and_the_next_one_goes_on(place: Place) -> None:
-    """The batch stays open, and the error has both reasons."""
+def test_a_fallback_that_also_fails_stops_the_run(place: Place) -> None:
+    """The batch stays open, and the next run delivers it."""
     land(place)
 
     def break_both() -> None:
@@ -185,8 +185,8 @@ def test_a_fallback_that_fails_too_stops_the_run_and_the_next_one_goes_on(place:
 
 @pytest.mark.long
 @pytest.mark.parametrize("heals", [True, False])
-def test_a_run_that_is_killed_behind_the_fallbacks_write_leaves_each_row_once(place: Place, heals: bool) -> None:
-    """Between that write and the entry in the ledger; whether or not the DLQ works again for the next run."""
+def test_a_run_killed_after_the_write_of_the_fallback_leaves_each_row_once(place: Place, heals: bool) -> None:
+    """The run dies before the ledger records the write. The DLQ works again for the next run, or it does not."""
     land(place)
     hide(place)
     kill(place, "run", "before-settle", 1)
@@ -208,8 +208,8 @@ def test_a_run_that_is_killed_behind_the_fallbacks_write_leaves_each_row_once(pl
 def test_a_fallback_of_any_kind_gives_each_row_back_once(
     place: Place, monkeypatch: pytest.MonkeyPatch, kind: str, few: int
 ) -> None:
-    """Though the first run dies behind the fallback's write, and the first merge behind the DLQ's. Where Wherry cannot
-    read the rows, a file has them. Of a batch with many rows they come by Spark."""
+    """The first run dies after the fallback's write, and the first merge after the DLQ's. Spark reads batches with many
+    rows, and a file supplies rows that Wherry cannot read."""
     monkeypatch.setattr(merge_fallback, "_FEW", few)
     (place.folder / "keep.py").write_text(KEEP)
     land(place)
@@ -243,7 +243,7 @@ def test_a_fallback_of_any_kind_gives_each_row_back_once(
 
 
 def let_wait(place: Place) -> None:
-    """The refused rows of all batches wait in the fallback, and the DLQ works again."""
+    """Let the refused rows of all batches wait in the fallback, and make the DLQ work again."""
     land(place)
     hide(place)
     assert place.load(WITH_FALLBACK).run().fallback == 3
@@ -252,8 +252,8 @@ def let_wait(place: Place) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize(("point", "number"), [("before-dlq", 2), ("after-dlq", 1), ("after-dlq", 2)])
-def test_a_merge_that_is_killed_goes_on_with_the_next_one(place: Place, point: str, number: int) -> None:
-    """Before a batch's rows are in the DLQ, and after they are and the ledger does not know it."""
+def test_the_next_merge_continues_a_killed_one(place: Place, point: str, number: int) -> None:
+    """The merge dies before a batch's rows are in the DLQ, or after that and before the ledger records it."""
     let_wait(place)
     kill(place, "merge", point, number)
     left = place.load().merge_dead_letters()
@@ -263,8 +263,8 @@ def test_a_merge_that_is_killed_goes_on_with_the_next_one(place: Place, point: s
 
 
 @pytest.mark.long
-def test_of_two_merges_at_once_each_row_is_merged_by_one(place: Place) -> None:
-    """The other one waits for nothing: it stops, or finds nothing left."""
+def test_two_merges_at_the_same_time_merge_each_row_once(place: Place) -> None:
+    """The second merge does not wait. It stops, or finds nothing left."""
     let_wait(place)
     processes = [start(place, "merge"), start(place, "merge")]
     ended = [(process.communicate(), process.returncode) for process in processes]
@@ -273,8 +273,8 @@ def test_of_two_merges_at_once_each_row_is_merged_by_one(place: Place) -> None:
     check_whole(place)
 
 
-def test_rubbish_in_the_fallback_is_not_merged(place: Place) -> None:
-    """Rows of unknown batches, of other pipelines and with other ids, and rows that are there twice."""
+def test_foreign_rows_in_the_fallback_are_not_merged(place: Place) -> None:
+    """They belong to unknown batches or other pipelines, have other ids, or repeat a row."""
     let_wait(place)
     table = str(place.folder / "refused")
     one = place.spark.read.format("delta").load(table).limit(1)
@@ -292,8 +292,8 @@ def test_rubbish_in_the_fallback_is_not_merged(place: Place) -> None:
     check_whole(place)
 
 
-def test_a_batch_that_the_fallback_has_lost_is_named_and_the_others_are_merged(place: Place) -> None:
-    """Its rows count as missing in the audit, and a merge goes on to say so."""
+def test_a_batch_missing_from_the_fallback_is_named_and_the_others_are_merged(place: Place) -> None:
+    """The audit reports its rows as missing, and the merge ends with an error."""
     let_wait(place)
     place.spark.sql(f"DELETE FROM delta.`{place.folder / 'refused'}` WHERE number = 1")
     (problem,) = place.load().audit().problems
@@ -305,7 +305,7 @@ def test_a_batch_that_the_fallback_has_lost_is_named_and_the_others_are_merged(p
 
 
 def test_a_batch_with_rows_that_wherry_did_not_write_is_not_merged(place: Place) -> None:
-    """The error says that there are too many rows, and what to do about these. The other batches are merged."""
+    """The error reports too many rows, and names the remedy. The other batches are merged."""
     let_wait(place)
     table = str(place.folder / "refused")
     one = place.spark.read.format("delta").load(table).where("number = 1")
@@ -322,8 +322,8 @@ def test_a_batch_with_rows_that_wherry_did_not_write_is_not_merged(place: Place)
     assert [row["number"] for row in place.refused()] == [2, 2]
 
 
-def test_a_copy_of_each_refused_row_is_written_once_whatever_the_dlq_does(place: Place) -> None:
-    """With the DLQ or with the fallback; a merge writes no copy."""
+def test_each_refused_row_is_copied_once_even_if_the_dlq_fails(place: Place) -> None:
+    """The copy is written together with the DLQ or with the fallback. A merge writes no copy."""
     land(place)
     copied = WITH_FALLBACK.replace("dlq: {", "dlq: {copy: {delta: {path: copies}}, ")
     report = place.load(copied).run(listeners=[after_batch(1, lambda: hide(place))])

@@ -1,4 +1,4 @@
-"""Several origins, each with stages of its own, into the same destinations."""
+"""Several origins with separate stages deliver to the same destinations."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ dlq: {window: 0}
 
 
 @pytest.mark.promise("CD-02", "CD-03", "CD-04", "CD-05", "CD-06", "CD-16")
-def test_rows_of_all_origins_pass_their_own_stages_and_then_the_same(place: Place) -> None:
-    """The equation holds for every destination, in the report, the status and the ledger; lanes are called after their
-    origin, and a refused row says whose it was."""
+def test_rows_of_all_origins_pass_their_stages_and_then_the_common_ones(place: Place) -> None:
+    """The counts balance for every destination in the report, the status and the ledger. Lanes have their origin's
+    name, and a refused row names its origin."""
     place.land("a.json", [order(1), order(2, amount="sieben"), order(200)])
     place.land("t.json", [{"number": 7, "price": 5.5}, {"number": 8, "price": -1}], folder="till")
     report = place.load(TWO).run()
@@ -76,8 +76,8 @@ def test_rows_of_all_origins_pass_their_own_stages_and_then_the_same(place: Plac
     assert (place.load(TWO).run().read, place.ids("tables/orders")) == (1, [1, 3, 7, 200])
 
 
-def test_an_origin_that_has_nothing_yet_holds_nobody_up(place: Place) -> None:
-    """Its schema is told later, once a file is there."""
+def test_an_origin_without_files_does_not_delay_the_others(place: Place) -> None:
+    """Wherry infers its schema later, when a file exists."""
     place.land("a.json", [order(1)])
     (place.folder / "till").mkdir()
     text = TWO.replace(', schema: "number long, price decimal(10,2)"', "")
@@ -88,7 +88,7 @@ def test_an_origin_that_has_nothing_yet_holds_nobody_up(place: Place) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Watched(Memory):
-    """Rows in memory; each one that is computed leaves a line in a file."""
+    """Rows in memory. Each computed row leaves a line in a file."""
 
     seen: str
 
@@ -107,7 +107,7 @@ class Watched(Memory):
 
 @pytest.mark.promise("X9", "CD-12")
 def test_the_rows_of_every_branch_are_computed_once(place: Place, tmp_path: Path) -> None:
-    """The origin is read once for three destinations and the dead letter queue, and a row that one branch refuses is
+    """The origin is read once for three destinations and the dead letter queue. A row that one branch refuses is
     delivered to none."""
     seen = tmp_path / "seen"
     paths = [str(place.folder / f"tables/{name}") for name in ("a", "b", "c")]

@@ -1,4 +1,4 @@
-"""Small batches that have to be decided: Spark computes them once, and is not asked again for what was decided."""
+"""Spark computes a small batch once to decide it, and is not used again to deliver the decided rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ TWO = ORDERS.replace("dlq:", "  - delta: {path: tables/large}\n    stages: [filt
 
 
 def test_every_table_gets_its_rows_from_memory(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that its own stages leave, and the refused ones are in the DLQ; Spark writes no rows beside the tables."""
+    """Each table gets the rows that its stages keep, and the DLQ gets the refused rows. Spark writes no rows beside the
+    tables."""
 
     def written(*_: object) -> None:
         raise AssertionError("Spark writes what was decided")
@@ -33,7 +34,7 @@ def test_every_table_gets_its_rows_from_memory(place: Place, monkeypatch: pytest
 
 
 def test_rows_that_a_table_cannot_get_from_memory_are_read_by_spark(place: Place) -> None:
-    """Of two tables only one is plain; both have every row with the same values."""
+    """Only one of the two tables can get them from memory. Both have every row with the same values."""
     place.spark.sql(
         f"CREATE TABLE delta.`{place.folder / 'tables/large'}` (id bigint, email string, amount decimal(10,2)) "
         "USING delta PARTITIONED BY (id)"

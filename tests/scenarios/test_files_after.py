@@ -1,4 +1,4 @@
-"""Files that are moved or deleted once they are carried."""
+"""Files are moved or deleted once their rows are delivered."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ BAD_IN_SECOND = [[order(1), order(2)], [order(3), order(4, amount="x")], [order(
 
 
 def names(folder: Path) -> list[str]:
-    """The files that lie in a folder, in order."""
+    """Return the names of the files in a folder, in order."""
     return sorted(file.name for file in folder.iterdir() if file.is_file()) if folder.exists() else []
 
 
 @pytest.mark.promise("CD-13")
-def test_files_are_moved_when_their_rows_are_carried(place: Place) -> None:
-    """Those with refused rows too, and none twice; what comes later is carried and moved by the next run."""
+def test_files_are_moved_when_their_rows_are_delivered(place: Place) -> None:
+    """Files with refused rows are moved too, and no row is delivered twice. The next run delivers and moves a later
+    file."""
     for number, rows in enumerate(BAD_IN_SECOND):
         place.land(f"{number}.json", rows)
     landing = place.folder / "landing"
@@ -38,8 +39,8 @@ def test_files_are_moved_when_their_rows_are_carried(place: Place) -> None:
 
 
 @pytest.mark.promise("CD-13")
-def test_a_file_whose_batch_was_not_carried_is_left_where_it_is(place: Place) -> None:
-    """The window trips, so nothing of it was delivered."""
+def test_a_file_of_an_undelivered_batch_stays(place: Place) -> None:
+    """The window stops the run, so no row of the file is delivered."""
     place.land("a.json", [order(1)])
     place.land("b.json", [order(2, amount="x")])
     text = MOVED.replace("after: move", "after: delete").replace("threshold: 500", "threshold: 1")
@@ -49,8 +50,8 @@ def test_a_file_whose_batch_was_not_carried_is_left_where_it_is(place: Place) ->
 
 @pytest.mark.long
 @pytest.mark.promise("CD-13", "CD-22")
-def test_a_run_that_is_killed_before_it_moves_a_file_leaves_that_to_the_next(place: Place) -> None:
-    """Killed when the offset of the second batch was durable and its file not yet moved."""
+def test_the_next_run_moves_a_file_that_a_killed_run_left(place: Place) -> None:
+    """The kill comes when the offset of the second batch is durable and its file is not moved yet."""
     for number, rows in enumerate(BAD_IN_SECOND):
         place.land(f"{number}.json", rows)
     landing = place.folder / "landing"
@@ -72,8 +73,8 @@ ON_THE_WAY = [
 @pytest.mark.parametrize("after", ["move", "delete"])
 @pytest.mark.parametrize("point", ON_THE_WAY)
 @pytest.mark.promise("CD-13", "CD-22")
-def test_wherever_a_run_ends_no_file_is_lost_or_read_twice(place: Place, point: str, after: str) -> None:
-    """It ends in its second batch; the next one carries what is left, and every file is dealt with once."""
+def test_a_run_that_ends_at_any_point_loses_no_file_and_reads_none_twice(place: Place, point: str, after: str) -> None:
+    """The run ends in its second batch. The next run delivers the rest, and every file is moved or deleted once."""
     for number, rows in enumerate(BAD_IN_SECOND):
         place.land(f"{number}.json", rows)
     landing, crash = place.folder / "landing", CrashInjector(point, end=None, plan=2)
@@ -88,8 +89,8 @@ def test_wherever_a_run_ends_no_file_is_lost_or_read_twice(place: Place, point: 
     assert [row["position"] for row in place.refused()] == [2]
 
 
-def test_what_was_carried_is_loaded_once_a_run(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many batches it carries; what lies beside the ledger is large."""
+def test_a_run_loads_the_history_of_its_files_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This holds for any number of batches, because the history beside the ledger is large."""
     for number in range(3):
         place.land(f"{number}.json", [order(number)])
     loads, load = list[object](), journal._load_history
@@ -103,8 +104,8 @@ def test_what_was_carried_is_loaded_once_a_run(place: Place, monkeypatch: pytest
     assert (report.batches, len(loads)) == (3, 1)
 
 
-def test_what_is_known_of_a_file_may_be_asked_for_later(place: Place) -> None:
-    """The columns that were told from the files stay pinned; those of `metadata` go with the definition."""
+def test_metadata_columns_can_be_added_later(place: Place) -> None:
+    """The inferred columns stay pinned. The columns of `metadata` follow the definition."""
     text = ORDERS.replace(', schema: "id long, email string, amount string"', "")
     place.land("a.json", [order(1)])
     place.load(text).run()

@@ -1,4 +1,4 @@
-"""`find`: what became of some rows, by batches, tables and the DLQ."""
+"""`find` shows what happened to rows, by batch, table and DLQ entry."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MENDED = TWO.replace(
 
 @pytest.mark.connect
 def test_each_matching_row_is_delivered_filtered_rejected_or_replayed(place: Place) -> None:
-    """By batch and table version, by stage and by the state in the DLQ; nothing is written."""
+    """Rows are shown by batch and table version, by stage, and by their state in the DLQ. Nothing is written."""
     place.land("1.json", [order(1), order(2, amount="two"), order(9)])
     place.load(TWO).run()
     place.land("2.json", [order(3, email=None), order(4, amount="9.00"), order(5, amount="five")])
@@ -77,8 +77,8 @@ def test_each_matching_row_is_delivered_filtered_rejected_or_replayed(place: Pla
     }
 
 
-def test_a_row_that_another_row_ousts_is_filtered_by_that_stage(place: Place) -> None:
-    """The whole batch passes a stage that compares rows, though only one of the rows matches."""
+def test_a_row_that_loses_against_another_row_counts_as_filtered(place: Place) -> None:
+    """The whole batch passes the stage that compares rows, although only one of them matches."""
     place.land("1.json", [order(1, amount="1.00"), order(1, amount="2.00")])
     deduplicate = '  - deduplicate: {keys: [id], sequence_by: amount}\n  - filter: "email is not null"\n'
     pipeline = place.load(ORDERS.replace('  - filter: "email is not null"\n', deduplicate))
@@ -87,8 +87,8 @@ def test_a_row_that_another_row_ousts_is_filtered_by_that_stage(place: Place) ->
     assert (found.read, found.count("filtered"), found.count("wanted")) == (1, {"deduplicate": 1}, {"orders": 0})
 
 
-def test_a_row_of_which_a_stage_makes_others_is_followed_to_that_stage(place: Place) -> None:
-    """What the stage makes of the matching rows is counted behind it."""
+def test_a_row_is_followed_to_a_stage_that_makes_other_rows(place: Place) -> None:
+    """The rows that the stage makes from matching rows are counted after it."""
     place.land("1.json", [order(1), order(2)])
     pipeline = place.load(ORDERS.replace("  - with_columns:", '  - sql: "select * from rows"\n  - with_columns:'))
     pipeline.run()
@@ -97,8 +97,8 @@ def test_a_row_of_which_a_stage_makes_others_is_followed_to_that_stage(place: Pl
     assert (found.read, found.count("wanted"), row.outcome, row.stage) == (1, {"orders": 1}, "changed", "sql")
 
 
-def test_files_that_are_gone_are_named_and_tables_still_searched(place: Place) -> None:
-    """Filtered rows of them cannot be distinguished from rows that never were, and that is said."""
+def test_missing_files_are_named_and_tables_are_still_searched(place: Place) -> None:
+    """The output states that filtered rows of these files cannot be distinguished from rows that never existed."""
     place.land("1.json", [order(1)])
     pipeline = place.load(ORDERS)
     pipeline.run()
@@ -110,8 +110,8 @@ def test_files_that_are_gone_are_named_and_tables_still_searched(place: Place) -
     assert "Wherry can no longer distinguish filtered rows" in " ".join(str(found).split())
 
 
-def test_stages_that_read_tables_of_today_are_named(place: Place) -> None:
-    """A delivered row counts as filtered there, and the destination shows it."""
+def test_stages_that_read_tables_in_their_present_version_are_named(place: Place) -> None:
+    """A delivered row counts as filtered at such a stage, and the destination shows the row."""
     place.land("1.json", [order(1)])
     against = "  - deduplicate: {keys: [id], sequence_by: amount, against: {path: tables/orders}}\n    name: new_only\n"
     pipeline = place.load(ORDERS.replace('  - filter: "email is not null"\n', against))
@@ -124,7 +124,7 @@ def test_stages_that_read_tables_of_today_are_named(place: Place) -> None:
 
 
 def test_a_line_that_cannot_be_read_matches_no_condition(place: Place) -> None:
-    """Neither in a batch nor in the DLQ."""
+    """It matches neither in a batch nor in the DLQ."""
     place.land("1.json", [order(1), order(2, email=None), "{"])
     pipeline = place.load(ORDERS)
     pipeline.run()
@@ -137,7 +137,7 @@ def test_a_line_that_cannot_be_read_matches_no_condition(place: Place) -> None:
 
 
 def test_a_time_without_a_zone_is_in_utc(place: Place) -> None:
-    """As for the rows of the DLQ that are chosen."""
+    """The same holds when rows of the DLQ are chosen."""
     place.land("1.json", [order(1), order(2, amount="two")])
     pipeline = place.load(ORDERS)
     pipeline.run()
@@ -147,7 +147,7 @@ def test_a_time_without_a_zone_is_in_utc(place: Place) -> None:
 
 
 def test_all_rows_of_the_dlq_are_counted_and_the_newest_fetched(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others do not fill the memory."""
+    """The other rows are not loaded into memory."""
     place.land("1.json", [order(number, amount="two") for number in range(3)])
     pipeline = place.load(ORDERS)
     pipeline.run()
@@ -169,7 +169,7 @@ def test_all_rows_of_the_dlq_are_counted_and_the_newest_fetched(place: Place, mo
 
 @pytest.mark.skipif("SPARK_REMOTE" in os.environ, reason="on Connect no plan can be asked for")
 def test_the_rows_of_the_dlq_are_parsed_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is shown of the newest ones is read by their ids."""
+    """The newest rows, which are shown, are read by their ids."""
     from pyspark.sql.classic.dataframe import DataFrame
 
     place.land("1.json", [order(number, amount="x") for number in range(1, 31)])
@@ -195,7 +195,7 @@ def test_the_rows_of_the_dlq_are_parsed_once(place: Place, monkeypatch: pytest.M
 
 
 def test_a_search_that_begins_with_the_dlq_starts_spark(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where an origin has no schema yet, and no destination is a table."""
+    """This happens if an origin has no schema yet and no destination is a table."""
     place.land("1.json", [order(1, amount="two")])
     pipeline = place.load(ORDERS.replace("delta: {path: tables/orders}", "discard: {}"))
     pipeline.run()
@@ -214,7 +214,7 @@ def test_a_search_that_begins_with_the_dlq_starts_spark(place: Place, monkeypatc
 
 
 def test_protected_columns_stay_masked(place: Place) -> None:
-    """In rows as they were read, and in rows of the DLQ."""
+    """They are masked in rows as read, and in rows of the DLQ."""
     place.land("1.json", [order(1), order(2, amount="two")])
     pipeline = place.load(ORDERS + "protect: [email]\n")
     pipeline.run()
@@ -226,7 +226,7 @@ def test_protected_columns_stay_masked(place: Place) -> None:
 @pytest.mark.connect
 @pytest.mark.parametrize("where", ["amount = 2", "amount between 2 and 3 or id = 5", "cast(amount as int) = 2"])
 def test_a_row_whose_value_cannot_be_compared_does_not_match(place: Place, where: str) -> None:
-    """Neither in a batch, nor in a table, nor in the DLQ; and it is counted."""
+    """It matches neither in a batch, nor in a table, nor in the DLQ. It is counted."""
     text = TWO.replace("  - cast:", "  - filter: \"amount <> 'pack'\"\n  - cast:")
     place.land("1.json", [order(1, amount="two"), order(2, amount="2"), order(3, amount=None), order(4, amount="pack")])
     pipeline = place.load(text.replace("dlq:", "keep_filtered: 30d\ndlq:"))
@@ -242,7 +242,7 @@ def test_a_row_whose_value_cannot_be_compared_does_not_match(place: Place, where
 @pytest.mark.connect
 @pytest.mark.parametrize("where", ["100 / (id - 4) < 0", "element_at(array(7), cast(id as int)) = 7"])
 def test_a_row_at_which_a_function_raises_does_not_match(place: Place, where: str) -> None:
-    """Stages keep their own rules meanwhile: they refuse what they cannot convert."""
+    """Stages keep their rules during the search, and refuse values that they cannot convert."""
     place.land("1.json", [order(4), order(1, amount="two")])
     pipeline = place.load(ORDERS)
     pipeline.run()
@@ -251,7 +251,7 @@ def test_a_row_at_which_a_function_raises_does_not_match(place: Place, where: st
 
 
 def test_the_definition_that_init_writes_for_csv_can_be_searched_by_a_number(place: Place) -> None:
-    """Though a CSV file has text in every column, and one value is no number."""
+    """A CSV file has text in every column, and one value is not a number."""
     landing = place.folder / "landing"
     landing.mkdir()
     lines = ["order_id,customer_id", *(f"{number},{number + 40}" for number in range(1, 9)), "9,forty-two"]
@@ -267,7 +267,7 @@ def test_the_definition_that_init_writes_for_csv_can_be_searched_by_a_number(pla
 
 
 def test_a_condition_on_an_unknown_column_names_the_columns(place: Place) -> None:
-    """One that raises on purpose is refused as well."""
+    """A condition that raises on purpose is refused too."""
     place.land("1.json", [order(1), order(2, amount="two")])
     pipeline = place.load(ORDERS)
     pipeline.run()
@@ -279,7 +279,7 @@ def test_a_condition_on_an_unknown_column_names_the_columns(place: Place) -> Non
 
 
 def test_the_command_prints_where_the_rows_are(place: Place) -> None:
-    """For a person, and with `--json` for a program."""
+    """It prints text for a person, and JSON with `--json`."""
     place.land("1.json", [order(1)])
     place.load(ORDERS).run()
     file = str(place.folder / "pipeline.yaml")

@@ -1,4 +1,4 @@
-"""A folder of pipelines that feed each other, run whole: bronze, silver, gold."""
+"""A folder of pipelines that feed each other is run as a whole: bronze, silver, gold."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def list_waiting(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
 
 
 def test_rows_reach_gold_in_one_call(folder: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each pipeline sees what the one before it wrote; afterwards nothing waits anywhere."""
+    """Each pipeline reads the rows that the previous one wrote. Afterwards nothing waits."""
     land(folder, "a", "5", "0.5", "7")
     assert list_waiting(capsys) == {"bronze": {"files": 1}, "silver": {"versions": 0}, "gold": {"versions": 0}}
     assert cli.execute(["run", "--all", "--quiet", "--json"]) == 0
@@ -65,10 +65,10 @@ def test_rows_reach_gold_in_one_call(folder: Path, spark: SparkSession, capsys: 
     assert list_waiting(capsys) == {"bronze": {"files": 0}, "silver": {"versions": 0}, "gold": {"versions": 0}}
 
 
-def test_what_a_failed_pipeline_feeds_waits_for_the_next_call(
+def test_a_pipeline_after_a_failed_one_waits_for_the_next_call(
     folder: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A row that silver refuses stops it, and gold is skipped; with the row let through both go on."""
+    """Silver stops at a bad row, and gold is skipped. Once the window lets the row pass, both continue."""
     land(folder, "a", "5", "five")
     assert cli.execute(["run", "--all", "--quiet"]) == 1
     assert "gold is skipped: it reads what silver should have written.\n" in capsys.readouterr().err

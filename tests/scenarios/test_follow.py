@@ -1,4 +1,4 @@
-"""A run that goes on, and carries what comes until it is stopped."""
+"""A run that follows its origin delivers new files until it is stopped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ pytestmark = [pytest.mark.spark]
 
 
 def told(*steps: Callable[[], object]) -> Callable[[Event], None]:
-    """A listener that does the first step when the run begins, and one more behind each batch; then it stops it."""
+    """Return a listener that performs the first step when the run begins, and another one after each batch. Then it
+    stops the run."""
     waiting: list[Callable[[], object]] = [*steps, lambda: signal.raise_signal(signal.SIGINT)]
 
     def listen(event: Event) -> None:
@@ -35,8 +36,8 @@ def told(*steps: Callable[[], object]) -> Callable[[Event], None]:
 
 @pytest.mark.connect
 @pytest.mark.promise("SS-04", "CD-32")
-def test_what_comes_while_it_runs_is_carried_until_it_is_stopped(place: Place) -> None:
-    """Each file once, one that is older than those before it as well, also from a folder that was empty at first."""
+def test_a_following_run_delivers_new_files_until_it_is_stopped(place: Place) -> None:
+    """Each file is delivered once, also a file whose name sorts before earlier ones. The folder is empty at first."""
     (place.folder / "landing").mkdir()
 
     def late() -> None:
@@ -52,7 +53,7 @@ def test_what_comes_while_it_runs_is_carried_until_it_is_stopped(place: Place) -
 
 
 def test_an_origin_without_a_schema_is_opened_once_it_has_a_file(place: Place) -> None:
-    """The columns are told from the first file that comes."""
+    """The columns are inferred from the first file."""
     (place.folder / "landing").mkdir()
     text = ORDERS.replace(', schema: "id long, email string, amount string"', "").replace(
         "run: {", 'run: {poll: "50ms", '
@@ -63,7 +64,7 @@ def test_an_origin_without_a_schema_is_opened_once_it_has_a_file(place: Place) -
 
 @pytest.mark.promise("SS-03", "SS-04")
 def test_a_batch_waits_for_more_files_until_it_is_full(place: Place) -> None:
-    """A file that was there and two that come while it waits are one batch."""
+    """One existing file and two that arrive meanwhile form one batch."""
     place.land("a.json", [order(1)])
     text = ORDERS.replace("run: {batch: {files: 1}}", 'run: {poll: "50ms", batch: {files: 3, wait: 1h}}')
     pipeline: Pipeline = place.load(text)
@@ -76,8 +77,8 @@ def test_a_batch_waits_for_more_files_until_it_is_full(place: Place) -> None:
     assert (report.batches, place.ids("tables/orders")) == (1, [1, 2, 3])
 
 
-def test_a_file_that_changed_after_it_was_carried_is_reported_and_not_read_again(place: Place) -> None:
-    """The report names it."""
+def test_a_file_that_changed_after_its_delivery_is_reported_and_not_read_again(place: Place) -> None:
+    """The report names the file."""
     place.land("a.json", [order(1)])
     place.load(ORDERS).run()
     place.land("a.json", [order(1), order(2)])
@@ -99,8 +100,8 @@ class Heard(Memory):
 
 @pytest.mark.connect
 @pytest.mark.promise("X7", "SS-19")
-def test_an_empty_batch_passes_all_stages_when_nothing_comes(place: Place) -> None:
-    """With the columns that rows have behind them; nothing is written, and no offset moves."""
+def test_an_idle_run_sends_an_empty_batch_through_all_stages(place: Place) -> None:
+    """The batch has the columns that rows have after the stages. Nothing is written, and no offset moves."""
     place.land("a.json", [order(1)])
     text = ORDERS.replace("run: {", 'run: {poll: "50ms", idle: "100ms", ')
     heard = Heard(name="orders")
@@ -109,8 +110,8 @@ def test_an_empty_batch_passes_all_stages_when_nothing_comes(place: Place) -> No
     assert heard.ticks[0] == ("id", "email", "amount")
 
 
-def test_an_origin_that_opens_late_does_not_begin_another_anew(place: Place) -> None:
-    """One that is read whole is read once in a run, also when a second origin gets its first file meanwhile."""
+def test_an_origin_that_opens_late_does_not_restart_another(place: Place) -> None:
+    """An origin that is read whole is read once in a run, also if a second origin gets its first file meanwhile."""
     place.land("a.json", [order(1)])
     (place.folder / "till").mkdir()
     origins = (

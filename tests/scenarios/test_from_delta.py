@@ -1,4 +1,4 @@
-"""From one Delta table to another: what is added is carried, once."""
+"""From one Delta table to another: each added row is delivered once."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ dlq: {window: 1000, threshold: 500}
 
 
 def append(place: Place, *ids: int) -> None:
-    """A version more."""
+    """Append a version to the table."""
     write_deltalake(str(place.folder / "in"), pa.table({"id": list(ids)}), mode="append")
 
 
 @pytest.mark.promise("SS-11", "SS-23")
-def test_what_is_added_after_the_first_run_is_carried_once(place: Place) -> None:
-    """Though nothing was there to carry at first; refused rows have their place, and a change stops the run."""
+def test_rows_added_after_the_first_run_are_delivered_once(place: Place) -> None:
+    """The first run has nothing to deliver. A refused row has its position, and a change of existing rows stops the
+    run."""
     append(place, 1)
     assert place.load(COPY).run().read == 0
     append(place, 2)
@@ -59,15 +60,15 @@ SMALL = GOLD.replace("\"_change_type = 'delete'\"", "\"_change_type = 'delete' O
 
 @pytest.mark.long
 def test_gold_follows_every_update_and_delete_of_silver(place: Place) -> None:
-    """Ten runs of the page's two pipelines, one of them killed behind its write: after each gold is what it should
-    be, and every change is counted."""
+    """Ten runs of the two documented pipelines include one that is killed after its write. After each run, gold is
+    correct and the counts balance."""
     assert SMALL != GOLD
     place.define(SMALL)
     (place.folder / "silver.yaml").write_text(SILVER)
     chance, orders, clock = random.Random(7), dict[int, int](), 0
 
     def land() -> None:
-        """Four to six changes in bronze, of which the last is always an order that is new or has another amount."""
+        """Append four to six changes to bronze. The last one is always a new order or a new amount."""
         nonlocal clock
         rows: list[dict[str, Any]] = []
         for left in reversed(range(chance.randint(4, 6))):
@@ -115,8 +116,8 @@ run: {batch: {rows: 1}}
 """
 
 
-def test_an_aggregate_over_a_whole_table_sees_all_of_it(place: Place) -> None:
-    """However many versions it has, and however small batches are: it is one batch, of one version."""
+def test_an_aggregate_over_a_whole_table_sees_every_row(place: Place) -> None:
+    """The table is one batch of one version, however many versions it has and however small batches are."""
     for number in range(5):
         append(place, number)
     report = place.load(WHOLE).run()
@@ -127,12 +128,13 @@ def test_an_aggregate_over_a_whole_table_sees_all_of_it(place: Place) -> None:
 
 
 def counts(place: Place) -> list[tuple[int, int]]:
-    """How many orders are odd and how many are not, as the table says."""
+    """Return the numbers of even and of odd orders in the table."""
     return sorted((row["odd"], row["orders"]) for row in place.rows("tables/counts"))
 
 
-def test_a_whole_table_of_which_nothing_is_new_is_not_read_again(place: Place) -> None:
-    """Unless the definition has changed since, or the table is gone that got it; what is only rewritten is not new."""
+def test_a_whole_table_without_changes_is_not_read_again(place: Place) -> None:
+    """It is read again if the definition changes, or if the destination's table is missing. Rewritten files are not a
+    change."""
     append(place, 1)
     append(place, 2)
     assert place.load(WHOLE).run().batches == 1

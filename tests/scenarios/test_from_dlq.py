@@ -1,4 +1,4 @@
-"""From the DLQ of one pipeline into another: every refused row is carried, once."""
+"""Another pipeline reads the refused rows of a pipeline, and each of them arrives once."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ MEND = "{with_columns: {amount: \"replace(amount, ',', '.')\"}}, {cast: {amount:
 
 
 def read(place: Place, table: str, options: str, stages: str = "") -> Pipeline:
-    """A pipeline that reads the refused orders into a table."""
+    """Return a pipeline that reads the refused orders into a table."""
     file = place.folder / f"{table}.yaml"
     file.write_text(READER.format(options=options, table=table, stages=stages))
     return Pipeline.load(file)
 
 
 def test_refused_rows_reach_another_pipeline_once_also_after_a_replay(place: Place) -> None:
-    """As entries and as rows; a replay makes no entry new, but what it refuses again is another entry."""
+    """They arrive as entries or as rows. A replay makes no entry new, but a row that it refuses again is another
+    entry."""
     place.land("1.json", [order(1), order(2, amount="2,5"), order(3, amount="-3"), order(4, amount="four")])
     place.load(ORDERS).run()
     entries = read(place, "entries", "code: [CAST, positive_amount]")

@@ -1,4 +1,4 @@
-"""Runs whose state, files and table are in HDFS. Small ones need no Spark there, as in an object store."""
+"""The state, the files and the table of runs are in HDFS. Small runs need no Spark, as in an object store."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ run: {batch: {files: 1}, runners: 1, retry: {wait: 100ms, most: 1s}}
 
 
 def load(folder: Path, hdfs: Hdfs) -> Pipeline:
-    """The pipeline, with all of its places in HDFS."""
+    """Load the pipeline, with all of its paths in HDFS."""
     file = folder / "pipeline.yaml"
     file.write_text(TEXT.replace("FOLDER", hdfs.make_url().rstrip("/")))
     return Pipeline.load(file)
 
 
 def land(hdfs: Hdfs, *numbers: int) -> None:
-    """A file of one row for each number."""
+    """Write a file of one row for each number."""
     for number in numbers:
         row = {"id": number, "email": f"a{number}@x.com", "amount": number / 2}
         open_store(hdfs.make_url("landing")).put_new(f"{number}.json", json.dumps(row).encode())
 
 
 def list_ids(hdfs: Hdfs) -> list[int]:
-    """The rows of the table."""
+    """Return the sorted ids of the table."""
     ids: list[int] = DeltaTable(hdfs.make_url("tables/orders")).to_pyarrow_table()["id"].to_pylist()
     return sorted(ids)
 
 
 def test_a_run_from_hdfs_to_hdfs_starts_no_spark(tmp_path: Path, hdfs: Hdfs) -> None:
-    """It deletes the files that it carried, and the audit finds nothing."""
+    """The run deletes the files that it has delivered, and the audit finds no problem."""
     land(hdfs, 1, 2)
     report = load(tmp_path, hdfs).run()
     assert (report.status, report.read, report.balanced) == ("succeeded", 2, True)
@@ -67,10 +67,10 @@ def test_a_run_from_hdfs_to_hdfs_starts_no_spark(tmp_path: Path, hdfs: Hdfs) -> 
         *(pytest.param(each, marks=pytest.mark.variant) for each in ("after-plan", "in-write", "before-settle")),
     ],
 )
-def test_wherever_a_run_ends_the_next_one_goes_on_from_the_state_in_hdfs(
+def test_a_run_continues_from_the_state_in_hdfs_after_a_crash_at_any_point(
     tmp_path: Path, hdfs: Hdfs, point: str
 ) -> None:
-    """Each row is there once, no batch is open, and the audit finds nothing."""
+    """Each row is delivered once, no batch is open, and the audit finds no problem."""
     land(hdfs, 1)
     load(tmp_path, hdfs).run()
     land(hdfs, 2, 3)
@@ -83,15 +83,15 @@ def test_wherever_a_run_ends_the_next_one_goes_on_from_the_state_in_hdfs(
     assert load(tmp_path, hdfs).audit().json()["problems"] == []
 
 
-def test_of_two_runs_at_the_same_time_one_owns_the_pipeline(tmp_path: Path, hdfs: Hdfs) -> None:
-    """The other one is refused, and each row is there once."""
+def test_only_one_of_two_simultaneous_runs_owns_the_pipeline(tmp_path: Path, hdfs: Hdfs) -> None:
+    """The other run is refused, and each row is delivered once."""
     land(hdfs, 1)
     pipeline = load(tmp_path, hdfs)
     pipeline.run()
     land(hdfs, 2, 3, 4)
 
     class Second:
-        """Another run, which begins while the first one has planned a batch."""
+        """Another run that starts when the first one has planned a batch."""
 
         refused = False
 
@@ -107,10 +107,10 @@ def test_of_two_runs_at_the_same_time_one_owns_the_pipeline(tmp_path: Path, hdfs
     assert list_ids(hdfs) == [1, 2, 3, 4]
 
 
-def test_without_its_library_a_state_in_hdfs_is_refused_with_what_to_install(
+def test_a_state_in_hdfs_without_its_library_is_refused_with_the_package_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The message names the option."""
+    """The message names the extra of the package."""
     file = tmp_path / "pipeline.yaml"
     file.write_text(
         TEXT.replace("state: FOLDER", "state: hdfs://node").replace("FOLDER", "here").replace("delete", "keep")

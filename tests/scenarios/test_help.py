@@ -1,4 +1,4 @@
-"""What `--help` shows as an example is typed, command after command."""
+"""The examples in `--help` work when they are typed one after another."""
 
 from __future__ import annotations
 
@@ -50,44 +50,44 @@ dlq: {window: 0}
 """
 
 RUN, ROW = "3f9a", "5f0c9a/17"
-"""The run and the refused row that examples speak of."""
+"""The run and the refused row in the examples."""
 WANT_A_ROW = [("dlq", "explain"), ("dlq", "edit")]
-"""The commands that want a row that a run refused."""
+"""The commands that need a refused row."""
 WANTS_ITS_FILE = ("dlq", "import")
-"""The command that wants a file of such a row, corrected."""
+"""The command that needs a file with such a row, corrected."""
 REDOES_A_FILE = ("redo",)
-"""The command that wants a file that was edited after a run."""
+"""The command that needs a file that was edited after a run."""
 CHANGES_A_RUN = ("dlq", "config", "set")
-"""The command that wants a run that is under way."""
+"""The command that needs a run in progress."""
 LOOKS_AT_WHAT_WAITS = ("expect", "suggest")
-"""The command that wants rows that nobody carried yet."""
+"""The command that needs rows that no run has processed."""
 
 
 LEAVES = [words for words in ALL[1:] if not isinstance(find_command(words), click.Group)]
 
 
 def examples(words: tuple[str, ...]) -> list[str]:
-    """What its help shows."""
+    """Return the examples in the help of a command."""
     return re.findall(r"For example:  wherry (.*)", find_command(words).help or "")
 
 
 @pytest.mark.parametrize("words", LEAVES, ids=" ".join)
-def test_every_command_shows_an_example_of_itself(words: tuple[str, ...]) -> None:
-    """One, in its help."""
+def test_the_help_of_every_command_has_an_example(words: tuple[str, ...]) -> None:
+    """It has exactly one example, and the example uses the command."""
     (example,) = examples(words)
     assert tuple(shlex.split(example)[: len(words)]) == words
 
 
 def invoked(typed: list[str]) -> Result:
-    """What a command that was typed so did; it must end with 0."""
+    """Invoke a typed command, check that it exits with 0, and return its result."""
     result = CliRunner().invoke(wherry, typed, standalone_mode=False)
     assert (result.exception, result.return_value or 0) == (None, 0), (typed, result.output)
     return result
 
 
 def typed(words: tuple[str, ...]) -> list[str]:
-    """The example as somebody types it: with the name of a run that there was, sure of it, and only planned where it
-    would go on for ever."""
+    """Return the example as a user types it, with ids of a real run and row and with `--yes`. `schedule` gets `--plan`,
+    because it would not end otherwise."""
     (example,) = examples(words)
     run = (
         json.loads(invoked(["runs", "list", "orders.yaml", "--json"]).stdout)["runs"][0]["run"][:8]
@@ -104,7 +104,7 @@ def typed(words: tuple[str, ...]) -> list[str]:
 
 @pytest.mark.spark
 def test_all_examples_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: object) -> None:
-    """In the order in which the commands are listed, but for one, one after the other."""
+    """They run one after another in the order of the command list, with one exception."""
     for words in list_in_order(tmp_path, monkeypatch):
         invoked(typed(words))
 
@@ -114,7 +114,7 @@ def test_all_examples_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spar
 def test_each_command_prints_one_json_object_with_a_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: object
 ) -> None:
-    """All examples once more, for a program."""
+    """Each example is run again with `--json`."""
     for words in list_in_order(tmp_path, monkeypatch):
         document = json.loads(invoked([*typed(words), "--json"]).stdout)
         assert document["version"] == 1, words
@@ -122,7 +122,7 @@ def test_each_command_prints_one_json_object_with_a_version(
 
 
 def list_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, ...]]:
-    """The commands, each at the moment when its example can be typed."""
+    """Yield the commands, each at a moment when its example works."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
         "runners.definitions.first_pipeline.make", functools.partial(first_pipeline.make, files=1, rows=50)
@@ -152,7 +152,7 @@ def list_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[t
 
 
 def edit_a_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Go to a folder with a pipeline that has carried a file, which was edited since."""
+    """Go to a folder with a pipeline that has delivered a file, and edit the file."""
     folder.mkdir()
     (folder / "orders.yaml").write_text(FILES)
     (folder / "monday.json").write_text('{"id": 1}\n')
@@ -162,7 +162,7 @@ def edit_a_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def refuse_a_row(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Go to a folder with a pipeline that has refused a row, and with an editor that leaves it as it is."""
+    """Go to a folder with a pipeline that has refused a row, and set an editor that changes nothing."""
     monkeypatch.setenv("VISUAL", "true")
     folder.mkdir()
     (folder / "orders.yaml").write_text(REFUSES)
@@ -172,14 +172,14 @@ def refuse_a_row(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def correct_the_row(file: Path) -> None:
-    """Write the row that was refused into a file, and its number in figures."""
+    """Export the refused row to a file, and correct its number."""
     invoked(["dlq", "export", "orders.yaml", "--to", file.name])
     file.write_text(file.read_text().replace("one", "1"))
 
 
 @contextmanager
 def being_run() -> Iterator[None]:
-    """While in here the pipeline is, by what its ledger says, being run."""
+    """While the context is open, let the ledger record a run in progress."""
     journal = Journal(StateLocation.of(load("orders.yaml").pipeline).open_ledger(None))
     before = journal.state.ended
     journal.acquire({**identify_host(), "pipeline": "orders", "run": "r"})

@@ -1,4 +1,4 @@
-"""`wherry init`, as somebody goes on from it."""
+"""A user continues with the files that `wherry init` writes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def test_what_init_writes_runs_at_once(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its cases pass and touch nothing, and then its definition carries the sample into its table."""
+def test_the_files_of_init_work_at_once(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cases pass and write nothing. Then the definition delivers the sample into its table."""
     monkeypatch.chdir(tmp_path)
     assert CliRunner().invoke(wherry, ["init", "shop"], standalone_mode=False).exception is None
     ended = CliRunner().invoke(wherry, ["test", "shop/shop.yaml"], standalone_mode=False)
@@ -31,10 +31,10 @@ def test_what_init_writes_runs_at_once(tmp_path: Path, spark: SparkSession, monk
     assert sorted(row["id"] for row in table.collect()) == [1, 2, 5, 7, 9, 10]
 
 
-def test_a_file_of_ones_own_comes_into_a_table_with_its_bad_rows_refused(
+def test_a_users_file_is_delivered_and_its_bad_rows_are_refused(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The types are those that most values have; the others are in the DLQ, with what is wrong with them."""
+    """A column gets the type of most of its values. The other rows are in the DLQ, with the reason."""
     monkeypatch.chdir(tmp_path)
     lines = ["id;amount;day\n", *(f"{n};{n}.25;2026-01-{n:02}\n" for n in range(1, 21)), "21;zwei;2026-02-01\n"]
     Path("sales.csv").write_text("".join(lines))
@@ -48,10 +48,10 @@ def test_a_file_of_ones_own_comes_into_a_table_with_its_bad_rows_refused(
     assert "column amount: 'zwei' is not a decimal(18,2)" in shown.stdout
 
 
-def test_a_text_among_the_numbers_of_json_is_refused_by_the_cast_and_can_be_replayed(
+def test_a_text_among_json_numbers_is_refused_by_the_cast_and_can_be_replayed(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in CSV."""
+    """CSV files work in the same way."""
     monkeypatch.chdir(tmp_path)
     orders = [*({"id": n, "amount": n + 0.25} for n in range(1, 21)), {"id": 21, "amount": "zwei"}]
     Path("sales.json").write_text("".join(json.dumps(order) + "\n" for order in orders))

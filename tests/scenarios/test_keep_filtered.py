@@ -1,4 +1,4 @@
-"""`keep_filtered`: rows that stages filter are stored, exactly as many as were filtered."""
+"""`keep_filtered` stores exactly the rows that stages filter."""
 
 from __future__ import annotations
 
@@ -29,23 +29,24 @@ TWO = KEPT.replace(
 
 
 def stored(place: Place) -> list[dict[str, Any]]:
-    """What lies in the table with filtered rows."""
+    """Return the rows of the table of filtered rows."""
     return place.rows(".wherry/orders/filtered")
 
 
 def by_stage(place: Place) -> Counter[tuple[str, str | None, int]]:
-    """Which rows are stored, by the stage that filtered them and the destination."""
+    """Count the stored rows by stage, destination and id."""
     return Counter((row["stage"], row["destination"], json.loads(row["row"])["id"]) for row in stored(place))
 
 
 def count_filtered(report: Report) -> int:
-    """How many rows the stages of a run filtered."""
+    """Return how many rows the stages of a run filtered."""
     return sum(stage["filtered"] for stage in report.json()["stages"])
 
 
 @pytest.mark.connect
 def test_filtered_rows_are_stored_with_their_stage_and_batch(place: Place) -> None:
-    """As they stood before the stage and as they were read; what a stage refuses goes to the DLQ alone."""
+    """They are stored as they reached the stage and as they were read. A row that a stage refuses goes only to the
+    DLQ."""
     place.land("1.json", [order(1), order(2, email=None), order(3, amount="x")])
     place.land("2.json", [order(4, email=None)])
     report = place.load(KEPT).run()
@@ -61,8 +62,8 @@ def test_filtered_rows_are_stored_with_their_stage_and_batch(place: Place) -> No
 
 
 @pytest.mark.parametrize("limits", [{}, {"small_bytes": 0}, {"small_bytes": 0, "figures": 1}])
-def test_rows_that_single_destinations_filter_are_stored_for_each(place: Place, limits: dict[str, int]) -> None:
-    """Small batches and large ones; a row that a common stage filters is there once."""
+def test_rows_that_a_destination_filters_are_stored_for_it(place: Place, limits: dict[str, int]) -> None:
+    """This holds for small and for large batches. A row that a common stage filters is stored once."""
     place.land("1.json", [order(1), order(2), order(9), order(12, email=None), order(7, amount="x")])
     report = place.carry(TWO, **limits)
     assert (place.ids("tables/orders"), place.ids("tables/large"), place.ids("tables/even")) == ([1, 2, 9], [9], [2])
@@ -91,7 +92,7 @@ def test_rows_that_single_destinations_filter_are_stored_for_each(place: Place, 
     ],
 )
 def test_after_a_crash_each_filtered_row_is_stored_once(place: Place, point: str, delivery: str) -> None:
-    """Wherever the run died, also when it had stored the rows and not settled the batch."""
+    """The run may even die after it has stored the rows and before it settles the batch."""
     place.land("1.json", [order(1), order(2, email=None), order(6), order(9)])
     text = TWO.replace("dlq:", f"delivery: {delivery}\ndlq:")
     with watch_points(CrashInjector(point, end=None)):
@@ -110,7 +111,8 @@ def test_after_a_crash_each_filtered_row_is_stored_once(place: Place, point: str
 
 @pytest.mark.parametrize("point", ["before-write", "after-write"])
 def test_a_crash_around_the_write_of_the_filtered_rows_stores_them_once(place: Place, point: str) -> None:
-    """Before it the next run writes them, and after it the next run finds them, although no row was left over."""
+    """If the crash comes before the write, the next run writes the rows. If it comes after, the next run finds them,
+    although no row passed the stages."""
 
     def crash(reached: str, of: str, rows: Any) -> Any:
         if (reached, of) == (point, FILTERED):
@@ -124,8 +126,8 @@ def test_a_crash_around_the_write_of_the_filtered_rows_stores_them_once(place: P
     assert by_stage(place) == Counter([("filter", None, 1), ("filter", None, 2)])
 
 
-def test_a_batch_that_was_decided_is_finished_as_it_was_decided(place: Place) -> None:
-    """Its filtered rows are stored, though the definition no longer asks for that."""
+def test_a_decided_batch_stores_its_filtered_rows_despite_a_new_definition(place: Place) -> None:
+    """The new definition no longer asks for filtered rows."""
     place.land("1.json", [order(1), order(2, email=None)])
     with watch_points(CrashInjector("after-prepared", end=None)):
         assert place.load(KEPT).run(check=False).status == "failed"
@@ -153,7 +155,7 @@ keep_filtered: 30d
 
 
 def test_each_kind_of_filtering_is_stored(place: Place) -> None:
-    """A row that another one ousts, a discarded one with its reason, and one behind a stage that changes rows."""
+    """These are a duplicate, a discarded row with its reason, and a row after a stage that makes other rows."""
     place.land("1.json", [order(1, amount="1"), order(1, amount="2"), order(2, amount="x"), order(3, amount="1")])
     report = place.load(KINDS).run()
     assert (report.error, place.ids("tables/orders"), count_filtered(report)) == (None, [1], 3)
@@ -167,8 +169,8 @@ def test_each_kind_of_filtering_is_stored(place: Place) -> None:
     assert json.loads(found["large"]["row"])["euros"] == 1
 
 
-def test_rows_are_dropped_when_they_were_kept_long_enough(place: Place) -> None:
-    """At the end of a run; younger rows stay, and a run that drops nothing commits nothing."""
+def test_rows_are_dropped_after_their_retention(place: Place) -> None:
+    """This happens at the end of a run. Younger rows stay, and a run that drops nothing makes no commit."""
     place.land("1.json", [order(1), order(2, email=None)])
     place.load(KEPT).run()
     table = f"delta.`{place.folder}/.wherry/orders/filtered`"
@@ -183,15 +185,16 @@ def test_rows_are_dropped_when_they_were_kept_long_enough(place: Place) -> None:
 
 
 def test_without_the_option_nothing_is_stored(place: Place) -> None:
-    """There is no table, and a clean batch goes straight."""
+    """The table does not exist, and a clean batch is written straight."""
     place.land("1.json", [order(1), order(2, email=None)])
     report = place.load(ORDERS).run()
     assert (report.ways, (place.folder / ".wherry/orders/filtered").exists()) == ({"straight": 1}, False)
     assert place.load().find(where="id = 2").kept is None
 
 
-def test_find_says_which_stage_filtered_a_row_although_its_file_is_gone(place: Place) -> None:
-    """With the batch, by the rows as they were read; of other rows it says that none is kept."""
+def test_find_names_the_stage_that_filtered_a_row_of_a_missing_file(place: Place) -> None:
+    """It searches the rows as they were read, and names their batch. If no row matches, it reports that none is
+    kept."""
     place.land("1.json", [order(1), order(2, email=None), order(9)])
     pipeline = place.load(TWO)
     pipeline.run()
@@ -210,7 +213,7 @@ def test_find_says_which_stage_filtered_a_row_although_its_file_is_gone(place: P
 
 
 def test_protected_values_of_kept_rows_are_masked(place: Place) -> None:
-    """The table has them, and no output does."""
+    """The table contains the values, and no output shows them."""
     place.land("1.json", [order(1), {"id": 2, "email": "ada@example.at", "amount": "-7.00"}])
     text = KEPT.replace("email is not null", "amount > 0").replace('  - require: {positive_amount: "amount > 0"}\n', "")
     pipeline = place.load(text.replace("dlq:", "protect: [email]\ndlq:"))
@@ -222,8 +225,8 @@ def test_protected_values_of_kept_rows_are_masked(place: Place) -> None:
     assert "ada@" not in json.dumps(found.json(), default=str) + str(found)
 
 
-def test_a_replay_stores_what_it_filters(place: Place) -> None:
-    """Under the lane of the replay."""
+def test_a_replay_stores_the_rows_that_it_filters(place: Place) -> None:
+    """They are stored under the lane of the replay."""
     place.land("1.json", [order(1, amount="x", email=None)])
     place.load(KEPT).run()
     mended = KEPT.replace("stages:\n", "stages:\n  - with_columns: {amount: \"replace(amount, 'x', '2.00')\"}\n")

@@ -1,4 +1,4 @@
-"""A process that is killed: the next run finishes what it left, and nothing is lost or twice."""
+"""After a process was killed, the next run finishes its work, and no row is lost or doubled."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ BAD_IN_SECOND = [[order(1), order(2)], [order(3), order(4, amount="x")], [order(
 @pytest.mark.parametrize(
     "moment", ["BatchPlanned", "BatchDecided", pytest.param("Written", marks=pytest.mark.connect), "BatchSettled"]
 )
-def test_after_a_kill_the_next_run_leaves_nothing_lost_and_nothing_twice(place: Place, moment: str) -> None:
-    """Killed while batch 2 is carried, at four moments; the table and the DLQ end as if nothing had happened."""
+def test_a_killed_run_loses_no_row_and_doubles_none(place: Place, moment: str) -> None:
+    """The process dies during batch 2, at one of four moments. After the next run, the table and the DLQ are
+    complete."""
     for number, rows in enumerate(BAD_IN_SECOND):
         place.land(f"{number}.json", rows)
     place.kill(ORDERS, moment, 2)
@@ -55,8 +56,8 @@ def take(rows, label):
 """
 
 
-def test_a_jvm_that_is_killed_leaves_only_json_and_its_log(place: Place) -> None:
-    """Whatever pyspark prints of it; the JVM's last words are kept, and of older ones no more than twenty."""
+def test_a_killed_jvm_leaves_only_json_lines_and_its_log(place: Place) -> None:
+    """Messages of pyspark do not appear. The log of the JVM is kept, and at most 20 logs in all."""
     (place.folder / "killer.py").write_text(KILLER)
     place.land("1.json", [order(1)])
     place.land("2.json", [order(2)])
@@ -103,7 +104,7 @@ exec "{java}" "$@"
 
 
 class HeldJava:
-    """A Java whose JVM for Spark begins, and goes on when it is let go."""
+    """A Java whose JVM for Spark starts, and then waits until the test lets it continue."""
 
     def __init__(self, folder: Path) -> None:
         java = Path(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else shutil.which("java")
@@ -118,7 +119,7 @@ class HeldJava:
         self.handles = [self._begun, self._go]
 
     def begin(self, file: Path) -> subprocess.Popen[str]:
-        """A run of this definition whose JVM has begun to start."""
+        """Start a run of this definition, and wait until its JVM has begun to start."""
         program = "from runners.command_line.cli import main; main()"
         folder = self.home.parent
         environment = clean_environment(
@@ -141,19 +142,19 @@ class HeldJava:
         return self.run
 
     def let_go(self) -> None:
-        """The JVM goes on."""
+        """Let the JVM continue."""
         os.write(self._go, b"\n")
 
     def kill(self) -> None:
-        """The JVM is killed."""
+        """Kill the JVM."""
         signal.pidfd_send_signal(self._jvm, signal.SIGKILL)
 
     def is_gone(self) -> bool:
-        """Whether the JVM ends."""
+        """Whether the JVM ends in time."""
         return bool(select.select([self._jvm], [], [], LONGEST)[0])
 
     def close(self) -> None:
-        """End all that is left."""
+        """End the remaining processes, and close the handles."""
         if not select.select([self._jvm], [], [], 0)[0]:
             self.kill()
         self.run.kill()
@@ -163,12 +164,12 @@ class HeldJava:
 
 
 LONGEST = 300.0
-"""So many seconds a test waits for a process at most."""
+"""The longest time in seconds that a test waits for a process."""
 
 
 @pytest.fixture
 def held(tmp_path: Path) -> Iterator[HeldJava]:
-    """A Java in a folder of its own."""
+    """Provide a Java in a separate folder."""
     java = HeldJava(tmp_path / "held")
     yield java
     java.close()
@@ -189,11 +190,12 @@ MIDDLE = FIRST.replace('stages:\n  - filter: "amount > 0"\n', "")
 MOMENTS = pytest.mark.parametrize(
     ("text", "before"), [(FIRST, []), (MIDDLE, [1])], ids=["before all batches", "behind the first"]
 )
-"""When the JVM starts: ahead, as a stage needs it, or once the second file turns out to have a line that is no JSON."""
+"""When the JVM starts: before all batches because a stage needs it, or when the second file turns out to have a line
+that is not JSON."""
 
 
 def land_three(place: Place) -> Path:
-    """Three files; what is wrong with the second one only Spark tells."""
+    """Write three files. Only Spark can report what is wrong with the second one."""
     place.land("1.json", [{"id": 1, "amount": 1.0}])
     place.land("2.json", [{"id": 2, "amount": 1.0}, '{"id":'])
     place.land("3.json", [{"id": 3, "amount": 1.0}])
@@ -201,7 +203,7 @@ def land_three(place: Place) -> Path:
 
 
 def check_next_run(place: Place) -> None:
-    """It carries each row once, and all that the state says of them is right."""
+    """Check that the next run delivers each row once, and that the state is correct."""
     report = place.load().run()
     assert (report.status, report.balanced) == ("succeeded", True)
     assert place.ids("tables/orders") == [1, 2, 3]
@@ -216,7 +218,8 @@ def check_next_run(place: Place) -> None:
 def test_a_run_that_ends_while_its_jvm_starts_leaves_no_jvm(
     place: Place, held: HeldJava, text: str, before: list[int], number: signal.Signals, code: int
 ) -> None:
-    """The run does not wait for the JVM, which ends by itself. The next run carries what is left, each row once."""
+    """The run does not wait for the JVM, which ends without help. The next run delivers the remaining rows, each
+    once."""
     place.define(text)
     run = held.begin(land_three(place))
     run.send_signal(number)
@@ -229,10 +232,10 @@ def test_a_run_that_ends_while_its_jvm_starts_leaves_no_jvm(
 
 @MOMENTS
 @pytest.mark.promise("CD-22", "CD-27")
-def test_a_jvm_that_is_killed_while_it_starts_is_an_error_in_words(
+def test_a_jvm_that_is_killed_while_it_starts_gives_a_plain_error(
     place: Place, held: HeldJava, text: str, before: list[int]
 ) -> None:
-    """The run ends with it. The next run carries what is left, each row once."""
+    """The run fails. The next run delivers the remaining rows, each once."""
     place.define(text)
     run = held.begin(land_three(place))
     held.kill()
@@ -246,7 +249,7 @@ def test_a_jvm_that_is_killed_while_it_starts_is_an_error_in_words(
 
 
 def read(place: Place) -> list[dict[str, Any]]:
-    """The rows of the table, asked of no Spark; none if there is no table yet."""
+    """Return the rows of the table without using Spark. Return no rows if the table does not exist."""
     table = place.folder / "tables" / "orders"
     if not (table / "_delta_log").exists():
         return []

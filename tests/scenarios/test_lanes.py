@@ -1,4 +1,4 @@
-"""Three processes on one pipeline; `python -m tests.scenarios.lane_kills --into FOLDER` is all of it."""
+"""Three processes share one pipeline. `python -m tests.scenarios.lane_kills --into FOLDER` runs the whole suite."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.scenarios.lane_kills import LOAD, Trial
 
 @pytest.fixture
 def trial(tmp_path: Path) -> Iterator[Trial]:
-    """Files for six lanes, and nobody who carries them yet."""
+    """Provide a trial without a running process."""
     trial = Trial(tmp_path)
     yield trial
     trial.end()
@@ -23,10 +23,10 @@ def trial(tmp_path: Path) -> Iterator[Trial]:
 @pytest.mark.spark
 @pytest.mark.promise("CN-26", "CN-27")
 def test_a_killed_process_leaves_its_lanes_to_the_others(trial: Trial, seed: int) -> None:
-    """By dice that begin with `--seed`; each row is delivered exactly once."""
+    """The random choices begin with `--seed`. Each row is delivered exactly once."""
     trial.prepare(60)
     dice = random.Random(seed)
-    while trial.kill_somebody(dice) is None:  # it had no lanes just then, or nothing was left to carry
+    while trial.kill_somebody(dice) is None:  # it had no lanes then, or no work was left
         trial.land(60)
     assert trial.finish() == trial.expected
 
@@ -34,9 +34,9 @@ def test_a_killed_process_leaves_its_lanes_to_the_others(trial: Trial, seed: int
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.promise("CN-28")
-def test_local_lanes_of_a_killed_process_wait_until_somebody_is_told(trial: Trial) -> None:
-    """The others carry their own and say whose are left; a run that is not told is refused, one that is told carries
-    the rest."""
+def test_local_lanes_of_a_killed_process_wait_for_a_take_over(trial: Trial) -> None:
+    """The other process finishes its lanes and names the remaining ones. A new run is refused, and a run with
+    `--take-over` delivers the rest."""
     trial.assignment = "local_only"
     trial.prepare(200)
     first, second = trial.start(), trial.start()
@@ -58,8 +58,9 @@ def test_local_lanes_of_a_killed_process_wait_until_somebody_is_told(trial: Tria
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.promise("CN-21", "CN-27")
-def test_a_process_that_was_frozen_finds_its_lanes_with_others_and_ends(trial: Trial) -> None:
-    """With its JVM: what it had begun lands not, or was found there by who took over; each row is delivered once."""
+def test_a_frozen_process_loses_its_lanes_and_ends(trial: Trial) -> None:
+    """Its JVM is frozen too. Its open batches do not land later, or other processes have found them, so each row is
+    delivered once."""
     trial.prepare(120)
     first, second = trial.start(), trial.start()
     trial.await_shares(first, second)

@@ -1,4 +1,4 @@
-"""Large values on their way: stored once, put back where that is asked for, and nowhere else in the pipeline."""
+"""Large values are stored once, are put back where a definition asks for it, and are nowhere else in the pipeline."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ LONG, HUGE = "x" * 2_000, "y" * 5_000
 
 
 def body(number: int, text: str = "short", *tags: str) -> dict[str, Any]:
-    """A row."""
+    """Return a row."""
     return {"id": number, "body": text, "tags": list(tags)}
 
 
 def bodies(place: Place, table: str = "tables/orders") -> dict[int, str]:
-    """The texts in a table by their ids, each of which is there once."""
+    """Return the texts in a table by id. Each id must occur once."""
     rows = place.rows(table)
     found = {row["id"]: row["body"] for row in rows}
     assert len(found) == len(rows)
@@ -52,20 +52,21 @@ def bodies(place: Place, table: str = "tables/orders") -> dict[int, str]:
 
 
 def list_stored(place: Place, kind: str = "files") -> Iterator[str]:
-    """The values in the store."""
+    """Return the values in the store."""
     if kind == "delta":
         return (row["value"].decode() for row in place.rows("claims/table"))
     return (file.read_text() for file in Path(place.folder, "claims", "values").rglob("*") if file.is_file())
 
 
 def store_in(definition: str, kind: str) -> str:
-    """The definition with a store of this kind."""
+    """Return the definition with a store of this kind."""
     return definition.replace("path: claims", f"path: claims, format: {kind}")
 
 
 @pytest.mark.parametrize("kind", ["files", "delta"])
 def test_large_values_go_to_the_store_and_come_back_in_straight_batches(place: Place, kind: str) -> None:
-    """The first batch with one is decided, and later ones of the lane go straight. Each row is accounted for."""
+    """The first batch with a large value is decided, and later batches of the lane are written straight. Every row is
+    accounted for."""
     place.land("1.json", [body(1), body(2)])
     place.land("2.json", [body(3, LONG), body(4, "short", LONG, "t")])
     place.land("3.json", [body(5, LONG), body(6)])
@@ -79,8 +80,8 @@ def test_large_values_go_to_the_store_and_come_back_in_straight_batches(place: P
     assert place.load().audit().json()["problems"] == []
 
 
-def test_what_is_decided_between_the_stages_holds_references_only(place: Place) -> None:
-    """One destination gets values, the other references; the DLQ keeps neither of a row that is too large."""
+def test_a_decided_batch_holds_only_references(place: Place) -> None:
+    """One destination gets values, and the other gets references. The DLQ holds no large value."""
     place.land("1.json", [body(1, LONG), body(-2, LONG), body(3, HUGE), body(4)])
     report = place.load(BOTH).run()
     assert (report.read, report.nacked, report.balanced) == (4, 2, True)
@@ -96,8 +97,8 @@ def test_what_is_decided_between_the_stages_holds_references_only(place: Place) 
     assert sorted(list_stored(place)) == [LONG, HUGE]
 
 
-def test_refused_rows_with_references_are_carried_again_whole(place: Place) -> None:
-    """One that was too large passes a higher limit, and one that another stage refused passes that."""
+def test_refused_rows_with_references_are_replayed_with_their_values(place: Place) -> None:
+    """A row that was too large passes a higher limit. A row that another stage refused passes the mended stage."""
     place.land("1.json", [body(-2, LONG), body(3, HUGE)])
     place.load(BODIES).run()
     again = place.load(BODIES).replay(Replay(choice=Choice(code="LARGE"), reason="to see"))
@@ -110,7 +111,7 @@ def test_refused_rows_with_references_are_carried_again_whole(place: Place) -> N
 
 
 def test_a_refused_row_with_a_reference_is_shown_beside_its_neighbours(place: Place) -> None:
-    """Its file has the value for which the reference stands."""
+    """Its file has the value to which the reference points."""
     place.land("1.json", [body(1), body(-2, LONG, LONG), body(3, HUGE), body(4)])
     place.load(BODIES).run()
     for row in place.refused():
@@ -118,8 +119,8 @@ def test_a_refused_row_with_a_reference_is_shown_beside_its_neighbours(place: Pl
         assert [dict(each.row)["id"] for each in beside.neighbours] == [1, -2, 3, 4], beside.why_alone
 
 
-def test_data_that_looks_like_a_reference_arrives_as_it_came(place: Place) -> None:
-    """Also a reference that another pipeline would understand."""
+def test_data_that_looks_like_a_reference_arrives_unchanged(place: Place) -> None:
+    """This includes a reference that another pipeline would understand."""
     forged = f"{PREFIX}{'0' * 64}:2000:{'0' * 32}"
     place.land("1.json", [body(1, forged), body(2, LONG)])
     assert place.load(BODIES).run().nacked == 0
@@ -127,7 +128,7 @@ def test_data_that_looks_like_a_reference_arrives_as_it_came(place: Place) -> No
 
 
 def test_a_row_at_which_a_stage_raises_is_found_among_large_values(place: Place) -> None:
-    """It alone is refused."""
+    """Only that row is refused."""
     raising = BODIES.replace('"id > 0"', '"1 / id > 0"')
     place.land("1.json", [body(1, LONG), body(0, LONG + "z"), body(2)])
     report = place.load(raising).run()
@@ -137,8 +138,8 @@ def test_a_row_at_which_a_stage_raises_is_found_among_large_values(place: Place)
     assert (refused["code"], LONG in refused["original"]) == ("DIVIDE_BY_ZERO", False)
 
 
-def test_lanes_that_are_written_together_part_at_a_large_value(place: Place) -> None:
-    """Each of their rows arrives once."""
+def test_lanes_that_are_written_together_are_split_at_a_large_value(place: Place) -> None:
+    """Each row arrives once."""
     lanes = BODIES.replace("origin:\n", "origin:\n  lanes: 4\n")
     for number in range(1, 9):
         place.land(f"{number}.json", [body(number, LONG if number == 5 else "short")])
@@ -148,7 +149,7 @@ def test_lanes_that_are_written_together_part_at_a_large_value(place: Place) -> 
 
 
 def test_a_preview_stores_nothing(place: Place) -> None:
-    """It shows values as they are, and refuses what is too large."""
+    """It refuses a value that is too large, and shows the other one as delivered."""
     place.land("1.json", [body(1, LONG), body(2, HUGE)])
     (batch,) = place.load(BODIES).preview().batches
     assert [stage.counts.nacked for stage in batch.stages if stage.counts.stage == "claim"] == [1]
@@ -157,7 +158,7 @@ def test_a_preview_stores_nothing(place: Place) -> None:
 
 
 def test_a_wrong_store_fails_the_batch_and_refuses_no_row(place: Place) -> None:
-    """The next run delivers it, once the path is right."""
+    """Once the path is right, the next run delivers the batch."""
     place.land("1.json", [body(1, LONG)])
     wrong = BODIES.replace("[unclaim: {path: claims}]", "[unclaim: {path: elsewhere}]")
     with pytest.raises(PipelineFailed, match="elsewhere is not a store of large values"):
@@ -167,7 +168,7 @@ def test_a_wrong_store_fails_the_batch_and_refuses_no_row(place: Place) -> None:
 
 
 def test_a_store_that_cannot_be_written_fails_the_batch(place: Place) -> None:
-    """No row is refused, and nothing is delivered without its value."""
+    """No row is refused, and no row is delivered without its value."""
     place.land("1.json", [body(1, LONG)])
     (place.folder / "claims").touch()
     with pytest.raises(PipelineFailed, match=r"the store of large values at .*claims failed"):
@@ -178,7 +179,7 @@ def test_a_store_that_cannot_be_written_fails_the_batch(place: Place) -> None:
 
 
 def test_another_pipeline_puts_values_back(place: Place) -> None:
-    """It reads references from a table, and names the same store."""
+    """It reads references from a table, and uses the same store."""
     place.land("1.json", [body(1, LONG), body(2)])
     place.load(BOTH).run()
     place.define("")
@@ -194,8 +195,8 @@ dlq: {window: 10, threshold: 5}
     assert bodies(place, "tables/second") == {1: LONG, 2: "short"}
 
 
-def test_values_that_nothing_names_leave_the_store(place: Place) -> None:
-    """After the retention, and not while the DLQ names them. The rows that were delivered are whole."""
+def test_unused_values_are_removed_from_the_store(place: Place) -> None:
+    """They are removed after the retention, unless the DLQ refers to them. Delivered rows keep their values."""
     kept = BODIES.replace("refuse_over: 4KiB", "refuse_over: 4KiB, retain: 30d")
     place.land("1.json", [body(1, LONG), body(-2, f"{LONG}2"), body(3, HUGE)])
     place.load(kept).run()
@@ -210,7 +211,7 @@ def test_values_that_nothing_names_leave_the_store(place: Place) -> None:
 
 @pytest.mark.parametrize("kind", ["files", "delta"])
 def test_the_store_may_be_in_an_object_store(place: Place, s3: S3, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """Spark's workers reach it with the access that the run has; Spark itself needs no JARs for it."""
+    """Spark's workers use the access of the run. Spark needs no JARs for the store."""
     access = {"AWS_ENDPOINT_URL": s3.endpoint, "AWS_REGION": REGION}
     for name, value in {**access, "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}.items():
         monkeypatch.setenv(name, value)
@@ -224,8 +225,8 @@ def test_the_store_may_be_in_an_object_store(place: Place, s3: S3, monkeypatch: 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["files", "delta"])
 @pytest.mark.parametrize("moment", ["BatchDecided", "Written"])
-def test_a_run_that_is_killed_between_stores_each_value_once(place: Place, moment: str, kind: str) -> None:
-    """The next run finishes the batch, with the same references."""
+def test_a_killed_run_stores_each_value_once(place: Place, moment: str, kind: str) -> None:
+    """The next run finishes the batch with the same references."""
     place.land("1.json", [body(number, f"{LONG}{number}") for number in range(1, 4)])
     place.kill(store_in(BOTH, kind), moment, 1)
     place.load(store_in(BOTH, kind)).run()
@@ -235,8 +236,8 @@ def test_a_run_that_is_killed_between_stores_each_value_once(place: Place, momen
     assert len({*bodies(place, "tables/references").values()}) == 3
 
 
-def test_no_text_of_the_ledger_is_large(place: Place) -> None:
-    """Neither plans nor errors have values of rows."""
+def test_the_ledger_holds_no_large_value(place: Place) -> None:
+    """Neither plans nor errors contain values of rows."""
     place.land("1.json", [body(1, LONG), body(2, HUGE)])
     place.load(BOTH).run()
     assert all(
@@ -247,7 +248,7 @@ def test_no_text_of_the_ledger_is_large(place: Place) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["files", "delta"])
 def test_a_thousand_values_of_5_mib_pass_a_driver_with_2_gib(tmp_path: Path, kind: str) -> None:
-    """Every value is back in the table, and the driver never holds many of them."""
+    """Every value is in the table, and the driver never holds many values at the same time."""
     landing, size, each = tmp_path / "landing", 5 * 2**20, 50
     landing.mkdir()
     for number in range(1_000 // each):

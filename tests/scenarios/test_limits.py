@@ -1,4 +1,4 @@
-"""Batches beyond the limits of the DLQ, weighed by Spark, and what a kill leaves of a pause."""
+"""Spark weighs batches that exceed the limits of the DLQ, and a kill does not undo a pause."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ ROWS: Sequence[Mapping[str, Any] | str] = [
     {"id": 6, "Net amount.EUR": "1000"},
     '{"id": ',
 ]
-"""Four of seven rows have a number: 1,600 in all, 400 on average. One is filtered. Of the three refused rows one has
-300. So 1,100 of 2,800 are refused."""
+"""Four of the seven rows have a number: 1,600 in total, 400 on average. Rows without a number count with the average.
+One row is filtered. Of the three refused rows, one has 300. So 1,100 of 2,800 are refused."""
 
 
 @pytest.mark.parametrize("thresholds", [{}, {"small_bytes": 0}])
 def test_refused_rows_are_weighed_by_the_column_as_it_was_read(place: Place, thresholds: dict[str, int]) -> None:
-    """Whatever its name and its type, and however the batch was decided. A filtered row counts in the batch's weight,
+    """The column's name, its type and the way of the batch do not matter. A filtered row counts in the batch's weight,
     and the DLQ need not keep originals."""
     place.land("a.json", ROWS)
     report = place.carry(WEIGHED, **thresholds)
@@ -48,8 +48,9 @@ def test_refused_rows_are_weighed_by_the_column_as_it_was_read(place: Place, thr
     assert (report.status, report.read, report.nacked, place.ids("tables/orders")) == ("succeeded", 7, 3, [1, 4, 5])
 
 
-def test_rows_refused_behind_a_stage_that_changes_rows_have_a_share_as_well(place: Place) -> None:
-    """One of two orders becomes four rows, which are all refused: more rows than there were, and not more than all."""
+def test_rows_refused_after_a_stage_that_makes_other_rows_have_a_share(place: Place) -> None:
+    """One of two orders becomes four rows, which are all refused. Their share is 100 %, although more rows are refused
+    than were read."""
     stages = "stages:\n  - sql: SELECT id, explode(sequence(1, 4)) AS part, `Net amount.EUR` FROM rows\n"
     place.land("a.json", [{"id": 1, "Net amount.EUR": "1"}, {"id": 12, "Net amount.EUR": "1"}])
     heard: list[Event] = []
@@ -65,8 +66,8 @@ def test_rows_refused_behind_a_stage_that_changes_rows_have_a_share_as_well(plac
         ("paid", "numbers or text, but 'paid' of files is boolean"),
     ],
 )
-def test_a_column_that_weighs_nothing_is_refused_before_a_row_is_read(place: Place, column: str, said: str) -> None:
-    """With the nearest name, or the type."""
+def test_an_unsuitable_weight_column_is_refused_before_a_row_is_read(place: Place, column: str, said: str) -> None:
+    """The error names the most similar column, or the wrong type."""
     place.land("a.json", [{"id": 1}])
     text = WEIGHED.replace("`Net amount.EUR` string", "amount string, paid boolean")
     report = place.load(text.replace("net amount.eur", column)).run(check=False)
@@ -76,8 +77,8 @@ def test_a_column_that_weighs_nothing_is_refused_before_a_row_is_read(place: Pla
 
 
 @pytest.mark.long
-def test_a_kill_right_behind_a_pause_leaves_the_pipeline_paused(place: Place) -> None:
-    """The end of the batch and the pause are one append. Once a person resumes it, each row is delivered once."""
+def test_a_kill_right_after_a_pause_leaves_the_pipeline_paused(place: Place) -> None:
+    """One append ends the batch and pauses the pipeline. After a resume, each row is delivered once."""
     place.land("a.json", [{"id": 1}, {"id": 2}])
     place.land("b.json", [{"id": 3}, {"id": 14}])
     text = WEIGHED.replace(

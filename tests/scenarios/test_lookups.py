@@ -1,4 +1,4 @@
-"""Rows find their counterparts in tables and files, batch by batch."""
+"""Lookups find values for rows in tables and files, batch by batch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ dlq: {{window: 0}}
 
 @pytest.fixture
 def countries(place: Place) -> str:
-    """A table of one country."""
+    """Provide a table with one country."""
     path = str(place.folder / "dims/countries")
     place.spark.sql("select 'DE' as code, 'Germany' as name").write.format("delta").save(path)
     return path
@@ -34,12 +34,12 @@ def countries(place: Place) -> str:
 
 @pytest.fixture(autouse=True)
 def salt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What hashes are made with."""
+    """Set the salt for hashes."""
     monkeypatch.setenv("SALT", "geheimes Salz")
 
 
-def test_each_run_asks_the_table_as_it_is_then(place: Place, countries: str) -> None:
-    """What has no counterpart is in the DLQ, without the new column; and the salt stands nowhere in the state."""
+def test_each_run_uses_the_present_version_of_the_table(place: Place, countries: str) -> None:
+    """A row without a match is in the DLQ, without the new column. The state does not contain the salt."""
     place.land("a.json", [{"id": 1, "land": "DE", "email": "a"}, {"id": 2, "land": "FR"}])
     report = place.load(PIPELINE.format(place="path: dims/countries")).run()
     assert (report.read, report.delivered, report.nacked, report.balanced) == (2, {"orders": 1}, 1, True)
@@ -56,8 +56,8 @@ def test_each_run_asks_the_table_as_it_is_then(place: Place, countries: str) -> 
     assert not any(b"geheimes Salz" in content for content in kept)
 
 
-def test_a_table_that_is_vacuumed_in_the_middle_of_a_batch_is_asked_as_it_is_then(place: Place, countries: str) -> None:
-    """The version that the batch was planned with cannot be read any more, so the batch is planned anew."""
+def test_a_batch_is_planned_again_if_its_lookup_table_is_vacuumed(place: Place, countries: str) -> None:
+    """The version of the first plan can no longer be read, so the batch uses the present one."""
     place.land("a.json", [{"id": 1, "land": "DE", "email": "a"}])
     place.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
     planned: list[BatchPlanned] = []
@@ -76,8 +76,8 @@ def test_a_table_that_is_vacuumed_in_the_middle_of_a_batch_is_asked_as_it_is_the
     assert [row["country"] for row in place.rows("tables/orders")] == ["Deutschland"]
 
 
-def test_a_key_that_is_there_twice_stops_the_run(place: Place, countries: str) -> None:
-    """In words that a person can act on; nothing was delivered."""
+def test_a_key_with_several_rows_stops_the_run(place: Place, countries: str) -> None:
+    """The error names the key and the remedy, and nothing is delivered."""
     place.spark.sql(f"insert into delta.`{countries}` values ('DE', 'Deutschland')")
     place.land("a.json", [{"id": 1, "land": "DE"}])
     with pytest.raises(PipelineFailed, match=r"stage 'lookup': .*countries has several rows with code = DE; make"):
@@ -85,8 +85,8 @@ def test_a_key_that_is_there_twice_stops_the_run(place: Place, countries: str) -
     assert place.rows("tables/orders") == []
 
 
-def test_a_table_or_a_file_that_is_gone_stops_the_run(place: Place, countries: str) -> None:
-    """By its name; once it is back the same rows are carried."""
+def test_a_missing_table_or_file_stops_the_run(place: Place, countries: str) -> None:
+    """The error names it. When it exists again, the same rows are delivered."""
     (place.folder / "dims/countries.csv").write_text("code,name\nDE,Germany\n")
     for kind, name in (("path", "countries"), ("file", "countries.csv")):
         pipeline = place.load(PIPELINE.format(place=f"{kind}: dims/{name}"))

@@ -1,4 +1,4 @@
-"""Pipelines into tables whose rows are merged or replaced: what is there in the end, and that the counts hold."""
+"""Pipelines merge or replace the rows of tables, and their counts balance."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ run: {batch: {files: 1}}
 
 
 def change(number: int, at: int, note: str = "", op: str = "U") -> dict[str, Any]:
-    """A change to one order."""
+    """Return a change to one order."""
     return {"id": number, "at": at, "op": op, "note": note}
 
 
 def notes(place: Place) -> dict[int, str]:
-    """What the table says of each order; there is one row for each."""
+    """Return the note of each order in the table. Each order must have one row."""
     rows = place.rows("tables/latest")
     found = {row["id"]: row["note"] for row in rows}
     assert len(found) == len(rows)
@@ -54,7 +54,8 @@ def notes(place: Place) -> dict[int, str]:
 @pytest.mark.connect
 @pytest.mark.promise("CD-16")
 def test_the_highest_in_sequence_wins_and_every_row_is_accounted_for(place: Place) -> None:
-    """Also with rows that come late, deletes, a key twice in a batch and a NULL key; delivered is what was merged."""
+    """This includes late rows, deletes, a key that occurs twice in a batch, and a NULL key. Merged rows count as
+    delivered."""
     place.land("a.json", [change(1, 5, "b"), change(1, 4, "a"), change(2, 5, "x"), {"at": 1, "note": "no key"}])
     place.land("b.json", [change(1, 3, "late"), change(2, 6, op="D"), change(3, 1, "new")])
     place.land("c.json", [change(9, 1, op="D")])
@@ -67,8 +68,8 @@ def test_the_highest_in_sequence_wins_and_every_row_is_accounted_for(place: Plac
     assert (refused["code"], refused["destination"]) == ("KEY", "latest")
 
 
-def test_without_a_sequence_the_row_that_came_last_wins(place: Place) -> None:
-    """In a batch and from batch to batch; a delete is a row like any other."""
+def test_without_a_sequence_the_last_row_wins(place: Place) -> None:
+    """This holds in a batch and from batch to batch. A delete is a row like any other."""
     place.land("a.json", [change(1, 5, "a"), change(1, 4, "b"), change(2, 1, "x"), change(2, 1, op="D")])
     place.land("b.json", [change(1, 1, "c"), change(2, 0, "y")])
     report = place.load(BY_ARRIVAL).run()
@@ -78,8 +79,8 @@ def test_without_a_sequence_the_row_that_came_last_wins(place: Place) -> None:
 
 @pytest.mark.long
 @pytest.mark.promise("CD-22", "CD-27")
-def test_after_a_kill_a_merge_that_changed_nothing_is_right(place: Place) -> None:
-    """It left no commit, so nobody knows that it ran; running it again changes as little."""
+def test_a_killed_merge_that_changed_nothing_can_be_repeated(place: Place) -> None:
+    """It left no commit, so the next run cannot detect it. A second merge changes nothing either."""
     place.land("a.json", [change(1, 5, "a")])
     place.land("b.json", [change(9, 7, op="D")])
     place.land("c.json", [change(9, 6, "late or new")])
@@ -90,8 +91,8 @@ def test_after_a_kill_a_merge_that_changed_nothing_is_right(place: Place) -> Non
 
 
 @pytest.mark.connect
-def test_a_run_replaces_what_matches_and_nothing_else(place: Place) -> None:
-    """The first batch replaces, later ones append; rows that do not match are in the DLQ; the next run replaces."""
+def test_a_run_replaces_only_matching_rows(place: Place) -> None:
+    """The first batch of a run replaces rows, and later batches append. Rows that do not match are in the DLQ."""
     place.load(REPLACE)
     place.land("a.json", [change(1, 1, "a"), change(2, 2, "other day")])
     place.land("b.json", [change(3, 1, "b")])
@@ -109,7 +110,7 @@ def test_a_run_replaces_what_matches_and_nothing_else(place: Place) -> None:
 @pytest.mark.promise("CD-22", "CD-27")
 @pytest.mark.parametrize(("moment", "number"), [("Written", 1), ("BatchPlanned", 2)])
 def test_after_a_kill_a_replaced_table_has_every_row_once(place: Place, moment: str, number: int) -> None:
-    """Between the batch that replaces and those that append, and right behind each write."""
+    """The kill comes directly after the write that replaces, or before a batch that appends."""
     for index in range(3):
         place.land(f"{index}.json", [change(index, 1, "new")])
     place.kill(REPLACE, moment, number)

@@ -1,4 +1,4 @@
-"""A table that demands something new once a batch is decided, and before it is delivered."""
+"""A table gets a new requirement after a batch is decided and before it is delivered."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ pytestmark = pytest.mark.spark
 
 TWO = ORDERS.replace("dlq:", "  - delta: {path: tables/copy}\ndlq:")
 ROWS = [order(1), order(2, amount="x"), order(3), order(4, email="anna.longer@x.com")]
-"""Four orders, of which the second is refused whatever a table demands."""
+"""Four orders. The second one is refused in any case."""
 PYTHON = ORDERS.replace("  - cast:", "  - python: 'passed:passed'\n  - cast:")
 NOT_THREE = "alter table {table} add constraint not_three check (id <> 3)"
 
 
 def demand(place: Place, what: str, table: str = "orders") -> None:
-    """Let a table demand something of its rows."""
+    """Change the requirements of a table with a statement."""
     place.spark.sql(what.format(table=f"delta.`{place.folder}/tables/{table}`"))
 
 
 def replaced(place: Place, schema: str, table: str = "orders") -> None:
-    """Let a table be the same one with other columns, and no rows."""
+    """Replace the columns of a table and remove its rows, but keep its identity."""
     empty = place.spark.createDataFrame([], schema).write.format("delta").mode("overwrite")
     empty.option("overwriteSchema", "true").save(str(place.folder / "tables" / table))
 
 
 def interrupted(place: Place, text: str) -> Report:
-    """A run that ends when its first batch is decided, and nothing of it delivered."""
+    """Run until the first batch is decided, and fail before any of its rows is delivered."""
 
     def listen(event: Event) -> None:
         if isinstance(event, BatchDecided):
@@ -43,7 +43,7 @@ def interrupted(place: Place, text: str) -> Report:
 
 
 def meanwhile(place: Place, what: str, table: str = "orders") -> Callable[[Event], None]:
-    """Lets the table demand this once the first batch is decided."""
+    """Return a listener that runs this statement once the first batch is decided."""
     left = [what]
 
     def listen(event: Event) -> None:
@@ -54,14 +54,14 @@ def meanwhile(place: Place, what: str, table: str = "orders") -> Callable[[Event
 
 
 def told(place: Place) -> list[tuple[int, str, str | None]]:
-    """The places, codes and destinations of the rows in the DLQ."""
+    """Return the positions, codes and destinations of the rows in the DLQ."""
     return [(row["position"], row["code"], row["destination"]) for row in place.refused()]
 
 
 @pytest.mark.connect
 @pytest.mark.promise("CD-16", "CD-22")
-def test_a_decided_batch_that_nobody_has_is_decided_anew_where_a_table_has_got_a_constraint(place: Place) -> None:
-    """By the next run: the row is in the DLQ, the others are delivered once, and the audit finds nothing."""
+def test_an_undelivered_batch_is_decided_again_for_a_new_constraint(place: Place) -> None:
+    """The next run puts the row into the DLQ and delivers the others once. The audit finds no problem."""
     place.land("1.json", ROWS)
     assert interrupted(place, TWO).status == "failed"
     demand(place, NOT_THREE, "copy")
@@ -73,8 +73,8 @@ def test_a_decided_batch_that_nobody_has_is_decided_anew_where_a_table_has_got_a
 
 
 @pytest.mark.promise("CD-16")
-def test_rows_of_a_decided_batch_that_a_replaced_table_does_not_take_are_refused(place: Place) -> None:
-    """For a column that may not be NULL there and one that is too short, once somebody has said that it is right."""
+def test_rows_that_a_replaced_table_does_not_accept_are_refused(place: Place) -> None:
+    """One value must not be NULL there, and one is too long. The user must first confirm that the table is right."""
     text = ORDERS.replace('  - filter: "email is not null"\n', "")
     place.land("1.json", [order(1), order(2, email=None), order(3, amount="x"), order(4, email="longer@x.com")])
     assert interrupted(place, text).status == "failed"
@@ -88,8 +88,8 @@ def test_rows_of_a_decided_batch_that_a_replaced_table_does_not_take_are_refused
 
 
 @pytest.mark.promise("CD-16")
-def test_a_decided_batch_is_not_bound_to_a_table_that_has_another_type_by_now(place: Place) -> None:
-    """The run that meets it delivers nothing of it; a definition that fits the table then carries the same rows."""
+def test_a_decided_batch_is_given_up_if_its_table_has_another_type(place: Place) -> None:
+    """The next run delivers none of its rows. A definition that fits the table then delivers the same rows."""
     place.land("1.json", [order(1), order(2, amount="x"), order(300)])
     assert interrupted(place, ORDERS).status == "failed"
     replaced(place, "id bigint, email string, amount decimal(4,2)")
@@ -101,8 +101,8 @@ def test_a_decided_batch_is_not_bound_to_a_table_that_has_another_type_by_now(pl
 
 
 @pytest.mark.promise("CD-16")
-def test_a_decided_batch_meets_a_constraint_in_the_same_run(place: Place) -> None:
-    """The DLQ has a row of it already, and gets just the other one: what was refused is refused again."""
+def test_a_constraint_added_during_a_run_applies_to_a_decided_batch(place: Place) -> None:
+    """The DLQ already has one row of the batch, which is refused again. It gets only the other row."""
     place.land("1.json", ROWS)
     report = place.load(ORDERS).run(listeners=[meanwhile(place, NOT_THREE)])
     assert (report.read, report.nacked, report.balanced) == (4, 2, True)
@@ -111,8 +111,8 @@ def test_a_decided_batch_meets_a_constraint_in_the_same_run(place: Place) -> Non
     assert place.load().audit().balanced is True
 
 
-def test_what_may_be_answered_otherwise_is_not_decided_again_once_the_queue_has_rows_of_it(place: Place) -> None:
-    """A Python function might keep the row that it refused before. The run stops, and says how to go on."""
+def test_a_batch_with_a_python_stage_is_not_decided_again_once_the_dlq_has_its_rows(place: Place) -> None:
+    """The function might now keep a row that it refused before. The run stops, and the error names the constraint."""
     (place.folder / "passed.py").write_text("def passed(rows: list[dict]) -> list:\n    return rows\n")
     place.land("1.json", ROWS)
     report = place.load(PYTHON).run(listeners=[meanwhile(place, NOT_THREE)], check=False)
@@ -125,8 +125,8 @@ def test_what_may_be_answered_otherwise_is_not_decided_again_once_the_queue_has_
 
 
 @pytest.mark.promise("CD-12")
-def test_a_constraint_that_is_met_when_another_destination_has_the_batch_stops_the_run(place: Place) -> None:
-    """Once it is taken back the batch is finished: each row once in both."""
+def test_a_new_constraint_stops_the_run_if_another_destination_has_the_batch(place: Place) -> None:
+    """Once the constraint is dropped, the batch is finished, and both tables have each row once."""
     place.land("1.json", ROWS)
     report = place.load(TWO).run(listeners=[meanwhile(place, NOT_THREE, "copy")], check=False)
     assert report.error is not None
@@ -141,8 +141,8 @@ def test_a_constraint_that_is_met_when_another_destination_has_the_batch_stops_t
 
 
 @pytest.mark.promise("CD-12")
-def test_a_destination_that_refuses_a_batch_may_go_without_it(place: Place) -> None:
-    """A backfill then brings it what it takes."""
+def test_a_destination_that_refuses_a_batch_can_be_skipped(place: Place) -> None:
+    """A backfill then delivers the rows that it accepts."""
     place.land("1.json", ROWS)
     place.land("2.json", [order(5)])
     place.load(TWO).run(listeners=[meanwhile(place, NOT_THREE, "copy")], check=False)

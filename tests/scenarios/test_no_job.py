@@ -1,4 +1,4 @@
-"""Small batches that pass no stage are read in this process and written from there: Spark has no job."""
+"""Small batches without a stage are read and written in this process, and Spark runs no job."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ ONE = PLAIN.replace("LANES", "1")
 
 
 def never(*_: object, **__: object) -> None:
-    """What Spark is not asked for."""
+    """Fail, because Spark must not be used for this."""
     raise AssertionError("Spark reads or writes rows")
 
 
 def landed(place: Place, files: int) -> list[int]:
-    """So many files of two rows; all ids."""
+    """Write this many files of two rows. Return all ids."""
     for number in range(files):
         place.land(f"{number}.json", [order(2 * number, amount=1.5), order(2 * number + 1, amount=None)])
     return list(range(2 * files))
 
 
-def test_their_rows_are_in_the_table_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the values that stand in the files; each batch is a commit, and is counted."""
+def test_small_batches_are_delivered_once_without_a_job(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows have the values of the files. Each batch is a commit, and is counted."""
     ids = landed(place, 3)
     with monkeypatch.context() as patched:
         patched.setattr(TargetTable, "append", never)
@@ -56,7 +56,7 @@ def test_their_rows_are_in_the_table_once(place: Place, monkeypatch: pytest.Monk
 
 
 def test_lanes_that_are_ready_together_are_one_commit(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each batch is counted by itself."""
+    """Each batch is counted separately."""
     ids = landed(place, 12)
     with monkeypatch.context() as patched:
         patched.setattr(TargetTable, "append", never)
@@ -68,8 +68,8 @@ def test_lanes_that_are_ready_together_are_one_commit(place: Place, monkeypatch:
 
 
 @pytest.mark.parametrize("lanes", ["1", "3"])
-def test_a_batch_with_an_odd_line_is_sparks(place: Place, lanes: str) -> None:
-    """A bad one is in the DLQ, an unusual one in the table, and the batches beside it are none the worse."""
+def test_spark_processes_a_batch_with_an_unusual_line(place: Place, lanes: str) -> None:
+    """A bad line is in the DLQ, and an unusual one is in the table. The other batches are not affected."""
     landed(place, 6)
     place.land("x.json", [order(100, amount=None), '{"id": "no number"}', '{"id": 101, "amount": "NaN"}'])
     report = place.load(PLAIN.replace("LANES", lanes)).run()
@@ -82,7 +82,7 @@ def test_a_batch_with_an_odd_line_is_sparks(place: Place, lanes: str) -> None:
 @pytest.mark.parametrize("lanes", ["1", "3"])
 @pytest.mark.parametrize("kept", ["PARTITIONED BY (id)", "TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"])
 def test_a_table_that_only_spark_can_write_gets_the_same_rows(place: Place, lanes: str, kept: str) -> None:
-    """Though they were read in this process."""
+    """The rows are still read in this process."""
     place.spark.sql(
         f"CREATE TABLE delta.`{place.folder / 'tables/orders'}` (id bigint, email string, amount double) "
         f"USING delta {kept}"
@@ -94,8 +94,8 @@ def test_a_table_that_only_spark_can_write_gets_the_same_rows(place: Place, lane
 
 
 @pytest.mark.parametrize("more", [", mode: merge, keys: [id]", ", stamp: _batch"])
-def test_they_are_merged_and_stamped_like_others(place: Place, more: str) -> None:
-    """Whatever the table does with its rows."""
+def test_small_batches_are_merged_and_stamped_like_others(place: Place, more: str) -> None:
+    """The table's options apply to rows from this process too."""
     ids = landed(place, 2)
     place.land("x.json", [order(0, amount=7.5)])
     report = place.load(ONE.replace("path: tables/orders", f"path: tables/orders{more}")).run()
@@ -105,8 +105,8 @@ def test_they_are_merged_and_stamped_like_others(place: Place, more: str) -> Non
     assert stamps == ({None} if "merge" in more else {"0/1", "0/2", "0/3"})
 
 
-def test_what_the_table_counts_otherwise_stops_the_run(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row that was read and is not there is no guess."""
+def test_a_wrong_count_of_the_table_stops_the_run(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherry does not guess whether a row is missing."""
     landed(place, 2)
     write = OpenDelta.write
 

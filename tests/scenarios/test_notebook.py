@@ -1,4 +1,4 @@
-"""The notebook that `wherry init --databricks` writes, run as Databricks runs it: cell by cell, with widgets."""
+"""The notebook that `wherry init --databricks` writes runs as on Databricks: cell by cell, with widgets."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_job_gives_the_notebook_what_it_asks_for(tmp_path: Path) -> None:
-    """The bundle's parameters are the notebook's widgets, and the notebook is the bundle's."""
+def test_the_job_sets_every_widget_of_the_notebook(tmp_path: Path) -> None:
+    """The bundle's parameters are the notebook's widgets, and the bundle names the notebook."""
     begin(tmp_path, "shop", example="databricks")
     bundle = to_plain(parse((tmp_path / "databricks.yml").read_text(), "databricks.yml"))
     (job,) = bundle["resources"]["jobs"].values()
@@ -35,12 +35,12 @@ def test_the_job_gives_the_notebook_what_it_asks_for(tmp_path: Path) -> None:
     assert parameters == {name: f"${{var.{name}}}" for name in bundle["variables"]}
     widgets = Widgets({})
     asking = next(cell for cell in cells(tmp_path / "notebook.py") if "dbutils.widgets.text" in cell)
-    exec(asking, {"dbutils": widgets})  # noqa: S102  (it is our own notebook)
+    exec(asking, {"dbutils": widgets})  # noqa: S102  (the notebook is ours)
     assert set(parameters) == set(widgets.given)
 
 
 def test_a_checkout_on_the_path_is_enough(tmp_path: Path) -> None:
-    """Nothing of ours is installed: the root of a checkout is put on the path by the notebook itself."""
+    """Wherry is not installed. The notebook puts the root of a checkout on the path."""
     begin(tmp_path, "shop", example="databricks")
     asking = next(cell for cell in cells(tmp_path / "notebook.py") if "sys.path" in cell)
     loading = next(cell for cell in cells(tmp_path / "notebook.py") if "Pipeline.load" in cell)
@@ -58,10 +58,10 @@ def test_a_checkout_on_the_path_is_enough(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_the_notebook_carries_and_shows_what_it_did(
+def test_the_notebook_delivers_rows_and_shows_the_results(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rows of the sample lie in its table afterwards; a run that fails fails the cell."""
+    """The rows of the sample are in its table afterwards. If a run fails, the cell fails."""
     begin(tmp_path, "shop", example="databricks")
     monkeypatch.chdir(tmp_path)
     spark.sql("create schema if not exists wherry_notebook")
@@ -79,7 +79,7 @@ def test_the_notebook_carries_and_shows_what_it_did(
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    """A Spark Connect server in another process."""
+    """Provide a Spark Connect server in another process."""
     server = Server(tmp_path / "jvm")
     yield server
     server.close()
@@ -93,9 +93,9 @@ def shown(rows: list[dict]) -> list:
 
 @pytest.mark.spark
 @pytest.mark.long
-def test_the_notebook_does_so_where_there_is_what_serverless_has(tmp_path: Path, server: Server) -> None:
-    """On a Spark of another process, without a `sparkContext`, frames that are kept, JARs and relative paths; a Python
-    function beside the definition is called there."""
+def test_the_notebook_works_with_the_features_of_serverless(tmp_path: Path, server: Server) -> None:
+    """Spark runs in another process, without `sparkContext`, persisted frames, JARs and relative paths. It calls a
+    Python function beside the definition."""
     place = tmp_path / "notebook"
     begin(place, "shop", example="databricks")
     (place / "show.py").write_text(HANDLER)

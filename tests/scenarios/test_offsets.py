@@ -1,4 +1,4 @@
-"""Offsets that are moved by hand: what will happen is said first, then it is what happens."""
+"""When a user moves offsets, Wherry first shows what will happen, and then it happens."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def carried(place: Place) -> None:
 
 
 @pytest.mark.promise("SS-12", "CD-27")
-def test_a_rewind_carries_again_what_it_said(place: Place) -> None:
-    """Two batches of one row each come again, under new numbers, and the append has them twice."""
+def test_a_rewind_repeats_the_batches_that_it_announced(place: Place) -> None:
+    """Two batches of one row each are delivered again under new numbers, and the table has their rows twice."""
     carried(place)
     move = plan_rewind(place.load(), batches=2)
     assert (move.lanes["0"].batches, move.lanes["0"].rows) == (2, 2)
@@ -55,8 +55,8 @@ def test_a_rewind_carries_again_what_it_said(place: Place) -> None:
 
 
 @pytest.mark.promise("SS-12")
-def test_a_reset_carries_everything_again(place: Place) -> None:
-    """No destination skips what comes, though it has the same rows already."""
+def test_a_reset_delivers_everything_again(place: Place) -> None:
+    """No destination skips rows that it already has."""
     carried(place)
     carry_out(place.load(), plan_reset(place.load()), reason="a new price list")
     assert place.load().run().batches == 3
@@ -64,7 +64,7 @@ def test_a_reset_carries_everything_again(place: Place) -> None:
 
 
 def test_a_move_needs_a_reason(place: Place) -> None:
-    """Without one nothing is moved."""
+    """Without a reason, no offset is moved."""
     carried(place)
     with pytest.raises(Refusal, match="needs a reason"):
         carry_out(place.load(), plan_reset(place.load()), reason=" ")
@@ -72,15 +72,15 @@ def test_a_move_needs_a_reason(place: Place) -> None:
 
 
 def test_files_have_no_offset_to_set(place: Place) -> None:
-    """They are known by name; the message says what to do instead."""
+    """Wherry knows files by their names, so the command is refused."""
     carried(place)
     with pytest.raises(Refusal, match="no offset can be set"):
         plan_set(place.load(), "0", 7)
 
 
 @pytest.mark.parametrize("offset", ["x", -1, 7, 2.5, True, {"file": "a"}])
-def test_an_offset_that_is_none_is_refused(place: Place, offset: object) -> None:
-    """One beyond the end as well: nothing would ever be carried behind it."""
+def test_an_invalid_offset_is_refused(place: Place, offset: object) -> None:
+    """An offset beyond the end is invalid too, because no row would ever be delivered after it."""
     text = "name: made\norigin: {generate: {rows: 6}}\ndestinations: [log: {}]\n"
     with pytest.raises(Refusal, match="expected a number from 0 to 6"):
         plan_set(place.load(text), "0", offset)
@@ -95,10 +95,11 @@ def test_an_offset_that_is_none_is_refused(place: Place, offset: object) -> None
         (["offsets", "rewind", "--batches", "2"], ["run"]),
     ],
 )
-def test_what_is_shown_for_each_kind_of_destination_is_what_happens(
+def test_the_announced_effect_on_each_kind_of_destination_happens(
     place: Place, capsys: pytest.CaptureFixture[str], words: list[str], ends: list[str]
 ) -> None:
-    """Twice in a table and in files, merged where there are keys, replaced, and given to a function again."""
+    """A table and files get rows twice, a merge keeps one row for each key, `replace` replaces, and a function gets the
+    rows again."""
     (place.folder / "load.py").write_text(LOAD)
     for number in (1, 2):
         place.land(f"{number}.json", [order(number)])

@@ -1,4 +1,4 @@
-"""A state that the first version of this repository left, with a batch open, is opened and gone on from."""
+"""A state of the first version of this repository, with an open batch, is opened and continued."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from runners.state.journal import Journal, list_settled_ever
 from tests.scenarios.conftest import Place, order
 
 OLDER = Path(__file__).with_name("older_state.tar.gz")
-"""Four batches carried and a fifth planned by commit c8b1908, whose process then died; three were put together."""
+"""The state of commit c8b1908. It delivered four batches, three of which are compacted, and planned a fifth. Then its
+process died."""
 ORDERS = """
 name: orders
 origin:
@@ -32,14 +33,14 @@ run: {batch: {files: 1}}
 
 @pytest.fixture
 def older(tmp_path: Path) -> Path:
-    """The folder as it was left."""
+    """Unpack the folder."""
     with tarfile.open(OLDER) as packed:
         packed.extractall(tmp_path, filter="data")
     return tmp_path
 
 
-def test_an_older_ledger_is_read_as_if_it_were_ours(older: Path) -> None:
-    """In the format of today, with all batches that it settled and the one that it left open."""
+def test_an_older_ledger_is_read_in_the_present_format(older: Path) -> None:
+    """It has all settled batches and the open one."""
     journal = Journal(DeltaLedger(older / ".wherry/orders/ledger"))
     assert {entry.format for entry in journal.tail} == {FORMAT}
     assert sorted(each.number for each in list_settled_ever(journal)) == [1, 2, 3, 4]
@@ -48,8 +49,8 @@ def test_an_older_ledger_is_read_as_if_it_were_ours(older: Path) -> None:
     assert list(journal.state.opened["origins"]) == ["files"]
 
 
-def test_what_an_older_version_carried_is_proved(older: Path) -> None:
-    """By the tables that it left; the open batch is only said."""
+def test_the_batches_of_an_older_version_are_proved(older: Path) -> None:
+    """Its tables prove them. The open batch is only reported."""
     (older / "pipeline.yaml").write_text(ORDERS)
     for file in (older / "landing").iterdir():
         os.utime(file, (1_700_000_000 + int(file.stem),) * 2)
@@ -59,9 +60,9 @@ def test_what_an_older_version_carried_is_proved(older: Path) -> None:
 
 
 @pytest.mark.spark
-def test_a_run_goes_on_where_the_older_one_died(older: Path, place: Place) -> None:
-    """Nothing is lost or twice, its refused row is there, and the audit proves all of it, the older batches too. That
-    state and tables were moved together is seen, though their paths were recorded whole."""
+def test_a_run_continues_where_an_older_version_died(older: Path, place: Place) -> None:
+    """No row is lost or doubled, and the audit also proves the older batches. Wherry sees that state and tables were
+    moved together, although full paths were recorded."""
     place.define(ORDERS)
     for file in (older / "landing").iterdir():
         os.utime(file, (1_700_000_000 + int(file.stem),) * 2)

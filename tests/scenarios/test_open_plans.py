@@ -1,4 +1,4 @@
-"""States in which an older version left a batch open, of every kind that there is, are opened and gone on from."""
+"""States with an open batch of every kind, left by an older version, are opened and continued."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OLDER = Path(__file__).with_name("open_plans.tar.xz")
-"""What commit 2e11bb8 left, made by `tests.scenarios.open_plans`."""
+"""The states of commit 2e11bb8, made by `tests.scenarios.open_plans`."""
 ONCE_MORE = {"prepared-sections": 2, "backfill-landed": 2}
-"""How often a row is in a table, where stages unfold rows or all was carried again."""
+"""How often a table has each row, for stages that multiply rows and for rows that are delivered again."""
 
 
 @pytest.fixture
 def older(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """The folder of a case as it was left."""
+    """Unpack the folder of a case."""
     with tarfile.open(OLDER) as packed:
         members = [each for each in packed.getmembers() if each.name.split("/")[0] == request.param]
         packed.extractall(tmp_path, members, filter="data")
@@ -44,7 +44,7 @@ def read_state(folder: Path) -> PipelineState:
 
 
 def read_column(table: Path, column: str) -> list[Any]:
-    """A column of a table, or of a folder of batches."""
+    """Return a column of a table, or of a folder of batches."""
     if not (table / "_delta_log").exists():
         files = table.glob("_lane=*/_batch=*/*.parquet")
         return [value for file in files for value in parquet.ParquetFile(file).read([column])[column].to_pylist()]
@@ -53,7 +53,7 @@ def read_column(table: Path, column: str) -> list[Any]:
 
 
 def read_landing(folder: Path) -> list[Mapping[str, Any]]:
-    """Every row of every file."""
+    """Return every row of every file."""
     files = sorted((folder / "landing").glob("*.json"))
     rows: list[Mapping[str, Any]] = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     for file in (folder / "landing").glob("*.parquet"):
@@ -62,12 +62,13 @@ def read_landing(folder: Path) -> list[Mapping[str, Any]]:
 
 
 def read_letters(folder: Path) -> list[int]:
-    """The ids of all rows in the dead letter queue, in their order."""
+    """Return the sorted ids of all rows in the dead letter queue."""
     return sorted(json.loads(each)["id"] for each in read_column(folder / ".wherry/orders/dlq", "original"))
 
 
 def read_delivered(folder: Path) -> Mapping[str, Sequence[int]]:
-    """The ids in each destination; a function that remembers nothing may be given a row again."""
+    """Return the ids in each destination. A function has no memory and may get a row again, so its ids are counted
+    once."""
     found = {table.name: sorted(read_column(table, "id")) for table in (folder / "tables").iterdir()}
     lines = (folder / "taken").read_text().splitlines() if (folder / "taken").exists() else ()
     taken = sorted({row for line in lines for row in json.loads(line)[1]})
@@ -75,7 +76,7 @@ def read_delivered(folder: Path) -> Mapping[str, Sequence[int]]:
 
 
 def describe_open(state: PipelineState) -> set[str]:
-    """What is said of each open plan."""
+    """Describe each open plan."""
     return {
         " ".join(
             [
@@ -116,12 +117,12 @@ LEFT: Mapping[str, Collection[str]] = {
     "shared-lanes": {"lane straight"},
 }
 SEVERAL = {"group-planned": 3, "group-landed": 3}
-"""How many plans are open, where it is more than one."""
+"""The number of open plans, if there are several."""
 
 
 @pytest.mark.parametrize(("older", "name"), [(name, name) for name in CASES], indirect=["older"], ids=str)
-def test_the_archive_holds_what_it_is_for(older: Path, name: str) -> None:
-    """Each kind of open plan, in the format of today, and the owner that died."""
+def test_the_archive_has_the_expected_open_plans(older: Path, name: str) -> None:
+    """Each case has its kind of open plan in the present format, and the owner that died."""
     journal = Journal(DeltaLedger(older / ".wherry/orders/ledger"))
     assert {entry.format for entry in journal.tail} == {FORMAT}
     assert describe_open(journal.state) == LEFT[name]
@@ -129,15 +130,15 @@ def test_the_archive_holds_what_it_is_for(older: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "files"), [("prepared-picked", 1), ("prepared-copied", 1), ("prepared-sections", 0)])
-def test_decided_rows_lie_in_the_archive_as_each_way_leaves_them(tmp_path: Path, name: str, files: int) -> None:
-    """Live rows by themselves, where they were written in one pass or copied."""
+def test_the_archive_has_decided_rows_as_each_way_stores_them(tmp_path: Path, name: str, files: int) -> None:
+    """Live rows are in separate files if they were written in one pass or copied."""
     with tarfile.open(OLDER) as packed:
         live = {each.split("/")[4] for each in packed.getnames() if each.startswith(name) and "-live-" in each}
     assert len(live) == files
 
 
 def go_on(name: str, pipeline: Pipeline) -> Sequence[str]:
-    """Finish what is open, then do once more what was done; how each ended."""
+    """Finish the open batches, and repeat the operation of the case. Return how each run ended."""
     reports = [pipeline.run(take_over="the older version has died")]
     if CASES[name].verb == "replay":
         reports.append(pipeline.replay(Replay(reason="once more")))
@@ -152,7 +153,7 @@ def go_on(name: str, pipeline: Pipeline) -> Sequence[str]:
 def test_a_batch_that_an_older_version_left_open_is_finished(
     older: Path, name: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No row is lost and none is there twice, the audit proves it, and nothing is left under the state."""
+    """No row is lost or doubled, the audit proves it, and no prepared rows remain in the state."""
     monkeypatch.setenv(TAKEN, str(older / "taken"))
     monkeypatch.chdir(older)
     case, pipeline = CASES[name], Pipeline.load(older / "pipeline.yaml")

@@ -1,4 +1,4 @@
-"""Destinations that are no table, in whole pipelines."""
+"""Destinations that are not tables work in whole pipelines."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def write(rows, label):
 
 @pytest.mark.promise("CD-22")
 def test_a_function_beside_the_definition_gets_every_batch_with_its_label(place: Place) -> None:
-    """It may use what lies beside it, on Spark's workers as well; for everybody else Python's path stays as it was."""
+    """It may import modules beside it, also on Spark's workers. Python's path does not change for other code."""
     (place.folder / "load.py").write_text(LOAD)
     helpers = f"FOLDER = {str(place.folder)!r}\ndef twice(number): return str(2 * number)\n"
     (place.folder / "helpers.py").write_text(helpers)
@@ -51,7 +51,7 @@ def test_a_function_beside_the_definition_gets_every_batch_with_its_label(place:
 
 @pytest.mark.promise("CD-27")
 def test_a_function_that_failed_gets_the_same_batch_again(place: Place) -> None:
-    """Under the same label, with the same rows; the error is told with the function's name and the batch."""
+    """The batch has the same label and the same rows. The error names the function and the batch."""
     seen: list[tuple[str, list[int]]] = []
 
     def failing(rows: DataFrame, label: Label) -> None:
@@ -76,7 +76,7 @@ def test_a_function_that_failed_gets_the_same_batch_again(place: Place) -> None:
 
 @pytest.mark.promise("DQ-01")
 def test_any_destination_can_be_the_dlq(place: Place) -> None:
-    """Nacked rows get there with all their columns, once; the good ones do not."""
+    """Refused rows arrive there once, with all their columns. Good rows do not."""
     (place.folder / "load.py").write_text(
         f"def write(rows, label):\n    rows.write.json({str(place.folder / 'nacked')!r} + f'/{{label.batch.number}}')\n"
     )
@@ -94,7 +94,7 @@ def test_any_destination_can_be_the_dlq(place: Place) -> None:
 @pytest.mark.connect
 @pytest.mark.promise("CD-05")
 def test_a_pipeline_writes_files(place: Place) -> None:
-    """Straight, with two lanes; a batch is a folder, and the report says how many rows each has."""
+    """Two lanes are written straight. Each batch is a folder, and the report counts the rows."""
     for number in range(4):
         place.land(f"{number}.json", [order(number), order(9, email=None)])
     text = ORDERS.replace("delta: {path: tables/orders}", "files: {path: out, format: csv}").replace(

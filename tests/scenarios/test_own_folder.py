@@ -1,4 +1,4 @@
-"""`wherry init --from` for a folder of files that differ, and the first `validate`, `preview` and `run` after it."""
+"""Run `wherry init --from` on a folder of different files, and then the first `validate`, `preview` and `run`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.spark
 
 
 def type_command(*words: str) -> dict[str, Any]:
-    """What a command prints as JSON."""
+    """Run a command, and return its JSON output."""
     result = CliRunner().invoke(wherry, [*words, "--json"], standalone_mode=False)
     assert result.exception is None
     return dict(json.loads(result.stdout))
@@ -30,7 +30,7 @@ def type_command(*words: str) -> dict[str, Any]:
 def test_five_months_that_differ_are_delivered_by_the_first_run(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, semicolons: bool
 ) -> None:
-    """The good rows have their right values, also those with decimal commas, and the bad 2 % are in the DLQ."""
+    """Good rows have the right values, also those with decimal commas. The bad 2 % are in the DLQ."""
     monkeypatch.chdir(tmp_path)
     months = write_months(Path("months"), semicolons=semicolons)
     found = type_command("init", "trips", "--from", "months")["found"]
@@ -101,7 +101,7 @@ ODD = {
 
 @pytest.mark.variant
 @pytest.mark.parametrize(("files", "rows", "refused"), ODD.values(), ids=ODD)
-def test_the_first_run_of_what_init_writes_reads_odd_files(
+def test_the_first_run_after_init_reads_unusual_files(
     tmp_path: Path,
     spark: SparkSession,
     monkeypatch: pytest.MonkeyPatch,
@@ -109,7 +109,7 @@ def test_the_first_run_of_what_init_writes_reads_odd_files(
     rows: list[tuple[object, ...]],
     refused: int,
 ) -> None:
-    """The options and policies that it wrote are the ones that the files need."""
+    """Init writes the options and policies that the files need."""
     monkeypatch.chdir(tmp_path)
     for name, content in files.items():
         (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""A pipeline that another host has: refused, waited for, taken."""
+"""A pipeline that another host runs is refused, waited for or taken over."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ELSEWHERE = {"host": "elsewhere", "boot": "b", "pid": 7, "started": "1", "jvm": 
 
 @dataclass
 class Later(Clock):
-    """The clock of this machine, so much later, on which waiting takes no time."""
+    """The clock of this machine with a time added to it. Waiting takes no time."""
 
     ahead: float = 3_600.0
     waited: float = 0.0
@@ -42,7 +42,7 @@ class Later(Clock):
 
 
 def owned(file: Path) -> Journal:
-    """An owner on another host, who has said something a moment ago."""
+    """Record an owner on another host that renewed its lease just now."""
     journal = Journal(State.of(load(file).pipeline).open_ledger(None), Lease(ManualClock(), 60))
     journal.acquire({"pipeline": "orders", **ELSEWHERE, "run": "r"})
     journal.renew(busy=True)
@@ -50,15 +50,13 @@ def owned(file: Path) -> Journal:
 
 
 def entries(file: Path) -> list[Entry]:
-    """What the ledger holds."""
+    """Return the entries of the ledger."""
     return State.of(load(file).pipeline).open_ledger(None).read()
 
 
 @pytest.mark.promise("CN-20")
-def test_a_second_run_ends_with_4_and_says_who_has_it_since_when(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """No Spark is started for that; with `--if-running skip` it ends with 0."""
+def test_a_second_run_exits_with_4_and_names_the_owner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It also shows since when, and starts no Spark. With `--if-running skip`, it exits with 0."""
     file = tmp_path / "orders.yaml"
     file.write_text(ORDERS)
     journal = owned(file)
@@ -71,8 +69,10 @@ def test_a_second_run_ends_with_4_and_says_who_has_it_since_when(
     assert len(entries(file)) == 2
 
 
-def test_offsets_are_not_moved_while_another_host_runs_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is refused as a run is."""
+def test_offsets_are_not_moved_while_another_host_runs_the_pipeline(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command is refused as a run would be."""
     file = tmp_path / "orders.yaml"
     file.write_text(ORDERS)
     owned(file)
@@ -83,22 +83,23 @@ def test_offsets_are_not_moved_while_another_host_runs_it(tmp_path: Path, capsys
 @pytest.mark.spark
 @pytest.mark.promise("CN-20", "CN-23")
 @pytest.mark.parametrize("told", [False, True], ids=["after the lease", "told to"])
-def test_a_run_takes_over_after_the_lease_or_when_it_is_told_to(place: Place, told: bool) -> None:
-    """The first one can record nothing more."""
+def test_a_run_takes_over_after_the_lease_or_with_take_over(place: Place, told: bool) -> None:
+    """The first owner can record nothing more."""
     place.land("1.json", [order(1)])
     file = place.define(ORDERS)
     first = owned(file)
     report, clock = run(file, ahead=0 if told else 3_600, take_over="the house burned down" if told else "")
     assert (report.status, place.ids("tables/orders")) == ("succeeded", [1])
-    assert clock.waited == 0 if told else 30 < clock.waited <= 60  # of the lease, less what really passed meanwhile
+    assert clock.waited == 0 if told else 30 < clock.waited <= 60  # the lease, less the time that really passed
     with pytest.raises(Fenced, match="took this pipeline over, and released it"):
         first.renew(busy=True)
 
 
 @pytest.mark.spark
 @pytest.mark.promise("CN-22")
-def test_where_a_scheduler_is_the_lock_there_is_no_lease(place: Place) -> None:
-    """Nobody is kept away, whoever has the lock or the pipeline; the ledger takes the entries of the last one only."""
+def test_with_ownership_off_there_is_no_lease(place: Place) -> None:
+    """No run is refused, although others have the lock and the pipeline. The ledger accepts only the entries of the
+    latest run."""
     place.land("1.json", [order(1)])
     file = place.define(ORDERS.replace("run: {", "run: {ownership: off, "))
     lock = StateLock(State.of(load(file).pipeline).lock)
@@ -113,8 +114,8 @@ def test_where_a_scheduler_is_the_lock_there_is_no_lease(place: Place) -> None:
 
 
 @pytest.mark.spark
-def test_a_clean_run_makes_as_many_appends_as_without_a_lease(place: Place) -> None:
-    """Word that the lease is short goes with the first plan; it holds for what was written here."""
+def test_a_lease_costs_a_clean_run_no_further_append(place: Place) -> None:
+    """The renewal that shortens the lease is part of the append of the first plan."""
     place.land("1.json", [order(1)])
     place.load(ORDERS).run()
     kinds = [entry.kind for entry in entries(place.folder / "pipeline.yaml")]
@@ -124,7 +125,7 @@ def test_a_clean_run_makes_as_many_appends_as_without_a_lease(place: Place) -> N
 
 
 def run(file: Path, *, ahead: float, take_over: str = "") -> tuple[Report, Later]:
-    """Run it so much later."""
+    """Run the pipeline with a clock that is ahead by this many seconds."""
     definition, clock = load(file), Later(ahead=ahead)
     run = PipelineRun(
         pipeline=definition.pipeline,

@@ -1,4 +1,4 @@
-"""Rows at which a stage raises, in Python or in SQL, and rows that a table refuses: found, and refused alone."""
+"""If a stage raises at a row, in Python or in SQL, or a table rejects it, only that row is refused."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def score(rows: list[dict]) -> list[Scored]:
     answers = {1: {"score": 0.5}, 2: keep, 3: discard, 4: nack("no good", code="MINE")}
     return [answers[row["id"]] if row["id"] in answers else {"score": 1 / (row["id"] - 5)} for row in rows]
 """
-"""What it is asked stands in a file beside it."""
+"""The code of a function. It writes the ids of its rows into a file beside it."""
 
 PYTHON = ORDERS.replace(
     '  - with_columns: {email: "lower(email)"}\n',
@@ -57,7 +57,7 @@ PYTHON = ORDERS.replace(
 
 @pytest.fixture
 def tries(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How often each isolator computed rows to see whether they raise."""
+    """Provide a list that counts, for each search, how often it computed rows to see whether they raise."""
     from runners.ways.bisect_rows import RowErrorIsolator
 
     made: list[Any] = []
@@ -75,8 +75,8 @@ def tries(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.mark.connect
 @pytest.mark.promise("HP-14", "HP-15", "CD-16")
 def test_a_function_beside_the_definition_answers_for_every_row(place: Place) -> None:
-    """Kept, changed, filtered and refused rows, and one for which it raises: each ends in one place. Its hints say
-    which column is new."""
+    """Kept, changed, filtered and refused rows, and a row at which it raises, each end in one place. Its type hints
+    name the new column."""
     (place.folder / "enrich.py").write_text(ENRICH)
     place.land("a.json", [order(number) for number in range(1, 7)])
     report = place.load(PYTHON).run()
@@ -93,8 +93,8 @@ def test_a_function_beside_the_definition_answers_for_every_row(place: Place) ->
 
 @pytest.mark.long
 @pytest.mark.promise("HP-14", "CD-22")
-def test_what_a_function_answered_is_not_asked_again_after_a_kill(place: Place) -> None:
-    """Killed when the answers were written down; the next run delivers them."""
+def test_answers_of_a_function_are_kept_after_a_kill(place: Place) -> None:
+    """The kill comes when the answers are stored. The next run delivers them without another call."""
     (place.folder / "enrich.py").write_text(ENRICH)
     place.land("a.json", [order(number) for number in (1, 2, 4, 6)])
     place.kill(PYTHON, "BatchDecided", 1)
@@ -107,8 +107,8 @@ def test_what_a_function_answered_is_not_asked_again_after_a_kill(place: Place) 
 
 @pytest.mark.connect
 @pytest.mark.promise("SS-22", "CD-16")
-def test_each_stage_says_which_rows_it_is_about_and_what_becomes_of_those_it_refuses(place: Place) -> None:
-    """One row for each way; the counts balance."""
+def test_a_stage_may_choose_its_rows_and_what_happens_to_those_it_refuses(place: Place) -> None:
+    """One row takes each way, and the counts balance."""
     place.land(
         "a.json", [order(1), order(2, amount="x"), order(3, amount="-1"), order(4, amount="-1"), order(5, email="")]
     )
@@ -141,8 +141,8 @@ stages:
 
 
 @pytest.mark.promise("SS-22")
-def test_a_stage_that_stops_stops_the_run(place: Place) -> None:
-    """Though the window would let the row pass; its batch delivers nothing, and the DLQ is empty."""
+def test_on_error_stop_stops_the_run(place: Place) -> None:
+    """The window would let the row pass. The batch delivers nothing, and the DLQ is empty."""
     place.land("a.json", [order(1)])
     place.land("b.json", [order(2), order(3, amount="x")])
     report = place.load(ORDERS.replace('"decimal(10,2)"}\n', '"decimal(10,2)"}\n    on_error: stop\n')).run(check=False)
@@ -154,7 +154,7 @@ def test_a_stage_that_stops_stops_the_run(place: Place) -> None:
 
 @dataclass
 class Numbers:
-    """Numbers from 1, carried through stages into a table with a constraint."""
+    """Numbers from 1 that pass stages into a table with a constraint."""
 
     folder: Path
     spark: SparkSession
@@ -162,7 +162,7 @@ class Numbers:
     def carried(
         self, stages: list[Stage], *, rows: int = 100, check: str = "true", more: Sequence[Delta] = (), **limits: int
     ) -> Report:
-        """A run; its batch is all of them."""
+        """Run the pipeline with all numbers in one batch."""
         path = str(self.folder / "out")
         self.spark.sql(f"create table delta.`{path}` (id bigint, x double) using delta")
         self.spark.sql(f"alter table delta.`{path}` add constraint lucky check ({check})")
@@ -181,11 +181,11 @@ class Numbers:
         return report
 
     def ids(self) -> list[int]:
-        """What was delivered."""
+        """Return the delivered ids."""
         return sorted(row.id for row in self.spark.read.format("delta").load(str(self.folder / "out")).collect())
 
     def refused(self) -> dict[int, tuple[str, str, str]]:
-        """What lies in the DLQ: the stage, the code and the message of each row."""
+        """Return the stage, the code and the message of each row in the DLQ."""
         rows = self.spark.read.format("delta").load(str(self.folder / "state/dlq")).collect()
         assert len({row.id for row in rows}) == len(rows)
         return {json.loads(row["row"])["id"]: (row.stage, row.code, row.message) for row in rows}
@@ -193,17 +193,15 @@ class Numbers:
 
 @pytest.fixture
 def numbers(tmp_path: Path, spark: SparkSession) -> Numbers:
-    """Numbers, and an empty folder."""
+    """Provide the numbers, with an empty folder."""
     return Numbers(tmp_path, spark)
 
 
 @pytest.mark.long
 @pytest.mark.promise("HP-15", "CD-16", "CD-22")
-def test_three_bad_rows_in_a_hundred_thousand_are_refused_alone_wherever_they_are_bad(
-    numbers: Numbers, tries: list[int]
-) -> None:
-    """Three at a function, three in SQL and three at a table's constraint are in the DLQ; the others are delivered in
-    one commit, each once, and the rows that raise in SQL are found in the tries that halving needs."""
+def test_only_the_bad_rows_of_a_hundred_thousand_are_refused(numbers: Numbers, tries: list[int]) -> None:
+    """Three rows fail in a function, three in SQL and three at a table's constraint. The others are delivered once, and
+    bisection finds the rows that raise in SQL."""
 
     def function(rows: pd.DataFrame) -> pd.DataFrame:
         if rows["id"].isin([10, 50_000, 50_001]).any():
@@ -229,8 +227,8 @@ def test_three_bad_rows_in_a_hundred_thousand_are_refused_alone_wherever_they_ar
 
 @pytest.mark.long
 @pytest.mark.promise("CD-16", "CD-22")
-def test_a_run_that_is_killed_in_the_middle_of_the_search_for_bad_rows_delivers_each_row_once(place: Place) -> None:
-    """Killed while it searches, and once more when the batch is decided; the next run delivers it."""
+def test_a_run_killed_during_the_search_for_bad_rows_delivers_each_row_once(place: Place) -> None:
+    """A second kill comes when the batch is decided. The next run delivers the batch."""
     for number, rows in enumerate([[1], range(2, 12), [12]], 1):
         place.land(f"{number}.json", [order(row) for row in rows])
     bad = "  - with_columns: {share: '1 / ((id - 5) * (id - 9))'}\n"
@@ -252,7 +250,7 @@ def test_a_run_that_is_killed_in_the_middle_of_the_search_for_bad_rows_delivers_
 @pytest.mark.variant
 @pytest.mark.promise("X2", "X8")
 def test_rows_at_which_an_expression_raises_count_for_the_window(place: Place) -> None:
-    """The second one trips it: the batch delivers nothing, and the error shows it in the cause's own words."""
+    """The second row trips the window. The batch delivers nothing, and the error shows the row with its cause."""
     place.land("1.json", [order(number) for number in range(1, 9)])
     bad = "  - with_columns: {share: '1 / ((id - 5) * (id - 7))'}\n"
     text = ORDERS.replace("destinations:", f"{bad}destinations:").replace("threshold: 500", "threshold: 2")
@@ -266,9 +264,11 @@ def test_rows_at_which_an_expression_raises_count_for_the_window(place: Place) -
 
 @pytest.mark.connect
 @pytest.mark.promise("CD-16", "SS-22")
-def test_a_row_at_which_an_expression_raises_is_its_stages_to_deal_with(numbers: Numbers, tries: list[int]) -> None:
-    """It is refused in Spark's words, kept as it came, or thrown away. A function before these stages is asked no more
-    than when the batch was first computed, and when its answers were written down to look at them."""
+def test_a_stage_decides_what_happens_to_a_row_at_which_an_expression_raises(
+    numbers: Numbers, tries: list[int]
+) -> None:
+    """The row is refused with Spark's message, kept or discarded. A function before these stages is called at most
+    twice for each row."""
     calls = numbers.folder / "calls"
 
     def function(rows: list[dict[str, Any]]) -> list[Any]:
@@ -301,8 +301,8 @@ def test_a_row_at_which_an_expression_raises_is_its_stages_to_deal_with(numbers:
 @pytest.mark.variant
 @pytest.mark.promise("CD-16")
 def test_a_row_at_which_a_statement_raises_is_refused_before_it(numbers: Numbers) -> None:
-    """As it came to the statement; what is behind it is looked at too. A function of an installed module passes rows by
-    its name."""
+    """The row is refused as it reached the statement, and later stages refuse rows too. A function of an installed
+    module can be named."""
     stages: list[Stage] = [
         Handler("copy:copy"),
         Sql("select id, 1 / (id - 3) as x from rows"),
@@ -322,7 +322,7 @@ def test_a_row_at_which_a_statement_raises_is_refused_before_it(numbers: Numbers
 
 @pytest.mark.promise("CD-16", "X9")
 def test_a_row_at_which_one_branch_raises_is_delivered_to_none(numbers: Numbers) -> None:
-    """The other branch does not look at it either."""
+    """The other branch does not deliver it either."""
     branch = Delta(path=str(numbers.folder / "other"), stages=[WithColumns({"y": "1 / (id - 3)"})])
     report = numbers.carried([], rows=5, more=[branch])
     assert {id_: why[0] for id_, why in numbers.refused().items()} == {3: "other/with_columns"}
@@ -330,8 +330,8 @@ def test_a_row_at_which_one_branch_raises_is_delivered_to_none(numbers: Numbers)
 
 
 @pytest.mark.promise("CD-16")
-def test_a_constraint_that_comes_while_a_run_goes_on_refuses_its_rows_alone(place: Place) -> None:
-    """The write that met it had landed nothing; the row is in the DLQ in the table's own words."""
+def test_a_constraint_added_during_a_run_refuses_only_its_rows(place: Place) -> None:
+    """The write that failed had landed nothing. The row is in the DLQ with the code `CHECK`."""
     place.land("a.json", [order(1)])
     place.land("b.json", [order(2), order(3), order(4)])
 
@@ -365,8 +365,8 @@ def root(rows: list[dict]) -> list[Rooted]:
 
 @pytest.mark.connect
 @pytest.mark.promise("HP-14")
-def test_a_function_of_a_notebook_cell_answers(numbers: Numbers) -> None:
-    """It stands in no file; what its cell names goes with it to where rows are."""
+def test_a_function_of_a_notebook_cell_works(numbers: Numbers) -> None:
+    """It is in no file. The names that it uses are sent to the workers with it."""
     cell: dict[str, Any] = {"__name__": "__main__"}
     exec(CELL, cell)  # noqa: S102 -- as a notebook runs a cell
     report = numbers.carried([Handler(cell["root"])], rows=4)
@@ -394,16 +394,16 @@ RAISING = {
     "substring_index(concat(BAD, '.b'), '.', -2147483648)": "EXPRESSION",
     "reflect('java.util.UUID', 'fromString', BAD)": "EXPRESSION",
 }
-"""What raises for every value of `id` and `BAD`, with the code under which the row is refused."""
+"""Expressions that raise for every value of `id` and `BAD`, with the code of the refused row."""
 
 
 @pytest.mark.variant
 @pytest.mark.connect
 @pytest.mark.promise("CD-16", "SS-22")
-def test_a_row_is_refused_whatever_an_expression_raises(numbers: Numbers) -> None:
-    """Errors without a class of SQL's, without a name of Spark's and of Java alone refuse their row; the others go on.
-    What such a row becomes is for the stage to say."""
-    bad = "chr(40 + id - id)"  # a parenthesis that Spark does not know for a constant
+def test_a_row_is_refused_for_any_error_of_an_expression(numbers: Numbers) -> None:
+    """Errors without an SQL class, without a Spark name, or only of Java refuse their row, and the others pass. The
+    stage may decide otherwise with `on_error`."""
+    bad = "chr(40 + id - id)"  # Spark does not treat this parenthesis as a constant
     cases = "".join(f" when {id_} then cast({sql} as string)" for id_, sql in enumerate(RAISING, 1))
     stages: list[Stage] = [
         WithColumns({"y": f"case id{cases} end".replace("BAD", bad)}, name="raising"),
@@ -422,18 +422,18 @@ def test_a_row_is_refused_whatever_an_expression_raises(numbers: Numbers) -> Non
     assert numbers.ids() == [id_ for id_ in range(len(RAISING) + 1, 35) if id_ != 31]
 
 
-def test_an_expression_that_raises_for_every_row_fails_the_batch_after_a_few(
+def test_an_expression_that_raises_for_every_row_fails_the_batch_after_a_few_rows(
     numbers: Numbers, tries: list[int]
 ) -> None:
-    """It is no row's fault then, and no row is refused."""
+    """The rows are not at fault, so no row is refused."""
     with pytest.raises(PipelineFailed, match="more than 3 rows of the batch make a stage fail, the last with: "):
         numbers.carried([Filter("string(id) rlike '('")], rows=1000, raising_rows=3)
     assert (numbers.ids(), tries) == ([], [])
 
 
 @pytest.mark.parametrize("stops", [True, False])
-def test_what_no_row_is_to_blame_for_stops_the_run(numbers: Numbers, stops: bool) -> None:
-    """A stage may ask for that, and an assertion about rows together blames none of them."""
+def test_an_error_that_refuses_no_row_stops_the_run(numbers: Numbers, stops: bool) -> None:
+    """A stage can ask for that with `on_error: stop`. An assertion about several rows blames no single row."""
     each = Require({"is_good": "assert_true(id <> 3) is null"}, on_error="stop")
     together = Sql("select id % 2 as id from rows group by 1 having assert_true(count(*) > 3) is null")
     with pytest.raises(PipelineFailed) as failed:
@@ -446,9 +446,9 @@ def test_what_no_row_is_to_blame_for_stops_the_run(numbers: Numbers, stops: bool
 
 
 @pytest.mark.promise("HP-14", "HP-15", "CD-16")
-def test_a_row_that_a_function_leaves_out_takes_no_other_row_with_it(numbers: Numbers) -> None:
-    """A list and a fresh frame that are too short refuse it, and a frame with its own index filters it. The other rows
-    have their own values, and the counts balance. The DLQ holds any reason."""
+def test_a_row_that_a_function_omits_affects_no_other_row(numbers: Numbers) -> None:
+    """A list and a fresh frame that are too short refuse the row, and a frame with the old index filters it. The DLQ
+    holds any reason."""
     reasons = {30: "\ud800", 31: "a\0b", 32: "x" * 1_000_000}
 
     def listed(rows: list[dict[str, Any]]) -> list[Any]:
@@ -479,8 +479,8 @@ def test_a_row_that_a_function_leaves_out_takes_no_other_row_with_it(numbers: Nu
     assert {row.id: row.x for row in delivered} == {id_: id_ / 2 for id_ in range(1, 41) if id_ not in {3, 40, *found}}
 
 
-def test_what_raises_only_where_rows_meet_fails_the_batch(numbers: Numbers) -> None:
-    """No row is to blame, and none is refused."""
+def test_an_error_of_an_aggregate_fails_the_batch(numbers: Numbers) -> None:
+    """No single row is to blame, and no row is refused."""
     with pytest.raises(PipelineFailed, match="overflow"):
         numbers.carried([Sql("select sum(9000000000000000000) as id from rows")], rows=3)
     assert numbers.ids() == []
@@ -489,8 +489,8 @@ def test_what_raises_only_where_rows_meet_fails_the_batch(numbers: Numbers) -> N
 @pytest.mark.parametrize(
     ("raises", "tried"), [(ModuleNotFoundError("No module named 'shop'"), 1), (ConnectionRefusedError("nobody"), 2)]
 )
-def test_what_is_no_rows_fault_fails_the_batch(numbers: Numbers, raises: Exception, tried: int) -> None:
-    """A server that is away is tried again, a package that is missing is not; the DLQ stays empty."""
+def test_an_error_that_no_row_causes_fails_the_batch(numbers: Numbers, raises: Exception, tried: int) -> None:
+    """An unreachable server is tried again, and a missing package is not. The DLQ stays empty."""
     calls = numbers.folder / "calls"
 
     def function(rows: list[dict[str, Any]]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""`preview`: rows behind every stage, and nothing that was not there before."""
+"""`preview` shows the rows after every stage, and writes nothing."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ pytestmark = pytest.mark.spark
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """All that lies in the folder, hidden or not."""
+    """Return all files in the folder, hidden or not, with their contents."""
     return {str(file): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
 def told(batch: BatchPreview) -> dict[str, tuple[int, int, int, int]]:
-    """By stage: in, out, filtered, refused."""
+    """Return the counts of each stage: rows in, out, filtered and refused."""
     counts = [stage.counts for stage in batch.stages]
     return {each.stage: (each.entered, each.left, each.filtered, each.nacked) for each in counts}
 
 
 def seen(batch: BatchPreview, stage: str, outcome: str) -> list[dict[str, Any]]:
-    """The rows of one outcome at a stage."""
+    """Return the rows with one outcome at a stage."""
     (found,) = [each for each in batch.stages if each.counts.stage == stage]
     return [each.row for each in found.rows if each.outcome == outcome]
 
 
 @pytest.mark.promise("SS-25")
-def test_every_row_is_seen_at_every_stage_and_nothing_is_written(place: Place) -> None:
-    """Kept rows as they leave, filtered and refused ones as they came, with the reason; the run does the same."""
+def test_every_row_is_shown_at_every_stage_and_nothing_is_written(place: Place) -> None:
+    """Kept rows are shown after the stage. Filtered and refused rows are shown as they reached it, with the reason, and
+    the run counts the same."""
     bad: list[Any] = [order(2, amount="sieben"), order(3, email=None), order(4, amount="-1.00"), '{"id": "x"}']
     place.land("a.json", [order(1), *bad, order(6)])
     pipeline = place.load(ORDERS)
@@ -64,8 +65,8 @@ def test_every_row_is_seen_at_every_stage_and_nothing_is_written(place: Place) -
     ]
 
 
-def test_the_next_batch_is_tried_out_or_all_from_the_beginning(place: Place) -> None:
-    """What was carried is seen again only where that is asked for; no offset moves meanwhile."""
+def test_a_preview_tries_the_next_batch_or_starts_from_the_beginning(place: Place) -> None:
+    """Delivered rows are shown again only with `from_beginning`. No offset moves."""
     place.land("a.json", [order(1)])
     pipeline = place.load(ORDERS)
     pipeline.run()
@@ -80,7 +81,7 @@ def test_the_next_batch_is_tried_out_or_all_from_the_beginning(place: Place) -> 
 
 
 def test_a_row_that_one_destination_refuses_reaches_none(place: Place) -> None:
-    """Each destination's own stages are seen; what one of them filters the others get."""
+    """The stages of each destination are shown. A row that one destination filters still reaches the others."""
     place.land("a.json", [order(number) for number in range(1, 7)])
     branches = (
         "destinations:\n"
@@ -98,8 +99,8 @@ def test_a_row_that_one_destination_refuses_reaches_none(place: Place) -> None:
     assert dict(pipeline.run().delivered) == batch.destinations
 
 
-def test_rows_are_seen_behind_a_statement_that_gives_others(place: Place) -> None:
-    """It gets those that were live before it."""
+def test_rows_are_shown_after_a_statement_that_makes_other_rows(place: Place) -> None:
+    """The statement gets the rows that passed the stages before it."""
     place.land("a.json", [order(1), order(2, amount="x"), order(3)])
     twice = "  - sql: 'select * from rows union all select * from rows'\n  - filter: 'id > 1'\n"
     pipeline = place.load(ORDERS.replace("destinations:", twice + "destinations:"))
@@ -109,8 +110,8 @@ def test_rows_are_seen_behind_a_statement_that_gives_others(place: Place) -> Non
     assert batch.destinations == {"orders": 2}
 
 
-def test_columns_may_be_called_anything(place: Place) -> None:
-    """As what a preview notes beside the rows, for example."""
+def test_columns_may_have_any_name(place: Place) -> None:
+    """They may also have the names that a preview uses beside the rows."""
     columns = {"nth": 1, "alike": 2, "state": 3, "row": "r", "a.b": 5}
     place.land("a.json", [columns])
     schema = "nth long, alike long, state long, row string, `a.b` long"
@@ -122,8 +123,8 @@ def test_columns_may_be_called_anything(place: Place) -> None:
     assert batch.destinations == {"orders": 1, "two": 1}
 
 
-def test_what_the_table_demands_is_tried_out_too(place: Place) -> None:
-    """Of a table that is there, and of one that a run would make; neither is touched."""
+def test_a_preview_checks_the_requirements_of_the_table(place: Place) -> None:
+    """This holds for an existing table, and for a table that a run would create. The preview changes neither."""
     merge = "{path: tables/orders, mode: merge, keys: [id]}"
     place.land("a.json", [order(1), order(None), order(1)])  # type: ignore[arg-type]
     pipeline = place.load(ORDERS.replace("{path: tables/orders}", merge))
@@ -140,8 +141,8 @@ def test_what_the_table_demands_is_tried_out_too(place: Place) -> None:
     assert why.code == "CHECK"
 
 
-def test_the_lane_that_failed_is_looked_at_first(place: Place) -> None:
-    """With the row that tripped the window; another one can be named."""
+def test_a_preview_shows_the_lane_that_failed_first(place: Place) -> None:
+    """It shows the row that tripped the window."""
     text = ORDERS.replace('amount string"}', 'amount string"}\n  lanes: 4').replace(
         ", threshold: 500", ", threshold: 1"
     )
@@ -159,8 +160,9 @@ def test_the_lane_that_failed_is_looked_at_first(place: Place) -> None:
 @pytest.mark.variant
 @pytest.mark.connect
 @pytest.mark.promise("SS-25")
-def test_a_row_at_which_an_expression_raises_is_seen_as_refused(place: Place) -> None:
-    """With the cause's own words, at its stage; the run does the same, and nothing is written before."""
+def test_a_row_at_which_an_expression_raises_is_shown_as_refused(place: Place) -> None:
+    """It is shown at its stage, with the message of the cause. The run refuses the same rows, and the preview writes
+    nothing."""
     place.land("a.json", [order(number) for number in range(1, 8)])
     text = ORDERS.replace(
         "destinations:\n  - delta: {path: tables/orders}\n",
@@ -185,14 +187,14 @@ def test_a_row_at_which_an_expression_raises_is_seen_as_refused(place: Place) ->
 
 
 def test_a_stage_that_does_not_fit_is_named(place: Place) -> None:
-    """Before any row is read."""
+    """The error comes before any row is read."""
     place.land("a.json", [order(1)])
     with pytest.raises(StageError, match="stage 'filter'"):
         place.load(ORDERS.replace("email is not null", "emial is not null")).preview()
 
 
-def test_a_preview_is_read_on_a_terminal(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And by programs; neither is shown a secret, though a stage puts it into a row."""
+def test_a_preview_is_printed_for_people_and_programs(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither output shows a secret that a stage puts into a row."""
     monkeypatch.setenv("WHERRY_KEY", "hunter2")
     place.land("a.json", [order(1), order(2, amount="x")])
     place.define(ORDERS.replace("lower(email)", "'${secret:WHERRY_KEY}'"))

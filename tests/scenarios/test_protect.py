@@ -1,4 +1,4 @@
-"""A protected value is where its row belongs, and nowhere else."""
+"""A protected value appears only where its row belongs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def keep(facts):
 
 @pytest.fixture
 def shop(place: Place) -> Place:
-    """A row that both casts take, one whose canary is refused, one whose amount is, and a line that is no JSON."""
+    """Provide four lines: a row that both casts accept, a row whose email is refused, one whose amount is refused, and
+    a line that is not JSON."""
     rows: list[Mapping[str, Any] | str] = [
         order(1, email="12345"),
         order(2, email=CANARY),
@@ -60,10 +61,11 @@ def shop(place: Place) -> Place:
 
 
 @pytest.mark.connect
-def test_a_protected_value_is_shown_nowhere(
+def test_no_output_shows_a_protected_value(
     shop: Place, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Not in a run that lets rows pass, in its log lines, preview, history or report; the DLQ's own table has it."""
+    """This holds for a run that refuses rows, its log lines, the preview, the history and the report. Only the DLQ's
+    table has the value."""
     file = str(shop.folder / "pipeline.yaml")
     caplog.set_level(logging.DEBUG, "wherry")
     page = str(shop.folder / "report.html")
@@ -89,8 +91,9 @@ def test_a_protected_value_is_shown_nowhere(
     assert f"column email: '{CANARY}' is not an int" in capsys.readouterr().out
 
 
-def test_a_run_that_trips_keeps_masked_rows(shop: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    """In its error and in what it was doing, which `status` and `runs show` show; a later good run forgets it."""
+def test_a_run_that_trips_its_window_keeps_masked_rows(shop: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    """`status` and `runs show` print them in the error and in the snapshot. A later successful run removes the
+    snapshot."""
     file = str(shop.folder / "pipeline.yaml")
     assert cli.execute(["run", file, "--set", "dlq.window=1", "--set", "dlq.threshold=1"]) == 1
     said = capsys.readouterr().err
@@ -110,8 +113,8 @@ def test_a_run_that_trips_keeps_masked_rows(shop: Place, capsys: pytest.CaptureF
     assert shop.load().status()["last_run"]["snapshot"] is None
 
 
-def test_a_batch_that_breaks_keeps_its_first_rows(shop: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As they are read, masked; and what a function said of one is left out."""
+def test_a_failed_batch_keeps_its_first_rows_masked(shop: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are kept as they were read. The message of the function is hidden, because it may contain a value."""
     (shop.folder / "load.py").write_text(
         "def write(rows, label):\n    raise ValueError('bad row: ' + rows.collect()[0].email)\n"
     )
@@ -133,8 +136,8 @@ def test_a_batch_that_breaks_keeps_its_first_rows(shop: Place, monkeypatch: pyte
     assert shop.load(text, run__snapshot="0").run(check=False).snapshot is None
 
 
-def test_a_name_that_no_row_has_is_refused(shop: Place) -> None:
-    """It would protect nothing; a column that only stands between two stages may be protected."""
+def test_a_protected_name_that_no_row_has_is_refused(shop: Place) -> None:
+    """It would protect nothing. A column that exists only between two stages may be protected."""
     with pytest.raises(Refusal, match=r"no row has a column 'emial'.*did you mean 'email'"):
         shop.load(DEFINITION.replace("[Email]", "[emial]")).preview()
     between = DEFINITION.replace("  - cast: {amount", "  - drop: [copy]\n  - cast: {amount").replace(
@@ -143,8 +146,8 @@ def test_a_name_that_no_row_has_is_refused(shop: Place) -> None:
     assert shop.load(between).run().status == "succeeded"
 
 
-def test_a_field_inside_of_a_column_is_protected(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    """By its path; one that no column has is refused with the nearest that there is."""
+def test_a_field_inside_a_column_is_protected(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    """`protect` names the field by its path. The error for an unknown field suggests the most similar one."""
     buyer = {"email": CANARY, "country": "DE"}
     place.land("a.json", [order(1, amount="sieben", buyer=buyer)])
     text = DEFINITION.replace("amount string", "amount string, buyer struct<email: string, country: string>")

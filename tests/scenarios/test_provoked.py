@@ -1,4 +1,4 @@
-"""What goes wrong from outside in the middle of a batch: tried again or stopped, nothing is lost or twice."""
+"""After interference during a batch, Wherry tries again or stops, and no row is lost or doubled."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUICKLY = ORDERS.replace("run: {", "run: {retry: {wait: 10ms}, ")
 
 
 def gated(place: Place) -> tuple[Pipeline, Gate]:
-    """Three batches, of which the second is held in the middle of its write."""
+    """Return a pipeline of three batches, and the gate that holds the second one in the middle of its write."""
     for number in range(1, 4):
         place.land(f"{number}.json", [order(number)])
     folder = place.folder / "gate"
@@ -36,12 +36,12 @@ def gated(place: Place) -> tuple[Pipeline, Gate]:
 
 
 def somebody_changes_the_table(place: Place) -> None:
-    """As an ALTER TABLE from anywhere does."""
+    """Change the table, as an ALTER TABLE from another program does."""
     place.spark.sql(f"alter table delta.`{place.folder / 'tables/orders'}` set tblproperties ('a' = 'b')")
 
 
 def somebody_cancels_the_job(place: Place) -> None:
-    """As an administrator does in Spark's own page, or a cluster that is emptied."""
+    """Cancel the jobs, as an administrator can do in Spark's UI, or as happens when a cluster is drained."""
     if is_connect(place.spark):
         place.spark.interruptAll()  # type: ignore[attr-defined,unused-ignore]
     else:
@@ -53,8 +53,8 @@ def somebody_cancels_the_job(place: Place) -> None:
     ("act", "said"),
     [(somebody_changes_the_table, "metadata changed"), (somebody_cancels_the_job, "cancel")],
 )
-def test_what_somebody_else_does_to_a_batch_is_outlasted(place: Place, act: Callable[[Place], None], said: str) -> None:
-    """The write is seen to fail with just that; the batch goes again, and each row is there once."""
+def test_a_batch_survives_interference_by_others(place: Place, act: Callable[[Place], None], said: str) -> None:
+    """The write fails for exactly this reason. The batch is tried again, and each row is delivered once."""
     heard: list[BatchRests] = []
 
     def listen(event: Event) -> None:
@@ -72,8 +72,8 @@ def test_what_somebody_else_does_to_a_batch_is_outlasted(place: Place, act: Call
 
 @pytest.mark.connect
 @pytest.mark.promise("CD-34")
-def test_a_forced_stop_returns_within_five_seconds_in_the_middle_of_a_spark_job(place: Place) -> None:
-    """From a thread or cell beside it; nothing of the batch counts, and the next run carries it."""
+def test_a_forced_stop_returns_within_five_seconds_during_a_spark_job(place: Place) -> None:
+    """The stop comes from another thread or cell. No row of the batch counts, and the next run delivers it."""
     pipeline, gate = gated(place)
     over = threading.Event()
     asked: list[float] = []
@@ -81,7 +81,7 @@ def test_a_forced_stop_returns_within_five_seconds_in_the_middle_of_a_spark_job(
     def stop() -> None:
         asked.append(time.monotonic())
         assert place.load().stop("the house is on fire", force=True)
-        over.wait(ENOUGH)  # the gate stays shut: only the cancelling ends the job
+        over.wait(ENOUGH)  # the gate stays closed, so only the cancellation ends the job
 
     with gate.reached(stop):
         stopped = pipeline.run(check=False)
@@ -96,8 +96,8 @@ def test_a_forced_stop_returns_within_five_seconds_in_the_middle_of_a_spark_job(
 
 @pytest.mark.long
 @pytest.mark.promise("SS-23", "CD-22")
-def test_an_executor_that_is_lost_is_outlasted(tmp_path: Path) -> None:
-    """It is killed in the middle of a task, in a Spark with executors of their own; the batch goes again."""
+def test_a_batch_survives_the_loss_of_an_executor(tmp_path: Path) -> None:
+    """The executor is killed during a task, in a Spark with separate executors. The batch is tried again."""
     command = [sys.executable, "-m", "tests.scenarios.executor_lost", str(tmp_path)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr

@@ -1,4 +1,5 @@
-"""Small samples of two long trials: `fallback_kills` and `claim_kills`, each with `--into FOLDER`, are all of them."""
+"""Run small samples of two long trials. `fallback_kills` and `claim_kills`, each with `--into FOLDER`, run them
+completely."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ SEED = 29
 
 @pytest.mark.spark
 def test_refused_rows_come_back_from_a_fallback_once(spark: SparkSession, tmp_path: Path) -> None:
-    """The disk of the DLQ is taken away and put back, and one process is killed."""
+    """The disk of the DLQ is removed and connected again, and one process is killed."""
     trial = FallbackKills(tmp_path)
     assert trial.kill(1, SEED) is not None
     assert trial.finish() == trial.expect()
@@ -28,10 +29,8 @@ def test_refused_rows_come_back_from_a_fallback_once(spark: SparkSession, tmp_pa
 
 @pytest.mark.long
 @pytest.mark.spark
-def test_large_values_are_stored_once_though_the_process_is_killed_somewhere(
-    spark: SparkSession, tmp_path: Path, seed: int
-) -> None:
-    """By dice that begin with `--seed`."""
+def test_a_random_kill_stores_large_values_once(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    """The random choices begin with `--seed`."""
     trial = ClaimKills(tmp_path)
     trial.kill(1, seed)
     assert trial.finish() == trial.expect()
@@ -39,23 +38,23 @@ def test_large_values_are_stored_once_though_the_process_is_killed_somewhere(
 
 @pytest.mark.spark
 @pytest.mark.parametrize("trial", [FallbackKills, ClaimKills])
-def test_a_trial_counts_what_is_there(spark: SparkSession, tmp_path: Path, trial: type[RandomKills]) -> None:
-    """Without a kill everything is right."""
+def test_a_trial_counts_its_final_rows(spark: SparkSession, tmp_path: Path, trial: type[RandomKills]) -> None:
+    """Without a kill, the result is correct."""
     made = trial(tmp_path)
     made.prepare(1, random.Random(SEED))
     assert made.finish() == made.expect()
 
 
-def test_a_process_tells_of_its_points(capsys: pytest.CaptureFixture[str]) -> None:
-    """So that a trial can choose one of them."""
+def test_a_process_prints_its_points(capsys: pytest.CaptureFixture[str]) -> None:
+    """A trial chooses one of the printed points."""
     from origins.crash_points import reach
 
     tell_points(lambda: reach("before-dlq", "dlq"))
     assert capsys.readouterr().out == "before-dlq dlq\n"
 
 
-def test_a_trial_says_where_each_process_died(tmp_path: Path) -> None:
-    """And what is wrong in the end."""
+def test_a_trial_reports_where_each_process_died(tmp_path: Path) -> None:
+    """It also reports what is wrong in the end."""
     kill = Kill(number=3, what=RUNS[1], who="Python", points=2, last="before-dlq", after=0.5, left="4 rows")
     trial = FallbackKills(tmp_path)
     (tmp_path / "landing").mkdir()

@@ -1,4 +1,4 @@
-"""`wherry run --record`: a case of what a run saw, which `wherry test` tries."""
+"""`wherry run --record` writes a case from the rows of a run, and `wherry test` tries it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ROWS: list[dict[str, Any] | str] = [
 
 @pytest.fixture
 def shop(place: Place, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Seven orders: two are delivered, one is filtered, and the others are refused."""
+    """Provide seven orders. Two are delivered, one is filtered, and the others are refused."""
     monkeypatch.setenv("KEY", HIDDEN)
     monkeypatch.chdir(place.folder)
     place.land("a.json", ROWS)
@@ -59,8 +59,8 @@ def typed(*words: str) -> Result:
 
 
 @pytest.mark.connect
-def test_a_case_of_a_run_passes_and_holds_no_protected_value_and_no_secret(shop: Path) -> None:
-    """It has a row of each kind, where its outcome does not depend on what is masked."""
+def test_a_recorded_case_passes_and_holds_no_protected_value_or_secret(shop: Path) -> None:
+    """It has a row of each kind whose outcome does not depend on a masked value."""
     ended = typed("run", "pipeline.yaml", "--record", "pipeline.test.yaml")
     assert ended.return_value == 0, ended
     text = Path("pipeline.test.yaml").read_text()
@@ -89,9 +89,9 @@ def test_a_case_of_a_run_passes_and_holds_no_protected_value_and_no_secret(shop:
     assert typed("test", "pipeline.yaml").return_value == 1
 
 
-def test_a_run_that_a_refused_row_stops_is_recorded_into_cases_that_are_there(shop: Path) -> None:
-    """What stands there stays, there are no more rows than asked for, and the run still says how it ended. A stage
-    makes other rows, so the case expects what its masked rows become together: row 6 is no secret any more."""
+def test_a_run_that_a_refused_row_stops_is_recorded_into_an_existing_file(shop: Path) -> None:
+    """Existing cases stay, and the number of rows is limited. After a stage that makes other rows, the case expects the
+    result of the masked rows together."""
     made = "  - sql: SELECT amount > 5 AS large, count(*) AS n FROM rows GROUP BY 1\n"
     plain = DEFINITION[: DEFINITION.index("  - with_columns")] + made
     rest = "destinations: [delta: {path: tables/sums}]\ndlq: {window: 10}\nprotect: [email, born]\n"
@@ -110,8 +110,8 @@ def test_a_run_that_a_refused_row_stops_is_recorded_into_cases_that_are_there(sh
     assert (tested.return_value, tested.output.count("passed  ")) == (0, 2), tested
 
 
-def test_nothing_is_recorded_of_a_run_without_a_batch_or_into_a_file_that_takes_no_case(shop: Path) -> None:
-    """The second is said before the run begins."""
+def test_a_run_without_a_batch_or_with_an_unsuitable_file_records_nothing(shop: Path) -> None:
+    """The unsuitable file is reported before the run begins."""
     before = Path("pipeline.yaml").read_text()
     with pytest.raises(Exception, match="cases"):
         CliRunner().invoke(

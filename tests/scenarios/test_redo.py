@@ -1,4 +1,4 @@
-"""Reading a file again that was edited in place."""
+"""`redo` reads a file again that was edited in place."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ POINTS = (
 
 
 def edit(place: Place, name: str, rows: Sequence[dict[str, Any]]) -> None:
-    """Write a file anew under its old name."""
+    """Write new content to a file, with a later time."""
     file = place.folder / "landing" / name
     before = file.stat().st_mtime
     file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
@@ -54,13 +54,13 @@ def edit(place: Place, name: str, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def land_two(place: Place) -> None:
-    """Two files, the first of which has a wrong row and one that is refused."""
+    """Write two files. The first has a wrong row and a row that is refused."""
     place.land("1.json", [order(1), order(2), order(3, amount="x")])
     place.land("2.json", [order(4)])
 
 
 def begin(place: Place, text: str) -> Pipeline:
-    """A pipeline that has read two files, the first of which was edited then."""
+    """Return a pipeline that has read two files, the first of which was edited afterwards."""
     land_two(place)
     pipeline = place.load(text)
     pipeline.run()
@@ -70,14 +70,14 @@ def begin(place: Place, text: str) -> Pipeline:
 
 
 def waiting(pipeline: Pipeline) -> list[int]:
-    """The rows of the DLQ that nobody decided on, by their ids."""
+    """Return the ids of the rows in the DLQ that were neither replayed nor discarded."""
     return [row["row"]["id"] for row in pipeline.dead_letters() if not (row["replayed"] or row["discarded"])]
 
 
 @pytest.mark.connect
 @pytest.mark.parametrize("text", [BY_NAME, BY_PATH, BY_STAMP.replace("files: 2", "files: 1")])
-def test_the_old_rows_leave_in_the_commit_that_brings_the_new_ones(place: Place, text: str) -> None:
-    """The rows of other files stay, the audit is quiet, and a second call does nothing."""
+def test_one_commit_removes_the_old_rows_and_adds_the_new_ones(place: Place, text: str) -> None:
+    """The rows of other files stay, the audit finds no problem, and a second call does nothing."""
     pipeline = begin(place, text)
     before = place.commits("tables/orders")
     report = pipeline.redo("1.json")
@@ -96,7 +96,7 @@ def test_the_old_rows_leave_in_the_commit_that_brings_the_new_ones(place: Place,
 def test_a_redo_that_dies_is_finished_or_undone_by_the_next_run(
     place: Place, text: str, point: str, command: str
 ) -> None:
-    """At each moment the table has the old rows or the new ones, and never both."""
+    """At each moment, the table has either the old rows or the new ones."""
     pipeline = begin(place, text)
     crash = CrashInjector(point, end=None)
     with watch_points(crash):
@@ -112,7 +112,7 @@ def test_a_redo_that_dies_is_finished_or_undone_by_the_next_run(
 
 
 def test_the_refused_rows_of_the_old_file_are_discarded(place: Place) -> None:
-    """Those of other files, and those that the new file leaves, wait."""
+    """The refused rows of other files and of the new file still wait."""
     land_two(place)
     place.land("3.json", [order(5, amount="z")])
     pipeline = place.load(BY_NAME)
@@ -127,7 +127,7 @@ def test_the_refused_rows_of_the_old_file_are_discarded(place: Place) -> None:
 
 @pytest.mark.variant
 def test_an_old_row_that_a_replay_refused_again_is_discarded(place: Place) -> None:
-    """Also if the batch of its file had other files as well; so no replay brings old rows beside the new ones."""
+    """This holds if the batch of its file had other files too. No replay then adds old rows to the new ones."""
     place.land("1.json", [order(1), order(3, amount="x")])
     place.land("2.json", [order(4), order(5, amount="z")])
     pipeline = place.load(BY_NAME)
@@ -144,16 +144,16 @@ def test_an_old_row_that_a_replay_refused_again_is_discarded(place: Place) -> No
     assert (waiting(pipeline), place.ids("tables/orders"), pipeline.audit().problems) == ([5], [1, 3, 4], [])
 
 
-def test_a_file_that_is_empty_now_takes_its_rows_away(place: Place) -> None:
-    """The table is written though nothing comes."""
+def test_an_emptied_file_removes_its_rows(place: Place) -> None:
+    """The table is written although no new row comes."""
     pipeline = begin(place, BY_NAME)
     edit(place, "1.json", [])
     pipeline.redo(str(place.folder / "landing" / "1.json"))
     assert (place.ids("tables/orders"), pipeline.audit().problems) == ([4], [])
 
 
-def test_a_merge_takes_the_new_rows_by_their_keys(place: Place) -> None:
-    """The file was the last that came; a row that it lacks stays."""
+def test_a_redo_into_a_merge_replaces_rows_by_their_keys(place: Place) -> None:
+    """The file was the last to arrive. A row that the file no longer has stays in the table."""
     place.land("1.json", [order(1), order(2)])
     pipeline = place.load(MERGED)
     pipeline.run()
@@ -163,8 +163,8 @@ def test_a_merge_takes_the_new_rows_by_their_keys(place: Place) -> None:
     assert pipeline.audit().problems == []
 
 
-def test_a_file_that_is_read_again_from_the_beginning_is_redone_no_more(place: Place) -> None:
-    """What a rewind forgets, a redo does not keep."""
+def test_after_a_reset_a_redone_file_is_read_like_any_other(place: Place) -> None:
+    """A reset forgets the batches of the redo too, so the file is read again once."""
     pipeline = begin(place, BY_NAME)
     pipeline.redo("1.json")
     carry_out(pipeline, plan_reset(pipeline), reason="all again")
@@ -183,8 +183,8 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_it_is_refused_in_words_where_the_rows_cannot_be_told(place: Place, text: str) -> None:
-    """And nothing is changed."""
+def test_a_redo_is_refused_if_the_rows_of_the_file_cannot_be_identified(place: Place, text: str) -> None:
+    """The error names the reason, and nothing changes."""
     pipeline = begin(place, text)
     before = place.ids("tables/orders")
     with pytest.raises(Refusal, match=REFUSED[text]):
@@ -193,7 +193,7 @@ def test_it_is_refused_in_words_where_the_rows_cannot_be_told(place: Place, text
 
 
 def test_a_file_that_no_batch_has_read_is_not_redone(place: Place) -> None:
-    """The nearest name is offered."""
+    """The error suggests the most similar name. A file that is missing now is refused too."""
     pipeline = begin(place, BY_NAME)
     with pytest.raises(Refusal, match=r"No batch has read a file 1\.jso\. Did you mean 1\.json\?"):
         pipeline.redo("1.jso")
@@ -202,16 +202,16 @@ def test_a_file_that_no_batch_has_read_is_not_redone(place: Place) -> None:
         pipeline.redo("1.json")
 
 
-def test_rows_whose_file_name_a_stage_changes_do_not_come(place: Place) -> None:
-    """The table would not let them go again, so nothing is changed."""
+def test_a_redo_fails_if_a_stage_changes_the_file_name(place: Place) -> None:
+    """A later redo could not remove these rows, so nothing changes."""
     text = BY_NAME.replace("stages:", 'stages:\n  - with_columns: {file_name: "upper(file_name)"}')
     pipeline = begin(place, text)
     assert pipeline.redo("1.json", check=False).status == "failed"
     assert place.ids("tables/orders") == [1, 2, 4]
 
 
-def test_rows_that_a_replay_brought_leave_with_the_file(place: Place) -> None:
-    """They have its name as well."""
+def test_a_redo_removes_rows_that_a_replay_delivered(place: Place) -> None:
+    """These rows have the name of the file too."""
     land_two(place)
     place.load(BY_NAME).run()
     mended = BY_NAME.replace("stages:", "stages:\n  - with_columns: {amount: \"replace(amount, 'x', '9')\"}")
@@ -223,8 +223,8 @@ def test_rows_that_a_replay_brought_leave_with_the_file(place: Place) -> None:
     assert (place.ids("tables/orders"), pipeline.audit().problems) == ([1, 4], [])
 
 
-def test_rows_from_before_the_column_are_not_doubled(place: Place) -> None:
-    """They have NULL where the name of their file would be, so nothing is changed."""
+def test_a_redo_is_refused_if_rows_have_no_file_name(place: Place) -> None:
+    """Rows from before the column have NULL in it, so nothing changes."""
     land_two(place)
     place.load(BY_NAME.replace("    metadata: [file_name]\n", "")).run()
     place.spark.sql(f"ALTER TABLE delta.`{place.folder}/tables/orders` ADD COLUMNS (file_name STRING)").collect()
@@ -234,7 +234,7 @@ def test_rows_from_before_the_column_are_not_doubled(place: Place) -> None:
     assert place.ids("tables/orders") == [1, 2, 4]
 
 
-def test_rows_with_the_path_of_another_folder_are_not_doubled(place: Place) -> None:
+def test_a_redo_is_refused_if_rows_have_the_path_of_another_folder(place: Place) -> None:
     """They may be rows of the same file, from before its folder was moved."""
     pipeline = begin(place, BY_PATH)
     table = f"delta.`{place.folder}/tables/orders`"
@@ -245,8 +245,8 @@ def test_rows_with_the_path_of_another_folder_are_not_doubled(place: Place) -> N
 
 
 @pytest.mark.parametrize("text", [BY_NAME, BY_PATH])
-def test_rows_of_another_pipeline_do_not_leave(place: Place, text: str) -> None:
-    """It read the same file into the same table."""
+def test_a_redo_removes_no_rows_of_another_pipeline(place: Place, text: str) -> None:
+    """The other pipeline has read the same file into the same table, so the redo is refused."""
     land_two(place)
     place.load(text).run()
     place.load(text.replace("name: orders", "name: others", 1)).run()
@@ -257,7 +257,7 @@ def test_rows_of_another_pipeline_do_not_leave(place: Place, text: str) -> None:
 
 
 def test_a_file_that_two_origins_read_is_not_redone(place: Place) -> None:
-    """The rows of one origin would leave with those of the other."""
+    """The redo would also remove the rows of the other origin."""
     land_two(place)
     origin = '{path: "%s/*.json", format: json, schema: "id long, email string, amount string", metadata: [file_path]}'
     text = "\n".join(
@@ -275,8 +275,8 @@ def test_a_file_that_two_origins_read_is_not_redone(place: Place) -> None:
         place.load(text).redo("landing/1.json")
 
 
-def test_a_file_that_is_edited_while_its_redo_is_open_is_redone_after_a_run(place: Place) -> None:
-    """What the open redo brings is known only once it is settled."""
+def test_a_file_that_is_edited_during_an_open_redo_is_redone_after_a_run(place: Place) -> None:
+    """Wherry knows the rows of the open redo only once it is settled."""
     pipeline = begin(place, BY_STAMP.replace("files: 2", "files: 1"))
     with watch_points(CrashInjector("after-write", end=None)):
         assert pipeline.redo("1.json", check=False).status == "failed"

@@ -1,4 +1,4 @@
-"""Refused rows are carried again: as they were read, through the definition of today, each once."""
+"""Refused rows are replayed as they were read, through the present definition, and each is delivered once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TWO = "  - delta: {path: tables/orders}\n", "  - delta: {path: tables/orders}\n 
 
 
 def what_became(place: Place) -> Mapping[tuple[int, str], tuple[bool, str | None]]:
-    """Of each row of the DLQ, by order and lane: whether it was carried again, and of which order it is the replay."""
+    """Return whether each row of the DLQ was replayed, and which order it replays, by order and lane."""
     rows = place.load().dead_letters()
     orders = {row["id"]: row["original"]["id"] for row in rows}
     return {
@@ -39,8 +39,8 @@ def what_became(place: Place) -> Mapping[tuple[int, str], tuple[bool, str | None
 
 @pytest.mark.promise("CD-30")
 @pytest.mark.connect
-def test_refused_rows_are_carried_again_once_and_those_that_fail_again_name_the_old(place: Place) -> None:
-    """Through the stages as they are now; the window does not count them, and the second call finds what failed."""
+def test_refused_rows_are_replayed_once_and_new_refusals_name_the_old_entry(place: Place) -> None:
+    """They pass the present stages, and the window does not count them. A second call replays no row again."""
     place.land("1.json", BAD)
     place.load(ORDERS).run()
     assert (place.ids("tables/orders"), len(place.refused())) == ([1], 3)
@@ -64,7 +64,7 @@ def test_refused_rows_are_carried_again_once_and_those_that_fail_again_name_the_
 
 
 def test_a_row_that_fails_again_and_again_names_its_first_entry(place: Place) -> None:
-    """After each replay. Its own column `replays` names the entry before it."""
+    """This holds after each replay. The column `replays` names the previous entry."""
     place.land("1.json", [order(1, amount="one")])
     place.load(ORDERS).run()
     for reason in ("again", "once more"):
@@ -77,8 +77,8 @@ def test_a_row_that_fails_again_and_again_names_its_first_entry(place: Place) ->
 
 @pytest.mark.long
 @pytest.mark.promise("CD-30")
-def test_a_replay_that_is_killed_brings_each_row_once(place: Place) -> None:
-    """Behind its first write; called again it finishes that batch, and tries what was refused once more."""
+def test_a_killed_replay_delivers_each_row_once(place: Place) -> None:
+    """It dies after its first write. The next call finishes that batch, and tries the rows again that were refused."""
     place.land("1.json", BAD)
     place.load(ORDERS.replace(*TWO)).run()
     place.kill(MENDED.replace(*TWO), "Written", 1, replay=True)
@@ -90,8 +90,8 @@ def test_a_replay_that_is_killed_brings_each_row_once(place: Place) -> None:
     assert sorted(row["original"]["id"] for row in rows if not row["replayed"]) == [3, 4]
 
 
-def test_a_row_goes_only_to_those_that_do_not_have_it(place: Place) -> None:
-    """What another destination would refuse does not matter to it; and once dlq.retain is over it leaves the queue."""
+def test_a_replayed_row_goes_only_to_destinations_that_lack_it(place: Place) -> None:
+    """The stages of another destination do not apply to it. Once `dlq.retain` is over, the row leaves the DLQ."""
     place.land("1.json", BAD)
     text = ORDERS.replace(*TWO)
     place.load(text).run()
@@ -109,7 +109,7 @@ def test_a_row_goes_only_to_those_that_do_not_have_it(place: Place) -> None:
 
 
 def batch(*ids: str, schema: str) -> Batch:
-    """A batch of these rows, with the columns of today."""
+    """Return a batch of these rows, with the present columns."""
     return Batch(
         pipeline="orders",
         run="r",
@@ -124,8 +124,9 @@ def batch(*ids: str, schema: str) -> Batch:
 
 
 @pytest.mark.connect
-def test_rows_come_in_the_order_of_the_span_with_the_columns_of_today(place: Place) -> None:
-    """A new column is NULL, one of another type is converted, and a value that cannot be refuses its row."""
+def test_rows_come_in_the_order_of_the_span_with_the_present_columns(place: Place) -> None:
+    """A new column is NULL, and a value of another type is converted. A value that cannot be converted refuses its
+    row."""
     place.land("1.json", BAD)
     place.load(ORDERS).run()
     ids = {row["original"]["id"]: row["id"] for row in place.load().dead_letters()}

@@ -1,4 +1,4 @@
-"""Refused rows are carried again with a fix: shown before, applied once, and never mixed with another."""
+"""A fix for refused rows is previewed, applied once, and never mixed with another fix."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMMAS = Fix(columns={"amount": "replace(amount, ',', '.')"})
 
 
 def what_waits(place: Place) -> list[tuple[int, int | None]]:
-    """The orders in the DLQ that wait, each with the order of the first entry that it points to."""
+    """Return the orders in the DLQ that wait, each with the order of the entry that it replays."""
     rows = place.load().dead_letters()
     orders = {row["id"]: row["original"]["id"] for row in rows}
     return sorted((orders[row["id"]], orders.get(row["replays"])) for row in rows if not row["replayed"])
@@ -31,7 +31,7 @@ def what_waits(place: Place) -> list[tuple[int, int | None]]:
 @pytest.mark.promise("CD-30")
 @pytest.mark.connect
 def test_rows_are_previewed_with_a_fix_and_then_delivered_once(place: Place) -> None:
-    """The preview says what the replay then does, writes nothing, and masks what the definition protects."""
+    """The preview shows the result of the replay, writes nothing, and masks protected values."""
     place.land("1.json", BAD)
     place.load(ORDERS.replace(*TWO) + "protect: [email]\n").run()
     pipeline, replay = place.load(), Replay(fix=COMMAS, reason="decimal commas")
@@ -53,8 +53,8 @@ def test_rows_are_previewed_with_a_fix_and_then_delivered_once(place: Place) -> 
 
 
 def test_a_select_is_applied_before_the_stage_that_refused(place: Place) -> None:
-    """It sees the columns as they are there, and a column that it does not give stays as it is. A row for which it
-    does not give one row is refused."""
+    """The SELECT sees the columns at that stage, and columns that it omits stay the same. A row for which it does not
+    give exactly one row is refused."""
     place.land("1.json", BAD)
     place.load(ORDERS).run()
     fix = Fix(sql="SELECT abs(amount) AS amount FROM rows", start="refused")
@@ -80,8 +80,8 @@ NO_PLACES = "must read `rows` itself and give one row for each"
 
 
 @pytest.mark.connect
-def test_a_select_that_is_wrong_is_named_by_what_is_wrong_with_it(place: Place) -> None:
-    """A mistyped column and a syntax error are not taken for a SELECT that loses rows."""
+def test_the_error_of_a_wrong_select_names_its_cause(place: Place) -> None:
+    """A mistyped column or a syntax error is not taken for a SELECT that loses rows."""
     place.land("1.json", BAD)
     place.load(ORDERS).run()
     for select, problem in (
@@ -100,10 +100,10 @@ def test_a_select_that_is_wrong_is_named_by_what_is_wrong_with_it(place: Place) 
 
 
 @pytest.mark.promise("CD-30")
-def test_a_replay_that_is_cut_short_goes_on_with_the_function_it_began_with(
+def test_a_resumed_replay_keeps_the_function_that_it_began_with(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also where the file is another by then; typed as somebody would."""
+    """This holds although the file is changed and then removed. The commands are typed as a user would type them."""
     place.land("1.json", [order(1), *(order(n, amount=f"{n},50") for n in range(2, 8))])
     place.load(ORDERS).run()
     file = place.folder / "fix.py"

@@ -1,4 +1,4 @@
-"""A small sample of the long suite: `python -m tests.scenarios.replay_kills --into FOLDER` is all of it."""
+"""Run a small sample of the long suite. `python -m tests.scenarios.replay_kills --into FOLDER` runs the whole suite."""
 
 from __future__ import annotations
 
@@ -17,10 +17,8 @@ if TYPE_CHECKING:
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.promise("CD-30")
-def test_refused_rows_are_delivered_once_though_the_process_is_killed_somewhere(
-    spark: SparkSession, tmp_path: Path, seed: int
-) -> None:
-    """By dice that begin with `--seed`."""
+def test_a_random_kill_of_a_replay_delivers_refused_rows_once(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    """The random choices begin with `--seed`."""
     trial = Trial(tmp_path, rows=400, batch=100)
     trial.prepare()
     trial.kill(random.Random(seed))
@@ -30,10 +28,10 @@ def test_refused_rows_are_delivered_once_though_the_process_is_killed_somewhere(
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.promise("CD-30")
-def test_rows_are_delivered_once_with_one_fix_though_the_process_is_killed_somewhere(
+def test_a_random_kill_of_a_replay_with_a_fix_delivers_rows_once(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
-    """Those that the fix does not mend are refused once more, each under the entry that it was."""
+    """Rows that the fix does not mend are refused again, each with its earlier entry."""
     trial = Trial(tmp_path, rows=400, batch=100, fixed=True)
     trial.prepare()
     trial.kill(random.Random(seed))
@@ -41,8 +39,8 @@ def test_rows_are_delivered_once_with_one_fix_though_the_process_is_killed_somew
 
 
 @pytest.mark.spark
-def test_the_trial_leaves_what_the_fix_let_be_refused_again(spark: SparkSession, tmp_path: Path) -> None:
-    """A replay that was not killed is over; the next call replays none of these rows once more."""
+def test_the_trial_does_not_replay_rows_that_the_fix_refused_again(spark: SparkSession, tmp_path: Path) -> None:
+    """A replay without a kill is complete, so the next call replays none of these rows."""
     trial = Trial(tmp_path, rows=100, batch=100, fixed=True)
     trial.prepare()
     assert trial.finish() == trial.expected

@@ -1,4 +1,4 @@
-"""The long suites go on where they were broken off; what they do in a cell has a stand-in here."""
+"""The long suites continue after an interruption. A double replaces their work in each cell."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from tests.scenarios import crashes, lane_kills, replay_kills, soak, zombies
 from tests.scenarios.crash_cell import Cell
 
 FOUND: dict[str, Any] = {"as": "expected"}
-"""What lies there in the end."""
+"""The final result."""
 
 
 @dataclass
 class Standing:
-    """In the place of what a suite does: it notes what it was asked for, and may be broken off or go wrong."""
+    """A double for the work of a suite. It records its calls, and may be interrupted or report an error."""
 
     folder: Path
     does: list[Any] = field(default_factory=list)
     breaks_at: int | None = None
-    """It is broken off where it would do this, counted from 0 over all calls."""
+    """The call at which it is interrupted, counted from 0 over all calls."""
     wrong: set[Any] = field(default_factory=set)
     prepared: int = 0
     finished: int = 0
     closed: int = 0
 
     def do(self, what: Any) -> list[str]:
-        """One more; what is wrong with it."""
+        """Record a call, and return what is wrong with it."""
         if self.breaks_at == len(self.does):
             self.breaks_at = None
             raise KeyboardInterrupt
         self.does.append(what)
         return ["a row is missing"] if what in self.wrong else []
 
-    # What kills ask their trial or their load for.
+    # The attributes that the kills use of their trial or their load.
     expected = FOUND
     files = rows = batches = batch = 7
     members: Sequence[Any] = ()
@@ -61,17 +61,17 @@ class Standing:
 
 @pytest.fixture
 def standing(tmp_path: Path) -> Standing:
-    """One that does as it should."""
+    """Provide a double that works correctly."""
     return Standing(tmp_path / "kept")
 
 
 Call = Callable[..., int]
-"""Calls a suite with words of the command line; how it ended."""
+"""Calls a suite with words of the command line, and returns its exit code."""
 
 
 @pytest.fixture
 def crashing(standing: Standing, monkeypatch: pytest.MonkeyPatch) -> Call:
-    """The crash matrix, with four cells."""
+    """Provide the crash matrix with four cells."""
     cells = crashes.cells()[:4]
 
     def run(number: int, cell: Cell, folder: Path, server: object, *, s3: str) -> crashes.Ended:
@@ -86,7 +86,7 @@ def crashing(standing: Standing, monkeypatch: pytest.MonkeyPatch) -> Call:
 
 @pytest.fixture
 def freezing(standing: Standing, monkeypatch: pytest.MonkeyPatch) -> Call:
-    """The frozen runs, with four cells."""
+    """Provide the frozen runs with four cells."""
 
     class Trial:
         def __init__(self, folder: Path, cell: int) -> None:
@@ -104,7 +104,7 @@ def freezing(standing: Standing, monkeypatch: pytest.MonkeyPatch) -> Call:
 
 @pytest.fixture
 def soaking(standing: Standing, monkeypatch: pytest.MonkeyPatch) -> Call:
-    """The soak."""
+    """Provide the soak."""
 
     def kill(dice: Any, server: object) -> soak.Kill:
         standing.do(dice.random())
@@ -118,7 +118,7 @@ def soaking(standing: Standing, monkeypatch: pytest.MonkeyPatch) -> Call:
 
 @pytest.fixture
 def replaying(standing: Standing, monkeypatch: pytest.MonkeyPatch) -> Call:
-    """The kills among replays."""
+    """Provide the kills during replays."""
 
     def kill(dice: Any) -> replay_kills.Kill:
         standing.do(dice.random())
@@ -131,7 +131,7 @@ def replaying(standing: Standing, monkeypatch: pytest.MonkeyPatch) -> Call:
 
 @pytest.fixture
 def sharing(standing: Standing, monkeypatch: pytest.MonkeyPatch) -> Call:
-    """The kills among processes that share lanes."""
+    """Provide the kills of processes that share lanes."""
 
     def kill(dice: Any) -> lane_kills.Kill:
         standing.do(dice.random())
@@ -143,7 +143,7 @@ def sharing(standing: Standing, monkeypatch: pytest.MonkeyPatch) -> Call:
 
 
 def called(suite: ModuleType, standing: Standing, monkeypatch: pytest.MonkeyPatch) -> Call:
-    """The suite as its command line calls it."""
+    """Return a function that calls the suite as its command line does."""
 
     def call(*words: str) -> int:
         monkeypatch.setattr(sys, "argv", ["suite", "--into", str(standing.folder), *words])
@@ -154,26 +154,26 @@ def called(suite: ModuleType, standing: Standing, monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture(params=["crashing", "freezing"])
 def in_cells(request: pytest.FixtureRequest) -> Call:
-    """Each suite that has cells."""
+    """Provide each suite that has cells."""
     call: Call = request.getfixturevalue(request.param)
     return call
 
 
 @pytest.fixture(params=["soaking", "replaying", "sharing"])
 def in_kills(request: pytest.FixtureRequest) -> Call:
-    """Each suite that kills by dice."""
+    """Provide each suite that kills at random."""
     call: Call = request.getfixturevalue(request.param)
     return call
 
 
 def told(standing: Standing, how: str) -> str:
-    """What the suite wrote for a person."""
+    """Return the text that the suite wrote for people."""
     (file,) = standing.folder.glob(how)
     return file.read_text(encoding="utf-8")
 
 
-def test_cells_go_on_where_they_were_broken_off(standing: Standing, in_cells: Call) -> None:
-    """Each is run once, but for the one in which it was; the table has all of them."""
+def test_cells_continue_after_an_interruption(standing: Standing, in_cells: Call) -> None:
+    """Each cell is run once, and the interrupted one is run again. The table has all of them."""
     standing.breaks_at = 2
     with pytest.raises(KeyboardInterrupt):
         in_cells()
@@ -183,8 +183,8 @@ def test_cells_go_on_where_they_were_broken_off(standing: Standing, in_cells: Ca
     assert (in_cells(), standing.does) == (0, [0, 1, 2, 3])
 
 
-def test_a_cell_that_went_wrong_stays_wrong_until_it_is_run_once_more(standing: Standing, in_cells: Call) -> None:
-    """However often the others are right; only this one is run again."""
+def test_a_wrong_cell_stays_wrong_until_it_is_run_again(standing: Standing, in_cells: Call) -> None:
+    """With `--only`, only this cell is run again."""
     standing.wrong = {1}
     assert [in_cells(), in_cells()] == [1, 1]
     assert "WRONG" in told(standing, "*.md")
@@ -194,14 +194,14 @@ def test_a_cell_that_went_wrong_stays_wrong_until_it_is_run_once_more(standing: 
 
 
 def test_the_matrix_runs_in_slices(standing: Standing, crashing: Call) -> None:
-    """It is not done before its last one, and Spark is ended behind each."""
+    """It fails until its last cell has run, and ends Spark after each slice."""
     assert [crashing("--most", "3"), crashing("--most", "3")] == [1, 0]
     assert (standing.does, standing.closed) == ([0, 1, 2, 3], 2)
     assert told(standing, "*.md").startswith("4 of 4 cells were run, 4 are right.")
 
 
-def test_kills_go_on_where_they_were_broken_off(standing: Standing, in_kills: Call) -> None:
-    """Those that were done count; all is looked at behind the last one, and only then."""
+def test_kills_continue_after_an_interruption(standing: Standing, in_kills: Call) -> None:
+    """Earlier kills count. The result is checked only after the last kill."""
     standing.breaks_at = 2
     with pytest.raises(KeyboardInterrupt):
         in_kills("--kills", "5", "--seed", "3")
@@ -214,7 +214,7 @@ def test_kills_go_on_where_they_were_broken_off(standing: Standing, in_kills: Ca
 
 
 @pytest.mark.parametrize("suite", ["soaking", "replaying"])
-def test_the_dice_do_not_depend_on_where_it_was_broken_off(
+def test_an_interruption_does_not_change_the_random_choices(
     standing: Standing, suite: str, request: pytest.FixtureRequest
 ) -> None:
     """A seed gives the same kills in one call and in two."""
@@ -229,24 +229,22 @@ def test_the_dice_do_not_depend_on_where_it_was_broken_off(
 
 
 def test_the_soak_runs_in_slices(standing: Standing, soaking: Call) -> None:
-    """It is not done before its last kill, and Spark is ended behind each."""
+    """It fails until its last kill is done, and ends Spark after each slice."""
     assert [soaking("--kills", "5", "--most", "3"), soaking("--kills", "5", "--most", "3")] == [1, 0]
     assert (len(standing.does), standing.finished, standing.closed) == (5, 1, 2)
 
 
-def test_a_load_that_is_not_as_expected_ends_with_1(
-    standing: Standing, in_kills: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Though every kill was done, and it says what was expected."""
+def test_a_wrong_final_result_exits_with_1(standing: Standing, in_kills: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This holds although every kill was done. The report shows the expected result."""
     monkeypatch.setattr(standing, "expected", {"as": "promised"})
     assert in_kills("--kills", "2") == 1
     assert "WRONG, expected {'as': 'promised'}" in told(standing, "*.md")
 
 
-def test_what_is_kept_is_whole_wherever_a_suite_is_killed(
+def test_the_kept_file_is_whole_after_an_interruption(
     standing: Standing, in_cells: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file that was written in part only is not the one that is read."""
+    """A partly written file does not replace the previous one."""
     assert in_cells() == 0
     write = Path.write_text
 

@@ -1,4 +1,4 @@
-"""Every run leaves its entry, and none waits for it."""
+"""Every run leaves an entry in the history, and no run waits for it."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.mark.promise("CN-15", "DQ-15")
-def test_a_run_is_in_the_history_with_what_it_carried(place: Place) -> None:
-    """The one that failed as well, each with the report that it gave; what the DLQ took is among the figures."""
+def test_the_history_has_the_results_of_each_run(place: Place) -> None:
+    """A failed run has an entry too, and each entry can include its report. The metrics show what the DLQ took."""
     place.land("1.json", [order(1), order(2, amount="-1"), order(3)])
     pipeline = place.load(ORDERS)
     metrics = Metrics(Clock())
@@ -48,8 +48,8 @@ def test_a_run_is_in_the_history_with_what_it_carried(place: Place) -> None:
 
 
 @pytest.mark.promise("CN-16")
-def test_a_history_and_a_hook_that_hang_hold_up_no_batch(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of them are carried while the first entry is still being written, and the hook still being told."""
+def test_a_slow_history_or_hook_delays_no_batch(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All batches are delivered while the first entry is still being written and the hook is still running."""
     hangs = threading.Event()
     written: list[RunRow] = []
 
@@ -71,8 +71,8 @@ def test_a_history_and_a_hook_that_hang_hold_up_no_batch(place: Place, monkeypat
     assert [row.status for row in written] == ["running", "succeeded"]
 
 
-def test_a_run_that_takes_over_records_that_the_one_before_was_killed(place: Place) -> None:
-    """Any SQL reads it from the table: nobody has to compare it with the ledger."""
+def test_a_run_that_takes_over_records_that_the_earlier_run_was_killed(place: Place) -> None:
+    """SQL can read this from the table, without a comparison with the ledger."""
     place.land("1.json", [order(1)])
     pipeline = place.load(ORDERS)
     state = State.of(definition_of(pipeline).pipeline)

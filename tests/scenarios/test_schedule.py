@@ -1,4 +1,4 @@
-"""Pipelines of a directory, run when they are due, in one Spark."""
+"""The pipelines of a directory run when they are due, in one Spark."""
 
 from __future__ import annotations
 
@@ -23,17 +23,16 @@ pytestmark = pytest.mark.spark
 
 
 def define(folder: Path, name: str, schedule: str, **changed: str) -> None:
-    """A definition like the others, with a name, a table and a schedule of its own."""
+    """Write a definition with this name, table and schedule."""
     text = ORDERS.replace("name: orders", f"name: {name}").replace("tables/orders", f"tables/{name}")
     for old, new in changed.items():
         text = text.replace(old, new)
     (folder / f"{name}.yaml").write_text(f"{text}schedule: {schedule}\n")
 
 
-def test_pipelines_run_when_they_are_due_and_one_that_fails_touches_no_other(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Side by side in one Spark: two carry, a third one after one of them, a fourth is somebody else's, one fails."""
+def test_due_pipelines_run_and_a_failing_one_affects_no_other(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one Spark, two pipelines deliver rows, a third follows one of them, a fourth is run elsewhere, and one
+    fails."""
     clock = ManualClock(time=datetime(2026, 6, 1, 12, tzinfo=timezone.utc))
     monkeypatch.setattr("apscheduler.schedulers.base.datetime", moved(clock))
     place.land("1.json", [order(1), order(2)])
@@ -79,8 +78,8 @@ def test_pipelines_run_when_they_are_due_and_one_that_fails_touches_no_other(
         assert context.getPoolForName("behind").isDefined()
 
 
-def test_a_run_that_is_stopped_with_its_scheduler_is_taken_up_by_the_next(place: Place) -> None:
-    """Its batches in flight finish, and what it left is carried when a scheduler is there again."""
+def test_the_next_scheduler_continues_a_run_that_was_stopped_with_the_first(place: Place) -> None:
+    """The batches in flight finish. The next scheduler delivers the rest."""
     for number in range(30):
         place.land(f"{number:02}.json", [order(number)])
     define(place.folder, "orders", "{every: 1d}")

@@ -1,4 +1,4 @@
-"""Files that change while a pipeline lives: the schema grows, tables grow with it, and nothing is lost on the way."""
+"""Files change during the life of a pipeline. The schema and the tables grow, and no row is lost."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ TWO = f"{INFERRED}".replace("dlq:", "  - delta: {path: tables/copy}\ndlq:")
 
 
 def columns(place: Place, table: str) -> list[tuple[str, str]]:
-    """The columns of a table."""
+    """Return the columns of a table."""
     return place.spark.read.format("delta").load(str(place.folder / table)).dtypes
 
 
 @pytest.mark.long
-def test_what_evolves_reaches_the_table_and_a_batch_replayed_has_the_schema_it_was_planned_with(place: Place) -> None:
-    """Killed when the batch with the first new column was decided, and then another column comes."""
+def test_new_columns_reach_the_table_and_a_decided_batch_keeps_its_schema(place: Place) -> None:
+    """The run is killed when the batch with the first new column is decided. Then another column arrives."""
     place.land("1.json", [{"id": 1, "s": {"a": 1}}])
     assert place.load(TWO).run().status == "succeeded"
     place.land("2.json", [{"id": 2, "s": {"a": 2, "b": "x"}, "region": "north"}])
@@ -59,8 +59,9 @@ def test_what_evolves_reaches_the_table_and_a_batch_replayed_has_the_schema_it_w
         ]
 
 
-def test_a_given_schema_grows_too_and_stays_grown(place: Place) -> None:
-    """New columns come behind the given ones, whole numbers get wider; a later file without them has NULL."""
+def test_a_declared_schema_grows_too_and_stays_grown(place: Place) -> None:
+    """New columns come after the declared ones, and whole numbers get wider. A later file without them has NULL
+    there."""
     definition = SHOP.replace("SCHEMA", ', schema: "id int, note string"')
     place.land("1.json", [{"id": 1, "note": "a"}])
     first = place.load(definition).run()
@@ -75,8 +76,9 @@ def test_a_given_schema_grows_too_and_stays_grown(place: Place) -> None:
     assert (first.notices, second.notices, third.notices) == ((), (said.replace("origin", "files"),), ())
 
 
-def test_a_schema_that_is_found_out_is_pinned_and_said_as_it_can_be_pasted(place: Place) -> None:
-    """CSV is text throughout; what is pasted means the same, and later files change nothing."""
+def test_an_inferred_schema_is_pinned_and_printed_for_the_definition(place: Place) -> None:
+    """All columns of CSV are text. The printed schema means the same in the definition, and later files change
+    nothing."""
     definition = """
 name: orders
 origin: {files: {path: "landing/*", format: csv, on_change: {missing: evolve}SCHEMA}}
@@ -99,9 +101,9 @@ dlq: {window: 0}
     )
 
 
-def test_a_change_stops_the_run_until_somebody_says_what_is_to_be_done(place: Place) -> None:
-    """Nothing of the batch is delivered, and the error has a code of its own; then `_rescued` keeps it, and a later
-    `evolve` and the page's statement put it back."""
+def test_a_change_of_the_schema_stops_the_run_until_a_policy_is_set(place: Place) -> None:
+    """Nothing of the batch is delivered, and the error has the code `SCHEMA`. Then `_rescued` keeps the value, and
+    `evolve` with the documented statement restores it."""
     stops = INFERRED.replace("on_change: {extra: evolve, wider: evolve}", "on_change: POLICY")
     place.land("1.json", [{"id": 1}])
     assert place.load(stops.replace("POLICY", "{}")).run().status == "succeeded"
@@ -126,8 +128,8 @@ def test_a_change_stops_the_run_until_somebody_says_what_is_to_be_done(place: Pl
     }
 
 
-def test_a_run_that_goes_on_grows_with_what_comes(place: Place) -> None:
-    """Between two looks, without an end."""
+def test_a_following_run_grows_with_its_files(place: Place) -> None:
+    """The schema grows between two looks at the folder, and the run does not end."""
     place.land("1.json", [{"id": 1}])
     definition = INFERRED.replace("run: {", "run: {poll: 50ms, ")
     more = told(str, lambda: place.land("2.json", [{"id": 2, "region": "north"}]))
@@ -140,7 +142,7 @@ def test_a_run_that_goes_on_grows_with_what_comes(place: Place) -> None:
 
 
 def some_objects(chance: random.Random) -> list[str]:
-    """JSON with keys and values that fit or do not."""
+    """Return JSON objects with keys and values that may or may not fit the schema."""
     values = [1, 2**40, "x", None, 1.5, {"a": 1}, {"a": "x", "b": 2}, [1]]
     keys = ["id", "note", "ID", "s", "new", "other"]
     return [
@@ -150,20 +152,20 @@ def some_objects(chance: random.Random) -> list[str]:
 
 
 def objects(chance: random.Random) -> tuple[bytes, list[str]]:
-    """Lines of JSON, among them anything."""
+    """Return lines of JSON, mixed with arbitrary lines."""
     made = "\n".join(some_objects(chance)).encode() + b"\n" + anything(chance)
     return made, lines_of("json", made)
 
 
 def arrays(chance: random.Random) -> tuple[bytes, list[str]]:
-    """Files of one array of JSON, and some that are none."""
+    """Return a file with one JSON array, which may be invalid, and its rows."""
     found = some_objects(chance)
     made = "[" + ",\n".join(found) + "]" + chance.choice(["", "", "\n", "]", "{}"])
     return made.encode(), [made] if made[-2:] in ("]]", "{}") else found
 
 
 def fields(chance: random.Random) -> tuple[bytes, list[str]]:
-    """CSV with some of the columns, in any order, and others."""
+    """Return CSV with some of the columns, in any order, and with other columns."""
     names = chance.sample(["id", "note", "s", "new", "other"], chance.randint(1, 5))
     lines = [
         ",".join(chance.choice(["1", str(2**40), "x", "", "1.5"]) for _ in names) for _ in range(chance.randint(0, 12))
@@ -178,7 +180,7 @@ POLICIES = {
     "evolve": "{missing: evolve, extra: evolve, wider: evolve, other: rescue}",
 }
 DOUBLED = {"csv": "", "json": ", doubled: keep_last"}
-"""JSON has keys that may come twice, and a rescue keeps their line."""
+"""The policy for JSON keys that occur twice. A rescue keeps the line with the key."""
 
 CASES = [
     *(("csv", fields, "", policy) for policy in POLICIES),
@@ -193,7 +195,7 @@ CASES = [
 def test_under_every_policy_every_line_is_delivered_or_refused_once(
     place: Place, kind: str, content: Callable[[random.Random], tuple[bytes, list[str]]], options: str, policy: str
 ) -> None:
-    """The DLQ has the file and the raw content of each refused line, under the code of a change or of a bad line."""
+    """The DLQ has the file and the raw content of each refused line, with the code of a change or of a bad line."""
     chance = random.Random(f"{kind} {policy}")
     landing = place.folder / "landing"
     landing.mkdir()
@@ -251,7 +253,7 @@ IN_PARQUET = {
 
 
 def holds(written: Any, found: Any) -> bool:
-    """Whether nothing that was written is NULL in what is found."""
+    """Whether no written value is NULL in the found value."""
     if isinstance(written, dict) and isinstance(found, dict):
         return all(holds(value, found[key]) for key, value in written.items() if key in found)
     return written is None or found is not None
@@ -261,7 +263,8 @@ def holds(written: Any, found: Any) -> bool:
 @pytest.mark.promise("CD-16", "DQ-01")
 @pytest.mark.parametrize("policy", IN_PARQUET)
 def test_under_every_policy_every_row_of_parquet_is_delivered_or_refused_once(place: Place, policy: str) -> None:
-    """By its key; each value of a delivered row is in its column or in `_rescued`, whatever types the files have."""
+    """Rows are identified by their keys. Each value of a delivered row is in its column or in `_rescued`, for all types
+    in the files."""
     chance = random.Random(policy)
     landing = place.folder / "landing"
     landing.mkdir()

@@ -1,4 +1,4 @@
-"""A Spark Connect server that is killed in the middle of a batch, and started anew at the same port."""
+"""A Spark Connect server is killed during a batch and started again on the same port."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
 def restarted(folder: Path, how: str) -> Any:
-    """What came of a run with such a server, and of the next one."""
+    """Return the results of a run with such a server, and of the next run."""
     command = [sys.executable, "-m", "tests.scenarios.server_restarted", str(folder), how]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert ended.returncode == 0, ended.stderr
@@ -22,8 +22,8 @@ def restarted(folder: Path, how: str) -> Any:
 
 
 @pytest.mark.promise("SS-23", "CD-22")
-def test_a_run_outlives_its_server(tmp_path: Path) -> None:
-    """Where Wherry made the session: the batch rests, goes again in another one, and each row is there once."""
+def test_a_run_survives_its_server(tmp_path: Path) -> None:
+    """Wherry made the session. The batch is tried again in another session, and each row is delivered once."""
     said = restarted(tmp_path, "ours")
     assert said["killed"] == 1, said
     assert said["first"]["status"] == "succeeded", said
@@ -34,8 +34,9 @@ def test_a_run_outlives_its_server(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise("SS-23", "CD-22")
-def test_a_run_that_was_given_a_session_ends_with_it_and_the_next_one_goes_on(tmp_path: Path) -> None:
-    """The error has a code of its own and says what to do; each row is there once in the end."""
+def test_a_run_with_a_given_session_ends_with_the_session(tmp_path: Path) -> None:
+    """The error has the code `SESSION` and names the remedy. The next run delivers the rest, and each row is there
+    once."""
     said = restarted(tmp_path, "given")
     assert (said["killed"], said["first"]["status"], said["first"]["code"]) == (1, "failed", "SESSION"), said
     assert "run again" in said["first"]["said"]

@@ -1,4 +1,4 @@
-"""A run with a canary: the batches are delivered as ever, and another definition's rows are in shadow tables."""
+"""A run with a canary delivers its batches as usual, and writes another definition's rows to shadow tables."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FILES: Mapping[str, list[Any]] = {
 
 
 def load_other(place: Place, text: str) -> Pipeline:
-    """The new definition."""
+    """Load the new definition."""
     (place.folder / "new.yaml").write_text(text, encoding="utf-8")
     return Pipeline.load(place.folder / "new.yaml")
 
@@ -47,7 +47,7 @@ def land(place: Place) -> None:
 
 
 def run(place: Place, old: str, new: str, *, share: str = "100%", crash: str = "") -> tuple[Report, CanaryReport]:
-    """A run of the old definition with the new one as its canary, which dies at this point."""
+    """Run the old definition with the new one as its canary. With `crash`, the run dies at this point."""
     pipeline, other = place.load(old), load_other(place, new)
     with watch_points(CrashInjector(crash, end=None)):
         report = pipeline.run(canary=other, share=share, check=False)
@@ -57,7 +57,7 @@ def run(place: Place, old: str, new: str, *, share: str = "100%", crash: str = "
 
 
 def find_shadow(place: Place, name: str) -> str:
-    """The shadow table of this destination; there is one definition in the state."""
+    """Return the shadow table of this destination. The state must have exactly one new definition."""
     (folder,) = (place.folder / ".wherry/orders/canary").iterdir()
     return f".wherry/orders/canary/{folder.name}/{name}"
 
@@ -67,13 +67,13 @@ def shadow_ids(place: Place, name: str = "orders") -> list[int]:
 
 
 def describe(canary: CanaryReport, name: str = "orders") -> dict[str, int]:
-    """How many rows of a destination became what instead of what."""
+    """Return how many rows of a destination changed in which way."""
     found = canary.destinations[name].differences
     return {f"{each.old} -> {each.new} {','.join(each.columns)}".strip(): each.rows for each in found}
 
 
 def list_entries(folder: Path) -> list[Any]:
-    """What the ledger says of batches, without what is another one in each run."""
+    """Return the facts of the ledger about batches, without the values that differ in each run."""
     entries = DeltaLedger(folder / ".wherry/orders/ledger").read()
     kept = ("number", "span", "offset", "counts", "way", "window", "clean", "owed", "destinations", "straight")
     return [
@@ -84,7 +84,7 @@ def list_entries(folder: Path) -> list[Any]:
 
 
 def test_every_batch_is_delivered_as_without_a_canary(tmp_path: Path, place: Place) -> None:
-    """The tables, the DLQ, the ledger and the report are the same; the new definition's tables are not made."""
+    """The tables, the DLQ, the ledger and the report are the same. The new definition's tables are not created."""
     reports, rows, entries = [], [], []
     for name in ("plain", "canary"):
         folder = tmp_path / name
@@ -104,13 +104,13 @@ def test_every_batch_is_delivered_as_without_a_canary(tmp_path: Path, place: Pla
 
 
 def without_times(entry: Any) -> Any:
-    """The entry without the times of files, which were landed one after the other."""
+    """Return the entry with the same folder name for both runs."""
     return json.loads(json.dumps(entry, default=str).replace("/canary/", "/plain/"))
 
 
 @pytest.mark.connect
 def test_shadow_tables_have_exactly_the_rows_of_the_new_definition(place: Place) -> None:
-    """With the batch of each; what differs is counted over all batches, and so is what is refused."""
+    """Each shadow row has its batch. Differences and refused rows are counted over all batches."""
     land(place)
     report, canary = run(place, ORDERS, NEW)
     assert (report.batches, canary.batches, canary.rows, canary.failed) == (3, 3, 8, 0)
@@ -128,7 +128,7 @@ def test_shadow_tables_have_exactly_the_rows_of_the_new_definition(place: Place)
 
 
 def test_a_small_share_takes_the_first_batch(place: Place) -> None:
-    """Later runs add to the same shadow tables, and another definition has its own."""
+    """Later runs add to the same shadow tables. Another definition gets separate ones."""
     land(place)
     _, canary = run(place, ORDERS, NEW, share="0.000001%")
     assert (canary.batches, canary.rows, shadow_ids(place)) == (1, 3, [])
@@ -153,7 +153,7 @@ def test_a_new_definition_that_fails_on_a_batch_fails_nothing_else(place: Place,
 
 
 def test_a_row_at_which_the_new_definition_raises_is_refused_by_it(place: Place) -> None:
-    """The rows beside it are in the shadow table, and the row counts as refused."""
+    """The other rows are in the shadow table, and the row counts as refused."""
     land(place)
     raising = ORDERS.replace("  - filter:", "  - filter: \"assert_true(id <> 6, 'no 6') is null\"\n  - filter:")
     _, canary = run(place, ORDERS, raising)
@@ -163,8 +163,8 @@ def test_a_row_at_which_the_new_definition_raises_is_refused_by_it(place: Place)
     ]
 
 
-def test_rows_of_a_stage_that_makes_other_rows_are_counted_by_what_they_hold(place: Place) -> None:
-    """What is refused before that stage is counted too."""
+def test_rows_of_a_stage_that_makes_other_rows_are_compared_by_value(place: Place) -> None:
+    """Rows that are refused before that stage are counted too."""
     land(place)
     summing = ORDERS.replace(
         "  - filter:", '  - sql: "select max(id) as id, max(email) as email from rows"\n  - filter:'
@@ -175,8 +175,8 @@ def test_rows_of_a_stage_that_makes_other_rows_are_counted_by_what_they_hold(pla
     assert canary.refused == {"cast (CAST)": 1, "origin (PARSE)": 1}
 
 
-def test_the_new_definition_finds_its_tables_as_they_were_before_the_delivery(place: Place) -> None:
-    """It compares the rows with the table that the run has just written, and knows none of them."""
+def test_the_new_definition_reads_its_tables_as_they_were_before_the_delivery(place: Place) -> None:
+    """It compares rows with the table that the run has just written, and does not find the run's rows there."""
     place.land("1.json", [order(1)])
     place.load(ORDERS).run()
     place.land("2.json", [order(1), order(2)])
@@ -206,11 +206,9 @@ def test_python_works_and_claim_leaves_large_values_in_the_shadow_table(place: P
 
 @pytest.mark.parametrize("point", ["after-write", "before-settle"])
 @pytest.mark.parametrize("refused", [False, True])
-def test_after_a_crash_the_rows_of_a_batch_are_in_the_shadow_table_once(
-    place: Place, point: str, refused: bool
-) -> None:
-    """Wherever the run died, also between the write of the shadow table and the settlement. A batch is tried once a
-    destination has it, or the DLQ."""
+def test_a_crash_leaves_the_rows_of_a_batch_in_the_shadow_table_once(place: Place, point: str, refused: bool) -> None:
+    """The run may die between the write of the shadow table and the settlement. A batch is tried once a destination or
+    the DLQ has it."""
     place.land("1.json", [order(4), order(5), *([order(6, amount="x")] if refused else [])])
     place.land("2.json", [order(7)])
     _, first = run(place, ORDERS, NEW, crash=point)
@@ -222,7 +220,7 @@ def test_after_a_crash_the_rows_of_a_batch_are_in_the_shadow_table_once(
 
 
 def test_a_batch_that_is_planned_again_replaces_the_rows_of_the_cancelled_plan(place: Place) -> None:
-    """The old definition delivers no row of it, so that the next run cannot find it anywhere."""
+    """The old definition delivers no row of the batch, so the next run cannot find it anywhere."""
     place.land("1.json", [order(1, email=None)])
     _, first = run(place, ORDERS, KEEPS_ALL, crash="before-settle")
     assert (first.batches, shadow_ids(place)) == (1, [1])
@@ -233,7 +231,7 @@ def test_a_batch_that_is_planned_again_replaces_the_rows_of_the_cancelled_plan(p
 
 
 def test_files_are_deleted_after_the_canary_has_read_them(place: Place) -> None:
-    """And only by the run: the new definition deletes nothing."""
+    """Only the run deletes them. The new definition deletes nothing."""
     land(place)
     deletes = ORDERS.replace("format: json,", "format: json, after: delete,")
     _, canary = run(place, deletes, NEW.replace("format: json,", "format: json, after: move,"))
@@ -241,8 +239,8 @@ def test_files_are_deleted_after_the_canary_has_read_them(place: Place) -> None:
     assert [*(place.folder / "landing").rglob("*.json")] == []
 
 
-def test_the_command_prints_what_differs_and_ends_as_the_run_does(place: Place) -> None:
-    """`--share` alone is wrong."""
+def test_the_command_prints_the_differences_and_exits_as_the_run_does(place: Place) -> None:
+    """`--share` without `--canary` is an error."""
     land(place)
     file, new = place.define(ORDERS), place.folder / "new.yaml"
     new.write_text(NEW, encoding="utf-8")

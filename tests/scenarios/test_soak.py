@@ -1,4 +1,4 @@
-"""A small sample of the long suite: `python -m tests.scenarios.soak --into FOLDER` is all of it."""
+"""Run a small sample of the long suite. `python -m tests.scenarios.soak --into FOLDER` runs the whole suite."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.scenarios.soak import Load
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.promise("CD-22")
-def test_a_load_that_is_killed_again_and_again_is_carried_once(tmp_path: Path, seed: int) -> None:
-    """By dice that begin with `--seed`."""
+def test_a_load_with_repeated_kills_is_delivered_once(tmp_path: Path, seed: int) -> None:
+    """The random choices begin with `--seed`."""
     load, server = Load(tmp_path, rows=400, batches=20), Server(tmp_path / "jvm")
     load.prepare()
     try:

@@ -1,4 +1,4 @@
-"""State that lasts: what people and disks do to it is told with a code, loses nothing, and is gone on from after."""
+"""Damage to the state or to a disk is reported with a code and loses no row. After a repair, the next run continues."""
 
 from __future__ import annotations
 
@@ -25,29 +25,30 @@ pytestmark = pytest.mark.spark
 
 
 def carried(place: Place, *numbers: int, **overrides: str) -> Report:
-    """A run that finds these files beside those that were there."""
+    """Write these files, and run the pipeline."""
     for number in numbers:
         place.land(f"{number}.json", [order(number), order(number * 10, amount="x" if number % 2 == 0 else "1")])
     return place.load(**overrides).run(check=False)
 
 
 def code(report: Report) -> str | None:
-    """With which code a run ended."""
+    """Return the code of a run's error, or None."""
     return report.error.code if report.error else None
 
 
 def state(place: Place) -> Path:
-    """Where the pipeline keeps its own."""
+    """Return the folder of the pipeline's state."""
     return place.folder / ".wherry" / "orders"
 
 
 def aside(folder: Path, place: Place) -> Path:
-    """Put it where it is not looked for."""
+    """Move a folder to a place where Wherry does not look."""
     return Path(shutil.move(folder, place.folder / f"aside-{uuid.uuid4().hex}"))
 
 
-def test_a_table_that_was_deleted_between_two_runs(place: Place) -> None:
-    """None is made in its place, and no other is taken for it; put back, the next run goes on."""
+def test_a_table_that_was_deleted_between_two_runs_stops_the_run(place: Place) -> None:
+    """Wherry does not create a new table, and does not accept another one. Once the table is back, the next run
+    continues."""
     place.define(ORDERS)
     carried(place, 1, 2)
     table = place.folder / "tables/orders"
@@ -65,8 +66,8 @@ def test_a_table_that_was_deleted_between_two_runs(place: Place) -> None:
     assert (place.ids("tables/orders"), place.load().audit().problems) == ([1, 2, 3, 10, 30], [])
 
 
-def test_a_queue_that_was_deleted_between_two_runs(place: Place) -> None:
-    """As a table; and on a person's word it begins anew."""
+def test_a_dlq_that_was_deleted_between_two_runs_stops_the_run(place: Place) -> None:
+    """It is treated like a table. If the user confirms it, the DLQ begins again."""
     place.define(ORDERS)
     carried(place, 2)
     kept = aside(state(place) / "dlq", place)
@@ -81,8 +82,9 @@ def test_a_queue_that_was_deleted_between_two_runs(place: Place) -> None:
     assert kept.exists()
 
 
-def test_a_ledger_that_is_lost(place: Place) -> None:
-    """Nothing is carried twice: the table has a batch that it never planned. With the newest one back it goes on."""
+def test_a_lost_ledger_stops_the_run(place: Place) -> None:
+    """Nothing is delivered twice, because the table has a batch that the new ledger did not plan. With the old ledger
+    back, the run continues."""
     place.define(ORDERS)
     carried(place, 1)
     kept = aside(state(place), place)
@@ -95,8 +97,8 @@ def test_a_ledger_that_is_lost(place: Place) -> None:
     assert (place.ids("tables/orders"), place.load().audit().problems) == ([1, 5, 10, 50], [])
 
 
-def test_an_open_batch_that_is_older_than_the_tables_history_is_not_guessed(place: Place) -> None:
-    """The log was cleaned behind it, and somebody has to say whether it was delivered."""
+def test_an_open_batch_that_is_older_than_the_tables_history_needs_a_decision(place: Place) -> None:
+    """The log after the batch was cleaned, so the user must decide whether it was delivered."""
     place.define(ORDERS)
     carried(place, 1)
     carried(place, 3)
@@ -115,8 +117,8 @@ def test_an_open_batch_that_is_older_than_the_tables_history_is_not_guessed(plac
     assert place.ids("tables/orders") == [1, 3, 10, 30]
 
 
-def test_a_disk_that_is_full_in_the_middle_of_a_run_and_then_read_only(place: Place, small_disk: SmallDisk) -> None:
-    """The runs fail with a code, what only looks works, and when it is mended what was open is finished."""
+def test_a_full_or_read_only_disk_fails_the_run_with_a_code(place: Place, small_disk: SmallDisk) -> None:
+    """Commands that only read still work. Once the disk works again, the next run finishes the open batch."""
     (place.folder / "tables").symlink_to(small_disk.folder)
     place.define(ORDERS)
     carried(place, 1)
@@ -144,8 +146,8 @@ def test_a_disk_that_is_full_in_the_middle_of_a_run_and_then_read_only(place: Pl
     assert (place.load().audit().problems, place.ids("tables/orders")) == ([], [1, 2, 3, 10])
 
 
-def test_a_salt_is_the_one_of_before_until_another_one_is_meant(place: Place) -> None:
-    """A run with another one carries nothing, and says how it would; the state is its owner's alone."""
+def test_a_changed_salt_is_refused_until_the_user_confirms_it(place: Place) -> None:
+    """A run with another salt delivers nothing. Only the owner of the state's folder can read it."""
     text = ORDERS.replace("  - filter:", '  - mask: {columns: {email: hash}, salt: "${secret:SALT}"}\n  - filter:')
     file = place.define(text)
 
@@ -167,9 +169,9 @@ def test_a_salt_is_the_one_of_before_until_another_one_is_meant(place: Place) ->
 
 
 @pytest.mark.parametrize("copy", [shutil.copy2, shutil.copy], ids=["cp -a", "cp -r"])
-def test_a_project_that_is_copied_goes_on_in_both_places(place: Place, copy: Callable[[str, str], object]) -> None:
-    """Only what is new is carried, in the copy and in the original; of files without their times an audit cannot say
-    that they are the same, and tells why."""
+def test_a_copied_project_continues_in_both_places(place: Place, copy: Callable[[str, str], object]) -> None:
+    """Only new rows are delivered, in the copy and in the original. An audit cannot identify files that lost their
+    times, and explains why."""
     file = place.define(ORDERS)
     carried(place, 1, 2)
     shutil.copytree(place.folder, there := place.folder.with_name(f"{place.folder.name} copied"), copy_function=copy)

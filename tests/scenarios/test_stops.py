@@ -1,4 +1,4 @@
-"""Stopping: a signal drains, a second one cancels, and nobody runs a pipeline that is being run."""
+"""A signal lets batches in flight finish, a second one cancels them, and a second run of a pipeline is refused."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def four_files(place: Place) -> None:
 
 @pytest.mark.promise("CD-32", "CD-33", "SS-24")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_lets_what_is_in_flight_finish(place: Place, number: signal.Signals) -> None:
-    """The batch that was planned is committed and no other; the next run carries the rest."""
+def test_a_signal_lets_batches_in_flight_finish(place: Place, number: signal.Signals) -> None:
+    """Only the batch that was planned is committed. The next run delivers the rest."""
     four_files(place)
 
     def listen(event: Event) -> None:
@@ -43,8 +43,9 @@ def test_a_signal_lets_what_is_in_flight_finish(place: Place, number: signal.Sig
 
 
 @pytest.mark.promise("CD-32", "CD-33")
-def test_a_signal_behind_the_last_batch_stops_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither while the run lets its pipeline go nor while it waits for its hooks: all was carried, and it says so."""
+def test_a_signal_after_the_last_batch_stops_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may come while the run releases its pipeline or waits for its hooks. The run reports that everything was
+    delivered."""
 
     def listen(event: Event) -> None:
         if isinstance(event, RunEnded):
@@ -61,8 +62,8 @@ def test_a_signal_behind_the_last_batch_stops_nothing(place: Place, monkeypatch:
 
 
 @pytest.mark.promise("CD-34", "X6")
-def test_a_second_signal_cancels_what_is_in_flight(place: Place) -> None:
-    """No offset is committed for it; the next run looks at it first, and nothing is lost or twice."""
+def test_a_second_signal_cancels_batches_in_flight(place: Place) -> None:
+    """No offset is committed for the batch. The next run examines it first, and no row is lost or doubled."""
     four_files(place)
 
     def listen(event: Event) -> None:
@@ -76,8 +77,8 @@ def test_a_second_signal_cancels_what_is_in_flight(place: Place) -> None:
     assert place.ids("tables/orders") == [1, 2, 3, 4]
 
 
-def test_a_file_that_changes_while_the_batch_before_it_is_carried_stops_the_run(place: Place) -> None:
-    """Though its rows were described already; nothing of it is delivered, and the next run carries it as it is then."""
+def test_a_file_that_changes_during_the_batch_before_it_stops_the_run(place: Place) -> None:
+    """Its rows were described already. None of them is delivered, and the next run delivers its new content."""
     four_files(place)
 
     def listen(event: Event) -> None:
@@ -94,8 +95,8 @@ def test_a_file_that_changes_while_the_batch_before_it_is_carried_stops_the_run(
 
 
 @pytest.mark.promise("CN-20")
-def test_a_second_run_is_refused_while_one_is_under_way(place: Place) -> None:
-    """It touches nothing, and says who has the pipeline."""
+def test_a_second_run_is_refused_while_another_is_in_progress(place: Place) -> None:
+    """The second run changes nothing, and its error names the owner."""
     four_files(place)
     refused: list[Owned] = []
 
@@ -111,7 +112,7 @@ def test_a_second_run_is_refused_while_one_is_under_way(place: Place) -> None:
 
 @pytest.mark.promise("CD-34")
 def test_a_run_is_forced_to_stop_through_its_ledger(place: Place) -> None:
-    """In the middle of a batch that would go on for ever; the next run carries it."""
+    """The run stops during a batch that would not end. The next run delivers the batch."""
     four_files(place)
     sleeps = "java_method('java.lang.Thread', 'sleep', bigint(600000)) is not null"
     pipeline = place.load(ORDERS.replace("destinations:", f'  - filter: "id <> 2 or {sleeps}"\ndestinations:'))
@@ -128,7 +129,7 @@ def test_a_run_is_forced_to_stop_through_its_ledger(place: Place) -> None:
 
 @pytest.mark.promise("CD-18")
 def test_a_listener_that_raises_fails_the_run(place: Place) -> None:
-    """Its words are the run's error, and the next run goes on."""
+    """The run's error has the listener's message, and the next run continues."""
     four_files(place)
 
     def listen(event: Event) -> None:
@@ -144,7 +145,7 @@ def test_a_listener_that_raises_fails_the_run(place: Place) -> None:
 
 @pytest.mark.promise("CD-32")
 def test_a_run_is_stopped_through_its_ledger(place: Place) -> None:
-    """From another process or notebook that sees the state; what is in flight finishes."""
+    """The request comes from another process or notebook that sees the state. Batches in flight finish."""
     four_files(place)
     pipeline = place.load(ORDERS)
     assert pipeline.stop() is False
@@ -171,8 +172,9 @@ def terminate(rows: list[dict]) -> list:
 
 @pytest.mark.long
 @pytest.mark.promise("CD-32")
-def test_a_group_that_is_terminated_finishes_what_is_in_flight(place: Place) -> None:
-    """As `timeout` terminates a command with all that it started: the JVM lives until the batch is committed."""
+def test_a_terminated_process_group_finishes_batches_in_flight(place: Place) -> None:
+    """`timeout` terminates a command in this way, together with all processes that it started. The JVM runs until the
+    batch is committed."""
     four_files(place)
     (place.folder / "calls.py").write_text(TERMINATES)
     file = place.define(ORDERS.replace("destinations:", '  - python: "calls:terminate"\ndestinations:'))

@@ -1,4 +1,4 @@
-"""Runs whose state and files are in an object store, and that end anywhere, or lose the store for a while."""
+"""Runs whose state and files are in an object store end at any point, or lose the store for a while."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ POINTS = ("before-plan", "after-plan", "before-write", "in-write", "after-write"
 
 @pytest.fixture
 def pipeline(tmp_path: Path, s3: S3) -> Pipeline:
-    """A pipeline whose first batch is carried; its state is made in a folder, and then put into the store."""
+    """Provide a pipeline that has delivered its first batch. Its state is created in a folder, and then copied to the
+    store."""
     text = TEXT.replace("PATH", s3.make_url("landing/*.json", "s3"))
     spark = f"spark: {json.dumps({'conf': s3.spark_settings})}\n"
     file = tmp_path / "pipeline.yaml"
@@ -51,10 +52,10 @@ def pipeline(tmp_path: Path, s3: S3) -> Pipeline:
 
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.promise("CD-22", "CD-27")
-def test_wherever_a_run_ends_the_next_one_goes_on_from_the_state_in_the_store(
+def test_a_run_continues_from_the_state_in_the_store_after_a_crash_at_any_point(
     tmp_path: Path, pipeline: Pipeline, point: str
 ) -> None:
-    """Each row is there once, no batch is open, and the audit finds nothing."""
+    """Each row is delivered once, no batch is open, and the audit finds no problem."""
     crash = CrashInjector(point, end=None)
     with watch_points(crash):
         ended = pipeline.run(check=False, listeners=[crash.hear])
@@ -68,15 +69,15 @@ Meanwhile = Literal["reset", "slow_down", "refused"]
 
 
 class Outage:
-    """Takes the store away for some seconds at the first event of a kind: it resets every connection, answers 503, or
-    does not listen."""
+    """A listener that makes the store unavailable for some seconds at the first event of a kind. The store resets every
+    connection, answers 503, or does not listen."""
 
     def __init__(self, s3: S3, kind: type[Event], seconds: float, meanwhile: Meanwhile = "reset") -> None:
         self.s3, self.kind, self.seconds, self.meanwhile = s3, kind, seconds, meanwhile
         self.happened = False
 
     def hear(self, event: Event) -> None:
-        """As a listener."""
+        """Start the outage at the first event of the kind."""
         if not isinstance(event, self.kind) or self.happened:
             return
         self.happened = True
@@ -89,10 +90,10 @@ class Outage:
 
 @pytest.mark.parametrize("kind", [BatchPlanned, BatchSettled])
 @pytest.mark.promise("CD-27")
-def test_a_run_outlasts_a_store_that_is_away_for_a_while(
+def test_a_run_survives_a_short_outage_of_its_store(
     tmp_path: Path, pipeline: Pipeline, s3: S3, kind: type[Event]
 ) -> None:
-    """It asks again while every connection is reset, for two seconds, and then carries what is left."""
+    """Every connection is reset for two seconds. The run tries again, and then delivers the rest."""
     outage = Outage(s3, kind, 2.0)
     report = pipeline.run(listeners=[outage.hear])
     assert (outage.happened, report.status, ids(tmp_path)) == (True, "succeeded", [1, 2, 3])
@@ -103,10 +104,10 @@ def test_a_run_outlasts_a_store_that_is_away_for_a_while(
 @pytest.mark.parametrize("meanwhile", get_args(Meanwhile))
 @pytest.mark.parametrize("kind", [BatchPlanned, BatchSettled])
 @pytest.mark.promise("CD-27")
-def test_a_run_outlasts_a_store_that_is_away_for_a_minute(
+def test_a_run_survives_an_outage_of_its_store_for_a_minute(
     tmp_path: Path, pipeline: Pipeline, s3: S3, kind: type[Event], meanwhile: Meanwhile
 ) -> None:
-    """With the default of `retry`. Its state, its files and its DLQ are in that store."""
+    """The run has the default of `retry`. Its state, its files and its DLQ are in that store."""
     file = tmp_path / "pipeline.yaml"
     file.write_text(file.read_text().replace(", retry: {wait: 100ms, most: 1s}", ""))
     outage = Outage(s3, kind, 60.0, meanwhile)
@@ -119,10 +120,10 @@ def test_a_run_outlasts_a_store_that_is_away_for_a_minute(
 @pytest.mark.long
 @pytest.mark.parametrize("kind", [BatchPlanned, BatchSettled])
 @pytest.mark.promise("CD-27")
-def test_a_store_that_stays_away_ends_the_run_and_loses_nothing(
+def test_a_store_that_stays_unavailable_ends_the_run_and_loses_nothing(
     tmp_path: Path, pipeline: Pipeline, s3: S3, kind: type[Event]
 ) -> None:
-    """The run names the store that does not answer. Once it is back, the next one carries what is left."""
+    """The error reports that the store does not answer. Once the store is back, the next run delivers the rest."""
     outage = Outage(s3, kind, float("inf"))
     report = pipeline.run(check=False, listeners=[outage.hear])
     assert (report.status, "does not answer" in str(report.error)) == ("failed", True), report.error
@@ -139,10 +140,10 @@ def test_a_store_that_stays_away_ends_the_run_and_loses_nothing(
         ("send_away", "is in eu-west-1, not in us-east-1"),
     ],
 )
-def test_a_store_that_refuses_to_list_its_files_is_told_of_and_nothing_is_lost(
+def test_a_store_that_refuses_to_list_its_files_is_reported_and_no_row_is_lost(
     tmp_path: Path, pipeline: Pipeline, s3: S3, effect: Effect, words: str
 ) -> None:
-    """Once it agrees again, each file is read once."""
+    """Once the store permits it again, each file is read once."""
     s3.proxy.add(Fault(effect, "LIST", "landing", times=None))
     report = pipeline.run(check=False)
     assert (report.status, words in str(report.error)) == ("failed", True), report.error

@@ -1,4 +1,4 @@
-"""Files in an object store that become rows of a table on this machine's disk."""
+"""Files in an object store become rows of a table on this machine's disk."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ run: {batch: {files: 1}, runners: 1}
 
 
 def land(s3: S3, *numbers: int, kind: str = "json") -> None:
-    """A file of one row for each number."""
+    """Put a file of one row for each number into the store."""
     for number in numbers:
         row = {"id": number, "email": f"a{number}@x.com", "amount": number / 2}
         bodies = {
@@ -48,20 +48,20 @@ def land(s3: S3, *numbers: int, kind: str = "json") -> None:
 
 
 def load(folder: Path, s3: S3, after: str = "keep", path: str = "landing/*.json", text: str = TEXT) -> Pipeline:
-    """The pipeline. Its settings of Spark give access to the store."""
+    """Load the pipeline. Its Spark settings give access to the store."""
     text = text.replace("PATH", s3.make_url(path, "s3")).replace("AFTER", after)
     (folder / "pipeline.yaml").write_text(f"{text}spark: {json.dumps({'conf': s3.spark_settings})}\n")
     return Pipeline.load(folder / "pipeline.yaml")
 
 
 def ids(folder: Path) -> list[int]:
-    """What is in the table, twice where it is there twice."""
+    """Return the sorted ids of the table, with repeated ones."""
     rows: list[dict[str, Any]] = DeltaTable(str(folder / "tables/orders")).to_pyarrow_table().to_pylist()
     return sorted(row["id"] for row in rows)
 
 
 def keys(s3: S3) -> list[str]:
-    """All objects of the bucket."""
+    """Return the keys of all objects in the bucket."""
     store = open_bucket(StoreUrl(f"s3://{s3.bucket}", s3.spark_settings))
     return [key for page in store.list_pages() for key in page]
 
@@ -69,7 +69,7 @@ def keys(s3: S3) -> list[str]:
 @pytest.mark.usefixtures("no_spark")
 @pytest.mark.parametrize("kind", ["json", "csv", "parquet"])
 def test_small_files_in_a_store_start_no_spark(tmp_path: Path, s3: S3, kind: str) -> None:
-    """A run asks the store for one page, and for each new file once. The audit finds every row."""
+    """A run requests one page of the store's list, and each new file once. The audit finds no problem."""
     text = TEXT.replace("format: json", f"format: {kind}")
     land(s3, 1, 2, 3, kind=kind)
     first = load(tmp_path, s3, text=text).run()
@@ -93,10 +93,10 @@ def test_small_files_in_a_store_start_no_spark(tmp_path: Path, s3: S3, kind: str
 @pytest.mark.parametrize(("after", "left"), [("move", ["landing/_carried/1.json"]), ("delete", [])])
 @pytest.mark.parametrize("point", ["in-write", "after-write", "after-settle", "after-committed"])
 @pytest.mark.promise("CD-13", "CD-22")
-def test_wherever_a_run_ends_no_file_of_a_store_is_lost_or_read_twice(
+def test_a_run_that_ends_at_any_point_loses_no_file_of_a_store_and_reads_none_twice(
     tmp_path: Path, s3: S3, point: str, after: str, left: list[str]
 ) -> None:
-    """The next one carries what is left, and every file is dealt with once."""
+    """The next run delivers the rest, and every file is moved or deleted once."""
     land(s3, 1)
     crash = CrashInjector(point, end=None)
     with watch_points(crash):
@@ -121,7 +121,8 @@ FORMATS: dict[str, tuple[dict[str, Any], dict[str, bytes]]] = {
     ),
     "parquet": ({}, {"day=1/a.parquet": b"1", "day=2/b.parquet": b"2"}),
 }
-"""For each format its options, and files with two good rows. That of parquet has the rows of its content."""
+"""The options of each format, and files with two good rows. Each Parquet file has one row, whose id is the given
+content."""
 RUN = """
 import sys
 from runners.pipeline import Pipeline
@@ -134,7 +135,7 @@ for file in sys.argv[1:]:
 @pytest.mark.long
 @pytest.mark.spark
 def test_spark_reads_files_of_every_format_in_a_store(tmp_path: Path, s3: S3) -> None:
-    """Out of folders that give a column, under any names, with their bad lines refused; then the files are moved."""
+    """The folders give a column, the names are arbitrary, and bad lines are refused. Then the files are moved."""
     conf = {**s3.spark_settings, "spark.jars": jars.join_store_jars()}
     for kind, (options, files) in FORMATS.items():
         for name, content in files.items():
@@ -175,7 +176,7 @@ def test_spark_reads_files_of_every_format_in_a_store(tmp_path: Path, s3: S3) ->
 
 
 def make_parquet(**row: Any) -> bytes:
-    """A file of one row."""
+    """Return a Parquet file with one row."""
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist([row]), sink)
     return bytes(sink.getvalue())
@@ -213,8 +214,8 @@ print(json.dumps([report.status, ids, audit["problems"], audit["destinations"]["
 @pytest.mark.spark
 @pytest.mark.promise("CD-22")
 @pytest.mark.parametrize("step", ["before", "after"])
-def test_a_reader_of_manifests_sees_each_batch_once_though_a_run_was_killed(tmp_path: Path, s3: S3, step: str) -> None:
-    """Right before the manifest, or right behind it; the reader does what the page says."""
+def test_a_reader_of_manifests_sees_each_batch_once_after_a_kill(tmp_path: Path, s3: S3, step: str) -> None:
+    """The kill comes directly before or after a manifest is published. The reader follows the documentation."""
     conf = {**s3.spark_settings, "spark.jars": jars.join_store_jars()}
     (tmp_path / "landing").mkdir()
     for number in (1, 2, 3):

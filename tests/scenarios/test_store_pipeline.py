@@ -1,4 +1,4 @@
-"""A pipeline whose tables and state are in an object store, with a Spark of its own for each run."""
+"""A pipeline whose tables and state are in an object store. Each run has a separate Spark."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ dlq: {window: 0}
 run: {batch: {files: 1}, runners: 1, retry: {attempts: 0}}
 """
 HIDDEN = "q7Zp2wJrT9xKsecretV4"
-"""A secret as no other text has it; moto takes any."""
+"""A secret that occurs in no other text. The test server accepts any secret."""
 
 
 LANDED = {f"{number}.csv": f"id,amount\n{rows}\n" for number, rows in enumerate(["1,1.50\n2,2", "3,much\n4,4", "5,5"])}
 
 
 def define(folder: Path, s3: S3) -> Path:
-    """The definition, with files to read."""
+    """Write the definition, and the files that it reads."""
     (folder / "landing").mkdir()
     for name, text in LANDED.items():
         (folder / "landing" / name).write_text(text)
@@ -49,7 +49,7 @@ def define(folder: Path, s3: S3) -> Path:
 
 
 def write_definition(folder: Path, s3: S3, table: str, name: str = "orders", **more: Any) -> Path:
-    """A definition with this table, whose Spark has the JARs as files and takes a refusal for one."""
+    """Write a definition with this table. Its Spark has the JARs as files, and does not repeat a refused request."""
     jars.fetch()
     once = {f"spark.hadoop.fs.s3a.{key}": "1" for key in ("attempts.maximum", "retry.limit")}
     found = {"spark.jars": ",".join(map(str, jars.list_store_jars()))}
@@ -62,24 +62,24 @@ def write_definition(folder: Path, s3: S3, table: str, name: str = "orders", **m
 
 
 def call(*words: str) -> subprocess.CompletedProcess[str]:
-    """A Python of its own."""
+    """Run a separate Python process."""
     return subprocess.run(
         [sys.executable, *words], capture_output=True, text=True, check=False, env=clean_environment(), timeout=600
     )
 
 
 def wherry(*words: str) -> subprocess.CompletedProcess[str]:
-    """The command."""
+    """Run a command of Wherry."""
     return call("-c", "from runners.command_line.cli import main; main()", *words)
 
 
 def refuse(*_: object, **__: object) -> None:
-    """This process gets no Spark."""
+    """Refuse to start Spark in this process."""
     raise SparkMissing("Java is missing.")
 
 
 def ids(s3: S3, url: str = "") -> list[int]:
-    """What is in the table, twice where it is there twice."""
+    """Return the sorted ids of the table, with repeated ones."""
     table = DeltaTable(url or s3.make_url("tables/orders"), storage_options=s3.storage_options)
     return sorted(table.to_pyarrow_table()["id"].to_pylist())
 
@@ -89,7 +89,7 @@ def test_a_killed_run_is_finished_and_its_refused_rows_are_replayed(
     tmp_path: Path, s3: S3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The table, the DLQ, the prepared rows and the ledger are in the store, and the audit balances without Spark. No
-    secret is in anything that was kept or said."""
+    stored file and no output contains the secret."""
     monkeypatch.setattr(session, "obtain_now", refuse)
     file = define(tmp_path, s3)
     killed = call("-m", "tests.scenarios.killed", str(file), "Written", "2")
@@ -135,7 +135,7 @@ sys.stdout.write(json.dumps(said))
 
 
 def carry_all(files: Sequence[Path]) -> dict[str, str]:
-    """What is said of each of these pipelines, which share a Spark."""
+    """Run these pipelines in one Spark, and return the result of each."""
     done = call("-c", CARRY_ALL, *map(str, files))
     assert done.returncode == 0, done.stderr
     said: dict[str, str] = json.loads(done.stdout)
@@ -148,13 +148,13 @@ WORDS = {
     "elsewhere": "is in eu-west-1, not in us-east-1",
     "skewed": "the clock of this machine differs too much",
 }
-"""What is said of a table that a store refuses."""
+"""The message about a table for each way in which a store refuses it."""
 
 
 @pytest.mark.long
-def test_a_table_that_the_store_refuses_gets_each_row_once_it_is_taken(tmp_path: Path, s3: S3) -> None:
-    """The bucket is missing, writing is forbidden, the region or the clock is wrong, or the store hides a commit that
-    it has taken. A prefix with a space and a `%`, and a versioned bucket, are places like any."""
+def test_a_table_that_the_store_refuses_gets_each_row_once_the_store_accepts_it(tmp_path: Path, s3: S3) -> None:
+    """The bucket is missing, writing is forbidden, the region or the clock is wrong, or the store hides a commit. A
+    prefix with a space and a `%`, and a versioned bucket, need no special care."""
     define(tmp_path, s3)
     versioned, odd = f"{s3.bucket}-versioned", "a b%20c%"
     make_bucket(s3.behind, versioned, versioned=True)
@@ -181,7 +181,7 @@ def test_a_table_that_the_store_refuses_gets_each_row_once_it_is_taken(tmp_path:
 
 
 def read_ids(s3: S3, folder: str) -> list[int]:
-    """What is in the files of a table to which rows were only added. `deltalake` would look for it elsewhere."""
+    """Return the ids in the files of a table without deletes. `deltalake` would look for this table elsewhere."""
     client = make_client(s3.behind)
     found = client.list_objects_v2(Bucket=s3.bucket, Prefix=folder)["Contents"]
     keys = [each["Key"] for each in found if each["Key"].endswith(".parquet") and "_delta_log" not in each["Key"]]
@@ -198,7 +198,7 @@ from runners.running import merge_fallback
 merge_fallback._FEW = int(sys.argv[2])
 sys.stdout.write(str(Pipeline.load(sys.argv[1]).merge_dead_letters().rows))
 """
-"""A merge for which a batch with more rows has many, so that Spark reads them."""
+"""A merge with a small limit. Spark reads a batch with more rows than the limit."""
 
 
 @pytest.mark.long
@@ -206,8 +206,8 @@ sys.stdout.write(str(Pipeline.load(sys.argv[1]).merge_dead_letters().rows))
 def test_refused_rows_wait_as_files_in_a_store_and_come_back_once(
     tmp_path: Path, s3: S3, monkeypatch: pytest.MonkeyPatch, format_: str, few: int
 ) -> None:
-    """The DLQ on this machine fails, and a run is killed behind the write of the files. Spark writes them, and reads
-    them where they are many."""
+    """The DLQ on this machine fails, and a run is killed after the write of the files. Spark writes them, and reads
+    them if they have many rows."""
     monkeypatch.setattr(session, "obtain_now", refuse)
     jars.fetch()
     (tmp_path / "landing").mkdir()
@@ -243,7 +243,7 @@ CATALOG = {
     "spark.hadoop.javax.jdo.option.ConnectionURL": "jdbc:derby:;databaseName=FOLDER/metastore;create=true",
     "spark.driver.extraJavaOptions": "-Dderby.system.home=FOLDER",
 }
-"""A catalog that lasts, whose tables are in the store."""
+"""A permanent catalog whose tables are in the store."""
 RUN_ALL = """
 import json, sys
 from runners.pipeline import Pipeline
@@ -254,8 +254,8 @@ sys.stdout.write(json.dumps([Pipeline.load(file).run().read for file in sys.argv
 
 @pytest.mark.long
 def test_a_table_in_a_store_is_followed_by_its_path_and_by_its_name(tmp_path: Path, s3: S3) -> None:
-    """From the one into a table of a catalog, and from there into another one. A second process carries only what was
-    added since."""
+    """One pipeline reads it by its path into a table of a catalog, and another reads that table by its name. A second
+    process delivers only new rows."""
     bucket = s3.make_url().rstrip("/")
     places = {
         "silver": ({"path": s3.make_url("raw")}, {"table": "default.silver"}),

@@ -1,4 +1,4 @@
-"""A pipeline whose state is in an object store: what needs no Spark elsewhere needs none here."""
+"""A pipeline whose state is in an object store needs no Spark where a state in a folder would need none."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.stores.fault_proxy import Fault
 from tests.stores.s3 import S3, make_client
 
 HIDDEN = "q7Zp2/wJ+rT9xKsecretV4"
-"""A secret as no other text has it; moto takes any."""
+"""A secret that occurs in no other text. The test server accepts any secret."""
 
 pytestmark = pytest.mark.usefixtures("no_spark")
 
@@ -41,7 +41,7 @@ run: {batch: {files: 1}, runners: 1}
 
 
 def land(folder: Path, *numbers: int) -> None:
-    """A file of one row for each number."""
+    """Write a file of one row for each number."""
     (folder / "landing").mkdir(exist_ok=True)
     for number in numbers:
         row = {"id": number, "email": f"a{number}@x.com", "amount": number / 2}
@@ -49,8 +49,8 @@ def land(folder: Path, *numbers: int) -> None:
 
 
 def load(folder: Path, s3: S3 | None = None, scheme: str = "s3") -> Pipeline:
-    """The pipeline: its state is in the store, and a secret is plain text among its settings. Without a store the state
-    is in a folder."""
+    """Load the pipeline. Its state is in the store, and its settings contain a secret in plain text. Without a store,
+    the state is in a folder."""
     text = TEXT
     if s3 is not None:
         conf = {**s3.spark_settings, "spark.hadoop.fs.s3a.secret.key": HIDDEN}
@@ -60,7 +60,7 @@ def load(folder: Path, s3: S3 | None = None, scheme: str = "s3") -> Pipeline:
 
 
 def run_and_move(folder: Path, s3: S3) -> Report:
-    """Run it with its state in a folder, and put that into the store."""
+    """Run the pipeline with its state in a folder, and copy the state to the store."""
     report = load(folder).run()
     store = ObjectStore(StoreUrl(s3.make_url("wherry/orders"), s3.spark_settings))
     state = folder / ".wherry/orders"
@@ -84,8 +84,8 @@ def refuse(s3: S3, *ids: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a"])
-def test_what_tells_of_a_pipeline_reads_the_store(tmp_path: Path, s3: S3, scheme: str) -> None:
-    """Status, offsets, the run history, the audit and the DLQ, under both names of the store."""
+def test_commands_that_describe_a_pipeline_read_the_store(tmp_path: Path, s3: S3, scheme: str) -> None:
+    """These are status, offsets, the run history, the audit and the DLQ. Both URL schemes of the store work."""
     land(tmp_path, 1, 2)
     run = run_and_move(tmp_path, s3)
     refuse(s3, "p/1", "p/2")
@@ -98,16 +98,16 @@ def test_what_tells_of_a_pipeline_reads_the_store(tmp_path: Path, s3: S3, scheme
     assert pipeline.audit().json()["problems"] == []
 
 
-def test_a_run_needs_no_spark_where_its_folder_would_need_none(tmp_path: Path, s3: S3) -> None:
-    """It finds the DLQ in the store, carries a small file, and has nothing to do the next time."""
+def test_a_run_needs_no_spark_if_a_state_in_a_folder_would_need_none(tmp_path: Path, s3: S3) -> None:
+    """It finds the DLQ in the store, and delivers a small file. The next run has nothing to do."""
     land(tmp_path, 1)
     run_and_move(tmp_path, s3)
     land(tmp_path, 2)
     assert [load(tmp_path, s3).run().read for _ in range(2)] == [1, 0]
 
 
-def test_a_run_records_the_very_file_of_its_lock(tmp_path: Path, s3: S3) -> None:
-    """By its device and inode, so that a file of this name in another folder proves nothing of the run."""
+def test_a_run_records_the_identity_of_its_lock_file(tmp_path: Path, s3: S3) -> None:
+    """It records device and inode, so that a file with this name in another folder proves nothing about the run."""
     land(tmp_path, 1)
     run_and_move(tmp_path, s3)
     pipeline = load(tmp_path, s3)
@@ -119,7 +119,7 @@ def test_a_run_records_the_very_file_of_its_lock(tmp_path: Path, s3: S3) -> None
 
 
 def test_offsets_are_set_in_the_store(tmp_path: Path, s3: S3) -> None:
-    """The batches after it are read again."""
+    """After a rewind, the later batch is read again."""
     land(tmp_path, 1, 2)
     run_and_move(tmp_path, s3)
     pipeline = load(tmp_path, s3)._definition().pipeline
@@ -128,8 +128,8 @@ def test_offsets_are_set_in_the_store(tmp_path: Path, s3: S3) -> None:
     assert unread[0]["waiting"] == {"files": 1}
 
 
-def test_no_secret_of_the_store_is_kept_or_said(tmp_path: Path, s3: S3, caplog: pytest.LogCaptureFixture) -> None:
-    """By a run that cannot write its ledger."""
+def test_no_secret_of_the_store_is_stored_or_shown(tmp_path: Path, s3: S3, caplog: pytest.LogCaptureFixture) -> None:
+    """This holds for a run that cannot write its ledger."""
     caplog.set_level(logging.DEBUG)
     land(tmp_path, 1)
     run_and_move(tmp_path, s3)
@@ -155,14 +155,14 @@ def test_no_secret_of_the_store_is_kept_or_said(tmp_path: Path, s3: S3, caplog: 
     ],
 )
 def test_a_url_that_cannot_be_a_state_is_refused(tmp_path: Path, state: str, words: str) -> None:
-    """With what was expected."""
+    """The error names the expected form."""
     (tmp_path / "pipeline.yaml").write_text(f"{TEXT}state: {state}\n")
     with pytest.raises(DefinitionError, match=words):
         Pipeline.load(tmp_path / "pipeline.yaml")
 
 
 def test_a_run_from_a_store_to_a_store_starts_no_spark(tmp_path: Path, s3: S3) -> None:
-    """The origin, the table, the DLQ and the state are there. The first run makes the tables."""
+    """The origin, the table, the DLQ and the state are in the store. The first run creates the tables."""
     client, url = make_client(s3.behind), s3.make_url("tables/orders")
     text = TEXT.replace("landing/*.json", s3.make_url("landing/*.json")).replace("tables/orders", url)
     settings = {"conf": s3.spark_settings}

@@ -1,4 +1,4 @@
-"""Somebody else does something to a destination while a run is under way."""
+"""Other programs change a destination while a run is in progress."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ YAML_MAPPED = "delta.columnMapping.mode: name"
 
 
 def behind_the_first(step: Callable[[], object]) -> Callable[[Event], None]:
-    """A listener that does something once the first batch is settled."""
+    """Return a listener that performs a step once the first batch is settled."""
 
     def listen(event: Event) -> None:
         if isinstance(event, BatchSettled) and event.batch.number == 1:
@@ -33,7 +33,7 @@ def behind_the_first(step: Callable[[], object]) -> Callable[[Event], None]:
 
 @pytest.fixture
 def two_files(place: Place) -> Place:
-    """A place in which two batches wait."""
+    """Provide a place where two batches wait."""
     place.land("1.json", [order(1)])
     place.land("2.json", [order(2)])
     place.define(ORDERS)
@@ -41,7 +41,7 @@ def two_files(place: Place) -> Place:
 
 
 def table(place: Place) -> str:
-    """The destination, as SQL names it."""
+    """Return the destination's name in SQL."""
     return f"delta.`{place.folder / 'tables/orders'}`"
 
 
@@ -49,8 +49,10 @@ def table(place: Place) -> str:
     ("what", "said"),
     [("drop", "is missing"), ("replace", "was replaced by another table")],
 )
-def test_a_table_that_goes_away_fails_the_run_and_loses_nothing(two_files: Place, what: str, said: str) -> None:
-    """The batch stays open, and what was settled is not written again."""
+def test_a_table_that_is_removed_or_replaced_fails_the_run_and_loses_nothing(
+    two_files: Place, what: str, said: str
+) -> None:
+    """The batch stays open, and settled batches are not written again."""
     place = two_files
 
     def act() -> None:
@@ -75,8 +77,8 @@ def test_a_table_that_goes_away_fails_the_run_and_loses_nothing(two_files: Place
     ],
     ids=["a column", "a type"],
 )
-def test_a_table_that_is_widened_is_written_on(two_files: Place, changes: list[str]) -> None:
-    """Rows that lack a new column have NULL there, and a value fits into a wider type."""
+def test_a_run_continues_to_write_into_a_widened_table(two_files: Place, changes: list[str]) -> None:
+    """Rows without a new column have NULL there, and values fit into a wider type."""
     place = two_files
 
     def widen() -> None:
@@ -88,7 +90,7 @@ def test_a_table_that_is_widened_is_written_on(two_files: Place, changes: list[s
 
 
 def stale(place: Place) -> Exception:
-    """What Delta says of rows of which the table's columns have changed since they were described."""
+    """Return Delta's error for rows whose table has changed its columns since they were described."""
     side = f"delta.`{place.folder / 'side'}`"
     place.spark.sql(f"create table {side} (a int, b int) using delta tblproperties ({MAPPED})")
     rows = place.spark.table(side)
@@ -103,10 +105,10 @@ def stale(place: Place) -> Exception:
     [("add column remark string", "succeeded", None, [1, 2]), ("drop column email", "failed", "MISFIT", [])],
     ids=["it fits still", "it fits no more"],
 )
-def test_a_table_that_is_altered_in_the_middle_of_a_batch(
+def test_a_batch_is_described_again_if_its_table_is_altered(
     two_files: Place, monkeypatch: pytest.MonkeyPatch, change: str, status: str, code: str | None, ids: list[int]
 ) -> None:
-    """The batch is described again and written, unless its rows do not fit any more."""
+    """It is then written, unless its rows no longer fit."""
     place, commit, told = two_files, DeltaTable.append, list[Exception]()
 
     def altered(self: DeltaTable, *words: Any) -> None:
@@ -124,7 +126,7 @@ def test_a_table_that_is_altered_in_the_middle_of_a_batch(
 
 
 def test_two_pipelines_write_one_table(two_files: Place) -> None:
-    """One in the middle of the other; each knows its own batches, also when one of them has to ask."""
+    """One runs during the other. Each recognises its batches, also if it has to look for an open one."""
     place = two_files
     other = place.folder / "other.yaml"
     other.write_text(ORDERS.replace("name: orders", "name: others").replace("landing/", "landing2/"))
@@ -147,7 +149,7 @@ def test_two_pipelines_write_one_table(two_files: Place) -> None:
 def test_a_batch_that_another_process_replaced_fails_the_run_and_is_found_by_an_audit(
     two_files: Place, number: int
 ) -> None:
-    """The next commit finds it, or the end of the run does."""
+    """The next commit or the end of the run detects it."""
     place = two_files
     log = place.folder / "tables/orders/_delta_log"
 

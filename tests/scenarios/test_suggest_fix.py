@@ -1,4 +1,4 @@
-"""For each cause of refused rows Wherry tries changes that often help, and shows the best one with its rows."""
+"""For each cause of refused rows, Wherry tries common changes and shows the best one with its rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ dlq: {window: 0}
 
 
 def order(number: int, amount: str = "1.50", day: str = "2026-01-31", **more: str | None) -> str:
-    """An order as a line of JSON."""
+    """Return an order as a line of JSON."""
     return json.dumps({"id": number, "amount": amount, "day": day, "email": "a@x.com", **more})
 
 
@@ -48,13 +48,13 @@ ROWS = [
 
 
 def by_example(found: list[Suggestion]) -> dict[str, Suggestion]:
-    """The suggestions by the example of their cause."""
+    """Return the suggestions by the example of their cause."""
     return {each.cause.example: each for each in found}
 
 
 @pytest.fixture
 def refused(place: Place) -> Place:
-    """A pipeline that has refused all rows but the first."""
+    """Provide a pipeline that has refused all rows except the first."""
     place.land("1.json", ROWS)
     place.load(DEFINITION).run()
     return place
@@ -62,7 +62,7 @@ def refused(place: Place) -> Place:
 
 @pytest.mark.promise("CD-30")
 @pytest.mark.connect
-def test_each_cause_gets_the_change_with_which_its_rows_pass(refused: Place) -> None:
+def test_each_cause_gets_a_change_with_which_its_rows_pass(refused: Place) -> None:
     """Wherry writes nothing, and masks protected values."""
     before = list_files(refused.folder)
     found = [*refused.load().suggest_fixes()]
@@ -84,7 +84,7 @@ def test_each_cause_gets_the_change_with_which_its_rows_pass(refused: Place) -> 
 
 
 def test_the_pasted_line_delivers_the_rows(refused: Place) -> None:
-    """The row that passed without the line stays as it is."""
+    """The row that passed without the line does not change."""
     (found,) = refused.load().suggest_fixes(Choice(values=("day=31*",)))
     assert found.change
     line = f"  - with_columns: {json.dumps({found.column: found.change.expression})}\n"
@@ -97,8 +97,8 @@ def test_the_pasted_line_delivers_the_rows(refused: Place) -> None:
     assert days == {1: "2026-01-31", 5: "2026-12-31", 6: "2026-06-05", 9: "2026-01-31"}
 
 
-def test_a_person_reads_lines_to_paste(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    """A change that fits as well, and gives other values, is named."""
+def test_the_output_has_lines_to_paste(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    """It also names a change that fits too and gives other values."""
     place.land("1.json", [order(1, "1,234"), order(2, "5,678")])
     place.load(DEFINITION).run()
     assert cli.execute(["dlq", "suggest", str(place.folder / "pipeline.yaml"), "--quiet"]) == 0
@@ -111,7 +111,7 @@ def test_a_person_reads_lines_to_paste(place: Place, capsys: pytest.CaptureFixtu
 
 
 def test_without_a_waiting_row_there_is_nothing_to_suggest(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    """This is said in a sentence."""
+    """The command prints one sentence."""
     place.land("1.json", [order(1)])
     place.load(DEFINITION).run()
     assert cli.execute(["dlq", "suggest", str(place.folder / "pipeline.yaml"), "--quiet"]) == 0
@@ -133,10 +133,10 @@ def test_without_a_waiting_row_there_is_nothing_to_suggest(place: Place, capsys:
         ("timestamp", "1798736700", "seconds since 1970", "2026-12-31 17:05:00"),
     ],
 )
-def test_a_change_makes_a_value_of_a_text(
+def test_a_change_converts_a_text_to_a_value(
     spark: SparkSession, kind: str, text: str, words: str, value: str | None
 ) -> None:
-    """The cast refuses the text as it is."""
+    """Without the change, the cast refuses the text."""
     change = next(each for each in list_changes("c", kind) if each.name == words)
     frame = spark.createDataFrame([(text,)], "c string")
     row = frame.selectExpr(
@@ -150,8 +150,8 @@ def test_a_change_makes_a_value_of_a_text(
     ("kind", "text"),
     [("decimal(10,2)", "1.50"), ("int", "-7"), ("date", "2026-01-02"), ("timestamp", "2026-01-02 03:04:05.6")],
 )
-def test_no_change_touches_a_value_that_can_be_cast(spark: SparkSession, kind: str, text: str) -> None:
-    """So a pasted line does no harm to rows that pass today."""
+def test_no_change_affects_a_value_that_can_be_cast(spark: SparkSession, kind: str, text: str) -> None:
+    """A pasted line therefore does no harm to rows that pass now."""
     frame = spark.createDataFrame([(text,)], "c string")
     row = frame.selectExpr(*[each.expression for each in list_changes("c", kind)]).first()
     assert row is not None

@@ -1,4 +1,4 @@
-"""Several Delta tables are read as one origin: each is a lane with columns of its own, and has its own destination."""
+"""One origin can read several Delta tables. Each is a lane with separate columns and a separate destination."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ CHECKED = MIRROR.replace("destinations:", 'stages:\n  - require: {small: "id < 1
 
 
 def append(place: Place, table: str, rows: Sequence[dict[str, Any]]) -> None:
-    """A version more."""
+    """Append a version to a table."""
     write_deltalake(str(place.folder / "raw" / table), pa.Table.from_pylist(rows), mode="append")
 
 
 @pytest.fixture
 def raw(place: Place) -> Place:
-    """Two tables that have nothing in common but `id`."""
+    """Provide two tables whose only common column is `id`."""
     append(place, "sales", [{"id": 1, "amount": 1.5}, {"id": 2, "amount": 2.5}])
     append(place, "people", [{"id": 7, "name": "Ada"}])
     return place
 
 
-def test_each_table_goes_to_its_own_and_is_counted_for_itself(raw: Place) -> None:
-    """What is there, and what comes later; the audit proves both."""
+def test_each_table_has_a_separate_destination_and_separate_counts(raw: Place) -> None:
+    """This covers existing and later rows. The audit proves both."""
     report = raw.load(MIRROR).run()
     assert {name: each.delivered for name, each in report.destinations.items()} == {"sales": 2, "people": 1}
     append(raw, "people", [{"id": 8, "name": "Grace"}])
@@ -64,8 +64,8 @@ def test_each_table_goes_to_its_own_and_is_counted_for_itself(raw: Place) -> Non
     assert list(raw.load().lanes().lanes) == ["sales", "people"]
 
 
-def test_refused_rows_are_carried_again_to_their_own_table(raw: Place) -> None:
-    """And to no other."""
+def test_refused_rows_are_replayed_to_their_table(raw: Place) -> None:
+    """They reach no other table."""
     append(raw, "people", [{"id": 300, "name": "Bob"}])
     raw.load(CHECKED).run()
     assert [(row["lane"], row["position"]) for row in raw.refused()] == [("people", 2)]
@@ -73,7 +73,7 @@ def test_refused_rows_are_carried_again_to_their_own_table(raw: Place) -> None:
     assert (raw.ids("bronze/people"), raw.ids("bronze/sales")) == ([7, 300], [1, 2])
 
 
-def test_one_table_alone_is_filled_again(raw: Place) -> None:
+def test_a_backfill_can_fill_one_table_alone(raw: Place) -> None:
     """A backfill of its destination reads no other table."""
     raw.load(MIRROR).run()
     report = raw.load().backfill(Backfill(only="people", again=True, reason="it was emptied"))
@@ -81,15 +81,15 @@ def test_one_table_alone_is_filled_again(raw: Place) -> None:
     assert (raw.ids("bronze/people"), raw.ids("bronze/sales")) == ([7, 7], [1, 2])
 
 
-def test_a_merge_keeps_the_row_that_comes_last_of_each_table(raw: Place) -> None:
-    """Though there are several lanes: each has a table of its own."""
+def test_a_merge_keeps_the_last_row_of_each_table(raw: Place) -> None:
+    """This works with several lanes, because each lane has a separate table."""
     append(raw, "sales", [{"id": 1, "amount": 9.0}])
     raw.load(MIRROR.replace(", stamp: _batch", ", mode: merge, keys: [id]")).run()
     assert sorted((row["id"], row["amount"]) for row in raw.rows("bronze/sales")) == [(1, 9.0), (2, 2.5)]
 
 
-def test_a_table_more_is_read_from_its_beginning(raw: Place) -> None:
-    """One that took the place of another is refused until somebody says what it is."""
+def test_an_added_table_is_read_from_its_beginning(raw: Place) -> None:
+    """A table in the place of another one is refused until the user confirms it."""
     raw.load(MIRROR).run()
     append(raw, "shops", [{"id": 5, "city": "Köln"}])
     report = raw.load(MIRROR.replace("raw/people]", "raw/people, raw/shops]")).run()
@@ -101,8 +101,8 @@ def test_a_table_more_is_read_from_its_beginning(raw: Place) -> None:
     assert swapped.run(ruling=OperatorOverrides(fresh=("staff",), reason="a new one")).delivered["staff"] == 1
 
 
-def test_tables_of_several_origins_have_these_before_their_names(raw: Place) -> None:
-    """A table of that name may be in each of them; where both go to one destination, it gets all."""
+def test_tables_of_several_origins_have_the_origins_name_as_a_prefix(raw: Place) -> None:
+    """Each origin may have a table of that name. A common destination gets the rows of all of them."""
     append(raw, "crm/people", [{"id": 9, "name": "Eve"}])
     origins = "origins:\n  - delta: {paths: [raw/people]}\n    name: shop\n  - delta: {paths: [raw/crm/people]}\n"
     definition = MIRROR.replace("origin:\n  delta: {paths: [raw/sales, raw/people]}\n", origins + "    name: crm\n")
@@ -113,8 +113,8 @@ def test_tables_of_several_origins_have_these_before_their_names(raw: Place) -> 
     assert raw.load().audit().balanced is True
 
 
-def test_it_says_before_where_each_table_goes(raw: Place) -> None:
-    """`validate` names the tables that will be made."""
+def test_validate_shows_where_each_table_goes(raw: Place) -> None:
+    """It names the tables that a run will create."""
     said = CliRunner().invoke(wherry, ["validate", str(raw.define(MIRROR)), "--json"])
     told = json.loads(said.stdout)
     assert [each["name"] for each in told["origins"]] == ["sales", "people"]
@@ -125,7 +125,7 @@ def test_it_says_before_where_each_table_goes(raw: Place) -> None:
 
 
 def test_tables_of_a_catalog_go_to_tables_of_a_catalog(place: Place) -> None:
-    """By their names there, in the schema that is given."""
+    """Each keeps its name, in the given schema."""
     raw, bronze = (f"{name}_{place.folder.name.replace('-', '_')}" for name in ("raw", "bronze"))
     for schema in (raw, bronze):
         place.spark.sql(f"CREATE SCHEMA {schema} LOCATION '{place.folder}/{schema}'")

@@ -1,4 +1,4 @@
-"""Lanes that are ready at the same time: one Spark job and one commit for all of them."""
+"""Lanes that are ready at the same time share one Spark job and one commit."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CAST = '  - cast: {amount: "decimal(10,2)"}\n'
 
 @pytest.fixture
 def land(place: Place) -> Land:
-    """Lands a file that belongs to a lane."""
+    """Provide a function that writes a file for a lane."""
 
     def land(lane: int, *rows: object) -> None:
         name = next(name for number in range(1_000) if crc32((name := f"{lane}-{number}.json").encode()) % 3 == lane)
@@ -51,7 +51,7 @@ def land(place: Place) -> Land:
 
 
 def counted(place: Place, definition: str) -> tuple[Report, Mapping[str, JSON]]:
-    """The report of a run of this definition, and what it counted, by lane."""
+    """Return the report of a run of this definition, and its counts by lane."""
     told = {}
 
     def listen(event: Event) -> None:
@@ -62,19 +62,19 @@ def counted(place: Place, definition: str) -> tuple[Report, Mapping[str, JSON]]:
 
 
 def plain(name: str, stages: str) -> str:
-    """A definition with these stages, and a state and a table of its own."""
+    """Return a definition with these stages, and with a separate state and table."""
     return PLAIN.format(name=name, stages=f"stages:\n{stages}" if stages else "")
 
 
 def content(place: Place, table: str) -> Sequence[str]:
-    """The rows of a table, but for what differs from run to run."""
+    """Return the rows of a table without the values that differ between runs."""
     return sorted(str({**row, "run": "run" in row}) for row in place.rows(table))
 
 
 @pytest.mark.connect
 @pytest.mark.promise("SS-14", "CD-16")
-def test_batches_that_are_ready_at_once_share_a_commit_and_are_counted_apart(place: Place, land: Land) -> None:
-    """Three lanes make one version of the table, which names the three batches; each has figures of its own."""
+def test_batches_that_are_ready_together_share_a_commit_and_are_counted_separately(place: Place, land: Land) -> None:
+    """Three lanes make one version of the table with three batches."""
     land(0, order(1), order(2), order(3, email=None))
     land(1, order(4))
     land(2, order(5, email=None))
@@ -88,8 +88,9 @@ def test_batches_that_are_ready_at_once_share_a_commit_and_are_counted_apart(pla
     }
 
 
-def test_a_row_that_is_refused_parts_them(place: Place, land: Land) -> None:
-    """Nothing was written; each lane goes by itself, and only the one with the refused row is decided beforehand."""
+def test_a_refused_row_separates_the_lanes(place: Place, land: Land) -> None:
+    """The common write lands nothing. Each lane is then written alone, and only the one with the refused row is decided
+    first."""
     land(0, order(1))
     land(1, order(2), order(3, amount="sieben"))
     land(2, order(4))
@@ -99,8 +100,8 @@ def test_a_row_that_is_refused_parts_them(place: Place, land: Land) -> None:
     assert [json.loads(row["row"])["id"] for row in place.refused()] == [3]
 
 
-def test_a_line_that_is_no_row_parts_them(place: Place, land: Land) -> None:
-    """It is refused when its own lane is decided, and nobody else's rows wait for that."""
+def test_an_unreadable_line_separates_the_lanes(place: Place, land: Land) -> None:
+    """It is refused when its lane is decided. The rows of other lanes do not wait for that."""
     land(0, order(1))
     land(1, order(2), "no row")
     land(2, order(4), order(5))
@@ -123,11 +124,11 @@ def test_a_line_that_is_no_row_parts_them(place: Place, land: Land) -> None:
     ],
     ids=["none", "rows", "some rows", "kept rows", "a label", "keys", "a statement"],
 )
-def test_lanes_count_together_as_they_do_alone(
+def test_lanes_have_the_same_counts_together_as_alone(
     place: Place, land: Land, monkeypatch: pytest.MonkeyPatch, stages: str, scans: list[int], commits: int
 ) -> None:
-    """They share a scan and a commit unless a stage looks beyond a row, or asks what differs between the batches: then
-    each goes by itself."""
+    """They share a scan and a commit. If a stage compares rows, or uses a value that differs between the batches, each
+    lane is written alone."""
     land(0, order(1), order(1, amount="9.00"), order(3, email=None))
     land(1, order(1), order(3))
     land(2, order(5, email=None), order(6))
@@ -151,10 +152,10 @@ def test_lanes_count_together_as_they_do_alone(
 
 
 @pytest.mark.parametrize("seen", [lambda rows: {}, lambda rows: {name: 2 * count for name, count in rows.items()}])
-def test_what_was_not_seen_or_seen_twice_is_counted_for_each(
+def test_queries_count_each_batch_if_the_observation_is_missing_or_doubled(
     place: Place, land: Land, monkeypatch: pytest.MonkeyPatch, seen: Callable[[Mapping[str, int]], Mapping[str, int]]
 ) -> None:
-    """By queries over the rows of its own batch."""
+    """Each query counts the rows of one batch."""
     land(0, order(1), order(2), order(3, email=None))
     land(1, order(4))
     land(2, order(5, email=None))
@@ -169,11 +170,11 @@ def test_what_was_not_seen_or_seen_twice_is_counted_for_each(
 
 
 @pytest.mark.parametrize("changed", [False, True])
-def test_those_that_a_killed_run_wrote_together_are_found_by_the_next(
+def test_the_next_run_finds_batches_that_a_failed_run_wrote_together(
     place: Place, land: Land, monkeypatch: pytest.MonkeyPatch, changed: bool
 ) -> None:
-    """The run fails behind the write and cannot even ask, so nobody settles it. The next one finds each batch in the
-    one commit and counts the rows of each. Where the stages are others by now it cannot, and the audit says so."""
+    """The run fails after the write and cannot look it up. The next run finds each batch and counts its rows, or, with
+    other stages, the audit reports that it cannot."""
     for lane in range(3):
         land(lane, order(lane * 10 + 1), order(lane * 10 + 2), order(lane * 10 + 3, email=None))
     write = OpenDelta.write
@@ -199,10 +200,10 @@ def test_those_that_a_killed_run_wrote_together_are_found_by_the_next(
     assert audit.destinations["orders"].delivered == (0 if changed else 6)
 
 
-def test_those_whose_write_goes_wrong_are_asked_each_for_itself(
+def test_batches_of_a_failed_common_write_are_looked_up_one_by_one(
     place: Place, land: Land, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The commit landed, and the error says nothing of the kind: each is found there, and the run ends well."""
+    """The commit landed, although the error does not show it. Each batch is found there, and the run succeeds."""
     for lane in range(3):
         land(lane, order(lane))
     write = OpenDelta.write
@@ -218,16 +219,16 @@ def test_those_whose_write_goes_wrong_are_asked_each_for_itself(
 
 
 @pytest.mark.parametrize("option", ["stamp: _batch", "mode: merge, keys: [id], sequence_by: id"])
-def test_where_each_batch_must_be_told_apart_each_is_a_commit(place: Place, land: Land, option: str) -> None:
-    """A stamp names one batch, and a merge brings one."""
+def test_batches_that_must_be_distinguished_have_separate_commits(place: Place, land: Land, option: str) -> None:
+    """A stamp names one batch, and a merge brings the rows of one batch."""
     for lane in range(3):
         land(lane, order(lane))
     report = place.load(LANES.replace("path: tables/orders", f"path: tables/orders, {option}")).run()
     assert (report.batches, place.commits("tables/orders")) == (3, 4)
 
 
-def test_a_file_that_is_gone_stops_only_its_own_lane(place: Place, land: Land, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others, which were planned with it, are delivered."""
+def test_a_missing_file_stops_only_its_lane(place: Place, land: Land, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other lanes, which were planned with it, are delivered."""
     for lane in range(3):
         land(lane, order(lane))
     check = Files.check

@@ -1,4 +1,4 @@
-"""A Spark that stays warm between commands, each in a process of its own."""
+"""A Spark stays warm between commands that each run in a separate process."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Shop:
     begun: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def begin(self, *words: str, **variables: str) -> subprocess.Popen[str]:
-        """A command in a process of its own."""
+        """Start a command in a separate process."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
         process = subprocess.Popen(
             [sys.executable, "-c", "from runners.command_line.cli import main; main()", *words],
@@ -67,37 +67,37 @@ class Shop:
         return process
 
     def wherry(self, *words: str, **variables: str) -> str:
-        """What a command prints that ends well."""
+        """Run a command that must succeed, and return its output."""
         process = self.begin(*words, **variables)
         said, told = process.communicate(timeout=600)
         assert process.returncode == 0, told + said
         return said
 
     def list_warm(self) -> list[dict[str, Any]]:
-        """The Sparks that are warm."""
+        """Return the warm Sparks."""
         return list(json.loads(self.wherry("warm", "--json"))["sparks"])
 
     def find_jvm(self) -> int:
-        """The process of the one Spark that is warm."""
+        """Return the process id of the JVM of the only warm Spark."""
         (found,) = self.list_warm()
         return int(found["jvm"])
 
     def land(self, *numbers: int) -> None:
-        """A file with these orders."""
+        """Write a file with these orders."""
         landing = self.folder / "landing"
         landing.mkdir(exist_ok=True)
         rows = [json.dumps({"id": number, "amount": f"{number}.50"}) for number in numbers]
         (landing / f"{numbers[0]:04}.json").write_text("\n".join(rows))
 
     def read(self, column: str = "id") -> list[Any]:
-        """A column of the table, by id."""
+        """Return a column of the table, ordered by id."""
         from deltalake import DeltaTable
 
         rows = DeltaTable(str(self.folder / "tables" / "orders")).to_pyarrow_table().to_pylist()
         return [row[column] for row in sorted(rows, key=lambda row: row["id"])]
 
     def hold(self) -> tuple[subprocess.Popen[str], Path]:
-        """A run that waits in the middle of its write, and what it waits at."""
+        """Start a run that waits in the middle of its write. Return its process, and the pipe at which it waits."""
         gate = self.folder / "gate"
         os.mkfifo(gate)
         process = self.begin("run", GATE=str(gate))
@@ -107,14 +107,14 @@ class Shop:
 
 
 def open_gate(gate: Path) -> None:
-    """Let the run that waits there go on, and all that come."""
+    """Let the run that waits there continue, and let later ones pass."""
     with gate.open("r+b", buffering=0):
         Path(f"{gate}.open").touch()
         Path(f"{gate}.open").replace(gate)
 
 
 def await_true(holds: Any, seconds: float = 300) -> None:
-    """Return once this holds."""
+    """Wait until this holds."""
     last = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < last
@@ -122,12 +122,12 @@ def await_true(holds: Any, seconds: float = 300) -> None:
 
 
 def await_end(process: int) -> None:
-    """Return once this process, which is no child of ours, has ended."""
+    """Wait until this process, which is not a child of this one, has ended."""
     await_true(lambda: not Path(f"/proc/{process}").exists() or "Z" in read_state(process))
 
 
 def read_state(process: int) -> str:
-    """The letter of its state; Z once it is gone."""
+    """Return the letter of the process's state, or Z if it is gone."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -136,7 +136,7 @@ def read_state(process: int) -> str:
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Iterator[Shop]:
-    """A shop whose Sparks end with the test."""
+    """Provide a shop whose Sparks end with the test."""
     shop = Shop(tmp_path)
     (tmp_path / "private").mkdir(mode=0o700)
     (tmp_path / "orders.yaml").write_text(DEFINITION)
@@ -154,13 +154,13 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
 
 
 def close(stream: IO[str] | None) -> None:
-    """Close what a process has printed."""
+    """Close a stream of a process."""
     if stream is not None:
         stream.close()
 
 
-def test_two_runs_use_one_spark_and_the_second_sees_nothing_of_the_first(shop: Shop) -> None:
-    """The second has new code, another secret or none, and the same folder."""
+def test_two_runs_use_one_spark_and_the_second_gets_nothing_from_the_first(shop: Shop) -> None:
+    """The second run has new code and no secret, in the same folder."""
     shop.land(1, 2)
     shop.wherry("run", SHOP_SECRET="hunter2")  # noqa: S106
     jvm = shop.find_jvm()
@@ -175,8 +175,8 @@ def test_two_runs_use_one_spark_and_the_second_sees_nothing_of_the_first(shop: S
     assert shop.read("place") == [str(shop.folder)] * 3
 
 
-def test_no_process_of_a_run_stays(shop: Shop) -> None:
-    """Python workers end when the run has ended; the JVM stays, for a preview that shows rows."""
+def test_no_process_of_a_run_remains(shop: Shop) -> None:
+    """Python workers end with the run. The JVM stays, and a preview uses it to show rows."""
     shop.land(1)
     shop.wherry("run")
     jvm = shop.find_jvm()
@@ -187,8 +187,8 @@ def test_no_process_of_a_run_stays(shop: Shop) -> None:
     assert shop.find_jvm() == jvm
 
 
-def test_a_killed_run_takes_the_spark_with_it(shop: Shop) -> None:
-    """Killed in the middle of its write; the next run delivers each row once."""
+def test_a_killed_run_ends_its_warm_spark(shop: Shop) -> None:
+    """The kill comes in the middle of the write. The next run delivers each row once."""
     shop.land(1, 2)
     run, _ = shop.hold()
     jvm = shop.find_jvm()
@@ -199,8 +199,8 @@ def test_a_killed_run_takes_the_spark_with_it(shop: Shop) -> None:
     assert shop.read() == [1, 2]
 
 
-def test_a_killed_keeper_takes_the_spark_with_it(shop: Shop) -> None:
-    """The run fails, and the next one delivers each row once."""
+def test_a_killed_keeper_ends_its_spark(shop: Shop) -> None:
+    """The run fails, and the next run delivers each row once."""
     shop.land(1, 2)
     run, _ = shop.hold()
     (found,) = shop.list_warm()
@@ -213,7 +213,7 @@ def test_a_killed_keeper_takes_the_spark_with_it(shop: Shop) -> None:
 
 
 def test_a_run_and_its_keeper_killed_together_leave_no_spark(shop: Shop) -> None:
-    """Nobody is left who could say goodbye."""
+    """The Spark ends although neither of them could end it."""
     shop.land(1, 2)
     run, _ = shop.hold()
     (found,) = shop.list_warm()
@@ -224,8 +224,8 @@ def test_a_run_and_its_keeper_killed_together_leave_no_spark(shop: Shop) -> None
     assert shop.read() == [1, 2]
 
 
-def test_a_run_survives_the_kill_of_a_spark_that_was_idle(shop: Shop) -> None:
-    """It starts another one."""
+def test_a_run_survives_the_kill_of_an_idle_spark(shop: Shop) -> None:
+    """The run starts another Spark."""
     shop.land(1)
     shop.wherry("run")
     jvm = shop.find_jvm()
@@ -237,7 +237,7 @@ def test_a_run_survives_the_kill_of_a_spark_that_was_idle(shop: Shop) -> None:
 
 
 def test_a_run_whose_warm_jvm_is_killed_fails_and_the_next_one_finishes(shop: Shop) -> None:
-    """As with a Spark of its own."""
+    """A run with a separate Spark behaves in the same way."""
     shop.land(1, 2)
     run, _ = shop.hold()
     os.kill(shop.find_jvm(), signal.SIGKILL)
@@ -247,8 +247,8 @@ def test_a_run_whose_warm_jvm_is_killed_fails_and_the_next_one_finishes(shop: Sh
     assert shop.read() == [1, 2]
 
 
-def test_a_second_command_at_the_same_time_has_its_own_spark(shop: Shop) -> None:
-    """The first one keeps the warm one."""
+def test_a_second_command_at_the_same_time_uses_a_separate_spark(shop: Shop) -> None:
+    """The first command keeps the warm Spark."""
     shop.land(1, 2)
     run, gate = shop.hold()
     (found,) = shop.list_warm()
@@ -260,8 +260,8 @@ def test_a_second_command_at_the_same_time_has_its_own_spark(shop: Shop) -> None
     assert shop.read() == [1, 2]
 
 
-def test_a_frozen_keeper_keeps_nobody_waiting(shop: Shop) -> None:
-    """The command starts its own Spark, and `wherry warm stop` ends the keeper with its JVM."""
+def test_a_frozen_keeper_delays_no_command(shop: Shop) -> None:
+    """The command starts a separate Spark. `wherry warm stop` ends the keeper with its JVM."""
     shop.land(1)
     shop.wherry("run")
     (found,) = shop.list_warm()

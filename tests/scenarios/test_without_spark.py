@@ -1,4 +1,4 @@
-"""Runs that need no Spark start none: nothing waits, or this process reads and writes every row that does."""
+"""Runs that need no Spark start none: nothing waits, or this process reads and writes every row."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ CLAIMS = PLAIN.replace("destinations:\n  - delta: {path: tables/orders}\n", CLAI
 
 
 def land(folder: Path, *numbers: int) -> None:
-    """A file of one row for each number."""
+    """Write a file of one row for each number."""
     (folder / "landing").mkdir(exist_ok=True)
     for number in numbers:
         row = {"id": number, "email": f"a{number}@x.com", "amount": number / 2, "at": "2026-11-24T10:00:00Z"}
@@ -54,21 +54,21 @@ def land(folder: Path, *numbers: int) -> None:
 
 
 def load(folder: Path, text: str = PLAIN) -> Pipeline:
-    """The pipeline."""
+    """Load the pipeline."""
     (folder / "pipeline.yaml").write_text(text)
     return Pipeline.load(folder / "pipeline.yaml")
 
 
 def ids(folder: Path) -> list[int]:
-    """What lies in the table, twice where it is there twice."""
+    """Return the sorted ids of the table, with repeated ones."""
     rows: list[dict[str, Any]] = DeltaTable(str(folder / "tables/orders")).to_pyarrow_table().to_pylist()
     return sorted(row["id"] for row in rows)
 
 
 @pytest.mark.parametrize("text", [PLAIN, LANES, CLAIMS])
 def test_small_batches_without_stages_start_no_spark(tmp_path: Path, text: str) -> None:
-    """The first ones make the table; later ones add to it. Each row is accounted for. Nor do batches without large
-    values, where these would be claimed."""
+    """The first batches create the table, and later ones append. Batches with a `claim` stage but without large values
+    need no Spark either."""
     land(tmp_path, 1, 2, 3)
     first = load(tmp_path, text).run()
     land(tmp_path, 4)
@@ -94,15 +94,15 @@ LOOKS = (
 
 
 @pytest.mark.parametrize("words", LOOKS, ids=" ".join)
-def test_a_command_that_looks_starts_no_spark(tmp_path: Path, words: list[str]) -> None:
+def test_a_command_that_only_inspects_starts_no_spark(tmp_path: Path, words: list[str]) -> None:
     """The state, the tables and the folder are read in this process."""
     land(tmp_path, 1, 2)
     load(tmp_path).run()
     assert cli.execute([*words, str(tmp_path if words == ["ls"] else tmp_path / "pipeline.yaml")]) == 0
 
 
-def test_what_a_backfill_would_do_is_shown_without_spark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It ends at the question, since nobody can be asked here."""
+def test_the_plan_of_a_backfill_is_shown_without_spark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command ends at its question, because it cannot ask without a terminal."""
     land(tmp_path, 1, 2)
     load(tmp_path).run()
     load(tmp_path, PLAIN.replace("destinations:\n", "destinations:\n  - delta: {path: tables/copy}\n"))
@@ -113,7 +113,7 @@ def test_what_a_backfill_would_do_is_shown_without_spark(tmp_path: Path, capsys:
 
 
 def test_a_run_that_follows_a_folder_starts_no_spark(tmp_path: Path) -> None:
-    """It waits for a file, reads it, and is stopped."""
+    """The run waits for a file, reads it, and is stopped."""
     (tmp_path / "landing").mkdir()
     steps = [lambda: land(tmp_path, 1), lambda: land(tmp_path, 2), lambda: signal.raise_signal(signal.SIGINT)]
 
@@ -126,8 +126,8 @@ def test_a_run_that_follows_a_folder_starts_no_spark(tmp_path: Path) -> None:
     assert (report.status, report.batches, ids(tmp_path)) == ("stopped", 2, [1, 2])
 
 
-def test_a_folder_that_is_empty_starts_no_spark(tmp_path: Path) -> None:
-    """There is no row to read, and none from which columns could be inferred."""
+def test_an_empty_folder_starts_no_spark(tmp_path: Path) -> None:
+    """It has no row to read, and no row from which columns could be inferred."""
     (tmp_path / "landing").mkdir()
     text = STAGED.replace(', schema: "id long, email string, amount double, at timestamp"', "")
     assert load(tmp_path, text).run().status == "succeeded"
@@ -138,9 +138,9 @@ def test_a_folder_that_is_empty_starts_no_spark(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("text", [PLAIN, LANES])
 @pytest.mark.promise("CD-22")
-def test_wherever_such_a_run_ends_the_next_one_finishes_without_spark(tmp_path: Path, point: str, text: str) -> None:
-    """No row is missing, and none is there twice, also where several batches share a commit. A run of several lanes
-    asks the table by itself whether it has what was written before the error."""
+def test_the_next_run_finishes_without_spark_after_a_crash_at_any_point(tmp_path: Path, point: str, text: str) -> None:
+    """No row is missing or doubled, also if several batches share a commit. A run with several lanes looks up in the
+    table what was written before the error."""
     land(tmp_path, *range(6))
     crash = CrashInjector(point, end=None, plan=2)
     with watch_points(crash):
@@ -160,8 +160,8 @@ def test_a_run_that_needs_spark_and_has_none_fails_before_it_reads_a_row(tmp_pat
     assert not (tmp_path / "tables").exists()
 
 
-def test_a_table_that_is_gone_is_missed_where_nothing_waits(tmp_path: Path) -> None:
-    """The run stops, as it does where rows wait."""
+def test_a_missing_table_stops_a_run_without_new_rows(tmp_path: Path) -> None:
+    """A run with new rows stops too."""
     land(tmp_path, 1)
     load(tmp_path).run()
     (tmp_path / "tables").rename(tmp_path / "elsewhere")
@@ -170,8 +170,8 @@ def test_a_table_that_is_gone_is_missed_where_nothing_waits(tmp_path: Path) -> N
     assert (report.status, report.error.code) == ("failed", "DESTINATION")
 
 
-def test_what_a_person_should_know_of_a_folder_is_told_where_nothing_waits(tmp_path: Path) -> None:
-    """A name that cannot be read, for example."""
+def test_a_run_without_new_rows_reports_a_problem_of_its_folder(tmp_path: Path) -> None:
+    """The folder has a link that leads to itself."""
     land(tmp_path, 1)
     load(tmp_path).run()
     (tmp_path / "landing" / "loop.json").symlink_to("loop.json")
@@ -181,8 +181,8 @@ def test_what_a_person_should_know_of_a_folder_is_told_where_nothing_waits(tmp_p
 
 @pytest.mark.long
 @pytest.mark.spark
-def test_spark_starts_in_the_middle_of_a_run_that_needs_it(tmp_path: Path) -> None:
-    """The first batch needs none. The second one has a line that is no JSON, which goes to the DLQ."""
+def test_a_run_starts_spark_when_it_first_needs_it(tmp_path: Path) -> None:
+    """The first batch needs no Spark. The second has a line that is not JSON, which goes to the DLQ."""
     land(tmp_path, 1, 2)
     (tmp_path / "landing" / "2.json").write_text('{"id": 2}\n{"id": \n')
     (tmp_path / "pipeline.yaml").write_text(PLAIN + "dlq: {window: 0}\n")
@@ -196,8 +196,9 @@ def test_spark_starts_in_the_middle_of_a_run_that_needs_it(tmp_path: Path) -> No
     assert load(tmp_path, PLAIN + "dlq: {window: 0}\n").audit().json()["problems"] == []
 
 
-def test_a_canary_needs_spark_only_for_a_batch_and_the_run_does_without(tmp_path: Path) -> None:
-    """Where nothing waits none is started. Where there is none the batches go on, and the report says why."""
+def test_a_canary_needs_spark_only_for_a_batch_and_the_run_needs_none(tmp_path: Path) -> None:
+    """If nothing waits, no Spark starts. If Spark is missing, the run still delivers its batches, and the report gives
+    the reason."""
     pipeline, new = load(tmp_path), tmp_path / "new.yaml"
     new.write_text(PLAIN + "stages: [filter: id > 1]\n")
     (tmp_path / "landing").mkdir()

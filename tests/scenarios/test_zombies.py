@@ -1,4 +1,4 @@
-"""A small sample of the long suite: `python -m tests.scenarios.zombies --into FOLDER` is all of it."""
+"""Run a small sample of the long suite. `python -m tests.scenarios.zombies --into FOLDER` runs the whole suite."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.promise("CN-21")
-def test_a_run_that_was_frozen_and_lost_its_lease_lands_nothing_and_ends_as_fenced(
+def test_a_frozen_run_that_lost_its_lease_lands_nothing_and_ends_as_fenced(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
-    """With real processes, at a moment that is chosen by `--seed`."""
+    """The processes are real, and `--seed` chooses the moment."""
     cell = random.Random(seed).randrange(len(CELLS))
     ended = Trial(tmp_path / "zombie", cell).run()
     assert ended.good, ended

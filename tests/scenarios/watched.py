@@ -1,6 +1,6 @@
-"""Runs a pipeline as the command does, then looks among all processes: `python -m tests.scenarios.watched WORD ARGS`.
+"""Run a command of Wherry, then search all processes for a word: `python -m tests.scenarios.watched WORD ARGS`.
 
-It prints what was typed to start each process in whose words WORD stands, and whether Spark has a setting with it.
+The script prints the command line of each process that contains WORD, and whether a Spark setting contains it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from runners.command_line import cli
 
 
 def processes(word: str) -> Iterator[str]:
-    """The words with which each process was started, of those that have this one; but not ourselves."""
+    """Yield the command lines that contain this word, except the command line of this process."""
     for process in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             typed = process.read_bytes().replace(b"\0", b" ").decode(errors="replace")
@@ -26,7 +26,7 @@ def processes(word: str) -> Iterator[str]:
 
 
 def main(word: str, words: list[str]) -> None:
-    """Run the command, and say what was seen."""
+    """Run the command, and print the findings."""
     code = cli.execute(words)
     from pyspark.sql import SparkSession
 
