@@ -1,8 +1,9 @@
-"""A run that stands still in its second batch: `python -m tests.scenarios.zombie FOLDER MOMENT WAY FROZEN`.
+"""A run that stops in its second batch: `python -m tests.scenarios.zombie FOLDER MOMENT WAY FROZEN`.
 
-It says `reached` where it stands, `ended …` when its write has ended, and how the whole run did. Whoever started it
-freezes it meanwhile. Its dispatcher hears nothing until the write has ended, so that it is not cancelled: only what a
-write meets by itself can keep it from landing. Where its JVM alone is frozen, the dispatcher goes on.
+The process prints `reached` where it stops, `ended …` when its write has ended, and the result of the whole run. The
+process that started it freezes it meanwhile. Its dispatcher hears nothing until the write has ended, so that it does
+not cancel the write. Only the checks of the write itself can keep it from landing. If only the JVM is frozen, the
+dispatcher continues.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from runners.pipeline import Pipeline
 from runners.spark.session import obtain_now
 
 HELD = 5
-"""The row at which Spark stands still."""
+"""The row at which Spark stops."""
 
 
 def say(*words: object) -> None:
@@ -35,31 +36,32 @@ def say(*words: object) -> None:
 
 
 class Zombie:
-    """What is put into the way of the write."""
+    """The changes that make a write stop."""
 
     def __init__(self, folder: Path, moment: str, way: str, frozen: str) -> None:
         self.folder, self.moment, self.way, self.frozen = folder, moment, way, frozen
         self.armed = False
-        """Whether it is the second batch's turn."""
+        """Whether the second batch is being written."""
 
     def hold(self) -> None:
-        """Stand still in Python until somebody lets go."""
+        """Wait in Python until the starter lets this process continue."""
         say("reached")
         while not (self.folder / "go").exists():
             time.sleep(0.02)
 
     def held_in_spark(self, rows: Any) -> Any:
-        """The rows, at one of which Spark stands still: it opens a pipe to say so, and another one to wait."""
+        """Return the rows with a condition at which Spark stops. It opens one pipe to report this, and another to
+        wait."""
         pipes = [f"reflect('scala.io.Source', 'fromFile', '{self.folder / name}', 'UTF-8')" for name in ("at", "on")]
         return rows.where(f"id <> {HELD} or concat({', '.join(pipes)}) is not null")
 
     def around(self, owner: Any, name: str, act: Callable[..., Any]) -> None:
-        """Do this in the place of what it does, which is given first."""
+        """Replace a method with a function that gets the original method first."""
         does = getattr(owner, name)
         setattr(owner, name, lambda *words, **more: act(does, *words, **more))
 
     def arm(self) -> None:
-        """Put everything in its way."""
+        """Install all changes."""
         self.around(OpenDelta, "write", self.write)
         self.around(TargetTable, "append", self.append)
         self.around(DirectAppend, "write", self.append_directly)
@@ -119,7 +121,7 @@ class Zombie:
 
 
 def main(folder: str, moment: str, way: str, frozen: str) -> None:
-    """Run, and say how it went."""
+    """Run the pipeline, and print the result."""
     Zombie(Path(folder), moment, way, frozen).arm()
     pipeline = Pipeline.load(Path(folder) / "pipeline.yaml")
     obtain_now(pipeline.spark.conf, pipeline.spark.packages)

@@ -1,9 +1,10 @@
-"""Runs that are frozen, lose their pipeline to another, and are thawed: they land nothing, and end as fenced.
+"""Freeze runs, let another run take their pipeline, and thaw them. They land nothing, and end as fenced.
 
-    python -m tests.scenarios.zombies --into FOLDER                every cell: moment, way, and who is frozen
-    python -m tests.scenarios.zombies --into FOLDER --only 3       the cell of this number, once more
+    python -m tests.scenarios.zombies --into FOLDER                every cell: moment, way, and what is frozen
+    python -m tests.scenarios.zombies --into FOLDER --only 3       only the cell with this number, again
 
-It goes on where an earlier call ended, and writes `zombies.md`: how each write and each run ended, and what was there.
+The script continues an earlier call. It writes `zombies.md` with the end of each write and each run, and the final
+rows.
 """
 
 from __future__ import annotations
@@ -50,42 +51,42 @@ CELLS = [
 """The moment at which the run is frozen, the writer of its rows, and the frozen processes. Spark writes and commits the
 rows, Wherry does both, or Spark writes files (`staged`) that Wherry commits. `commit` is right before the commit."""
 ENOUGH = 300.0
-"""After so many seconds nobody waits any more."""
+"""The seconds after which waiting ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """How it went."""
+    """The result of a cell."""
 
     cell: int
     write: str
-    """How the write ended that was frozen."""
+    """How the frozen write ended."""
     status: str
     code: str | None
-    """How its run ended."""
+    """How the frozen run ended, together with `status`."""
     ids: list[int]
-    """What lay in the table in the end."""
+    """The ids in the table in the end."""
     taker: str
-    """How the run ended that took over."""
+    """How the run ended that took over the pipeline."""
     offset_moved: bool
-    """Whether the frozen run recorded anything once it had lost the pipeline."""
+    """Whether the frozen run recorded anything after it had lost the pipeline."""
 
     @property
     def good(self) -> bool:
-        """Whether it is as it must be."""
+        """Whether the result is correct."""
         every = [row for rows in ROWS for row in rows]
         return (self.code, self.ids, self.taker, self.offset_moved) == ("FENCED", every, "succeeded", False)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A pipeline of three files in a folder of its own."""
+    """A pipeline of three files in a separate folder."""
 
     folder: Path
     cell: int
 
     def run(self) -> Ended:
-        """Freeze it, take over, thaw it."""
+        """Freeze the run, let another run take over, and thaw it."""
         moment, way, frozen = CELLS[self.cell]
         self._prepare()
         command = [sys.executable, "-m", "tests.scenarios.zombie", str(self.folder), moment, way, frozen]
@@ -142,17 +143,18 @@ class Trial:
 
     @contextmanager
     def _standing(self, said: Said, moment: str, way: str) -> Iterator[Any]:
-        """While in here it stands still at the moment; gives what lets it go."""
+        """While the context is open, the run is stopped at the moment. Yield the function that lets it continue."""
         in_spark = moment == "during" or (moment == "commit" and way == "spark")
         if not in_spark:
             said.until("reached")
             yield (self.folder / "go").touch
             return
-        os.close(os.open(self.folder / "at", os.O_WRONLY))  # returns once Spark has opened it too
+        os.close(os.open(self.folder / "at", os.O_WRONLY))  # returns when Spark has opened the pipe too
         if moment == "during":
             yield lambda: os.close(os.open(self.folder / "on", os.O_WRONLY))
             return
-        # Somebody's commit is in the way of the write's own, which reads it: that it is a pipe keeps it there.
+        # A commit of another writer comes before this write's commit, and the write must read it. It is a pipe, so the
+        # write waits.
         log = self.folder / "tables" / "orders" / "_delta_log"
         following = log / f"{1 + max(int(file.stem) for file in log.glob('*.json')):020}.json"
         os.mkfifo(following)
@@ -169,14 +171,14 @@ class Trial:
         yield let_go
 
     def _processes(self, zombie: subprocess.Popen[str]) -> list[int]:
-        """Its Python and its JVM."""
+        """Return the process ids of the run's Python and its JVM."""
         entries = Journal(self._place.open_ledger(None)).ledger.read() if (self.folder / ".wherry").exists() else []
         jvms = [entry.body["jvm"] for entry in entries if entry.kind == "acquire"]
         return [zombie.pid, *(jvm["pid"] for jvm in jvms[:1])]
 
     def _taken(self, taken: threading.Event) -> str:
-        """Another run, which is refused until the lease is over; it says when the open batch was asked for, and what
-        was found is recorded. How it ended."""
+        """Run the pipeline again until the lease has ended and the run is not refused. Set `taken` when the open batch
+        is settled or cancelled. Return how the run ended."""
 
         def hear(event: Event) -> None:
             if isinstance(event, BatchCancelled | BatchSettled):
@@ -202,7 +204,7 @@ class Trial:
 
 
 class Said:
-    """What the other process says, line by line."""
+    """The output of the other process, line by line."""
 
     def __init__(self, lines: IO[str] | None) -> None:
         assert lines is not None
@@ -210,7 +212,7 @@ class Said:
         self.heard: dict[str, str] = {}
 
     def until(self, word: str) -> str:
-        """Wait for a line that begins so; what is behind."""
+        """Wait for a line that begins with this word. Return the rest of the line."""
         for line in self.lines:
             first, _, rest = line.strip().partition(" ")
             self.heard[first] = rest
@@ -220,7 +222,7 @@ class Said:
 
 
 def table(found: list[Ended]) -> str:
-    """What happened, as Markdown."""
+    """Return the results as Markdown."""
     lines = ["| cell | stands still | way | frozen | its write | its run | the other run | |", "|" + "---|" * 8]
     for each in found:
         good = "each row once, nothing recorded" if each.good else f"WRONG: {each}"
@@ -230,7 +232,7 @@ def table(found: list[Ended]) -> str:
 
 
 def main() -> int:
-    """Every cell that is not there yet."""
+    """Run every cell that has no result yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--into", type=Path, required=True, help="the folder; what is there is gone on with")
     parser.add_argument("--only", type=int, nargs="*", default=None, help="the numbers of cells, from 0")
