@@ -88,7 +88,7 @@ class DestinationConformance:
         assert opened.write(spark, self.rows(rows), [make_label()]).rows == 20
         self.holds(spark, destination, [{"id": number} for number in range(20)])
 
-    def test_values_come_as_they_are(self, spark: SparkSession, destination: Destination) -> None:
+    def test_values_keep_their_type_and_value(self, spark: SparkSession, destination: Destination) -> None:
         """Numbers, times, bytes, text and nested values keep their type and value."""
         rows = spark.createDataFrame([tuple(WIDE_ROW.values())], WIDE)
         opened, _ = open_for(spark, destination, rows)
@@ -102,7 +102,7 @@ class DestinationConformance:
         opened.write(spark, self.rows(rows), [make_label()])
         self.holds(spark, destination, [dict(zip(ODD, range(len(ODD)), strict=True))])
 
-    def test_no_rows_are_a_write_of_nothing(self, spark: SparkSession, destination: Destination) -> None:
+    def test_an_empty_frame_is_written_as_zero_rows(self, spark: SparkSession, destination: Destination) -> None:
         """A frame without rows is written without an error, and counts 0."""
         rows = spark.range(1).where("id < 0")
         opened, _ = open_for(spark, destination, rows)
@@ -123,7 +123,7 @@ class DestinationConformance:
         assert opened.find(spark, failed, identity) is None
         self.holds(spark, destination, [])
 
-    def test_rows_that_come_again_in_another_batch_are_other_rows(
+    def test_equal_rows_of_another_batch_are_written_too(
         self, spark: SparkSession, destination: Destination
     ) -> None:
         """The plan identifies a batch, not the batch's rows."""
@@ -153,7 +153,7 @@ class DestinationConformance:
             assert list(pool.map(write, range(3))) == [1, 2, 3]
         self.holds(spark, destination, [{"id": number} for number in (0, 0, 1, 0, 1, 2)])
 
-    def test_opening_twice_is_once(self, spark: SparkSession, destination: Destination) -> None:
+    def test_opening_again_changes_nothing(self, spark: SparkSession, destination: Destination) -> None:
         """The place and all its rows stay the same."""
         rows = spark.range(1)
         opened, first = open_for(spark, destination, rows)
@@ -162,7 +162,7 @@ class DestinationConformance:
         assert (again.place, again.id) == (first.place, first.id)
         self.holds(spark, destination, [{"id": 0}])
 
-    def test_each_that_is_open_has_its_own_state(self, spark: SparkSession, destination: Destination) -> None:
+    def test_each_open_destination_has_a_separate_state(self, spark: SparkSession, destination: Destination) -> None:
         """Two runs may have it open at once. What one run expects, and its end, do not affect the other run."""
         rows = spark.range(1)
         opened, identity = open_for(spark, destination, rows)
@@ -173,7 +173,7 @@ class DestinationConformance:
         assert opened.write(spark, self.rows(rows), [make_label()]).rows == 1
         self.holds(spark, destination, [{"id": 0}])
 
-    def test_what_was_never_written_is_not_found(self, spark: SparkSession, destination: Destination) -> None:
+    def test_a_batch_that_was_not_written_is_not_found(self, spark: SparkSession, destination: Destination) -> None:
         """A destination without any write finds no label."""
         opened, identity = open_for(spark, destination, spark.range(1))
         assert opened.find(spark, make_label(), identity) is None
@@ -192,7 +192,7 @@ class DestinationConformance:
 class RememberingConformance(DestinationConformance):
     """Tests that a destination that remembers must pass too."""
 
-    def test_what_was_written_is_found_with_its_count(self, spark: SparkSession, destination: Destination) -> None:
+    def test_a_written_batch_is_found_with_its_count(self, spark: SparkSession, destination: Destination) -> None:
         """For a label, the destination returns what was written with it."""
         opened, identity = open_for(spark, destination, spark.range(1))
         mine = make_label(number=7)
@@ -234,7 +234,7 @@ class RememberingConformance(DestinationConformance):
         assert opened.find(spark, late, identity) is None
         self.holds(spark, destination, [])
 
-    def test_a_fence_keeps_what_was_there_and_lets_in_what_comes(
+    def test_a_fence_keeps_earlier_rows_and_admits_later_writes(
         self, spark: SparkSession, destination: Destination
     ) -> None:
         """A fence stops only writes in progress. Earlier writes are still found, and the next write succeeds."""

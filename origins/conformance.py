@@ -47,7 +47,7 @@ class OriginConformance(ABC):
         """Change the source of the batch. It is called only for origins that have a `check`."""
         raise NotImplementedError
 
-    def test_batches_hold_every_row_once_whatever_their_limits(self, spark: SparkSession) -> None:
+    def test_batches_have_every_row_once_with_any_limits(self, spark: SparkSession) -> None:
         """One large batch and many small ones carry the same rows. No row is left out, and none is carried twice."""
         whole, *others = [
             [row for batch in self._plan_batches(spark, self.origin(), limits) for row in self._read_rows(spark, batch)]
@@ -64,7 +64,7 @@ class OriginConformance(ABC):
             bounded = [(batch, limits.rows) for limits, batches in planned.items() for batch in batches if limits.rows]
             assert all(len(self._read_rows(spark, batch)) <= rows for batch, rows in bounded)
 
-    def test_all_that_waits_is_one_batch_where_that_is_promised(self, spark: SparkSession) -> None:
+    def test_without_limits_a_lane_gives_one_batch(self, spark: SparkSession) -> None:
         """With `batch: whole` and no limits, an origin that supports it gives each lane one batch."""
         origin = self.origin()
         whole = replace(origin, batch="whole") if origin.whole_by == "batch: whole" else origin
@@ -83,7 +83,7 @@ class OriginConformance(ABC):
             assert Counter(map(str, origin.fetch(spark, [batch]).frame().collect())) == first
             assert Counter(map(str, self.origin().fetch(spark, [batch]).frame().collect())) == first
 
-    def test_several_batches_at_once_are_the_same_batches(self, spark: SparkSession) -> None:
+    def test_batches_fetched_together_have_the_same_rows(self, spark: SparkSession) -> None:
         """An origin that fetches several batches in one frame marks each row with its batch."""
         origin = self.origin()
         batches = list(self._plan_batches(spark, origin, self.limits()[-1]))
@@ -94,14 +94,14 @@ class OriginConformance(ABC):
         assert [_count_values(frame.where(f"{BATCH} = {at}")) for at in range(len(batches))] == alone
         assert _count_values(frame) == sum(alone, Counter())
 
-    def test_rows_that_it_has_counted_are_those_that_it_reads(self, spark: SparkSession) -> None:
+    def test_counted_rows_equal_read_rows(self, spark: SparkSession) -> None:
         """If an origin knows the number of rows of a batch, it reads that number of rows."""
         origin = self.origin()
         for batch in self._plan_batches(spark, origin, self.limits()[-1]):
             rows = origin.fetch(spark, [batch])
             assert rows.count() in (None, rows.frame().count())
 
-    def test_rows_that_are_read_in_this_process_are_those_that_spark_reads(self, spark: SparkSession) -> None:
+    def test_rows_read_in_this_process_equal_rows_read_by_spark(self, spark: SparkSession) -> None:
         """The rows have the same types in Arrow, too."""
         origin = self.origin()
         for batch in self._plan_batches(spark, origin, self.limits()[-1]):
@@ -110,7 +110,7 @@ class OriginConformance(ABC):
             assert table is None or table.schema.equals(found.schema)
             assert table is None or Counter(map(str, table.to_pylist())) == Counter(map(str, found.to_pylist()))
 
-    def test_files_that_are_copied_hold_the_rows_that_it_reads(self, spark: SparkSession) -> None:
+    def test_copied_files_have_the_same_rows(self, spark: SparkSession) -> None:
         """If the origin offers files of this machine for a batch, each row is at its place in them."""
         origin = self.origin()
         for batch in self._plan_batches(spark, origin, self.limits()[-1]):
@@ -149,7 +149,7 @@ class OriginConformance(ABC):
         for lane in self.origin().lane_names():
             assert backlog.take(lane, None, limits) == backlog.take(lane, None, limits)
 
-    def test_the_next_run_goes_on_behind_what_was_carried(self, spark: SparkSession) -> None:
+    def test_the_next_run_continues_after_the_committed_rows(self, spark: SparkSession) -> None:
         """If an origin knows what was carried, it gives the rest, or nothing if everything was carried."""
         limits = self.limits()[-1]
         batches = list(self._plan_batches(spark, self.origin(), limits))
@@ -194,7 +194,7 @@ class OriginConformance(ABC):
             return
         raise AssertionError("what the batch is read from has changed, and `check` does not say so")
 
-    def test_rows_have_the_columns_that_were_pinned(self, spark: SparkSession) -> None:
+    def test_rows_have_the_planned_columns(self, spark: SparkSession) -> None:
         """The columns equal the batch's schema, in its order and with its types. Only requested columns are added."""
         batch = next(self._plan_batches(spark, self.origin(), Limits()))
         pinned = [(field["name"], field["type"]) for field in json.loads(batch.schema)["fields"]]
@@ -205,7 +205,7 @@ class OriginConformance(ABC):
             ] == pinned
             assert {field["name"] for field in fields} - {name for name, _ in pinned} - {REFUSED} == beside
 
-    def test_every_row_has_a_place_of_its_own(self, spark: SparkSession) -> None:
+    def test_every_row_has_a_unique_place(self, spark: SparkSession) -> None:
         """Each place is in one of the batch's parts. The rows of a block have consecutive numbers."""
         first, *_, last = self.limits()
         batches = [*self._plan_batches(spark, self.origin(), first), *self._plan_batches(spark, self.origin(), last)]
@@ -217,7 +217,7 @@ class OriginConformance(ABC):
             assert {place.part for place in places} <= set(self.origin().parts(batch))
             assert all(sorted(rows) == list(range(min(rows), min(rows) + len(rows))) for rows in blocks.values())
 
-    def test_rows_stand_in_one_order_whatever_the_limits(self, spark: SparkSession) -> None:
+    def test_the_order_of_rows_does_not_depend_on_limits(self, spark: SparkSession) -> None:
         """Ordered by their places, the rows of a lane have the same order in one batch and in many."""
         orders = []
         for limits in self.limits():
@@ -229,7 +229,7 @@ class OriginConformance(ABC):
             for rows in (order[lane] for order in orders[1:]):
                 assert [row for row in rows if row in whole] == [row for row in whole if row in rows]
 
-    def test_being_told_twice_is_being_told_once(self, spark: SparkSession) -> None:
+    def test_a_repeated_commit_notice_changes_nothing(self, spark: SparkSession) -> None:
         """After a crash, the origin may be notified again that a batch is committed, and this may be another object."""
         batches = list(self._plan_batches(spark, self.origin(), self.limits()[-1]))
         for _ in range(2):

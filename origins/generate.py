@@ -21,7 +21,7 @@ _BYTES = 150
 
 @dataclass(frozen=True, kw_only=True)
 class Generate(Origin):
-    """Makes up orders of a shop, for trials. Each order is the same in every run, whatever the batches are.
+    """Makes up orders of a shop, for trials. Each order is the same in every run and for any batches.
 
     The order's number decides what is in it. Of two lanes, lane 0 has every second order from the first on, and lane 1
     has the others. An offset is the number of orders that were read in its lane.

@@ -70,7 +70,7 @@ Replace = Callable[[bytes, int], bytes]
 def replace_leaves(rows: pa.StructArray, over: int | None, replace: Replace) -> pa.StructArray:
     """Return the rows with some texts and binaries replaced, at any depth.
 
-    These are the ones that begin like a reference or have more than `over` bytes. Keys of maps are not replaced.
+    A value is replaced if it begins like a reference or has more than `over` bytes. Keys of maps are not replaced.
     """
     return _replace(rows, pa.array(range(len(rows)), pa.int64()), over, replace)
 

@@ -81,14 +81,14 @@ class StageConformance:
         kept, refused, filtered = collect_decided(self._run_marked(spark, self.rows))
         assert self.stage().changes_rows or len(kept) + len(refused) + filtered == len(self.rows)
 
-    def test_nothing_is_evaluated_on_a_row_that_is_gone(self, spark: SparkSession) -> None:
+    def test_nothing_is_evaluated_on_a_refused_row(self, spark: SparkSession) -> None:
         """A row that was refused before keeps its state."""
         marked = self._run_marked(spark, [*self.rows, *self.raising], dead=True)
         states = {row[STATE] for row in marked.frame.select(STATE).collect()}
         assert states <= {-1}
         assert self.stage().changes_rows or states == {-1}
 
-    def test_a_refused_row_is_kept_as_it_came(self, spark: SparkSession) -> None:
+    def test_a_refused_row_is_kept_unchanged(self, spark: SparkSession) -> None:
         """The nack has the stage's name, a code and a message, and the row can be restored exactly."""
         came = spark.createDataFrame(list(self.rows), self.schema)
         back = F.expr(restore("row", came.schema)).alias("back")
@@ -102,18 +102,18 @@ class StageConformance:
             assert str(nack["back"]) == str(rows[nack["at"]])
             assert nack["original"] == nack["row"]
 
-    def test_what_it_calls_repeatable_gives_the_same_again(self, spark: SparkSession) -> None:
+    def test_a_repeatable_stage_gives_the_same_result_again(self, spark: SparkSession) -> None:
         """Wherry may compute the batch of a repeatable stage twice."""
         first, second = (collect_decided(self._run_marked(spark, self.rows)) for _ in range(2))
         assert str(first) == str(second) or not self.stage().repeatable
 
-    def test_it_starts_no_spark_job(self, spark: SparkSession) -> None:
+    def test_the_stage_starts_no_spark_job(self, spark: SparkSession) -> None:
         """The stage is applied lazily, before any row is read."""
         begun = self._begin_straight(spark, self.rows)
         broken = begun.frame.where("raise_error('a Spark job was started') is null")
         assert self._apply_stage(replace(begun, frame=broken)).names == self._run_straight(spark, []).names
 
-    def test_no_row_gives_no_row(self, spark: SparkSession) -> None:
+    def test_an_empty_batch_gives_no_rows(self, spark: SparkSession) -> None:
         """An empty batch gives no rows, unless the stage has `changes_rows` and counts rows, for example."""
         left = self._run_straight(spark, []).frame.count()
         assert left == 0 or self.stage().changes_rows

@@ -133,7 +133,7 @@ class Handler(Stage):
     function: str | Callable[..., Any] = field(kw_only=False, metadata={"path": True, "like": "enrich:score"})
     """The function as `module:function`, in a file beside the definition or in an installed module."""
     columns: Mapping[str, str] = field(default_factory=dict)
-    """The types of columns that the function adds or converts, by name. The default is what its type hints say."""
+    """The types of columns that the function adds or converts, by name. The default are its type hints."""
     rows: int = 1_000
     """How many rows one call gets at most."""
     timeout: str = field(default="5m", metadata={"like": "30s"})

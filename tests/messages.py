@@ -46,21 +46,23 @@ def list_messages(file: Path) -> list[Text]:
 
 
 def list_docstrings(file: Path) -> list[Text]:
-    """Return the docstrings of public modules, classes, functions and attributes."""
-    found = []
-    for node in _walk_public(ast.parse(file.read_text(encoding="utf-8"))):
-        value = node.value
-        assert isinstance(value, ast.Constant)
-        found.append(Text(str(file.relative_to(ROOT)), node.lineno, str(value.value)))
-    return found
+    """List the docstrings of modules, classes, functions and attributes."""
+    strings = [
+        each.value
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        for each in node.body
+        if isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant)
+    ]
+    name = str(file.relative_to(ROOT))
+    return [Text(name, each.lineno, each.value) for each in strings if isinstance(each.value, str)]
 
 
-def _walk_public(node: ast.AST) -> Iterator[ast.Expr]:
-    for each in getattr(node, "body", ()):
-        if isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant) and isinstance(each.value.value, str):
-            yield each
-        elif isinstance(each, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and not each.name.startswith("_"):
-            yield from _walk_public(each)
+def list_test_names(file: Path) -> list[Text]:
+    """List the names of tests as sentences."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    tests = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
+    return [Text(str(file.relative_to(ROOT)), test.lineno, test.name.replace("_", " ")) for test in tests]
 
 
 def _list_strings(node: ast.AST) -> Iterator[tuple[int, str]]:

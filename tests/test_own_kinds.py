@@ -25,7 +25,7 @@ class TestTheOrigin(read_classes("write-an-origin")["TestNumbers"]):  # type: ig
 
 @pytest.mark.spark
 class TestTheStage(read_classes("write-a-stage")["TestCapitals"]):  # type: ignore[misc]
-    """The stage of the guide changes rows in the same way in a batch that is decided and in one that is not."""
+    """The stage of the guide changes rows in the same way in a decided batch and in a straight batch."""
 
 
 @pytest.mark.spark

@@ -417,7 +417,7 @@ class StoreLog(OwnLog):
 
 
 def _list_versions(store: ObjectStore, after: int) -> list[int]:
-    """Return the versions after this one that follow each other without a gap, newest first."""
+    """Return the versions after this one, up to the first gap, newest first."""
     pages = store.list_pages("_delta_log", after=f"_delta_log/{after:020}.json")
     found = {int(match[1]) for keys in pages for key in keys if (match := _VERSION.fullmatch(key))}
     newest = max(found, default=after)

@@ -98,7 +98,7 @@ def obtain(options: SparkOptions | None = None, *, warm: bool = True) -> SparkSe
     """Return the active session, the session of `SPARK_REMOTE` or spark-submit, or else a new session with Delta.
 
     The new session is on this machine, or on the cluster that the options name. It starts its JVM when it is first
-    used, or borrows one that stays `warm`.
+    used, or borrows a JVM that stays `warm`.
     """
     options = options or SparkOptions()
     conf, packages = options.settings, options.packages

@@ -1,4 +1,4 @@
-"""The choice of the way for a batch: the first one that can take it, in this order."""
+"""The choice of the way for a batch: the first way in this order that can take it."""
 
 from __future__ import annotations
 

@@ -20,10 +20,12 @@ def define(place: Path, text: str) -> Path:
     return file
 
 
-def carried(file: Path, batches: int, heard: Heard | None = None, *, told: Sequence[Listener] = ()) -> Iterator[float]:
+def carried(
+    file: Path, batches: int, heard: Heard | None = None, *, listeners: Sequence[Listener] = ()
+) -> Iterator[float]:
     """Run the pipeline and yield the seconds of each batch. The first batch includes everything before it: the lock,
-    the ledger, the listing and the analysis. The last batch includes everything after it. `told` are additional
-    listeners."""
+    the ledger, the listing and the analysis. The last batch includes everything after it. The
+    `listeners` are called too."""
     times = [time.perf_counter()]
 
     def listen(event: Event) -> None:
@@ -32,7 +34,7 @@ def carried(file: Path, batches: int, heard: Heard | None = None, *, told: Seque
             if heard is not None:
                 heard(event)
 
-    report = Pipeline.load(file).run(listeners=[listen, *told])
+    report = Pipeline.load(file).run(listeners=[listen, *listeners])
     times[-1] = time.perf_counter()
     if report.batches != batches or not report.balanced:
         raise RuntimeError(f"expected {batches} batches that balance, the run says {report}")

@@ -49,7 +49,7 @@ def listeners(place: Path, turns: int) -> Taken:
         origin = f'origin: {{files: {{path: "landing/*.json", format: json, schema: "{SCHEMA}"}}}}\n'
         file = define(where, f"{origin}{STAGE}destinations: [delta: {{path: tables/orders}}]\n{options}")
         began = time.perf_counter()
-        times = list(carried(file, BATCHES, told=told))
+        times = list(carried(file, BATCHES, listeners=told))
         whole[name].append(time.perf_counter() - began)
         yield statistics.median(times[1:-1])
 

@@ -221,7 +221,7 @@ class TestRefusedRows:
 
     @pytest.mark.variant
     def test_refused_rows_are_restored_with_their_types(self, spark: SparkSession, tmp_path: Path) -> None:
-        """Their form is the one that was read, or the one that the refusing stage got."""
+        """Their types are those of the origin, or those that the refusing stage got."""
         before = READ.replace('"id"', '"key"').replace("long", "decimal(9,2)")
         refuse(tmp_path, "a", 1, original='{"id": 7}', row='{"key": 7.50}', row_schema=before)
         (row,) = read(spark, DlqEntries(path=str(tmp_path), rows="original"))

@@ -356,24 +356,24 @@ class NumbersConformance(OriginConformance):
 
 CHECKS = [name for name in dir(OriginConformance) if name.startswith("test_")]
 FAULTS = {
-    "loses a row": "test_batches_hold_every_row_once_whatever_their_limits",
+    "loses a row": "test_batches_have_every_row_once_with_any_limits",
     "exceeds": "test_narrow_limits_make_at_least_three_batches_and_are_kept",
-    "breaks up": "test_all_that_waits_is_one_batch_where_that_is_promised",
+    "breaks up": "test_without_limits_a_lane_gives_one_batch",
     "another answer each time": "test_a_batch_reads_the_same_again",
-    "mixes batches": "test_several_batches_at_once_are_the_same_batches",
-    "miscounts": "test_rows_that_it_has_counted_are_those_that_it_reads",
-    "reads others here": "test_rows_that_are_read_in_this_process_are_those_that_spark_reads",
-    "copies others": "test_files_that_are_copied_hold_the_rows_that_it_reads",
+    "mixes batches": "test_batches_fetched_together_have_the_same_rows",
+    "miscounts": "test_counted_rows_equal_read_rows",
+    "reads others here": "test_rows_read_in_this_process_equal_rows_read_by_spark",
+    "copies others": "test_copied_files_have_the_same_rows",
     "no JSON": "test_a_batch_survives_the_ledger",
     "restless": "test_planning_leaves_no_trace",
-    "deaf": "test_the_next_run_goes_on_behind_what_was_carried",
+    "deaf": "test_the_next_run_continues_after_the_committed_rows",
     "grows": "test_a_planned_batch_does_not_grow",
-    "another type": "test_rows_have_the_columns_that_were_pinned",
-    "gaps": "test_every_row_has_a_place_of_its_own",
-    "another part": "test_every_row_has_a_place_of_its_own",
-    "backwards": "test_rows_stand_in_one_order_whatever_the_limits",
+    "another type": "test_rows_have_the_planned_columns",
+    "gaps": "test_every_row_has_a_unique_place",
+    "another part": "test_every_row_has_a_unique_place",
+    "backwards": "test_the_order_of_rows_does_not_depend_on_limits",
     "blind": "test_a_batch_that_was_fetched_early_is_checked_in_time",
-    "hears once": "test_being_told_twice_is_being_told_once",
+    "hears once": "test_a_repeated_commit_notice_changes_nothing",
 }
 
 

@@ -60,7 +60,7 @@ SMALL = GOLD.replace("\"_change_type = 'delete'\"", "\"_change_type = 'delete' O
 
 @pytest.mark.long
 def test_gold_follows_every_update_and_delete_of_silver(place: Place) -> None:
-    """Ten runs of the two documented pipelines include one that is killed after its write. After each run, gold is
+    """Ten runs of the two documented pipelines include a run that is killed after its write. After each run, gold is
     correct and the counts balance."""
     assert SMALL != GOLD
     place.define(SMALL)

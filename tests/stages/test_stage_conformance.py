@@ -147,12 +147,12 @@ FAULTS = {
     "gives other rows": "test_both_ways_keep_the_same_rows",
     "lets bad rows pass": "test_a_straight_batch_raises_at_a_row_that_is_refused",
     "drops rows": "test_every_row_is_kept_filtered_or_refused",
-    "looks at refused rows": "test_nothing_is_evaluated_on_a_row_that_is_gone",
-    "changes rows before it refuses them": "test_a_refused_row_is_kept_as_it_came",
-    "gives no code": "test_a_refused_row_is_kept_as_it_came",
-    "changes": "test_what_it_calls_repeatable_gives_the_same_again",
-    "starts a job": "test_it_starts_no_spark_job",
-    "makes a row out of nothing": "test_no_row_gives_no_row",
+    "looks at refused rows": "test_nothing_is_evaluated_on_a_refused_row",
+    "changes rows before it refuses them": "test_a_refused_row_is_kept_unchanged",
+    "gives no code": "test_a_refused_row_is_kept_unchanged",
+    "changes": "test_a_repeatable_stage_gives_the_same_result_again",
+    "starts a job": "test_the_stage_starts_no_spark_job",
+    "makes a row out of nothing": "test_an_empty_batch_gives_no_rows",
 }
 
 

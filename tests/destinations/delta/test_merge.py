@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from stages.rows import Rows
 
 TAG = "spark.databricks.delta.commitInfo.userMetadata"
-KEYS = {"test_values_come_as_they_are": "long", "test_columns_may_have_any_name": "a.b"}
+KEYS = {"test_values_keep_their_type_and_value": "long", "test_columns_may_have_any_name": "a.b"}
 """The keys of the suite's rows where the key is not `id`."""
 
 

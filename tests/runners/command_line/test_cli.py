@@ -141,7 +141,7 @@ def test_a_kind_is_shown_with_its_options(file: str, capsys: pytest.CaptureFixtu
     assert cli.execute(["kinds", "folder"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("folder                 A kind of origin. The files of a folder, each once.\n")
-    assert "Where they lie." in out
+    assert "Where they are stored." in out
     assert cli.execute(["kinds", "call", "--json"]) == 0
     (kind,) = json.loads(capsys.readouterr().out)["kinds"]
     assert [option["name"] for option in kind["options"]] == ["function", "calls"]

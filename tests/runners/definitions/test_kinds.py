@@ -24,7 +24,7 @@ def test_a_kind_is_described_from_its_dataclass() -> None:
         "rows": ("anything", False, None),
     }
     assert [option.name for option in kind.beside] == ["name", "lanes", "read", "batch", "stages"]
-    assert next(option.text for option in kind.options if option.name == "path") == "Where they lie."
+    assert next(option.text for option in kind.options if option.name == "path") == "Where they are stored."
 
 
 def test_a_kind_has_the_promises_of_its_class() -> None:

@@ -26,7 +26,7 @@ class Folder(Origin):
     binds: ClassVar[frozenset[str]] = frozenset({"rows", "files"})
 
     path: str = field(metadata={"path": "pattern"})
-    """Where they lie."""
+    """Where they are stored."""
     format: Literal["json", "csv"] = "json"
     schema: str | Mapping[str, str] | None = None
     options: Mapping[str, str] = field(default_factory=dict)

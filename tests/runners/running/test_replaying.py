@@ -41,7 +41,7 @@ LINES = {"origin": StageChain.of([], DESTINATIONS), "other": StageChain.of([], D
 
 @pytest.fixture
 def dlq(tmp_path: Path) -> Delta:
-    """Three rows of one origin, one of another, and one that cannot be replayed."""
+    """Three rows of one origin, a row of another, and a row that cannot be replayed."""
     rows = letters(1, 2) + letters(3, delivered_to=["b"]) + letters(4, origin="other", number=2, plan="q")
     post(tmp_path / "state" / "dlq", rows + letters(5, original=None, original_schema=None))
     return Delta(path=str(tmp_path / "state" / "dlq"), name="dlq")

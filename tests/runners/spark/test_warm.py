@@ -435,7 +435,7 @@ def test_a_spark_ends_after_its_idle_time(serving: Kept) -> None:
 
 
 def test_a_spark_ends_when_its_folder_is_removed(serving: Kept) -> None:
-    """The system removes the folder of a user who logs out. A process that uses the Spark ends first."""
+    """The system removes the user's folder at logout. A process that uses the Spark ends first."""
     first, _ = serving.borrow()
     serving.is_there = False
     assert serving.look() == "busy"

@@ -297,7 +297,7 @@ def test_a_choice_without_rows_is_not_reported_as_an_empty_dlq(
 def test_protected_values_can_be_searched_and_stay_masked(
     pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A user who knows the value finds its row. A search for `=VALUE` without a column is refused."""
+    """A search for the value finds its row. A search for `=VALUE` without a column is refused."""
     monkeypatch.chdir(tmp_path)
     Path("orders.yaml").write_text(f"{DEFINITION}protect: [mail]\n")
     row = json.dumps({"id": 9, "mail": "anna@shop.example"})

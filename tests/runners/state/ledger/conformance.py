@@ -34,18 +34,18 @@ class LedgerConformance(ABC):
         assert ledger.read() == []
         assert list(ledger.history()) == []
 
-    def test_it_says_where_it_lies(self) -> None:
+    def test_a_ledger_names_its_place(self) -> None:
         """Its place is a text for users."""
         assert self.ledger().place
 
-    def test_entries_come_back_as_they_went_in(self) -> None:
+    def test_entries_are_read_as_they_were_written(self) -> None:
         """Every field, and every value of a nested body, is read as it was written, through any handle."""
         entry = Entry(kind="plan", lane="süd/0'", plan="p", epoch=7, owner='o`"', body=BODY, at="gestern")
         (written,) = self.ledger().append([entry], after=0)
         assert self.ledger().read() == [written]
         assert written == Entry(**{**vars(entry), "seq": 1})
 
-    def test_a_large_body_comes_back_whole(self) -> None:
+    def test_a_large_body_is_read_completely(self) -> None:
         """The body may be in an entry, in one of several entries of an append, or in a snapshot."""
         large = {"parts": list(range(30_000))}
         ledger = self.ledger()
@@ -76,7 +76,7 @@ class LedgerConformance(ABC):
         assert _list_ids(ledger.read(after=2)) == ["c"]
         assert ledger.read(after=3) == []
 
-    def test_an_append_by_one_who_has_not_read_the_end_is_refused(self) -> None:
+    def test_an_append_before_reading_the_end_is_refused(self) -> None:
         """Another handle was faster. None of the entries lands, and the next append succeeds after a read."""
         quick, slow = self.ledger(), self.ledger()
         quick.append(_make_entries("a"), after=0)
@@ -87,7 +87,7 @@ class LedgerConformance(ABC):
         slow.append(_make_entries("e"), after=2)
         assert _list_ids(quick.read()) == ["a", "b", "e"]
 
-    def test_an_append_behind_a_number_that_is_not_there_is_refused(self) -> None:
+    def test_an_append_after_a_missing_number_is_refused(self) -> None:
         """The ledger must have no gap."""
         ledger = self.ledger()
         ledger.append(_make_entries("a"), after=0)
@@ -101,7 +101,7 @@ class LedgerConformance(ABC):
         said = _catch_message(LedgerError, self.ledger().read)
         assert f"format {FORMAT + 1}" in said
 
-    def test_several_at_once_leave_no_gap_and_nothing_twice(self) -> None:
+    def test_concurrent_appends_leave_no_gap_and_no_duplicate(self) -> None:
         """Each of three threads appends four entries one by one, and repeats those that were refused."""
         threads = [threading.Thread(target=_append_persistently, args=(self.ledger(), name, 4)) for name in "abc"]
         for thread in threads:
@@ -121,7 +121,7 @@ class LedgerConformance(ABC):
         assert landed.seq == 4
         assert ledger.read() == other.read(after=1) == [landed]
 
-    def test_entries_go_on_behind_a_snapshot(self) -> None:
+    def test_entries_continue_after_a_snapshot(self) -> None:
         """Numbers never start again."""
         ledger = self.ledger()
         ledger.append(_make_entries("a"), after=0)
@@ -129,7 +129,7 @@ class LedgerConformance(ABC):
         ledger.append(_make_entries("b"), after=2)
         assert [(entry.seq, entry.id) for entry in self.ledger().read(after=1)] == [(2, "s"), (3, "b")]
 
-    def test_a_compaction_by_one_who_has_not_read_the_end_is_refused(self) -> None:
+    def test_a_compaction_before_reading_the_end_is_refused(self) -> None:
         """A snapshot must not replace an entry that it does not include."""
         ledger, other = self.ledger(), self.ledger()
         ledger.append(_make_entries("a"), after=0)
@@ -138,7 +138,7 @@ class LedgerConformance(ABC):
         assert _catch_message(Conflict, lambda: other.compact(Entry(kind="snapshot"), [], after=1))
         assert _list_ids(ledger.read()) == ["a", "b"]
 
-    def test_settled_batches_come_back_as_they_went_in(self) -> None:
+    def test_settled_batches_are_read_as_they_were_written(self) -> None:
         """The history keeps every field, for all compactions."""
         ledger = self.ledger()
         first, second = [_make_settled("p1", 1), _make_settled("p2", 2)], [_make_settled("p3", 3)]
