@@ -123,9 +123,7 @@ class DestinationConformance:
         assert opened.find(spark, failed, identity) is None
         self.holds(spark, destination, [])
 
-    def test_equal_rows_of_another_batch_are_written_too(
-        self, spark: SparkSession, destination: Destination
-    ) -> None:
+    def test_equal_rows_of_another_batch_are_written_too(self, spark: SparkSession, destination: Destination) -> None:
         """The plan identifies a batch, not the batch's rows."""
         rows = spark.range(2)
         opened, _ = open_for(spark, destination, rows)

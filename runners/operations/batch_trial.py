@@ -121,7 +121,7 @@ class TrialSection:
 class BatchTrial:
     """A trial of one batch."""
 
-    line: StageChain
+    chain: StageChain
     pins: Mapping[str, JSON]
     order: Sequence[str]
     """The parts of the batch in the order in which their rows are read."""
@@ -155,7 +155,7 @@ class BatchTrial:
         begun = replace(begun, claims=None)
         self.sections.append(TrialSection())
         rows_now = self._note_rows(self._mark_wanted(begun), None, "")
-        for run in split_runs(self.line.common):
+        for run in split_runs(self.chain.common):
             rows_now = self._apply_steps(self.isolator.isolate(rows_now, run) if self.isolator else rows_now, run)
         self._close(self._apply_branches(self.isolator.isolate_for_branches(rows_now) if self.isolator else rows_now))
         last = self.sections[-1]
@@ -168,15 +168,15 @@ class BatchTrial:
             stages=tuple(self._list_stages()),
             destinations={
                 name: sum(row["alike"] for row in live if not row.get(last.filters.get(name, "")))
-                for name in self.line.branches
+                for name in self.chain.branches
             },
         )
 
     def trace_rows(self) -> Iterator[TracedRow]:
         """Yield the example rows as they were read, each with its outcome."""
-        section, names = self.sections[0], {step.number: step.name for step in self.line.steps}
+        section, names = self.sections[0], {step.number: step.name for step in self.chain.steps}
         first = section.notes[0].column
-        changing = next((step.name for step in self.line.common if step.stage.changes_rows), "")
+        changing = next((step.name for step in self.chain.common if step.stage.changes_rows), "")
         for row in section.found:
             yield replace(
                 self._trace_row(row, first, names, changing),
@@ -206,7 +206,7 @@ class BatchTrial:
         if changing:
             return TracedRow(row=as_read, outcome="changed", stage=changing)
         filtered = {name: names[at] for name, column in section.filters.items() if (at := row[column])}
-        wanted = [name for name in self.line.branches if name not in filtered]
+        wanted = [name for name in self.chain.branches if name not in filtered]
         return TracedRow(
             row=as_read,
             outcome="wanted" if wanted else "filtered",
@@ -219,7 +219,7 @@ class BatchTrial:
             return rows
         frame = self.wanted.mark(rows.frame, F.col(STATE) != REFUSED_BY_ORIGIN)
         frame = frame.withColumn(WANTED, F.coalesce(F.col(MATCHES), F.lit(False))).drop(MATCHES)
-        if any(step.stage.changes_rows for step in self.line.steps):
+        if any(step.stage.changes_rows for step in self.chain.steps):
             return replace(rows, frame=frame.where(F.col(WANTED)).drop(WANTED))
         return replace(rows, frame=frame, kept=(*rows.kept, WANTED))
 
@@ -240,7 +240,7 @@ class BatchTrial:
         return replace(rows, frame=frame, kept=(*rows.kept, column))
 
     def _apply_branches(self, rows: MarkedRows) -> DataFrame:
-        steps = {name: own for name, own in self.line.branches.items() if own}
+        steps = {name: own for name, own in self.chain.branches.items() if own}
         self.sections[-1].filters.update({name: f"{FILTERED}{index}" for index, name in enumerate(steps)})
 
         def own(rows: MarkedRows, name: str) -> tuple[MarkedRows, Mapping[str, Expression]]:
@@ -408,8 +408,8 @@ def isolate_if_needed(attempt: Callable[[Sieve | None], Found], make: Callable[[
 
 
 def make_isolator(
-    spark: SparkSession, line: StageChain, pins: Mapping[str, JSON], order: Sequence[str]
+    spark: SparkSession, chain: StageChain, pins: Mapping[str, JSON], order: Sequence[str]
 ) -> RowErrorIsolator:
     """Return an isolator of the rows at which stages raise, for a trial that writes nothing."""
-    decision = BatchDecision(spark=spark, store=MemoryStore(), name="preview", line=line, pins=pins, order=order)
+    decision = BatchDecision(spark=spark, store=MemoryStore(), name="preview", chain=chain, pins=pins, order=order)
     return RowErrorIsolator(decision)

@@ -64,13 +64,13 @@ class CaseTrial:
     def run(self, cases: Sequence[Case]) -> Sequence[tuple[Case, CaseOutcome]]:
         """Return the outcome of the rows of each case."""
         origin = self._find_origin(cases[0])
-        line = make_chain(self._pipeline, origin)
+        chain = make_chain(self._pipeline, origin)
         batch, frame, parts = (self._read_file if cases[0].file else self._make_rows)(cases, origin)
-        pins = line.pins(self._spark)
+        pins = chain.pins(self._spark)
 
         def try_rows(isolator: RowErrorIsolator | None = None) -> tuple[BatchTrial, BatchPreview]:
             trial = BatchTrial(
-                line=line, pins=pins, order=parts, most=_ALL, secrets=self._pipeline.secrets, isolator=isolator
+                chain=chain, pins=pins, order=parts, most=_ALL, secrets=self._pipeline.secrets, isolator=isolator
             )
             return trial, trial.of(batch, frame, list_columns(batch))
 
@@ -81,8 +81,8 @@ class CaseTrial:
                 raise _refuse_rows(cases, batch) from error
             if not classify(error).is_row:
                 raise
-            trial, seen = try_rows(make_isolator(self._spark, line, pins, parts))
-        names = {step.number: step.name for step in line.steps}
+            trial, seen = try_rows(make_isolator(self._spark, chain, pins, parts))
+        names = {step.number: step.name for step in chain.steps}
         failed = [(stage.counts.stage, stage.failure) for stage in seen.stages if stage.failure is not None]
         failures = [f"{name}: {reason}" for name, failure in failed for reason in failure.why]
         found, last = [], trial.sections[-1]
@@ -93,8 +93,8 @@ class CaseTrial:
             ]
             every, left = [row for some in rows for row in some], [row for row in rows[-1] if row["state"] == 0]
             outcome = CaseOutcome(
-                delivered={name: _list_delivered(last, left, name) for name in line.branches},
-                columns={name: _list_columns(last, name) for name in line.branches},
+                delivered={name: _list_delivered(last, left, name) for name in chain.branches},
+                columns={name: _list_columns(last, name) for name in chain.branches},
                 filtered=sum(1 for row in every if row["state"] > 0),
                 refused=[_describe_refused(row, names) for row in every if row["state"] < 0],
                 failures=failures,

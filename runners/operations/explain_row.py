@@ -169,10 +169,10 @@ class RefusedRow:
             return None, next(iter(found.left))
         assert isinstance(dlq, Delta)  # another DLQ could not have been read
         (span,) = found.spans[name]
-        line = trial.make_chain(origin, schema)
-        line = replace(line, branches={each: line.branches[each] for each in found.wanted[str(span.end)]})
-        plan = trial.make_replay(name, span, schema, line, run=str(self.letter["run"]), plan=self.plan)
-        _, rows = trial.trace_batch(DeadLetterRows(name=name, dlq=dlq), line, plan, shown=1)
+        chain = trial.make_chain(origin, schema)
+        chain = replace(chain, branches={each: chain.branches[each] for each in found.wanted[str(span.end)]})
+        plan = trial.make_replay(name, span, schema, chain, run=str(self.letter["run"]), plan=self.plan)
+        _, rows = trial.trace_batch(DeadLetterRows(name=name, dlq=dlq), chain, plan, shown=1)
         return rows[0], ""
 
     def _read_beside(self, trial: TrialRun, origin: Origin, schema: str) -> tuple[Sequence[NeighbourRow], str]:

@@ -139,12 +139,12 @@ class _RowSearch:
             not_compared += failed
             unread += lost
             searched_batches -= len(lost)
-        lines = {name: self.trial.make_chain(origins[name], schemas[name]) for name in searched}
-        pins = {name: lines[name].pins(self.spark) for name in {each.batch.origin: None for each in matching}}
+        chains = {name: self.trial.make_chain(origins[name], schemas[name]) for name in searched}
+        pins = {name: chains[name].pins(self.spark) for name in {each.batch.origin: None for each in matching}}
         batches = []
         for at, each in enumerate(matching[:_MOST_TRACED], 1):
             self.say(f"passing the stages: batch {at:,} of {min(len(matching), _MOST_TRACED):,}")
-            batches.append(self._trace(each, lines[each.batch.origin], pins[each.batch.origin]))
+            batches.append(self._trace(each, chains[each.batch.origin], pins[each.batch.origin]))
         self.say("searching the destinations and the DLQ")
         return FoundRows(
             pipeline=pipeline.name,
@@ -265,9 +265,9 @@ class _RowSearch:
         rows = each.origin.fetch(self.spark, [strip_lane_prefix(each.batch)]).frame()
         return rows.where(F.col(REFUSED).isNull()) if REFUSED in rows.columns else rows
 
-    def _trace(self, each: _Candidate, line: StageChain, pins: Mapping[str, JSON]) -> BatchMatches:
-        plan = PlannedBatch(batch=each.batch, destinations=tuple(line.branches), straight=False, pins=pins)
-        tried, rows = self.trial.trace_batch(each.origin, line, plan, shown=SHOWN, wanted=each.condition)
+    def _trace(self, each: _Candidate, chain: StageChain, pins: Mapping[str, JSON]) -> BatchMatches:
+        plan = PlannedBatch(batch=each.batch, destinations=tuple(chain.branches), straight=False, pins=pins)
+        tried, rows = self.trial.trace_batch(each.origin, chain, plan, shown=SHOWN, wanted=each.condition)
         return _summarise_batch(tried, rows, at=each.at)
 
     def _search_destination(self, destination: Destination) -> DestinationMatches:

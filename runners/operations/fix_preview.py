@@ -114,11 +114,11 @@ def preview_fix(
         found = trial.find_line(pipeline.origins_by_name[name])
         if found is None:
             raise Refusal(f"The origin '{name}' has no schema yet, so nothing can be tried.")
-        schema, line = found
-        names = {step.name for step in line.steps}
+        schema, chain = found
+        names = {step.name for step in chain.steps}
         for number, span in enumerate(spans, 1):
             say(f"trying {span.label}, batch {number} of {len(spans)}")
-            own = letters.put_fix(fix, line, span)
+            own = letters.put_fix(fix, chain, span)
             analyse_chain(trial.spark, schema, own)
             plan = trial.make_replay(name, span, schema, own)
             beside = next((step.name for step in own.steps if step.name not in names), "")

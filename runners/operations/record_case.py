@@ -207,8 +207,8 @@ class CaseRecorder:
         same = [batch for batch in batches if batch.schema == newest.schema]
         if len(same) < len(batches):
             self.notices.append("The case leaves out batches whose columns differ from the newest batch.")
-        line = self.trial.make_chain(self.origin, newest.schema)
-        found = [each for batch in same for each in self._see(line, batch)]
+        chain = self.trial.make_chain(self.origin, newest.schema)
+        found = [each for batch in same for each in self._see(chain, batch)]
         seen = [each for each in found if each.fate.stage != "origin" and len(json.dumps(each.row)) <= LONGEST_ROW]
         if len(seen) < len(found):
             self.notices.append(
@@ -234,19 +234,19 @@ class CaseRecorder:
         )
         return self._expect(case, chosen)
 
-    def _see(self, line: StageChain, batch: Batch) -> Iterator[RecordedRow]:
+    def _see(self, chain: StageChain, batch: Batch) -> Iterator[RecordedRow]:
         """Yield some rows of each kind from a batch, with their outcomes."""
         own, spark = strip_lane_prefix(batch), self.trial.spark
-        pins, order = line.pins(spark), self.origin.parts(own)
+        pins, order = chain.pins(spark), self.origin.parts(own)
 
         def try_batch(isolator: RowErrorIsolator | None) -> BatchTrial:
-            sample = BatchTrial(line=line, pins=pins, order=order, most=MOST_ALIKE, isolator=isolator)
+            sample = BatchTrial(chain=chain, pins=pins, order=order, most=MOST_ALIKE, isolator=isolator)
             frame = self.origin.fetch(spark, [own], places=True).frame()
             sample.of(batch, frame, list_columns(batch))
             return sample
 
         try:
-            sample = isolate_if_needed(try_batch, lambda: make_isolator(spark, line, pins, order))
+            sample = isolate_if_needed(try_batch, lambda: make_isolator(spark, chain, pins, order))
         except Exception as error:
             if not (isinstance(error, OriginError) or classify(error).is_file_gone):
                 raise

@@ -94,19 +94,19 @@ class TrialRun:
         if schema is None:
             return
         schema = origin.complete_schema(schema)
-        line = self.make_chain(origin, schema)
+        chain = self.make_chain(origin, schema)
         source = BatchPlanner(
             pipeline=pipeline.name,
             run="",
             definition=self.definition.hash,
-            destinations=tuple(line.branches),
+            destinations=tuple(chain.branches),
             feeds=[
                 OriginFeed(
                     origin=origin.name or "origin",
                     lanes=pipeline.lanes_of(origin),
                     schema=schema,
                     backlog=backlog,
-                    pins=lambda: line.pins(self.spark),
+                    pins=lambda: chain.pins(self.spark),
                     whole=origin.batch == "whole",
                 )
             ],
@@ -118,7 +118,7 @@ class TrialRun:
             state = LaneState() if self.from_beginning else self.journal.state.get_lane(lane)
             while lane in source.lanes and (span := source.take(lane, state.offset, pace)) is not None:
                 plan = source.plan(lane, state, span, datetime.now(timezone.utc), first=False)
-                yield line, plan
+                yield chain, plan
                 state = replace(state, offset=span.end, number=plan.batch.number)
 
     def find_schema(self, origin: Origin) -> str | None:
@@ -157,7 +157,7 @@ class TrialRun:
         )
 
     def make_replay(
-        self, origin: str, span: Span, schema: str, line: StageChain, *, run: str = "", plan: str = ""
+        self, origin: str, span: Span, schema: str, chain: StageChain, *, run: str = "", plan: str = ""
     ) -> PlannedBatch:
         """Return a plan for a replay of rows of the DLQ with these stages. The ledger does not have it."""
         batch = Batch(
@@ -172,8 +172,8 @@ class TrialRun:
             time=datetime.now(timezone.utc),
             definition=self.definition.hash,
         )
-        pins = line.pins(self.spark)
-        return PlannedBatch(batch=batch, destinations=tuple(line.branches), straight=False, pins=pins)
+        pins = chain.pins(self.spark)
+        return PlannedBatch(batch=batch, destinations=tuple(chain.branches), straight=False, pins=pins)
 
     @contextlib.contextmanager
     def name_failure(self, batch: Batch, what: str) -> Iterator[None]:
@@ -198,7 +198,7 @@ class TrialRun:
     def trace_batch(
         self,
         origin: Origin,
-        line: StageChain,
+        chain: StageChain,
         plan: PlannedBatch,
         *,
         rows: int | None = None,
@@ -216,7 +216,7 @@ class TrialRun:
 
         def try_batch(isolator: RowErrorIsolator | None) -> tuple[BatchPreview, Sequence[TracedRow]]:
             trial = BatchTrial(
-                line=line,
+                chain=chain,
                 pins=plan.pins,
                 order=order,
                 most=shown,
@@ -230,17 +230,17 @@ class TrialRun:
             return trial.of(batch, frame, list_columns(batch), rows=rows), tuple(trial.trace_rows())
 
         with self.name_failure(batch, "previewed"):
-            return isolate_if_needed(try_batch, lambda: make_isolator(self.spark, line, plan.pins, order))
+            return isolate_if_needed(try_batch, lambda: make_isolator(self.spark, chain, plan.pins, order))
 
     def make_chain(self, origin: Origin, schema: str) -> StageChain:
         """Return the stages for the origin's rows, with the demands of the destinations. Raises `StageError`."""
         pipeline = self.definition.pipeline
         destinations = name_destinations(pipeline.every_destination)
-        line = make_chain(pipeline, origin, destinations)
-        arriving = analyse_chain(self.spark, schema, line)
+        chain = make_chain(pipeline, origin, destinations)
+        arriving = analyse_chain(self.spark, schema, chain)
         if pipeline.origin is not None:
-            check_protected(pipeline.protect, self.spark, {"origin": line}, {"origin": schema})
+            check_protected(pipeline.protect, self.spark, {"origin": chain}, {"origin": schema})
         demands = {
-            name: list(list_demands_now(self.spark, destinations[name], arriving[name])) for name in line.branches
+            name: list(list_demands_now(self.spark, destinations[name], arriving[name])) for name in chain.branches
         }
         return make_chain(pipeline, origin, destinations, demands)

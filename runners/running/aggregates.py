@@ -60,10 +60,10 @@ class SplitReason:
 
 
 def list_splits(
-    pipeline: PipelineSpec, origin: Origin, line: StageChain, *, follow: bool = False, again: SplitReason | None = None
+    pipeline: PipelineSpec, origin: Origin, chain: StageChain, *, follow: bool = False, again: SplitReason | None = None
 ) -> Sequence[SplitReason]:
     """Return why the destinations of this origin may get several batches in a run. Empty if they surely get one."""
-    destinations = [each for each in pipeline.every_destination if each.name in line.branches]
+    destinations = [each for each in pipeline.every_destination if each.name in chain.branches]
     sharing = [
         each
         for each in pipeline.every_origin
@@ -109,7 +109,7 @@ OF_A_REPLAY = SplitReason(
 def check_mixing(
     pipeline: PipelineSpec,
     spark: SparkSession,
-    lines: Mapping[str, StageChain],
+    chains: Mapping[str, StageChain],
     schemas: Mapping[str, str],
     *,
     follow: bool = False,
@@ -128,9 +128,9 @@ def check_mixing(
     for name, origin in pipeline.origins_by_name.items():
         if name not in schemas:
             continue
-        splits = list_splits(pipeline, origin, lines[name], follow=follow, again=again)
-        mixed = find_mixing_stages(spark, schemas[name], lines[name]) if splits else {}
-        _check_replaced(pipeline, lines[name], mixed, splits, only)
+        splits = list_splits(pipeline, origin, chains[name], follow=follow, again=again)
+        mixed = find_mixing_stages(spark, schemas[name], chains[name]) if splits else {}
+        _check_replaced(pipeline, chains[name], mixed, splits, only)
         found[name] = [
             f"stage '{step}' has {what} and sees one batch at a time, but {splits[0].why}. Nothing combines the "
             f"results of several batches. {splits[0].remedy}"
@@ -140,13 +140,13 @@ def check_mixing(
 
 
 def _check_replaced(
-    pipeline: PipelineSpec, line: StageChain, mixed: Mapping[str, str], splits: Sequence[SplitReason], only: str | None
+    pipeline: PipelineSpec, chain: StageChain, mixed: Mapping[str, str], splits: Sequence[SplitReason], only: str | None
 ) -> None:
     for destination in pipeline.every_destination:
         name = destination.name or ""
-        if not destination.replaces or name not in line.branches or only not in (None, name):
+        if not destination.replaces or name not in chain.branches or only not in (None, name):
             continue
-        for step in [each.name for each in [*line.common, *line.branches[name]] if each.name in mixed]:
+        for step in [each.name for each in [*chain.common, *chain.branches[name]] if each.name in mixed]:
             raise SplitAggregate(
                 f"'{name}' would get a wrong result, so no row was read. Stage '{step}' has {mixed[step]} and sees "
                 f"one batch at a time, but {' and '.join(split.why for split in splits)}. The mode of '{name}' is "
@@ -155,15 +155,15 @@ def _check_replaced(
             )
 
 
-def warn_of_deduplicates(pipeline: PipelineSpec, line: StageChain, splits: Sequence[SplitReason]) -> Iterator[str]:
+def warn_of_deduplicates(pipeline: PipelineSpec, chain: StageChain, splits: Sequence[SplitReason]) -> Iterator[str]:
     """Yield warnings about a `deduplicate` stage before a destination that is replaced.
 
     Wherry does not refuse this stage, because its documentation says that it looks at one batch. For other destinations
     there is no warning.
     """
     for destination in pipeline.every_destination if splits else ():
-        own = line.branches.get(destination.name or "") if destination.replaces else None
-        for step in [*line.common, *own] if own is not None else ():
+        own = chain.branches.get(destination.name or "") if destination.replaces else None
+        for step in [*chain.common, *own] if own is not None else ():
             if isinstance(step.stage, Deduplicate):
                 yield (
                     f"stage '{step.name}' sees one batch at a time, but {splits[0].why}. A key in two batches is in "
@@ -171,7 +171,7 @@ def warn_of_deduplicates(pipeline: PipelineSpec, line: StageChain, splits: Seque
                 )
 
 
-def find_mixing_stages(spark: SparkSession, schema: str, line: StageChain) -> Mapping[str, str]:
+def find_mixing_stages(spark: SparkSession, schema: str, chain: StageChain) -> Mapping[str, str]:
     """Return the stages that combine several rows of a batch, by name, with a description of how. Reads no row.
 
     Wherry applies each stage alone to an empty frame with the columns that reach it. So the analysed plan is the plan
@@ -191,9 +191,9 @@ def find_mixing_stages(spark: SparkSession, schema: str, line: StageChain) -> Ma
             schema = rows.schema
         return schema
 
-    if any(step.stage.may_mix for step in line.steps):
-        common = behind(StructType.fromJson(json.loads(schema)), line.common)
-        for steps in line.branches.values():
+    if any(step.stage.may_mix for step in chain.steps):
+        common = behind(StructType.fromJson(json.loads(schema)), chain.common)
+        for steps in chain.branches.values():
             behind(common, steps)
     return found
 

@@ -70,7 +70,7 @@ class RunOpening:
     """Why rows come in several batches for another reason than the origins' rules; None if they do not."""
     only: str | None = None
     """The only destination that gets the rows; by default all destinations."""
-    lines: Mapping[str, StageChain] = field(default_factory=dict)
+    chains: Mapping[str, StageChain] = field(default_factory=dict)
     """The stage chain of each origin, after the origin was opened."""
     notices: Sequence[tuple[str, str]] = ()
     """Notices about what the run found at the origins, each with its origin."""
@@ -219,14 +219,14 @@ class RunOpening:
 
     def _check_mixing(self, spark: SparkSession, schemas: Mapping[str, str]) -> Mapping[str, Sequence[str]]:
         """Return warnings about stages that see one batch at a time, by origin. Raises `SplitAggregate`."""
-        lines = make_chains(self.pipeline, self.destinations)
+        chains = make_chains(self.pipeline, self.destinations)
         notices = check_mixing(
-            self.pipeline, spark, lines, schemas, follow=self.follow, again=self.split, only=self.only
+            self.pipeline, spark, chains, schemas, follow=self.follow, again=self.split, only=self.only
         )
 
         def twice(name: str) -> Iterator[str]:
-            splits = list_splits(self.pipeline, self._origins[name], lines[name], follow=self.follow, again=self.split)
-            return warn_of_deduplicates(self.pipeline, lines[name], splits)
+            splits = list_splits(self.pipeline, self._origins[name], chains[name], follow=self.follow, again=self.split)
+            return warn_of_deduplicates(self.pipeline, chains[name], splits)
 
         return {name: [*sentences, *twice(name)] for name, sentences in notices.items()}
 
@@ -253,9 +253,9 @@ class RunOpening:
         yield f'{message}. To declare it:  schema: "{format_ddl(StructType.fromJson(json.loads(schema)))}"'
 
     def _make_feed(self, spark: SparkSession, name: str, schema: str, backlog: Backlog) -> OriginFeed:
-        line, origin = self.lines[name], self._origins[name]
-        own = tuple(line.branches)
-        candidate = make_candidate(self.pipeline, origin, line, self.destinations)
+        chain, origin = self.chains[name], self._origins[name]
+        own = tuple(chain.branches)
+        candidate = make_candidate(self.pipeline, origin, chain, self.destinations)
         return OriginFeed(
             origin=name,
             lanes=self.pipeline.lanes_of(origin),
@@ -264,8 +264,8 @@ class RunOpening:
             straight=not why_not(candidate, STRAIGHT),
             shares=not why_not(candidate, GROUPED),
             destinations=(lambda span: own) if len(own) < len(self.destinations) else None,
-            predictable=origin.checks and line.is_describable,
-            pins=lambda: line.pins(spark),
+            predictable=origin.checks and chain.is_describable,
+            pins=lambda: chain.pins(spark),
             whole=origin.batch == "whole",
         )
 
@@ -281,21 +281,21 @@ class RunOpening:
 
     def _open_destinations(self, spark: SparkSession, schemas: Mapping[str, str]) -> Mapping[str, Identity]:
         """Return the identity of each destination. Makes missing tables and checks each schema that will arrive."""
-        identities, lines = {}, {}
+        identities, chains = {}, {}
         for name, schema in schemas.items():
-            line = make_chain(self.pipeline, self._origins[name], self.destinations)
-            leaving = analyse_chain(spark, schema, line)
+            chain = make_chain(self.pipeline, self._origins[name], self.destinations)
+            leaving = analyse_chain(spark, schema, chain)
             demands: dict[str, list[Stage]] = {}
-            for each in line.branches:
+            for each in chain.branches:
                 destination = self.opened[each]
                 if self._origins[name].evolves:
                     destination.grow(spark, leaving[each])
                 identities[each] = destination.ensure_place(spark, leaving[each])
                 demands[each] = list(destination.demands(spark, leaving[each]))
-            lines[name] = make_chain(self.pipeline, self._origins[name], self.destinations, demands)
+            chains[name] = make_chain(self.pipeline, self._origins[name], self.destinations, demands)
             if any(demands.values()):
-                analyse_chain(spark, schema, lines[name])
-        self.lines = lines
+                analyse_chain(spark, schema, chains[name])
+        self.chains = chains
         ours = self.pipeline.dlq.destination is None
         dlq = self.opened[DLQ]
         identities[DLQ] = ensure_dlq(dlq, spark) if ours else dlq.ensure_place(spark, dead_letter_schema())
@@ -359,13 +359,13 @@ def make_chains(
 
 
 def make_candidate(
-    pipeline: PipelineSpec, origin: Origin, line: StageChain, destinations: Mapping[str, Destination]
+    pipeline: PipelineSpec, origin: Origin, chain: StageChain, destinations: Mapping[str, Destination]
 ) -> Candidate:
     """Return the facts that decide the way of an origin's batches, before a batch exists."""
-    own = [destinations[name] for name in line.branches]
+    own = [destinations[name] for name in chain.branches]
     return Candidate(
         origin=origin,
-        chain=line,
+        chain=chain,
         destinations=own,
         lanes=len(pipeline.lanes_of(origin)),
         declined=list_ways_off(pipeline.run_options.ways),
@@ -420,13 +420,13 @@ def list_unchanged(opening: RunOpening, journal: Journal, spark: SparkSession) -
         offsets = {own: state.get_lane(lane).offset for lane, own in pipeline.lanes_of(origin).items()}
         if origin.read != "whole" or None in offsets.values() or not origin.stands(spark, offsets):
             continue
-        line = make_chain(pipeline, origin, opening.destinations)
-        known = {destination: state.identities.get(destination) for destination in line.branches}
+        chain = make_chain(pipeline, origin, opening.destinations)
+        known = {destination: state.identities.get(destination) for destination in chain.branches}
         are_there = all(
             each is not None and each.id and opening.opened[destination].ensure_place(spark, None).id == each.id
             for destination, each in known.items()
         )
-        if are_there and line.answers_again:
+        if are_there and chain.answers_again:
             found.append(name)
     return found
 
@@ -446,19 +446,19 @@ def find_schema(origin: Origin, recorded: str | None, spark: SparkSession, backl
     return schema and origin.evolve_schema(spark, backlog, schema, recorded)
 
 
-def analyse_chain(spark: SparkSession, schema: str, line: StageChain) -> Mapping[str, StructType]:
+def analyse_chain(spark: SparkSession, schema: str, chain: StageChain) -> Mapping[str, StructType]:
     """Return the schema of the rows at each destination. Raises `StageError`, which names the stage. Reads no row."""
     from pyspark.sql.types import StructType
 
     from stages.rows import StraightRows
 
     arriving = StructType.fromJson(json.loads(schema))
-    if all(step.stage.keeps_columns for step in line.steps):
-        return dict.fromkeys(line.branches, arriving)
+    if all(step.stage.keeps_columns for step in chain.steps):
+        return dict.fromkeys(chain.branches, arriving)
     empty = make_empty_frame(spark, arriving)
     rows = StraightRows.begin(empty, tuple(arriving.names), SAMPLE_LABELS, lambda frame, _: frame)
-    rows = apply_chain(rows, line.common, {}, checked=True)
-    return {name: apply_chain(rows, steps, {}, checked=True).schema for name, steps in line.branches.items()}
+    rows = apply_chain(rows, chain.common, {}, checked=True)
+    return {name: apply_chain(rows, steps, {}, checked=True).schema for name, steps in chain.branches.items()}
 
 
 _OF_A_RUN = re.compile(r":(?:batch_time|run|number)\b")
@@ -477,12 +477,12 @@ def list_suites(pipeline: PipelineSpec) -> Suites:
 
 
 def check_protected(
-    protect: Sequence[str], spark: SparkSession, lines: Mapping[str, StageChain], schemas: Mapping[str, str]
+    protect: Sequence[str], spark: SparkSession, chains: Mapping[str, StageChain], schemas: Mapping[str, str]
 ) -> None:
     """Raises `Refusal` for a protected column that no origin gives and no stage makes. Reads no row."""
     known: dict[str, str] = {}
     for origin, schema in schemas.items() if protect else ():
-        known.update({name.lower(): name for name in _list_names(spark, lines[origin], schema)})
+        known.update({name.lower(): name for name in _list_names(spark, chains[origin], schema)})
     for column in protect:
         if column.lower() not in known:
             near = suggest_nearest(column, known.values())
@@ -511,7 +511,7 @@ def check_weighed(weigh: str | None, schemas: Mapping[str, str]) -> None:
             )
 
 
-def _list_names(spark: SparkSession, line: StageChain, schema: str) -> list[str]:
+def _list_names(spark: SparkSession, chain: StageChain, schema: str) -> list[str]:
     """Return the names of the columns and their fields, as they are read and after each stage."""
     from pyspark.sql.types import StructType
 
@@ -528,8 +528,8 @@ def _list_names(spark: SparkSession, line: StageChain, schema: str) -> list[str]
             names.extend(_list_inner_names(rows.schema))
         return rows
 
-    common = behind(rows, line.common)
-    for steps in line.branches.values():
+    common = behind(rows, chain.common)
+    for steps in chain.branches.values():
         behind(common, steps)
     return names
 

@@ -53,9 +53,9 @@ class SortedLetters:
     refusers: Mapping[str, str] = field(default_factory=dict)
     """By the end of each span, the stage before which the fix is applied; empty if that is the first stage."""
 
-    def put_fix(self, fix: Fix, line: StageChain, span: Span) -> StageChain:
+    def put_fix(self, fix: Fix, chain: StageChain, span: Span) -> StageChain:
         """Return the chain for a span's rows: with the fix, and only to the destinations that lack the rows."""
-        own = replace(line, branches={name: line.branches[name] for name in self.wanted[str(span.end)]})
+        own = replace(chain, branches={name: chain.branches[name] for name in self.wanted[str(span.end)]})
         return fix.put_into(own, self.refusers.get(str(span.end), ""))
 
     @property
@@ -79,7 +79,7 @@ class SortedLetters:
 
 
 def sort(
-    letters: Sequence[Letter], lines: Mapping[str, StageChain], most: int | None = None, fix: Fix = NO_FIX
+    letters: Sequence[Letter], chains: Mapping[str, StageChain], most: int | None = None, fix: Fix = NO_FIX
 ) -> SortedLetters:
     """Return which of these rows can be replayed through the chains of today, in batches.
 
@@ -88,11 +88,11 @@ def sort(
     left: Counter[str] = Counter()
     alike: dict[tuple[str, JSON, tuple[str, ...], str], list[str]] = {}
     for letter in letters:
-        why = _explain_staying(letter, lines, fix)
+        why = _explain_staying(letter, chains, fix)
         if why:
             left[why] += 1
         else:
-            names = tuple(name for name in lines[letter.origin].branches if name not in letter.delivered_to)
+            names = tuple(name for name in chains[letter.origin].branches if name not in letter.delivered_to)
             refuser = letter.stage if fix.start == "refused" else ""
             alike.setdefault((letter.origin, letter.kind, names, refuser), []).append(letter.id)
     spans: dict[str, list[Span]] = {}
@@ -155,23 +155,23 @@ class ReplayBacklog(Backlog):
         return self._notices
 
 
-def _explain_staying(letter: Letter, lines: Mapping[str, StageChain], fix: Fix) -> str:
+def _explain_staying(letter: Letter, chains: Mapping[str, StageChain], fix: Fix) -> str:
     """Return why this row cannot be replayed; empty if it can."""
-    line = lines.get(letter.origin)
-    if line is None:
+    chain = chains.get(letter.origin)
+    if chain is None:
         return f"the origin '{letter.origin}' no longer exists"
     if letter.kind is None:
         return "the DLQ did not keep the original rows (dlq.original is false)"
     if letter.kind == UNREAD:
         return "the origin could not read these lines; correct them and add them in a new file"
-    if all(name in letter.delivered_to for name in line.branches):
+    if all(name in letter.delivered_to for name in chain.branches):
         return "every destination has them already"
     if fix.start == "refused" and letter.destination:
         return f"the destination '{letter.destination}' refused them, not a stage; apply the fix at the beginning"
-    if fix.start == "refused" and letter.stage not in [step.name for step in line.steps]:
+    if fix.start == "refused" and letter.stage not in [step.name for step in chain.steps]:
         return f"the definition has no stage '{letter.stage}' now; apply the fix at the beginning"
-    names = [step.name for step in line.common]
-    changes = next((at for at, step in enumerate(line.common) if step.stage.changes_rows), None)
+    names = [step.name for step in chain.common]
+    changes = next((at for at, step in enumerate(chain.common) if step.stage.changes_rows), None)
     by_fix = bool(letter.replays) and is_fix(letter.stage) and letter.stage not in names
     if changes is not None and not by_fix and letter.stage not in names[:changes]:
         return f"they were refused after '{names[changes]}', which makes other rows"
@@ -242,7 +242,7 @@ class Replay:
     def make_source(
         self,
         source: BatchPlanner,
-        lines: Mapping[str, StageChain],
+        chains: Mapping[str, StageChain],
         destinations: Mapping[str, Destination],
         dlq: Destination,
         journal: Journal,
@@ -253,7 +253,7 @@ class Replay:
         Also return a function that adds the fix to the chain of an origin, for the rows of a batch.
         """
         letters_found = self.choice.select_letters(dlq, lambda: spark, list_decided(journal))
-        found = sort(leave_to_backfills(letters_found, journal, destinations), lines, source.limits.rows, self.fix)
+        found = sort(leave_to_backfills(letters_found, journal, destinations), chains, source.limits.rows, self.fix)
         found.check(destinations)
 
         def letters(feed: OriginFeed, notices: tuple[str, ...]) -> OriginFeed:

@@ -426,7 +426,7 @@ class PipelineRun:
         noticed: set[tuple[str, str]] = set()
 
         def take_in(source: BatchPlanner | None) -> BatchPlanner | None:
-            runner.reading.lines = opening.lines
+            runner.reading.chains = opening.chains
             found = [*list_notices(source)] if source else opening.notices
             found = [] if self.redo else found  # a redo does not read the waiting files
             for notice in [each for each in found if each not in noticed]:
@@ -452,7 +452,7 @@ class PipelineRun:
             self._take_given_rows(self.replay.fix.rows, runner, spark)
             with runner.cancel_planning():
                 chosen, runner.reading.fix = self.replay.make_source(
-                    source, opening.lines, self.destinations, self.dlq, journal, spark
+                    source, opening.chains, self.destinations, self.dlq, journal, spark
                 )
                 source = take_in(chosen)
         dispatcher.planning.source = source

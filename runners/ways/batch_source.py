@@ -42,7 +42,7 @@ class BatchReader:
     origins: Mapping[str, Origin]
     destinations: Mapping[str, Destination]
     """The destinations by all names that they have or had."""
-    lines: Mapping[str, StageChain] = field(default_factory=dict)
+    chains: Mapping[str, StageChain] = field(default_factory=dict)
     """The stages of each origin's rows, once the run is open."""
     definition: str = ""
     """The hash of this run's definition."""
@@ -72,21 +72,21 @@ class BatchReader:
 
         Rows of the DLQ go only to some destinations. The demands of other destinations do not apply to them.
         """
-        line = self.lines[plan.batch.origin]
+        chain = self.chains[plan.batch.origin]
         if not is_replay(plan.batch.lane):
-            return line
+            return chain
         if self.fix is not None:
-            return self.fix(line, plan.batch.span)
-        return replace(line, branches={name: line.branches[name] for name in plan.destinations})
+            return self.fix(chain, plan.batch.span)
+        return replace(chain, branches={name: chain.branches[name] for name in plan.destinations})
 
     def find_known_chain(self, plan: PlannedBatch) -> StageChain:
         """Return the stages of a batch's rows, also before the run is open."""
-        return self.lines.get(plan.batch.origin) or self.before[plan.batch.origin]
+        return self.chains.get(plan.batch.origin) or self.before[plan.batch.origin]
 
     def is_known(self, plan: PlannedBatch) -> bool:
         """Whether the batch was planned with the stages of this run."""
         origin = plan.batch.origin
-        return plan.batch.definition == self.definition and (origin in self.lines or origin in self.before)
+        return plan.batch.definition == self.definition and (origin in self.chains or origin in self.before)
 
     def begin_claims(self, plan: PlannedBatch) -> None:
         """From now on, put large values of the batch's lane into their store, and read them from it."""
@@ -114,21 +114,21 @@ class BatchReader:
         from runners.ways.row_outcomes import RowTally
         from stages.rows import StraightRows
 
-        batch, line = plan.batch, self.find_known_chain(plan)
+        batch, chain = plan.batch, self.find_known_chain(plan)
         read = read or self.fetch_rows(spark, batch)
-        tally = RowTally.make(line, read.count())
+        tally = RowTally.make(chain, read.count())
         rows = StraightRows.begin(read.frame(), list_columns(batch), make_labels(batch), tally.observe)
         rows = replace(rows, claims=batch.lane in self.claiming)
-        return apply_chain(rows, line.common, plan.pins).frame, tally
+        return apply_chain(rows, chain.common, plan.pins).frame, tally
 
     def ask_demands(self, spark: SparkSession, batch: Batch) -> None:
         """Use the current constraints of the destinations. A table may have got one after the run began."""
 
-        line = self.lines[batch.origin].with_demands({})
-        rows = apply_chain(self.make_empty_rows(spark, batch), line.common, {})
-        leaving = {name: apply_chain(rows, steps, {}).schema for name, steps in line.branches.items()}
+        chain = self.chains[batch.origin].with_demands({})
+        rows = apply_chain(self.make_empty_rows(spark, batch), chain.common, {})
+        leaving = {name: apply_chain(rows, steps, {}).schema for name, steps in chain.branches.items()}
         demands = {name: list_demands_now(spark, self.destinations[name], schema) for name, schema in leaving.items()}
-        self.lines = {**self.lines, batch.origin: line.with_demands(demands)}
+        self.chains = {**self.chains, batch.origin: chain.with_demands(demands)}
 
 
 def sum_sizes(sizes: Iterable[int | None]) -> int | None:

@@ -56,11 +56,11 @@ class RowErrorIsolator:
 
         The stage that raises refuses them, with the text of the error.
         """
-        preparation, line = self.preparation, self.preparation.line
+        preparation, chain = self.preparation, self.preparation.chain
         rows = preparation.begin_rows(rows)
-        for run in split_runs(line.common):
+        for run in split_runs(chain.common):
             rows = apply_chain(self.isolate(rows, run), run, preparation.pins)
-        return apply_branches(self.isolate_for_branches(rows), line, preparation.pins)
+        return apply_branches(self.isolate_for_branches(rows), chain, preparation.pins)
 
     def isolate(self, rows: MarkedRows, run: Sequence[PlacedStage]) -> MarkedRows:
         """Return the rows before these steps (`split_runs`).
@@ -73,7 +73,7 @@ class RowErrorIsolator:
 
     def isolate_for_branches(self, rows: MarkedRows) -> MarkedRows:
         """Return the rows before the branches, which then refuse the rows at which one of their stages raises."""
-        last = [step for steps in self.preparation.line.branches.values() for step in steps]
+        last = [step for steps in self.preparation.chain.branches.values() for step in steps]
         return self._isolate(rows, last, self._apply_branches) if last else rows
 
     def _isolate(
@@ -162,10 +162,10 @@ class RowErrorIsolator:
         return apply_chain(replace(rows, materialise=live), steps, self.preparation.pins).frame
 
     def _apply_branches(self, rows: MarkedRows, steps: Sequence[PlacedStage]) -> DataFrame:
-        line = self.preparation.line
+        chain = self.preparation.chain
         chosen = {step.number for step in steps}
-        own = {name: [step for step in each if step.number in chosen] for name, each in line.branches.items()}
-        return apply_branches(rows, replace(line, branches=own), self.preparation.pins)
+        own = {name: [step for step in each if step.number in chosen] for name, each in chain.branches.items()}
+        return apply_branches(rows, replace(chain, branches=own), self.preparation.pins)
 
 
 @contextlib.contextmanager

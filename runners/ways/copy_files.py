@@ -73,11 +73,11 @@ class FileCopy:
     _limits: Thresholds
 
     @staticmethod
-    def of(rows: MarkedRows, line: StageChain, files: Mapping[str, Path], limits: Thresholds) -> FileCopy | None:
+    def of(rows: MarkedRows, chain: StageChain, files: Mapping[str, Path], limits: Thresholds) -> FileCopy | None:
         """Make it if all rows after the stages are in these files; None if copying them is not enough."""
         from pyarrow import ArrowException
 
-        usual = {name: find_noting_step(name, line.common).stage.usual_note for name in rows.notes}
+        usual = {name: find_noting_step(name, chain.common).stage.usual_note for name in rows.notes}
         try:
             size = sum(file.stat().st_size for file in files.values())
             if not files or size > limits.copied_bytes or None in usual.values():

@@ -81,7 +81,7 @@ class BatchDecision:
     spark: SparkSession
     store: PreparedStore
     name: str
-    line: StageChain
+    chain: StageChain
     pins: Mapping[str, JSON]
     order: Sequence[str]
     """The parts of the batch, in the order in which their rows count as read."""
@@ -121,7 +121,7 @@ class BatchDecision:
             spark=spark,
             store=store,
             name=f"{plan.batch.plan}-{uuid.uuid4().hex[:8]}",
-            line=batch.chain,
+            chain=batch.chain,
             pins=plan.pins,
             order=batch.origin.parts(mine),
             protected=protected,
@@ -134,9 +134,9 @@ class BatchDecision:
 
     def describe(self, rows: MarkedRows) -> DataFrame:
         """Return the rows after all stages, with their verdicts. Rows before a stage that changes rows are written."""
-        passed = apply_chain(self.begin_rows(rows), self.line.common, self.pins)
+        passed = apply_chain(self.begin_rows(rows), self.chain.common, self.pins)
         self.passed = None if self.sections else passed
-        return apply_branches(passed, self.line, self.pins)
+        return apply_branches(passed, self.chain, self.pins)
 
     def begin_rows(self, rows: MarkedRows) -> MarkedRows:
         """Return the rows, set up to pass the stages."""
@@ -191,7 +191,7 @@ class BatchDecision:
         `noted` counts the notes. By default, they are counted from the rows that were written.
         """
         noted = noted or functools.partial(count_notes, self.spark, self.store)
-        names = {f"{NOTE}{step.number}": step for step in self.line.steps if step.name not in self.findings}
+        names = {f"{NOTE}{step.number}": step for step in self.chain.steps if step.name not in self.findings}
         for section, frame in zip(self.sections, self.noted, strict=True):
             asked = [name for name in frame if name in names]
             for name, notes in noted(section, asked).items():
@@ -202,7 +202,7 @@ class BatchDecision:
 
     def _list_stopping_stages(self, counts: Counts) -> Sequence[str]:
         """Return the stages that refused a row and then stop the run."""
-        stop = {step.name for step in self.line.steps if step.stage.on_error == "stop"}
+        stop = {step.name for step in self.chain.steps if step.stage.on_error == "stop"}
         return [stage.stage for stage in counts.stages if stage.nacked and stage.stage in stop]
 
     def keep(self, rows: MarkedRows) -> DataFrame:
@@ -224,7 +224,7 @@ class BatchDecision:
         """Write a section. The stages in `branches` leave columns for their filters in it."""
         witness = OutcomeObserver(frame)
         if self.store.tells:
-            witness = OutcomeObserver.of(frame, self.line.common, branches, most=self.limits.figures)
+            witness = OutcomeObserver.of(frame, self.chain.common, branches, most=self.limits.figures)
         self.seen.append(witness.read_outcomes(self.store.write(f"{self.name}-{len(self.sections)}", witness.frame)))
         self.record_section(frame)
 
@@ -238,7 +238,7 @@ class BatchDecision:
         stages: list[StageCount] = []
         filtered = changed = nacked = 0
         states = Counter[int]()
-        for verdicts, steps in zip(sections, split_sections(self.line.common), strict=True):
+        for verdicts, steps in zip(sections, split_sections(self.chain.common), strict=True):
             changing = 0 if verdicts is sections[0] else 1
             for step in steps[:changing]:
                 lost = {"filtered": states[step.number], "nacked": states[-step.number]}
@@ -252,7 +252,7 @@ class BatchDecision:
         last = sections[-1]
         refused = Counter({state: rows for state, rows in last.states.items() if state < 0})
         branches = {}
-        for index, (name, mine) in enumerate(self.line.branches.items()):
+        for index, (name, mine) in enumerate(self.chain.branches.items()):
             by_filter = last.filters.get(f"f{index}", Counter())
             kept = last.states[0] - by_filter.total()
             branches[name] = BranchCounts(expected=kept, filtered=filtered + by_filter.total(), changed=changed)
@@ -281,7 +281,7 @@ class BatchDecision:
         return Prepared(path=self.name, sections=len(sections), counts=counts, nacks=sorted(nacks), bases=bases)
 
 
-def apply_branches(rows: MarkedRows, line: StageChain, pins: Mapping[str, JSON]) -> DataFrame:
+def apply_branches(rows: MarkedRows, chain: StageChain, pins: Mapping[str, JSON]) -> DataFrame:
     """Return the rows with what each destination would get (`b0`, `b1` …), and what its stages filtered (`f0` …).
 
     All destinations without stages share one column (`live`). If filtered rows are kept, there are columns for them
@@ -291,8 +291,8 @@ def apply_branches(rows: MarkedRows, line: StageChain, pins: Mapping[str, JSON])
     looks at it. A row that a branch filters stays live in the others.
     """
     names = rows.names
-    own_stages = {index: steps for index, steps in enumerate(line.branches.values()) if steps}
-    destinations = list(line.branches)
+    own_stages = {index: steps for index, steps in enumerate(chain.branches.values()) if steps}
+    destinations = list(chain.branches)
     if not own_stages:
         live = f"if({STATE} = 0, {make_struct(names)}, NULL) AS live"
         return rows.frame.selectExpr(*list_verdict_columns(), *rows.notes, live)
@@ -308,7 +308,7 @@ def apply_branches(rows: MarkedRows, line: StageChain, pins: Mapping[str, JSON])
 
     rows = pass_branches(rows, own_stages, own)
     kept = [name for name in rows.kept if name not in (COMMON, BEFORE, POISON)]
-    if len(own_stages) < len(line.branches):
+    if len(own_stages) < len(chain.branches):
         kept.append(f"if({STATE} = 0, {COMMON}, NULL) AS live")
     return rows.frame.selectExpr(*list_verdict_columns(), *kept)
 

@@ -272,7 +272,7 @@ class Inquiry:
         """Find out whether a destination would refuse rows that were decided for it."""
 
         batch = task.plan.batch
-        opened = batch.origin in self.reading.lines
+        opened = batch.origin in self.reading.chains
         for name in task.plan.destinations:
             rows = select_rows_for(spark, self.store, task.decision, name).frame()
             try:

@@ -95,7 +95,7 @@ class RowPicker:
     _observation: Observation
 
     @staticmethod
-    def of(rows: MarkedRows, line: StageChain, parts: Sequence[str], limits: Thresholds) -> RowPicker:
+    def of(rows: MarkedRows, chain: StageChain, parts: Sequence[str], limits: Thresholds) -> RowPicker:
         """Make it from the rows of these parts after all stages."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
@@ -106,8 +106,10 @@ class RowPicker:
         data = [F.col(quote_name(name)) for name in rows.names]
         stood = [F.col(PLACE)["block"].alias(_BLOCK), F.col(PLACE)["row"].alias(_ROW)] if len(parts) == 1 else []
         seen = rows.frame.select(STATE, _make_picked_row(rows, limits).alias(_PICKED), *stood, *rows.notes, *data)
-        live = seen.observe(observation, *_make_figures(rows, line, bool(stood))).where(F.col(STATE) == 0).select(*data)
-        return RowPicker(live, rows, parts, line.common, observation)
+        live = (
+            seen.observe(observation, *_make_figures(rows, chain, bool(stood))).where(F.col(STATE) == 0).select(*data)
+        )
+        return RowPicker(live, rows, parts, chain.common, observation)
 
     def pick_live(self, store: PreparedStore, name: str) -> PickedRows | None:
         """Write the live rows to the store under this name, and return what was observed.
@@ -226,7 +228,7 @@ def _restore_schemas(picked: Mapping[str, JSON]) -> Sequence[Mapping[str, JSON]]
     return [{**row, "nack": {**row["nack"], **known[row["state"]]}} for row in picked["rows"]]
 
 
-def _make_figures(rows: MarkedRows, line: StageChain, placed: bool) -> list[Column]:
+def _make_figures(rows: MarkedRows, chain: StageChain, placed: bool) -> list[Column]:
     from pyspark.sql import functions as F
 
     from stages.rows import STATE
@@ -240,12 +242,12 @@ def _make_figures(rows: MarkedRows, line: StageChain, placed: bool) -> list[Colu
         "rows": F.count(F.lit(1)),
         "refused": count(state < 0),
         "picked": _collect_picked(rows),
-        **{f"state {step.number}": count(state == step.number) for step in line.common},
+        **{f"state {step.number}": count(state == step.number) for step in chain.common},
     }
     if placed:
         figures |= {"last block": F.max(_BLOCK), "first": F.min(_ROW)}
     for name in rows.notes:
-        usual = find_noting_step(name, line.common).stage.usual_note
+        usual = find_noting_step(name, chain.common).stage.usual_note
         if usual is not None:
             figures[f"{name} usual"] = count((state >= 0) & (F.col(name) == usual))
     return [column.alias(name) for name, column in figures.items()]

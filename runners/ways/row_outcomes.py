@@ -237,7 +237,7 @@ class RowTally:
     origin has already counted its rows, they are not observed either.
     """
 
-    line: StageChain
+    chain: StageChain
     _observed: list[tuple[int, DataFrame | None, Callable[[], Mapping[str, int]]]]
     """The steps at which rows are counted, each with its rows and its figures.
 
@@ -251,23 +251,23 @@ class RowTally:
     """How many rows the batch has, if its origin reports it."""
 
     @staticmethod
-    def make(line: StageChain, read: int | None = None) -> RowTally:
-        """Return a tally for one batch that passes this line. `read` is its row count, if its origin reports it."""
-        return RowTally(line, [], _read=read)
+    def make(chain: StageChain, read: int | None = None) -> RowTally:
+        """Return a tally for one batch that passes this chain. `read` is its row count, if its origin reports it."""
+        return RowTally(chain, [], _read=read)
 
     @staticmethod
-    def make_several(line: StageChain, batches: int) -> Sequence[RowTally]:
-        """Return a tally for each of so many batches that pass this line in one frame.
+    def make_several(chain: StageChain, batches: int) -> Sequence[RowTally]:
+        """Return a tally for each of so many batches that pass this chain in one frame.
 
         Any tally can observe the frame.
         """
-        first = RowTally(line, [], batches)
+        first = RowTally(chain, [], batches)
         return [replace(first, _own=own) for own in range(batches)]
 
     @staticmethod
-    def make_counted(line: StageChain, rows: int) -> RowTally:
+    def make_counted(chain: StageChain, rows: int) -> RowTally:
         """Return the tally of a batch whose rows were counted, and pass all stages unchanged."""
-        return RowTally(line, [(0, None, lambda: {_make_rows_name(0): rows})])
+        return RowTally(chain, [(0, None, lambda: {_make_rows_name(0): rows})])
 
     def observe(self, frame: DataFrame, step: int) -> DataFrame:
         """Return the same frame, in which the rows that pass are counted under the step's number."""
@@ -278,7 +278,7 @@ class RowTally:
             known = {_make_rows_name(0): self._read}
             self._observed.append((step, frame, lambda: known))
             return frame
-        ahead = [each.stage for each in self.line.common if each.number > step and each.stage.changes_rows]
+        ahead = [each.stage for each in self.chain.common if each.number > step and each.stage.changes_rows]
         if not all(stage.takes_all for stage in ahead):
             self._observed.append((step, frame, dict))
             return frame
@@ -286,7 +286,7 @@ class RowTally:
         self._observed.append((step, frame, cache(lambda: read_observation(observation))))
         rows = [F.expr(f"count_if({BATCH} = {own}) as {_make_rows_name(own)}") for own in range(self._batches)]
         rows = rows or [F.count(F.lit(1)).alias(_make_rows_name(0))]
-        if not any(each.stage.gathers for each in self.line.common):
+        if not any(each.stage.gathers for each in self.chain.common):
             return frame.observe(observation, *rows)
         passes = F.collect_list(_PASS)
         twice = (F.size(passes) != F.size(F.array_distinct(passes))).alias("twice")
@@ -302,7 +302,7 @@ class RowTally:
             twice, rows = bool(seen().get("twice")), seen().get(_make_rows_name(self._own))
             again = partial(self._count, frame, rows)
             figures.append(SeenFigure(step=step, seen=rows, twice=twice, again=again))
-        return make_straight_counts(self.line, verify_figures(figures, delivered, doubtful=doubtful))
+        return make_straight_counts(self.chain, verify_figures(figures, delivered, doubtful=doubtful))
 
     def _count(self, frame: DataFrame | None, seen: int | None) -> int:
         if frame is None:
@@ -339,12 +339,12 @@ def verify_figures(
     return {figure.step: figure.again() if again or figure.seen is None else figure.seen for figure in figures}
 
 
-def make_straight_counts(line: StageChain, passed: Mapping[int, int]) -> Counts:
+def make_straight_counts(chain: StageChain, passed: Mapping[int, int]) -> Counts:
     """Return the equation of a batch without refused rows, from the rows that passed each step. Step 0 is the read."""
-    (name,) = line.branches
+    (name,) = chain.branches
     current, filtered, changed = passed[0], 0, 0
     stages, findings = [], {}
-    for step in line.common:
+    for step in chain.common:
         left = passed.get(step.number, current)
         lost = 0 if step.stage.changes_rows else current - left
         stages.append(StageCount(stage=step.name, entered=current, left=left, filtered=lost))

@@ -379,9 +379,9 @@ class TaskExecutor:
         return replace(WRITTEN.carry([batch], work), way=WRITTEN.name)
 
     def _tick(self, spark: SparkSession, task: ShowEmptyBatch) -> EmptyBatchShown:
-        batch, line = task.batch, self.reading.lines[task.batch.origin]
-        rows = apply_chain(self.reading.make_empty_rows(spark, batch), line.common, {})
-        for name, steps in line.branches.items():
+        batch, chain = task.batch, self.reading.chains[task.batch.origin]
+        rows = apply_chain(self.reading.make_empty_rows(spark, batch), chain.common, {})
+        for name, steps in chain.branches.items():
             own_rows = apply_chain(rows, steps, {})
             self.opened[name].tick(spark, own_rows.frame, Label(batch=batch, destination=name))
         return EmptyBatchShown()

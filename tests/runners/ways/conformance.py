@@ -185,7 +185,7 @@ class WayBench:
             off=list_ways_off(ways),
             keeps_filtered=keeps_filtered,
         )
-        self.runner.reading.lines = {"files": StageChain.of(case.stages, self.destinations)}
+        self.runner.reading.chains = {"files": StageChain.of(case.stages, self.destinations)}
 
     def plan(self, *, straight: bool) -> PlannedBatch:
         """Plan all waiting rows as one batch."""

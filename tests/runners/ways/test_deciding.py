@@ -80,7 +80,7 @@ def decision(
         spark=cast("SparkSession", None),
         store=store or RememberingStore(),
         name="p1-x",
-        line=StageChain.of(stages, destinations),
+        chain=StageChain.of(stages, destinations),
         pins={},
         order=order,
     )
