@@ -106,6 +106,13 @@ def test_private_names_of_pyspark_are_used_in_one_file(file: Path) -> None:
     assert file.name == "spark_private.py" or PRIVATE.isdisjoint(private_names(file))
 
 
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_code_that_suppresses_every_error_gives_its_reason(file: Path) -> None:
+    """The reason is a comment on the same line. Ruff asks for the reason of a broad `except`."""
+    lines = file.read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if "suppress(Exception)" in line and "  # " not in line] == []
+
+
 def private_names(file: Path) -> Iterator[str]:
     """Yield the names through which a file could reach private parts of other objects."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):

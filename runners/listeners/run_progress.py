@@ -163,7 +163,7 @@ def call_every(seconds: float, show: Callable[[], None]) -> Iterator[None]:
     over = threading.Event()
 
     def call() -> None:
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # the edge of the thread: a display that fails must not end the run
             while not over.wait(seconds):
                 show()
 
@@ -197,14 +197,14 @@ def show_in_notebook(name: str) -> Iterator[list[Listener]]:
 
     with call_every(OFTEN, show):
         yield [progress]
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception):  # code of the notebook, which must not change how the run ends
         show()
 
 
 def _open_display(line: str) -> Any:
     """Return a display of IPython that can be changed; None outside of a notebook."""
     python = sys.modules.get("IPython")
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception):  # code of the notebook, without which there is no display
         if python is not None and getattr(python.get_ipython(), "kernel", None) is not None:
             display = importlib.import_module("IPython.display").display
             return display({"text/plain": escape_line(line)}, raw=True, display_id=True)
