@@ -97,7 +97,16 @@ class TableRows(BatchRows):
 
     @cached_property
     def _frame(self) -> DataFrame:
-        return self.spark.createDataFrame(self.rows, self.columns).coalesce(1)
+        return make_frame(self.spark, self.rows, self.columns).coalesce(1)
+
+
+def make_frame(spark: SparkSession, rows: pa.Table, columns: T.StructType | None = None) -> DataFrame:
+    """Return a frame of all rows of a table.
+
+    Spark stops reading at an empty chunk, except at the first one. The rows behind it would be lost, without an error.
+    """
+    filled = pa.Table.from_batches([each for each in rows.to_batches() if each.num_rows], rows.schema)
+    return spark.createDataFrame(filled, columns)
 
 
 _EPOCH = datetime.fromtimestamp(0, timezone.utc)

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from origins.batch_rows import BatchRows
+from origins.batch_rows import BatchRows, make_frame
 from origins.errors import OriginError, has_condition, list_spark_errors
 from origins.files.bad_lines import CORRUPT, ONCE, as_map, make_typed_field
 from origins.files.changes import Changes
@@ -260,7 +260,7 @@ class KafkaRows(BatchRows):
         else:
             batches = list(decoder.decode(iter(self._make_raw_table(messages).to_batches())))
             table = pa.Table.from_batches(batches, to_arrow_schema(whole, timezone="UTC"))
-            frame = self.spark.createDataFrame(table, whole)
+            frame = make_frame(self.spark, table, whole)
         rows = {each.name: name for name, each in zip(names, own, strict=True)} | dict(metadata)
         return self._select(frame.withColumn(PLACE, F.expr(_PLACE)), rows, f"{_WHY} is not null", _WHY)
 
@@ -285,7 +285,7 @@ class KafkaRows(BatchRows):
         return T.StructType([*columns, T.StructField(_INDEX, T.LongType())])
 
     def _load_here(self, messages: Sequence[Message]) -> DataFrame:
-        return self.spark.createDataFrame(self._make_raw_table(messages), self._raw_columns)
+        return make_frame(self.spark, self._make_raw_table(messages), self._raw_columns)
 
     def _make_raw_table(self, messages: Sequence[Message]) -> pa.Table:
         from pyspark.sql.pandas.types import to_arrow_schema

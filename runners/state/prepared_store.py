@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from destinations.delta import data_files
 from destinations.delta.direct_append import are_stores_plain, collect_arrow
 from origins.batch import Json
-from origins.batch_rows import BatchRows, FrameRows
+from origins.batch_rows import BatchRows, FrameRows, make_frame
 from origins.delta_actions import TypeBody
 from origins.files.file_systems import escape_pattern
 from origins.files.parquet_rows import ROWS, ReadsOtherwise, has_old_days, open_file, read_pieces
@@ -325,7 +325,7 @@ class MemoryStore(PreparedStore):
 
     def read(self, spark: SparkSession, name: str) -> DataFrame:
         rows, schema = self._frames[name]
-        return spark.createDataFrame(rows, schema)
+        return make_frame(spark, rows, schema)
 
     def remove(self, spark: SparkSession, name: str) -> None:
         pass

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from destinations.dlq import Dlq
@@ -72,6 +72,7 @@ STEPS: list[tuple[Stage, Callable[[dict[str, Any]], str]]] = [
 @settings(
     max_examples=6,
     deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # to shrink an example takes minutes
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     derandomize=True,
 )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+
 import pytest
 
 from runners.state.prepared_store import FolderStore
@@ -44,3 +47,19 @@ def test_rows_that_a_table_cannot_get_from_memory_are_read_by_spark(place: Place
     assert (report.delivered, report.balanced) == ({"orders": 3, "large": 2}, True)
     rows = sorted(place.rows("tables/large"), key=lambda row: row["id"])
     assert rows == [row for row in sorted(place.rows("tables/orders"), key=lambda row: row["id"]) if row["id"] > 1]
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("sizes", [(0, 0, 2), (1, 0, 2, 0)], ids=str)
+@pytest.mark.parametrize("blank", [(), ("", " ")], ids=["no byte", "blank lines"])
+@pytest.mark.parametrize("definition", [ORDERS, TWO], ids=["straight", "decided"])
+def test_a_file_without_rows_hides_no_row_of_its_batch(
+    place: Place, definition: str, blank: Sequence[str], sizes: Sequence[int]
+) -> None:
+    """The table gets the rows of the files behind it, in a straight and in a decided batch."""
+    numbers = itertools.count(1)
+    for at, size in enumerate(sizes):
+        place.land(f"{at}.json", [order(next(numbers), amount="3") for _ in range(size)] or blank)
+    report = place.load(definition.replace("files: 1}", "files: 9}")).run()
+    assert (report.read, report.batches, report.balanced) == (sum(sizes), 1, True)
+    assert place.ids("tables/orders") == [*range(1, sum(sizes) + 1)]

@@ -1,0 +1,33 @@
+"""Rows that are in this process as a frame of Spark."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StructType
+
+from origins.batch_rows import TableRows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def make_table(sizes: Sequence[int]) -> pa.Table:
+    """Return a table with a chunk of each size, whose rows have the numbers from 0."""
+    numbers = itertools.count()
+    chunks = [pa.array([next(numbers) for _ in range(size)], pa.int64()) for size in sizes]
+    return pa.table({"id": pa.chunked_array(chunks, pa.int64())})
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+@pytest.mark.every_case
+@pytest.mark.parametrize("sizes", [(), (0,), (0, 0), (0, 0, 2), (1, 0, 2), (1, 0, 0, 2, 0)], ids=str)
+def test_a_frame_has_the_rows_behind_empty_chunks(spark: SparkSession, sizes: Sequence[int]) -> None:
+    """Spark alone stops reading at an empty chunk."""
+    frame = TableRows(spark, make_table(sizes), StructType().add("id", LongType())).frame()
+    assert [row["id"] for row in frame.collect()] == [*range(sum(sizes))]
