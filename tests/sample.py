@@ -12,6 +12,7 @@ Tests that need a separate server, such as a store or a broker, get the mark `se
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -47,7 +48,22 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the other tests out and report them as `deselected`."""
+    """Leave the other tests out and report them as `deselected`. Processes side by side begin with the slow files."""
+    choose_sample(config, items)
+    if hasattr(config, "workerinput"):
+        weights: defaultdict[object, float] = defaultdict(float)
+        for item in items:
+            weights[item.path] += weigh(item)
+        items.sort(key=lambda item: -weights[item.path])
+
+
+def weigh(item: pytest.Item) -> float:
+    """Return about how many seconds a test takes."""
+    seconds = {"long": 60.0, "cluster": 20.0, "spark": 1.0}
+    return next((each for mark, each in seconds.items() if item.get_closest_marker(mark)), 0.05)
+
+
+def choose_sample(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--promises", None) or any(".py" in asked for asked in config.args):
         return
     long = [item for item in items if item.get_closest_marker("long")]

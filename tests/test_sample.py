@@ -103,6 +103,20 @@ def test_all_processes_of_a_run_choose_the_same_tests(pytester: pytest.Pytester)
     result.stdout.re_match_lines([r".*chosen by --seed \d+"])
 
 
+def test_processes_side_by_side_begin_with_the_slow_files(pytester: pytest.Pytester) -> None:
+    """A single process keeps the order of the files."""
+    pytester.makeconftest(CONFTEST)
+    pytester.makepyfile(
+        test_a="def test_quick(): pass",
+        test_b="import pytest\n@pytest.mark.spark\ndef test_spark(): pass",
+        test_c="import pytest\n@pytest.mark.long\ndef test_long(): pass",
+    )
+    words = ["-v", "-W", "ignore", "--no-loadscope-reorder"]
+    pytester.runpytest(*words).stdout.re_match_lines([".*test_quick.*", ".*test_spark.*", ".*test_long.*"])
+    alone = pytester.runpytest(*words, "-n", "1", "--dist", "loadfile")
+    alone.stdout.re_match_lines([".*PASSED.*test_long.*", ".*PASSED.*test_spark.*", ".*PASSED.*test_quick.*"])
+
+
 def test_a_test_can_use_the_seed_of_the_sample(pytester: pytest.Pytester) -> None:
     """The fixture `seed` returns the number given by `--seed`."""
     pytester.makeconftest(CONFTEST)
