@@ -105,8 +105,9 @@ def make_frame(spark: SparkSession, rows: pa.Table, columns: T.StructType | None
 
     Spark stops reading at an empty chunk, except at the first one. The rows behind it would be lost, without an error.
     """
-    filled = pa.Table.from_batches([each for each in rows.to_batches() if each.num_rows], rows.schema)
-    return spark.createDataFrame(filled, columns)
+    filled = [each for each in rows.to_batches() if each.num_rows]
+    table = pa.Table.from_batches(filled, rows.schema) if filled else rows.schema.empty_table()
+    return spark.createDataFrame(table, columns)
 
 
 _EPOCH = datetime.fromtimestamp(0, timezone.utc)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import LongType, StructType
+from pyspark.sql.types import LongType, StructType, TimestampType
 
 from origins.batch_rows import TableRows
 
@@ -16,11 +16,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+COLUMNS = StructType().add("id", LongType()).add("at", TimestampType())
+
+
 def make_table(sizes: Sequence[int]) -> pa.Table:
     """Return a table with a chunk of each size, whose rows have the numbers from 0."""
-    numbers = itertools.count()
+    numbers, moment = itertools.count(), pa.timestamp("us", "UTC")
     chunks = [pa.array([next(numbers) for _ in range(size)], pa.int64()) for size in sizes]
-    return pa.table({"id": pa.chunked_array(chunks, pa.int64())})
+    ids = pa.chunked_array(chunks, pa.int64())
+    return pa.table({"id": ids, "at": pa.chunked_array([each.cast(moment) for each in chunks], moment)})
 
 
 @pytest.mark.spark
@@ -29,5 +33,5 @@ def make_table(sizes: Sequence[int]) -> pa.Table:
 @pytest.mark.parametrize("sizes", [(), (0,), (0, 0), (0, 0, 2), (1, 0, 2), (1, 0, 0, 2, 0)], ids=str)
 def test_a_frame_has_the_rows_behind_empty_chunks(spark: SparkSession, sizes: Sequence[int]) -> None:
     """Spark alone stops reading at an empty chunk."""
-    frame = TableRows(spark, make_table(sizes), StructType().add("id", LongType())).frame()
+    frame = TableRows(spark, make_table(sizes), COLUMNS).frame()
     assert [row["id"] for row in frame.collect()] == [*range(sum(sizes))]
