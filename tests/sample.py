@@ -27,7 +27,7 @@ SEED = 7
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options for the size of the sample and its seed."""
-    parser.addoption("--long", default="2", help="how many of the tests marked `long` are run: a number, or all")
+    parser.addoption("--long", default="1", help="how many of the tests marked `long` are run: a number, or all")
     parser.addoption("--variants", type=int, default=10, help="how many of a hundred variants are run")
     parser.addoption("--share", type=int, default=100, help="how many of a hundred others are run")
     parser.addoption("--seed", type=int, default=SEED, help="the number that chooses them; by default always the same")
