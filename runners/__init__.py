@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         SchemaState,
         SparkOptions,
     )
-    from runners.operations.audit_finding import Audit
+    from runners.operations.audit.finding import Audit
     from runners.operations.offsets import Lanes
     from runners.operations.preview import Preview
     from runners.operations.repair import RepairResult

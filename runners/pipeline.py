@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from runners.model.comparison import Comparison
     from runners.model.events import Listener
     from runners.model.run_report import Report
-    from runners.operations.audit_finding import Audit
+    from runners.operations.audit.finding import Audit
     from runners.operations.canary import Canary
     from runners.operations.correct_rows import CorrectedRows, ExportedRows
     from runners.operations.explain_row import RefusedRow
@@ -371,7 +371,7 @@ class Pipeline(PipelineSpec):
 
         The proof comes from the history and the rows of the destinations, and from the DLQ.
         """
-        from runners.operations.audit import audit
+        from runners.operations.audit.audit import audit
 
         return audit(self._definition().pipeline)
 

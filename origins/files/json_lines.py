@@ -83,7 +83,8 @@ def judge_json(
     nothing = " and ".join(f"{quote_name(name)} is null" for name in schema.names)
     lost = [f" or ({quote_name(name)} is not null and {at} is null)" for name, at in typed.items()]
     is_bad = f"{corrupt} is not null or coalesce({nothing} and char_length({corrupt}) < 0, false){''.join(lost)}"
-    why = _describe_misfits(schema, corrupt, options) if in_words else quote_text(_write_no_object(options))
+    message = quote_text(_make_no_object_message(options))
+    why = _describe_misfits(schema, corrupt, options) if in_words else message
     return Verdict(is_bad=is_bad, why=why, raw=corrupt)
 
 
@@ -228,8 +229,8 @@ def _describe_misfits(schema: T.StructType, line: str, options: Mapping[str, str
         value, typed = f"{PARSED}.{quote_name(column.name)}", quote_name(column.name)
         is_lost = f"{typed} is null and {value} is not null or {is_other_value(line, column, options, typed)}"
         misfits.append((column, as_written(line, column, value), is_lost))
-    message = describe_misfits(misfits)
-    return f"coalesce(transform(array({again}), {PARSED} -> {message})[0], {quote_text(_write_no_object(options))})"
+    message, otherwise = describe_misfits(misfits), quote_text(_make_no_object_message(options))
+    return f"coalesce(transform(array({again}), {PARSED} -> {message})[0], {otherwise})"
 
 
 def split_objects(files: DataFrame, options: Mapping[str, str]) -> DataFrame:
@@ -317,7 +318,7 @@ def make_surplus_message(options: Mapping[str, str]) -> str:
     return "this line has more than one object; each needs a line of its own"
 
 
-def _write_no_object(options: Mapping[str, str]) -> str:
+def _make_no_object_message(options: Mapping[str, str]) -> str:
     if is_whole(options):
         return "this file is not a JSON object, or an array of objects, whose values have the types of the schema"
     return "this line is not a JSON object whose values have the types of the schema"

@@ -25,7 +25,7 @@ from runners.model.text import (
 
 if TYPE_CHECKING:
     from origins.batch import JSON
-    from runners.operations.audit_finding import Audit, DestinationProof, Finding
+    from runners.operations.audit.finding import Audit, DestinationProof, Finding
     from runners.operations.batch_trial import TracedRow
     from runners.operations.correct_rows import CorrectedRows, ExportedRows
     from runners.operations.explain_row import RefusedRow, RowTrial

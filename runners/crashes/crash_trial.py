@@ -26,7 +26,7 @@ from origins.quick_dataclass import dataclass
 from runners.model.entry import Entry
 from runners.model.errors import Refusal
 from runners.model.events import BatchPlanned, BatchRests, Event, RunStopping
-from runners.operations.audit_finding import Audit
+from runners.operations.audit.finding import Audit
 from runners.pipeline import Pipeline
 from runners.state.journal import Journal
 from runners.state.ledger import Conflict

@@ -31,8 +31,8 @@ from runners.model.run_report import PipelineFailed
 from runners.model.spec import PipelineSpec
 from runners.model.text import format_count, format_repr
 from runners.operations.arrow_values import to_arrow_value
-from runners.operations.audit import audit, read_claims
-from runners.operations.audit_finding import Audit, Finding
+from runners.operations.audit.audit import audit, read_claims
+from runners.operations.audit.finding import Audit, Finding
 from runners.operations.pipeline_access import hold_pipeline, open_session, open_state, sign
 from runners.operations.row_files import EditedRow, RowFormat, find_format, read_rows, refuse_rows
 from runners.running.merge_fallback import GivenLetters

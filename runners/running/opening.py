@@ -11,8 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
-from destinations.dead_letters import ensure_dlq, make_filtered_schema
-from destinations.dead_letters import make_dlq_schema as dead_letter_schema
+from destinations.dead_letters import ensure_dlq, make_dlq_schema, make_filtered_schema
 from destinations.destination import Destination, Identity, OpenDestination
 from destinations.dlq import DLQ, FALLBACK, FILTERED
 from origins.batch import JSON, Limits
@@ -298,7 +297,7 @@ class RunOpening:
         self.chains = chains
         ours = self.pipeline.dlq.destination is None
         dlq = self.opened[DLQ]
-        identities[DLQ] = ensure_dlq(dlq, spark) if ours else dlq.ensure_place(spark, dead_letter_schema())
+        identities[DLQ] = ensure_dlq(dlq, spark) if ours else dlq.ensure_place(spark, make_dlq_schema())
         if self.fallback is not None:
             identities[FALLBACK] = ensure_dlq(self.opened[FALLBACK], spark)
         if self.pipeline.keeps_filtered:

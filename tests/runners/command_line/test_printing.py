@@ -18,7 +18,7 @@ from runners.model.errors import WindowTripped
 from runners.model.planned_batch import StageCount
 from runners.model.run_report import DestinationReport, Report, RunError
 from runners.model.text import format_sections, table
-from runners.operations.audit_finding import Finding
+from runners.operations.audit.finding import Finding
 from runners.operations.offsets import LaneMove, Lanes, OffsetMove
 from runners.operations.preview import BatchPreview, Preview, SeenRow, StagePreview
 from runners.operations.reports.report_page import escape_text as page_text

@@ -28,7 +28,7 @@ from runners.model.causes import CauseCounter
 from runners.model.codes import ADVICE, find_advice, read_codes
 from runners.model.errors import LimitTripped, Paused, RefusedLate, StageStopped, WindowTripped
 from runners.model.nack_window import NackWindow
-from runners.operations.audit_finding import FOUND
+from runners.operations.audit.finding import FOUND
 from tests.runners.engine.test_batch_machine import BATCH
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -17,9 +17,9 @@ from runners.command_line.printing_state import format_problem
 from runners.model.entry import Settled
 from runners.model.pipeline_state import LaneState, PipelineState
 from runners.model.planned_batch import BranchBody, PlannedBatch
-from runners.operations.audit import DlqContent, HeldLetters, make_audit
-from runners.operations.audit_finding import FOUND, Audit, Finding
-from runners.operations.ledger_claims import LedgerClaims
+from runners.operations.audit.audit import DlqContent, HeldLetters, make_audit
+from runners.operations.audit.finding import FOUND, Audit, Finding
+from runners.operations.audit.ledger_claims import LedgerClaims
 from tests.runners.model.test_codes import commands_in, parse
 from tests.runners.operations.audit.evidence import batch
 

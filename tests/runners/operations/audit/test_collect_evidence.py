@@ -19,7 +19,7 @@ from destinations.dlq import FALLBACK, Dlq
 from destinations.files import Files
 from origins.store_access import StoreError
 from runners.model.spec import PipelineSpec
-from runners.operations.audit_finding import Audit
+from runners.operations.audit.finding import Audit
 from runners.state import location
 from tests.runners.operations.audit.evidence import Carried, append, batch, other, several
 from tests.runners.running.letterbox import letters, post

@@ -13,7 +13,7 @@ import pytest
 
 from runners.model.planned_batch import StageCount
 from runners.model.run_report import DestinationReport, Report, RunError
-from runners.operations.audit_finding import Audit
+from runners.operations.audit.finding import Audit
 from runners.operations.offsets import Lanes
 from runners.operations.preview import BatchPreview, Preview, SeenRow, StageFailure, StagePreview
 from runners.operations.repair import RepairResult

@@ -21,9 +21,9 @@ from runners.model.pipeline_state import is_aside
 from runners.model.planned_batch import BranchBody
 from runners.model.spec import PipelineSpec
 from runners.model.text import format_batches, summarise_error
-from runners.operations.audit_delivery import PUT_BACK, DeliveryAudit
-from runners.operations.audit_finding import ACCEPT, Audit, Finding, group_findings
-from runners.operations.ledger_claims import LedgerClaims, check_spans, count_rows_for
+from runners.operations.audit.delivery import PUT_BACK, DeliveryAudit
+from runners.operations.audit.finding import ACCEPT, Audit, Finding, group_findings
+from runners.operations.audit.ledger_claims import LedgerClaims, check_spans, count_rows_for
 from runners.operations.pipeline_access import open_state
 from runners.running.compatibility import resolve_names
 from runners.running.merge_fallback import label_waiting

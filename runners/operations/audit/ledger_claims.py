@@ -13,7 +13,7 @@ from origins.batch import JSON
 from origins.quick_dataclass import dataclass
 from runners.model.entry import Settled
 from runners.model.pipeline_state import BACKFILL, PipelineState, is_aside, make_rows_key
-from runners.operations.audit_finding import ACCEPT, Finding
+from runners.operations.audit.finding import ACCEPT, Finding
 from runners.state.journal import collect_decided
 
 

@@ -9,8 +9,8 @@ from destinations.destination import BroughtBatch, DeliveryAccount, Loss
 from runners.model.entry import Settled
 from runners.model.pipeline_state import is_aside, make_rows_key
 from runners.model.text import format_count
-from runners.operations.audit_finding import ACCEPT, DestinationProof, Finding
-from runners.operations.ledger_claims import (
+from runners.operations.audit.finding import ACCEPT, DestinationProof, Finding
+from runners.operations.audit.ledger_claims import (
     LedgerClaims,
     count_decided_for,
     count_rows_for,

@@ -1,0 +1,1 @@
+"""Whether the ledger, the destinations and the DLQ have each row once."""
