@@ -690,9 +690,10 @@ def test_a_run_that_needs_no_spark_borrows_none(
 
 @pytest.fixture
 def lease(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
-    """Return the keeper's end of the connection of a process with a lease."""
+    """Return the keeper's end of the connection of a process with a lease and without an unfinished run."""
     here, there = socket.socketpair()
     monkeypatch.setattr(warm, "_LEASES", [there.detach()])
+    monkeypatch.setattr(warm, "_UNFINISHED", set())
     monkeypatch.setattr(warm, "leave_jvm", lambda: None)
     here.setblocking(False)
     yield here
