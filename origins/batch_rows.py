@@ -50,6 +50,13 @@ class BatchRows(ABC):
         """Return the number of rows, if it is known without reading them."""
         return None
 
+    def count_given(self) -> int | None:
+        """Return how many rows this process reads and gives to Spark for `frame`; None if Spark reads them itself.
+
+        Wherry compares the number with the rows that Spark saw.
+        """
+        return None
+
     def size(self) -> int | None:
         """Return about how many bytes the uncompressed rows have at most; None if unknown."""
         return None
@@ -91,6 +98,9 @@ class TableRows(BatchRows):
 
     def count(self) -> int:
         return int(self.rows.num_rows)
+
+    def count_given(self) -> int:
+        return self.count()
 
     def size(self) -> int:
         return int(self.rows.nbytes)

@@ -95,11 +95,14 @@ class OriginConformance(ABC):
         assert _count_values(frame) == sum(alone, Counter())
 
     def test_counted_rows_equal_read_rows(self, spark: SparkSession) -> None:
-        """If an origin knows the number of rows of a batch, it reads that number of rows."""
+        """If an origin knows the number of rows of a batch, or gives them to Spark itself, Spark reads that number."""
         origin = self.origin()
         for batch in self._plan_batches(spark, origin, self.limits()[-1]):
-            rows = origin.fetch(spark, [batch])
-            assert rows.count() in (None, rows.frame().count())
+            for places in (False, True):
+                rows = origin.fetch(spark, [batch], places=places)
+                read = rows.frame().count()
+                assert rows.count() in (None, read)
+                assert rows.count_given() in (None, read)
 
     def test_rows_read_in_this_process_equal_rows_read_by_spark(self, spark: SparkSession) -> None:
         """The rows have the same types in Arrow, too."""

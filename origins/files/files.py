@@ -334,6 +334,9 @@ class _FilesRows(BatchRows):
         except (pa.ArrowException, OSError):
             return None
 
+    def count_given(self) -> int | None:
+        return None if self._tables is None else sum(table.num_rows for table in self._tables.values())
+
     @cached_property
     def _frame(self) -> DataFrame:
         if self._tables is not None:

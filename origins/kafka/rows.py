@@ -96,6 +96,9 @@ class KafkaRows(BatchRows):
     def table(self) -> pa.Table | None:
         return None if self.places or self._messages is None else self._table
 
+    def count_given(self) -> int | None:
+        return None if self._messages is None else len(self._messages)
+
     def size(self) -> int | None:
         if self._messages is None:
             return None

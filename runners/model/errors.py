@@ -157,7 +157,7 @@ def _describe_refusal(
 
 
 class Unbalanced(WherryError):
-    """A batch was delivered, but its counts do not add up."""
+    """The counts of a batch do not add up."""
 
     code = "UNBALANCED"
 

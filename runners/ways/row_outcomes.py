@@ -249,11 +249,16 @@ class RowTally:
     """The number of this batch among them."""
     _read: int | None = None
     """How many rows the batch has, if its origin reports it."""
+    _given: int | None = None
+    """How many rows this process gave to Spark; None if Spark reads them itself."""
 
     @staticmethod
-    def make(chain: StageChain, read: int | None = None) -> RowTally:
-        """Return a tally for one batch that passes this chain. `read` is its row count, if its origin reports it."""
-        return RowTally(chain, [], _read=read)
+    def make(chain: StageChain, read: int | None = None, *, given: int | None = None) -> RowTally:
+        """Return a tally for one batch that passes this chain.
+
+        `read` is its row count, if its origin reports it. `given` is how many rows this process gave to Spark.
+        """
+        return RowTally(chain, [], _read=read, _given=given)
 
     @staticmethod
     def make_several(chain: StageChain, batches: int) -> Sequence[RowTally]:
@@ -295,14 +300,19 @@ class RowTally:
     def compute_counts(self, delivered: int | None, *, doubtful: bool = False) -> Counts:
         """Return the equation of a batch. `delivered` is the number of rows that the destination reports.
 
-        `doubtful` means that the observed figures are wrong for a reason found elsewhere.
+        `doubtful` means that the observed figures are wrong for a reason found elsewhere. If Spark saw fewer rows than
+        this process gave to it, the equation does not balance.
         """
         figures = []
         for step, frame, seen in self._observed:
             twice, rows = bool(seen().get("twice")), seen().get(_make_rows_name(self._own))
             again = partial(self._count, frame, rows)
             figures.append(SeenFigure(step=step, seen=rows, twice=twice, again=again))
-        return make_straight_counts(self.chain, verify_figures(figures, delivered, doubtful=doubtful))
+        passed = verify_figures(figures, delivered, doubtful=doubtful)
+        if self._given not in (None, passed[0]):
+            passed = verify_figures(figures, delivered, doubtful=True)
+        counts = make_straight_counts(self.chain, passed)
+        return counts if self._given is None else replace(counts, read=self._given)
 
     def _count(self, frame: DataFrame | None, seen: int | None) -> int:
         if frame is None:

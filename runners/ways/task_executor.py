@@ -26,7 +26,7 @@ from origins.protection import Protection
 from origins.quick_dataclass import dataclass
 from origins.secret import cut_text
 from runners.model.error_kinds import classify, is_executor_unfit, is_large
-from runners.model.errors import CarryFailed
+from runners.model.errors import CarryFailed, Unbalanced
 from runners.model.masking import without
 from runners.model.pipeline_state import is_aside
 from runners.model.planned_batch import PlannedBatch
@@ -353,6 +353,7 @@ class TaskExecutor:
             batch = replace(batch, declined=self._declined.of(lane) | self.off)
             way, prepared, declined = carry(batch, DECIDING, work)
             prepared = replace(prepared, way=way.name)
+            _ensure_complete(batch, prepared)
             self._declined.note(lane, declined, clean=not prepared.counts.nacked)
         except Exception as error:
             if is_large(error):
@@ -376,7 +377,9 @@ class TaskExecutor:
         batch = self.make_candidate(spark, plan, places=True)
         work, rows = BatchDecision.of(batch, spark, self.store, self.protection.columns)
         work.described = RowErrorIsolator(work, self.also).describe(rows)
-        return replace(WRITTEN.carry([batch], work), way=WRITTEN.name)
+        prepared = replace(WRITTEN.carry([batch], work), way=WRITTEN.name)
+        _ensure_complete(batch, prepared)
+        return prepared
 
     def _tick(self, spark: SparkSession, task: ShowEmptyBatch) -> EmptyBatchShown:
         batch, chain = task.batch, self.reading.chains[task.batch.origin]
@@ -418,6 +421,16 @@ class TaskExecutor:
         except Exception as other:  # noqa: BLE001 -- it replaces the first error
             return other
         return error
+
+
+def _ensure_complete(batch: Candidate, prepared: Prepared) -> None:
+    """Raise `Unbalanced` if Spark did not see all rows that this process gave to it."""
+    given = batch.rows.count_given() if batch.rows else None
+    if given not in (None, prepared.counts.read):
+        raise Unbalanced(
+            f"Wherry gave {given:,} rows to Spark, and Spark saw {prepared.counts.read:,}. Nothing was delivered.",
+            hint="This is a fault in Spark or in Wherry. Report it with the versions that `wherry doctor` prints.",
+        )
 
 
 class Maintenance:

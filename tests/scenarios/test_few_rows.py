@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
+import origins.batch_rows
+from runners import PipelineFailed
 from runners.state.prepared_store import FolderStore
 from tests.scenarios.conftest import ORDERS, Place, order
 
@@ -63,3 +65,43 @@ def test_a_file_without_rows_hides_no_row_of_its_batch(
     report = place.load(definition.replace("files: 1}", "files: 9}")).run()
     assert (report.read, report.batches, report.balanced) == (sum(sizes), 1, True)
     assert place.ids("tables/orders") == [*range(1, sum(sizes) + 1)]
+
+
+def lose_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make Spark lose the last row of each table that this process gives to it."""
+    make = origins.batch_rows.make_frame
+    monkeypatch.setattr(origins.batch_rows, "make_frame", lambda spark, rows, kinds: make(spark, rows[:-1], kinds))
+
+
+@pytest.mark.promise("CD-16")
+def test_a_row_that_spark_loses_stops_a_straight_batch(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batch is delivered before its rows are counted, so the run stops behind it, and the audit names it."""
+    place.land("a.json", [order(1), order(2, email=None), order(3)])
+    place.land("b.json", [order(4)])
+    lose_rows(monkeypatch)
+    pipeline = place.load(ORDERS)
+    with pytest.raises(
+        PipelineFailed, match=r"the counts of batch 1 .* do not add up: read 3, .* filtered 1"
+    ) as failed:
+        pipeline.run()
+    assert (failed.value.report.batches, failed.value.report.balanced) == (1, False)
+    assert "UNBALANCED" in {problem.code for problem in pipeline.audit().problems}
+
+
+@pytest.mark.promise("CD-16")
+@pytest.mark.parametrize("ways", ["", "[written]"], ids=["any way", "written"])
+@pytest.mark.parametrize("amount", ["1", "x"], ids=["clean", "refused"])
+def test_a_row_that_spark_loses_stops_a_decided_batch_before_its_delivery(
+    place: Place, monkeypatch: pytest.MonkeyPatch, amount: str, ways: str
+) -> None:
+    """A later run delivers all its rows."""
+    definition = TWO.replace("run: {", f"run: {{ways: {ways}, " if ways else "run: {")
+    place.land("a.json", [order(1), order(2, amount=amount), order(3)])
+    with monkeypatch.context() as context:
+        lose_rows(context)
+        with pytest.raises(PipelineFailed, match=r"gave 3 rows to Spark, and Spark saw 2\. Nothing was delivered"):
+            place.load(definition).run()
+    assert not (place.folder / "tables/orders").exists() or place.ids("tables/orders") == []
+    report = place.load(definition).run()
+    assert (report.read, report.balanced) == (3, True)
+    assert place.ids("tables/orders") == ([1, 2, 3] if amount == "1" else [1, 3])
