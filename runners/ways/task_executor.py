@@ -426,10 +426,12 @@ class TaskExecutor:
 def _ensure_complete(batch: Candidate, prepared: Prepared) -> None:
     """Raise `Unbalanced` if Spark did not see all rows that this process gave to it."""
     given = batch.rows.count_given() if batch.rows else None
-    if given not in (None, prepared.counts.read):
+    if batch.plan is not None and given not in (None, prepared.counts.read):
+        its = batch.plan.batch
         raise Unbalanced(
-            f"Wherry gave {given:,} rows to Spark, and Spark saw {prepared.counts.read:,}. Nothing was delivered.",
-            hint="This is a fault in Spark or in Wherry. Report it with the versions that `wherry doctor` prints.",
+            f"Spark saw {prepared.counts.read:,} of the {given:,} rows of batch {its.number} of lane {its.lane} "
+            f"({escape_line(its.span.label)}). Nothing was delivered, and its offset stays.",
+            hint="Run again. If it happens again, report the fault with the versions that `wherry doctor` prints.",
         )
 
 

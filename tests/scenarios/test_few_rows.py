@@ -99,7 +99,7 @@ def test_a_row_that_spark_loses_stops_a_decided_batch_before_its_delivery(
     place.land("a.json", [order(1), order(2, amount=amount), order(3)])
     with monkeypatch.context() as context:
         lose_rows(context)
-        with pytest.raises(PipelineFailed, match=r"gave 3 rows to Spark, and Spark saw 2\. Nothing was delivered"):
+        with pytest.raises(PipelineFailed, match=r"Spark saw 2 of the 3 rows of batch 1 of lane 0 \(a\.json\)"):
             place.load(definition).run()
     assert not (place.folder / "tables/orders").exists() or place.ids("tables/orders") == []
     report = place.load(definition).run()
