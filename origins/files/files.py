@@ -45,9 +45,6 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 256
 """The most files that one query reads for several batches."""
-_LENIENT = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles")
-"""The settings with which Spark may silently skip rows."""
-
 
 _PART, _ROW = HIDDEN + "part", HIDDEN + "row"
 """The columns for the file of a row that was read in this process, and for the row's number in it, from 0."""
@@ -397,9 +394,9 @@ class _FilesRows(BatchRows):
             return None
         self._check()
         odd = self.origin.changes.rescues or any(read_folder_columns(name) for name in self._names)
-        lenient = any(self.spark.conf.get(key, "false") != "false" for key in (*_LENIENT, SHIFTED))
+        shifted = self.spark.conf.get(SHIFTED, "false") != "false"
         files = {name: self._place.find_path(name) for name in self._names}
-        plain = not odd and not lenient and all(is_plain(file, self.schema) for file in files.values())
+        plain = not odd and not shifted and all(is_plain(file, self.schema) for file in files.values())
         return files if plain else None
 
     @property

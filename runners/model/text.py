@@ -226,12 +226,17 @@ _WORKER = "An exception was thrown from the Python worker"
 
 The error that the function raised is at the end.
 """
+_UNREADABLE = re.compile(r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading file (\S+?)\.(?:\s|$)")
+"""Spark's words for a file that it cannot read. The reason follows as the cause."""
 _AWAY = re.compile(r'^\s*status = StatusCode\.(?P<status>\w+)\n\s*details = "(?P<details>[^"\n]+)"', re.MULTILINE)
 """The lines in which a Connect client reports that its server does not answer. Other lines surround them."""
 
 
 def summarise_error(error: BaseException) -> str:
-    """Summarise an error in one line, in the words of its cause, without Java's stack."""
+    """Summarise an error in one line, in the words of its cause, without Java's stack.
+
+    If Spark cannot read a file, the line begins with the file.
+    """
     from stages.bisection import FAILS
 
     if isinstance(error, (ArithmeticError, AttributeError, LookupError, TypeError)):
@@ -249,7 +254,9 @@ def summarise_error(error: BaseException) -> str:
     words = re.sub(r"^Caused by: ", "", words.strip())
     words = re.sub(r"^(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error): ", "", words)
     words = words.replace(f"[USER_RAISED_EXCEPTION] {FAILS}", "[USER_RAISED_EXCEPTION] ")
-    return re.sub(r"\s*SQLSTATE: \w+.*$", "", words)
+    words = re.sub(r"\s*SQLSTATE: \w+.*$", "", words)
+    file = _UNREADABLE.search(str(error))
+    return words if file is None or file[1] in words else f"Spark cannot read {file[1]}: {words}"
 
 
 _CODES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33}

@@ -68,6 +68,9 @@ _MEANING = {
 }
 """The settings that decide what a definition means. They are the same on every Spark."""
 
+_LOSING = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles")
+"""The settings with which Spark leaves out rows that it cannot read, without an error. They are off in every run."""
+
 _WANTED = {
     "spark.sql.analyzer.maxIterations": "1000",  # Spark Connect analyses a long chain of stages at once
     "spark.sql.variable.substitute": "false",  # a column `${a}` keeps its name in SQL
@@ -214,6 +217,10 @@ def make_own_session(spark: SparkSession, time_zone: str = "UTC") -> SparkSessio
     settings = {**_MEANING, "spark.sql.session.timeZone": time_zone}
     for key, value in settings.items():
         _insist(session, key, value)
+    for key in _LOSING:
+        if (session.conf.get(key, "false") or "").lower() == "true":
+            _insist(session, key, "false")
+            settings[key] = "false"
     for key, value in _WANTED.items():
         if session.conf.isModifiable(key):
             session.conf.set(key, value)

@@ -300,19 +300,20 @@ class RowTally:
     def compute_counts(self, delivered: int | None, *, doubtful: bool = False) -> Counts:
         """Return the equation of a batch. `delivered` is the number of rows that the destination reports.
 
-        `doubtful` means that the observed figures are wrong for a reason found elsewhere. If Spark saw fewer rows than
-        this process gave to it, the equation does not balance.
+        `doubtful` means that the observed figures are wrong for a reason found elsewhere. If Spark saw other rows
+        than the origin reports, or than this process gave to it, the equation does not balance.
         """
+        known = self._read if self._given is None else self._given
         figures = []
         for step, frame, seen in self._observed:
             twice, rows = bool(seen().get("twice")), seen().get(_make_rows_name(self._own))
             again = partial(self._count, frame, rows)
             figures.append(SeenFigure(step=step, seen=rows, twice=twice, again=again))
         passed = verify_figures(figures, delivered, doubtful=doubtful)
-        if self._given not in (None, passed[0]):
+        if known not in (None, passed[0]):
             passed = verify_figures(figures, delivered, doubtful=True)
         counts = make_straight_counts(self.chain, passed)
-        return counts if self._given is None else replace(counts, read=self._given)
+        return counts if known is None else replace(counts, read=known)
 
     def _count(self, frame: DataFrame | None, seen: int | None) -> int:
         if frame is None:

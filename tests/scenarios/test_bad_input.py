@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import shutil
+from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from origins.errors import WherryError
 from runners.model.run_report import Report, RunError
 from tests.scenarios.conftest import ORDERS, Place, order
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark]
 
@@ -73,6 +80,35 @@ def test_a_corrupt_parquet_file_is_named(place: Place) -> None:
     text = ORDERS.replace("*.json", "*.parquet").replace("format: json", "format: parquet")
     error = error_of(place.load(text).run(check=False))
     assert "a.parquet" in error.message
+
+
+@pytest.mark.promise("CD-16")
+@pytest.mark.parametrize("lenient", [False, True], ids=["strict", "lenient"])
+def test_no_session_skips_a_corrupt_file(place: Place, monkeypatch: pytest.MonkeyPatch, lenient: bool) -> None:
+    """The run fails and names the file, also if Spark's settings let it skip files that it cannot read."""
+    (place.folder / "landing").mkdir()
+    for name in "abc":
+        file = place.folder / "landing" / f"{name}.parquet"
+        rows = [{"id": number, "email": f"{number}@example.com", "amount": "1"} for number in range(20)]
+        parquet.write_table(pa.Table.from_pylist(rows), file)
+        if name == "b":
+            content = file.read_bytes()
+            file.write_bytes(content[:20] + b"\xff" * 40 + content[60:])
+    make = type(place.spark).newSession
+
+    def make_lenient(session: SparkSession) -> SparkSession:
+        made = make(session)
+        for what in ("CorruptFiles", "MissingFiles"):
+            made.conf.set(f"spark.sql.files.ignore{what}", "true")
+        return made
+
+    if lenient:
+        monkeypatch.setattr(type(place.spark), "newSession", make_lenient)
+    text = (
+        ORDERS.replace("*.json", "*.parquet").replace("format: json", "format: parquet").replace("files: 1", "files: 3")
+    )
+    error = error_of(place.load(text).run(check=False))
+    assert re.search(r"Spark cannot read file:/\S*/landing/b\.parquet: \w", error.message)
 
 
 @pytest.mark.promise("CN-04")

@@ -30,6 +30,11 @@ ZeroDivisionError: division by zero
 
 \tat org.apache.spark.api.python.BasePythonRunner.read(PythonRunner.scala:1)
 """
+UNREADABLE = """\
+[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///landing/b.parquet.  SQLSTATE: KD001
+	at org.apache.spark.sql.errors.QueryExecutionErrors$.cannotReadFilesError(QueryExecutionErrors.scala:940)
+Caused by: java.io.IOException: FAILED_TO_UNCOMPRESS(5)
+"""
 JAVA = """An error occurred while calling o1.save.
 : org.apache.spark.SparkException: Job aborted.
 \tat org.apache.spark.Run.run(Run.scala:1)
@@ -49,6 +54,8 @@ Caused by: java.io.IOException: No space left on device
         (RuntimeError("[CAST_INVALID_INPUT] The value 'x' is no INT. SQLSTATE: 22018\n== SQL =="), None),
         (KeyError("amount"), "KeyError: 'amount'"),
         (RuntimeError(), "RuntimeError"),
+        (RuntimeError(UNREADABLE), "Spark cannot read file:///landing/b.parquet: FAILED_TO_UNCOMPRESS(5)"),
+        (RuntimeError(UNREADABLE.partition("Caused by")[0]), UNREADABLE.partition("\n")[0].partition("  SQL")[0]),
     ],
 )
 def test_an_error_is_shown_in_one_line(error: Exception, said: str | None) -> None:

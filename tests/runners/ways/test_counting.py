@@ -8,13 +8,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from destinations.memory import Memory
 from runners.pipeline import Pipeline
-from runners.ways.row_outcomes import SeenFigure, make_straight_counts, verify_figures
+from runners.ways.row_outcomes import RowTally, SeenFigure, make_straight_counts, verify_figures
 from runners.ways.stage_chain import StageChain
 from stages.cast import Cast
 from stages.filter import Filter
@@ -23,7 +23,7 @@ from stages.stage import Stage
 from tests.scenarios.conftest import Place
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def figure(step: int, seen: int | None, again: int = 0, *, twice: bool = False) -> SeenFigure:
@@ -64,6 +64,21 @@ def test_only_numbers_that_were_not_observed_are_counted() -> None:
     figures = [figure(0, None, 10), figure(1, 3, 99), figure(2, 3, 99)]
     assert verify_figures(figures, 3) == {0: 10, 1: 3, 2: 3}
     assert verify_figures([figure(0, 3, 99), figure(1, None, 4)], 4) == {0: 3, 1: 4}
+
+
+@pytest.mark.promise("CD-16")
+@pytest.mark.parametrize("known", ["read", "given"])
+def test_a_batch_does_not_balance_if_spark_saw_fewer_rows_than_the_origin(known: str) -> None:
+    """The origin knows the rows from footers, or has read them in this process."""
+
+    class Fewer:
+        def count(self) -> int:
+            return 8
+
+    tally = RowTally.make(line(), **{known: 10})
+    tally._observed.append((0, cast("DataFrame", Fewer()), lambda: {"rows0": 8 if known == "given" else 10}))
+    counts = tally.compute_counts(8)
+    assert (counts.read, counts.is_balanced({"orders": 8})) == (10, False)
 
 
 @pytest.mark.promise("CD-10", "CD-16")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+import pyarrow as pa
 import pytest
 
 import destinations
@@ -15,9 +16,10 @@ import origins
 from destinations.destination import Deadline, DestinationError, Written
 from destinations.dlq import DLQ
 from origins.batch import Batch, Span
+from origins.batch_rows import TableRows
 from origins.errors import WherryError
 from origins.protection import Protection
-from runners.model.errors import CarryFailed, StageError
+from runners.model.errors import CarryFailed, StageError, Unbalanced
 from runners.model.nack_window import NackWindow
 from runners.model.pipeline_state import REPLAY
 from runners.model.planned_batch import BranchCounts, Counts, DecidedBatch, PlannedBatch
@@ -86,10 +88,11 @@ class ScriptedWay:
 
 @dataclass(frozen=True)
 class Batches:
-    """What a way needs of a batch: its plan, and the ways that have declined it."""
+    """What a way needs of a batch: its plan, the ways that have declined it, and its rows."""
 
     plan: PlannedBatch
     declined: frozenset[str]
+    rows: TableRows | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,6 +303,17 @@ def test_a_batch_is_decided_by_the_way_that_processes_it(
     """Codes are not read if no row was refused."""
     decide(monkeypatch, lambda: DECIDED)
     assert executor.process(Prepare(plan=plan(), codes=True)) == replace(DECIDED, way="one_pass")
+
+
+def test_a_batch_of_which_spark_saw_fewer_rows_fails(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The decision is not used, so nothing is delivered."""
+    decide(monkeypatch, lambda: DECIDED)
+    rows = TableRows(NO_SPARK, pa.table({"id": [1, 2]}))
+    monkeypatch.setattr(executor, "make_candidate", lambda _, plan, **__: Batches(plan, frozenset(), rows))
+    outcome = executor.process(Prepare(plan=plan()))
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, Unbalanced)
+    assert "Spark saw 1 of the 2 rows of batch 1 of lane a/0 (row 1)" in str(outcome.error)
 
 
 @pytest.mark.parametrize(("codes", "found"), [(True, [(1, "CAST")]), (False, [])])
