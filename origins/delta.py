@@ -234,7 +234,7 @@ def _start_over(waiting: DeltaBacklog, versions: Sequence[Version]) -> DeltaBack
 
     Otherwise begin with the whole table after the last version that removed a file, then continue with later versions.
     """
-    changes = [version.number for version in versions if version.rewrites or version.moved]
+    changes = [version.number for version in versions if version.rewrites or version.removed]
     if not changes and versions and versions[0].number == 0:
         return replace(waiting, versions=versions)
     base = changes[-1] if changes else waiting.newest
@@ -270,7 +270,7 @@ class DeltaBacklog(Backlog):
         for version in self._list_after(start):
             brought = self._measure_load(version)
             more = load.add(brought)
-            closed = not files.isdisjoint(version.moved) or bool(taken and brought.files and more.is_beyond(limits))
+            closed = not files.isdisjoint(version.removed) or bool(taken and brought.files and more.is_beyond(limits))
             if closed:
                 break
             if brought.files:

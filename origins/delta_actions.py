@@ -132,7 +132,7 @@ class Version:
     """The files with new rows."""
     rewrites: bool
     """Whether existing rows were removed or changed."""
-    moved: frozenset[str]
+    removed: frozenset[str]
     """The files that were removed. Some of their rows may be kept, rewritten into other files."""
     columns: str | None
     """The table's columns, if this version changed them (Spark's JSON)."""
@@ -261,7 +261,7 @@ def _parse_version(number: int, lines: Iterable[str]) -> Version:
         operation=operation,
         added=came,
         rewrites=began_anew or bool(went),
-        moved=frozenset(unquote(remove["path"]) for remove in removes),
+        removed=frozenset(unquote(remove["path"]) for remove in removes),
         columns=next((action["metaData"]["schemaString"] for action in actions if "metaData" in action), None),
         rearranged=tuple(_parse_added(add) for add in adds if not add.get("dataChange", True)),
         only_deletes=bool(went) and not began_anew and (deletes or not came),

@@ -213,11 +213,11 @@ class DlqEntries(Origin):
         columns, named = parse_columns(DLQ_COLUMNS), bool(self.table)
         table = DeltaTable.find(spark, self.place, named=named)
         where = self._is_chosen  # a column, which needs the Spark session that DeltaTable.find started
-        moved = _find_moved(spark, table, span) if span.parts else None
-        if moved is None:
+        rewritten = _find_rewritten(spark, table, span) if span.parts else None
+        if rewritten is None:
             return fetch_rows(spark, self.place, span, columns, named=named, places=places, where=where, beside=True)
         frame = add_file(fit_columns(read_whole(spark, self.place, named=named), columns, table.name, beside=True))
-        frame = moved.select(spark, frame if where is None else frame.where(where))
+        frame = rewritten.select(spark, frame if where is None else frame.where(where))
         return select_columns(frame, columns, table.log.location, is_all=True, places=places)
 
     def _restore_rows(self, entries: DataFrame, now: T.StructType, kinds: Sequence[str], *, places: bool) -> DataFrame:
@@ -298,7 +298,7 @@ def _parse_moment(text: Json) -> datetime:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Moved:
+class _RewrittenWrites:
     """Writes whose files are no longer in the table, although their entries are."""
 
     writes: Sequence[_Write]
@@ -315,7 +315,7 @@ class _Moved:
         return entries.join(writes, is_one, "left_anti" if self.others else "left_semi")
 
 
-def _find_moved(spark: SparkSession, table: DeltaTable, span: Span) -> _Moved | None:
+def _find_rewritten(spark: SparkSession, table: DeltaTable, span: Span) -> _RewrittenWrites | None:
     """Return the writes of a span if a later version moved its files.
 
     It is None if no version did, or if the log does not show it.
@@ -324,14 +324,14 @@ def _find_moved(spark: SparkSession, table: DeltaTable, span: Span) -> _Moved | 
     is_all, end = paths == {""}, table.version_of(span.end)
     begin = end if is_all else table.version_of(span.start) if span.start else -1
     versions = table.log.list_after(spark, begin)
-    moved = {path for version in versions if version.number > end for path in version.moved}
-    if not moved or (not is_all and moved.isdisjoint(paths)):
+    removed = {path for version in versions if version.number > end for path in version.removed}
+    if not removed or (not is_all and removed.isdisjoint(paths)):
         return None
     added = [file for version in versions if not version.rewrites for file in version.added]
     meant = [file for file in added if is_all or file.path in paths]
     is_known = versions[0].number == end + 1 if is_all else paths <= {file.path for file in meant}
     writes = [write for file in meant if (write := _Write.of(file)) is not None]
-    return _Moved(writes=writes, others=is_all) if is_known and len(writes) == len(meant) else None
+    return _RewrittenWrites(writes=writes, others=is_all) if is_known and len(writes) == len(meant) else None
 
 
 def _parse_payload_schema(text: str) -> T.StructType:

@@ -155,7 +155,7 @@ class Pipeline(PipelineSpec):
         if canary is None:
             return self._carry(check, **how)
         trial = self.make_canary(canary, share)
-        report = self._carry(check=False, accompany=trial.accompany, **how)
+        report = self._carry(check=False, wrap_process=trial.wrap_process, **how)
         return self._check(replace(report, canary=trial.report), check)
 
     def make_canary(self, canary: Pipeline, share: str | float) -> Canary:

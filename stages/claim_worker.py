@@ -59,8 +59,8 @@ def restore_rows(claims: ValueClaims, rows: pa.StructArray) -> Iterator[pa.Struc
             return value
 
         values = replace_leaves(piece, None, restore)
-        said = pa.array([problems.get(row) for row in range(len(piece))], pa.string())
-        yield pa.StructArray.from_arrays([values, said], names=["values", "problem"])
+        messages = pa.array([problems.get(row) for row in range(len(piece))], pa.string())
+        yield pa.StructArray.from_arrays([values, messages], names=["values", "problem"])
 
 
 Replace = Callable[[bytes, int], bytes]

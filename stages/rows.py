@@ -91,7 +91,7 @@ class Rows(ABC):
     """The columns that certainly have no large value and no reference, if `claims` is false."""
     protected: tuple[str, ...] = ()
     """The columns whose values are masked."""
-    tell: Callable[[str, JSON], None] | None = None
+    note_finding: Callable[[str, JSON], None] | None = None
     """A callback that gets the name of a stage, and what the stage found out about the batch."""
     one_by_one: bool = False
     """Whether Spark analyses every expression by itself, and so names the wrong one."""
@@ -576,7 +576,7 @@ class MarkedRows(Rows):
             begun,
             stage=self.stage,
             hold=self.hold,
-            tell=self.tell,
+            note_finding=self.note_finding,
             claims=self.claims,
             protected=self.protected,
             keeps_filtered=self.keeps_filtered,

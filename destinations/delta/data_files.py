@@ -218,8 +218,8 @@ def measure_file(file: Path | IO[bytes], columns: NestedBody, sparks: str = "{}"
     places = {name: place for place, (name, _) in enumerate(_list_leaves(whole.schema_arrow))}
     rest = {name: kind for name, kind in kinds.items() if name not in counted}
     footers = {name: _read_footer(whole.metadata, places[name], kind) for name, kind in rest.items()}
-    unknown = {name: kinds[name] for name, told in footers.items() if told is None}
-    known = {name: told for name, told in footers.items() if told is not None} | _read_values(whole, unknown)
+    unknown = {name: kinds[name] for name, values in footers.items() if values is None}
+    known = {name: values for name, values in footers.items() if values is not None} | _read_values(whole, unknown)
     bounds = {name: _write_bounds(known[name][1], kind) for name, kind in rest.items() if known[name][1]}
     filled = (name for name, nulls in counted.items() if nulls != whole.metadata.num_rows and kinds[name] != "binary")
     bounds |= {name: _take_bounds(noted, name, kinds[name]) for name in filled}

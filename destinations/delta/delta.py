@@ -104,7 +104,7 @@ class Delta(DeltaOptions):
         table = TargetTable.find(spark, self.sql_name, self.found_here)
         if table is None or table.id != known.id:
             return False
-        return not newest or any(commit.carries(newest) for commit in table.log.list_commits(spark, -1))
+        return not newest or any(commit.has_label(newest) for commit in table.log.list_commits(spark, -1))
 
     def open(self) -> OpenDelta:
         return OpenDelta(destination=self)
@@ -227,7 +227,7 @@ class OpenDelta(OpenDestination):
             raise self._make_unsure(label, "the table was replaced after the run opened it")
         undone, oldest = "", table.version + 1
         for commit in table.log.list_commits(spark, identity.version):
-            if commit.carries(label.key):
+            if commit.has_label(label.key):
                 if undone:
                     raise self._make_unsure(
                         label, f"version {commit.version} has it, but a later version undid that: {undone}"

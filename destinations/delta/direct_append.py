@@ -106,7 +106,7 @@ class DirectTable:
     _known: LogHead | None = None
     _probed: bool = False
     """Whether Wherry has checked that the place separates two writers."""
-    _landed: bool = False
+    _is_newest_ours: bool = False
     """Whether this process commits here, and its last commit succeeded."""
     _closed: bool = False
     """Whether the table was found not to be a plain one, so that only Spark writes to it."""
@@ -153,9 +153,9 @@ class DirectTable:
 
         with self._lock:
             self._doubt_newest()
-            self._landed = False
+            self._is_newest_ours = False
             self._known = head = self.place.append(began, files, tag, reach_and_check, self._hold_commits)
-            self._landed = True
+            self._is_newest_ours = True
             if head.version % int(began.configuration.get("delta.checkpointInterval") or _INTERVAL) == 0:
                 write_checkpoint(self.place)
         rows, size = count_rows(files), sum(file["size"] for file in files)
@@ -201,7 +201,7 @@ class DirectTable:
             for staging in self._stagings:
                 self.place.clear_staging(staging.folder, self._kept)
             self._stagings.clear()
-            if self._landed and self._known is not None:
+            if self._is_newest_ours and self._known is not None:
                 with contextlib.suppress(StoreError, ValueError):  # without it, the next opening reads more of the log
                     if self.place.is_long(self._known.version):
                         write_checkpoint(self.place)

@@ -81,7 +81,7 @@ def trace_history(
     walk = _HistoryWalk(pipeline, look)
     for commit in sorted(commits, key=lambda commit: commit.version):
         version = by_number.get(commit.version)
-        walk.advance(commit, version) if version is not None else walk.hear(commit)
+        walk.advance(commit, version) if version is not None else walk.advance_unread(commit)
     return TableHistory(brought=tuple(walk.finish()), losses=tuple(walk.losses), files=walk.active)
 
 
@@ -114,8 +114,8 @@ class _HistoryWalk:
 
     def advance(self, commit: LogCommit, version: Version) -> None:
         labels = commit.labels
-        before = [(self.active[name], *self._list_atoms(name)) for name in version.moved if name in self.active]
-        unknown = len(version.moved) > len(before)
+        before = [(self.active[name], *self._list_atoms(name)) for name in version.removed if name in self.active]
+        unknown = len(version.removed) > len(before)
         for file, _, _ in before:
             del self.active[file.path]
         gone = _RemovedFiles(
@@ -133,7 +133,7 @@ class _HistoryWalk:
             self._add(commit, version, file, labels=bool(labels), gone=gone, spared=spared)
         self._note_lost(commit, version, gone.atoms, ours=ours, unknown=unknown and not labels)
 
-    def hear(self, commit: LogCommit) -> None:
+    def advance_unread(self, commit: LogCommit) -> None:
         """Add a version whose files cannot be read."""
         if commit.labels:
             self.commits.append((commit, ()))

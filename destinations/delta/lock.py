@@ -285,16 +285,16 @@ def _get_turns(table: Path | str) -> _TableTurns:
 
 def _lock_folder(folder: Path, deadline: float | None = None) -> int | None:
     """Return an open, locked handle of the folder; None if the deadline passes first."""
-    tell = time.monotonic() + _LONG
+    warn_at = time.monotonic() + _LONG
     while True:
         handle = _try_lock(folder)
         if handle is not None:
             return handle
         if deadline is not None and time.monotonic() >= deadline:
             return None
-        if time.monotonic() >= tell:
+        if time.monotonic() >= warn_at:
             log.warning("waiting for another process that writes %s", folder)
-            tell = float("inf")
+            warn_at = float("inf")
         time.sleep(_PAUSE)
 
 

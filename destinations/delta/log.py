@@ -58,14 +58,14 @@ class LogCommit:
     at: str = field(default="", compare=False)
     """The time of the commit by the writer's clock, for people."""
 
-    def carries(self, key: str) -> bool:
+    def has_label(self, key: str) -> bool:
         """Whether the commit delivered rows with this label. Only an operation that delivers rows can."""
         return self.operation in _METRICS and key in self.tag and key in _parse_keys(self.tag)
 
     @cached_property
     def labels(self) -> Sequence[BatchLabel]:
         """The labels with which the commit delivered rows."""
-        return [label for label in parse_labels(self.tag) if self.carries(label["key"])]
+        return [label for label in parse_labels(self.tag) if self.has_label(label["key"])]
 
     @property
     def undoes(self) -> bool:
@@ -141,7 +141,7 @@ class OwnLog(TableLog):
         """Return the mark of each of these versions that still exists."""
 
     @abstractmethod
-    def carries(self, version: int, key: str) -> bool:
+    def has_label(self, version: int, key: str) -> bool:
         """Whether the version exists and has the label with this key."""
 
 
@@ -203,9 +203,9 @@ class LocalLog(OwnLog):
         found = ((version, identify_file(self.path_of(version))) for version in versions)
         return {version: mark for version, mark in found if mark is not None}
 
-    def carries(self, version: int, key: str) -> bool:
+    def has_label(self, version: int, key: str) -> bool:
         try:
-            return self._read_commit(version).carries(key)
+            return self._read_commit(version).has_label(key)
         except FileNotFoundError:
             return False
 
@@ -276,7 +276,7 @@ class OwnCommits:
         if not isinstance(log, OwnLog) or version is None:
             return
         file = log.identify([version]).get(version) if isinstance(log, LocalLog) else mark
-        if isinstance(log, LocalLog) and file is not None and not log.carries(version, labels[0].key):
+        if isinstance(log, LocalLog) and file is not None and not log.has_label(version, labels[0].key):
             raise _make_overwritten_error(log, version, labels)
         with self._lock:
             self._known[version] = labels, file
@@ -304,7 +304,7 @@ class OwnCommits:
                 found = there.get(version)
                 if found in (before, None):
                     continue
-                if not log.carries(version, labels[0].key):
+                if not log.has_label(version, labels[0].key):
                     del self._known[version]
                     raise _make_overwritten_error(log, version, labels)
                 self._known[version] = labels, found
@@ -407,9 +407,9 @@ class StoreLog(OwnLog):
         tags = open_store(self.url).list_tags("_delta_log", after)
         return {version: tags[format_key(version)] for version in versions if format_key(version) in tags}
 
-    def carries(self, version: int, key: str) -> bool:
+    def has_label(self, version: int, key: str) -> bool:
         found = open_store(self.url).read_object(format_key(version))
-        return found is not None and _parse_commit(version, io.StringIO(found[1].decode())).carries(key)
+        return found is not None and _parse_commit(version, io.StringIO(found[1].decode())).has_label(key)
 
     @property
     def _by_spark(self) -> SparkLog:

@@ -256,7 +256,7 @@ class TargetTable:
         """Return what the write with this label left. It began when `after` was the newest version."""
         for commit in self.log.list_commits(spark, after):
             self.version = max(self.version, commit.version)
-            if commit.carries(key):
+            if commit.has_label(key):
                 return commit.measure_written()
         return Written(rows=0)
 

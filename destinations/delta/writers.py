@@ -90,7 +90,7 @@ def _format_merge(delta: DeltaOptions, names: Sequence[str], source: str) -> str
     return " ".join(clauses)
 
 
-def commit_persistently(commit: Callable[[], None], landed: Callable[[], bool]) -> None:
+def commit_persistently(commit: Callable[[], None], has_landed: Callable[[], bool]) -> None:
     """Commit, and try again after a conflict with other commits, unless the first try succeeded after all."""
     for left in reversed(range(TRIES)):
         try:
@@ -98,7 +98,7 @@ def commit_persistently(commit: Callable[[], None], landed: Callable[[], bool]) 
         except list_spark_errors() as error:
             if not left or not has_condition(error, *_CONFLICTS):
                 raise
-            if landed():
+            if has_landed():
                 return None
     raise AssertionError("the last try returns or raises")
 

@@ -267,10 +267,10 @@ def parse_lines(lines: DataFrame, wrong: JsonChanges, *, keep_blank: bool = Fals
     line, row = quote_name(LINE), PARSED
     refusal = f"if({_is_plain(wrong, line, PARSED)}, null, coalesce({_make_refusal_sql(wrong)}, ''))"
     frame = frame.withColumn(_WRONG, F.expr(f"case when {ONCE} then {refusal} end"))
-    told_of = _make_parsed_text_sql(options) if is_whole(options) else line
+    text = _make_parsed_text_sql(options) if is_whole(options) else line
     values = {f"{PARSED}.{quote_name(each.name)}": each for each in _parse_fields(wrong)}
-    infinite = [_is_made_infinite(told_of, each, options, value) for value, each in values.items()]
-    cut = [_is_cut_value(told_of, each, options) for each in values.values()]
+    infinite = [_is_made_infinite(text, each, options, value) for value, each in values.items()]
+    cut = [_is_cut_value(text, each, options) for each in values.values()]
     odd = join_conditions([_is_broken(options), f"{_WRONG} <> ''", *cut])
     unread = f"{PARSED}.{CORRUPT} is not null"
     is_bad = join_conditions([unread, f"{_WRONG} is not null and ({odd})", _is_inexact(schema, options), *infinite])
@@ -329,7 +329,7 @@ _MISFITS = HIDDEN + "misfits"
 _PATHS = HIDDEN + "paths"
 _KEPT = HIDDEN + "kept"
 _NOTHING = "cast(array() as array<struct<name: string, wider: boolean, message: string>>)"
-_SAID = quote_text("this line is not one JSON object")
+_NOT_ONE_OBJECT = quote_text("this line is not one JSON object")
 _LARGE_NUMBER = (
     r"(?<=[:\[,\s])(-?[0-9.]*[eE]\+?[0-9]{2}[0-9]*|-?[0-9]{39}[0-9.eE+-]*|[+-]?(?:Infinity|INF)|NaN)(?=\s*[,\]}])"
 )
@@ -404,7 +404,9 @@ class JsonRescue:
         stop = [kind for kind in ("wider", "other") if getattr(self._changes, kind) == "stop"]
         ends = str(self._changes.corrupt == "stop").lower()
         stops = f"size({_filter_kinds_sql(stop)}) > 0 or {self._each.stop_sql(line, _PATHS)} is not null"
-        surplus = quote_text(make_surplus_message(self.wrong.options)) if is_whole(self.wrong.options) else _SAID
+        surplus = (
+            quote_text(make_surplus_message(self.wrong.options)) if is_whole(self.wrong.options) else _NOT_ONE_OBJECT
+        )
         broken = f"if({is_no_text(self._options)}, {quote_text(NO_TEXT)}, {surplus})"
         return Verdict(
             is_bad=f"({_NO_OBJECT} and {refuses}) or {_WRONG} is not null or size({_filter_kinds_sql(bad)}) > 0",

@@ -136,13 +136,13 @@ def carry_with_progress(
 
     `carry` is called with `listeners`. Log lines leave out the notices in `shown`, and add new notices to it.
     """
-    heard: list[int] = []
+    signals: list[int] = []
     shown = set() if shown is None else shown
     report: Report | None = None
     try:
         with (
             hide_in_errors(pipeline.secrets),
-            interrupt_on_signals(heard),
+            interrupt_on_signals(signals),
             log_on_signal(),
             contextlib.nullcontext()
             if carrying.quiet
@@ -159,7 +159,7 @@ def carry_with_progress(
             complain(f"{error.message} This run is skipped.")
         return RunEnding(pipeline=pipeline.name, status="skipped", reason=error.message, passed_over=True)
     except Exception:  # a Spark that is interrupted during a call raises other errors
-        if not heard:
+        if not signals:
             raise
         return _say_not_begun(pipeline)
     if report.error is not None:
@@ -224,13 +224,13 @@ def _show(
             yield bar
     else:
 
-        def hear(event: Event) -> None:
+        def note_event(event: Event) -> None:
             progress(event)
             lines(event)
 
         log.info("%s: %s", name, progress.doing)
         with call_every(SELDOM, lambda: log.info("%s", without(secrets, progress.describe()))):
-            yield hear
+            yield note_event
 
 
 def _make_bar(progress: RunProgress) -> ProgressBar | None:
@@ -244,15 +244,15 @@ def _make_bar(progress: RunProgress) -> ProgressBar | None:
 
 
 @contextlib.contextmanager
-def interrupt_on_signals(heard: list[int]) -> Iterator[None]:
+def interrupt_on_signals(signals: list[int]) -> Iterator[None]:
     """Treat SIGTERM like an interrupt until the engine handles signals itself.
 
-    `heard` gets the signals. They explain errors, because a Spark that is interrupted during its start raises other
+    `signals` gets their numbers. They explain errors, because a Spark that is interrupted during its start raises other
     errors.
     """
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        heard.append(number)
+        signals.append(number)
         raise KeyboardInterrupt
 
     with handle_signals(interrupt):

@@ -102,16 +102,16 @@ def _print_error(error: Exception, words: Sequence[str], secrets: Mapping[str, s
     from origins.secret import cut_text
     from runners.listeners.log_lines import complain
     from runners.model.error_kinds import is_disk_full
-    from runners.model.errors import Inaccessible, tell_full_disk, wrap_file_error
+    from runners.model.errors import Inaccessible, add_full_disk, wrap_file_error
     from runners.model.masking import without
 
     full, error = is_disk_full(error), wrap_file_error(error) or error
     if full:
         places = {"this folder": os.getcwd(), "temporary files": tempfile.gettempdir()}
         if isinstance(error, WherryError):
-            error.hint = tell_full_disk(error.hint, places)
+            error.hint = add_full_disk(error.hint, places)
         else:
-            error = Inaccessible(cut_text(" ".join(str(error).split()), 300), hint=tell_full_disk("", places))
+            error = Inaccessible(cut_text(" ".join(str(error).split()), 300), hint=add_full_disk("", places))
     if isinstance(error, WherryError):
         complain("\n".join([str(error), *suggest_explain(error.code)]), code=error.code)
         _print_document(words, error.code, error.message, error.hint)

@@ -160,7 +160,7 @@ def _check_folders(pipeline: PipelineSpec, spark: SparkSession) -> Iterator[Doct
     unseen = list_unshared(pipeline, spark)
     for each in unseen:
         found = f"executors do not see {each.path} of this machine, which is {each.what}"
-        yield make_problem("Folders", found, f"Write  {each.instead}  or use a disk that all machines share.")
+        yield make_problem("Folders", found, f"Write  {each.example}  or use a disk that all machines share.")
     if not unseen:
         yield DoctorCheck(name="Folders", state="ok", found="executors see all folders that the definition names")
 

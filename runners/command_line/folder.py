@@ -60,7 +60,7 @@ def read_folder(directory: Path, values: GivenValues) -> PipelineFolder:
         variables=values.read_variables(),
         secrets=values.read_secrets(),
         needs_secrets=False,
-        tell_secrets=list_secrets_to_mask().update,
+        note_secrets=list_secrets_to_mask().update,
     )
     definitions: dict[str, Definition] = {}
     broken: dict[str, str] = {}
@@ -144,18 +144,18 @@ def _open_spark(definitions: Sequence[Definition], carrying: CarryOptions) -> bo
     """Start the one Spark for all pipelines, unless it is running. Return false if a signal stopped that."""
     from runners.schedules.scheduling import open_session
 
-    heard: list[int] = []
+    signals: list[int] = []
     try:
         with contextlib.ExitStack() as stack:
-            stack.enter_context(interrupt_on_signals(heard))
+            stack.enter_context(interrupt_on_signals(signals))
             if not carrying.quiet:
                 name = format_count(len(definitions), "pipeline", "pipelines")
                 stack.enter_context(show_progress(name, doing="starting Spark", log_format=carrying.log_format))
             open_session(definitions)
     except (KeyboardInterrupt, Exception):  # a Spark that is interrupted during a call raises other errors
-        if not heard:
+        if not signals:
             raise
-    return not heard
+    return not signals
 
 
 def _find_obstacle(upstream: Any, endings: Mapping[str, RunEnding]) -> str:

@@ -150,7 +150,7 @@ def report(
     if directory is not None:
         variables: Mapping[str, str] = given["values"].read_variables()
         secrets = list_secrets_to_mask()
-        page = write_directory(directory, place or Path("reports"), variables=variables, tell_secrets=secrets.update)
+        page = write_directory(directory, place or Path("reports"), variables=variables, note_secrets=secrets.update)
     else:
         file = file or find_definition()
         pipeline = load_for_reading(file=file, **given)

@@ -425,7 +425,7 @@ def load_definition(
         overrides=dict(_split_pair(pair, "--set", "PATH=VALUE") for pair in overrides),
         secrets=values.read_secrets(),
         needs_secrets=needs_secrets,
-        tell_secrets=masked.update,
+        note_secrets=masked.update,
     )
     masked.update(list_secrets(definition.pipeline))
     return definition

@@ -163,7 +163,7 @@ def schedule(  # noqa: PLR0913 -- each is an option of the command
     if directory.is_file():
         name = shlex.quote(str(directory.parent))
         raise Refusal(f"{directory} is a file. A schedule is for its folder.", hint=f"Type:  wherry schedule {name}")
-    folder = folder_of(directory, variables=variables, needs_secrets=False, tell_secrets=list_secrets_to_mask().update)
+    folder = folder_of(directory, variables=variables, needs_secrets=False, note_secrets=list_secrets_to_mask().update)
     if example is not None:
         catalog = ScheduleCatalog.of(folder.open()) if directory.is_dir() else None
         text = render_example(example, directory, catalog)
@@ -224,7 +224,7 @@ def _run(
     as_json = log_format == "json"
     configure_logs(log_format)
 
-    def hears(definition: Definition) -> Sequence[Listener]:
+    def make_listeners(definition: Definition) -> Sequence[Listener]:
         name, hidden = definition.pipeline.name, definition.pipeline.secrets
         metrics.watch_lag(name, lambda: measure_known_lags(definition.pipeline))
         return [metrics.of(name), *([LogLines("json", secrets=hidden, pipeline=name)] if as_json else [])]
@@ -234,8 +234,8 @@ def _run(
         variables=variables,
         secrets=secrets,
         at_once=at_once,
-        hears=hears,
-        tell_secrets=list_secrets_to_mask().update,
+        make_listeners=make_listeners,
+        note_secrets=list_secrets_to_mask().update,
     )
     screen = ScheduleScreen(scheduler.find_next, clock=Clock(), console=Console(stderr=True, quiet=as_json))
     scheduler.listeners = [metrics, ScheduleLog() if as_json else screen]

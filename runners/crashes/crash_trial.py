@@ -81,7 +81,7 @@ class CrashInjector:
     _wrote: threading.Event = field(default_factory=threading.Event)
     _pending: bool = False
 
-    def hear(self, event: Event) -> None:
+    def note_event(self, event: Event) -> None:
         """Handle an event, as a listener."""
         self(EVENTS.get(type(event), ""), "", None)
 
@@ -282,7 +282,7 @@ def run(pipeline: Pipeline, crash: CrashInjector | None) -> Report:
         if isinstance(event, BatchPlanned) and planned == BATCHES:
             pipeline.stop("enough for a trial")
 
-    return pipeline.run(listeners=[enough] if crash is None else [crash.hear, enough])
+    return pipeline.run(listeners=[enough] if crash is None else [crash.note_event, enough])
 
 
 def main(words: Sequence[str]) -> None:

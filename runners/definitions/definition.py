@@ -62,7 +62,7 @@ def load(  # noqa: PLR0913 -- each is an option of the commands
     secrets: Mapping[str, str] | None = None,
     needs_secrets: bool = True,
     kinds: Kinds | None = None,
-    tell_secrets: Callable[[Mapping[str, str]], None] = lambda _: None,
+    note_secrets: Callable[[Mapping[str, str]], None] = lambda _: None,
 ) -> Definition:
     """Load the definition in a file. Raise `DefinitionError` with everything that is wrong with it.
 
@@ -70,7 +70,7 @@ def load(  # noqa: PLR0913 -- each is an option of the commands
     `${secret:NAME}` is looked up in `secrets` and then in the environment. `${secret:scope/key}` is looked up in
     `secrets` and then on Databricks, and nowhere else. `overrides` are values by their paths, such as `dlq.window`.
     Commands that only look at a state need no secrets: with `needs_secrets=False`, missing secrets stay references.
-    `tell_secrets` gets the secrets with their references before anything is made from them.
+    `note_secrets` gets the secrets with their references before anything is made from them.
     """
     file = Path(path)
     node = parse(_read_text(file), file.name)
@@ -89,7 +89,7 @@ def load(  # noqa: PLR0913 -- each is an option of the commands
     )
     node = parameters.put_in(node)
     reader = DefinitionReader(directory=file.absolute().parent, kinds=kinds or get_our_kinds(), problems=problems)
-    tell_secrets(parameters.secrets)
+    note_secrets(parameters.secrets)
     pipeline = reader.read_pipeline(node)
     if pipeline is not WRONG:
         pipeline = complete_pipeline(dataclasses.replace(pipeline, secrets=parameters.secrets), kinds)
@@ -101,7 +101,7 @@ def load(  # noqa: PLR0913 -- each is an option of the commands
             [_mask_problem(problem, parameters.secrets) for problem in problems],
         )
     definition = _make_definition(pipeline, file, reader.directory, kinds)
-    tell_secrets(definition.pipeline.secrets)
+    note_secrets(definition.pipeline.secrets)
     return definition
 
 
@@ -394,11 +394,11 @@ def folder_of(
     variables: Mapping[str, str] | None = None,
     secrets: Mapping[str, str] | None = None,
     needs_secrets: bool = True,
-    tell_secrets: Callable[[Mapping[str, str]], None] = lambda _: None,
+    note_secrets: Callable[[Mapping[str, str]], None] = lambda _: None,
 ) -> DefinitionsFolder:
     """Return the definitions of a directory, with these values for `${NAME}` and `${secret:NAME}`."""
 
     def read(file: Path) -> Definition:
-        return load(file, variables=variables, secrets=secrets, needs_secrets=needs_secrets, tell_secrets=tell_secrets)
+        return load(file, variables=variables, secrets=secrets, needs_secrets=needs_secrets, note_secrets=note_secrets)
 
     return DefinitionsFolder(path=Path(directory), load=read)

@@ -69,7 +69,7 @@ class BatchInFlight:
     task: Task | None = None
     """The next or the current task. None if nothing is left to do."""
     decision: DecidedBatch | None = None
-    landed: Mapping[str, Written] = field(default_factory=dict)
+    written: Mapping[str, Written] = field(default_factory=dict)
     failed: Mapping[str, Exception] = field(default_factory=dict)
     declined: frozenset[str] = frozenset()
     begun: bool = False
@@ -176,7 +176,7 @@ def _on_declined(flight: BatchInFlight, declined: Declined) -> Transition:
 
 
 def _settle_straight(flight: BatchInFlight, written: Mapping[str, Written], counts: Counts) -> Transition:
-    flight = replace(flight, landed=written)
+    flight = replace(flight, written=written)
     window, _ = flight.lane.window.advance(counts.read, (), Dlq())
     return _settle(flight, counts, window.json(), owed=())
 
@@ -242,7 +242,7 @@ def _on_answers(flight: BatchInFlight, answers: Answers, rules: DeliveryRules) -
         anew = flight.stale or not flight.begun
         return _cancel(flight) if anew else Transition(flight=replace(flight, task=WriteStraight(plan=flight.plan)))
     (written,) = answers.found.values()
-    return Transition(flight=replace(flight, landed=answers.found, task=CountSpan(plan=flight.plan, written=written)))
+    return Transition(flight=replace(flight, written=answers.found, task=CountSpan(plan=flight.plan, written=written)))
 
 
 def _on_answers_decided(
@@ -257,7 +257,7 @@ def _on_answers_decided(
         for name, written in answers.found.items()
         if not decision.again or not _may_lack(name, written, decision)
     }
-    flight = replace(flight, landed={**flight.landed, **found})
+    flight = replace(flight, written={**flight.written, **found})
     if answers.failed and not _has_refused(flight):
         assert isinstance(flight.task, AskDestinations)
         again = replace(flight.task, names=[name for name in flight.task.names if name not in found])
@@ -268,12 +268,12 @@ def _on_answers_decided(
 
 def _go_on(flight: BatchInFlight, decision: DecidedBatch, rules: DeliveryRules) -> Transition:
     """Return what follows for a decided batch, once it is known which destinations have it."""
-    having = _list_landed(flight)
+    having = _list_written(flight)
     if flight.refusing in having:
         flight = replace(flight, refusing="", failed={})
     if flight.refusing and having:
         return _refuse_late(flight, flight.refusing, having)
-    if flight.refusing or not (flight.begun or having or FILTERED in flight.landed):
+    if flight.refusing or not (flight.begun or having or FILTERED in flight.written):
         return Transition(flight=replace(flight, task=CheckRefusals(plan=flight.plan, decision=decision)))
     return _plan_next_deliveries(flight, rules)
 
@@ -291,10 +291,10 @@ def _on_counted(flight: BatchInFlight, counted: Counted) -> Transition:
 
     If its commit brought other batches too, the count after all stages is this batch's share.
     """
-    ((name, written),) = flight.landed.items()
+    ((name, written),) = flight.written.items()
     delivered = counted.left if written.rows is None else written.rows
     if written.version is not None:
-        flight = replace(flight, landed={name: replace(written, rows=delivered)})
+        flight = replace(flight, written={name: replace(written, rows=delivered)})
     read = (delivered or 0) if counted.read is None else counted.read
     expected = read if delivered is None else delivered
     branch = BranchCounts(expected=expected, filtered=max(0, read - expected), changed=max(0, expected - read))
@@ -320,26 +320,26 @@ def _on_checked(flight: BatchInFlight, checked: Checked, rules: DeliveryRules) -
     if not flight.begun:
         return _cancel(flight)
     task = Prepare(plan=flight.plan)
-    landed = {name: each for name, each in flight.landed.items() if name == FILTERED}
-    flight = replace(flight, task=task, decision=None, landed=landed, failed={}, refusing="", again=again)
+    stored = {name: each for name, each in flight.written.items() if name == FILTERED}
+    flight = replace(flight, task=task, decision=None, written=stored, failed={}, refusing="", again=again)
     return Transition(flight=flight)
 
 
-def _on_delivered(flight: BatchInFlight, landed: Landed, rules: DeliveryRules) -> Transition:
-    if FALLBACK in landed.failed and flight.fallen is not None:
-        both = FallbackFailed(flight.plan.batch, dlq=flight.fallen, fallback=landed.failed[FALLBACK])
-        landed = replace(landed, failed={**landed.failed, FALLBACK: both})
-    flight = replace(flight, landed={**flight.landed, **landed.written}, failed={**flight.failed, **landed.failed})
-    refusing = next((name for name, error in landed.failed.items() if classify(error).is_value), "")
-    if refusing and {DLQ, FALLBACK}.isdisjoint(landed.failed):
-        if _list_landed(flight):
-            return _refuse_late(flight, refusing, _list_landed(flight))
+def _on_delivered(flight: BatchInFlight, outcome: Landed, rules: DeliveryRules) -> Transition:
+    if FALLBACK in outcome.failed and flight.fallen is not None:
+        both = FallbackFailed(flight.plan.batch, dlq=flight.fallen, fallback=outcome.failed[FALLBACK])
+        outcome = replace(outcome, failed={**outcome.failed, FALLBACK: both})
+    flight = replace(flight, written={**flight.written, **outcome.written}, failed={**flight.failed, **outcome.failed})
+    refusing = next((name for name, error in outcome.failed.items() if classify(error).is_value), "")
+    if refusing and {DLQ, FALLBACK}.isdisjoint(outcome.failed):
+        if _list_written(flight):
+            return _refuse_late(flight, refusing, _list_written(flight))
         task = _make_ask(flight, list(flight.failed.values()), list(flight.failed))
         return Transition(flight=replace(flight, task=task, refusing=refusing))
-    if landed.failed and (not {DLQ, FALLBACK, FILTERED}.isdisjoint(landed.failed) or rules.delivery == "after_all"):
-        final = DLQ in landed.failed and not classify(landed.failed[DLQ]).is_conflict and not rules.falls_back
-        again = None if final else _make_ask(flight, list(landed.failed.values()), list(landed.failed))
-        return Transition(flight=replace(flight, task=None), error=next(iter(landed.failed.values())), again=again)
+    if outcome.failed and (not {DLQ, FALLBACK, FILTERED}.isdisjoint(outcome.failed) or rules.delivery == "after_all"):
+        final = DLQ in outcome.failed and not classify(outcome.failed[DLQ]).is_conflict and not rules.falls_back
+        again = None if final else _make_ask(flight, list(outcome.failed.values()), list(outcome.failed))
+        return Transition(flight=replace(flight, task=None), error=next(iter(outcome.failed.values())), again=again)
     return _plan_next_deliveries(flight, rules)
 
 
@@ -360,15 +360,15 @@ def _plan_next_deliveries(flight: BatchInFlight, rules: DeliveryRules) -> Transi
         for name in flight.plan.destinations
         if not counts.branches[name].expected and name not in opens
     }
-    flight = replace(flight, landed={**nothing, **flight.landed})
+    flight = replace(flight, written={**nothing, **flight.written})
     nacks_wait = counts.nacked > 0 and not rules.discards and not _has_refused(flight)
-    waiting = [name for name in flight.plan.destinations if name not in flight.landed and name not in flight.failed]
+    waiting = [name for name in flight.plan.destinations if name not in flight.written and name not in flight.failed]
     together = waiting if rules.delivery == "after_all" else waiting[:1]
     names = [FALLBACK if flight.fallen else DLQ, *together] if nacks_wait else together
-    owed = tuple(name for name in flight.plan.destinations if name not in flight.landed)
+    owed = tuple(name for name in flight.plan.destinations if name not in flight.written)
     confirmed = not nacks_wait and len(owed) < len(flight.plan.destinations)
     publish = rules.delivery == "after_any" and confirmed and bool(owed) and not flight.plan.published
-    filtered_wait = decision.filtered > 0 and FILTERED not in flight.landed
+    filtered_wait = decision.filtered > 0 and FILTERED not in flight.written
     if filtered_wait and (publish or not (names or owed)):
         return Transition(flight=replace(flight, task=Deliver(plan=flight.plan, decision=decision, names=[FILTERED])))
     if names:
@@ -403,14 +403,14 @@ def turn_to_fallback(step: Transition, rules: DeliveryRules, *, at_once: bool = 
 
 def _has_refused(flight: BatchInFlight) -> bool:
     """Whether the DLQ or the fallback has the refused rows."""
-    return DLQ in flight.landed or FALLBACK in flight.landed
+    return DLQ in flight.written or FALLBACK in flight.written
 
 
-def _list_landed(flight: BatchInFlight) -> Sequence[str]:
+def _list_written(flight: BatchInFlight) -> Sequence[str]:
     assert flight.decision is not None
     branches = flight.decision.counts.branches
-    landed = {name: flight.landed[name] for name in flight.plan.destinations if name in flight.landed}
-    return [name for name, written in landed.items() if branches[name].expected or written.version is not None]
+    found = {name: flight.written[name] for name in flight.plan.destinations if name in flight.written}
+    return [name for name, written in found.items() if branches[name].expected or written.version is not None]
 
 
 def _refuse_late(flight: BatchInFlight, refusing: str, having: Sequence[str]) -> Transition:
@@ -438,9 +438,9 @@ def _settle(
     discards: bool = False,
 ) -> Transition:
     plan, batch = flight.plan, flight.plan.batch
-    delivered = {name: flight.landed[name].rows for name in plan.destinations if name in flight.landed}
+    delivered = {name: flight.written[name].rows for name in plan.destinations if name in flight.written}
     counted = {name: rows for name, rows in delivered.items() if rows is not None}
-    stored = flight.landed[FILTERED].rows if FILTERED in flight.landed else None
+    stored = flight.written[FILTERED].rows if FILTERED in flight.written else None
     is_stored = stored is None or flight.decision is None or stored == flight.decision.filtered
     balanced: bool | str = counts.is_balanced(counted) and is_stored
     if balanced and (not known or len(counted) < len(delivered)):
@@ -458,9 +458,9 @@ def _settle(
     }
     if "findings" in decided:
         settled["findings"] = decided["findings"]
-    if DLQ in flight.landed:
-        settled["dlq_bytes"] = flight.landed[DLQ].bytes
-    elif FALLBACK in flight.landed:
+    if DLQ in flight.written:
+        settled["dlq_bytes"] = flight.written[DLQ].bytes
+    elif FALLBACK in flight.written:
         settled["fallback"] = counts.nacked
     body: SettleBody = {
         "offset": batch.span.end,

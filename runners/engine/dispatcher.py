@@ -253,7 +253,7 @@ class Dispatcher:
         if coordination is None or self.stopping:
             return False
         if coordination.next <= self.clock.elapsed():
-            coordination.hear_others()
+            coordination.read_others()
             self._heed_ledger()
             if self.stopping:
                 return False

@@ -55,7 +55,7 @@ class LaneCoordination:
         self.next = self.clock.elapsed()
         self._met: frozenset[str] = frozenset()
         """The owners that were present when this run last read the backlogs."""
-        self._heard: dict[str, tuple[int, float]] = {}
+        self._last_signs: dict[str, tuple[int, float]] = {}
         """The last entry of each other run, and when this run first saw it, by the clock."""
 
     @property
@@ -94,7 +94,7 @@ class LaneCoordination:
         """Return when this run may open the pipeline, when there is nothing to open, or when `ends` is true."""
         while not (ends() or self.may_open or self.has_nothing_to_open):
             self.clock.wait(min(1.0, self.every))
-            self.hear_others()
+            self.read_others()
             self.change_lanes()
             if self.journal.tenure and self.clock.elapsed() >= self.journal.tenure.due:
                 self.journal.renew(busy=False)
@@ -111,20 +111,20 @@ class LaneCoordination:
         given = [Entry(kind="give", body={"lanes": lanes, "done": False})] if lanes else []
         self.journal.record(*given, Entry(kind="renew", body={"lease": lease, "ready": False}))
 
-    def hear_others(self) -> None:
+    def read_others(self) -> None:
         """Read the entries of the other runs. Raises `Fenced` if they ousted this run."""
         self.journal.refresh()
         now = self.clock.elapsed()
         if now > self.next + LATE * self.every:  # a run that did not look for long cannot know which runs were silent
-            self._heard.clear()
+            self._last_signs.clear()
         self.next = now + self.every
-        self._note_heard(now)
+        self._note_signs(now)
 
     def change_lanes(self, busy: Collection[str] = (), exhausted: Collection[str] = ()) -> Sequence[str]:
         """Change lanes as `decide_change` decides. Return the lanes that were taken."""
         taken: list[str] = []
         while True:
-            self._note_heard(self.clock.elapsed())
+            self._note_signs(self.clock.elapsed())
             silent = frozenset(self._list_silent(self.clock.elapsed()))
             over = frozenset() if self.has_newcomers else frozenset(exhausted)
             self.view = replace(self.view, silent=silent, busy=frozenset(busy), exhausted=over)
@@ -140,14 +140,14 @@ class LaneCoordination:
                     )
                     self.bury(owner)
 
-    def _note_heard(self, now: float) -> None:
+    def _note_signs(self, now: float) -> None:
         for owner in self.journal.state.owners:
-            if self._heard.get(owner["owner"], (0, now))[0] != owner["heard"]:
-                self._heard[owner["owner"]] = (owner["heard"], now)
+            if self._last_signs.get(owner["owner"], (0, now))[0] != owner["heard"]:
+                self._last_signs[owner["owner"]] = (owner["heard"], now)
 
     def _list_silent(self, now: float) -> Iterator[str]:
         for owner in self.journal.state.owners:
-            over = owner["lease"] is not None and now - self._heard[owner["owner"]][1] >= owner["lease"]
+            over = owner["lease"] is not None and now - self._last_signs[owner["owner"]][1] >= owner["lease"]
             if owner["owner"] != self.view.me and (over or is_dead(owner, self.place)):
                 yield owner["owner"]
 

@@ -135,8 +135,8 @@ def group_flights(
 
 
 def join_tasks(tasks: Sequence[Task]) -> Task:
-    carries = [task for task in tasks if isinstance(task, WriteStraight)]
-    return WriteGroup(carries=carries) if len(tasks) > 1 else tasks[0]
+    writes = [task for task in tasks if isinstance(task, WriteStraight)]
+    return WriteGroup(writes=writes) if len(tasks) > 1 else tasks[0]
 
 
 def split_outcome(outcome: Outcome, lanes: Sequence[str]) -> Iterator[Finished]:
@@ -144,7 +144,7 @@ def split_outcome(outcome: Outcome, lanes: Sequence[str]) -> Iterator[Finished]:
     cannot_share = isinstance(outcome, Failed) or (isinstance(outcome, Declined) and outcome.way == GROUPED)
     for lane in lanes:
         if isinstance(outcome, GroupWritten):
-            yield lane, outcome.landed[lane]
+            yield lane, outcome.outcomes[lane]
         elif len(lanes) == 1 or cannot_share:
             yield lane, outcome
         else:

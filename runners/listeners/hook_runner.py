@@ -38,28 +38,28 @@ class HookRunner:
     def __init__(
         self, hooks: Sequence[Hook], secrets: Mapping[str, str], *, sleep: Callable[[float], None] = time.sleep
     ) -> None:
-        self._tellers = [_HookThread(hook, secrets, sleep) for hook in hooks]
+        self._threads = [_HookThread(hook, secrets, sleep) for hook in hooks]
         self._secrets = secrets
 
-    def tell(self, facts: Mapping[str, JSON]) -> None:
+    def notify(self, facts: Mapping[str, JSON]) -> None:
         """Call all hooks for this event. It never waits."""
-        for teller in self._tellers:
-            if teller.hook.wants(facts):
-                teller.writer.put(facts)
+        for thread in self._threads:
+            if thread.hook.wants(facts):
+                thread.writer.put(facts)
 
     def await_hooks(self, name: str, patience: float | None = None) -> None:
         """Wait a little for unfinished hooks, and log failed ones."""
         until = time.monotonic() + (PATIENCE if patience is None else patience)
-        for at, teller in enumerate(self._tellers):
+        for at, thread in enumerate(self._threads):
             whole, hook = (
-                teller.writer.flush(max(0.0, until - time.monotonic())),
-                f"hooks[{at}] ({teller.hook.kind})",
+                thread.writer.flush(max(0.0, until - time.monotonic())),
+                f"hooks[{at}] ({thread.hook.kind})",
             )
-            lost = teller.lost + teller.writer.dropped
+            lost = thread.lost + thread.writer.dropped
             if not whole:
                 log.warning("%s: %s has not finished, and the run does not wait for it any longer.", name, hook)
             if lost:
-                why = teller.why or without(self._secrets, teller.writer.error)
+                why = thread.why or without(self._secrets, thread.writer.error)
                 log.warning("%s: %s failed %s: %s", name, hook, format_count(lost, "time", "times"), why)
 
 
@@ -68,14 +68,14 @@ class _HookThread:
 
     def __init__(self, hook: Hook, secrets: Mapping[str, str], sleep: Callable[[float], None]) -> None:
         self.hook = hook
-        self.writer: BackgroundWriter[Mapping[str, JSON]] = BackgroundWriter(self._tell_all, room=ROOM)
+        self.writer: BackgroundWriter[Mapping[str, JSON]] = BackgroundWriter(self._notify_all, room=ROOM)
         self.lost = 0
         """How many calls of the hook failed."""
         self.why = ""
         self._secrets = secrets
         self._sleep = sleep
 
-    def _tell_all(self, items: Sequence[Mapping[str, JSON]]) -> None:
+    def _notify_all(self, items: Sequence[Mapping[str, JSON]]) -> None:
         for facts in items:
             why = self._try_hook(facts)
             if why:

@@ -29,16 +29,16 @@ class Lines(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
-        self._scribe = BackgroundWriter(_write_lines, room=ROOM)
+        self._writer = BackgroundWriter(_write_lines, room=ROOM)
         self._lost = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._scribe.put(escape_line(self.format(record)))
+        self._writer.put(escape_line(self.format(record)))
 
     def flush(self) -> None:
         """Wait a little for lines that are still being written, and report how many were not."""
-        if self._scribe.flush(PATIENCE) and self._scribe.dropped > self._lost:
-            lost, self._lost = self._scribe.dropped - self._lost, self._scribe.dropped
+        if self._writer.flush(PATIENCE) and self._writer.dropped > self._lost:
+            lost, self._lost = self._writer.dropped - self._lost, self._writer.dropped
             _write_lines([f"{lost:,} log lines were not written: the reader of standard error is too slow"])
 
 

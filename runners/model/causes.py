@@ -189,10 +189,10 @@ def _describe_alike(causes: Sequence[Cause]) -> str:
     causes = sorted(causes, key=lambda cause: _count_urgency([cause]), reverse=True)
     first = causes[0]
     if not first.column:
-        return f"{first.example}: {format_count(first.rows)}{_name_files(first)}{_tell_waiting(first)}"
+        return f"{first.example}: {format_count(first.rows)}{_name_files(first)}{_format_waiting(first)}"
     forms = [
         f"{format_count(cause.rows) if at == 0 else f'{cause.rows:,}'} like {cause.example}{_name_files(cause)}"
-        + _tell_waiting(cause)
+        + _format_waiting(cause)
         for at, cause in enumerate(causes[:_FORMS_IN_LINE])
     ]
     left = sum(cause.rows for cause in causes[_FORMS_IN_LINE:])
@@ -208,7 +208,7 @@ def _name_files(cause: Cause) -> str:
     return f" in {cause.files:,}{more} {what}" if cause.files else ""
 
 
-def _tell_waiting(cause: Cause) -> str:
+def _format_waiting(cause: Cause) -> str:
     """Return how many of the rows wait, or an empty text if all of them do or the number is not known."""
     if cause.waiting is None or cause.waiting == cause.rows:
         return ""

@@ -252,7 +252,7 @@ def wrap_file_error(error: Exception) -> WherryError | None:
     )
 
 
-def tell_full_disk(hint: str, places: Mapping[str, str]) -> str:
+def add_full_disk(hint: str, places: Mapping[str, str]) -> str:
     """Return an error's hint with the full disk added. A hint that already mentions it stays the same."""
     if MAKE_ROOM in hint:
         return hint

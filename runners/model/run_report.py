@@ -17,7 +17,7 @@ from runners.model.batch_timing import PHASES, add_times
 from runners.model.causes import Causes
 from runners.model.comparison import CanaryReport
 from runners.model.error_kinds import is_disk_full
-from runners.model.errors import tell_full_disk, wrap_file_error
+from runners.model.errors import add_full_disk, wrap_file_error
 from runners.model.events import BatchSettled, Event, Noticed, describe_warning
 from runners.model.masking import without
 from runners.model.planned_batch import StageCountBody
@@ -101,7 +101,7 @@ class RunError:
             cls=type(error).__name__,
             code=error.code if isinstance(error, WherryError) else "UNEXPECTED",
             message=ours.message,
-            hint=tell_full_disk(ours.hint, places) if full else ours.hint,
+            hint=add_full_disk(ours.hint, places) if full else ours.hint,
             stage=getattr(error, "stage", None),
             lane=batch.lane if batch else None,
             later=tuple(protection.mask_error(each, summarise_error(each)) for each in later),

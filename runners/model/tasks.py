@@ -27,7 +27,7 @@ class WriteStraight:
 class WriteGroup:
     """Write the batches of several lanes straight to their only destination, in one write."""
 
-    carries: Sequence[WriteStraight]
+    writes: Sequence[WriteStraight]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +112,7 @@ def list_batches(task: Task) -> Sequence[Batch]:
     """Return the batches that a task is about."""
     if isinstance(task, ShowEmptyBatch):
         return [task.batch]
-    return [each.plan.batch for each in (task.carries if isinstance(task, WriteGroup) else [task])]
+    return [each.plan.batch for each in (task.writes if isinstance(task, WriteGroup) else [task])]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,9 +135,9 @@ class Landed:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupWritten:
-    """A write of several lanes' batches succeeded. `landed` gives its result for each lane."""
+    """A write of several lanes' batches succeeded. `outcomes` has its result for each lane."""
 
-    landed: Mapping[str, Landed]
+    outcomes: Mapping[str, Landed]
 
 
 @dataclass(frozen=True, kw_only=True)

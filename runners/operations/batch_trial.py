@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 Found = TypeVar("Found")
-Sieve = TypeVar("Sieve")
+Isolator = TypeVar("Isolator")
 
 SEEN = HIDDEN + "seen"
 FILTERED = HIDDEN + "filtered"
@@ -151,7 +151,9 @@ class BatchTrial:
             frame = frame.orderBy(*self._list_arrival_columns()).limit(rows)
         begun = MarkedRows.begin(frame, names, make_labels(batch), self._close_section)
         protected = tuple(self.protection.columns)
-        begun = replace(begun, parts=self.order, hold=hold_nothing, tell=self.findings.__setitem__, protected=protected)
+        begun = replace(
+            begun, parts=self.order, hold=hold_nothing, note_finding=self.findings.__setitem__, protected=protected
+        )
         begun = replace(begun, claims=None)
         self.sections.append(TrialSection())
         rows_now = self._note_rows(self._mark_wanted(begun), None, "")
@@ -397,7 +399,7 @@ def select_live(rows: MarkedRows) -> DataFrame:
     return rows.frame.where(f"{STATE} = 0").select(*[rows.column(name) for name in rows.names])
 
 
-def isolate_if_needed(attempt: Callable[[Sieve | None], Found], make: Callable[[], Sieve]) -> Found:
+def isolate_if_needed(attempt: Callable[[Isolator | None], Found], make: Callable[[], Isolator]) -> Found:
     """Return the result of the attempt. If a row may have made it fail, try again with what `make` gives."""
     try:
         return attempt(None)

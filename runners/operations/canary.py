@@ -121,7 +121,7 @@ class Canary:
         self._spark: SparkSession | None = None
         self._pairs: Mapping[str, OriginPair] = {}
 
-    def accompany(self, process: Process, run: CarriedRun) -> Process:
+    def wrap_process(self, process: Process, run: CarriedRun) -> Process:
         """Return a function that does a worker's task, and tries its batches after their delivery."""
 
         def carry(task: Task) -> Outcome:
@@ -131,7 +131,7 @@ class Canary:
             outcome = process(task)
             began = time.monotonic()
             for plan in _list_plans(task):
-                part = outcome.landed[plan.batch.lane] if isinstance(outcome, GroupWritten) else outcome
+                part = outcome.outcomes[plan.batch.lane] if isinstance(outcome, GroupWritten) else outcome
                 if _is_delivered(part) and self._takes(plan):
                     self._try(run, plan, _count_read(task, part, plan))
             return _leave_out(outcome, time.monotonic() - began)
@@ -279,7 +279,7 @@ def _list_plans(task: Task) -> Sequence[PlannedBatch]:
     """Return the batches of a task, without the open batches of a backfill or a replay."""
     if isinstance(task, ShowEmptyBatch):
         return []
-    plans = [each.plan for each in task.carries] if isinstance(task, WriteGroup) else [task.plan]
+    plans = [each.plan for each in task.writes] if isinstance(task, WriteGroup) else [task.plan]
     return [plan for plan in plans if not is_aside(plan.batch.lane)]
 
 
@@ -302,7 +302,9 @@ def _count_read(task: Task, outcome: Outcome, plan: PlannedBatch) -> int:
 def _leave_out(outcome: Outcome, seconds: float) -> Outcome:
     """Add the canary's time to the outcome, so that it does not count as the batch's time."""
     if isinstance(outcome, GroupWritten):
-        return replace(outcome, landed={lane: replace(each, beside=seconds) for lane, each in outcome.landed.items()})
+        return replace(
+            outcome, outcomes={lane: replace(each, beside=seconds) for lane, each in outcome.outcomes.items()}
+        )
     return replace(outcome, beside=seconds) if isinstance(outcome, Landed) else outcome
 
 

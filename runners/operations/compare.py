@@ -95,7 +95,7 @@ _FILTER, _ROW = HIDDEN + "filter", HIDDEN + "row"
 _OLD, _STATE, _VERDICT = HIDDEN + "old", HIDDEN + "state_as_read", HIDDEN + "verdict_as_read"
 _NEW, _ID = HIDDEN + "new", HIDDEN + "id"
 Made = TypeVar("Made")
-_Sieves: TypeAlias = "tuple[RowErrorIsolator | None, RowErrorIsolator | None]"
+_Isolators: TypeAlias = "tuple[RowErrorIsolator | None, RowErrorIsolator | None]"
 """The isolators of the rows at which stages raise, for both definitions."""
 
 
@@ -256,7 +256,7 @@ class BatchPair:
         compare = self._compare_rows if by_row else self._compare_contents
         with self._pair.new.name_failure(self._batch, "compared"):
             self._pair.origin.check(self._spark, self._own)
-            found = isolate_if_needed(lambda sieves: compare(both, sieves or (None, None)), self._make_isolators)
+            found = isolate_if_needed(lambda isolators: compare(both, isolators or (None, None)), self._make_isolators)
         return ComparedBatch(
             origin=self._batch.origin,
             lane=self._batch.lane,
@@ -268,7 +268,7 @@ class BatchPair:
             only_new=[name for name in new if name not in both],
         )
 
-    def _make_isolators(self) -> _Sieves:
+    def _make_isolators(self) -> _Isolators:
         self._raises = True
         first, second = (
             make_isolator(self._spark, chain, pins, self._order)
@@ -279,7 +279,7 @@ class BatchPair:
     def _begin(self, origin: Origin, batch: Batch) -> MarkedRows:
         frame = origin.fetch(self._spark, [batch], places=True).frame()
         rows = MarkedRows.begin(frame, list_columns(batch), make_labels(batch), select_live)
-        return replace(rows, parts=self._order, hold=hold_nothing, tell=lambda *_: None, claims=None)
+        return replace(rows, parts=self._order, hold=hold_nothing, note_finding=lambda *_: None, claims=None)
 
     def _walk(self, rows: MarkedRows, which: int, isolator: RowErrorIsolator | None) -> _Walk:
         """Return the rows after the stages of the first or the second definition."""
@@ -290,12 +290,12 @@ class BatchPair:
             rows = isolator.isolate_for_branches(rows)
         return _pass_destinations(rows, chain, pins)
 
-    def _compare_rows(self, both: Sequence[str], sieves: _Sieves) -> Sequence[ComparedDestination]:
+    def _compare_rows(self, both: Sequence[str], isolators: _Isolators) -> Sequence[ComparedDestination]:
         """Compare by row: each row passes the old stages and then, as it was read, the new stages."""
         begun = self._begin(self._pair.origin, self._own)
         beside = {_ID: F.monotonically_increasing_id(), _STATE: F.col(STATE), _VERDICT: F.col(VERDICT)}
         begun = replace(begun, frame=begun.frame.withColumns(beside))
-        old = self._walk(replace(begun, kept=tuple(beside)), 0, sieves[0])
+        old = self._walk(replace(begun, kept=tuple(beside)), 0, isolators[0])
         again = old.frame.select(
             F.col(PLACE),
             F.col(_STATE).alias(STATE),
@@ -305,15 +305,15 @@ class BatchPair:
             old.make_outcome().alias(_OLD),
             *[F.col(ORIGINAL)[name].alias(name) for name in begun.names],
         )
-        new = self._walk(replace(begun, frame=again, kept=(_ID, _OLD)), 1, sieves[1])
+        new = self._walk(replace(begun, frame=again, kept=(_ID, _OLD)), 1, isolators[1])
         walked = new.frame.select(_ID, ORIGINAL, F.col(_OLD), new.make_outcome().alias(_NEW))
         return _RowQuery(self._pair, walked, old, new, begun.original_schema).ask(both)
 
-    def _compare_contents(self, both: Sequence[str], sieves: _Sieves) -> Sequence[ComparedDestination]:
+    def _compare_contents(self, both: Sequence[str], isolators: _Isolators) -> Sequence[ComparedDestination]:
         """Compare by content: count how often each definition delivers each row."""
         walks = [
-            self._walk(self._begin(self._pair.origin, self._own), 0, sieves[0]),
-            self._walk(self._begin(self._pair.other, self._theirs), 1, sieves[1]),
+            self._walk(self._begin(self._pair.origin, self._own), 0, isolators[0]),
+            self._walk(self._begin(self._pair.other, self._theirs), 1, isolators[1]),
         ]
         found = []
         for name in both:

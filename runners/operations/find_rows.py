@@ -308,8 +308,8 @@ class _RowSearch:
             taken, unread, lacking = self._match_kept(dlq, _OF_A_LETTER, take)
         except DestinationError as error:
             return DlqMatches(why=error.message)
-        why = [_tell_unread(unread)] if unread else []
-        why += [f"{_tell_lacking(lacking, 'refused')} See:  wherry dlq show FILE"] if lacking else []
+        why = [_explain_unread(unread)] if unread else []
+        why += [f"{_explain_lacking(lacking, 'refused')} See:  wherry dlq show FILE"] if lacking else []
         states = Counter({"open": 0, "replayed": 0, "discarded": 0})
         states.update(_find_state(letter, self._decided) for each in taken for letter in each["id"].to_pylist())
         rows = [self._describe_letter(row) for row in self._read_newest(dlq, taken)]
@@ -343,7 +343,7 @@ class _RowSearch:
             return None
         rows = [self._describe_kept(row) for _, newest in taken for row in newest]
         stages = sum((Counter(each) for each, _ in taken), Counter[str]())
-        why = _tell_lacking(lacking, "filtered") if lacking else ""
+        why = _explain_lacking(lacking, "filtered") if lacking else ""
         return KeptMatches(stages=stages, rows=_limit_newest(rows), why=why)
 
     def _match_kept(
@@ -460,13 +460,13 @@ def _limit_newest(rows: Sequence[K]) -> Sequence[K]:
     return sorted(rows, key=lambda row: row.at, reverse=True)[:SHOWN]
 
 
-def _tell_unread(rows: int) -> str:
+def _explain_unread(rows: int) -> str:
     counted, they = format_count(rows, "refused line", "refused lines"), "it has" if rows == 1 else "they have"
     command = "wherry dlq show FILE --code PARSE"
     return f"{counted} could not be read, so {they} no columns to search. See:  {command}"
 
 
-def _tell_lacking(rows: int, kind: str) -> str:
+def _explain_lacking(rows: int, kind: str) -> str:
     counted = format_count(rows, f"{kind} row lacks", f"{kind} rows lack")
     return f"{counted} the columns of --where, and {'was' if rows == 1 else 'were'} not searched."
 

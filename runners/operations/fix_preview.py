@@ -111,7 +111,7 @@ def preview_fix(
     causes: dict[tuple[str | None, ...], Cause] = {}
     others, seen = 0, dict[tuple[str, str | None, str], list[FixedRow]]()
     for name, spans in letters.spans.items():
-        found = trial.find_line(pipeline.origins_by_name[name])
+        found = trial.find_schema_and_chain(pipeline.origins_by_name[name])
         if found is None:
             raise Refusal(f"The origin '{name}' has no schema yet, so nothing can be tried.")
         schema, chain = found

@@ -224,13 +224,13 @@ class FoundRows:
             if left > 0 and batch.rows:
                 yield "\n".join(_format_batch(batch, left))
                 left -= len(batch.rows)
-        yield from _tell_more("rows that were read", self.read, SHOWN - max(left, 0))
+        yield from _format_more("rows that were read", self.read, SHOWN - max(left, 0))
         if self.dlq.rows:
             yield "\n".join(["In the DLQ", *map(_format_letter, self.dlq.rows)])
-        yield from _tell_more("rows of the DLQ", sum(self.dlq.states.values()), len(self.dlq.rows))
+        yield from _format_more("rows of the DLQ", sum(self.dlq.states.values()), len(self.dlq.rows))
         if self.kept and self.kept.rows:
             yield "\n".join(["Kept filtered rows", *map(_format_kept_row, self.kept.rows)])
-            yield from _tell_more("kept rows", sum(self.kept.stages.values()), len(self.kept.rows))
+            yield from _format_more("kept rows", sum(self.kept.stages.values()), len(self.kept.rows))
 
     def _list_outcomes(self) -> Iterator[tuple[str, int]]:
         """Yield what today's definition does with the matching rows."""
@@ -239,7 +239,7 @@ class FoundRows:
         yield from ((f"be refused by {name}", rows) for name, rows in self.count("rejected").items())
 
 
-def _tell_more(what: str, rows: int, shown: int) -> Iterator[str]:
+def _format_more(what: str, rows: int, shown: int) -> Iterator[str]:
     """Yield a line if more rows exist than are shown."""
     if rows > shown:
         yield f"{rows - shown:,} more of the {what} are not shown. Narrow the search with --where or --since."

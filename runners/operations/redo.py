@@ -47,7 +47,10 @@ class RedoPreview:
     @property
     def notices(self) -> Sequence[str]:
         """Sentences about what happens to these refused rows."""
-        return [*_tell_old(self.file, self.letters, done=False), *_tell_unsure(self.file, self.unsure)]
+        return [
+            *_describe_old_letters(self.file, self.letters, done=False),
+            *_describe_unsure_letters(self.file, self.unsure),
+        ]
 
     def json(self) -> dict[str, JSON]:
         return {
@@ -98,10 +101,10 @@ def discard_old_letters(pipeline: PipelineSpec, file: str, *, reason: str) -> Se
     found = _find_old_letters(pipeline, plan)
     why = reason or f"{plan.file} was redone"
     done = discard(pipeline, Choice(ids=found.old), reason=why) if found.old else 0
-    return [*_tell_old(plan.file, done, done=True), *_tell_unsure(plan.file, found.unsure)]
+    return [*_describe_old_letters(plan.file, done, done=True), *_describe_unsure_letters(plan.file, found.unsure)]
 
 
-def _tell_old(file: str, rows: int, *, done: bool) -> Sequence[str]:
+def _describe_old_letters(file: str, rows: int, *, done: bool) -> Sequence[str]:
     """Return how many refused rows of the old file wait or were discarded; empty if none."""
     counted = f"{format_count(rows, 'refused row', 'refused rows')} of the old {file}"
     if not rows or done:
@@ -111,7 +114,7 @@ def _tell_old(file: str, rows: int, *, done: bool) -> Sequence[str]:
     ]
 
 
-def _tell_unsure(file: str, ids: Sequence[str]) -> Sequence[str]:
+def _describe_unsure_letters(file: str, ids: Sequence[str]) -> Sequence[str]:
     """Return that these rows still wait, and how to discard them if the old file had them; empty if none."""
     if not ids:
         return []

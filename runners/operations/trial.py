@@ -69,7 +69,7 @@ class TrialRun:
     journal: Journal
     spark: SparkSession
     from_beginning: bool
-    _lines: dict[str, tuple[str, StageChain] | None] = field(default_factory=dict)
+    _chains: dict[str, tuple[str, StageChain] | None] = field(default_factory=dict)
 
     @staticmethod
     def open(definition: Definition, *, from_beginning: bool = False) -> TrialRun:
@@ -129,16 +129,16 @@ class TrialRun:
             schema = find_schema(origin, recorded, self.spark, backlog)
         return origin.complete_schema(schema) if schema else None
 
-    def find_line(self, origin: Origin) -> tuple[str, StageChain] | None:
+    def find_schema_and_chain(self, origin: Origin) -> tuple[str, StageChain] | None:
         """Return the schema with which the next run would read the origin, and the stages for its rows.
 
         None if no schema is known yet. Looks at the origin once. Raises `StageError`.
         """
         name = origin.name or "origin"
-        if name not in self._lines:
+        if name not in self._chains:
             schema = self.find_schema(origin)
-            self._lines[name] = None if schema is None else (schema, self.make_chain(origin, schema))
-        return self._lines[name]
+            self._chains[name] = None if schema is None else (schema, self.make_chain(origin, schema))
+        return self._chains[name]
 
     def make_batch(self, settled: Settled, origin: str, schema: str) -> Batch:
         """Return a settled batch in a form that is read again with this schema."""

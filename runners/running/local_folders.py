@@ -33,7 +33,7 @@ class NamedPlace:
     what: str
     """The part of the definition that names it."""
     path: str
-    instead: str
+    example: str
     """An example of a path in a store that all machines reach."""
     probe: Path | None
     """The folder or file that an executor looks for; None if nothing exists yet."""
@@ -53,7 +53,7 @@ def check_shared(pipeline: PipelineSpec, spark: SparkSession) -> None:
         raise Refusal(
             f"The executors of {find_master(spark)} do not see folders of this machine: {', and '.join(where)}.",
             hint="Put them where all machines find them: into a store, or on a disk that they share. For example:\n"
-            + "\n".join(f"{each.what:<14}{each.instead}" for each in unseen),
+            + "\n".join(f"{each.what:<14}{each.example}" for each in unseen),
         )
 
 
@@ -97,10 +97,10 @@ def list_places(pipeline: PipelineSpec) -> Iterator[NamedPlace]:
         yield from _name_read(stage)
 
 
-def _name_written(what: str, path: str, instead: str) -> NamedPlace:
+def _name_written(what: str, path: str, example: str) -> NamedPlace:
     place = Path(os.path.abspath(without_scheme(path)))
     nearest = next(folder for folder in (place, *place.parents) if folder.is_dir())
-    return NamedPlace(what=what, path=path, instead=instead, probe=nearest, written=True)
+    return NamedPlace(what=what, path=path, example=example, probe=nearest, written=True)
 
 
 def _name_read(part: Origin | Stage) -> Iterator[NamedPlace]:
@@ -110,7 +110,7 @@ def _name_read(part: Origin | Stage) -> Iterator[NamedPlace]:
         yield NamedPlace(
             what=f"'{part.name}'" if part.name else "the origin",
             path=path,
-            instead=f"path: s3a://bucket/{_get_end(path)}",
+            example=f"path: s3a://bucket/{_get_end(path)}",
             probe=probe,
             written=False,
         )

@@ -45,7 +45,7 @@ class OldRows:
     stamp: str = ""
     """The column that names the batch of each row, if the condition uses it."""
 
-    def format_instead(self, lane: str) -> str:
+    def format_condition(self, lane: str) -> str:
         """Return the condition for the rows to remove when this lane adds the new rows. New rows meet it too."""
         own = f" OR startswith({quote_name(self.stamp)}, {quote_text(f'{lane}/')})" if self.stamp else ""
         return f"{self.condition}{own}"
@@ -136,7 +136,7 @@ class Redo:
                 lanes={lane: plan.lane},
                 backlog=PastBacklog({plan.lane: [span]}),
                 destinations=lambda _: tables,
-                instead={each: old.format_instead(lane) for each, old in plan.tables.items() if old.condition},
+                instead={each: old.format_condition(lane) for each, old in plan.tables.items() if old.condition},
                 shares=False,
                 whole=False,
             )

@@ -30,7 +30,7 @@ from runners.listeners.hook_runner import HookRunner
 from runners.model.batch_timing import BatchSizing
 from runners.model.clock import Clock
 from runners.model.error_kinds import classify, is_disk_full
-from runners.model.errors import WorkCancelled, tell_full_disk
+from runners.model.errors import WorkCancelled, add_full_disk
 from runners.model.events import (
     Event,
     LimitExceeded,
@@ -138,7 +138,7 @@ class PipelineRun:
     """The seconds to wait for hooks at the end; by default half a minute."""
     thresholds: Thresholds = Thresholds()
     """The sizes by which the run chooses the way of each batch."""
-    accompany: Callable[[Process, CarriedRun], Process] = lambda process, _: process
+    wrap_process: Callable[[Process, CarriedRun], Process] = lambda process, _: process
     """Returns the function that processes tasks, perhaps with other work added to it."""
 
     def __post_init__(self) -> None:
@@ -178,10 +178,10 @@ class PipelineRun:
         """Process the waiting rows. Raises only if it cannot take the pipeline; the report has all other errors."""
         try:
             with contextlib.ExitStack() as to_the_end:
-                report, hook_runner = self._carry_and_tell(to_the_end)
+                report, hook_runner = self._carry_and_report(to_the_end)
         except WherryError as error:
             if is_disk_full(error):
-                error.hint = tell_full_disk(error.hint, list_written_folders(self.place, self.destinations))
+                error.hint = add_full_disk(error.hint, list_written_folders(self.place, self.destinations))
             raise
         try:
             hook_runner.await_hooks(self.pipeline.name, self.hooks_wait)
@@ -189,7 +189,7 @@ class PipelineRun:
             log.warning("%s: the run does not wait any longer for hooks.", self.pipeline.name)
         return report
 
-    def _carry_and_tell(self, to_the_end: contextlib.ExitStack) -> tuple[Report, HookRunner]:
+    def _carry_and_report(self, to_the_end: contextlib.ExitStack) -> tuple[Report, HookRunner]:
         """Process the waiting rows and write the report.
 
         From the first batch until `to_the_end` closes, a signal only asks the run to stop.
@@ -215,7 +215,7 @@ class PipelineRun:
                 began_row = RunRow.make_running(self.pipeline.name, self.id, self.hash, self.clock.now())
                 writer = record_begin(history, began_row, ownership.before)
                 hook_runner = HookRunner(self.pipeline.hooks, self.pipeline.secrets)
-                hook_runner.tell(make_start_facts(self.pipeline.name, self.id, self.clock.now().isoformat()))
+                hook_runner.notify(make_start_facts(self.pipeline.name, self.id, self.clock.now().isoformat()))
                 status, errors = self._carry(journal, spark, to_the_end, hook_runner)
                 stopping = self.dispatcher.stopping if self.dispatcher else ""
                 if self.dispatcher and status != "succeeded":
@@ -242,7 +242,7 @@ class PipelineRun:
                 if journal.state.replay is None and self.replay is not None and self.replay.fix.rows:
                     self.replay.fix.rows.remove(self.place.store(), spark)
         facts = report.json()
-        hook_runner.tell(make_end_facts(facts, self.clock.now().isoformat()))
+        hook_runner.notify(make_end_facts(facts, self.clock.now().isoformat()))
         if writer is not None:
             writer.put(began_row.end(report, {**facts, "timeline": report.timeline}, self.clock.now()))
             await_writer(writer, self.pipeline.name)
@@ -305,7 +305,7 @@ class PipelineRun:
         )
         deadline = make_deadline(journal.tenure, spark)
         carried = CarriedRun(id=self.id, spark=spark, journal=journal, deadline=deadline, is_stopping=self._is_stopping)
-        process = self.accompany(runner.process, carried)
+        process = self.wrap_process(runner.process, carried)
         worker_pool = WorkerPool(options.runners or min(len(lanes), os.cpu_count() or 1), activity.watch(process))
         dispatcher = self.dispatcher = Dispatcher(
             journal=journal,
@@ -325,7 +325,7 @@ class PipelineRun:
             ),
             callbacks=ProgressCallbacks(
                 committed={
-                    name: partial(self._tell_origin, hear) for name, hear in runner.list_listening(spark).items()
+                    name: partial(self._notify_origin, commit) for name, commit in runner.list_listening(spark).items()
                 },
                 forget=lambda plan: self.patience.outlast(lambda: runner.forget(spark, plan)),
                 pulse=lambda: check_alive(spark),
@@ -334,7 +334,7 @@ class PipelineRun:
                     self.report_builder,
                     self.timeline,
                     _log_warning,
-                    partial(self._tell_hooks, hook_runner),
+                    partial(self._notify_hooks, hook_runner),
                     *self.listeners,
                 ],
             ),
@@ -381,11 +381,11 @@ class PipelineRun:
         if source is not None:
             dispatcher.budget.ask_first(self.clock.elapsed())
 
-    def _tell_hooks(self, hook_runner: HookRunner, event: Event) -> None:
+    def _notify_hooks(self, hook_runner: HookRunner, event: Event) -> None:
         if isinstance(event, LimitExceeded):
-            hook_runner.tell(make_limit_facts(event, self.clock.now().isoformat()))
+            hook_runner.notify(make_limit_facts(event, self.clock.now().isoformat()))
 
-    def _tell_origin(self, committed: Callable[[Batch], None], batch: Batch) -> None:
+    def _notify_origin(self, committed: Callable[[Batch], None], batch: Batch) -> None:
         self.patience.outlast(lambda: committed(batch))
 
     def _is_stopping(self) -> bool:
@@ -543,8 +543,8 @@ class PipelineRun:
         )
 
     def _emit(self, event: Event) -> None:
-        hear: Sequence[Listener] = [self.report_builder, *self.listeners]
-        for listener in hear:
+        listeners: Sequence[Listener] = [self.report_builder, *self.listeners]
+        for listener in listeners:
             listener(event)
 
     def _make_executor(self, spark: SparkSession, tenure: Lease | None) -> TaskExecutor:

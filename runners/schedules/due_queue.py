@@ -153,15 +153,15 @@ def _compute_jitter(name: str, due: datetime, most: float) -> timedelta:
     return timedelta(seconds=most * int.from_bytes(dice[:6], "big") / (1 << 48))
 
 
-Hear = Callable[[str, Sequence[datetime]], None]
+NoteDue = Callable[[str, Sequence[datetime]], None]
 """Gets what is due: a name, and all its moments that have passed."""
 
 
 class DueTimer(BaseScheduler):  # type: ignore[misc]
     """A timer that reports which names are due."""
 
-    def __init__(self, hear: Hear) -> None:
-        super().__init__(timezone=timezone.utc, executors={"default": _Handing(hear)})
+    def __init__(self, note_due: NoteDue) -> None:
+        super().__init__(timezone=timezone.utc, executors={"default": _Handing(note_due)})
         self.start()
 
     def put(self, name: str, timetable: Timetable, after: datetime) -> None:
@@ -206,12 +206,12 @@ class DueTimer(BaseScheduler):  # type: ignore[misc]
 class _Handing(BaseExecutor):  # type: ignore[misc]
     """An executor that passes on the moments of a job, and runs nothing."""
 
-    def __init__(self, hear: Hear) -> None:
+    def __init__(self, note_due: NoteDue) -> None:
         super().__init__()
-        self._hear = hear
+        self._note_due = note_due
 
     def submit_job(self, job: Any, run_times: Sequence[datetime]) -> None:
-        self._hear(job.id, [moment.astimezone(timezone.utc) for moment in run_times])
+        self._note_due(job.id, [moment.astimezone(timezone.utc) for moment in run_times])
 
     def _do_submit_job(self, job: Any, run_times: Sequence[datetime]) -> None:
         raise NotImplementedError

@@ -71,7 +71,7 @@ class Scheduler:
         self._claimed: dict[str, datetime] = {}
         self._cut_off: dict[str, datetime] = {}
         """The runs that an earlier or a parallel scheduler began and did not end."""
-        self._stopping = self._told = ""
+        self._stopping = self._announced_stop = ""
         self._forced = False
         self._awake = self._turned = self.clock.now()
         self._looked = self.clock.elapsed()
@@ -136,8 +136,8 @@ class Scheduler:
         return max(0.0, min(waits))
 
     def _drain(self) -> float | None:
-        if not self._told:
-            self._told = self._stopping
+        if not self._announced_stop:
+            self._announced_stop = self._stopping
             self._emit(Draining(reason=self._stopping))
         if not self.due_queue.running:
             return None
@@ -341,7 +341,7 @@ Stop = Callable[[str, bool], None]
 
 It may be called again.
 """
-Carry = Callable[[Definition, Callable[[Stop], None]], RunOutcome]
+Carrier = Callable[[Definition, Callable[[Stop], None]], RunOutcome]
 """Carries a pipeline. It passes on how the run is stopped, as soon as the run can be stopped."""
 
 
@@ -368,7 +368,7 @@ class RunWorkers(ABC):
 class RunThreads(RunWorkers):
     """Runs as threads of this process."""
 
-    def __init__(self, carry: Carry) -> None:
+    def __init__(self, carry: Carrier) -> None:
         self._carry = carry
         self._ended: queue.SimpleQueue[RunOutcome | None] = queue.SimpleQueue()
         self._stops: dict[str, Stop] = {}

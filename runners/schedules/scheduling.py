@@ -19,7 +19,7 @@ from runners.model.spec import SparkOptions
 from runners.model.text import summarise_error
 from runners.running.run import PipelineRun
 from runners.schedules.schedule_plan import ScheduleCatalog, open_marks
-from runners.schedules.scheduler import Carry, RunOutcome, RunThreads, Scheduler, Stop
+from runners.schedules.scheduler import Carrier, RunOutcome, RunThreads, Scheduler, Stop
 from runners.spark.session import is_alive, is_given, list_packages, obtain
 from runners.spark.session_pool import tag_work
 from runners.state.location import check_lasting
@@ -58,8 +58,13 @@ def open_session(definitions: Sequence[Definition]) -> SparkSession:
     return spark
 
 
-def make_carry(spark: SparkSession, hears: Callable[[Definition], Sequence[Listener]] = lambda _: ()) -> Carry:
-    """Return a function that carries definitions on this Spark session. `hears` returns the listeners of each run."""
+def make_carrier(
+    spark: SparkSession, make_listeners: Callable[[Definition], Sequence[Listener]] = lambda _: ()
+) -> Carrier:
+    """Return a function that carries definitions on this Spark session.
+
+    `make_listeners` returns the listeners of each run.
+    """
 
     def carry(definition: Definition, stoppable: Callable[[Stop], None]) -> RunOutcome:
         pipeline = definition.pipeline
@@ -69,7 +74,7 @@ def make_carry(spark: SparkSession, hears: Callable[[Definition], Sequence[Liste
             hash=definition.hash,
             spark=spark,
             pool=pipeline.name,
-            listeners=hears(definition),
+            listeners=make_listeners(definition),
             hooks_wait=HOOKS_WAIT,
         )
         stoppable(lambda reason, force: run.stop(reason, force=force))
@@ -109,17 +114,17 @@ def scheduler_of(
     variables: Mapping[str, str] | None = None,
     secrets: Mapping[str, str] | None = None,
     at_once: int | None = None,
-    hears: Callable[[Definition], Sequence[Listener]] = lambda _: (),
-    tell_secrets: Callable[[Mapping[str, str]], None] = lambda _: None,
+    make_listeners: Callable[[Definition], Sequence[Listener]] = lambda _: (),
+    note_secrets: Callable[[Mapping[str, str]], None] = lambda _: None,
 ) -> Scheduler:
     """Return a scheduler for this directory. Its `run` works until another thread calls its `stop`.
 
-    `at_once` is how many pipelines run at the same time (default: the number of cores). `hears` returns the listeners
-    for the runs of a definition. `tell_secrets` gets the secrets of each definition that is read. Raise `Refusal` if
-    the directory does not exist, or if its definitions cannot share one Spark session.
+    `at_once` is how many pipelines run at the same time (default: the number of cores). `make_listeners` returns the
+    listeners for the runs of a definition. `note_secrets` gets the secrets of each definition that is read. Raise
+    `Refusal` if the directory does not exist, or if its definitions cannot share one Spark session.
     """
-    folder = folder_of(directory, variables=variables, secrets=secrets, tell_secrets=tell_secrets)
+    folder = folder_of(directory, variables=variables, secrets=secrets, note_secrets=note_secrets)
     schedule_catalog = ScheduleCatalog.of(folder.open())
     marks = open_marks(folder.path)
-    run_workers = RunThreads(make_carry(open_session(list(schedule_catalog.scheduled.values())), hears))
+    run_workers = RunThreads(make_carrier(open_session(list(schedule_catalog.scheduled.values())), make_listeners))
     return Scheduler(folder=folder, marks=marks, run_workers=run_workers, at_once=at_once or os.cpu_count() or 1)

@@ -42,7 +42,7 @@ def _train(quick: QuickStart, memory: str, options: list[str]) -> None:
             launch_jvm({}, contextlib.nullcontext(), noise.fileno(), command, list_environment())
         settings = list_settings({"spark.sql.warehouse.dir": str(place / "warehouse")})
         session = build_session(settings)
-        _carry(session, place)
+        _exercise_spark(session, place)
         session.stop()
         code = end_jvm()
         if code:
@@ -51,7 +51,7 @@ def _train(quick: QuickStart, memory: str, options: list[str]) -> None:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _carry(spark: SparkSession, place: Path) -> None:
+def _exercise_spark(spark: SparkSession, place: Path) -> None:
     """Do what most pipelines ask of Spark."""
     (place / "rows.json").write_text(_LINES, encoding="utf-8")
     schema = "id long, name string, amount string, at timestamp, tags array<string>, _corrupt_record string"

@@ -141,13 +141,13 @@ def _read_keep(options: SparkOptions) -> float | None:
     """Return for how many seconds the Spark stays warm, as `read_keep` does; 0 if an obstacle prevents it."""
     keep = read_keep(options)
     obstacle = find_obstacle(options) if keep != 0 else ""
-    if obstacle and keep is not None and obstacle not in _TOLD:
-        _TOLD.add(obstacle)
+    if obstacle and keep is not None and obstacle not in _LOGGED_OBSTACLES:
+        _LOGGED_OBSTACLES.add(obstacle)
         log.warning("This Spark does not stay warm: %s.", obstacle)
     return 0.0 if obstacle else keep
 
 
-_TOLD: set[str] = set()
+_LOGGED_OBSTACLES: set[str] = set()
 """The logged reasons why Sparks of this process do not stay warm."""
 
 

@@ -392,12 +392,12 @@ def _delay_interrupt() -> Iterator[None]:
         return
     came: list[int] = []
 
-    def hear(number: int, frame: object) -> None:
+    def note_signal(number: int, frame: object) -> None:
         came.append(number)
         if len(came) > 1:
             raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGINT, hear)
+    before = signal.signal(signal.SIGINT, note_signal)
     try:
         yield
     finally:

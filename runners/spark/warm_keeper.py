@@ -169,7 +169,7 @@ class Keeper:
     def __init__(
         self,
         spark: Lendable,
-        door: socket.socket,
+        server: socket.socket,
         token: str,
         *,
         keep: float,
@@ -177,7 +177,7 @@ class Keeper:
         is_there: Callable[[], bool],
         clock: Clock = Clock(),  # noqa: B008  (it has no state)
     ) -> None:
-        self.spark, self._door, self._token, self._keep = spark, door, token, keep
+        self.spark, self._server, self._token, self._keep = spark, server, token, keep
         self._cleans, self._is_there, self._clock = cleans, is_there, clock
         self._until = clock.elapsed() + keep
         self._lease: socket.socket | None = None
@@ -202,12 +202,12 @@ class Keeper:
 
         The process that uses the Spark comes first, because it may have been killed meanwhile.
         """
-        asked = [each for each in (self._lease, self._door) if each is not None]
+        asked = [each for each in (self._lease, self._server) if each is not None]
         ready, _, _ = select.select(asked, [], [], 0 if self._warming else EVERY)
         if self._lease in ready:
-            self._hear_lease()
+            self._read_lease()
         elif ready:
-            self._open_door()
+            self._accept()
         elif self._warming:
             self._warm_further()
 
@@ -231,7 +231,7 @@ class Keeper:
         self._lease, self._used_by, self._given_back, self._warming = talk, question.get("process"), False, None
         self._keep = question.get("keep") or self._keep
 
-    def _hear_lease(self) -> None:
+    def _read_lease(self) -> None:
         assert self._lease is not None
         try:
             received = self._lease.recv(len(GOODBYE))
@@ -288,8 +288,8 @@ class Keeper:
             timer.cancel()
         return True
 
-    def _open_door(self) -> None:
-        talk, _ = self._door.accept()
+    def _accept(self) -> None:
+        talk, _ = self._server.accept()
         try:
             talk.settimeout(_QUESTION)
             check_peer(talk)
@@ -333,7 +333,7 @@ def main(first: int) -> None:
     folder = Path(order["folder"])
     with lock_folder(folder) as mine:
         if not mine:
-            _tell(talk, {"state": "busy"})
+            _try_send(talk, {"state": "busy"})
             return
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         _keep(talk, order, folder, handle)
@@ -348,29 +348,29 @@ def _keep(talk: socket.socket, order: Mapping[str, Any], folder: Path, handle: i
     try:
         spark = KeptSpark(order["conf"], order["packages"])
     except WherryError as error:
-        _tell(talk, {"state": "failed", "message": error.message, "hint": error.hint})
+        _try_send(talk, {"state": "failed", "message": error.message, "hint": error.hint})
         return
     try:
-        with socket.socket(socket.AF_UNIX) as door:
+        with socket.socket(socket.AF_UNIX) as server:
             with shorten_path(folder) as place:
-                door.bind(f"{place}/{SOCKET}")
+                server.bind(f"{place}/{SOCKET}")
                 os.chmod(f"{place}/{SOCKET}", 0o600)
-            door.listen()
+            server.listen()
             keeper = Keeper(
-                spark, door, token, keep=order["keep"], cleans=folder / CLEANS, is_there=lambda: is_at(folder, handle)
+                spark, server, token, keep=order["keep"], cleans=folder / CLEANS, is_there=lambda: is_at(folder, handle)
             )
             left, _, _ = select.select([talk], [], [], 0)
             if not left and order["lend"]:
                 keeper.lend(talk, order)
             else:
-                _tell(talk, {"state": "idle"})
+                _try_send(talk, {"state": "idle"})
             keeper.serve()
     finally:
         spark.end()
     keeper.close()
 
 
-def _tell(talk: socket.socket, facts: Mapping[str, Any]) -> None:
+def _try_send(talk: socket.socket, facts: Mapping[str, Any]) -> None:
     """Send facts to the process that has started this one, if it still listens."""
     with contextlib.suppress(OSError), talk:
         send(talk, facts)

@@ -38,7 +38,7 @@ class BackgroundWriter(Generic[T]):
             return
         with self._lock:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="wherry-scribe", daemon=True)
+                self._thread = threading.Thread(target=self._work, name="wherry-background-writer", daemon=True)
                 self._thread.start()
 
     def flush(self, seconds: float) -> bool:

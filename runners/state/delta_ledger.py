@@ -73,8 +73,8 @@ class DeltaLedger(TableLedger["LocalTable"]):
         self._seen = (self._entries.version, last)
         return later, last
 
-    def _commit(self, rows: Sequence[Row], after: int, *, instead: bool) -> None:
-        self._entries.commit(rows, "overwrite" if instead else "append")
+    def _commit(self, rows: Sequence[Row], after: int, *, replaces: bool) -> None:
+        self._entries.commit(rows, "overwrite" if replaces else "append")
         self._seen = (self._entries.version, rows[-1]["seq"])
 
     def _commit_bodies(self, rows: Sequence[Row]) -> None:

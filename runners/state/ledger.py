@@ -187,8 +187,8 @@ class TableLedger(Ledger, Generic[Table]):
         """Whether `after` is the last number, as far as this process knows."""
 
     @abstractmethod
-    def _commit(self, rows: Sequence[Row], after: int, *, instead: bool) -> None:
-        """Add the rows of entries if `after` is still the last number. With `instead`, replace all other rows by them.
+    def _commit(self, rows: Sequence[Row], after: int, *, replaces: bool) -> None:
+        """Add the rows of entries if `after` is still the last number. With `replaces`, replace all other rows by them.
 
         Raise `LedgerError` unless the rows surely landed.
         """
@@ -243,7 +243,7 @@ class TableLedger(Ledger, Generic[Table]):
                 rows, bodies = split_bodies([to_row(entry) for entry in numbered])
                 if bodies:  # before the entries, so that no entry lacks its body
                     self._commit_bodies(bodies)
-                self._commit(rows, after, instead=settled is not None)
+                self._commit(rows, after, replaces=settled is not None)
             except LedgerError as error:
                 failures.append(error)
             else:
@@ -426,12 +426,12 @@ def _migrate_snapshot(body: Body) -> Body:
 
 def _migrate_owners(body: Body) -> list[Body]:
     """Migrate a body with at most one owner, whose last entry was stored beside it."""
-    seq, at = check_shape(_Heard, {"heard": body.get("heard", (0, ""))})["heard"]
+    seq, at = check_shape(_LastSign, {"heard": body.get("heard", (0, ""))})["heard"]
     owner = _migrate_in(body.get("owner"), lambda owner: owner)
     return [{**owner, "heard": seq, "heard_at": at}] if owner else []
 
 
-class _Heard(TypedDict):
+class _LastSign(TypedDict):
     heard: tuple[int, str]
 
 

@@ -50,7 +50,7 @@ _SIMPLE = frozenset({
 class PreparedStore(ABC):
     """A store of frames, under names that are used only once. A stored frame is always complete."""
 
-    tells: ClassVar[bool] = False
+    counts_rows: ClassVar[bool] = False
     """Whether the store counts its rows."""
     takes_few: ClassVar[bool] = False
     """Whether few rows can pass through this process, no matter where Spark works."""
@@ -106,7 +106,7 @@ class PreparedStore(ABC):
 class FolderStore(PreparedStore):
     """Parquet folders below one directory."""
 
-    tells: ClassVar[bool] = True
+    counts_rows: ClassVar[bool] = True
 
     root: Path
     read_bytes: int = _READ_HERE

@@ -56,10 +56,10 @@ class SparkLedger(TableLedger["CatalogTable"]):
     def _is_fresh(self, after: int) -> bool:
         return True  # the condition of the commit decides
 
-    def _commit(self, rows: Sequence[Row], after: int, *, instead: bool) -> None:
+    def _commit(self, rows: Sequence[Row], after: int, *, replaces: bool) -> None:
         last = f"(SELECT coalesce(max(seq), 0) FROM {self._entries.name})"
         is_last = f"if({last} = {int(after)}, true, cast(raise_error('the last entry is another one') AS boolean))"
-        self._entries.commit(rows, is_last, instead=instead)
+        self._entries.commit(rows, is_last, replaces=replaces)
 
     def _commit_bodies(self, rows: Sequence[Row]) -> None:
         self._bodies.commit(rows, "true")
@@ -118,8 +118,8 @@ class CatalogTable(LedgerTable):
         rows = self._select_rows(f"{column} = (SELECT max({column}) FROM {self.name})") if self._exists() else []
         return max((row[column] for row in rows), default=0)
 
-    def commit(self, rows: Sequence[Row], condition: str, *, instead: bool = False) -> None:
-        """Add the rows for which the condition holds. With `instead`, replace all other rows by them.
+    def commit(self, rows: Sequence[Row], condition: str, *, replaces: bool = False) -> None:
+        """Add the rows for which the condition holds. With `replaces`, replace all other rows by them.
 
         What the condition reads of this table cannot change before the commit has landed. Create the table if it is
         missing. Raise `LedgerError` unless the commit surely landed. The caller must then look.
@@ -129,7 +129,7 @@ class CatalogTable(LedgerTable):
         try:
             self._make()
             writer = self._make_frame(rows).filter(F.expr(condition)).writeTo(self.name)
-            writer.overwrite(F.lit(True)) if instead else writer.append()
+            writer.overwrite(F.lit(True)) if replaces else writer.append()
         except list_spark_errors() as error:  # after any error, the commit may have landed
             if classify(error).is_session_lost:
                 reconnect(self.spark)

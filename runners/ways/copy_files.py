@@ -94,7 +94,7 @@ class FileCopy:
         """
         table = fetch_table(self._select_others())
         others: Sequence[Mapping[str, JSON]] = [] if table is None else table.to_pylist()
-        if table is None or len(others) > self._limits.copied_others or not all(map(self._is_told, others)):
+        if table is None or len(others) > self._limits.copied_others or not all(map(self._has_all_facts, others)):
             return None
         gone: dict[Path, list[int]] = {file: [] for file in self._files.values()}
         for row in others:
@@ -142,7 +142,7 @@ class FileCopy:
         found = select_columns(self._rows.frame.where(other), *place, f"{STATE} AS state", why, *self._rows.notes)
         return found.limit(self._limits.copied_others + 1)
 
-    def _is_told(self, row: Mapping[str, JSON]) -> bool:
+    def _has_all_facts(self, row: Mapping[str, JSON]) -> bool:
         """Whether the row's file is known, and the reason too if the row is refused."""
         return row["part"] in self._files and (row["state"] >= 0 or row["nack"] is not None)
 

@@ -144,7 +144,7 @@ class BatchDecision:
             rows,
             materialise=self.keep,
             hold=self.hold,
-            tell=self.findings.__setitem__,
+            note_finding=self.findings.__setitem__,
             protected=tuple(self.protected),
             keeps_filtered=self.keeps_filtered,
             claims=self.claims,
@@ -223,7 +223,7 @@ class BatchDecision:
     def write(self, frame: DataFrame, branches: Mapping[str, Sequence[PlacedStage]]) -> None:
         """Write a section. The stages in `branches` leave columns for their filters in it."""
         witness = OutcomeObserver(frame)
-        if self.store.tells:
+        if self.store.counts_rows:
             witness = OutcomeObserver.of(frame, self.chain.common, branches, most=self.limits.figures)
         self.seen.append(witness.read_outcomes(self.store.write(f"{self.name}-{len(self.sections)}", witness.frame)))
         self.record_section(frame)

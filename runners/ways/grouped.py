@@ -63,7 +63,7 @@ class Grouped(Way[Commit, GroupWritten]):
             batch.lane: Landed(written={name: replace(written, rows=got)}, counts=counts, described=described)
             for batch, (counts, got) in figures
         }
-        return GroupWritten(landed=landed)
+        return GroupWritten(outcomes=landed)
 
     def _describe(self, batches: Sequence[Candidate], work: Commit) -> tuple[BatchRows, Sequence[RowTally]] | Declined:
         """Return the rows of all batches together, and a tally for each batch."""

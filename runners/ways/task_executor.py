@@ -245,11 +245,11 @@ class TaskExecutor:
     def list_listening(self, spark: SparkSession) -> Mapping[str, Callable[[Batch], None]]:
         """Return what to call once a batch's offset is durable, by the names of the origins that need it."""
 
-        def tell_origin(origin: Origin) -> Callable[[Batch], None]:
+        def make_callback(origin: Origin) -> Callable[[Batch], None]:
             return lambda batch: None if is_aside(batch.lane) else origin.committed(spark, strip_lane_prefix(batch))
 
-        hear = {name: each for name, each in self.origins.items() if each.listens}
-        return {name: tell_origin(origin) for name, origin in hear.items()}
+        listening = {name: each for name, each in self.origins.items() if each.listens}
+        return {name: make_callback(origin) for name, origin in listening.items()}
 
     def describe_failure(self, spark: SparkSession, error: Exception, most: int) -> Mapping[str, JSON] | None:
         """Return the batch in which the run failed, masked.
@@ -292,13 +292,15 @@ class TaskExecutor:
         return replace(result, way=STRAIGHT.name)
 
     def _write_group(self, spark: SparkSession, task: WriteGroup) -> GroupWritten | Declined:
-        batches = [self.make_candidate(spark, carry.plan) for carry in task.carries]
+        batches = [self.make_candidate(spark, write.plan) for write in task.writes]
         if any(GROUPED.name in batch.declined for batch in batches):
             return Declined(reason="an earlier batch of a lane declined it", way=GROUPED.name)
         result = GROUPED.carry(batches, self._commit(spark))
         if isinstance(result, GroupWritten):
-            return GroupWritten(landed={lane: replace(each, way=GROUPED.name) for lane, each in result.landed.items()})
-        for each in task.carries:
+            return GroupWritten(
+                outcomes={lane: replace(each, way=GROUPED.name) for lane, each in result.outcomes.items()}
+            )
+        for each in task.writes:
             self._declined.note(each.plan.batch.lane, {GROUPED.name: result}, clean=False)
         return replace(result, way=GROUPED.name)
 
@@ -391,8 +393,8 @@ class TaskExecutor:
 
     def _maintain(self, name: str) -> None:
         with self._sessions.use_session() as spark:
-            tend = self.drop_filtered if name == FILTERED else self.opened[name].maintain
-            tend(spark)
+            maintain = self.drop_filtered if name == FILTERED else self.opened[name].maintain
+            maintain(spark)
 
     def _explain(self, batches: Sequence[Batch], error: Exception) -> WherryError:
         """Return the error with its batches.
@@ -438,10 +440,10 @@ def _ensure_complete(batch: Candidate, prepared: Prepared) -> None:
 class Maintenance:
     """Runs the maintenance of destinations after writes. It skips a destination whose maintenance is still running."""
 
-    def __init__(self, keeps: Callable[[str], bool], tend: Callable[[str], None]) -> None:
+    def __init__(self, keeps: Callable[[str], bool], maintain: Callable[[str], None]) -> None:
         self._keeps = keeps
         """Whether the destination of this name ever needs maintenance."""
-        self._tend = tend
+        self._maintain_destination = maintain
         self._thread = ThreadPoolExecutor(1, "wherry-upkeep")
         self._last: dict[str, Future[None]] = {}
 
@@ -458,7 +460,7 @@ class Maintenance:
 
     def _maintain(self, name: str) -> None:
         try:
-            self._tend(name)
+            self._maintain_destination(name)
         except Exception as error:  # noqa: BLE001 -- the edge of the thread: no row depends on this
             log.warning("%s: its maintenance failed and will be tried again: %s", name, summarise_error(error))
 
@@ -466,7 +468,7 @@ class Maintenance:
 def _list_written(outcome: Outcome) -> Iterable[str]:
     """Return the destinations that were written."""
     if isinstance(outcome, GroupWritten):
-        return {name for landed in outcome.landed.values() for name in landed.written}
+        return {name for landed in outcome.outcomes.values() for name in landed.written}
     return list(outcome.written) if isinstance(outcome, Landed) else ()
 
 

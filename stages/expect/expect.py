@@ -46,7 +46,7 @@ _QUERY = "unexpected_rows_expectation"
 _TAG = HIDDEN + "tag"
 QUARANTINE_CODE = "QUARANTINE"
 """The code of a row whose batch failed as a whole."""
-_MOST_SAID = 2000
+_MESSAGE_SHOWN = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,8 +188,8 @@ class Expect(Stage):
             answers.update({at: each for (at, _), each in zip(asked, results, strict=True)})
         findings = [_mask_finding(rule, answers[at], held.protected) for at, rule in enumerate(of_batch)]
         found = list_findings(self.rules, notes, findings)
-        assert held.tell is not None
-        held.tell(held.stage, found)
+        assert held.note_finding is not None
+        held.note_finding(held.stage, found)
         failed = list_failures(self.rules, found)
         if failed and self.on_batch_failure == "stop":
             raise BatchRefused(held.stage, [f"  {each}" for each in failed])
@@ -197,7 +197,9 @@ class Expect(Stage):
 
     def _refuse(self, rows: Rows, quarantined: Sequence[str]) -> Rows:
         note = F.col(rows.note)
-        whole = make_reason(QUARANTINE_CODE, F.lit(cut_text(f"the batch failed: {'; '.join(quarantined)}", _MOST_SAID)))
+        whole = make_reason(
+            QUARANTINE_CODE, F.lit(cut_text(f"the batch failed: {'; '.join(quarantined)}", _MESSAGE_SHOWN))
+        )
         why = whole if quarantined else F.when(note.contains(BROKEN), self._make_reason(rows, note))
         tag = F.when(note.rlike(f"[{BROKEN}{WARNED}]"), F.array_compact(F.array(*self._list_labels(note))))
         tried, put = ({_TAG: tag}, {self.tag: _TAG}) if self.tags else ({}, {})

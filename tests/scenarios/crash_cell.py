@@ -160,7 +160,7 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
         with self._in(spark) as session:
             crash.steal = lambda: take_by_another(self.load(), session)
             with watch_points(crash):
-                report = self.load().run(check=False, listeners=[crash.hear])
+                report = self.load().run(check=False, listeners=[crash.note_event])
         code = report.error and report.error.code
         return {"happened": crash.happened, "status": report.status, "code": code, "said": str(report.error)}
 

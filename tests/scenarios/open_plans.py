@@ -220,7 +220,7 @@ def _carry(name: str, folder: Path, point: str, spark: Spark) -> None:
         elif case.verb == "backfill":
             pipeline.backfill(Backfill(reason="once more"))
         else:
-            pipeline.run(follow=case.processes > 1, listeners=[crash.hear])
+            pipeline.run(follow=case.processes > 1, listeners=[crash.note_event])
 
 
 TAKEN = "WHERRY_TEST_TAKEN"

@@ -79,7 +79,9 @@ def test_a_run_that_ends_at_any_point_loses_no_file_and_reads_none_twice(place: 
         place.land(f"{number}.json", rows)
     landing, crash = place.folder / "landing", CrashInjector(point, end=None, plan=2)
     with watch_points(crash):
-        ended = place.load(MOVED.replace("after: move", f"after: {after}")).run(check=False, listeners=[crash.hear])
+        ended = place.load(MOVED.replace("after: move", f"after: {after}")).run(
+            check=False, listeners=[crash.note_event]
+        )
     assert (crash.happened, ended.status) == (True, "failed")
     gone = set() if after == "move" else {"0.json", "1.json"} if point == "after-committed" else {"0.json"}
     assert {*names(landing), *names(landing / "_carried")} == {"0.json", "1.json", "2.json"} - gone

@@ -76,7 +76,7 @@ def test_a_run_continues_from_the_state_in_hdfs_after_a_crash_at_any_point(
     land(hdfs, 2, 3)
     crash = CrashInjector(point, end=None)
     with watch_points(crash):
-        ended = load(tmp_path, hdfs).run(check=False, listeners=[crash.hear])
+        ended = load(tmp_path, hdfs).run(check=False, listeners=[crash.note_event])
     assert (crash.happened, ended.status) == (True, "failed")
     report = load(tmp_path, hdfs).run()
     assert (report.status, report.left_open, list_ids(hdfs)) == ("succeeded", 0, [1, 2, 3])
@@ -95,14 +95,14 @@ def test_only_one_of_two_simultaneous_runs_owns_the_pipeline(tmp_path: Path, hdf
 
         refused = False
 
-        def hear(self, event: Event) -> None:
+        def note_event(self, event: Event) -> None:
             if isinstance(event, BatchPlanned) and not self.refused:
                 with pytest.raises(Owned):
                     load(tmp_path, hdfs).run()
                 self.refused = True
 
     second = Second()
-    pipeline.run(listeners=[second.hear])
+    pipeline.run(listeners=[second.note_event])
     assert second.refused
     assert list_ids(hdfs) == [1, 2, 3, 4]
 

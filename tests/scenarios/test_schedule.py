@@ -12,7 +12,7 @@ from runners.definitions.definition import DefinitionsFolder, load
 from runners.model.schedule_events import Began, Ended, ScheduleEvent, ScheduleListener
 from runners.schedules.run_marks import MemoryMarks
 from runners.schedules.scheduler import RunOutcome, RunThreads, Scheduler
-from runners.schedules.scheduling import make_carry
+from runners.schedules.scheduling import make_carrier
 from runners.spark.session import is_connect
 from runners.state.process_locks import StateLock
 from tests.manual_clock import ManualClock
@@ -48,7 +48,7 @@ def test_due_pipelines_run_and_a_failing_one_affects_no_other(place: Place, monk
     scheduler = Scheduler(
         folder=DefinitionsFolder(path=place.folder, load=load),
         marks=MemoryMarks(),
-        run_workers=RunThreads(make_carry(place.spark)),
+        run_workers=RunThreads(make_carrier(place.spark)),
         at_once=5,
         clock=clock,
         listeners=[heard.append],
@@ -89,7 +89,7 @@ def test_the_next_scheduler_continues_a_run_that_was_stopped_with_the_first(plac
         Scheduler(
             folder=DefinitionsFolder(path=place.folder, load=load),
             marks=marks,
-            run_workers=RunThreads(make_carry(place.spark)),
+            run_workers=RunThreads(make_carrier(place.spark)),
             at_once=1,
         )
         for _ in range(2)

@@ -58,7 +58,7 @@ def test_a_run_continues_from_the_state_in_the_store_after_a_crash_at_any_point(
     """Each row is delivered once, no batch is open, and the audit finds no problem."""
     crash = CrashInjector(point, end=None)
     with watch_points(crash):
-        ended = pipeline.run(check=False, listeners=[crash.hear])
+        ended = pipeline.run(check=False, listeners=[crash.note_event])
     assert (crash.happened, ended.status) == (True, "failed")
     report = pipeline.run()
     assert (report.status, report.left_open, ids(tmp_path)) == ("succeeded", 0, [1, 2, 3])
@@ -76,7 +76,7 @@ class Outage:
         self.s3, self.kind, self.seconds, self.meanwhile = s3, kind, seconds, meanwhile
         self.happened = False
 
-    def hear(self, event: Event) -> None:
+    def note_event(self, event: Event) -> None:
         """Start the outage at the first event of the kind."""
         if not isinstance(event, self.kind) or self.happened:
             return
@@ -95,7 +95,7 @@ def test_a_run_survives_a_short_outage_of_its_store(
 ) -> None:
     """Every connection is reset for two seconds. The run tries again, and then delivers the rest."""
     outage = Outage(s3, kind, 2.0)
-    report = pipeline.run(listeners=[outage.hear])
+    report = pipeline.run(listeners=[outage.note_event])
     assert (outage.happened, report.status, ids(tmp_path)) == (True, "succeeded", [1, 2, 3])
     assert pipeline.audit().json()["problems"] == []
 
@@ -111,7 +111,7 @@ def test_a_run_survives_an_outage_of_its_store_for_a_minute(
     file = tmp_path / "pipeline.yaml"
     file.write_text(file.read_text().replace(", retry: {wait: 100ms, most: 1s}", ""))
     outage = Outage(s3, kind, 60.0, meanwhile)
-    report = Pipeline.load(file).run(check=False, listeners=[outage.hear])
+    report = Pipeline.load(file).run(check=False, listeners=[outage.note_event])
     assert (outage.happened, report.status, report.error, ids(tmp_path)) == (True, "succeeded", None, [1, 2, 3])
     assert report.seconds > 60
     assert pipeline.audit().json()["problems"] == []
@@ -125,7 +125,7 @@ def test_a_store_that_stays_unavailable_ends_the_run_and_loses_nothing(
 ) -> None:
     """The error reports that the store does not answer. Once the store is back, the next run delivers the rest."""
     outage = Outage(s3, kind, float("inf"))
-    report = pipeline.run(check=False, listeners=[outage.hear])
+    report = pipeline.run(check=False, listeners=[outage.note_event])
     assert (report.status, "does not answer" in str(report.error)) == ("failed", True), report.error
     s3.proxy.come_back()
     assert (pipeline.run().status, ids(tmp_path)) == ("succeeded", [1, 2, 3])

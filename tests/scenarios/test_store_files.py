@@ -100,7 +100,7 @@ def test_a_run_that_ends_at_any_point_loses_no_file_of_a_store_and_reads_none_tw
     land(s3, 1)
     crash = CrashInjector(point, end=None)
     with watch_points(crash):
-        ended = load(tmp_path, s3, after).run(check=False, listeners=[crash.hear])
+        ended = load(tmp_path, s3, after).run(check=False, listeners=[crash.note_event])
     assert (crash.happened, ended.status) == (True, "failed")
     report = load(tmp_path, s3, after).run()
     assert (report.status, ids(tmp_path), keys(s3)) == ("succeeded", [1], left)

@@ -144,7 +144,7 @@ def test_the_next_run_finishes_without_spark_after_a_crash_at_any_point(tmp_path
     land(tmp_path, *range(6))
     crash = CrashInjector(point, end=None, plan=2)
     with watch_points(crash):
-        ended = load(tmp_path, text).run(check=False, listeners=[crash.hear])
+        ended = load(tmp_path, text).run(check=False, listeners=[crash.note_event])
     assert (crash.happened, ended.status) == (True, "failed")
     report = load(tmp_path, text).run()
     assert (report.status, report.balanced) == ("succeeded", True)

@@ -108,7 +108,7 @@ class Partner(Owner):
 
     def _comes(self) -> None:
         if not self.coordination.may_open:
-            self.coordination.hear_others()
+            self.coordination.read_others()
             self.coordination.change_lanes()
             return
         self.waits = False

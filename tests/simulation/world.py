@@ -409,7 +409,7 @@ class Process:
 
     def _carry_together(self, task: WriteGroup) -> Work:
         world, name = self.world, self.world.names[0]
-        batches = [carry.plan.batch for carry in task.carries]
+        batches = [carry.plan.batch for carry in task.writes]
         read = [world.rows_of(batch) for batch in batches]
         if any(world.verdicts(rows, self.definition)[1] for rows in read):
             return Declined(reason="a row is refused", way="grouped")
@@ -421,7 +421,7 @@ class Process:
         for batch, rows in zip(batches, read, strict=True):
             counts = Counts(read=len(rows), branches={name: BranchCounts(expected=len(rows))})
             landed[batch.lane] = Landed(written={name: Written(rows=len(rows))}, counts=counts)
-        return GroupWritten(landed=landed)
+        return GroupWritten(outcomes=landed)
 
     def _ask(self, task: AskDestinations) -> Generator[None, None, Mapping[str, Written]]:
         world, found = self.world, {}

@@ -110,10 +110,10 @@ def _find_open(claims: LedgerClaims, deliveries: Iterable[DeliveryAudit]) -> Ite
     for plan in () if claims.running else claims.state.open_plans:
         for name in plan.destinations:
             delivery = next((each for each in deliveries if name in each.names), None)
-            landed = delivery.has(f"{plan.batch.plan}/{name}") if delivery is not None else None
-            if plan.published and not landed:
+            is_delivered = delivery.has(f"{plan.batch.plan}/{name}") if delivery is not None else None
+            if plan.published and not is_delivered:
                 code, message = "OWED", "its offset is committed, but this destination does not have it"
-            elif landed and not plan.published:
+            elif is_delivered and not plan.published:
                 code, message = "NOT_SETTLED", "it was delivered here, but the run died before the ledger settled it"
             else:
                 continue

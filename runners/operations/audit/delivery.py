@@ -57,7 +57,7 @@ class DeliveryAudit:
                 for plan in self.claims.state.open_plans
                 for own in self.names.intersection(plan.destinations)
             ),
-            proved_from=(self._first_told if self._first_told or not self._expected_batches else None)
+            proved_from=(self._first_covered if self._first_covered or not self._expected_batches else None)
             if there
             else None,
             proof=NO_PROOF if self.account is None else self.account.proof,
@@ -135,7 +135,7 @@ class DeliveryAudit:
         ]
 
     @cached_property
-    def _first_told(self) -> Mapping[str, int]:
+    def _first_covered(self) -> Mapping[str, int]:
         """By lane, the first batch that the history covers."""
         whole = self.account is not None and self.account.whole
         first: dict[str, int] = {}
@@ -144,9 +144,9 @@ class DeliveryAudit:
                 first[settled.lane] = min(settled.number, first.get(settled.lane, settled.number))
         return first
 
-    def _is_told(self, settled: Settled) -> bool:
+    def _is_in_history(self, settled: Settled) -> bool:
         """Whether the history covers batches as old as this one."""
-        first = self._first_told.get(settled.lane)
+        first = self._first_covered.get(settled.lane)
         return first is not None and settled.number >= first
 
     def _count_delivered(self, settled: Settled, own: str) -> int | None:
@@ -156,7 +156,7 @@ class DeliveryAudit:
 
     def _count_shown(self, settled: Settled, own: str) -> int | None:
         """Return how many rows of the batch it shows, or None if it can show nothing about the batch."""
-        if self.account is None or not self._is_told(settled) or count_rows_for(settled, own) == 0:
+        if self.account is None or not self._is_in_history(settled) or count_rows_for(settled, own) == 0:
             return None
         key = f"{settled.plan}/{own}"
         standing = self._list_standing(key)
@@ -244,7 +244,7 @@ class DeliveryAudit:
 
     def _is_excused(self, settled: Settled, own: str) -> bool:
         """Whether the batch need not be shown: it is too old for the history, rewound, brought again, or open."""
-        counts = self._is_told(settled) and self.claims.state.is_carried(settled)
+        counts = self._is_in_history(settled) and self.claims.state.is_carried(settled)
         return not counts or self._is_covered(settled) or self._is_open(settled, own)
 
     def _is_covered(self, settled: Settled) -> bool:

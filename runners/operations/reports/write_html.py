@@ -104,7 +104,7 @@ def write_directory(
     folder: Path,
     *,
     variables: Mapping[str, str],
-    tell_secrets: Callable[[Mapping[str, str]], None],
+    note_secrets: Callable[[Mapping[str, str]], None],
 ) -> Path:
     """Write the pages of the newest runs of all pipelines that a directory defines, and an index."""
     try:
@@ -112,7 +112,7 @@ def write_directory(
     except OSError as error:
         hint = "Choose another folder:  --to DIR"
         raise Refusal(f"{folder} cannot be created: {error.strerror}.", hint=hint) from error
-    definitions = folder_of(directory, variables=variables, needs_secrets=False, tell_secrets=tell_secrets).open()
+    definitions = folder_of(directory, variables=variables, needs_secrets=False, note_secrets=note_secrets).open()
     runs: dict[str, Sequence[Mapping[str, JSON]] | str] = {}
     pages: dict[str, str] = {}
     for definition in [read for read in definitions.values() if not isinstance(read, str)]:

@@ -156,7 +156,7 @@ def test_a_tag_lists_the_labels_of_a_write() -> None:
 def test_a_label_counts_on_a_commit_that_brings_rows(operation: str) -> None:
     """A write or a merge with this label has delivered the batch."""
     mine = make_label()
-    assert written(make_tag([make_label(), mine]), operation).carries(mine.key)
+    assert written(make_tag([make_label(), mine]), operation).has_label(mine.key)
 
 
 @pytest.mark.promise("CD-22")
@@ -164,7 +164,7 @@ def test_a_label_counts_on_a_commit_that_brings_rows(operation: str) -> None:
 def test_a_label_counts_on_no_other_commit(operation: str) -> None:
     """If a session configures a tag, all its commits have the tag. Only a write proves that rows came."""
     mine = make_label()
-    assert not written(make_tag([mine]), operation).carries(mine.key)
+    assert not written(make_tag([mine]), operation).has_label(mine.key)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_a_label_counts_on_no_other_commit(operation: str) -> None:
 def test_other_text_in_a_tag_is_no_label(text: str) -> None:
     """Text of any shape is read without an error, and proves nothing."""
     mine = make_label()
-    assert not written(text.replace("KEY", mine.key)).carries(mine.key)
+    assert not written(text.replace("KEY", mine.key)).has_label(mine.key)
 
 
 @pytest.mark.parametrize(

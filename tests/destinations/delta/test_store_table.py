@@ -86,7 +86,7 @@ def test_the_versions_name_their_batches(s3: S3, url: StoreUrl) -> None:
     s3.proxy.reset_counts()
     commits = list(table.log.list_commits(SPARK, 0))
     assert [(commit.version, commit.measure_written().rows) for commit in commits] == [(2, 3), (1, 2)]
-    assert [commit.carries("p3/orders") for commit in commits] == [True, False]
+    assert [commit.has_label("p3/orders") for commit in commits] == [True, False]
     assert s3.proxy.count() == {"LIST": 1, "GET": 2}
 
 

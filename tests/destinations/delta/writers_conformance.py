@@ -78,7 +78,7 @@ class DeltaWriterConformance(ABC):
         (commit,) = LocalLog(Path(orders.destination.place)).list_commits(spark, before.log.find_latest(spark) - 1)
         assert commit.measure_written() == written
         assert (commit.operation, commit.parameters["mode"]) == ("WRITE", "Append")
-        assert all(commit.carries(each.key) for each in labels)
+        assert all(commit.has_label(each.key) for each in labels)
 
     def test_a_write_without_rows_adds_no_row(self, spark: SparkSession, tmp_path: Path) -> None:
         """The writer reports 0 rows."""

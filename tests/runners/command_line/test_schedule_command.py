@@ -34,7 +34,7 @@ from runners.model.events import BatchPlanned, Listener
 from runners.pipeline import Pipeline
 from runners.schedules.run_marks import FolderMarks
 from runners.schedules.schedule_plan import ScheduleCatalog
-from runners.schedules.scheduler import Carry, RunOutcome, Stop
+from runners.schedules.scheduler import Carrier, RunOutcome, Stop
 from tests.runners.command_line.test_progress_bar import batch
 from tests.runners.engine.toys import TOYS
 
@@ -194,7 +194,7 @@ def test_a_signal_ends_the_scheduler(
         )
 
     monkeypatch.setattr("runners.schedules.scheduling.open_session", lambda definitions: None)
-    monkeypatch.setattr("runners.schedules.scheduling.make_carry", lambda spark, hears: carry)
+    monkeypatch.setattr("runners.schedules.scheduling.make_carrier", lambda spark, make_listeners: carry)
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     assert cli.execute(["schedule", str(folder)]) == code
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
@@ -215,9 +215,9 @@ def test_a_scheduler_serves_metrics_and_logs_json(
     asked: list[tuple[int, str]] = []
     said: list[str] = []
 
-    def carrying(spark: object, hears: Callable[[Definition], Sequence[Listener]]) -> Carry:
+    def make_carrier(spark: object, make_listeners: Callable[[Definition], Sequence[Listener]]) -> Carrier:
         def carry(definition: Definition, stoppable: Callable[[Stop], None]) -> RunOutcome:
-            for listener in hears(definition):
+            for listener in make_listeners(definition):
                 listener(BatchPlanned(batch=batch("0")))
             flush()
             said.append(capsys.readouterr().err)
@@ -231,7 +231,7 @@ def test_a_scheduler_serves_metrics_and_logs_json(
         return carry
 
     monkeypatch.setattr("runners.schedules.scheduling.open_session", lambda definitions: None)
-    monkeypatch.setattr("runners.schedules.scheduling.make_carry", carrying)
+    monkeypatch.setattr("runners.schedules.scheduling.make_carrier", make_carrier)
     words = ["schedule", str(folder), "--metrics-port", "0", "--log-format", "json", "--at-once", "1"]
     assert cli.execute(words) == 0
     assert [status for status, _ in asked[:3]] == [200] * 3

@@ -68,13 +68,13 @@ def test_a_crash_while_resting_begins_with_a_connection_error() -> None:
         pipeline="orders", run="", origin="origin", lane="0", number=1, plan="", span=span, schema="{}", time=NOW
     )
     with pytest.raises(CrashRaised):
-        crash.hear(BatchRests(batch=batch, error=away.value, tried=1, seconds=1.0))
+        crash.note_event(BatchRests(batch=batch, error=away.value, tried=1, seconds=1.0))
 
 
 def test_a_stop_after_a_failure_causes_no_crash() -> None:
     """A run that fails also stops."""
     crash = raising("draining")
-    crash.hear(RunStopping(reason="failed"))
+    crash.note_event(RunStopping(reason="failed"))
     assert not crash.happened
 
 

@@ -224,7 +224,7 @@ def test_a_batch_that_another_destination_has_is_not_decided_again(
 ) -> None:
     """The run stops with a hint, and the batch stays open."""
     rules = replace(LENIENT, delivery=delivery)
-    flight = replace(decided(TWO, rules=rules), landed={"orders": Written(rows=10)})
+    flight = replace(decided(TWO, rules=rules), written={"orders": Written(rows=10)})
     step = plan_transition(flight, Landed(written={}, failed={"latest": CONSTRAINT}), rules)
     assert isinstance(step.error, RefusedLate)
     assert "'latest' refuses rows of batch 1 of lane 0, but orders has rows of it already" in step.error.message
@@ -237,7 +237,7 @@ def test_a_batch_with_rows_in_the_dlq_is_decided_again_only_if_the_decision_is_r
     same: bool, decides: bool
 ) -> None:
     """Then the DLQ gets the missing rows. Otherwise a row might be in two places."""
-    flight = refused(replace(decided(TWO, nacked=1), landed={DLQ: Written(rows=1)}), "orders")
+    flight = refused(replace(decided(TWO, nacked=1), written={DLQ: Written(rows=1)}), "orders")
     step = plan_transition(flight, Checked(refusing="orders", same=same), LENIENT)
     assert (step.flight.task == Prepare(plan=TWO), isinstance(step.error, RefusedLate)) == (decides, not decides)
     if decides:
@@ -568,11 +568,11 @@ def test_batches_of_a_failed_shared_write_are_asked_for_one_by_one() -> None:
 
 def test_a_batch_with_an_unknown_share_gets_no_invented_counts() -> None:
     """Its filtered rows and balance stay unknown. Rows that stages added are not negative filtered rows."""
-    left = replace(resume_flight(STRAIGHT, LaneState(), {}), landed={"orders": Written(rows=None)})
+    left = replace(resume_flight(STRAIGHT, LaneState(), {}), written={"orders": Written(rows=None)})
     (entry,) = plan_transition(left, Counted(read=7), LENIENT).entries
     assert (entry.body["counts"]["read"], entry.body["counts"]["balanced"]) == (7, "unknown")
     assert entry.body["counts"]["branches"]["orders"]["filtered"] == 0
-    more = replace(left, landed={"orders": Written(rows=25)})
+    more = replace(left, written={"orders": Written(rows=25)})
     (entry,) = plan_transition(more, Counted(read=10), LENIENT).entries
     assert {key: entry.body["counts"]["branches"]["orders"][key] for key in ("filtered", "changed")} == {
         "filtered": 0,

@@ -634,13 +634,13 @@ class Shared(Bench):
         if self.refuses:
             return Declined(reason="parted", way="grouped")
         landed = {}
-        for carry in task.carries:
+        for carry in task.writes:
             outcome = yield from self._carried()
             if isinstance(outcome, Failed):
                 return outcome
             assert isinstance(outcome, Landed)
             landed[carry.plan.batch.lane] = outcome
-        return SharedOutcome(landed=landed)
+        return SharedOutcome(outcomes=landed)
 
 
 @pytest.mark.promise("SS-14", "SS-21")
@@ -650,7 +650,7 @@ def test_lanes_that_are_ready_together_share_one_task_and_one_append() -> None:
     bench.turn()
     (task,) = bench.tasks
     assert isinstance(task, WriteGroup)
-    assert [carry.plan.batch.lane for carry in task.carries] == ["0", "1", "2", "3"]
+    assert [carry.plan.batch.lane for carry in task.writes] == ["0", "1", "2", "3"]
     bench.dispatcher.callbacks = replace(bench.dispatcher.callbacks, committed={})
     bench.turn("0")
     assert bench.settled() == [("0", 1), ("1", 1), ("2", 1), ("3", 1)]

@@ -88,7 +88,7 @@ def test_one_batch_is_a_plain_task() -> None:
     """Several batches become one group task."""
     one, other = WriteStraight(plan=flight("a").plan), WriteStraight(plan=flight("b").plan)
     assert join_tasks([one]) is one
-    assert join_tasks([one, other]) == WriteGroup(carries=[one, other])
+    assert join_tasks([one, other]) == WriteGroup(writes=[one, other])
 
 
 def test_each_lane_gets_the_outcome_of_its_batch() -> None:
@@ -98,7 +98,7 @@ def test_each_lane_gets_the_outcome_of_its_batch() -> None:
     """
     landed = {"a": object(), "b": object()}
     failed = Failed(error=ValueError("no"))
-    assert list(split_outcome(GroupWritten(landed=landed), ["a", "b"])) == list(landed.items())  # type: ignore[arg-type]
+    assert list(split_outcome(GroupWritten(outcomes=landed), ["a", "b"])) == list(landed.items())  # type: ignore[arg-type]
     assert list(split_outcome(failed, ["a", "b"])) == [("a", failed), ("b", failed)]
     parted = Declined(reason="one scan cannot read them all", way="grouped")
     assert list(split_outcome(parted, ["a", "b"])) == [("a", parted), ("b", parted)]

@@ -76,7 +76,7 @@ class Host:
             for clock in self.clocks:
                 clock.move(step)
             if listening is not None:
-                listening.hear_others()
+                listening.read_others()
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def host(tmp_path: Path) -> Host:
 
 def lanes(coordination: LaneCoordination) -> tuple[str, ...]:
     """Return the lanes of this run, by the ledger."""
-    coordination.hear_others()
+    coordination.read_others()
     return tuple(sorted(coordination.journal.state.lanes_of(coordination.view.me)))
 
 
@@ -97,13 +97,13 @@ def test_each_run_has_its_share(host: Host) -> None:
     assert first.change_lanes() == list(LANES)
     second = host.comes()
     assert second.change_lanes() == []
-    first.hear_others()
+    first.read_others()
     assert first.change_lanes(busy={"1"}) == []
     assert (lanes(first), first.list_kept_lanes()) == (("0", "1", "2"), {"0", "2"})
-    second.hear_others()
+    second.read_others()
     assert second.change_lanes() == ["3"]
     first.change_lanes()
-    second.hear_others()
+    second.read_others()
     assert second.change_lanes() == ["1"]
     assert (lanes(first), lanes(second)) == (("0", "2"), ("1", "3"))
 
@@ -116,7 +116,7 @@ def test_a_run_that_is_silent_for_a_whole_lease_is_ousted(host: Host, caplog: py
     """
     first, second = host.comes(), host.comes()
     first.change_lanes()
-    second.hear_others()
+    second.read_others()
     second.change_lanes()
     host.passes(59, listening=second)
     assert second.change_lanes() == []
@@ -127,7 +127,7 @@ def test_a_run_that_is_silent_for_a_whole_lease_is_ousted(host: Host, caplog: py
     assert "elsewhere, process 7 is dead, or was silent for a whole lease" in caplog.text
     assert [each["owner"] for each in host.buried] == [first.view.me]
     with pytest.raises(Fenced):
-        first.hear_others()
+        first.read_others()
     with pytest.raises(Fenced):
         first.journal.record(Entry(kind="stop", body={}))
 
@@ -136,7 +136,7 @@ def test_a_run_that_records_an_entry_in_time_is_not_ousted(host: Host) -> None:
     """The entry may come between the last look and the moment of the ousting."""
     first, second = host.comes(), host.comes()
     first.change_lanes()
-    second.hear_others()
+    second.read_others()
     second.change_lanes()
     host.passes(61, listening=second)
     first.journal.renew(busy=True)
@@ -148,11 +148,11 @@ def test_a_run_that_slept_along_with_the_others_ousts_none(host: Host) -> None:
     """A closed laptop is an example. A lease counts only while the run listens."""
     first, second = host.comes(), host.comes()
     first.change_lanes()
-    second.hear_others()
+    second.read_others()
     second.change_lanes()
     for clock in host.clocks:
         clock.move(3_600)
-    second.hear_others()
+    second.read_others()
     assert second.change_lanes() == []
     first.journal.renew(busy=True)
     assert first.change_lanes() == []
@@ -164,7 +164,7 @@ def test_a_run_of_this_host_whose_lock_is_free_is_dead_at_once(host: Host) -> No
     assert lock.acquire()
     first, second = host.comes(**identify_host(), lock="lock-a"), host.comes()
     first.change_lanes()
-    second.hear_others()
+    second.read_others()
     assert second.change_lanes() == ["1", "3"]
     lock.release()
     assert second.change_lanes() == ["0", "2"]
@@ -175,14 +175,14 @@ def test_local_lanes_are_taken_only_by_a_run_that_may_take_them(host: Host) -> N
     """Other runs leave them alone, even if their owner is silent for long."""
     first, second = host.comes(), host.comes(frees=False)
     first.change_lanes()
-    second.hear_others()
+    second.read_others()
     second.change_lanes()
     host.passes(500, listening=second)
     assert second.change_lanes() == []
     told = host.comes()
     host.passes(66, listening=told)
     second.journal.renew(busy=True)
-    told.hear_others()
+    told.read_others()
     told.change_lanes()
     assert told.journal.state.find_owner(first.view.me) is None
     assert told.journal.state.find_owner(second.view.me) is not None
@@ -193,7 +193,7 @@ def test_a_second_run_opens_after_the_first_has_opened_or_is_gone(host: Host) ->
     first, second = host.comes(ready=False), host.comes(ready=False)
     assert (first.may_open, second.may_open) == (True, False)
     first.journal.record(Entry(kind="open", body={"pipeline": "orders", "hash": "h"}))
-    second.hear_others()
+    second.read_others()
     assert second.may_open
     third = Host(host.place.directory or Path())
     gone, waits = third.comes(ready=False), third.comes(ready=False)
@@ -247,10 +247,10 @@ def test_a_run_that_comes_when_all_others_are_dead_starts_fresh(host: Host) -> N
 def test_a_stop_reaches_all_runs_and_ends_with_the_last(host: Host) -> None:
     """The first run to leave does not end the stop."""
     first, second = host.comes(), host.comes()
-    first.hear_others()
+    first.read_others()
     first.journal.record(Entry(kind="stop", body={"reason": "the night"}))
     first.journal.record(Entry(kind="release", body={"status": "stopped"}))
-    second.hear_others()
+    second.read_others()
     assert second.journal.state.stopping == "the night"
     second.journal.record(Entry(kind="release", body={"status": "stopped"}))
     assert second.journal.state.stopping == ""
@@ -295,7 +295,7 @@ def test_a_silent_owner_that_keeps_its_lanes_is_known(host: Host) -> None:
     """A run that ends without these lanes can then report it."""
     silent, other = host.comes(frees=False), host.comes(frees=False, host="third")
     silent.change_lanes()
-    other.hear_others()
+    other.read_others()
     other.change_lanes()
     assert other.left is None
     host.passes(61, listening=other)

@@ -28,7 +28,7 @@ def told(hook: Hook, *events: Mapping[str, Any], patience: float = 30.0) -> list
     waits: list[float] = []
     hook_runner = HookRunner([hook], SECRETS, sleep=waits.append)
     for facts in events or [START]:
-        hook_runner.tell(facts)
+        hook_runner.notify(facts)
     hook_runner.await_hooks("orders", patience)
     return waits
 
@@ -220,7 +220,7 @@ def test_a_command_that_does_not_end_is_ended(caplog: pytest.LogCaptureFixture) 
 
 @pytest.mark.promise("CN-16")
 def test_a_hook_that_hangs_delays_nothing(web: Web, caplog: pytest.LogCaptureFixture) -> None:
-    """Every `tell` returns. Calls that do not fit in the queue are counted, and the other hooks get theirs."""
+    """Every `notify` returns. Calls that do not fit in the queue are counted, and the other hooks get theirs."""
     hangs, began = threading.Event(), threading.Event()
     found: list[Any] = []
 
@@ -229,10 +229,10 @@ def test_a_hook_that_hangs_delays_nothing(web: Web, caplog: pytest.LogCaptureFix
         hangs.wait(60)
 
     hook_runner = HookRunner([Hook(on="start", python=hang), Hook(on="start", python=found.append)], {})
-    hook_runner.tell(START)
+    hook_runner.notify(START)
     assert began.wait(30)
     for _ in range(ROOM + 5):
-        hook_runner.tell(START)
+        hook_runner.notify(START)
     hook_runner.await_hooks("orders", 0.0)
     assert "orders: hooks[0] (python) has not finished, and the run does not wait for it any longer." in caplog.messages
     assert any("hooks[0] (python) failed 5 times: the queue was full" in each for each in caplog.messages)

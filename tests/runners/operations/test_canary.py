@@ -97,7 +97,7 @@ def go(canary: Canary, task: Task, outcome: Outcome, *, stopping: bool = False) 
     run = CarriedRun(
         id="run", spark=cast(Any, None), journal=cast(Any, None), deadline=None, is_stopping=lambda: stopping
     )
-    return canary.accompany(lambda _: outcome, run)(task)
+    return canary.wrap_process(lambda _: outcome, run)(task)
 
 
 @pytest.mark.parametrize(("text", "share"), [("5%", 0.05), ("0.05", 0.05), (0.05, 0.05), ("100 %", 1), (1, 1)])
@@ -168,8 +168,8 @@ def test_a_canary_tries_each_batch_of_a_group_but_no_replayed_batch(tmp_path: Pa
     """An open batch of a replay or a backfill is not part of the run's share."""
     definition = make_definition(tmp_path)
     canary = FakeCanary(definition, definition, 1.0)
-    group = WriteGroup(carries=[WriteStraight(plan=make_plan(1, lane)) for lane in ("a", "b", "dlq/origin")])
-    go(canary, group, GroupWritten(landed=dict.fromkeys(("a", "b", "dlq/origin"), LANDED)))
+    group = WriteGroup(writes=[WriteStraight(plan=make_plan(1, lane)) for lane in ("a", "b", "dlq/origin")])
+    go(canary, group, GroupWritten(outcomes=dict.fromkeys(("a", "b", "dlq/origin"), LANDED)))
     assert (canary.tried, canary.report.rows) == (["a-1", "b-1"], 6)
 
 

@@ -103,14 +103,14 @@ class Kept:
         folder.mkdir(mode=0o700)
         self.folder, self.spark, self.clock = folder, Lent(), ManualClock()
         self.is_there = True
-        self.door = socket.socket(socket.AF_UNIX)
+        self.server = socket.socket(socket.AF_UNIX)
         with shorten_path(folder) as place:
-            self.door.bind(f"{place}/{SOCKET}")
-        self.door.listen()
+            self.server.bind(f"{place}/{SOCKET}")
+        self.server.listen()
         write_note(folder)
         self.keeper = Keeper(
             self.spark,
-            self.door,
+            self.server,
             TOKEN,
             keep=60,
             cleans=folder / CLEANS,
@@ -129,7 +129,7 @@ class Kept:
         with contextlib.suppress(RuntimeError):  # the thread was not started
             self.thread.join()
         self.keeper.close()
-        self.door.close()
+        self.server.close()
 
     def borrow(self) -> tuple[socket.socket, Any]:
         """Ask for the lease."""
@@ -367,7 +367,7 @@ def test_a_process_does_not_wait_for_a_frozen_keeper(
 
 def test_a_socket_without_a_keeper_is_ignored(kept: Kept, attaches: Attaches) -> None:
     """With the option, the process starts a new keeper."""
-    kept.door.close()
+    kept.server.close()
     assert attach({}, (), 60) is None
     assert attaches.started == [kept.folder]
     assert attach({}, (), None) is None
@@ -507,9 +507,9 @@ def test_a_frozen_keeper_is_killed_when_it_is_asked_to_stop(base: Path, monkeypa
     spark = warm.WarmSpark(
         state="frozen", folder="", seconds=None, used_by=None, keeper=process, jvm=None, memory=None, place=str(folder)
     )
-    with socket.socket(socket.AF_UNIX) as door, shorten_path(folder) as place:
-        door.bind(f"{place}/{SOCKET}")
-        door.listen()
+    with socket.socket(socket.AF_UNIX) as server, shorten_path(folder) as place:
+        server.bind(f"{place}/{SOCKET}")
+        server.listen()
         while not (folder / NOTE).exists() or not (folder / NOTE).read_text():
             select.select([handle], [], [], 0.01)
         assert end_warm(spark) == "ended"
@@ -672,7 +672,7 @@ def test_a_variable_without_a_duration_is_an_error(monkeypatch: pytest.MonkeyPat
 
 def test_one_log_line_explains_why_a_spark_is_not_kept(caplog: pytest.LogCaptureFixture) -> None:
     """It appears once in each process."""
-    session._TOLD.clear()
+    session._LOGGED_OBSTACLES.clear()
     options = SparkOptions(keep_warm="15m", conf={"spark.a.password": "x"})
     assert session._read_keep(options) == session._read_keep(options) == 0.0
     assert caplog.messages == ["This Spark does not stay warm: spark.conf holds a secret, spark.a.password."]

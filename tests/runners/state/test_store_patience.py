@@ -102,11 +102,11 @@ class FarLedger(DeltaLedger):
             error.is_away = True
             raise error
 
-    def _commit(self, rows: Sequence[Row], after: int, *, instead: bool) -> None:
+    def _commit(self, rows: Sequence[Row], after: int, *, replaces: bool) -> None:
         self._check()
         first, self.until = not self.until, self.until or 30.0
         if self.lands or not first:
-            super()._commit(rows, after, instead=instead)
+            super()._commit(rows, after, replaces=replaces)
         self._check()
 
     def _read_behind(self, after: int) -> tuple[list[Entry], int]:
@@ -130,9 +130,9 @@ def test_an_append_is_a_conflict_if_another_process_appended_meanwhile(tmp_path:
     clock = ManualClock()
 
     class Other(FarLedger):
-        def _commit(self, rows: Sequence[Row], after: int, *, instead: bool) -> None:
+        def _commit(self, rows: Sequence[Row], after: int, *, replaces: bool) -> None:
             DeltaLedger(tmp_path / "ledger").append([Entry(kind="acquire", id="other")], after=0)
-            super()._commit(rows, after, instead=instead)
+            super()._commit(rows, after, replaces=replaces)
 
     ledger = PatientLedger(Other(tmp_path / "ledger", clock, lands=False), make_patience(clock))
     with pytest.raises(Conflict):

@@ -397,7 +397,7 @@ class GroupedConformance(InEveryOrder):
         limits = LARGE if CASES[name].needs_spark else Thresholds()
         bench = WayBench(spark, tmp_path, CASES[name], [], limits, order=order, lanes=2)
         plans = bench.plan_lanes(straight=True)
-        outcome = bench.carry(WriteGroup(carries=[WriteStraight(plan=plan) for plan in plans]))
+        outcome = bench.carry(WriteGroup(writes=[WriteStraight(plan=plan) for plan in plans]))
         bench.close()
         assert is_late(bench.spark) is (order == "never")
         rows = Counter(map(_esc, bench.rows("all")))
@@ -406,7 +406,7 @@ class GroupedConformance(InEveryOrder):
             return
         expected = expect_decided(spark, name)
         assert isinstance(outcome, GroupWritten)
-        counts = {lane: landed.counts and landed.counts.json() for lane, landed in outcome.landed.items()}
+        counts = {lane: landed.counts and landed.counts.json() for lane, landed in outcome.outcomes.items()}
         assert counts == {plan.batch.lane: expected.counts for plan in plans}
         assert rows == expected.rows["all"] + expected.rows["all"]
 

@@ -29,7 +29,7 @@ def test_each_destination_of_a_write_is_maintained() -> None:
     upkeep.note_outcome(landed("a", "b"))
     upkeep.close()
     other = Maintenance(always, kept.append)
-    other.note_outcome(GroupWritten(landed={"0": landed("c"), "1": landed("c")}))
+    other.note_outcome(GroupWritten(outcomes={"0": landed("c"), "1": landed("c")}))
     other.note_outcome(Declined(reason="a row is refused", way="straight"))
     other.close()
     assert kept == ["a", "b", "c"]

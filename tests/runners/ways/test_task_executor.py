@@ -277,10 +277,10 @@ def test_batches_that_are_written_together_have_separate_outcomes(
     executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each outcome has the way."""
-    script(monkeypatch, "GROUPED", GroupWritten(landed={"a/0": LANDED, "a/1": LANDED}))
-    outcome = executor.process(WriteGroup(carries=[WriteStraight(plan=plan(lane=lane)) for lane in ("a/0", "a/1")]))
+    script(monkeypatch, "GROUPED", GroupWritten(outcomes={"a/0": LANDED, "a/1": LANDED}))
+    outcome = executor.process(WriteGroup(writes=[WriteStraight(plan=plan(lane=lane)) for lane in ("a/0", "a/1")]))
     assert isinstance(outcome, GroupWritten)
-    assert {lane: each.way for lane, each in outcome.landed.items()} == {"a/0": "grouped", "a/1": "grouped"}
+    assert {lane: each.way for lane, each in outcome.outcomes.items()} == {"a/0": "grouped", "a/1": "grouped"}
 
 
 def test_a_group_that_declined_permanently_is_not_tried_again(
@@ -289,7 +289,7 @@ def test_a_group_that_declined_permanently_is_not_tried_again(
     """The error of its write is reported only the first time."""
     error = OSError("no route")
     grouped = script(monkeypatch, "GROUPED", Declined(reason="parted", remember=True, error=error))
-    task = WriteGroup(carries=[WriteStraight(plan=plan(1)), WriteStraight(plan=plan(2))])
+    task = WriteGroup(writes=[WriteStraight(plan=plan(1)), WriteStraight(plan=plan(2))])
     assert [executor.process(task), executor.process(task)] == [
         Declined(reason="parted", way="grouped", remember=True, error=error),
         Declined(reason="an earlier batch of a lane declined it", way="grouped"),

@@ -36,7 +36,7 @@ def judged(
     def hold(rows: MarkedRows, note: str) -> tuple[MarkedRows, Mapping[str, int]]:
         return rows, count_by_spark(rows.frame, [note])[note] if note else {}
 
-    begun = replace(begin(frame), hold=hold, tell=lambda name, said: found.extend(said), protected=protected)
+    begun = replace(begin(frame), hold=hold, note_finding=lambda name, said: found.extend(said), protected=protected)
     return apply_stage(stage, begun.enter("it", 2)), found
 
 

@@ -49,7 +49,7 @@ class Table:
                 operation=operation,
                 added=() if rearranges else added,
                 rewrites=bool(takes) and not rearranges,
-                moved=frozenset(takes),
+                removed=frozenset(takes),
                 columns=None,
                 rearranged=added if rearranges else (),
             )

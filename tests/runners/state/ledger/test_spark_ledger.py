@@ -110,8 +110,8 @@ def test_a_crash_between_history_and_snapshot_is_repaired(
     """The entries are still stored. The next compaction does not add the batches to the history again."""
     commit = CatalogTable.commit
 
-    def dies_before_the_snapshot(self: CatalogTable, *args: object, instead: bool = False) -> None:
-        if instead:
+    def dies_before_the_snapshot(self: CatalogTable, *args: object, replaces: bool = False) -> None:
+        if replaces:
             raise SystemExit
         commit(self, *args)  # type: ignore[arg-type]
 
