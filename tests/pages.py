@@ -64,7 +64,7 @@ def count_words(sentence: str) -> int:
     return len([word for word in sentence.split() if re.search(r"\w", word)])
 
 
-def blur(line: str) -> str:
+def blur_line(line: str) -> str:
     """Return a line of output with each number as 0 and each run of spaces as one space."""
     return " ".join(re.sub(r"\d[\d.,:-]*", "0", line).split())
 
@@ -149,5 +149,5 @@ class PageReader:
         self.printed += printed.getvalue().splitlines()
 
     def _do_text(self, block: Block) -> None:
-        printed = {blur(line) for line in self.printed}
-        assert [line for line in block.text.splitlines() if blur(line) not in printed] == [], self.printed
+        printed = {blur_line(line) for line in self.printed}
+        assert [line for line in block.text.splitlines() if blur_line(line) not in printed] == [], self.printed

@@ -29,7 +29,7 @@ class Promises:
         if the text mentions it elsewhere without the mark."""
         found: dict[str, bool] = {}
         for match in _IDS.finditer(text):
-            for name in _spelled(match):
+            for name in _spell_promises(match):
                 found[name] = found.get(name, False) or match["later"] is not None
         return Promises(
             due=tuple(name for name, later in found.items() if not later),
@@ -48,7 +48,7 @@ class Promises:
             yield f"marked, but no promise: {', '.join(unknown)}"
 
 
-def _spelled(match: re.Match[str]) -> Iterator[str]:
+def _spell_promises(match: re.Match[str]) -> Iterator[str]:
     if match["decision"]:
         yield match["decision"]
         return

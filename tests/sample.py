@@ -53,11 +53,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):
         weights: defaultdict[object, float] = defaultdict(float)
         for item in items:
-            weights[item.path] += weigh(item)
+            weights[item.path] += weigh_test(item)
         items.sort(key=lambda item: -weights[item.path])
 
 
-def weigh(item: pytest.Item) -> float:
+def weigh_test(item: pytest.Item) -> float:
     """Return about how many seconds a test takes."""
     seconds = {"long": 60.0, "cluster": 20.0, "spark": 1.0}
     return next((each for mark, each in seconds.items() if item.get_closest_marker(mark)), 0.05)
@@ -72,11 +72,11 @@ def choose_sample(config: pytest.Config, items: list[pytest.Item]) -> None:
     others = [item for item in items if item not in aside]
     said = config.option
     sizes = [
-        (long, len(long) if said.long == "all" else _number(said.long)),
+        (long, len(long) if said.long == "all" else _parse_number(said.long)),
         (variants, round(len(variants) * min(said.variants, said.share) / 100)),
         (others, round(len(others) * said.share / 100)),
     ]
-    left_out = {item for items, most in sizes for item in not_chosen(items, most, said.seed)}
+    left_out = {item for items, most in sizes for item in leave_out(items, most, said.seed)}
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=list(left_out))
 
@@ -101,13 +101,13 @@ def list_variants(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     return variants
 
 
-def not_chosen(tests: Sequence[T], most: int, seed: int) -> list[T]:
+def leave_out(tests: Sequence[T], most: int, seed: int) -> list[T]:
     """Return all tests except a random choice of at most `most` tests. The same seed gives the same result."""
     chosen = set(random.Random(seed).sample(range(len(tests)), min(most, len(tests))))
     return [each for index, each in enumerate(tests) if index not in chosen]
 
 
-def _number(said: str) -> int:
+def _parse_number(said: str) -> int:
     if not said.isdigit():
         raise pytest.UsageError(f"--long {said}: a number, or all")
     return int(said)

@@ -17,21 +17,21 @@ def lack_what_serverless_lacks() -> None:
     from pyspark.sql.connect.session import SparkSession
 
     for name in ("persist", "cache", "checkpoint", "localCheckpoint"):
-        setattr(DataFrame, name, _refused(f"a frame is kept with {name}"))
+        setattr(DataFrame, name, _make_refusal(f"a frame is kept with {name}"))
     for name in ("addArtifact", "addArtifacts"):
-        setattr(SparkSession, name, _refused(f"something is brought with {name}"))
+        setattr(SparkSession, name, _make_refusal(f"something is brought with {name}"))
     for kind, name in ((DataFrameReader, "load"), (DataFrameWriter, "save")):
-        setattr(kind, name, _absolute(getattr(kind, name)))
+        setattr(kind, name, _check_absolute(getattr(kind, name)))
 
 
-def _refused(what: str) -> Callable[..., None]:
+def _make_refusal(what: str) -> Callable[..., None]:
     def refused(*_: object, **__: object) -> None:
         raise AssertionError(f"{what}, which serverless does not have")
 
     return refused
 
 
-def _absolute(method: Callable[..., Any]) -> Callable[..., Any]:
+def _check_absolute(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def checked(self: object, path: Any = None, *others: Any, **options: Any) -> Any:
         for each in [path] if isinstance(path, str) else path or []:

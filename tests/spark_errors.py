@@ -10,7 +10,7 @@ ROOT = "org.apache.spark.SparkException"
 """The JVM class of most errors."""
 
 
-def spark_error(condition: str = "", said: str = "no", state: str = "", stack: str = "", **more: Any) -> Exception:
+def make_spark_error(condition: str = "", said: str = "no", state: str = "", stack: str = "", **more: Any) -> Exception:
     """Return an error that the Spark Connect client would make from a server's answer. `stack` is the server's stack
     trace without its first line."""
     message = f"[{condition}] {said}" if condition else said
@@ -24,7 +24,7 @@ def spark_error(condition: str = "", said: str = "no", state: str = "", stack: s
     )
 
 
-def user_raised(said: str, stack: str = "") -> Exception:
+def make_raised_error(said: str, stack: str = "") -> Exception:
     """Return the error that `raise_error` raises."""
     return SparkConnectGrpcException(
         f"[USER_RAISED_EXCEPTION] {said} SQLSTATE: P0001",

@@ -26,7 +26,7 @@ PACKAGES = {"origins": origins, "stages": stages, "destinations": destinations, 
 READMES = [ROOT / "README.md", *(ROOT / folder / "README.md" for folder in PACKAGES if folder != "wherry"), *PAGES]
 
 
-def run(*words: str, path: Path) -> str:
+def run_python(*words: str, path: Path) -> str:
     """Return the output of a Python process that finds modules in this folder."""
     command = [sys.executable, "-c", "; ".join(words)]
     return subprocess.run(
@@ -69,7 +69,7 @@ def test_wherry_exports_the_names_of_runners_and_the_three_folders() -> None:
 def test_importing_the_packages_imports_no_spark_and_no_kind() -> None:
     """A name is imported when it is first used."""
     imports = "import sys, origins, stages, destinations, runners, runners.api"
-    found = run(imports, "print(sorted(name for name in sys.modules if '.' in name))", path=ROOT)
+    found = run_python(imports, "print(sorted(name for name in sys.modules if '.' in name))", path=ROOT)
     loaded = {name for name in ast.literal_eval(found) if name.partition(".")[0] in {*PACKAGES, "pyspark"}}
     assert loaded == {"runners.api"}
 
@@ -77,15 +77,15 @@ def test_importing_the_packages_imports_no_spark_and_no_kind() -> None:
 def test_a_pipeline_is_made_without_spark() -> None:
     """Kinds are plain values. Spark is imported only when rows are read."""
     made = "Pipeline(name='a', origin=origins.Generate(rows=1), destinations=[destinations.Delta(path='t')])"
-    found = run("import sys, origins, destinations", "from runners import Pipeline", made, path=ROOT)
+    found = run_python("import sys, origins, destinations", "from runners import Pipeline", made, path=ROOT)
     assert found == ""
-    found = run(
+    found = run_python(
         "import sys, origins, stages", "origins.Files, stages.Cast", "print('pyspark' in sys.modules)", path=ROOT
     )
     assert found == "False\n"
 
 
-def shown_imports() -> Iterator[tuple[str, str]]:
+def list_shown_imports() -> Iterator[tuple[str, str]]:
     """Yield each package and name that a Python block of a README takes from one of Wherry's packages."""
     for readme in READMES:
         for block in re.findall(
@@ -100,7 +100,7 @@ def shown_imports() -> Iterator[tuple[str, str]]:
 
 def test_the_examples_of_the_readmes_import_from_the_packages() -> None:
     """A reader does not need to know the file of a class."""
-    shown = set(shown_imports())
+    shown = set(list_shown_imports())
     assert {("runners", "Pipeline"), ("origins", "Files"), ("destinations", "Delta"), ("stages", "Cast")} <= shown
     assert [found for found in shown if found[0] not in PACKAGES or found[1] not in PACKAGES[found[0]].__all__] == []
 
@@ -136,5 +136,5 @@ def test_an_installed_wheel_has_wherry(tmp_path: Path) -> None:
     subprocess.run([*pip, "install", *offline, "--target", tmp_path / "installed", source], check=True)
     assert (tmp_path / "installed" / "wherry" / "py.typed").is_file()
     asked = "import wherry as w", "print(w.__file__, w.Pipeline.__name__, w.origins.Files.__name__)"
-    made = run(*asked, path=tmp_path / "installed")
+    made = run_python(*asked, path=tmp_path / "installed")
     assert made == f"{tmp_path}/installed/wherry/__init__.py Pipeline Files\n"

@@ -25,7 +25,7 @@ FOLDER = {"origin": "origins", "stage": "stages", "destination": "destinations"}
 KINDS = [(role, kind) for role in CONTRACTS for kind in get_our_kinds().get_kinds(role)]
 
 
-def blocks(text: str, language: str) -> list[str]:
+def find_blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
 
 
@@ -43,7 +43,7 @@ def test_the_pictures_are_those_that_their_script_draws() -> None:
 
 def test_the_two_commands_are_at_the_top() -> None:
     """One runs the demo and the other runs the tests. Both come before the first definition."""
-    demo, tests = blocks(README, "bash")
+    demo, tests = find_blocks(README, "bash")
     assert "wherry demo" in demo
     assert "pytest" in tests
     assert README.index("```bash") < README.index("```yaml")
@@ -51,7 +51,7 @@ def test_the_two_commands_are_at_the_top() -> None:
 
 def test_the_definition_of_the_readme_is_valid(tmp_path: Path) -> None:
     """The definition loads without a problem."""
-    (definition,) = blocks(README, "yaml")
+    (definition,) = find_blocks(README, "yaml")
     file = tmp_path / "orders.yaml"
     file.write_text(definition, encoding="utf-8")
     assert load(file).pipeline.name == "orders"
@@ -63,10 +63,10 @@ def test_the_commands_of_the_readme_run_in_order(
 ) -> None:
     """Each command exits with 0 on the orders of the demo."""
     make(tmp_path, files=2, rows=50)
-    (definition,) = blocks(README, "yaml")
+    (definition,) = find_blocks(README, "yaml")
     (tmp_path / "orders.yaml").write_text(definition, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    (console,) = blocks(README, "console")
+    (console,) = find_blocks(README, "console")
     for line in console.splitlines():
         words = shlex.split(line.removeprefix("$ wherry "), comments=True)
         result = CliRunner().invoke(wherry, words, standalone_mode=False)
@@ -87,7 +87,7 @@ def test_the_python_block_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest
     """The block delivers the orders of the demo."""
     make(tmp_path, files=1, rows=50)
     monkeypatch.chdir(tmp_path)
-    (block,) = blocks(README, "python")
+    (block,) = find_blocks(README, "python")
     found: dict[str, object] = {}
     exec(block, found)  # noqa: S102  (the README is ours)
     assert getattr(found["report"], "status") == "succeeded"  # noqa: B009

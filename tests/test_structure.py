@@ -67,7 +67,7 @@ LATE = {
 CLASSIC_ONLY = re.compile(r"\b(_jvm|_jdf|_jsparkSession|sparkContext|DeltaTable\.for\w+|\.rdd\b|\.persist\(|\.cache\()")
 
 
-def imported(file: Path, *, top_level: bool = False) -> Iterator[str]:
+def list_imported(file: Path, *, top_level: bool = False) -> Iterator[str]:
     """Yield the modules that a file imports. With `top_level`, yield only the imports at the top of the file."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     nodes = tree.body if top_level else list(ast.walk(tree))
@@ -78,7 +78,7 @@ def imported(file: Path, *, top_level: bool = False) -> Iterator[str]:
             yield from (name.name for name in node.names)
 
 
-def named(file: Path) -> Iterator[str]:
+def list_named(file: Path) -> Iterator[str]:
     """Yield the full names of what a file imports from modules. If the source is a package, these can be modules."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom):
@@ -89,7 +89,7 @@ def named(file: Path) -> Iterator[str]:
 def test_imports_point_upstream(file: Path) -> None:
     """A folder imports only from folders that its batch has already passed."""
     downstream = FOLDERS[FOLDERS.index(file.relative_to(ROOT).parts[0]) + 1 :]
-    assert [module for module in imported(file) if module.split(".")[0] in downstream] == []
+    assert [module for module in list_imported(file) if module.split(".")[0] in downstream] == []
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
@@ -103,7 +103,7 @@ def test_only_the_session_modules_know_which_spark_is_used(file: Path) -> None:
 def test_private_names_of_pyspark_are_used_in_one_file(file: Path) -> None:
     """Attributes, arguments and names given to `getattr` are checked. Attributes of `self` are Wherry's and are
     ignored."""
-    assert file.name == "spark_private.py" or PRIVATE.isdisjoint(private_names(file))
+    assert file.name == "spark_private.py" or PRIVATE.isdisjoint(list_private_names(file))
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
@@ -113,7 +113,7 @@ def test_code_that_suppresses_every_error_gives_its_reason(file: Path) -> None:
     assert [line for line in lines if "suppress(Exception)" in line and "  # " not in line] == []
 
 
-def private_names(file: Path) -> Iterator[str]:
+def list_private_names(file: Path) -> Iterator[str]:
     """Yield the names through which a file could reach private parts of other objects."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Attribute) and not (isinstance(node.value, ast.Name) and node.value.id == "self"):
@@ -127,7 +127,7 @@ def private_names(file: Path) -> Iterator[str]:
 def test_the_rule_finds_every_way_to_a_private_name(tmp_path: Path) -> None:
     """Otherwise the test above could pass without checking anything."""
     (tmp_path / "a.py").write_text("f(_jvm=None)\ngetattr(x.client, '_on_exit')\nx.y._jsc.sc()\nself._client\n")
-    assert PRIVATE.intersection(private_names(tmp_path / "a.py")) == {"_jvm", "_on_exit", "_jsc"}
+    assert PRIVATE.intersection(list_private_names(tmp_path / "a.py")) == {"_jvm", "_on_exit", "_jsc"}
 
 
 @pytest.mark.parametrize("module", CORE)
@@ -141,14 +141,14 @@ def test_the_scheduling_core_needs_no_spark(module: str) -> None:
         if module in seen or not file.exists():
             continue
         seen.add(module)
-        waiting += imported(file, top_level=True)
-        assert "pyspark" not in {found.split(".")[0] for found in imported(file, top_level=True)}, module
+        waiting += list_imported(file, top_level=True)
+        assert "pyspark" not in {found.split(".")[0] for found in list_imported(file, top_level=True)}, module
 
 
 def test_modules_have_no_circular_imports() -> None:
     """Imports inside functions and imports for types count too, because they also show how the code depends."""
     modules = {".".join(file.relative_to(ROOT).with_suffix("").parts): file for file in FILES}
-    arrows = {module: modules.keys() & {*imported(file), *named(file)} for module, file in modules.items()}
+    arrows = {module: modules.keys() & {*list_imported(file), *list_named(file)} for module, file in modules.items()}
     assert "origins.batch" in arrows["runners.model.text"]  # only for types
     assert "runners.running.stop" in arrows["runners.pipeline"]  # in a function
     TopologicalSorter(arrows).prepare()
@@ -164,7 +164,7 @@ def test_a_short_module_serves_more_than_one_other() -> None:
     """A module of fewer than 40 lines that only one module imports belongs in that module. Only the ways keep separate
     files."""
     modules = {".".join(file.relative_to(ROOT).with_suffix("").parts): file for file in FILES}
-    importers = Counter(name for file in FILES for name in modules.keys() & {*imported(file), *named(file)})
+    importers = Counter(name for file in FILES for name in modules.keys() & {*list_imported(file), *list_named(file)})
     short = {name for name, file in modules.items() if len(file.read_text(encoding="utf-8").splitlines()) < 40}
     alone = {name for name in short if importers[name] == 1 and modules[name].name != "__init__.py"}
     assert alone == {"runners.ways.in_process", "runners.ways.written"}

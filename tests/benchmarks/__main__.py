@@ -76,12 +76,12 @@ def main() -> None:
     if asked.here:
         _measure(CASES[asked.case[0]], asked.into, asked.turns)
         return
-    for name in asked.case or [name for name in CASES if not _file(asked.into, name).exists()]:
+    for name in asked.case or [name for name in CASES if not _name_file(asked.into, name).exists()]:
         print(f"{name}: {CASES[name].says}", flush=True)  # noqa: T201
         turns = ["--turns", str(asked.turns)] if asked.turns else []
         command = [sys.executable, "-m", "tests.benchmarks", "--here", "--into", str(asked.into), "--case", name]
         subprocess.run([*command, *turns], check=True)
-        print(_written(asked.into, name), flush=True)  # noqa: T201
+        print(_write_tables(asked.into, name), flush=True)  # noqa: T201
 
 
 def _measure(case: Case, into: Path, turns: int | None) -> None:
@@ -91,20 +91,22 @@ def _measure(case: Case, into: Path, turns: int | None) -> None:
     finally:
         shutil.rmtree(place, ignore_errors=True)
     told = Result(case=case.name, taken=taken)
-    _file(into, case.name).write_text(json.dumps(told.json(), indent=1), encoding="utf-8")
+    _name_file(into, case.name).write_text(json.dumps(told.json(), indent=1), encoding="utf-8")
 
 
-def _written(into: Path, name: str) -> str:
+def _write_tables(into: Path, name: str) -> str:
     """Write the table and the plot of all measured cases. Return the table of this case."""
-    found = {key: Result(**json.loads(_file(into, key).read_text())) for key in CASES if _file(into, key).exists()}
-    tables = {key: shown.table(CASES[key], result) for key, result in found.items()}
+    found = {
+        key: Result(**json.loads(_name_file(into, key).read_text())) for key in CASES if _name_file(into, key).exists()
+    }
+    tables = {key: shown.format_table(CASES[key], result) for key, result in found.items()}
     (into / "results.md").write_text("\n".join(tables.values()), encoding="utf-8")
-    plot = shown.plot([(CASES[key], result) for key, result in found.items()])
+    plot = shown.draw_plot([(CASES[key], result) for key, result in found.items()])
     (into / "ratios.svg").write_text(plot, encoding="utf-8")
     return tables[name]
 
 
-def _file(into: Path, name: str) -> Path:
+def _name_file(into: Path, name: str) -> Path:
     return into / f"{name}.json"
 
 

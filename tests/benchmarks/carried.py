@@ -20,7 +20,7 @@ def define(place: Path, text: str) -> Path:
     return file
 
 
-def carried(
+def carry_batches(
     file: Path, batches: int, heard: Heard | None = None, *, listeners: Sequence[Listener] = ()
 ) -> Iterator[float]:
     """Run the pipeline and yield the seconds of each batch. The first batch includes everything before it: the lock,

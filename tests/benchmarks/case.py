@@ -61,20 +61,22 @@ Way: TypeAlias = "Callable[[Path, int], Iterable[float]]"
 """Does its work in a given folder, in the turn with the given number. Returns the seconds of each batch."""
 
 
-def in_turns(ways: Mapping[str, Way], place: Path, turns: int, *, warm: Mapping[str, Way] | None = None) -> Taken:
+def measure_in_turns(
+    ways: Mapping[str, Way], place: Path, turns: int, *, warm: Mapping[str, Way] | None = None
+) -> Taken:
     """Run the ways in turns, in reversed order every second turn. Before that, run each way once without counting it,
     so that the JVM is warm. If a whole turn takes too long for that, the ways in `warm` are run instead."""
     for name, way in (ways if warm is None else warm).items():
-        list(way(_folder(place / "warm", name), 0))
+        list(way(_make_folder(place / "warm", name), 0))
     taken: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(turns):
         order = list(ways)[:: 1 if turn % 2 == 0 else -1]
         for name in order:
-            taken[name] += ways[name](_folder(place, name), turn)
+            taken[name] += ways[name](_make_folder(place, name), turn)
     return taken
 
 
-def session(conf: Mapping[str, str] | None = None) -> SparkSession:
+def open_session(conf: Mapping[str, str] | None = None) -> SparkSession:
     """Return the session that all ways share, started as Wherry starts it."""
     from runners.spark.session import make_own_session
     from runners.spark.start import start
@@ -82,7 +84,7 @@ def session(conf: Mapping[str, str] | None = None) -> SparkSession:
     return make_own_session(start(conf or {}))
 
 
-def _folder(place: Path, name: str) -> Path:
+def _make_folder(place: Path, name: str) -> Path:
     folder = place / "".join(letter if letter.isalnum() else "-" for letter in name)
     folder.mkdir(parents=True, exist_ok=True)
     return folder

@@ -8,8 +8,8 @@ import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.benchmarks.carried import carried, define
-from tests.benchmarks.case import Bar, Case, Taken, Way, in_turns, session
+from tests.benchmarks.carried import carry_batches, define
+from tests.benchmarks.case import Bar, Case, Taken, Way, measure_in_turns, open_session
 from tests.benchmarks.landing import AMOUNT, SCHEMA, land, land_parquet
 
 BATCHES = 6
@@ -21,10 +21,10 @@ KINDS = {"small, without a stage": "[]", "small": STAGES, "large": STAGES}
 WITH = ", with claims"
 
 
-def claims(place: Path, turns: int) -> Taken:
+def measure_claims(place: Path, turns: int) -> Taken:
     """Measure each kind of batch with both stages and without them. A large batch is timed from reading to its
     commit."""
-    spark = session()
+    spark = open_session()
     land_parquet(spark, place / "rows", ROWS)
 
     def make_way(kind: str, claimed: bool) -> Way:
@@ -48,7 +48,9 @@ def claims(place: Path, turns: int) -> Taken:
                 f"run: {{batch: {{files: {1_000 if is_large else 1}}}}}\n",
             )
             spent: list[float] = []
-            list(carried(file, 1 if is_large else BATCHES, lambda event: spent.append(sum(event.seconds.values()))))
+            list(
+                carry_batches(file, 1 if is_large else BATCHES, lambda event: spent.append(sum(event.seconds.values())))
+            )
             yield spent[0] if is_large else statistics.median(spent[1:-1])
             if (own / "claims").exists():
                 raise RuntimeError("a value was stored")
@@ -56,14 +58,16 @@ def claims(place: Path, turns: int) -> Taken:
 
         return run
 
-    return in_turns({f"{kind}{WITH * on}": make_way(kind, on) for kind in KINDS for on in (False, True)}, place, turns)
+    return measure_in_turns(
+        {f"{kind}{WITH * on}": make_way(kind, on) for kind in KINDS for on in (False, True)}, place, turns
+    )
 
 
 CASES = (
     Case(
         name="claims",
         says="small and large batches without large values, with claim and unclaim and without them, in turns",
-        measure=claims,
+        measure=measure_claims,
         turns=30,
         bars=tuple(Bar(of=f"{kind}{WITH}", to=kind, most=1.03) for kind in KINDS),
     ),

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from origins.batch import JSON
 from stages.expect import gx
 from stages.expect.expectation import parse_expectation
-from tests.benchmarks.carried import carried, define
-from tests.benchmarks.case import Bar, Case, Taken, Way, in_turns, session
+from tests.benchmarks.carried import carry_batches, define
+from tests.benchmarks.case import Bar, Case, Taken, Way, measure_in_turns, open_session
 from tests.benchmarks.landing import AMOUNT, SCHEMA, land_parquet
 
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ HOLDS = "email is not null and id >= 1000 and email rlike '^A[0-9]+@x[.]com$'"
 """The three expectations as a condition. A write that drops the failing rows is the cheapest possible check."""
 
 
-def judged(place: Path, turns: int, *, behind: Sequence[JSON] = ()) -> Taken:
+def measure_expectations(place: Path, turns: int, *, behind: Sequence[JSON] = ()) -> Taken:
     """Measure a batch of 1,000,000 rows, of which 1,000 fail. As in a longer run, two small batches with failing rows
     come first. The expectations come after the stages in `behind`."""
-    spark = session()
+    spark = open_session()
     land_parquet(spark, place / "rows", 2_000, files=2)
     first = {*(place / "rows").glob("*.parquet")}
     land_parquet(spark, place / "rows", ROWS, files=1)
@@ -59,28 +59,28 @@ def judged(place: Path, turns: int, *, behind: Sequence[JSON] = ()) -> Taken:
         return rows.withColumn("amount", rows["amount"].cast(AMOUNT)) if behind else rows
 
     ways: dict[str, Way] = {
-        NONE: lambda where, turn: _carried(where, turn, place / "rows", behind),
-        THREE: lambda where, turn: _carried(where, turn, place / "rows", three),
-        THEIRS: lambda where, turn: _theirs(spark, cached),
-        PLAIN: lambda where, turn: _written(read_by_hand(), where / str(turn)),
-        FILTER: lambda where, turn: _written(read_by_hand().where(HOLDS), where / str(turn)),
+        NONE: lambda where, turn: _carry_rows(where, turn, place / "rows", behind),
+        THREE: lambda where, turn: _carry_rows(where, turn, place / "rows", three),
+        THEIRS: lambda where, turn: _validate_by_gx(spark, cached),
+        PLAIN: lambda where, turn: _write_rows(read_by_hand(), where / str(turn)),
+        FILTER: lambda where, turn: _write_rows(read_by_hand().where(HOLDS), where / str(turn)),
     }
-    taken = in_turns(ways, place, turns)
-    return {**taken, ADDED: _added(taken, THREE, NONE), FILTER_ADDED: _added(taken, FILTER, PLAIN)}
+    taken = measure_in_turns(ways, place, turns)
+    return {**taken, ADDED: _subtract_times(taken, THREE, NONE), FILTER_ADDED: _subtract_times(taken, FILTER, PLAIN)}
 
 
-def _added(taken: Taken, more: str, less: str) -> list[float]:
+def _subtract_times(taken: Taken, more: str, less: str) -> list[float]:
     return [dear - cheap for dear, cheap in zip(taken[more], taken[less], strict=True)]
 
 
-def _written(rows: DataFrame, place: Path) -> Iterator[float]:
+def _write_rows(rows: DataFrame, place: Path) -> Iterator[float]:
     began = time.perf_counter()
     rows.write.format("delta").save(str(place))
     yield time.perf_counter() - began
     shutil.rmtree(place)
 
 
-def _carried(where: Path, turn: int, rows: Path, stages: Sequence[JSON]) -> Iterator[float]:
+def _carry_rows(where: Path, turn: int, rows: Path, stages: Sequence[JSON]) -> Iterator[float]:
     own, spent = where / str(turn), [0.0]
     own.mkdir(parents=True)
     file = define(
@@ -89,12 +89,12 @@ def _carried(where: Path, turn: int, rows: Path, stages: Sequence[JSON]) -> Iter
         f"stages: {json.dumps(list(stages))}\n"
         "destinations: [delta: {path: tables/orders}]\ndlq: {window: 0}\nrun: {batch: {files: 1}}\n",
     )
-    list(carried(file, 3, lambda event: spent.append(sum(event.seconds.values()))))
+    list(carry_batches(file, 3, lambda event: spent.append(sum(event.seconds.values()))))
     yield spent[-1]
     shutil.rmtree(own)
 
 
-def _theirs(spark: SparkSession, frame: DataFrame) -> Iterator[float]:
+def _validate_by_gx(spark: SparkSession, frame: DataFrame) -> Iterator[float]:
     began = time.perf_counter()
     made = [gx.make_expectation(parse_expectation(name, options)).configuration for name, options in RULES.items()]
     with gx.silence_logs():
@@ -110,14 +110,14 @@ CASES = (
     Case(
         name="expectations",
         says="three expectations of rows, 1,000,000 rows, 1,000 of them into the DLQ",
-        measure=judged,
+        measure=measure_expectations,
         turns=5,
         bars=(Bar(of=ADDED, to=THEIRS, most=0.5),),
     ),
     Case(
         name="expectations_changed",
         says="the same behind a stage that casts a column",
-        measure=functools.partial(judged, behind=[{"cast": {"amount": AMOUNT}}]),
+        measure=functools.partial(measure_expectations, behind=[{"cast": {"amount": AMOUNT}}]),
         turns=5,
         bars=(Bar(of=ADDED, to=THEIRS, most=0.5),),
     ),

@@ -16,10 +16,10 @@ from origins.files import formats as file_rows
 from origins.files.listing import parse_pattern
 from origins.origin import Progress
 from runners.pipeline import Pipeline
-from tests.benchmarks.carried import carried, define
-from tests.benchmarks.case import Bar, Case, Taken, Way, in_turns, session
+from tests.benchmarks.carried import carry_batches, define
+from tests.benchmarks.case import Bar, Case, Taken, Way, measure_in_turns, open_session
 from tests.benchmarks.landing import SCHEMA, land
-from tests.origins.files.test_files import batch
+from tests.origins.files.test_files import make_batch
 
 MANY, FILES, LINES = 100_000, 2_000, 1_000_000
 SYSTEM, OURS = "os.scandir with stat", "a listing in order"
@@ -29,7 +29,7 @@ _LOOKS = ((csv_rows, "are_quotes_closed"), (file_rows, "are_all_plain"))
 JSON, LETTERS, KEYS = "JSON", "and more on a line, and letters of keys", "and other keys"
 
 
-def listing(place: Path, turns: int) -> Taken:
+def measure_listing(place: Path, turns: int) -> Taken:
     """Measure seconds of processor time. The first requests to a disk would delay either way."""
     folder = place / "landing"
     folder.mkdir(parents=True)
@@ -50,21 +50,21 @@ def listing(place: Path, turns: int) -> Taken:
         return spent
 
     nobody = mock.Mock()  # Spark is not used for folders of this machine
-    return in_turns(
+    return measure_in_turns(
         {SYSTEM: way(system), OURS: way(lambda: parse_pattern(str(folder)).list_files(nobody))}, place, turns
     )
 
 
-def nothing(place: Path, turns: int) -> Taken:
+def measure_empty_run(place: Path, turns: int) -> Taken:
     """Measure from a running session to the end of a run that finds all of its files delivered."""
-    session()
+    open_session()
     definition = define(
         place,
         f'origin: {{files: {{path: "landing/*.json", format: json, schema: "{SCHEMA}"}}}}\n'
         f"destinations: [delta: {{path: tables/orders}}]\nrun: {{batch: {{files: {FILES}}}}}\n",
     )
     land(place / "landing", FILES, 1)
-    list(carried(definition, 1))
+    list(carry_batches(definition, 1))
     Pipeline.load(definition).run()
     taken = []
     for _ in range(turns):
@@ -74,10 +74,10 @@ def nothing(place: Path, turns: int) -> Taken:
     return {RUN: taken}
 
 
-def scans(place: Path, turns: int) -> Taken:
+def measure_scans(place: Path, turns: int) -> Taken:
     """Read the rows of one large clean file and discard them: each format with its scans, and with scans replaced by a
     positive answer."""
-    spark = session()
+    spark = open_session()
     place.mkdir(parents=True, exist_ok=True)
     with (place / "a.csv").open("w", encoding="utf-8") as csv, (place / "a.json").open("w", encoding="utf-8") as lines:
         csv.write("id,email,amount,note\n")
@@ -92,7 +92,7 @@ def scans(place: Path, turns: int) -> Taken:
         span, told = backlog.take("0", None, Limits()), files.columns(spark, backlog)
         assert span is not None
         assert told is not None
-        plan = batch(span, told)
+        plan = make_batch(span, told)
 
         def way(_: Path, __: int) -> Iterator[float]:
             began = time.perf_counter()
@@ -111,21 +111,21 @@ def scans(place: Path, turns: int) -> Taken:
         LETTERS: reading("json", clean=False),
         KEYS: reading("json", clean=False, changes={"extra": "nack"}),
     }
-    return in_turns(ways, place, turns)
+    return measure_in_turns(ways, place, turns)
 
 
 CASES = (
     Case(
         name="listing",
         says=f"a folder of {MANY:,} files, listed in the order in which they are carried",
-        measure=listing,
+        measure=measure_listing,
         turns=9,
         bars=(Bar(of=OURS, to=SYSTEM, most=2.0),),
     ),
     Case(
         name="nothing",
         says=f"a run over a folder of {FILES:,} files, all carried, in a session that is up",
-        measure=nothing,
+        measure=measure_empty_run,
         turns=9,
         bars=(Bar(of=RUN, most=1.0),),
         unit="s",
@@ -133,7 +133,7 @@ CASES = (
     Case(
         name="scans",
         says=f"{LINES:,} lines of a clean file, read and thrown away, with what they are scanned for",
-        measure=scans,
+        measure=measure_scans,
         turns=5,
         bars=(Bar(of=QUOTES, to=PLAIN, most=2.0), Bar(of=LETTERS, to=JSON, most=2.0)),
         unit="s",

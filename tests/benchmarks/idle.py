@@ -11,7 +11,7 @@ from runners.model.events import BatchSettled, Event, RunStarted
 from runners.pipeline import Pipeline
 from runners.spark.session import find_jvm_process
 from tests.benchmarks.carried import define
-from tests.benchmarks.case import Bar, Case, Taken, session
+from tests.benchmarks.case import Bar, Case, Taken, open_session
 from tests.benchmarks.landing import SCHEMA, land
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SECONDS, FILES = 20.0, 1_000
 
 
-def spent(*processes: int) -> float:
+def read_processor_time(*processes: int) -> float:
     """Return the seconds of processor time that these processes have used."""
     ticks = 0
     for process in processes:
@@ -29,7 +29,7 @@ def spent(*processes: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def idle(place: Path, turns: int) -> Taken:
+def measure_idle(place: Path, turns: int) -> Taken:
     """Measure a run that follows a folder without new files."""
     definition = define(
         place,
@@ -37,7 +37,7 @@ def idle(place: Path, turns: int) -> Taken:
         "destinations: [delta: {path: tables/orders}]\n",
     )
     land(place / "landing", FILES, 1)
-    return watch(session(), definition, turns)
+    return watch(open_session(), definition, turns)
 
 
 def watch(spark: SparkSession, definition: Path, turns: int) -> Taken:
@@ -65,9 +65,9 @@ def watch(spark: SparkSession, definition: Path, turns: int) -> Taken:
         carried.wait(600)
         run.join(10)  # work of the JVM after a batch does not count as idle
         for _ in range(turns):
-            before, earlier = spent(os.getpid(), jvm), started()
+            before, earlier = read_processor_time(os.getpid(), jvm), started()
             run.join(SECONDS)
-            shares.append((spent(os.getpid(), jvm) - before) / SECONDS)
+            shares.append((read_processor_time(os.getpid(), jvm) - before) / SECONDS)
             jobs.append(float(started() - earlier))
     finally:
         pipeline.stop()
@@ -79,7 +79,7 @@ CASES = (
     Case(
         name="idle",
         says="a run follows a quiet folder of 1,000 files that are carried",
-        measure=idle,
+        measure=measure_idle,
         bars=(Bar(of="share of a core", most=0.02), Bar(of="Spark jobs", most=0)),
         unit="",
     ),

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.benchmarks import peers
-from tests.benchmarks.carried import carried, define
-from tests.benchmarks.case import Bar, Case, Taken, Way, in_turns, session
+from tests.benchmarks.carried import carry_batches, define
+from tests.benchmarks.case import Bar, Case, Taken, Way, measure_in_turns, open_session
 from tests.benchmarks.idle import watch
 from tests.benchmarks.landing import SCHEMA, make_order
 from tests.kafka.broker import Broker
@@ -26,24 +26,24 @@ BACKLOG = 2_000_000
 PLAIN, WHERRY, SINK = "plain Spark", "Wherry", "Structured Streaming"
 
 
-def small(place: Path, turns: int) -> Taken:
+def measure_small(place: Path, turns: int) -> Taken:
     """Measure batches of 1,000 messages, spread over all partitions."""
     with _start(place) as (broker, spark):
         ways: dict[str, Way] = {
             WHERRY: lambda where, turn: _carry(broker, where),
             SINK: lambda where, turn: _stream(broker, spark, where),
         }
-        return in_turns(ways, place, turns)
+        return measure_in_turns(ways, place, turns)
 
 
-def backlog(place: Path, turns: int) -> Taken:
+def measure_backlog(place: Path, turns: int) -> Taken:
     """Measure one batch with the whole backlog: Spark's read and write, and a whole run of Wherry."""
     with _start(place) as (broker, spark):
         topic = broker.make_topic(PARTITIONS)
         send(broker, topic, BACKLOG)
 
         def by_hand(where: Path, _: int) -> Iterator[float]:
-            peers.make(spark, where / "table", SCHEMA)
+            peers.make_table(spark, where / "table", SCHEMA)
             began = time.perf_counter()
             read = spark.read.format("kafka").option("kafka.bootstrap.servers", broker.servers)
             rows = read.option("subscribe", topic).load()
@@ -57,14 +57,14 @@ def backlog(place: Path, turns: int) -> Taken:
             own.mkdir()
             file = _define(own, broker, topic, BACKLOG)
             began = time.perf_counter()
-            list(carried(file, 1))
+            list(carry_batches(file, 1))
             yield time.perf_counter() - began
             shutil.rmtree(own)
 
-        return in_turns({PLAIN: by_hand, WHERRY: by_wherry}, place, turns)
+        return measure_in_turns({PLAIN: by_hand, WHERRY: by_wherry}, place, turns)
 
 
-def quiet(place: Path, turns: int) -> Taken:
+def measure_quiet(place: Path, turns: int) -> Taken:
     """Return the share of one core that Python and the JVM use together, and how many Spark jobs start."""
     with _start(place) as (broker, spark):
         topic = broker.make_topic(PARTITIONS)
@@ -77,7 +77,7 @@ def _start(place: Path) -> Iterator[tuple[Broker, SparkSession]]:
     """Start a broker, and a Spark session that can read from it."""
     broker = Broker(place / "broker").wait()
     try:
-        yield broker, session({"spark.jars": ",".join(list_spark_jars())})
+        yield broker, open_session({"spark.jars": ",".join(list_spark_jars())})
     finally:
         broker.kill()
 
@@ -99,7 +99,7 @@ def _send_turn(broker: Broker, place: Path) -> tuple[str, int]:
 
 def _carry(broker: Broker, place: Path) -> Iterator[float]:
     topic, batches = _send_turn(broker, place)
-    yield from carried(_define(place, broker, topic, ROWS), batches)
+    yield from carry_batches(_define(place, broker, topic, ROWS), batches)
 
 
 def _stream(broker: Broker, spark: SparkSession, place: Path) -> Iterator[float]:
@@ -126,21 +126,21 @@ CASES = (
     Case(
         name="kafka",
         says="8 partitions, 1,000 messages a batch, into Delta",
-        measure=small,
+        measure=measure_small,
         turns=4,
         bars=(Bar(to=SINK, most=0.30),),
     ),
     Case(
         name="kafka_backlog",
         says="2,000,000 messages of 8 partitions in one batch, into Delta",
-        measure=backlog,
+        measure=measure_backlog,
         turns=5,
         bars=(Bar(to=PLAIN, most=1.05),),
     ),
     Case(
         name="kafka_quiet",
         says="a run follows a quiet topic of 8 partitions",
-        measure=quiet,
+        measure=measure_quiet,
         bars=(Bar(of="share of a core", most=0.02), Bar(of="Spark jobs", most=0)),
         unit="",
     ),

@@ -15,8 +15,8 @@ from runners.model.events import BatchSettled
 from runners.pipeline import Pipeline
 from runners.spark.session import find_jvm_process
 from tests.benchmarks import peers
-from tests.benchmarks.carried import carried, define
-from tests.benchmarks.case import Bar, Case, Taken, Way, in_turns, session
+from tests.benchmarks.carried import carry_batches, define
+from tests.benchmarks.case import Bar, Case, Taken, Way, measure_in_turns, open_session
 from tests.benchmarks.landing import AMOUNT, SCHEMA, land_parquet
 
 if TYPE_CHECKING:
@@ -29,32 +29,32 @@ BATCH = "Wherry, the batch alone"
 RUN, COMPARED = "a run", "`compare`"
 
 
-def bulk(place: Path, turns: int) -> Taken:
+def measure_bulk(place: Path, turns: int) -> Taken:
     """Measure 4,000,000 rows in one batch: a whole run of Wherry, and its batch alone."""
-    spark = session()
+    spark = open_session()
     land_parquet(spark, place / "rows", ROWS)
     alone: list[float] = []
 
     def by_wherry(where: Path, turn: int) -> Iterator[float]:
         own = where / str(turn)
-        file, spent = orders(own, place / "rows", files=1_000), [0.0]
+        file, spent = define_orders(own, place / "rows", files=1_000), [0.0]
         began = time.perf_counter()
-        list(carried(file, 1, lambda event: spent.append(sum(event.seconds.values()))))
+        list(carry_batches(file, 1, lambda event: spent.append(sum(event.seconds.values()))))
         yield time.perf_counter() - began
         alone.append(spent[-1])
         shutil.rmtree(own)
 
     def by_hand(where: Path, turn: int) -> Iterator[float]:
-        yield _by_hand(spark, where, sorted((place / "rows").glob("*.parquet")))
+        yield _write_by_hand(spark, where, sorted((place / "rows").glob("*.parquet")))
         shutil.rmtree(where / "table")
 
-    taken = in_turns({PLAIN: by_hand, WHERRY: by_wherry}, place, turns)
+    taken = measure_in_turns({PLAIN: by_hand, WHERRY: by_wherry}, place, turns)
     return {**taken, BATCH: alone[-turns:]}
 
 
-def long(place: Path, turns: int) -> Taken:
+def measure_long(place: Path, turns: int) -> Taken:
     """Measure 20,000,000 rows in 20 batches, and the memory of the driver after the second batch and after the last."""
-    spark = session()
+    spark = open_session()
     for number in range(BATCHES):
         land_parquet(spark, place / "rows", IN_EACH, files=1, first=number * IN_EACH)
     held: dict[str, list[float]] = {"memory after a tenth": [], "memory at the end": []}
@@ -65,38 +65,38 @@ def long(place: Path, turns: int) -> Taken:
         def weigh(event: BatchSettled) -> None:
             number = next(numbers)
             if number in (BATCHES // 10, BATCHES):
-                held["memory after a tenth" if number < BATCHES else "memory at the end"].append(_memory(spark))
+                held["memory after a tenth" if number < BATCHES else "memory at the end"].append(_measure_memory(spark))
 
         own, began = where / str(turn), time.perf_counter()
-        list(carried(orders(own, place / "rows", files=1), BATCHES, weigh if turn == turns else None))
+        list(carry_batches(define_orders(own, place / "rows", files=1), BATCHES, weigh if turn == turns else None))
         yield time.perf_counter() - began
         shutil.rmtree(own)
 
     def by_hand(where: Path, turn: int) -> Iterator[float]:
         files = sorted((place / "rows").glob("*.parquet"))
-        yield sum(_by_hand(spark, where, [file]) for file in files)
+        yield sum(_write_by_hand(spark, where, [file]) for file in files)
         shutil.rmtree(where / "table")
 
     ways: dict[str, Way] = {PLAIN: by_hand, WHERRY: by_wherry}
-    taken = in_turns(ways, place, turns)
+    taken = measure_in_turns(ways, place, turns)
     list(by_wherry(place / "weighed", turns))
     return {**taken, **held}
 
 
-def compare(place: Path, turns: int) -> Taken:
+def measure_comparison(place: Path, turns: int) -> Taken:
     """Measure a run of 1,000,000 rows, and a comparison of its definition with a definition that filters other rows."""
-    spark = session()
+    spark = open_session()
     land_parquet(spark, place / "rows", IN_EACH)
 
     def by_run(where: Path, turn: int) -> Iterator[float]:
         own, began = where / str(turn), time.perf_counter()
-        list(carried(orders(own, place / "rows", files=1_000), 1))
+        list(carry_batches(define_orders(own, place / "rows", files=1_000), 1))
         yield time.perf_counter() - began
         shutil.rmtree(own)
 
     def by_comparison(where: Path, turn: int) -> Iterator[float]:
-        old = orders(where / str(turn) / "old", place / "rows", files=1_000)
-        new = orders(where / str(turn) / "new", place / "rows", files=1_000)
+        old = define_orders(where / str(turn) / "old", place / "rows", files=1_000)
+        new = define_orders(where / str(turn) / "new", place / "rows", files=1_000)
         new.write_text(new.read_text().replace("id % 5 > 0", "id % 5 < 4"))
         began = time.perf_counter()
         (batch,) = Pipeline.load(old).compare(Pipeline.load(new)).batches
@@ -105,10 +105,10 @@ def compare(place: Path, turns: int) -> Taken:
         if (destination.same, destination.differing) != (IN_EACH * 3 // 5, IN_EACH * 2 // 5):
             raise RuntimeError(f"expected two fifths of the rows to differ, got {destination}")
 
-    return in_turns({RUN: by_run, COMPARED: by_comparison}, place, turns)
+    return measure_in_turns({RUN: by_run, COMPARED: by_comparison}, place, turns)
 
 
-def orders(place: Path, rows: Path, *, files: int) -> Path:
+def define_orders(place: Path, rows: Path, *, files: int) -> Path:
     """Write the definition that delivers these rows, this many files a batch."""
     place.mkdir(parents=True, exist_ok=True)
     return define(
@@ -120,15 +120,15 @@ def orders(place: Path, rows: Path, *, files: int) -> Path:
     )
 
 
-def _by_hand(spark: SparkSession, place: Path, files: list[Path]) -> float:
-    peers.make(spark, place / "table", SCHEMA.replace("amount string", f"amount {AMOUNT}"))
+def _write_by_hand(spark: SparkSession, place: Path, files: list[Path]) -> float:
+    peers.make_table(spark, place / "table", SCHEMA.replace("amount string", f"amount {AMOUNT}"))
     began = time.perf_counter()
-    rows = peers.staged(spark.read.schema(SCHEMA).parquet(*map(str, files)))
+    rows = peers.apply_stages_by_hand(spark.read.schema(SCHEMA).parquet(*map(str, files)))
     rows.write.format("delta").mode("append").save(str(place / "table"))
     return time.perf_counter() - began
 
 
-def _memory(spark: SparkSession) -> float:
+def _measure_memory(spark: SparkSession) -> float:
     """Return the memory in MiB that Python uses, plus the JVM's use after a garbage collection."""
     gc.collect()
     process = find_jvm_process(spark)
@@ -144,21 +144,21 @@ CASES = (
     Case(
         name="compare",
         says="two definitions tried on 1,000,000 parquet rows, of which two fifths differ, beside a run of one",
-        measure=compare,
+        measure=measure_comparison,
         turns=5,
         bars=(Bar(of=COMPARED, to=RUN, most=2.2),),
     ),
     Case(
         name="bulk",
         says="4,000,000 parquet rows in one batch, cast, require, filter, none bad",
-        measure=bulk,
+        measure=measure_bulk,
         turns=9,
         bars=(Bar(of=BATCH, to=PLAIN, most=1.0),),
     ),
     Case(
         name="long",
         says="20,000,000 rows in 20 batches; memory in MiB",
-        measure=long,
+        measure=measure_long,
         bars=(Bar(to=PLAIN, most=1.05), Bar(of="memory at the end", to="memory after a tenth", most=1.1)),
     ),
 )

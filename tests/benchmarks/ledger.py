@@ -42,11 +42,11 @@ COUNTS: SettledCounts = {
 }
 
 
-def many(place: Path, turns: int) -> Taken:
+def measure_ledger(place: Path, turns: int) -> Taken:
     """Measure a ledger of 100,000 batches in a folder."""
     path = place / "ledger"
-    appends, compactions, _ = _make(path, BATCHES + COMPACT_EVERY // 2 - 1)
-    openings = [_opening(path) for _ in range(turns)]
+    appends, compactions, _ = _write_ledger(path, BATCHES + COMPACT_EVERY // 2 - 1)
+    openings = [_time_opening(path) for _ in range(turns)]
     return {
         "opening, constructed and read": [each[1] for each in openings],
         "an append of two entries": appends,
@@ -55,7 +55,7 @@ def many(place: Path, turns: int) -> Taken:
     }
 
 
-def _make(path: Path, batches: int) -> tuple[list[float], list[float], int]:
+def _write_ledger(path: Path, batches: int) -> tuple[list[float], list[float], int]:
     """Write a ledger of that many batches. Return the seconds of each append and of each compaction, and the last
     number."""
     ledger, appends, compactions = DeltaLedger(path), [], []
@@ -81,7 +81,7 @@ def _make(path: Path, batches: int) -> tuple[list[float], list[float], int]:
     return appends, compactions, end
 
 
-def _opening(path: Path) -> list[float]:
+def _time_opening(path: Path) -> list[float]:
     """Return the seconds to import, to open the ledger and to read the history, and the numbers of entries and
     batches."""
     words = [sys.executable, "-c", OPENING, str(path)]
@@ -92,7 +92,7 @@ CASES = (
     Case(
         name="ledger",
         says="a ledger of 100,000 batches in a folder",
-        measure=many,
+        measure=measure_ledger,
         turns=5,
         bars=(Bar(of="opening, constructed and read", most=1.0),),
     ),

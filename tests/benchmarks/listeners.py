@@ -23,8 +23,8 @@ from runners.listeners.metrics import Metrics
 from runners.listeners.run_progress import RunProgress
 from runners.model.clock import Clock
 from runners.model.events import Listener
-from tests.benchmarks.carried import carried, define
-from tests.benchmarks.case import Bar, Case, Taken, in_turns, session
+from tests.benchmarks.carried import carry_batches, define
+from tests.benchmarks.case import Bar, Case, Taken, measure_in_turns, open_session
 from tests.benchmarks.landing import SCHEMA, land
 
 BATCHES = 4
@@ -39,9 +39,9 @@ HOOKS = """hooks:
 """
 
 
-def listeners(place: Path, turns: int) -> Taken:
+def measure_listeners(place: Path, turns: int) -> Taken:
     """Measure pairs of runs, one of each kind: the median time of its batches, and the time of the whole run."""
-    session()
+    open_session()
     whole: dict[str, list[float]] = {ALONE: [], HEARD: []}
 
     def run(where: Path, turn: int, name: str, options: str, told: Sequence[Listener]) -> Iterator[float]:
@@ -49,7 +49,7 @@ def listeners(place: Path, turns: int) -> Taken:
         origin = f'origin: {{files: {{path: "landing/*.json", format: json, schema: "{SCHEMA}"}}}}\n'
         file = define(where, f"{origin}{STAGE}destinations: [delta: {{path: tables/orders}}]\n{options}")
         began = time.perf_counter()
-        times = list(carried(file, BATCHES, listeners=told))
+        times = list(carry_batches(file, BATCHES, listeners=told))
         whole[name].append(time.perf_counter() - began)
         yield statistics.median(times[1:-1])
 
@@ -59,20 +59,20 @@ def listeners(place: Path, turns: int) -> Taken:
     def heard(where: Path, turn: int) -> Iterator[float]:
         (where / "told.py").write_text("def of(facts):\n    pass\n", encoding="utf-8")
         options = f"run: {{batch: {{files: 1}}}}\n{HOOKS.format(address=address)}"
-        with _everybody() as told:
+        with _make_listeners() as told:
             yield from run(where, turn, HEARD, options, told)
 
-    with _somebody_on_the_web() as address:
-        taken = in_turns({ALONE: alone, HEARD: heard}, place, turns)
-    return {**taken, **_whole(whole, turns)}
+    with _serve_answers() as address:
+        taken = measure_in_turns({ALONE: alone, HEARD: heard}, place, turns)
+    return {**taken, **_pick_whole_runs(whole, turns)}
 
 
-def _whole(whole: Mapping[str, list[float]], turns: int) -> Taken:
+def _pick_whole_runs(whole: Mapping[str, list[float]], turns: int) -> Taken:
     return {f"the whole run, {name}": times[-turns:] for name, times in whole.items()}
 
 
 @contextmanager
-def _everybody() -> Iterator[Sequence[Listener]]:
+def _make_listeners() -> Iterator[Sequence[Listener]]:
     """Yield a progress bar, log lines in JSON, and metrics. The definition adds the history, the hooks and the
     report."""
     with ExitStack() as stack:
@@ -89,7 +89,7 @@ def _everybody() -> Iterator[Sequence[Listener]]:
 
 
 @contextmanager
-def _somebody_on_the_web() -> Iterator[str]:
+def _serve_answers() -> Iterator[str]:
     """Yield the address of a web server that answers at once."""
 
     class Answers(BaseHTTPRequestHandler):
@@ -111,7 +111,7 @@ CASES = (
     Case(
         name="listeners",
         says="1,000-row JSON files, one a batch, with all who can listen and with nobody, in alternating runs",
-        measure=listeners,
+        measure=measure_listeners,
         turns=200,
         bars=(Bar(of=HEARD, to=ALONE, most=1.03),),
     ),

@@ -18,24 +18,26 @@ OURS = "tblproperties ('delta.checkpointInterval' = '100')"
 """The property of the tables that Wherry creates."""
 
 
-def as_is(rows: DataFrame) -> DataFrame:
+def return_unchanged(rows: DataFrame) -> DataFrame:
     """Return the rows unchanged."""
     return rows
 
 
-def staged(rows: DataFrame) -> DataFrame:
+def apply_stages_by_hand(rows: DataFrame) -> DataFrame:
     """Do by hand what three stages do: a cast, a rule, and a filter that keeps 80 % of the rows."""
     cast = rows.selectExpr("id", "email", f"cast(amount as {AMOUNT}) as amount", "at")
     return cast.where("assert_true(amount >= 0) is null").where("id % 5 > 0")
 
 
-def make(spark: SparkSession, table: Path, schema: str = SCHEMA, properties: str = OURS) -> None:
+def make_table(spark: SparkSession, table: Path, schema: str = SCHEMA, properties: str = OURS) -> None:
     """Create the table, unless it exists."""
     if not table.exists():
         spark.sql(f"create table delta.`{table}` ({schema}) using delta {properties}")
 
 
-def plain(spark: SparkSession, table: Path, files: list[Path], transform: Transform = as_is) -> Iterator[float]:
+def append_plainly(
+    spark: SparkSession, table: Path, files: list[Path], transform: Transform = return_unchanged
+) -> Iterator[float]:
     """Read a file and append it. This is the least that Spark can do. Yield the seconds of each file."""
     for file in files:
         began = time.perf_counter()
@@ -44,7 +46,7 @@ def plain(spark: SparkSession, table: Path, files: list[Path], transform: Transf
         yield time.perf_counter() - began
 
 
-def streaming(spark: SparkSession, place: Path) -> Iterator[float]:
+def stream_by_sink(spark: SparkSession, place: Path) -> Iterator[float]:
     """Write all waiting files with Structured Streaming into its Delta sink, one file a trigger. Yield the seconds of
     each trigger."""
     yield from stream_into_table(spark, place, _read(spark, place))
@@ -56,19 +58,19 @@ def stream_into_table(spark: SparkSession, place: Path | str, rows: DataFrame) -
     yield from _list_triggers(stream.start(f"{place}/table"))
 
 
-def each_batch(spark: SparkSession, place: Path, write: Callable[[DataFrame, int], None]) -> Iterator[float]:
+def stream_by_batches(spark: SparkSession, place: Path, write: Callable[[DataFrame, int], None]) -> Iterator[float]:
     """Write with Structured Streaming and `foreachBatch`, one file a trigger. Yield the seconds of each trigger."""
     stream = _write(spark, _read(spark, place)).foreachBatch(write)
     yield from _list_triggers(stream.option("checkpointLocation", str(place / "checkpoint")).start())
 
 
-def once(rows: DataFrame, table: Path, number: int) -> None:
+def append_once(rows: DataFrame, table: Path, number: int) -> None:
     """Append rows unless Delta has already recorded this number, as the documentation of Delta shows it."""
     writer = rows.write.format("delta").mode("append")
     writer.option("txnAppId", f"orders-{table.name}").option("txnVersion", number).save(str(table))
 
 
-def with_dlt(place: Path, files: list[Path]) -> Iterator[float]:
+def load_with_dlt(place: Path, files: list[Path]) -> Iterator[float]:
     """Load files with dlt into its Delta destination, one file a load, without Spark. Yield the seconds of each
     load."""
     import dlt

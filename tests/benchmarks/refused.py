@@ -63,7 +63,7 @@ for id in sys.argv[1:]:
 """
 
 
-def refused(place: Path, turns: int) -> Taken:
+def measure_refused(place: Path, turns: int) -> Taken:
     """Measure the commands on such a DLQ."""
     make_dlq(place)
     ids = [f"{name_plan(7 * turn + 3)}/{1_000 * turn + 1}" for turn in range(turns + 1)]
@@ -195,7 +195,7 @@ CASES = (
     Case(
         name="refused",
         says="a DLQ of 10,000,000 entries in 100 files",
-        measure=refused,
+        measure=measure_refused,
         bars=(
             Bar(of=_UNTIL_SPARK, most=2.0),
             Bar(of=_TRIED, most=2.0),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.benchmarks.case import Bar, Case, Taken
 from tests.benchmarks.landing import land
-from tests.benchmarks.small import orders
+from tests.benchmarks.small import define_orders
 
 BARE, AGAIN, MORE = "a bare session", "restart to the first new batch", "more than a bare session"
 SESSION = """
@@ -34,20 +34,20 @@ Pipeline.load(sys.argv[1]).run(listeners=[listen])
 """
 
 
-def restart(place: Path, turns: int) -> Taken:
+def measure_restart(place: Path, turns: int) -> Taken:
     """Measure restarts. The first run is killed after its third batch, while the fourth is being processed. Its JVM
     keeps running, as it would in practice."""
     land(place / "landing", 400)
-    file = orders(place)
-    _until("settled", 3, RUN, str(file))
+    file = define_orders(place)
+    _time_until("settled", 3, RUN, str(file))
     bare, again = [], []
     for _ in range(turns):
-        bare.append(_until("up", 1, SESSION))
-        again.append(_until("settled", 1, RUN, str(file)))
+        bare.append(_time_until("up", 1, SESSION))
+        again.append(_time_until("settled", 1, RUN, str(file)))
     return {BARE: bare, AGAIN: again, MORE: [more - less for more, less in zip(again, bare, strict=True)]}
 
 
-def _until(word: str, times: int, program: str, *words: str) -> float:
+def _time_until(word: str, times: int, program: str, *words: str) -> float:
     """Return the seconds until the program has printed the word this many times. Then kill the program."""
     began = time.perf_counter()
     with subprocess.Popen(
@@ -66,7 +66,7 @@ CASES = (
     Case(
         name="restart",
         says="restart after SIGKILL on the same host, to the first new batch",
-        measure=restart,
+        measure=measure_restart,
         turns=5,
         bars=(Bar(of=MORE, most=1.0),),
         unit="s",

@@ -37,7 +37,7 @@ MILLION, A_COMPACTION, APPENDS = 1_000_000, 1_000, 150
 T = TypeVar("T")
 
 
-def many_lanes(place: Path, turns: int) -> Taken:
+def measure_lanes(place: Path, turns: int) -> Taken:
     """Measure each number of lanes in turn."""
     taken: dict[str, list[float]] = {}
     for turn in range(turns):
@@ -50,11 +50,11 @@ def many_lanes(place: Path, turns: int) -> Taken:
     return taken
 
 
-def million(place: Path, turns: int) -> Taken:
+def measure_history(place: Path, turns: int) -> Taken:
     """Measure the opening of a ledger with a million settled batches, with its history and without it."""
     ledger, after = DeltaLedger(place / "ledger"), 0
     for first in range(1, MILLION, A_COMPACTION):
-        settled = [_settle(number) for number in range(first, first + A_COMPACTION)]
+        settled = [_make_settled(number) for number in range(first, first + A_COMPACTION)]
         after = ledger.compact(Entry(kind="snapshot", body=_SNAPSHOT), settled, after=after).seq
     taken: dict[str, list[float]] = {}
     for _ in range(turns):
@@ -102,7 +102,7 @@ def carry_lanes(place: str, lanes: str) -> dict[str, float]:
     journal.record(Entry(kind="open", body={"pipeline": "numbers", "run": ""}))
     names = {str(lane): str(lane) for lane in range(count)}
     feed = OriginFeed(origin="numbers", lanes=names, schema="id long", backlog=_Rounds(rounds), straight=True)
-    worker_pool = WorkerPool(4, _carry)
+    worker_pool = WorkerPool(4, _carry_out)
     dispatcher = Dispatcher(
         journal=journal,
         worker_pool=worker_pool,
@@ -180,14 +180,14 @@ class _Rounds(Backlog):
         return Span(start=start, end=done + 1, parts=([path, 123_456, 1_700_000_000_000],), label=path, full=True)
 
 
-def _carry(task: Task) -> Outcome:
+def _carry_out(task: Task) -> Outcome:
     if not isinstance(task, WriteStraight):
         raise TypeError(f"expected a batch to be written, got {task}")
     counts = Counts(read=1_000, branches={"orders": BranchCounts(expected=1_000)})
     return Landed(written={"orders": Written(rows=1_000)}, counts=counts)
 
 
-def _settle(number: int) -> Settled:
+def _make_settled(number: int) -> Settled:
     path = f"landing/orders/part-{number:07}.json"
     span: SpanBody = {"start": number - 1, "end": number, "parts": [[path, 123_456, 1_700_000_000_000]], "label": path}
     counts: SettledCounts = {
@@ -217,7 +217,7 @@ CASES = (
     Case(
         name="many_lanes",
         says="the dispatcher and the ledger with 10, 1,000 and 10,000 lanes; batches are carried nowhere",
-        measure=many_lanes,
+        measure=measure_lanes,
         turns=1,
         bars=(Bar(of="10,000 lanes, ms of the dispatcher for a batch", most=5.0),),
         unit="",
@@ -225,7 +225,7 @@ CASES = (
     Case(
         name="million",
         says="a ledger of a million batches: opened, and read with its history",
-        measure=million,
+        measure=measure_history,
         turns=3,
         bars=(Bar(of="s to open", most=1.0), Bar(of="s with the history", most=20.0)),
         unit="",

@@ -13,7 +13,7 @@ ROW, LEFT, WIDE = 26, 480, 420
 takes half of the width."""
 
 
-def table(case: Case, result: Result) -> str:
+def format_table(case: Case, result: Result) -> str:
     """Return the medians and spreads of one case as a table, and its ratios with their bars."""
     scale = 1_000 if case.unit == "ms" else 1
     lines = [f"### {case.name}: {case.says}", ""]
@@ -23,10 +23,10 @@ def table(case: Case, result: Result) -> str:
         digits = 0 if case.unit == "ms" and not way.startswith("memory") else 3
         factor = 1 if way.startswith("memory") else scale
         lines.append(f"| {way} | {len(times)} | " + " | ".join(f"{factor * each:,.{digits}f}" for each in shown) + " |")
-    return "\n".join([*lines, "", *(f"- {_told(bar, result)}" for bar in case.bars), ""])
+    return "\n".join([*lines, "", *(f"- {_describe_bar(bar, result)}" for bar in case.bars), ""])
 
 
-def plot(measured: Sequence[tuple[Case, Result]]) -> str:
+def draw_plot(measured: Sequence[tuple[Case, Result]]) -> str:
     """Return one SVG that shows how much of each bar is used. The dashed line marks the bars."""
     bars = [
         (case, bar, figure) for case, result in measured for bar in case.bars if (figure := bar.figure(result.taken))
@@ -44,7 +44,7 @@ def plot(measured: Sequence[tuple[Case, Result]]) -> str:
         long = max(0, min(WIDE, round(WIDE / 2 * figure / bar.most)))
         met = "met" if figure <= bar.most else "missed"
         parts += [
-            f'<text x="{LEFT - 10}" y="{top + 16}" text-anchor="end">{escape(f"{case.name}: {_named(bar)}")}</text>',
+            f'<text x="{LEFT - 10}" y="{top + 16}" text-anchor="end">{escape(f"{case.name}: {_name_bar(bar)}")}</text>',
             f'<rect class="{met}" x="{LEFT}" y="{top + 4}" width="{long}" height="{ROW - 8}"/>',
             f'<text x="{LEFT + long + 8}" y="{top + 16}">{figure:.2f} (at most {bar.most:g})</text>',
         ]
@@ -53,12 +53,12 @@ def plot(measured: Sequence[tuple[Case, Result]]) -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _told(bar: Bar, result: Result) -> str:
+def _describe_bar(bar: Bar, result: Result) -> str:
     figure = bar.figure(result.taken)
     if figure is None:
-        return f"{_named(bar)}: not measured; the bar is {bar.most:g}"
-    return f"{_named(bar)}: **{figure:.2f}**, the bar is {bar.most:g}: {'met' if figure <= bar.most else 'missed'}"
+        return f"{_name_bar(bar)}: not measured; the bar is {bar.most:g}"
+    return f"{_name_bar(bar)}: **{figure:.2f}**, the bar is {bar.most:g}: {'met' if figure <= bar.most else 'missed'}"
 
 
-def _named(bar: Bar) -> str:
+def _name_bar(bar: Bar) -> str:
     return f"{bar.of} to {bar.to}" if bar.to else bar.of

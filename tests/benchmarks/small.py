@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from tests.benchmarks import peers
-from tests.benchmarks.carried import carried, define
-from tests.benchmarks.case import Bar, Case, Taken, Way, in_turns, session
+from tests.benchmarks.carried import carry_batches, define
+from tests.benchmarks.case import Bar, Case, Taken, Way, measure_in_turns, open_session
 from tests.benchmarks.landing import AMOUNT, SCHEMA, land
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ dlq: {{window: 0}}
 """
 
 
-def orders(place: Path, stages: str = "", options: str = "") -> Path:
+def define_orders(place: Path, stages: str = "", options: str = "") -> Path:
     """Write the definition that delivers the files in this folder's `landing`."""
     origin = f'files: {{path: "landing/*.json", format: json, schema: "{SCHEMA}"}}'
     return define(
@@ -41,109 +41,109 @@ def orders(place: Path, stages: str = "", options: str = "") -> Path:
     )
 
 
-def clean(place: Path, turns: int) -> Taken:
+def measure_clean(place: Path, turns: int) -> Taken:
     """Measure all peers and Wherry without a stage."""
-    spark = session()
+    spark = open_session()
     ways: dict[str, Way] = {
-        PLAIN: lambda where, turn: _plain(spark, where, turn),
-        "plain Spark, a table by default": lambda where, turn: _plain(spark, where, turn, properties=""),
-        WHERRY: _wherry,
-        SINK: lambda where, turn: _sink(spark, where, turn),
-        f"{EACH}, txnAppId": lambda where, turn: _each(spark, where, turn),
+        PLAIN: lambda where, turn: _append_plainly(spark, where, turn),
+        "plain Spark, a table by default": lambda where, turn: _append_plainly(spark, where, turn, properties=""),
+        WHERRY: _carry_by_wherry,
+        SINK: lambda where, turn: _stream_by_sink(spark, where, turn),
+        f"{EACH}, txnAppId": lambda where, turn: _stream_by_batches(spark, where, turn),
     }
     if _has_dlt():
-        ways["dlt"] = lambda where, turn: peers.with_dlt(where, _landed(where, turn))
-    return in_turns(ways, place, turns)
+        ways["dlt"] = lambda where, turn: peers.load_with_dlt(where, _land_files(where, turn))
+    return measure_in_turns(ways, place, turns)
 
 
-def steady(place: Path, turns: int) -> Taken:
+def measure_steady(place: Path, turns: int) -> Taken:
     """Measure one run of 1,025 batches: the batches around the 50th, and those around the 1,000th."""
-    session()
+    open_session()
     land(place / "landing", 1_025)
-    times = list(carried(orders(place), 1_025))
+    times = list(carry_batches(define_orders(place), 1_025))
     return {"around batch 50": times[25:75], "around batch 1,000": times[975:1_025]}
 
 
-def staged(place: Path, turns: int) -> Taken:
+def measure_staged(place: Path, turns: int) -> Taken:
     """Measure three stages that filter 20 % of the rows, and the same work by hand."""
-    spark = session()
+    spark = open_session()
     ways: dict[str, Way] = {
-        PLAIN: lambda where, turn: _plain(spark, where, turn, transform=peers.staged),
-        WHERRY: lambda where, turn: _wherry(where, turn, stages=STAGES),
+        PLAIN: lambda where, turn: _append_plainly(spark, where, turn, transform=peers.apply_stages_by_hand),
+        WHERRY: lambda where, turn: _carry_by_wherry(where, turn, stages=STAGES),
     }
-    return in_turns(ways, place, turns)
+    return measure_in_turns(ways, place, turns)
 
 
-def nacked(place: Path, turns: int) -> Taken:
+def measure_nacked(place: Path, turns: int) -> Taken:
     """Measure rows of which one in a hundred has an invalid amount. Wherry writes it to the DLQ. By hand, it goes to a
     table of bad rows."""
-    spark = session()
+    spark = open_session()
     ways: dict[str, Way] = {
-        PLAIN: lambda where, turn: _plain(spark, where, turn),
-        WHERRY: lambda where, turn: _wherry(where, turn, stages=REFUSING, bad=10),
-        EACH: lambda where, turn: _each(spark, where, turn, bad=10),
+        PLAIN: lambda where, turn: _append_plainly(spark, where, turn),
+        WHERRY: lambda where, turn: _carry_by_wherry(where, turn, stages=REFUSING, bad=10),
+        EACH: lambda where, turn: _stream_by_batches(spark, where, turn, bad=10),
     }
-    return in_turns(ways, place, turns)
+    return measure_in_turns(ways, place, turns)
 
 
-def _landed(place: Path, turn: int, bad: int = 0) -> list[Path]:
+def _land_files(place: Path, turn: int, bad: int = 0) -> list[Path]:
     files = WARM if "warm" in place.parts else A_TURN
     return land(place / "landing", files, first=turn * files, bad=bad)
 
 
-def _plain(
+def _append_plainly(
     spark: SparkSession,
     place: Path,
     turn: int,
     *,
     properties: str = peers.OURS,
-    transform: peers.Transform = peers.as_is,
+    transform: peers.Transform = peers.return_unchanged,
 ) -> Iterator[float]:
-    schema = SCHEMA if transform is peers.as_is else SCHEMA.replace("amount string", f"amount {AMOUNT}")
-    peers.make(spark, place / "table", schema, properties)
-    yield from peers.plain(spark, place / "table", _landed(place, turn), transform)
+    schema = SCHEMA if transform is peers.return_unchanged else SCHEMA.replace("amount string", f"amount {AMOUNT}")
+    peers.make_table(spark, place / "table", schema, properties)
+    yield from peers.append_plainly(spark, place / "table", _land_files(place, turn), transform)
 
 
-def _wherry(place: Path, turn: int, *, stages: str = "", bad: int = 0) -> Iterator[float]:
-    files = _landed(place, turn, bad)
-    yield from carried(orders(place, stages), len(files))
+def _carry_by_wherry(place: Path, turn: int, *, stages: str = "", bad: int = 0) -> Iterator[float]:
+    files = _land_files(place, turn, bad)
+    yield from carry_batches(define_orders(place, stages), len(files))
 
 
-def _sink(spark: SparkSession, place: Path, turn: int) -> Iterator[float]:
-    _landed(place, turn)
-    yield from peers.streaming(spark, place)
+def _stream_by_sink(spark: SparkSession, place: Path, turn: int) -> Iterator[float]:
+    _land_files(place, turn)
+    yield from peers.stream_by_sink(spark, place)
 
 
-def _each(spark: SparkSession, place: Path, turn: int, *, bad: int = 0) -> Iterable[float]:
-    _landed(place, turn, bad)
-    peers.make(spark, place / "table", SCHEMA.replace("amount string", f"amount {AMOUNT}") if bad else SCHEMA)
-    peers.make(spark, place / "refused")
+def _stream_by_batches(spark: SparkSession, place: Path, turn: int, *, bad: int = 0) -> Iterable[float]:
+    _land_files(place, turn, bad)
+    peers.make_table(spark, place / "table", SCHEMA.replace("amount string", f"amount {AMOUNT}") if bad else SCHEMA)
+    peers.make_table(spark, place / "refused")
 
     def write(rows: DataFrame, number: int) -> None:
         if not bad:
-            peers.once(rows, place / "table", number)
+            peers.append_once(rows, place / "table", number)
             return
         kept = rows.cache()
         number_of = f"try_cast(amount as {AMOUNT})"
         good = kept.where(f"{number_of} is not null or amount is null")
-        peers.once(good.selectExpr("id", "email", f"{number_of} as amount", "at"), place / "table", number)
-        peers.once(kept.where(f"{number_of} is null and amount is not null"), place / "refused", number)
+        peers.append_once(good.selectExpr("id", "email", f"{number_of} as amount", "at"), place / "table", number)
+        peers.append_once(kept.where(f"{number_of} is null and amount is not null"), place / "refused", number)
         kept.unpersist()
 
-    return peers.each_batch(spark, place, write)
+    return peers.stream_by_batches(spark, place, write)
 
 
-def lanes(place: Path, turns: int) -> Taken:
+def measure_lanes(place: Path, turns: int) -> Taken:
     """Measure the same eight batches repeatedly: in one lane, and each in a separate lane, all ready at once."""
-    session()
+    open_session()
     ways: dict[str, Way] = {
-        "one lane": lambda where, turn: _ready(where, turn, lanes=1),
-        "eight lanes": lambda where, turn: _ready(where, turn, lanes=8),
+        "one lane": lambda where, turn: _time_ready_files(where, turn, lanes=1),
+        "eight lanes": lambda where, turn: _time_ready_files(where, turn, lanes=8),
     }
-    return in_turns(ways, place, turns)
+    return measure_in_turns(ways, place, turns)
 
 
-def _ready(place: Path, turn: int, *, lanes: int) -> Iterator[float]:
+def _time_ready_files(place: Path, turn: int, *, lanes: int) -> Iterator[float]:
     rounds, landed = 2 if "warm" in place.parts else 6, 0
     for number in range(rounds):
         for lane in range(lanes):  # find a name that belongs to each lane
@@ -151,7 +151,7 @@ def _ready(place: Path, turn: int, *, lanes: int) -> Iterator[float]:
             names = next(f"-{n}" for n in range(1_000) if crc32(f"{first:05}-{n}.json".encode()) % lanes == lane)
             landed += len(land(place / "landing", 8 // lanes, first=first, names=names))
     began = time.perf_counter()
-    list(carried(orders(place, options=f"    lanes: {lanes}\n"), landed))
+    list(carry_batches(define_orders(place, options=f"    lanes: {lanes}\n"), landed))
     yield (time.perf_counter() - began) / landed
 
 
@@ -167,33 +167,33 @@ CASES = (
     Case(
         name="small",
         says="1,000-row JSON files, one a batch, into Delta, one lane, 120 batches",
-        measure=clean,
+        measure=measure_clean,
         turns=6,
         bars=(Bar(to=PLAIN, most=0.20), Bar(to=SINK, most=0.30)),
     ),
     Case(
         name="steady",
         says="the same in one run, batch 1,000 against batch 50",
-        measure=steady,
+        measure=measure_steady,
         turns=1,
         bars=(Bar(of="around batch 1,000", to="around batch 50", most=1.15),),
     ),
     Case(
         name="stages",
         says="the same, 3 stages, 20 % of rows filtered",
-        measure=staged,
+        measure=measure_staged,
         bars=(Bar(to=PLAIN, most=0.95),),
     ),
     Case(
         name="nacked",
         says="the same, 1 % of rows nacked, the DLQ written each batch",
-        measure=nacked,
+        measure=measure_nacked,
         bars=(Bar(to=PLAIN, most=1.3), Bar(to=EACH, most=0.7)),
     ),
     Case(
         name="lanes",
         says="8 lanes with a small batch each, all ready at once: the whole run, a batch",
-        measure=lanes,
+        measure=measure_lanes,
         turns=4,
         bars=(Bar(of="eight lanes", to="one lane", most=0.45),),
     ),

@@ -17,7 +17,7 @@ from runners.pipeline import Pipeline
 from runners.spark.start import DELTA, DELTA_CATALOG
 from tests.benchmarks.case import Bar, Case, Taken
 from tests.benchmarks.landing import SCHEMA, land
-from tests.benchmarks.small import STAGES, orders
+from tests.benchmarks.small import STAGES, define_orders
 from tests.child import WHERRY
 
 PLAIN, SCRIPT, QUICK = "plain pyspark", "Wherry's session without the quick start", "Wherry's session"
@@ -62,7 +62,7 @@ print("up", flush=True)
 """
 
 
-def start(place: Path, turns: int) -> Taken:
+def measure_starts(place: Path, turns: int) -> Taken:
     """Measure all starts in turn. The first starts write an archive of classes into a separate cache, and are not
     counted."""
     _keep_compiled_modules()
@@ -70,7 +70,7 @@ def start(place: Path, turns: int) -> Taken:
     staged, plain = place / "staged", place / "plain"
     for folder in (staged, plain):
         land(folder / "landing", 1)
-    plain_orders = orders(plain)
+    plain_orders = define_orders(plain)
     Pipeline.load(plain_orders).run()
     table = str(plain / "tables" / "orders")
     _time(SESSION, table, environment=cache)
@@ -84,15 +84,15 @@ def start(place: Path, turns: int) -> Taken:
         taken[QUICK].append(_time(SESSION, table, environment=cache))
         own = place / f"first-{turn}"
         land(own / "landing", 1)
-        taken[FIRST].append(_time(RUN, str(orders(own, STAGES)), environment=cache))
+        taken[FIRST].append(_time(RUN, str(define_orders(own, STAGES)), environment=cache))
         taken[MORE].append(taken[FIRST][-1] - taken[QUICK][-1])
         taken[NOTHING].append(_time(WHOLE_RUN, str(plain_orders)))
         land(plain / "landing", 1, first=turn + 1)
         taken[FEW].append(_time(WHOLE_RUN, str(plain_orders)))
-    before = _spend()
+    before = _read_children_time()
     for _ in range(20):
         _time(WHOLE_RUN, str(plain_orders))
-    taken[IDLE].append(_spend() - before)
+    taken[IDLE].append(_read_children_time() - before)
     return taken
 
 
@@ -119,19 +119,19 @@ def _keep_compiled_modules() -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
-def _spend() -> float:
+def _read_children_time() -> float:
     """Return the seconds of processor time that ended child processes have used."""
     spent = resource.getrusage(resource.RUSAGE_CHILDREN)
     return spent.ru_utime + spent.ru_stime
 
 
-def warm(place: Path, turns: int) -> Taken:
+def measure_warm(place: Path, turns: int) -> Taken:
     """Measure commands that find a warm Spark: after a pause, in which the Spark is cleaned and warmed, and without a
     pause."""
     _keep_compiled_modules()
     os.environ["WHERRY_WARM"] = "5m"
     land(place / "landing", 1)
-    file = str(orders(place, STAGES))
+    file = str(define_orders(place, STAGES))
     taken: dict[str, list[float]] = {name: [] for name in (WARM_RUN, WARM_PREVIEW, NEXT_RUN, NEXT_PREVIEW)}
     try:
         for command in ("run", "preview"):
@@ -147,11 +147,11 @@ def warm(place: Path, turns: int) -> Taken:
     return taken
 
 
-def cases(place: Path, turns: int) -> Taken:
+def measure_cases(place: Path, turns: int) -> Taken:
     """Measure `wherry test` with 50 cases of three rows. The stages deliver one row, filter one and refuse one."""
     _keep_compiled_modules()
     land(place / "landing", 5)
-    file = orders(place, STAGES)
+    file = define_orders(place, STAGES)
     rows = _write_cases(place / "rows.test.yaml", rows=50)
     mixed = _write_cases(place / "mixed.test.yaml", rows=45, files=5)
     taken: dict[str, list[float]] = {name: [] for name in (COLD_CASES, WARM_CASES, MIXED_CASES)}
@@ -198,7 +198,7 @@ def _time_command(command: str, file: str, *options: str) -> float:
     return time.perf_counter() - began
 
 
-def scheduled(place: Path, turns: int) -> Taken:
+def measure_scheduled(place: Path, turns: int) -> Taken:
     """Measure runs of pipelines with three stages whose files are all delivered already. One scheduler performs many of
     the runs and then ends. Separate commands perform the others, as cron would call them. The figures are seconds of
     processor time, with all child processes."""
@@ -214,18 +214,18 @@ def scheduled(place: Path, turns: int) -> Taken:
     carries = "import sys; from runners.pipeline import Pipeline; [Pipeline.load(each).run() for each in sys.argv[1:]]"
     subprocess.run([sys.executable, "-c", carries, *map(str, files)], check=True)
     subprocess.run([*WHERRY, "run", str(files[0]), "--quiet"], check=True, capture_output=True)
-    before, runs = _spend(), _schedule(place, turns)
-    taken = {SCHEDULED: [(_spend() - before) / runs], CALLED: list[float]()}
+    before, runs = _read_children_time(), _run_scheduler(place, turns)
+    taken = {SCHEDULED: [(_read_children_time() - before) / runs], CALLED: list[float]()}
     for turn in range(turns):
-        before = _spend()
+        before = _read_children_time()
         command = [*WHERRY, "run", str(files[turn % PIPELINES]), "--quiet", "--json"]
         report = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-        taken[CALLED].append(_spend() - before)
+        taken[CALLED].append(_read_children_time() - before)
         _check_idle(report["status"], report["batches"])
     return taken
 
 
-def _schedule(folder: Path, runs: int) -> int:
+def _run_scheduler(folder: Path, runs: int) -> int:
     """Let a scheduler begin at least `runs` runs. Return how many have ended."""
     command = [*WHERRY, "schedule", str(folder), "--log-format", "json"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
@@ -252,7 +252,7 @@ CASES = (
     Case(
         name="start",
         says="from the start of a process: a session with one Delta query, a first batch, and runs without Spark",
-        measure=start,
+        measure=measure_starts,
         turns=5,
         bars=(Bar(of=QUICK, to=SCRIPT, most=0.7), Bar(of=MORE, most=0.5)),
         unit="s",
@@ -260,7 +260,7 @@ CASES = (
     Case(
         name="cases",
         says="`wherry test` with 50 cases, from the start of its process to its end",
-        measure=cases,
+        measure=measure_cases,
         turns=5,
         bars=(
             Bar(of=COLD_CASES, most=25),
@@ -272,7 +272,7 @@ CASES = (
     Case(
         name="warm",
         says="commands that find a warm Spark, from the start of their process to its end",
-        measure=warm,
+        measure=measure_warm,
         turns=8,
         bars=tuple(Bar(of=name, most=1.5) for name in (WARM_RUN, WARM_PREVIEW, NEXT_RUN, NEXT_PREVIEW)),
         unit="s",
@@ -280,7 +280,7 @@ CASES = (
     Case(
         name="scheduled",
         says="a scheduled run with nothing new, behind three stages and 100 files: seconds of the processor",
-        measure=scheduled,
+        measure=measure_scheduled,
         turns=1_000,
         bars=(Bar(of=SCHEDULED, most=0.5), Bar(of=CALLED, most=0.5)),
         unit="s",

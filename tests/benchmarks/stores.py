@@ -10,8 +10,8 @@ from pathlib import Path
 
 from runners.model.events import BatchSettled
 from tests.benchmarks import peers
-from tests.benchmarks.carried import carried, define
-from tests.benchmarks.case import Bar, Case, Taken, Way, in_turns, session
+from tests.benchmarks.carried import carry_batches, define
+from tests.benchmarks.case import Bar, Case, Taken, Way, measure_in_turns, open_session
 from tests.benchmarks.landing import AMOUNT, SCHEMA, make_lines, make_orders
 from tests.cluster.cluster import start_cluster
 from tests.stores.fault_proxy import FaultProxy, start_proxy
@@ -35,13 +35,13 @@ def ask(rows: list[dict]) -> list:
 STAGES = f'[{{cast: {{amount: "{AMOUNT}"}}}}, {{require: {{positive: "amount >= 0"}}}}, {{filter: "id % 5 > 0"}}]'
 
 
-def small(place: Path, turns: int) -> Taken:
+def measure_small(place: Path, turns: int) -> Taken:
     """Measure batches of 1,000 rows in S3, with the table and the state there: the seconds of a batch, and its requests
     by kind."""
     return _carry_small(place, turns, {})
 
 
-def small_on_cluster(place: Path, turns: int) -> Taken:
+def measure_small_on_cluster(place: Path, turns: int) -> Taken:
     """Measure the same on two workers that share nothing with the driver."""
     with start_cluster(place / "cluster", [FOLDER]) as cluster:
         return _carry_small(place, turns, cluster.settings)
@@ -52,7 +52,7 @@ def _carry_small(place: Path, turns: int, more: Mapping[str, str]) -> Taken:
     with start_s3(place / "s3.log") as url, start_proxy(url) as proxy:
         make_bucket(url, BUCKET)
         conf = {**_make_settings(proxy.endpoint), **more}
-        spark = session(conf)
+        spark = open_session(conf)
 
         def count(name: str, where: Path, turn: int, way: Way) -> Iterator[float]:
             files = _land(url, where, turn)
@@ -63,62 +63,62 @@ def _carry_small(place: Path, turns: int, more: Mapping[str, str]) -> Taken:
 
         def by_wherry(name: str, stages: str) -> Way:
             return lambda where, turn: count(
-                name, where, turn, lambda where, files: carried(_define(where, conf, "json", stages), files)
+                name, where, turn, lambda where, files: carry_batches(_define(where, conf, "json", stages), files)
             )
 
         def by_stream(where: Path, _: int) -> Iterator[float]:
-            read = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(_url(where, "landing"))
-            yield from peers.stream_into_table(spark, _url(where), read)
+            read = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(_make_url(where, "landing"))
+            yield from peers.stream_into_table(spark, _make_url(where), read)
 
         ways: dict[str, Way] = {
             WHERRY: by_wherry(WHERRY, "[]"),
             STAGED: by_wherry(STAGED, STAGES),
             SINK: lambda where, turn: count(SINK, where, turn, by_stream),
         }
-        return {**in_turns(ways, place, turns), **requests}
+        return {**measure_in_turns(ways, place, turns), **requests}
 
 
-def large(place: Path, turns: int) -> Taken:
+def measure_large(place: Path, turns: int) -> Taken:
     """Measure 4,000,000 rows of a store in one batch, on two workers that share nothing with the driver."""
     with start_s3(place / "s3.log") as url, start_cluster(place / "cluster", [FOLDER]) as cluster:
         make_bucket(url, BUCKET)
         conf = {**_make_settings(url), **cluster.settings, "spark.executor.memory": "700m"}
-        spark = session(conf)
-        make_orders(spark, LARGE).write.parquet(_url(place, "rows"))
+        spark = open_session(conf)
+        make_orders(spark, LARGE).write.parquet(_make_url(place, "rows"))
         alone: list[float] = []
 
         def by_wherry(where: Path, turn: int) -> Iterator[float]:
-            file, spent = _define(where / str(turn), conf, "parquet", STAGES, _url(place, "rows")), list[float]()
+            file, spent = _define(where / str(turn), conf, "parquet", STAGES, _make_url(place, "rows")), list[float]()
 
             def note(event: BatchSettled) -> None:
                 spent.append(sum(event.seconds.values()))
 
             began = time.perf_counter()
-            list(carried(file, 1, note))
+            list(carry_batches(file, 1, note))
             yield time.perf_counter() - began
             alone.append(spent[-1])
 
         def by_hand(where: Path, turn: int) -> Iterator[float]:
-            table = _url(where / str(turn), "table")
+            table = _make_url(where / str(turn), "table")
             schema = SCHEMA.replace("amount string", f"amount {AMOUNT}")
             spark.sql(f"create table delta.`{table}` ({schema}) using delta {peers.OURS}")
             began = time.perf_counter()
-            rows = peers.staged(spark.read.schema(SCHEMA).parquet(_url(place, "rows")))
+            rows = peers.apply_stages_by_hand(spark.read.schema(SCHEMA).parquet(_make_url(place, "rows")))
             rows.write.format("delta").mode("append").save(table)
             yield time.perf_counter() - began
 
-        taken = in_turns({PLAIN: by_hand, WHERRY: by_wherry}, place, turns)
+        taken = measure_in_turns({PLAIN: by_hand, WHERRY: by_wherry}, place, turns)
         return {**taken, BATCH: alone[-turns:]}
 
 
-def workers(place: Path, turns: int) -> Taken:
+def measure_workers(place: Path, turns: int) -> Taken:
     """Measure eight lanes whose rows wait in a Python stage, as for a service: with one worker of one core, and with
     two. Nothing else differs. The driver and the store are the same. The second worker is killed and started again
     between the turns."""
     with start_s3(place / "s3.log") as url, start_cluster(place / "cluster", [FOLDER]) as cluster:
         make_bucket(url, BUCKET)
         conf = {**_make_settings(url), **cluster.settings}
-        session(conf)
+        open_session(conf)
 
         def carry(where: Path, turn: int) -> Iterator[float]:
             batches, folder = (1 if "warm" in where.parts else ROUNDS) * LANES, where / str(turn)
@@ -129,7 +129,7 @@ def workers(place: Path, turns: int) -> Taken:
             run = f"runners: {LANES}, batch: {{rows: {ROWS}}}"
             file = _define(folder, conf, "json", stages, origin=origin, run=run)
             began = time.perf_counter()
-            list(carried(file, batches))
+            list(carry_batches(file, batches))
             yield (time.perf_counter() - began) / batches
 
         def by_one(where: Path, turn: int) -> Iterator[float]:
@@ -143,7 +143,7 @@ def workers(place: Path, turns: int) -> Taken:
                 cluster.wait_for_executor(number)
             yield from carry(where, turn)
 
-        return in_turns({TWO: by_two, ONE: by_one}, place, turns)
+        return measure_in_turns({TWO: by_two, ONE: by_one}, place, turns)
 
 
 def _note(requests: dict[str, list[float]], name: str, proxy: FaultProxy, batches: int) -> None:
@@ -157,7 +157,7 @@ def _make_settings(endpoint: str) -> dict[str, str]:
     return {**make_spark_settings(endpoint), "spark.jars": join_store_jars()}
 
 
-def _url(place: Path, *parts: str) -> str:
+def _make_url(place: Path, *parts: str) -> str:
     """Return the URL in the bucket for this folder."""
     return "/".join([f"s3a://{BUCKET}", *place.parts[-3:], *parts])
 
@@ -165,7 +165,7 @@ def _url(place: Path, *parts: str) -> str:
 def _land(url: str, place: Path, turn: int) -> int:
     """Put the files of a turn into the store. Return how many files it has put."""
     client, files = make_client(url), WARM if "warm" in place.parts else A_TURN
-    prefix = _url(place, "landing").removeprefix(f"s3a://{BUCKET}/")
+    prefix = _make_url(place, "landing").removeprefix(f"s3a://{BUCKET}/")
     for number in range(turn * files, (turn + 1) * files):
         client.put_object(Bucket=BUCKET, Key=f"{prefix}/{number:05}.json", Body=make_lines(number).encode())
     return files
@@ -177,7 +177,7 @@ def _define(
     """Write the definition that delivers the files of this folder. JSON files come one a batch. With `origin` and
     `run`, it uses these instead."""
     place.mkdir(parents=True, exist_ok=True)
-    path = f"{rows or _url(place, 'landing')}/*.{kind}"
+    path = f"{rows or _make_url(place, 'landing')}/*.{kind}"
     spark = {"conf": {key: value for key, value in conf.items() if key != "spark.master"}}
     if "spark.master" in conf:
         spark["master"] = conf["spark.master"]  # type: ignore[assignment]
@@ -186,7 +186,7 @@ def _define(
     return define(
         place,
         f"origin: {{{origin}}}\nstages: {stages}\n"
-        f'destinations: [delta: {{path: "{_url(place, "table")}"}}]\nstate: "{_url(place, "state")}"\n'
+        f'destinations: [delta: {{path: "{_make_url(place, "table")}"}}]\nstate: "{_make_url(place, "state")}"\n'
         f"run: {{{run}}}\nspark: {json.dumps(spark)}\n",
     )
 
@@ -201,21 +201,21 @@ CASES = (
     Case(
         name="store",
         says="1,000-row JSON files in S3, one a batch, into Delta there, with the state there: seconds, and requests",
-        measure=small,
+        measure=measure_small,
         bars=STORE_BARS,
         unit="",
     ),
     Case(
         name="store_on_cluster",
         says="the same as `store`, on a cluster with two workers",
-        measure=small_on_cluster,
+        measure=measure_small_on_cluster,
         bars=STORE_BARS,
         unit="",
     ),
     Case(
         name="cluster",
         says="4,000,000 parquet rows in S3 in one batch, cast, require, filter, on a cluster with two workers",
-        measure=large,
+        measure=measure_large,
         turns=5,
         bars=(Bar(of=BATCH, to=PLAIN, most=1.10),),
         unit="s",
@@ -223,7 +223,7 @@ CASES = (
     Case(
         name="workers",
         says="8 lanes whose rows wait in a Python stage, by one worker with one core and by two: seconds a batch",
-        measure=workers,
+        measure=measure_workers,
         turns=2,
         bars=(Bar(of=TWO, to=ONE, most=1 / 1.7),),
         unit="s",

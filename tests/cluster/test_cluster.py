@@ -19,7 +19,7 @@ from tests.stores.s3 import S3
 pytestmark = [pytest.mark.spark, pytest.mark.cluster]
 
 
-def drive(cluster: Cluster, settings: dict[str, str], table: str, folder: Path) -> dict[str, Any]:
+def run_driver(cluster: Cluster, settings: dict[str, str], table: str, folder: Path) -> dict[str, Any]:
     """Return what `plain_driver` prints on the cluster."""
     settings = {**make_spark_settings(), **cluster.settings, **settings}
     command = [sys.executable, "-m", "tests.cluster.plain_driver", json.dumps(settings), table, str(folder)]
@@ -35,7 +35,7 @@ def test_plain_spark_writes_to_s3_from_workers_without_the_folders_of_the_driver
 ) -> None:
     """The table is complete. The driver sees the test's folder, and the executors do not."""
     (tmp_path / "mine").touch()
-    found = drive(cluster, s3.spark_settings, s3.make_url("table"), tmp_path)
+    found = run_driver(cluster, s3.spark_settings, s3.make_url("table"), tmp_path)
     assert found == {
         "rows": 1_500,
         "sum": 1_500 * 1_499 // 2,
@@ -52,7 +52,7 @@ def test_plain_spark_writes_to_s3_from_workers_without_the_folders_of_the_driver
 def test_a_lost_executor_loses_no_row(cluster: Cluster, s3: S3, tmp_path: Path) -> None:
     """Its worker starts another executor, and Spark repeats the lost tasks."""
     with ThreadPoolExecutor(1) as pool:
-        found = pool.submit(drive, cluster, s3.spark_settings, s3.make_url("table"), tmp_path)
+        found = pool.submit(run_driver, cluster, s3.spark_settings, s3.make_url("table"), tmp_path)
         cluster.wait_for_executor(0)
         assert cluster.kill_executors(0) == 1
         assert (found.result()["rows"], found.result()["sum"]) == (1_500, 1_500 * 1_499 // 2)
@@ -69,6 +69,6 @@ def test_a_lost_worker_is_replaced(cluster: Cluster) -> None:
 @pytest.mark.long
 def test_plain_spark_writes_to_azure_from_workers(cluster: Cluster, azure: Azure, tmp_path: Path) -> None:
     """It writes through the Blob endpoint."""
-    found = drive(cluster, azure.spark_settings, azure.make_url("table"), tmp_path)
+    found = run_driver(cluster, azure.spark_settings, azure.make_url("table"), tmp_path)
     assert (found["rows"], found["sum"]) == (1_500, 1_500 * 1_499 // 2)
     assert azure.proxy.count()["PUT"] >= 8

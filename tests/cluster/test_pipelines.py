@@ -80,7 +80,7 @@ def project(tmp_path: Path, cluster: Cluster, s3: S3) -> Path:
     return tmp_path
 
 
-def wherry(project: Path, *words: str) -> Any:
+def call_wherry(project: Path, *words: str) -> Any:
     """Run a command with the definition of the project."""
     words = tuple(str(project / word) if word == "orders.yaml" else word for word in words)
     return run([*WHERRY, *words], _make_environment())
@@ -90,7 +90,7 @@ def _make_environment() -> dict[str, str]:
     return clean_environment(PYTHONPATH=str(Path(__file__).parents[2]))
 
 
-def read(s3: S3, table: str) -> list[dict[str, Any]]:
+def read_rows(s3: S3, table: str) -> list[dict[str, Any]]:
     """Return the rows of a table in the bucket."""
     found = deltalake.DeltaTable(s3.make_url(table, "s3"), storage_options=s3.storage_options)
     rows: list[dict[str, Any]] = found.to_pyarrow_table().to_pylist()
@@ -108,7 +108,7 @@ def list_writers(s3: S3) -> list[str]:
 
 def test_a_state_that_only_the_driver_can_see_is_refused(project: Path, s3: S3) -> None:
     """No row is read. The error has the line to write."""
-    done = wherry(project, "run", "orders.yaml")
+    done = call_wherry(project, "run", "orders.yaml")
     assert done.returncode == 2
     assert f"do not see folders of this machine: the state is {project}/.wherry/orders" in done.stderr
     assert "state: s3://bucket/wherry/orders" in done.stderr
@@ -122,15 +122,15 @@ def test_executors_deliver_rows_and_refused_rows(project: Path, shared_disk: Pat
     """
     places = {"shared": f"{shared_disk}/state", "store": s3.make_url("wherry/orders", "s3")}
     state = f"state={places[place]}"
-    done = wherry(project, "run", "orders.yaml", "--set", state)
+    done = call_wherry(project, "run", "orders.yaml", "--set", state)
     assert done.returncode == 0, done.stderr
-    rows, refused = read(s3, "tables/orders"), read(s3, "dlq")
+    rows, refused = read_rows(s3, "tables/orders"), read_rows(s3, "dlq")
     assert {row["id"]: row["score"] for row in rows} == {row["id"]: row["id"] * 0.5 for row in rows}
     assert sorted([*(row["id"] for row in rows), *(json.loads(row["original"])["id"] for row in refused)]) == [
         *range(1, 41)
     ]
     assert "too large" in {row["message"] for row in refused}
-    audit = wherry(project, "audit", "orders.yaml", "--set", state)
+    audit = call_wherry(project, "audit", "orders.yaml", "--set", state)
     assert "balances" in audit.stdout, audit.stdout + audit.stderr
 
 
@@ -158,10 +158,10 @@ def test_a_batch_with_a_lost_worker_or_executor_is_delivered_once(
     child.end()
     assert {*list_writers(s3)} == {"Hadoop"}
     assert len(list_writers(s3)) >= 3, "the other executor writes the rows of the lost one again"
-    assert sorted(row["id"] for row in read(s3, "tables/orders")) == [each for each in range(1, 41) if each != 7]
-    audit = wherry(project, "audit", "orders.yaml", "--set", state)
+    assert sorted(row["id"] for row in read_rows(s3, "tables/orders")) == [each for each in range(1, 41) if each != 7]
+    audit = call_wherry(project, "audit", "orders.yaml", "--set", state)
     assert "balances" in audit.stdout, audit.stdout + audit.stderr
-    repair = wherry(project, "repair", "orders.yaml", "--yes", "--reason", "a test", "--set", state)
+    repair = call_wherry(project, "repair", "orders.yaml", "--yes", "--reason", "a test", "--set", state)
     assert repair.returncode == 0, repair.stdout + repair.stderr
 
 
@@ -170,7 +170,7 @@ def test_doctor_names_what_executors_lack(project: Path) -> None:
     """They lack a folder and a package that a Python stage imports."""
     (project / "beside.py").write_text("import not_there\nSHARE = 1\n")
     (project / "not_there.py").write_text("")
-    done = wherry(project, "doctor", "--cluster", "orders.yaml", "--json")
+    done = call_wherry(project, "doctor", "--cluster", "orders.yaml", "--json")
     found = {each["name"]: each["state"] for each in json.loads(done.stdout)["checks"]}
     assert (done.returncode, found["Folders"], found["Delta"], found["Clock"], found["Store"]) == (
         1,
@@ -181,7 +181,7 @@ def test_doctor_names_what_executors_lack(project: Path) -> None:
     )
 
 
-def wherry_with_other_python(project: Path, folder: Path, s3: S3, addresses: str, *command: str) -> Any:
+def call_wherry_with_other_python(project: Path, folder: Path, s3: S3, addresses: str, *command: str) -> Any:
     """Run a command with the definition, while the workers with these addresses have another Python."""
     (folder / "sitecustomize.py").write_text(OTHER.replace("{addresses}", addresses))
     program = folder / "python"
@@ -190,13 +190,13 @@ def wherry_with_other_python(project: Path, folder: Path, s3: S3, addresses: str
     file = project / "other.yaml"
     text = (project / "orders.yaml").read_text()
     file.write_text(text.replace('"spark.cores.max"', f'"spark.pyspark.python": "{program}", "spark.cores.max"'))
-    return wherry(project, *command, str(file), "--set", f"state={s3.make_url('wherry/orders', 's3')}")
+    return call_wherry(project, *command, str(file), "--set", f"state={s3.make_url('wherry/orders', 's3')}")
 
 
 @pytest.mark.long
 def test_doctor_names_the_different_python_of_one_worker(project: Path, shared_disk: Path, s3: S3) -> None:
     """It checks every executor."""
-    done = wherry_with_other_python(project, shared_disk, s3, "127.0.0.3", "doctor", "--cluster")
+    done = call_wherry_with_other_python(project, shared_disk, s3, "127.0.0.3", "doctor", "--cluster")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "is not Python" in done.stdout
 
@@ -204,14 +204,14 @@ def test_doctor_names_the_different_python_of_one_worker(project: Path, shared_d
 @pytest.mark.long
 def test_a_run_with_another_python_delivers_nothing_and_reports_why(project: Path, shared_disk: Path, s3: S3) -> None:
     """A later run with the right Python delivers every row."""
-    done = wherry_with_other_python(project, shared_disk, s3, "127.0.0.2 127.0.0.3", "run")
+    done = call_wherry_with_other_python(project, shared_disk, s3, "127.0.0.2 127.0.0.3", "run")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "Python in worker has different version" in done.stderr
     assert "Its offset stays" in done.stderr
     assert "wherry doctor --cluster FILE" in done.stderr
-    done = wherry(project, "run", "orders.yaml", "--set", f"state={s3.make_url('wherry/orders', 's3')}")
+    done = call_wherry(project, "run", "orders.yaml", "--set", f"state={s3.make_url('wherry/orders', 's3')}")
     assert done.returncode == 0, done.stdout + done.stderr
-    rows, refused = read(s3, "tables/orders"), read(s3, "dlq")
+    rows, refused = read_rows(s3, "tables/orders"), read_rows(s3, "dlq")
     ids = [*(row["id"] for row in rows), *(json.loads(row["original"])["id"] for row in refused)]
     assert sorted(ids) == [*range(1, 41)]
 
@@ -268,7 +268,7 @@ def test_doctor_names_the_worker_with_other_jars(
     use_jars_of_machines(project)
     cluster.give_jars(0, list_delta_jars())
     cluster.give_jars(1, make(tmp_path))
-    done = wherry(project, "doctor", "--cluster", "orders.yaml", "--json")
+    done = call_wherry(project, "doctor", "--cluster", "orders.yaml", "--json")
     assert done.returncode == 1, done.stdout + done.stderr
     found = [each for each in json.loads(done.stdout)["checks"] if each["name"] == "Delta"]
     assert [(each["state"], each["found"]) for each in found] == [("problem", f"{words}; the driver has 4.4.0")]
@@ -288,15 +288,15 @@ def test_a_run_on_a_worker_with_other_jars_fails_and_loses_nothing(
     state = f"state={s3.make_url('wherry/orders', 's3')}"
     cluster.kill_worker(0)
     cluster.give_jars(1, make(tmp_path))
-    failed = wherry(project, "run", "orders.yaml", "--set", state)
+    failed = call_wherry(project, "run", "orders.yaml", "--set", state)
     assert failed.returncode == 1, failed.stdout + failed.stderr
     assert words in failed.stderr
     assert "Its offset stays" in failed.stderr
     assert "wherry doctor --cluster FILE" in failed.stderr
     cluster.give_jars(1, list_delta_jars())
-    done = wherry(project, "run", "orders.yaml", "--set", state)
+    done = call_wherry(project, "run", "orders.yaml", "--set", state)
     assert done.returncode == 0, done.stdout + done.stderr
-    rows, refused = read(s3, "tables/orders"), read(s3, "dlq")
+    rows, refused = read_rows(s3, "tables/orders"), read_rows(s3, "dlq")
     ids = [*(row["id"] for row in rows), *(json.loads(row["original"])["id"] for row in refused)]
     assert sorted(ids) == [*range(1, 41)]
 
@@ -315,7 +315,7 @@ def test_spark_submit_runs_a_pipeline_with_a_short_script(project: Path, cluster
     environment = {**_make_environment(), "PYSPARK_PYTHON": sys.executable}
     done = run([submit, *words, str(script), "run", str(file), "--set", state], environment)
     assert done.returncode == 0, done.stdout + done.stderr
-    rows, refused = read(s3, "tables/orders"), read(s3, "dlq")
+    rows, refused = read_rows(s3, "tables/orders"), read_rows(s3, "dlq")
     ids = [*(row["id"] for row in rows), *(json.loads(row["original"])["id"] for row in refused)]
     assert sorted(ids) == [*range(1, 41)]
 
@@ -343,7 +343,7 @@ def test_a_client_of_spark_connect_runs_a_pipeline_on_the_servers_cluster(
     finally:
         server.close()
     assert done.returncode == 0, done.stdout + done.stderr
-    rows, refused = read(s3, "tables/orders"), read(s3, "dlq")
+    rows, refused = read_rows(s3, "tables/orders"), read_rows(s3, "dlq")
     ids = [*(row["id"] for row in rows), *(json.loads(row["original"])["id"] for row in refused)]
     assert sorted(ids) == [*range(1, 41)]
     assert {*list_writers(s3)} == {"Hadoop"}

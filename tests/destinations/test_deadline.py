@@ -22,7 +22,7 @@ from destinations.delta.delta import OpenDelta
 from destinations.delta.table import TargetTable
 from destinations.destination import Deadline, Late, Written
 from origins.batch_rows import FrameRows
-from tests.spark_errors import spark_error, user_raised
+from tests.spark_errors import make_raised_error, make_spark_error
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,7 +36,7 @@ class Asked:
         return self
 
 
-def until_of(deadline: Deadline) -> float:
+def read_deadline(deadline: Deadline) -> float:
     """Return the moment in the condition of a guarded frame, in seconds."""
     rows: Any = Asked()
     with deadline.guard_rows(rows):
@@ -47,8 +47,8 @@ def until_of(deadline: Deadline) -> float:
 
 def test_the_deadline_is_a_moment_on_sparks_clock() -> None:
     """Wherry adds the remaining time to the current time, and then the difference to Spark's clock."""
-    assert until_of(Deadline(left=lambda: 40.0, now=lambda: 1_000.0)) == 1_040.0
-    assert until_of(Deadline(left=lambda: 40.0, now=lambda: 1_000.0, ahead=-120.0)) == 920.0
+    assert read_deadline(Deadline(left=lambda: 40.0, now=lambda: 1_000.0)) == 1_040.0
+    assert read_deadline(Deadline(left=lambda: 40.0, now=lambda: 1_000.0, ahead=-120.0)) == 920.0
 
 
 def test_a_pause_while_the_deadline_is_computed_only_makes_it_earlier() -> None:
@@ -59,7 +59,7 @@ def test_a_pause_while_the_deadline_is_computed_only_makes_it_earlier() -> None:
         asleep[0] += 3_600
         return 1_000.0
 
-    assert until_of(Deadline(left=lambda: 40.0 - asleep[0], now=now)) < 1_000.0
+    assert read_deadline(Deadline(left=lambda: 40.0 - asleep[0], now=now)) < 1_000.0
 
 
 def test_a_commit_without_spark_checks_the_clock_itself() -> None:
@@ -76,11 +76,11 @@ def test_only_the_deadlines_own_marker_counts_as_a_late_write() -> None:
     """Other errors pass unchanged: similar text raised by a row, and an error that quotes the plan."""
     rows: Any = Asked()
     with pytest.raises(SparkConnectGrpcException, match="wherry-late-1"), Deadline(left=lambda: 1.0).guard_rows(rows):
-        raise user_raised("wherry-late-1")
+        raise make_raised_error("wherry-late-1")
     with pytest.raises(SparkConnectGrpcException, match="UNRESOLVED"), Deadline(left=lambda: 1.0).guard_rows(rows):
-        raise spark_error("UNRESOLVED_COLUMN", f"no such column: Filter {rows.condition}")
+        raise make_spark_error("UNRESOLVED_COLUMN", f"no such column: Filter {rows.condition}")
     with pytest.raises(Late), Deadline(left=lambda: 1.0).guard_rows(rows):
-        raise user_raised(re.findall(r"wherry-late-\w+", str(rows.condition))[0])
+        raise make_raised_error(re.findall(r"wherry-late-\w+", str(rows.condition))[0])
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def write(spark: SparkSession, table: OpenDelta, deadline: Deadline, *, few: boo
     )
 
 
-def ids(spark: SparkSession, table: OpenDelta) -> list[int]:
+def read_ids(spark: SparkSession, table: OpenDelta) -> list[int]:
     """Return the sorted ids in the table."""
     return sorted(row[0] for row in spark.read.format("delta").load(table.destination.place).collect())
 
@@ -125,7 +125,7 @@ def test_a_write_in_time_succeeds_and_a_late_one_raises(
                 other.write(spark, FrameRows(rows), [late])
         else:
             assert other.write(spark, FrameRows(rows), [late]).version is not None
-        assert ids(spark, table) == found
+        assert read_ids(spark, table) == found
 
 
 @pytest.mark.spark
@@ -133,9 +133,9 @@ def test_an_append_of_few_rows_checks_the_deadline_before_its_commit(spark: Spar
     """With no time left, the write leaves nothing in the table. A write in time succeeds."""
     with pytest.raises(Late):
         write(spark, table, Deadline(left=lambda: 0.0), few=True)
-    assert ids(spark, table) == [0]
+    assert read_ids(spark, table) == [0]
     write(spark, table, Deadline(left=lambda: 60.0), few=True)
-    assert ids(spark, table) == [0, 0, 1, 2]
+    assert read_ids(spark, table) == [0, 0, 1, 2]
 
 
 @pytest.mark.spark
@@ -143,14 +143,14 @@ def test_the_plan_shows_no_deadline_while_time_is_left(spark: SparkSession) -> N
     """The plan equals the one without a deadline. After the deadline the plan differs, and running it raises."""
     rows = spark.range(3).selectExpr("id * 2 as id")
     with Deadline(left=lambda: 60.0).guard_rows(rows) as timed:
-        assert plan_of(timed) == plan_of(rows)
+        assert explain_plan(timed) == explain_plan(rows)
     with Deadline(left=lambda: 0.0).guard_rows(rows) as late:
-        assert plan_of(late) != plan_of(rows)
+        assert explain_plan(late) != explain_plan(rows)
     with pytest.raises(Late), Deadline(left=lambda: 0.0).guard_rows(rows) as late:
         late.collect()
 
 
-def plan_of(rows: DataFrame) -> str:
+def explain_plan(rows: DataFrame) -> str:
     """Return Spark's plan without the numbers of the columns."""
     said = io.StringIO()
     with redirect_stdout(said):
@@ -181,16 +181,16 @@ def test_spark_takes_the_time_after_delta_has_read_the_table(spark: SparkSession
         "replace": lambda: table.replace(rows, "mine", None),
         "catalog": lambda: rows.writeTo(name).option("userMetadata", "mine").append(),
     }
-    with appearing(tmp_path / "orders" / "_delta_log") as appeared:
+    with add_versions(tmp_path / "orders" / "_delta_log") as appeared:
         writes[how]()
-    seen = appeared[seen_by(tmp_path / "orders" / "_delta_log")]
+    seen = appeared[find_read_version(tmp_path / "orders" / "_delta_log")]
     taken = spark.sql(f"SELECT max(at) FROM {name}").collect()[0][0] / 1_000_000
     spark.sql("DROP DATABASE IF EXISTS look CASCADE")
     assert described < seen <= taken
 
 
 @contextmanager
-def appearing(log: Path) -> Iterator[dict[int, float]]:
+def add_versions(log: Path) -> Iterator[dict[int, float]]:
     """Add versions that change nothing while the block runs. Yield when each version was added."""
     nothing = json.dumps({"commitInfo": {"timestamp": 1, "operation": "STRANGER", "operationParameters": {}}})
     appeared: dict[int, float] = {}
@@ -210,7 +210,7 @@ def appearing(log: Path) -> Iterator[dict[int, float]]:
     thread.join()
 
 
-def seen_by(log: Path) -> int:
+def find_read_version(log: Path) -> int:
     """Return the version that the write read when it began."""
     for file in log.glob("*.json"):
         for line in file.read_text().splitlines():

@@ -21,7 +21,7 @@ from destinations.delta.direct_commit import LogHead, append
 from origins.delta_actions import FieldBody, NestedBody
 
 
-def describe(**kinds: Any) -> NestedBody:
+def describe_columns(**kinds: Any) -> NestedBody:
     """Return columns of these types, as Delta describes them."""
     fields: list[FieldBody] = [
         {"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()
@@ -29,9 +29,9 @@ def describe(**kinds: Any) -> NestedBody:
     return {"type": "struct", "fields": fields}
 
 
-def columns(kind: str) -> NestedBody:
+def describe_column(kind: str) -> NestedBody:
     """Return the column of a table with one column."""
-    return describe(v=kind)
+    return describe_columns(v=kind)
 
 
 def read_noted(file: Path, fields: NestedBody) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def read_noted(file: Path, fields: NestedBody) -> dict[str, Any]:
 
 def read_bounds(file: Path, kind: str) -> tuple[Any, Any]:
     """Return the recorded lowest and highest value of the only column."""
-    stats = read_noted(file, columns(kind))
+    stats = read_noted(file, describe_column(kind))
     return stats["minValues"]["v"], stats["maxValues"]["v"]
 
 
@@ -153,14 +153,14 @@ def test_a_file_has_the_bounds_of_all_columns_or_of_none(tmp_path: Path, values:
     column = BOUNDLESS[values]
     rows = pa.table({"id": [1, 2], "v": column})
     kind = {"double": "double", "string": "string", "date32[day]": "date"}.get(str(column.type), "timestamp")
-    found = read_noted(write_file(tmp_path, rows), describe(id="long", v=kind))
+    found = read_noted(write_file(tmp_path, rows), describe_columns(id="long", v=kind))
     assert found == {"numRecords": "2", "nullCount": {"id": "0", "v": "0"}}
 
 
 def test_a_column_with_only_nulls_needs_no_bounds(tmp_path: Path) -> None:
     """Its number of NULLs is enough."""
     rows = pa.table({"id": [1, 2], "v": pa.nulls(2, pa.float64()), "w": pa.nulls(2, pa.string())})
-    found = read_noted(write_file(tmp_path, rows), describe(id="long", v="double", w="string"))
+    found = read_noted(write_file(tmp_path, rows), describe_columns(id="long", v="double", w="string"))
     assert (found["minValues"], found["maxValues"]) == ({"id": "1"}, {"id": "2"})
     assert found["nullCount"] == {"id": "0", "v": "2", "w": "2"}
 
@@ -168,7 +168,7 @@ def test_a_column_with_only_nulls_needs_no_bounds(tmp_path: Path) -> None:
 def test_booleans_have_bounds_and_bytes_have_none(tmp_path: Path) -> None:
     """`deltalake` compares booleans by bounds. No reader compares bytes."""
     rows = pa.table({"yes": [True, False], "no": [False, None], "raw": [b"x", None]})
-    found = read_noted(write_file(tmp_path, rows), describe(yes="boolean", no="boolean", raw="binary"))
+    found = read_noted(write_file(tmp_path, rows), describe_columns(yes="boolean", no="boolean", raw="binary"))
     assert (found["minValues"], found["maxValues"]) == ({"yes": False, "no": False}, {"yes": True, "no": False})
     assert found["nullCount"] == {"yes": "0", "no": "1", "raw": "1"}
 
@@ -178,7 +178,7 @@ def test_the_statistics_of_a_struct_cover_each_of_its_columns(tmp_path: Path) ->
     whole = [{"a": 1, "b": {"c": 0.5}, "d": [1]}, {"a": None, "b": None, "d": None}, None]
     kind = pa.struct([("a", pa.int64()), ("b", pa.struct([("c", pa.float64())])), ("d", pa.list_(pa.int64()))])
     listed = {"type": "array", "elementType": "long", "containsNull": True}
-    fields = describe(s=describe(a="long", b=describe(c="double"), d=listed))
+    fields = describe_columns(s=describe_columns(a="long", b=describe_columns(c="double"), d=listed))
     found = read_noted(write_file(tmp_path, pa.table({"s": pa.array(whole, kind)})), fields)
     bound = {"s": {"a": "1", "b": {"c": "0.5"}}}
     assert found["minValues"] == found["maxValues"] == bound
@@ -191,7 +191,9 @@ def test_the_first_32_columns_of_the_table_have_statistics(tmp_path: Path) -> No
     plain = {f"v{at}": [at] for at in range(20)}
     rows = pa.table({**dict(reversed(plain.items())), "l": [[1]], "s": inner})
     listed = {"type": "array", "elementType": "long", "containsNull": True}
-    fields = describe(s=describe(**{f"s{at}": "long" for at in range(20)}), l=listed, **dict.fromkeys(plain, "long"))
+    fields = describe_columns(
+        s=describe_columns(**{f"s{at}": "long" for at in range(20)}), l=listed, **dict.fromkeys(plain, "long")
+    )
     found = read_noted(write_file(tmp_path, rows), fields)
     assert list(found["minValues"]["s"]) == [f"s{at}" for at in range(20)]
     assert list(found["minValues"]) == ["s", *(f"v{at}" for at in range(11))]
@@ -201,11 +203,14 @@ def test_the_first_32_columns_of_the_table_have_statistics(tmp_path: Path) -> No
 def test_a_reader_that_skips_files_finds_a_long_text(tmp_path: Path) -> None:
     """`deltalake` finds it with a filter."""
     folder, long = tmp_path / "notes", "x" * 50
-    DeltaTable.create(str(folder), Schema.from_json(json.dumps(columns("string"))))
+    DeltaTable.create(str(folder), Schema.from_json(json.dumps(describe_column("string"))))
     table = pa.table({"v": [long, "a"]})
     write([table], table.schema, "{}", folder / "rows.parquet")
     append(
-        folder, LogHead.of(folder), describe_files({"rows.parquet": folder / "rows.parquet"}, columns("string")), "tag"
+        folder,
+        LogHead.of(folder),
+        describe_files({"rows.parquet": folder / "rows.parquet"}, describe_column("string")),
+        "tag",
     )
     assert DeltaTable(str(folder)).to_pyarrow_table(filters=[("v", "=", long)]).num_rows == 1
 
@@ -213,7 +218,7 @@ def test_a_reader_that_skips_files_finds_a_long_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["𠮷", "\U000e0041", "\U0010ffff", 'a\u2028\x85"\\\n'])
 def test_a_reader_that_skips_files_finds_a_text_of_any_characters(tmp_path: Path, text: str) -> None:
     """This holds for a value and for a column's name, with characters that JSON can write as two escapes."""
-    folder, fields = tmp_path / "notes", describe(**{text: "string"})
+    folder, fields = tmp_path / "notes", describe_columns(**{text: "string"})
     DeltaTable.create(str(folder), Schema.from_json(json.dumps(fields)))
     table = pa.table({text: [text]})
     write([table], table.schema, "{}", folder / "rows.parquet")
@@ -226,10 +231,10 @@ def test_a_reader_that_skips_files_finds_a_text_of_any_characters(tmp_path: Path
 def test_a_file_of_any_name_is_found(tmp_path: Path) -> None:
     """The log holds the name encoded as in a URL."""
     folder, name = tmp_path / "notes", "part 50%25=é#?.parquet"
-    DeltaTable.create(str(folder), Schema.from_json(json.dumps(columns("long"))))
+    DeltaTable.create(str(folder), Schema.from_json(json.dumps(describe_column("long"))))
     rows = pa.table({"v": [1]})
     write([rows], rows.schema, "{}", folder / name)
-    files = describe_files({name: folder / name}, columns("long"))
+    files = describe_files({name: folder / name}, describe_column("long"))
     append(folder, LogHead.of(folder), files, "tag")
     assert files[0]["path"] == "part%2050%2525%3D%C3%A9%23%3F.parquet"
     assert DeltaTable(str(folder)).to_pyarrow_table()["v"].to_pylist() == [1]
@@ -254,7 +259,7 @@ def test_numbers_that_may_be_nan_have_no_bounds_in_the_file_itself(tmp_path: Pat
 )
 def test_files_with_days_of_another_calendar_are_not_adopted(tmp_path: Path, word: str, value: str) -> None:
     """The days in their footers differ from the days that Spark reads."""
-    described = {COLUMNS: json.dumps(columns("date")), "org.apache.spark.version": "3.1.0"}
+    described = {COLUMNS: json.dumps(describe_column("date")), "org.apache.spark.version": "3.1.0"}
     plain = pa.schema([("v", pa.date32())], described)
     parquet.write_table(pa.table({"v": [date(1500, 1, 1)]}, plain), tmp_path / "plain.parquet")
     legacy = plain.with_metadata({**described, word: value})
@@ -267,14 +272,17 @@ def test_files_with_days_of_another_calendar_are_not_adopted(tmp_path: Path, wor
 def test_files_prepared_long_ago_outlive_a_vacuum(tmp_path: Path) -> None:
     """The vacuum read the table before the files came, and deletes unknown files that are older than a week."""
     folder, prepared = tmp_path / "orders", tmp_path / "rows.parquet"
-    DeltaTable.create(str(folder), Schema.from_json(json.dumps(columns("long"))))
+    DeltaTable.create(str(folder), Schema.from_json(json.dumps(describe_column("long"))))
     table = pa.table({"v": [1]})
     write([table], table.schema, "{}", prepared)
     os.utime(prepared, (time.time() - 800_000,) * 2)
     early = DeltaTable(str(folder))
     bring({"part.parquet": prepared}, folder)
     append(
-        folder, LogHead.of(folder), describe_files({"part.parquet": folder / "part.parquet"}, columns("long")), "tag"
+        folder,
+        LogHead.of(folder),
+        describe_files({"part.parquet": folder / "part.parquet"}, describe_column("long")),
+        "tag",
     )
     early.vacuum(retention_hours=168, dry_run=False, full=True)
     assert DeltaTable(str(folder)).to_pyarrow_table()["v"].to_pylist() == [1]
@@ -295,7 +303,7 @@ SPARKS = {"numRecords": 3, "minValues": {"v": 0.5}, "maxValues": {"v": 2.5}, "nu
 def test_statistics_of_spark_complete_the_footer(tmp_path: Path, sparks: Any, bounds: Any, nulls: Any) -> None:
     """The file's values differ from those statistics, and Wherry reads none of them."""
     file = write_file(tmp_path, pa.table({"k": pa.array([1, 2, 3], pa.int64()), "v": [7.0, 8.0, 9.0]}))
-    measured = measure_file(file, describe(k="long", v="double"), json.dumps(sparks))
+    measured = measure_file(file, describe_columns(k="long", v="double"), json.dumps(sparks))
     stats = json.loads(measured.text)
     assert measured.read == ()
     assert stats.pop("nullCount") == nulls
@@ -308,7 +316,7 @@ def test_a_year_without_four_digits_leaves_a_file_without_bounds(tmp_path: Path,
     """Readers differ in how they write such a year."""
     file = write_file(tmp_path, pa.table({"v": pa.array([1, 2], pa.timestamp("us", "UTC"))}))
     sparks = {"minValues": {"v": end}, "maxValues": {"v": end}, "nullCount": {"v": 0}}
-    measured = measure_file(file, columns("timestamp"), json.dumps(sparks))
+    measured = measure_file(file, describe_column("timestamp"), json.dumps(sparks))
     assert json.loads(measured.text) == {"numRecords": 2, "nullCount": {"v": 0}}
 
 
@@ -335,7 +343,7 @@ def test_moments_of_spark_are_recorded_in_utc_with_the_digits_that_spark_cut_off
     """Readers need not know zones with seconds, or that a moment may be later than the recorded one."""
     file = write_file(tmp_path, pa.table({"v": pa.array([1, 2], pa.timestamp("us", "UTC"))}))
     sparks = {"minValues": {"v": least}, "maxValues": {"v": highest}, "nullCount": {"v": 0}}
-    stats = json.loads(measure_file(file, columns("timestamp"), json.dumps(sparks)).text)
+    stats = json.loads(measure_file(file, describe_column("timestamp"), json.dumps(sparks)).text)
     assert (stats["minValues"]["v"], stats["maxValues"]["v"].partition("T")[2]) == expected
 
 
@@ -344,7 +352,7 @@ def test_a_moment_outside_the_years_of_utc_leaves_a_file_without_bounds(tmp_path
     """Its year has four digits only in its zone."""
     file = write_file(tmp_path, pa.table({"v": pa.array([1, 2], pa.timestamp("us", "UTC"))}))
     sparks = {"minValues": {"v": end}, "maxValues": {"v": end}, "nullCount": {"v": 0}}
-    measured = measure_file(file, columns("timestamp"), json.dumps(sparks))
+    measured = measure_file(file, describe_column("timestamp"), json.dumps(sparks))
     assert json.loads(measured.text) == {"numRecords": 2, "nullCount": {"v": 0}}
 
 
@@ -355,7 +363,7 @@ def test_bytes_that_spark_recorded_as_text_leave_a_file_without_bounds(
     """Spark replaces them with a character that readers order differently from the bytes."""
     file = write_file(tmp_path, pa.table({"v": ["a", "b"]}))
     sparks = {"minValues": {"v": least}, "maxValues": {"v": highest}, "nullCount": {"v": 0}}
-    measured = measure_file(file, columns("string"), json.dumps(sparks))
+    measured = measure_file(file, describe_column("string"), json.dumps(sparks))
     assert json.loads(measured.text) == {"numRecords": 2, "nullCount": {"v": 0}}
 
 
@@ -364,5 +372,5 @@ def test_the_highest_zero_that_spark_recorded_has_no_sign(tmp_path: Path, kind: 
     """Spark treats both zeros as equal, and some readers order `-0.0` below `0.0`."""
     file = write_file(tmp_path, pa.table({"v": [-1.5, -0.0]}))
     sparks = {"minValues": {"v": -1.5}, "maxValues": {"v": -0.0}, "nullCount": {"v": 0}}
-    stats = json.loads(measure_file(file, columns(kind), json.dumps(sparks)).text, parse_float=str)
+    stats = json.loads(measure_file(file, describe_column(kind), json.dumps(sparks)).text, parse_float=str)
     assert stats["maxValues"] == {"v": "0.0"}

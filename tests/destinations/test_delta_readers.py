@@ -35,7 +35,7 @@ from origins.batch_rows import FrameRows, TableRows
 from origins.delta_actions import FieldBody, NestedBody
 from origins.names import quote_name, quote_text
 from tests.destinations.delta.direct.test_adopt import InFiles
-from tests.destinations.delta.direct.test_append import engine
+from tests.destinations.delta.direct.test_append import name_engine
 from tests.destinations.delta.writers_conformance import write as write_by
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Kind:
     """Values that leave a file without bounds."""
 
 
-def decimal(precision: int, scale: int) -> Kind:
+def make_decimal(precision: int, scale: int) -> Kind:
     """Return decimals with this many digits."""
     most, one = 10**precision - 1, Decimal(1).scaleb(-scale)
 
@@ -73,44 +73,44 @@ def decimal(precision: int, scale: int) -> Kind:
     )
 
 
-def whole(name: str, arrow: pa.DataType) -> Kind:
+def make_whole(name: str, arrow: pa.DataType) -> Kind:
     """Return a type of whole numbers."""
     most = 2 ** (arrow.bit_width - 1)
     return Kind(name, arrow, [most - 1, -most, 0], lambda dice: dice.randint(-most, most - 1) >> dice.randint(0, 60))
 
 
-def _number(dice: random.Random) -> float:
+def _draw_number(dice: random.Random) -> float:
     return dice.choice((-1, 1)) * dice.random() * 10.0 ** dice.randint(-30, 30)
 
 
-def _text(dice: random.Random) -> str:
+def _draw_text(dice: random.Random) -> str:
     letters = dice.choice([string.printable, "é\ufffd😀𠮷z", "xy"])
     return "".join(dice.choice(letters) for _ in range(dice.choice([0, 1, 3, 31, 32, 33, 70])))
 
 
-def _moment(dice: random.Random) -> dt.datetime:
+def _draw_moment(dice: random.Random) -> dt.datetime:
     first = dt.datetime(1678, 1, 1, tzinfo=dt.timezone.utc)
     return first + dt.timedelta(days=dice.randint(0, 200_000), microseconds=dice.randint(0, 10**11) // 7)
 
 
 ZERO = [0.0, -0.0, math.inf, -math.inf]
 KINDS = [
-    whole("byte", pa.int8()),
-    whole("short", pa.int16()),
-    whole("integer", pa.int32()),
-    whole("long", pa.int64()),
+    make_whole("byte", pa.int8()),
+    make_whole("short", pa.int16()),
+    make_whole("integer", pa.int32()),
+    make_whole("long", pa.int64()),
     Kind(
         "float",
         pa.float32(),
         [*ZERO, 3.4028234663852886e38, 1.401298464324817e-45, 0.10000000149011612],
-        lambda dice: pa.scalar(_number(dice), pa.float32()).as_py(),
+        lambda dice: pa.scalar(_draw_number(dice), pa.float32()).as_py(),
         [math.nan],
     ),
-    Kind("double", pa.float64(), [*ZERO, 1.7976931348623157e308, 5e-324, 0.1], _number, [math.nan]),
-    decimal(10, 5),
-    decimal(38, 0),
-    decimal(38, 18),
-    decimal(38, 38),
+    Kind("double", pa.float64(), [*ZERO, 1.7976931348623157e308, 5e-324, 0.1], _draw_number, [math.nan]),
+    make_decimal(10, 5),
+    make_decimal(38, 0),
+    make_decimal(38, 18),
+    make_decimal(38, 38),
     Kind(
         "date",
         pa.date32(),
@@ -124,13 +124,13 @@ KINDS = [
             dt.datetime(2026, 1, 1, 0, 0, 0, micros, tzinfo=dt.timezone.utc)
             for micros in (0, 1, 999, 1_000, 999_000, 999_001, 999_999)
         ],
-        _moment,
+        _draw_moment,
     ),
     Kind(
         "string",
         pa.string(),
         ["", "x" * 33, "x" * 32, "\x00", "a'\"\n", "\ufffd", "😀", "𠮷"],
-        _text,
+        _draw_text,
         ["x" * 32 + LAST * 2],
     ),
     Kind("binary", pa.binary(), [b"", b"\xff", b"\x00"], lambda dice: dice.randbytes(dice.randint(0, 40))),
@@ -168,7 +168,7 @@ def make_condition(word: str, named: Any, values: Sequence[Any], among: Any) -> 
     return {"IN": among, "IS NULL": named.is_null(), "IS NOT NULL": ~named.is_null()}[word]
 
 
-def in_pyarrow(folder: Path, filters: Sequence[Filter]) -> Iterator[tuple[int, int]]:
+def count_in_pyarrow(folder: Path, filters: Sequence[Filter]) -> Iterator[tuple[int, int]]:
     """Yield how many rows each filter finds while reading, and afterwards on all rows."""
     options = ParquetReadOptions(coerce_int96_timestamp_unit="us")
     found = DeltaTable(str(folder)).to_pyarrow_dataset(parquet_read_options=options)
@@ -192,8 +192,8 @@ DATAFUSION = {
 }
 
 
-def in_datafusion(folder: Path, filters: Sequence[Filter]) -> Iterator[tuple[int, int]]:
-    """Yield the same counts as `in_pyarrow`, by DataFusion."""
+def count_in_datafusion(folder: Path, filters: Sequence[Filter]) -> Iterator[tuple[int, int]]:
+    """Yield the same counts as `count_in_pyarrow`, by DataFusion."""
     query = QueryBuilder().register("t", DeltaTable(str(folder)))
 
     def literal(kind: Kind, value: Any) -> str:
@@ -217,8 +217,8 @@ def in_datafusion(folder: Path, filters: Sequence[Filter]) -> Iterator[tuple[int
         yield counts(f"SELECT count(*) AS c FROM t WHERE {each}")[0], without
 
 
-def in_polars(folder: Path, filters: Sequence[Filter]) -> Iterator[tuple[int, int]]:
-    """Yield the same counts as `in_pyarrow`, by Polars."""
+def count_in_polars(folder: Path, filters: Sequence[Filter]) -> Iterator[tuple[int, int]]:
+    """Yield the same counts as `count_in_pyarrow`, by Polars."""
     found = pl.scan_delta(str(folder))
     there = found.collect()
     for each in filters:
@@ -228,7 +228,7 @@ def in_polars(folder: Path, filters: Sequence[Filter]) -> Iterator[tuple[int, in
         yield found.filter(wanted).collect().height, there.filter(wanted).height
 
 
-READERS = {"pyarrow": in_pyarrow, "DataFusion": in_datafusion, "polars": in_polars}
+READERS = {"pyarrow": count_in_pyarrow, "DataFusion": count_in_datafusion, "polars": count_in_polars}
 
 
 def find_lost(folder: Path, filters: Sequence[Filter]) -> list[str]:
@@ -277,7 +277,7 @@ def draw_filters(column: str, kind: Kind, values: Sequence[Any], dice: random.Ra
     return [Filter(column, kind, word, words[word]) for word in words]
 
 
-def describe(kinds: Mapping[str, Kind]) -> NestedBody:
+def describe_columns(kinds: Mapping[str, Kind]) -> NestedBody:
     fields: list[FieldBody] = [
         {"name": name, "type": kind.delta, "nullable": True, "metadata": {}} for name, kind in kinds.items()
     ]
@@ -286,7 +286,7 @@ def describe(kinds: Mapping[str, Kind]) -> NestedBody:
 
 def make_table(folder: Path, kinds: Mapping[str, Kind], files: Sequence[pa.Table]) -> None:
     """Make a table whose files Wherry wrote and appended."""
-    columns = describe(kinds)
+    columns = describe_columns(kinds)
     DeltaTable.create(str(folder), Schema.from_json(json.dumps(columns)))
     for number, rows in enumerate(files):
         name = f"part-{number}.parquet"
@@ -296,7 +296,7 @@ def make_table(folder: Path, kinds: Mapping[str, Kind], files: Sequence[pa.Table
 
 @settings(max_examples=40)
 @given(
-    kind=st.sampled_from([*KINDS, Kind("timestamp", pa.timestamp("us", "UTC"), FAR, _moment)]),
+    kind=st.sampled_from([*KINDS, Kind("timestamp", pa.timestamp("us", "UTC"), FAR, _draw_moment)]),
     sizes=st.lists(st.integers(1, 4), min_size=1, max_size=3),
     dice=st.randoms(use_true_random=False),
 )
@@ -356,7 +356,7 @@ def find_lost_by_spark(
             return f"x'{value.hex()}'"
         if kind.delta == "timestamp":
             value = value.replace(tzinfo=None)
-        return f"CAST({quote_text(f'{value:f}' if isinstance(value, Decimal) else str(value))} AS {_in_sql(kind)})"
+        return f"CAST({quote_text(f'{value:f}' if isinstance(value, Decimal) else str(value))} AS {_format_type(kind)})"
 
     def find(name: str, value: Any, word: int) -> str:
         column, same = quote_name(name), "NULL" if value is None else literal(kinds[name], value)
@@ -375,23 +375,23 @@ def find_lost_by_spark(
 
 def bring_in_process(spark: SparkSession, orders: OpenDelta, rows: pa.Table, number: int, place: Path) -> None:
     orders.write(spark, TableRows(spark, rows), [make_label(number=number)])
-    assert engine(orders) == "wherry"
+    assert name_engine(orders) == "wherry"
 
 
 def bring_few(spark: SparkSession, orders: OpenDelta, rows: pa.Table, number: int, place: Path) -> None:
     orders.write(spark, FrameRows(spark.createDataFrame(rows), 0), [make_label(number=number)])
-    assert engine(orders) == "wherry"
+    assert name_engine(orders) == "wherry"
 
 
 def bring_files(spark: SparkSession, orders: OpenDelta, rows: pa.Table, number: int, place: Path) -> None:
     spark.createDataFrame(rows).coalesce(1).write.parquet(str(place / str(number)))
     orders.write(spark, InFiles(spark, [*(place / str(number)).glob("*.parquet")]), [make_label(number=number)])
-    assert engine(orders) == "wherry"
+    assert name_engine(orders) == "wherry"
 
 
 def bring_staged(spark: SparkSession, orders: OpenDelta, rows: pa.Table, number: int, place: Path) -> None:
     orders.write(spark, FrameRows(spark.createDataFrame(rows).coalesce(1)), [make_label(number=number)])
-    assert engine(orders) == "wherry, files by Spark"
+    assert name_engine(orders) == "wherry, files by Spark"
 
 
 def bring_by_spark(spark: SparkSession, orders: OpenDelta, rows: pa.Table, number: int, place: Path) -> None:
@@ -423,7 +423,7 @@ def test_every_reader_finds_the_rows_that_each_way_wrote(spark: SparkSession, tm
         same, *others = draw_filters(name, kind, values, dice)
         every = Filter(name, kind, "IN", [each for each in values if each is not None and not is_nan(each)])
         filters += [same, every, dice.choice(others)]
-    columns = ", ".join(f"{quote_name(name)} {_in_sql(kind)}" for name, kind in kinds.items())
+    columns = ", ".join(f"{quote_name(name)} {_format_type(kind)}" for name, kind in kinds.items())
     missed: dict[str, set[tuple[str, str]]] = {}
     for way in WAYS:
         place = tmp_path / way.__name__
@@ -478,6 +478,6 @@ def test_spark_answers_from_the_statistics_alone(spark: SparkSession, tmp_path: 
         assert [str(each) for each in found] == ["4", *map(str, expected)]
 
 
-def _in_sql(kind: Kind) -> str:
+def _format_type(kind: Kind) -> str:
     words = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
     return words.get(kind.delta, str(kind.delta))

@@ -52,12 +52,12 @@ class TestTheFirstBatch:
         local = delta_table._find_local_log
         monkeypatch.setattr(delta_table, "_find_local_log", lambda *table: None if through_spark else local(*table))
         identity = orders.ensure_place(spark, spark.range(1).schema)
-        mine, next_one = first(), make_label(number=2)
+        mine, next_one = make_first_label(), make_label(number=2)
         written = orders.write(spark, FrameRows(spark.range(20, 22)), [mine])
         assert (written.rows, written.version) == (2, identity.version + 1)
         assert orders.find(spark, mine, identity) == written
         assert orders.write(spark, FrameRows(spark.range(22, 23)), [next_one]).rows == 1
-        assert ids(spark, orders) == [20, 21, 22]
+        assert read_ids(spark, orders) == [20, 21, 22]
         assert orders.find(spark, mine, identity) == written
 
     def test_a_first_batch_without_rows_empties_the_table_and_is_found(
@@ -65,11 +65,11 @@ class TestTheFirstBatch:
     ) -> None:
         """The commit has a label and 0 rows. A table that is already empty gets no commit."""
         identity = orders.ensure_place(spark, spark.range(1).schema)
-        mine, again = first(), first()
+        mine, again = make_first_label(), make_first_label()
         written = orders.write(spark, FrameRows(spark.range(0)), [mine])
         assert written.rows == 0
         assert orders.find(spark, mine, identity) == written
-        assert ids(spark, orders) == []
+        assert read_ids(spark, orders) == []
         assert orders.write(spark, FrameRows(spark.range(0)), [again]) == Written(rows=0)
         assert orders.find(spark, again, identity) is None
 
@@ -78,7 +78,7 @@ class TestTheFirstBatch:
         identity = orders.ensure_place(spark, spark.range(1).schema)
         before = make_label(number=7)
         orders.write(spark, FrameRows(spark.range(1)), [before])
-        orders.write(spark, FrameRows(spark.range(2)), [first()])
+        orders.write(spark, FrameRows(spark.range(2)), [make_first_label()])
         with pytest.raises(Unsure, match="version 2 has it, but a later version undid that: WRITE, version 3"):
             orders.find(spark, before, identity)
 
@@ -88,13 +88,13 @@ class TestTheFirstBatch:
         rows = spark.createDataFrame([(1, "a")], "id bigint, text string")
         identity = table.ensure_place(spark, rows.schema)
         table.write(spark, FrameRows(rows), [make_label()])
-        late = first()
+        late = make_first_label()
         with start_paused_write(spark, table, late) as (write, let_go):
             table.fence(spark, "token")
             let_go()
             assert "DELTA_METADATA_CHANGED" in str(write.exception())
         assert table.find(spark, late, identity) is None
-        assert ids(spark, table) == [1]
+        assert read_ids(spark, table) == [1]
 
 
 class TestWhere:
@@ -107,7 +107,7 @@ class TestWhere:
         table.ensure_place(spark, rows.schema)
         table.write(spark, FrameRows(rows), [make_label()])
         spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
-        identity, mine, empty = table.ensure_place(spark, rows.schema), first(), first()
+        identity, mine, empty = table.ensure_place(spark, rows.schema), make_first_label(), make_first_label()
         written = table.write(spark, FrameRows(rows.where("id = 1")), [mine])
         assert written.rows == 1
         assert table.find(spark, mine, identity) == written
@@ -143,8 +143,8 @@ class TestLayout:
         Delta(path=parted.destination.path, cluster_by=["e"], comment="other").open().ensure_place(spark, rows)
         clustered = Delta(path=str(tmp_path / "c"), cluster_by=["a b"]).open()
         clustered.ensure_place(spark, rows)
-        assert detail(spark, parted) == (["c`d", "_batch"], [], "it's")
-        assert detail(spark, clustered) == ([], ["`a b`"], None)
+        assert read_detail(spark, parted) == (["c`d", "_batch"], [], "it's")
+        assert read_detail(spark, clustered) == ([], ["`a b`"], None)
 
     def test_a_stamp_names_the_batch_of_a_row(self, spark: SparkSession, tmp_path: Path) -> None:
         """It is the lane and the number, and satisfies the table's constraints.
@@ -162,18 +162,18 @@ class TestLayout:
             table.write(spark, FrameRows(spark.range(1)), [make_label(), make_label()])
 
 
-def first() -> Label:
+def make_first_label() -> Label:
     """Return the label of a run's first batch."""
     planned = make_label()
     return dataclasses.replace(planned, batch=dataclasses.replace(planned.batch, first=True))
 
 
-def ids(spark: SparkSession, table: OpenDelta) -> list[int]:
+def read_ids(spark: SparkSession, table: OpenDelta) -> list[int]:
     """Return the sorted ids in the table."""
     return sorted(row["id"] for row in spark.table(table.destination.sql_name).collect())
 
 
-def detail(spark: SparkSession, table: OpenDelta) -> tuple[list[str], list[str], str | None]:
+def read_detail(spark: SparkSession, table: OpenDelta) -> tuple[list[str], list[str], str | None]:
     """Return how the table is partitioned and clustered, and its comment."""
     columns = ("partitionColumns", "clusteringColumns", "description")
     ((partitions, clusters, comment),) = (

@@ -208,7 +208,7 @@ class Broker(KafkaAddress):
     def begin(self) -> None:
         """Start the broker without waiting for it."""
         command = [*_list_java(), _STARTED, "kafka.Kafka", str(self._file)]
-        self._child = Child(command, self._folder / "broker.log", _environment())
+        self._child = Child(command, self._folder / "broker.log", _make_environment())
 
     def wait(self) -> Broker:
         """Return once the broker has started."""
@@ -254,7 +254,7 @@ def find_free_ports(count: int) -> list[int]:
 def _format_storage(folder: Path) -> None:
     tool = ["kafka.tools.StorageTool", "format", "-t", "x" * 22, "-c", str(folder / "server.properties")]
     tool += ["--add-scram", f"SCRAM-SHA-256=[name=ada,password={PASSWORD}]"]
-    done = subprocess.run([*_list_java(), *tool], check=False, capture_output=True, text=True, env=_environment())
+    done = subprocess.run([*_list_java(), *tool], check=False, capture_output=True, text=True, env=_make_environment())
     if done.returncode:
         raise RuntimeError(f"The storage of Kafka could not be formatted:\n{done.stdout}{done.stderr}")
 
@@ -263,7 +263,7 @@ def _list_java() -> list[str]:
     return ["java", *_QUICK, _LOG, "-cp", f"{jars.FOLDER / 'broker'}/*"]
 
 
-def _environment() -> Mapping[str, str]:
+def _make_environment() -> Mapping[str, str]:
     return {**os.environ, "KAFKA_OPTS": ""}
 
 

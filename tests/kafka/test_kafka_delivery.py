@@ -36,7 +36,7 @@ from runners.running.compatibility import OperatorOverrides
 from tests.child import clean_environment, run
 from tests.destinations.dlq.test_dead_letters import check_read_back
 from tests.kafka.broker import PASSWORD, Broker, make_options
-from tests.kafka.test_kafka_destination import make, read_headers, read_messages, read_values
+from tests.kafka.test_kafka_destination import make_destination, read_headers, read_messages, read_values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -187,7 +187,7 @@ def test_a_run_waits_for_a_broker_that_is_away(
     pipeline = Pipeline(
         name="orders",
         origin=Memory(items=[{"id": number} for number in range(3)], schema="id int"),
-        destinations=[make(kafka, topic, exactly_once=True)],
+        destinations=[make_destination(kafka, topic, exactly_once=True)],
         state=str(tmp_path / "state"),
         run_options=RunOptions(retry=RetryOptions(wait="10ms")),
     )
@@ -375,7 +375,7 @@ def test_a_copy_sent_before_a_crash_is_not_sent_again(kafka: Broker, spark: Spar
     assert len(names) == 1, names
 
 
-def crash(file: Path, point: str) -> None:
+def crash_at(file: Path, point: str) -> None:
     """End the run at this point, as if its process had died."""
 
     def watch(reached: str, of: str, rows: Any) -> Any:
@@ -397,7 +397,7 @@ def test_a_copy_without_its_labels_is_not_guessed(kafka: Broker, spark: SparkSes
         f"label_topic: {labels}"
     )
     file = write_letters(tmp_path, kafka, source, f"copy: {{kafka: {{{options}}}}}")
-    crash(file, "between-writes")
+    crash_at(file, "between-writes")
     admin = kafka.make_admin()
     admin.delete_topics([labels], operation_timeout=30)[labels].result(30)
     with pytest.raises(WherryError, match="is missing or was replaced"):
@@ -417,7 +417,7 @@ def test_a_copy_in_a_table_written_before_a_crash_is_not_written_again(spark: Sp
         "destinations: [{delta: {path: orders}}]\n"
         "dlq: {window: 0, copy: {delta: {path: copies}}}\n"
     )
-    crash(file, "between-writes")
+    crash_at(file, "between-writes")
     assert Pipeline.load(file).run().balanced is True
     assert spark.read.format("delta").load(str(tmp_path / "copies")).count() == 1
     assert len(Pipeline.load(file).dead_letters()) == 1

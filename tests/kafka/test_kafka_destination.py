@@ -149,12 +149,12 @@ class TestAtLeastOnce(KafkaSuite, DestinationConformance):
         assert {read_headers(message)["wherry.row"] for message in found} == {str(number) for number in range(1, 21)}
 
 
-def make(kafka: Broker, to: str | None, **given: Any) -> Kafka:
+def make_destination(kafka: Broker, to: str | None, **given: Any) -> Kafka:
     """Return a destination for this topic, with the topic's name as transactional id."""
     return Kafka(**{"servers": kafka.servers, "topic": to, "transactional_id": to or "test", **given})
 
 
-def send(spark: SparkSession, destination: Kafka, rows: DataFrame, label: Label | None = None) -> None:
+def send_rows(spark: SparkSession, destination: Kafka, rows: DataFrame, label: Label | None = None) -> None:
     """Open the destination, and write these rows as a batch."""
     opened, _ = open_for(spark, destination, rows)
     opened.write(spark, FrameRows(rows), [label or make_label()])
@@ -166,10 +166,10 @@ def test_columns_become_key_value_headers_topic_and_partition(kafka: Broker, spa
     topic, label = kafka.make_topic(3), make_label(number=7, lane="a")
     rows = spark.sql(f"""select 17L as id, 'x' as name, '{topic}' as goes_to, 2 as shard, 'shop' as source,
         map('a', '1', 'b', null) as more, array(named_struct('key', 'c', 'value', X'00ff')) as raw""")
-    destination = make(
+    destination = make_destination(
         kafka, None, topic_column="goes_to", key="id", partition="shard", headers=["source", "more", "raw"]
     )
-    send(spark, destination, rows, label)
+    send_rows(spark, destination, rows, label)
     (message,) = read_messages(kafka, topic)
     assert (message.key(), message.partition()) == (b"17", 2)
     assert json.loads(message.value() or b"") == {"id": 17, "name": "x"}
@@ -201,7 +201,7 @@ def test_a_format_defines_the_value(
 ) -> None:
     """NULL becomes a message without a value, which a compacted topic takes as a deletion."""
     topic = kafka.make_topic()
-    send(spark, make(kafka, topic, **given), spark.sql(sql))
+    send_rows(spark, make_destination(kafka, topic, **given), spark.sql(sql))
     (message,) = read_messages(kafka, topic)
     assert message.value() == value
 
@@ -232,7 +232,7 @@ def test_values_in_avro_follow_the_newest_schema(
     number = registry.register(f"{topic}-value", SALE)
     (tmp_path / "sale.avsc").write_text(json.dumps(SALE))
     given = {"registry": {"url": registry.url}} if header else {"schema_file": str(tmp_path / "sale.avsc")}
-    send(spark, make(kafka, topic, format="avro", **given), spark.sql(SALES))
+    send_rows(spark, make_destination(kafka, topic, format="avro", **given), spark.sql(SALES))
     before = b"\0" + number.to_bytes(4, "big") if header else b""
     values = [message.value() or b"" for message in read_messages(kafka, topic)]
     assert [value[: len(before)] for value in values] == [before, before]
@@ -253,7 +253,7 @@ def test_values_in_protobuf_are_messages(kafka: Broker, spark: SparkSession, tmp
     (tmp_path / "shop.desc").write_bytes(describe_messages())
     given = {"format": "protobuf", "schema_file": str(tmp_path / "shop.desc"), "message": "shop.Order"}
     rows = spark.sql("select 7 as id, 'SENT' as state, array(named_struct('code', 'a')) as items, map('k', 1) as tags")
-    send(spark, make(kafka, topic, key="id", **given), rows)
+    send_rows(spark, make_destination(kafka, topic, key="id", **given), rows)
     (message,) = read_messages(kafka, topic)
     pool = descriptor_pool.DescriptorPool()
     for each in descriptor_pb2.FileDescriptorSet.FromString(describe_messages()).file:
@@ -267,7 +267,7 @@ def test_values_in_protobuf_are_messages(kafka: Broker, spark: SparkSession, tmp
 def test_columns_that_do_not_match_the_schema_are_a_misfit(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
     """The error names each of them before a row is sent."""
     (tmp_path / "sale.avsc").write_text(json.dumps(SALE))
-    destination = make(kafka, kafka.make_topic(), format="avro", schema_file=str(tmp_path / "sale.avsc"))
+    destination = make_destination(kafka, kafka.make_topic(), format="avro", schema_file=str(tmp_path / "sale.avsc"))
     rows = spark.sql("select 'x' as id, 1.25BD as price, map('a', 1) as tags, 1 as extra")
     with pytest.raises(Misfit) as raised:
         destination.open().ensure_place(spark, rows.schema)
@@ -284,7 +284,7 @@ def test_messages_of_each_key_stay_in_order(kafka: Broker, spark: SparkSession) 
     """A key goes to the partition that Java's producers choose. Its messages have the order of the rows."""
     topic = kafka.make_topic(4)
     rows = spark.range(0, 400, 1, 5).selectExpr("id", "if(id % 7 = 0, 'foobar', concat('k', id % 7)) as key")
-    send(spark, make(kafka, topic, key="key"), rows)
+    send_rows(spark, make_destination(kafka, topic, key="key"), rows)
     found = read_messages(kafka, topic)
     places = {(message.key(), message.partition()) for message in found}
     assert len(places) == 7
@@ -299,7 +299,7 @@ def test_rows_in_this_process_are_sent_too(kafka: Broker, spark: SparkSession) -
     """They keep their order."""
     topic = kafka.make_topic()
     rows = spark.range(50)
-    opened, _ = open_for(spark, make(kafka, topic, format="json"), rows)
+    opened, _ = open_for(spark, make_destination(kafka, topic, format="json"), rows)
     opened.write(spark, TableRows(spark, rows.toArrow(), rows.schema), [make_label()])
     assert [json.loads(value)["id"] for value in read_values(kafka, topic)] == [*range(50)]
 
@@ -308,7 +308,7 @@ def test_rows_in_this_process_are_sent_too(kafka: Broker, spark: SparkSession) -
 def test_a_zombie_is_fenced_when_another_run_looks_for_its_batch(kafka: Broker, spark: SparkSession) -> None:
     """Its transaction is aborted. The other run then sends the batch, and it is delivered once."""
     topic = kafka.make_topic()
-    destination = make(kafka, topic, exactly_once=True)
+    destination = make_destination(kafka, topic, exactly_once=True)
     zombie, identity = open_for(spark, destination, spark.createDataFrame([], "id bigint, text string"))
     other, _ = open_for(spark, destination, spark.createDataFrame([], "id bigint, text string"))
     label = make_label()
@@ -328,7 +328,7 @@ def test_only_the_row_that_the_topic_cannot_take_is_refused(kafka: Broker, spark
     rows = spark.sql(f"""select * from values (1, '{topic}', 1, 'x'), (2, 'nowhere', 0, 'x'), (3, null, 0, 'x'),
         (4, '{topic}', 2, 'x'), (5, '{topic}', -1, 'x'), (6, '{topic}', null, repeat('x', 10000)),
         (7, '{topic}', null, repeat('x', 8000)) as t(id, goes_to, shard, text)""")
-    destination = make(kafka, None, topic_column="goes_to", partition="shard", headers=["text"])
+    destination = make_destination(kafka, None, topic_column="goes_to", partition="shard", headers=["text"])
     opened = destination.open()
     (demands,) = opened.demands(spark, rows.schema)
     assert isinstance(demands, Demands)
@@ -348,7 +348,7 @@ def test_a_header_without_a_name_is_refused(kafka: Broker, spark: SparkSession) 
     rows = spark.sql("select id, if(id = 0, null, 'k') as name from range(2)").selectExpr(
         "id", "array(named_struct('key', name, 'value', 'v')) as named"
     )
-    opened = make(kafka, topic, headers=["named"]).open()
+    opened = make_destination(kafka, topic, headers=["named"]).open()
     (demands,) = opened.demands(spark, rows.schema)
     assert isinstance(demands, Demands)
     broken = {rule.code: rows.where(f"not coalesce({rule.holds}, false)").count() for rule in demands.rules}
@@ -359,9 +359,9 @@ def test_a_header_without_a_name_is_refused(kafka: Broker, spark: SparkSession) 
 def test_a_topic_is_recognised_by_its_id(kafka: Broker, spark: SparkSession) -> None:
     """The list of servers may differ. A topic with another id is another topic."""
     topic = kafka.make_topic()
-    opened, identity = open_for(spark, make(kafka, topic), spark.range(0))
+    opened, identity = open_for(spark, make_destination(kafka, topic), spark.range(0))
     opened.close()
-    elsewhere = make(kafka, topic, servers=f"{kafka.servers},{kafka.servers}")
+    elsewhere = make_destination(kafka, topic, servers=f"{kafka.servers},{kafka.servers}")
     assert elsewhere.is_still(spark, identity, "") is True
     assert elsewhere.is_still(spark, replace(identity, id="another"), "") is False
 
@@ -373,7 +373,11 @@ def test_a_password_or_a_certificate_gives_access(how: str, kafka: Broker, spark
     topic = kafka.make_topic()
     servers = kafka.tls_servers if how == "TLS" else kafka.secure_servers
     options = make_tls_options(kafka.certificates) if how == "TLS" else make_options(PASSWORD, how)
-    send(spark, make(kafka, topic, servers=servers, options=options, exactly_once=True), spark.range(3).coalesce(1))
+    send_rows(
+        spark,
+        make_destination(kafka, topic, servers=servers, options=options, exactly_once=True),
+        spark.range(3).coalesce(1),
+    )
     assert read_values(kafka, topic) == ['{"id":0}', '{"id":1}', '{"id":2}']
 
 
@@ -384,7 +388,7 @@ def test_a_message_that_is_too_large_is_an_error(exactly_once: bool, kafka: Brok
     topic = kafka.make_topic(max_message_bytes="10000")
     rows = spark.sql("select 'small' as text union all select repeat('x', 20000)")
     with pytest.raises(DestinationError, match=r"(?i)too large") as raised:
-        send(spark, make(kafka, topic, exactly_once=exactly_once), rows)
+        send_rows(spark, make_destination(kafka, topic, exactly_once=exactly_once), rows)
     assert "max.message.bytes" in raised.value.hint
     assert len(read_values(kafka, topic)) <= (not exactly_once)
 
@@ -395,7 +399,7 @@ def test_messages_of_5_mib_arrive(kafka: Broker, spark: SparkSession) -> None:
     """The topic allows them. Small messages are sent in the same batch."""
     topic = kafka.make_topic(max_message_bytes=str(6 << 20))
     rows = spark.range(8).selectExpr("if(id % 2 = 0, repeat('x', 5 << 20), 'small') as value")
-    send(spark, make(kafka, topic, format="text", exactly_once=True), rows)
+    send_rows(spark, make_destination(kafka, topic, format="text", exactly_once=True), rows)
     assert [len(value) for value in read_values(kafka, topic)] == [5 << 20, 5] * 4
 
 
@@ -403,17 +407,21 @@ def test_messages_of_5_mib_arrive(kafka: Broker, spark: SparkSession) -> None:
 def test_a_missing_topic_is_named(kafka: Broker, spark: SparkSession) -> None:
     """The error is raised before a row is read."""
     with pytest.raises(DestinationError, match="There is no topic nowhere in Kafka"):
-        open_for(spark, make(kafka, "nowhere"), spark.range(1))
+        open_for(spark, make_destination(kafka, "nowhere"), spark.range(1))
 
 
 @pytest.mark.spark
 def test_rows_that_do_not_fit_are_reported_with_every_problem(kafka: Broker, spark: SparkSession) -> None:
     """Columns are missing or have other types."""
-    destination = make(kafka, kafka.make_topic(), key="nr", partition="text", headers=["many"], format="raw")
+    destination = make_destination(
+        kafka, kafka.make_topic(), key="nr", partition="text", headers=["many"], format="raw"
+    )
     with pytest.raises(Misfit) as raised:
         open_for(spark, destination, spark.sql("select 1 as id, 'x' as text, array(1) as many"))
     assert [line.strip().split(":")[0] for line in str(raised.value).splitlines()[1:]] == ["key", "value"]
-    destination = make(kafka, kafka.make_topic(), key="many", partition="text", headers=["many"], value="id")
+    destination = make_destination(
+        kafka, kafka.make_topic(), key="many", partition="text", headers=["many"], value="id"
+    )
     with pytest.raises(Misfit) as raised:
         open_for(spark, destination, spark.sql("select 1 as id, 'x' as text, array(1) as many"))
     assert [line.strip().split(":")[0] for line in str(raised.value).splitlines()[1:]] == [
@@ -426,14 +434,16 @@ def test_a_label_topic_that_deletes_labels_is_refused(kafka: Broker, spark: Spar
     """Only a compacted topic keeps the newest label of each lane."""
     labels = kafka.make_topic(cleanup_policy="delete")
     with pytest.raises(DestinationError, match=r"cleanup\.policy delete"):
-        open_for(spark, make(kafka, kafka.make_topic(), exactly_once=True, label_topic=labels), spark.range(1))
+        open_for(
+            spark, make_destination(kafka, kafka.make_topic(), exactly_once=True, label_topic=labels), spark.range(1)
+        )
 
 
 @pytest.mark.spark
 def test_a_replaced_label_topic_is_unsure(kafka: Broker, spark: SparkSession) -> None:
     """This holds for an open batch and for a run that begins."""
     labels = kafka.make_topic(cleanup_policy="compact")
-    destination = make(kafka, kafka.make_topic(), exactly_once=True, label_topic=labels)
+    destination = make_destination(kafka, kafka.make_topic(), exactly_once=True, label_topic=labels)
     opened, identity = open_for(spark, destination, spark.range(1))
     admin = kafka.make_admin()
     admin.delete_topics([labels])[labels].result(30)
@@ -447,7 +457,7 @@ def test_a_replaced_label_topic_is_unsure(kafka: Broker, spark: SparkSession) ->
 @pytest.mark.spark
 def test_a_batch_older_than_the_newest_label_is_unsure(kafka: Broker, spark: SparkSession) -> None:
     """A compaction may have removed its label. The time of the newer batch's plan does not matter."""
-    destination = make(kafka, kafka.make_topic(), exactly_once=True)
+    destination = make_destination(kafka, kafka.make_topic(), exactly_once=True)
     opened, identity = open_for(spark, destination, spark.range(1))
     newer = make_label(number=2)
     newer = replace(newer, batch=replace(newer.batch, time=newer.batch.time - timedelta(hours=1)))
@@ -459,7 +469,7 @@ def test_a_batch_older_than_the_newest_label_is_unsure(kafka: Broker, spark: Spa
 @pytest.mark.spark
 def test_a_batch_with_another_transactional_id_is_unsure(kafka: Broker, spark: SparkSession) -> None:
     """Its label has the other id. A producer with that id may still be active."""
-    destination = make(kafka, kafka.make_topic(), exactly_once=True)
+    destination = make_destination(kafka, kafka.make_topic(), exactly_once=True)
     opened, identity = open_for(spark, destination, spark.range(1))
     opened.write(spark, FrameRows(spark.range(1)), [make_label()])
     renamed = replace(destination, transactional_id="other").open()
@@ -477,7 +487,7 @@ def test_an_open_transaction_of_another_lane_hides_no_label(
     from confluent_kafka import Producer
 
     labels = kafka.make_topic(cleanup_policy="compact")
-    destination = make(kafka, kafka.make_topic(), exactly_once=True, label_topic=labels)
+    destination = make_destination(kafka, kafka.make_topic(), exactly_once=True, label_topic=labels)
     opened, identity = open_for(spark, destination, spark.range(1))
     stranger = Producer({"bootstrap.servers": kafka.servers, "transactional.id": f"{labels}-stranger"})
     stranger.init_transactions(30)
@@ -499,7 +509,7 @@ def test_a_broker_that_is_back_in_time_gets_the_batch(kafka: Broker, spark: Spar
     """The producer waits for the broker. No row is lost or sent twice."""
     topic = kafka.make_topic()
     opened, _ = open_for(
-        spark, make(kafka, topic, exactly_once=True), spark.createDataFrame([], "id bigint, text string")
+        spark, make_destination(kafka, topic, exactly_once=True), spark.createDataFrame([], "id bigint, text string")
     )
     with start_paused_write(spark, opened, make_label()) as (write, let_go):
         kafka.kill()
@@ -516,7 +526,7 @@ def test_a_broker_that_stays_away_is_a_transient_error(
 ) -> None:
     """So the run tries the batch again. The topic has each row once."""
     topic = kafka.make_topic()
-    opened, _ = open_for(spark, make(kafka, topic, exactly_once=exactly_once), spark.range(1))
+    opened, _ = open_for(spark, make_destination(kafka, topic, exactly_once=exactly_once), spark.range(1))
     kafka.kill()
     monkeypatch.setattr("origins.kafka.client.PATIENCE", 2.0)
     try:

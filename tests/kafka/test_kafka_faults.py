@@ -17,7 +17,7 @@ from origins.kafka.client import Cluster, Partition
 from origins.kafka.kafka import Kafka
 from tests.kafka.broker import Brokers
 from tests.kafka.test_kafka_destination import read_values as read_sent
-from tests.kafka.test_kafka_origin import plan, read_all, read_values
+from tests.kafka.test_kafka_origin import plan_batch, read_all, read_values
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
@@ -89,7 +89,7 @@ def test_a_leader_that_moves_loses_nothing(brokers: Brokers, monkeypatch: pytest
     topic = brokers.make_topic(1, replicas=3, min_insync_replicas="2")
     names = send_many(brokers, topic)
     origin = Kafka(servers=brokers.servers, topic=topic, format="text")
-    span = plan(origin)
+    span = plan_batch(origin)
     assert span is not None
     leader = brokers.find_leader(topic)
     try:

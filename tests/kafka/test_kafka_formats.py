@@ -79,7 +79,7 @@ MESSAGES = ProtobufCoding(descriptors=describe_messages(), message="shop.Order")
 ORDERS = AvroCoding(schemas={0: (json.dumps(ORDER),)}, header=False)
 
 
-def read(coding: Coding, value: bytes | None, **columns: pa.DataType) -> tuple[dict[str, Any], str | None]:
+def read_value(coding: Coding, value: bytes | None, **columns: pa.DataType) -> tuple[dict[str, Any], str | None]:
     """Return the columns of a value, and the reason if it is refused."""
     kinds = pa.schema(columns) if columns else list_kinds(coding)
     found, (why,) = decode_values(coding, [value], kinds)
@@ -98,7 +98,7 @@ def test_every_type_of_avro_has_a_column() -> None:
     coding = AvroCoding(schemas={0: (json.dumps(EVERY),)}, header=False)
     value = encode_avro(EVERY, ROW)
     assert coding.open_writer()(ROW) == value
-    assert read(coding, value) == (AS_READ, None)
+    assert read_value(coding, value) == (AS_READ, None)
 
 
 def test_every_type_of_protobuf_has_a_column() -> None:
@@ -108,9 +108,9 @@ def test_every_type_of_protobuf_has_a_column() -> None:
         "first": None, "tags": {"k": 1}, "at": dt.datetime(2026, 1, 1, tzinfo=UTC), "limit": 3, "key": b"\xff",
         "price": 1.5,
     }  # fmt: skip
-    found, why = read(MESSAGES, MESSAGES.open_writer()(row))
+    found, why = read_value(MESSAGES, MESSAGES.open_writer()(row))
     assert (found, why) == ({**row, "total": Decimal(2**64 - 1), "tags": [("k", 1)]}, None)
-    empty, _ = read(MESSAGES, b"")
+    empty, _ = read_value(MESSAGES, b"")
     assert (empty["id"], empty["note"], empty["limit"], empty["items"]) == (0, None, None, [])
 
 
@@ -119,7 +119,7 @@ def test_a_schema_may_refer_to_another_one() -> None:
     inner = {"type": "record", "name": "Inner", "fields": [{"name": "x", "type": "int"}]}
     outer = {"type": "record", "name": "Outer", "fields": [{"name": "inner", "type": "Inner"}]}
     coding = AvroCoding(schemas={0: (json.dumps(inner), json.dumps(outer))}, header=False)
-    assert read(coding, coding.open_writer()({"inner": {"x": 1}})) == ({"inner": {"x": 1}}, None)
+    assert read_value(coding, coding.open_writer()({"inner": {"x": 1}})) == ({"inner": {"x": 1}}, None)
 
 
 def test_a_value_is_read_with_the_schema_of_its_id() -> None:
@@ -128,8 +128,8 @@ def test_a_value_is_read_with_the_schema_of_its_id() -> None:
     old = encode_avro(ORDER, {"id": 1, "name": None}, 1)
     new = encode_avro(LATER, {"id": 2, "name": "x", "note": "n"}, 2)
     columns = {"id": pa.int32(), "note": pa.string()}
-    assert read(coding, old, **columns) == ({"id": 1, "note": None}, None)
-    assert read(coding, new, **columns) == ({"id": 2, "note": "n"}, None)
+    assert read_value(coding, old, **columns) == ({"id": 1, "note": None}, None)
+    assert read_value(coding, new, **columns) == ({"id": 2, "note": "n"}, None)
     assert replace(coding, schemas={1: (json.dumps(ORDER),)}).open_writer()({"id": 1, "name": None}) == old
 
 
@@ -147,13 +147,13 @@ def test_a_value_is_read_with_the_schema_of_its_id() -> None:
 def test_an_invalid_value_is_refused_with_a_reason(value: bytes | None, why: str) -> None:
     """All its columns are NULL."""
     coding = AvroCoding(schemas={1: (json.dumps(ORDER),)}, header=True)
-    assert read(coding, value) == ({"id": None, "name": None}, why)
+    assert read_value(coding, value) == ({"id": None, "name": None}, why)
 
 
 @pytest.mark.parametrize("value", [b"\xff\xff", b"\x1a\x02\xff\xfe", b"\0\0\0\0\1"])
 def test_bytes_that_are_no_protobuf_are_refused(value: bytes) -> None:
     """The bytes are broken fields, text that is not UTF-8, or Confluent's header."""
-    _, why = read(MESSAGES, value)
+    _, why = read_value(MESSAGES, value)
     assert why == "the value is not a shop.Order in Protobuf"
 
 
@@ -268,7 +268,7 @@ ODD = ProtobufCoding(descriptors=describe_odd("proto3"), message="odd.Odd")
 NEEDY = ProtobufCoding(descriptors=describe_odd("proto2"), message="odd.Odd")
 
 
-def encode(coding: Coding, kinds: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[bytes | None, str | None]:
+def encode_row(coding: Coding, kinds: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[bytes | None, str | None]:
     """Return the value of a row with these Spark types, or the reason why it has none."""
     fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
     return RowEncoder(coding=coding, schema=json.dumps({"type": "struct", "fields": fields}))(row)
@@ -288,18 +288,18 @@ def test_a_value_is_written_with_the_type_of_its_field(
     coding: Coding, kind: str, value: Any, field: str, as_read: Any
 ) -> None:
     """A number may have another type in Spark if its value stays the same."""
-    found, why = encode(coding, {field: kind}, {field: value})
+    found, why = encode_row(coding, {field: kind}, {field: value})
     assert why is None
-    assert read(coding, found)[0][field] == as_read
+    assert read_value(coding, found)[0][field] == as_read
 
 
 def test_a_time_in_the_year_9999_is_written() -> None:
     """This holds in every time zone of a worker."""
     last = dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
     row = {"price": Decimal(1), "at": (last - dt.datetime(1970, 1, 1, tzinfo=UTC)) // dt.timedelta(microseconds=1)}
-    found, why = encode(PRICES, {"price": "decimal(4,2)", "at": "timestamp"}, row)
+    found, why = encode_row(PRICES, {"price": "decimal(4,2)", "at": "timestamp"}, row)
     assert why is None
-    assert read(PRICES, found)[0]["at"] == last
+    assert read_value(PRICES, found)[0]["at"] == last
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ def test_a_value_that_would_change_is_refused(
     coding: Coding, kinds: Mapping[str, Any], row: Mapping[str, Any], reason: str
 ) -> None:
     """The reason names the field."""
-    found, why = encode(coding, kinds, row)
+    found, why = encode_row(coding, kinds, row)
     assert found is None
     assert re.search(reason, why or "")
 

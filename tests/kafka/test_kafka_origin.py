@@ -183,7 +183,7 @@ def make_origin(kafka: Broker, topic: str, **given: Any) -> Kafka:
     return Kafka(servers=kafka.servers, **{"format": "text", **named, **given})
 
 
-def plan(origin: Kafka, offset: Json = None, lane: str = "0", rows: int | None = None) -> Span | None:
+def plan_batch(origin: Kafka, offset: Json = None, lane: str = "0", rows: int | None = None) -> Span | None:
     """Return the next batch after an offset."""
     offsets = {} if offset is None else {lane: offset}
     return origin.survey(NO_SPARK, Progress(offsets=offsets)).take(lane, offset, Limits(rows=rows))
@@ -208,7 +208,7 @@ def read_values(origin: Kafka, span: Span) -> list[str]:
 
 def read_all(origin: Kafka, offset: Json = None, rows: int | None = None) -> Iterator[list[str]]:
     """Yield the values of each batch after an offset."""
-    while (span := plan(origin, offset, rows=rows)) is not None:
+    while (span := plan_batch(origin, offset, rows=rows)) is not None:
         yield read_values(origin, span)
         offset = span.end
 
@@ -250,7 +250,7 @@ def test_an_added_partition_is_read_from_its_beginning(kafka: Broker) -> None:
     topic = kafka.make_topic(1)
     kafka.send(topic, ["a"])
     origin = make_origin(kafka, topic, start="latest")
-    opening = plan(origin)
+    opening = plan_batch(origin)
     assert opening is not None
     admin = kafka.make_admin()
     admin.create_partitions([NewPartitions(topic, 2)])[topic].result(30)
@@ -263,7 +263,7 @@ def test_a_topic_created_later_is_read_from_its_beginning(kafka: Broker) -> None
     first = kafka.make_topic(1)
     kafka.send(first, ["a"])
     origin = make_origin(kafka, first, pattern=f"{first}.*")
-    span = plan(origin)
+    span = plan_batch(origin)
     assert span is not None
     kafka.send(kafka.make_topic(1, name=f"{first}-later"), ["b"])
     assert list(read_all(origin, span.end)) == [["b"]]
@@ -283,7 +283,7 @@ def test_an_origin_that_starts_at_the_end_records_that_offset(kafka: Broker) -> 
     topic = kafka.make_topic(1)
     kafka.send(topic, ["a"])
     origin = make_origin(kafka, topic, start="latest")
-    opening = plan(origin)
+    opening = plan_batch(origin)
     assert opening is not None
     assert opening.parts == ()
     kafka.send(topic, ["b"])
@@ -325,18 +325,18 @@ def test_a_recreated_topic_is_recognised(kafka: Broker) -> None:
     topic = kafka.make_topic(1)
     kafka.send(topic, ["a"])
     origin = make_origin(kafka, topic)
-    span = plan(origin)
+    span = plan_batch(origin)
     assert span is not None
-    recreate(kafka, topic)
+    recreate_topic(kafka, topic)
     kafka.send(topic, ["b"])
     with pytest.raises(OriginError, match=rf"{topic} was deleted and made again"):
-        plan(origin, span.end)
+        plan_batch(origin, span.end)
     with pytest.raises(OriginError, match="no row of the batch was read"):
         read_values(origin, span)
     assert list(read_all(make_origin(kafka, topic, on_gap="record"), span.end)) == [["b"]]
 
 
-def recreate(kafka: Broker, topic: str) -> None:
+def recreate_topic(kafka: Broker, topic: str) -> None:
     """Delete a topic, and make it again."""
     admin = kafka.make_admin()
     admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
@@ -348,11 +348,11 @@ def test_a_gap_stops_the_run_and_names_the_offsets(kafka: Broker) -> None:
     topic = kafka.make_topic(1)
     kafka.send(topic, list("abcde"))
     origin = make_origin(kafka, topic)
-    span = plan(origin, rows=1)
+    span = plan_batch(origin, rows=1)
     assert span is not None
     delete_before(kafka, topic, 3)
     with pytest.raises(OriginError, match=f"Offsets 1 to 2 of {topic}/0 were deleted before they were read"):
-        plan(origin, span.end)
+        plan_batch(origin, span.end)
     recorded = make_origin(kafka, topic, on_gap="record")
     assert len(recorded.survey(NO_SPARK, Progress(offsets={"0": span.end})).notices) == 1
     assert list(read_all(recorded, span.end)) == [["d", "e"]]
@@ -389,13 +389,13 @@ def test_a_missing_client_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error has the command that installs it."""
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     with pytest.raises(OriginError, match=r"pip install 'wherry\[kafka\]'"):
-        plan(Kafka(servers="localhost:1", topic="orders", format="text"))
+        plan_batch(Kafka(servers="localhost:1", topic="orders", format="text"))
 
 
 def test_a_missing_topic_is_named(kafka: Broker) -> None:
     """The error has its name."""
     with pytest.raises(OriginError, match="There is no topic nowhere in Kafka"):
-        plan(make_origin(kafka, "nowhere"))
+        plan_batch(make_origin(kafka, "nowhere"))
 
 
 def test_the_lag_is_in_rows(kafka: Broker) -> None:
@@ -455,7 +455,7 @@ def test_an_active_consumer_group_is_named(kafka: Broker) -> None:
     member.subscribe([topic])
     assert member.consume(1, timeout=30)
     origin = make_origin(kafka, topic, commit_group=group)
-    span = plan(origin)
+    span = plan_batch(origin)
     assert span is not None
     with pytest.raises(OriginError, match=f"did not take the offsets of the group {group}.*delivered") as raised:
         origin.committed(NO_SPARK, make_batch(span))
@@ -470,7 +470,7 @@ def test_compaction_between_two_reads_loses_no_remaining_message(kafka: Broker) 
         kafka.send(topic, [f"a{number}"], key="a")
         kafka.send(topic, [f"b{number}"], key="b")
     origin = make_origin(kafka, topic)
-    span = plan(origin, rows=7)
+    span = plan_batch(origin, rows=7)
     assert span is not None
     assert len(read_values(origin, span)) == 7
     kafka.compact(topic)
@@ -543,7 +543,7 @@ def test_a_consumer_group_gets_the_offsets(kafka: Broker) -> None:
     topic = kafka.make_topic(1)
     kafka.send(topic, ["a", "b"])
     origin = make_origin(kafka, topic, commit_group=f"group-{topic}")
-    span = plan(origin)
+    span = plan_batch(origin)
     assert span is not None
     batch = make_batch(span)
     origin.committed(NO_SPARK, batch)
@@ -634,11 +634,11 @@ def test_a_batch_keeps_the_schemas_of_its_plan(kafka: Broker, registry: Registry
     first = registry.register(f"{topic}-value", ORDER)
     origin = make_origin(kafka, topic, format="avro", registry={"url": registry.url})
     kafka.send(topic, [encode_avro(ORDER, {"id": 1, "name": "x"}, first)])
-    span = plan(origin)
+    span = plan_batch(origin)
     kafka.send(topic, [encode_avro(ORDER, {"id": 2, "name": "x"}, first + 1)])
-    early = plan(origin)
+    early = plan_batch(origin)
     registry.register(f"{topic}-value", LATER)
-    late = plan(origin)
+    late = plan_batch(origin)
     assert span is not None
     assert early is not None
     assert late is not None
@@ -657,10 +657,10 @@ def test_a_topic_without_a_subject_stops_the_run(kafka: Broker, registry: Regist
     """It does so only if messages wait. The error names the subject."""
     topic = kafka.make_topic()
     origin = make_origin(kafka, topic, format="avro", schema="id int", registry={"url": registry.url})
-    assert plan(origin) is None
+    assert plan_batch(origin) is None
     kafka.send(topic, [b"x"])
     with pytest.raises(OriginError, match=f"has no subject {topic}-value, and messages wait in {topic}"):
-        plan(origin)
+        plan_batch(origin)
 
 
 def test_columns_come_from_the_newest_schema(kafka: Broker, registry: Registry) -> None:
@@ -784,7 +784,7 @@ def test_a_large_batch_without_the_jar_states_what_to_write(
     monkeypatch.setattr("origins.kafka.rows.FEW", 0)
     topic = kafka.make_topic(1)
     kafka.send(topic, ["a"])
-    span = plan(make_origin(kafka, topic))
+    span = plan_batch(make_origin(kafka, topic))
     assert span is not None
     with pytest.raises(OriginError, match="Spark lacks the JAR") as raised:
         make_origin(kafka, topic).fetch(spark, [make_batch(span)]).frame()

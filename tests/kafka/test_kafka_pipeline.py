@@ -122,7 +122,7 @@ def test_a_backfill_does_not_move_a_consumer_group_back(kafka: Broker, spark: Sp
     assert read_ids(tmp_path) == [0, 0, 1, 1, 2, 2, 3, 4, 5]
 
 
-def once(kind: type, happens: Callable[[], None]) -> Listener:
+def call_once(kind: type, happens: Callable[[], None]) -> Listener:
     """Return a listener that calls a function at the first event of this kind."""
     happened: list[Event] = []
 
@@ -145,7 +145,7 @@ def test_a_broker_that_restarts_during_a_run_loses_nothing(kafka: Broker, spark:
         kafka.start_again()
 
     pipeline = make_pipeline(tmp_path, Kafka(servers=kafka.servers, topic=topic, format="json", schema="id int"))
-    report = pipeline.run(listeners=[once(BatchPlanned, kill_and_start)])
+    report = pipeline.run(listeners=[call_once(BatchPlanned, kill_and_start)])
     assert (report.read, report.balanced) == (8, True)
     assert read_ids(tmp_path) == list(range(8))
 
@@ -168,7 +168,7 @@ def test_changes_of_a_topic_during_a_run_are_seen_by_the_next_run(
         delete_before(kafka, topic, 1)
 
     with pytest.raises(WherryError, match=f"Offsets 0 to 0 of {topic}/0 were deleted after the batch was planned"):
-        pipeline.run(listeners=[once(BatchPlanned, change)])
+        pipeline.run(listeners=[call_once(BatchPlanned, change)])
     report = pipeline.run()
     assert report.balanced
     assert read_ids(tmp_path) == [1, 2, 3, 4, 9]

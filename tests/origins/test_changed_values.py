@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 from origins.files import Files, scan_small
 from origins.files.json_in_process import are_all_plain, are_lines_plain, parse_rows
 from origins.nack import REFUSED
-from tests.origins.test_on_change import both_ways, decided, planned
+from tests.origins.test_on_change import plan_batch, read_both_ways, read_decided
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,27 +101,27 @@ BAD = [*VALUES, *NO_TEXT, *DOUBLED]
 TWICE = "an object has this key more than once, but only one value can be kept: "
 
 
-def files(folder: Path, lines: list[bytes], **options: Any) -> Files:
+def make_files(folder: Path, lines: list[bytes], **options: Any) -> Files:
     (folder / "a.json").write_bytes(b"\n".join(lines) + b"\n")
     return Files(**{"path": str(folder), "format": "json", "schema": SCHEMA, **options})
 
 
-def refused(spark: SparkSession, origin: Files) -> tuple[set[str], dict[str, str]]:
+def list_refused(spark: SparkSession, origin: Files) -> tuple[set[str], dict[str, str]]:
     """Return the lines refused by the straight reading, and by the decided reading with messages."""
-    plan = planned(spark, origin)
+    plan = plan_batch(spark, origin)
     straight = {row[REFUSED].raw for row in origin.fetch(spark, [plan]).frame().collect() if row[REFUSED]}
-    rows = [row[REFUSED] for row in decided(spark, plan, origin) if row[REFUSED]]
-    return {alike(raw) for raw in straight if raw}, {alike(row.raw): row.message for row in rows}
+    rows = [row[REFUSED] for row in read_decided(spark, plan, origin) if row[REFUSED]]
+    return {normalise_line(raw) for raw in straight if raw}, {normalise_line(row.raw): row.message for row in rows}
 
 
-def alike(line: str) -> str:
+def normalise_line(line: str) -> str:
     """Return the line with a single replacement character for each group of invalid bytes."""
     return re.sub("\ufffd+", "\ufffd", line)
 
 
-def shown(line: bytes) -> str:
+def decode_line(line: bytes) -> str:
     """Return a line as Spark decodes it."""
-    return alike(line.decode("utf-8", "replace"))
+    return normalise_line(line.decode("utf-8", "replace"))
 
 
 @pytest.mark.spark
@@ -133,16 +133,16 @@ def test_a_value_that_json_would_change_is_refused_in_both_ways(
     """A similar value that is read unchanged is not refused."""
     if not looked_at:
         monkeypatch.setattr(scan_small, "_sum_sizes", lambda _: 1 << 40)
-    straight, why = refused(spark, files(tmp_path, [*KEPT, *BAD]))
-    assert why.keys() == {shown(line) for line in BAD}
-    assert why.keys() - {shown(NARROW)} <= straight <= why.keys()
-    assert [row[REFUSED].raw for row in both_ways(spark, files(tmp_path, [NARROW]))] == [shown(NARROW)]
+    straight, why = list_refused(spark, make_files(tmp_path, [*KEPT, *BAD]))
+    assert why.keys() == {decode_line(line) for line in BAD}
+    assert why.keys() - {decode_line(NARROW)} <= straight <= why.keys()
+    assert [row[REFUSED].raw for row in read_both_ways(spark, make_files(tmp_path, [NARROW]))] == [decode_line(NARROW)]
     for line, said in VALUES.items():
-        assert said in why[shown(line)]
+        assert said in why[decode_line(line)]
     for line in NO_TEXT:
-        assert "some bytes are not valid UTF-8" in why[shown(line)], line
+        assert "some bytes are not valid UTF-8" in why[decode_line(line)], line
     for line, key in DOUBLED.items():
-        assert f"{TWICE}{key}" in why[shown(line)]
+        assert f"{TWICE}{key}" in why[decode_line(line)]
 
 
 @pytest.mark.spark
@@ -153,7 +153,7 @@ def test_a_value_that_only_looks_changed_is_read(
     """The value is read as written. A scan of a small file saves Spark the check."""
     if not looked_at:
         monkeypatch.setattr(scan_small, "_sum_sizes", lambda _: 1 << 40)
-    rows = both_ways(spark, files(tmp_path, list(KEPT)))
+    rows = read_both_ways(spark, make_files(tmp_path, list(KEPT)))
     for row, expected in zip(rows, KEPT.values(), strict=True):
         found = row.asDict(recursive=True)
         assert found[REFUSED] is None
@@ -165,13 +165,13 @@ def test_a_value_that_json_would_change_is_rescued(spark: SparkSession, tmp_path
     """The original value is kept. A line with invalid text is kept as a whole."""
     lines = [*VALUES, NO_TEXT[0]]
     policies = {"wider": "rescue", "other": "rescue", "corrupt": "rescue"}
-    rows = both_ways(spark, files(tmp_path, lines, on_change=policies))
+    rows = read_both_ways(spark, make_files(tmp_path, lines, on_change=policies))
     kept = [json.loads(row["_rescued"]) for row in rows]
     assert kept[:6] == [
         {"x": "1e400"}, {"x": "-1e400"}, {"x": "9" * 400}, {"f": "1e39"}, {"f": "9" * 40}, {"f": "1e39"},
     ]  # fmt: skip
     assert kept[9] == {"t": 200}
-    assert kept[-1] == {"_line": shown(NO_TEXT[0])}
+    assert kept[-1] == {"_line": decode_line(NO_TEXT[0])}
     assert [row.x for row in rows[:6]] == [None, None, None, None, None, float("inf")]
     assert all(row[name] is None for row in rows[3:] for name in ("f", "t", "at", "d", "a", "s", "m"))
 
@@ -180,7 +180,7 @@ def test_a_value_that_json_would_change_is_rescued(spark: SparkSession, tmp_path
 def test_the_last_value_of_a_doubled_key_may_be_kept(spark: SparkSession, tmp_path: Path) -> None:
     """The definition must allow it. A key in another case is a different kind of change."""
     lines = [line for line in DOUBLED if b"X" not in line and b"m" not in line]
-    rows = both_ways(spark, files(tmp_path, lines, on_change={"doubled": "keep_last"}))
+    rows = read_both_ways(spark, make_files(tmp_path, lines, on_change={"doubled": "keep_last"}))
     assert [(row.note, row.a, row.s and row.s.y) for row in rows] == [
         ("b", None, None),
         ("a", None, None),
@@ -204,7 +204,7 @@ def test_a_whole_file_with_a_changed_value_is_refused(
     for looked_at in (True, False):
         if not looked_at:
             monkeypatch.setattr(scan_small, "_sum_sizes", lambda _: 1 << 40)
-        straight, why = refused(spark, origin)
+        straight, why = list_refused(spark, origin)
         assert len(straight) == len(why) == len(bad)
         assert {message.partition(":")[0] for message in why.values()} == {f"{index}.json" for index in range(len(bad))}
 
@@ -278,15 +278,15 @@ def test_a_value_that_csv_would_change_is_refused_in_both_ways(
     (tmp_path / "a.csv").write_text("\n".join(["x,f,d,n,note", *CSV_KEPT, *CSV_BAD]) + "\n", newline="")
     schema, options = "x double, f float, d date, n int, note string", {"multiLine": multi_line}
     csv = {"path": str(tmp_path), "format": "csv", "schema": schema, "options": options}
-    plan = planned(spark, Files(**csv))  # type: ignore[arg-type]
+    plan = plan_batch(spark, Files(**csv))  # type: ignore[arg-type]
     straight = Files(**csv).fetch(spark, [plan]).frame()  # type: ignore[arg-type]
     assert straight.where(f"{REFUSED} is not null").count() == len(CSV_BAD)
-    rows = decided(spark, plan, Files(**csv))  # type: ignore[arg-type]
+    rows = read_decided(spark, plan, Files(**csv))  # type: ignore[arg-type]
     assert [row.note for row in rows if not row[REFUSED]] == list("abcde")
     assert {row[REFUSED].raw for row in rows if row[REFUSED]} == CSV_BAD.keys()
     for row in rows[len(CSV_KEPT) :]:
         assert CSV_BAD[row[REFUSED].raw] in row[REFUSED].message
-    kept = both_ways(spark, Files(**csv, on_change={"wider": "rescue", "other": "rescue"}))  # type: ignore[arg-type]
+    kept = read_both_ways(spark, Files(**csv, on_change={"wider": "rescue", "other": "rescue"}))  # type: ignore[arg-type]
     assert [json.loads(row["_rescued"]) for row in kept[len(CSV_KEPT) :]] == [
         {"x": "1e400"}, {"x": "9" * 400}, {"f": "1e39"}, {"x": "1\0"}, {"f": "\x081"}, {"d": "2026-01-02\x7f"},
         {"n": "7\x1f"},
@@ -302,17 +302,17 @@ def test_invalid_bytes_in_a_csv_files_encoding_are_refused(
     """This holds for the straight and for the decided reading."""
     (tmp_path / "a.csv").write_bytes(b"id,note\n1,a\n2,x" + bad + b"\n")
     origin = Files(path=str(tmp_path), format="csv", schema="id int, note string", options={"encoding": encoding})
-    plan = planned(spark, origin)
+    plan = plan_batch(spark, origin)
     assert any(row[REFUSED] for row in origin.fetch(spark, [plan]).frame().collect())
-    assert [row[REFUSED] is None for row in decided(spark, plan, origin)] == [True, False]
+    assert [row[REFUSED] is None for row in read_decided(spark, plan, origin)] == [True, False]
 
 
 @pytest.mark.spark
 def test_invalid_bytes_in_a_json_files_encoding_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     """This holds for the straight and for the decided reading."""
     options = {"encoding": "US-ASCII", "lineSep": "\n"}
-    origin = files(tmp_path, [b'{"note": "a"}', b'{"note": "\xe4"}'], options=options)
-    straight, why = refused(spark, origin)
+    origin = make_files(tmp_path, [b'{"note": "a"}', b'{"note": "\xe4"}'], options=options)
+    straight, why = list_refused(spark, origin)
     assert straight
     assert why.keys() == {'{"note": "\xe4"}'}
 
@@ -322,4 +322,4 @@ def test_text_in_parquet_that_a_cast_would_change_is_refused(spark: SparkSession
     """A column of text is read as a number."""
     parquet.write_table(pa.table({"x": ["1", "1e400", "Infinity", "1\0"]}), tmp_path / "a")
     origin = Files(path=str(tmp_path), format="parquet", schema="x double", on_change={"other": "nack"})
-    assert [row[REFUSED] is None for row in both_ways(spark, origin)] == [True, False, True, False]
+    assert [row[REFUSED] is None for row in read_both_ways(spark, origin)] == [True, False, True, False]

@@ -22,7 +22,7 @@ from origins.dlq import DlqEntries
 from origins.errors import OriginError
 from origins.nack import DLQ_COLUMNS, RAW, REFUSED, parse_columns
 from origins.origin import Progress
-from tests.runners.running.letterbox import NOON, READ, letters, post
+from tests.runners.running.letterbox import NOON, READ, append_letters, make_letters
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -30,30 +30,30 @@ if TYPE_CHECKING:
 spark_only = pytest.mark.spark
 
 
-def refuse(folder: Path, plan: str, *places: int, **columns: Any) -> None:
+def put_refused(folder: Path, plan: str, *places: int, **columns: Any) -> None:
     """Put the refused rows of a batch into the DLQ, in one write with one time."""
     moment = NOON + timedelta(hours=len(list(folder.glob("_delta_log/*.json"))))
-    post(folder, letters(*places, **{"plan": plan, "nacked_at": moment, **columns}))
+    append_letters(folder, make_letters(*places, **{"plan": plan, "nacked_at": moment, **columns}))
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A DLQ with the refused rows of three batches: two, one and one."""
     folder = tmp_path / "dlq"
-    refuse(folder, "a", 1, 2)
-    refuse(folder, "b", 1)
-    refuse(folder, "c", 4)
+    put_refused(folder, "a", 1, 2)
+    put_refused(folder, "b", 1)
+    put_refused(folder, "c", 4)
     return folder
 
 
-def compact(folder: Path) -> None:
+def compact_dlq(folder: Path) -> None:
     """Compact the files of the DLQ, and delete the original files."""
     table = DeltaTable(str(folder))
     table.optimize.compact()
     table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
 
 
-def plan(
+def plan_spans(
     spark: SparkSession, origin: DlqEntries, offset: JSON = None, limits: Limits | None = None
 ) -> list[tuple[Span, str]]:
     """Return what waits after an offset, as spans with their schema."""
@@ -66,19 +66,21 @@ def plan(
     return spans
 
 
-def fetch(spark: SparkSession, origin: DlqEntries, span: Span, schema: str, *, places: bool = False) -> list[Row]:
+def fetch_rows(spark: SparkSession, origin: DlqEntries, span: Span, schema: str, *, places: bool = False) -> list[Row]:
     """Return the rows of a span."""
     time = datetime(2026, 1, 1, tzinfo=timezone.utc)
     batch = Batch(pipeline="p", run="r", origin="o", lane="0", number=1, plan="x", span=span, schema=schema, time=time)
     return origin.fetch(spark, [batch], places=places).frame().collect()
 
 
-def read(spark: SparkSession, origin: DlqEntries, offset: JSON = None) -> list[Row]:
+def read_all(spark: SparkSession, origin: DlqEntries, offset: JSON = None) -> list[Row]:
     """Return all rows after an offset."""
-    return [row for span, schema in plan(spark, origin, offset) for row in fetch(spark, origin, span, schema)]
+    return [
+        row for span, schema in plan_spans(spark, origin, offset) for row in fetch_rows(spark, origin, span, schema)
+    ]
 
 
-def ids(rows: Sequence[Row]) -> list[str]:
+def list_ids(rows: Sequence[Row]) -> list[str]:
     """Return the sorted ids, with duplicates."""
     return sorted(row["id"] for row in rows)
 
@@ -93,82 +95,82 @@ class TestWhatBecomesOfTheDlq:
     ) -> None:
         """The compacted file has entries that were read and entries that were not."""
         origin = DlqEntries(path=str(folder))
-        (first, schema), *_ = plan(spark, origin, limits=Limits(rows=2))
-        assert ids(fetch(spark, origin, first, schema)) == ["a/1", "a/2"]
-        compact(folder)
-        refuse(folder, "d", 1)
-        compact(folder)
-        assert ids(read(spark, origin, first.end)) == ["b/1", "c/4", "d/1"]
+        (first, schema), *_ = plan_spans(spark, origin, limits=Limits(rows=2))
+        assert list_ids(fetch_rows(spark, origin, first, schema)) == ["a/1", "a/2"]
+        compact_dlq(folder)
+        put_refused(folder, "d", 1)
+        compact_dlq(folder)
+        assert list_ids(read_all(spark, origin, first.end)) == ["b/1", "c/4", "d/1"]
 
     @pytest.mark.variant
     def test_a_planned_batch_does_not_change_if_its_files_are_deleted(self, spark: SparkSession, folder: Path) -> None:
         """Each row has a separate place."""
         origin = DlqEntries(path=str(folder))
-        ((span, schema),) = plan(spark, origin)
-        refuse(folder, "d", 1)
-        compact(folder)
-        rows = fetch(spark, origin, span, schema, places=True)
-        assert ids(rows) == ["a/1", "a/2", "b/1", "c/4"]
+        ((span, schema),) = plan_spans(spark, origin)
+        put_refused(folder, "d", 1)
+        compact_dlq(folder)
+        rows = fetch_rows(spark, origin, span, schema, places=True)
+        assert list_ids(rows) == ["a/1", "a/2", "b/1", "c/4"]
         assert len({row["_wherry_place"] for row in rows}) == 4
 
     @pytest.mark.variant
     def test_the_first_batch_of_a_compacted_dlq_does_not_grow(self, spark: SparkSession, folder: Path) -> None:
         """It has all entries of that time. Later entries are in the next batch."""
-        compact(folder)
+        compact_dlq(folder)
         origin = DlqEntries(path=str(folder))
-        ((span, schema),) = plan(spark, origin)
-        refuse(folder, "d", 1)
-        compact(folder)
-        assert ids(fetch(spark, origin, span, schema)) == ["a/1", "a/2", "b/1", "c/4"]
-        assert ids(read(spark, origin, span.end)) == ["d/1"]
+        ((span, schema),) = plan_spans(spark, origin)
+        put_refused(folder, "d", 1)
+        compact_dlq(folder)
+        assert list_ids(fetch_rows(spark, origin, span, schema)) == ["a/1", "a/2", "b/1", "c/4"]
+        assert list_ids(read_all(spark, origin, span.end)) == ["d/1"]
 
     @pytest.mark.variant
     def test_a_log_without_its_first_versions_still_identifies_writes(self, spark: SparkSession, folder: Path) -> None:
         """The first batch begins at a version, and the log has all later versions."""
         origin = DlqEntries(path=str(folder), starting_version=1)
-        ((span, schema),) = plan(spark, origin)
-        compact(folder)
+        ((span, schema),) = plan_spans(spark, origin)
+        compact_dlq(folder)
         DeltaTable(str(folder)).create_checkpoint()
         (folder / "_delta_log" / f"{0:020}.json").unlink()
-        assert ids(fetch(spark, origin, span, schema)) == ["b/1", "c/4"]
+        assert list_ids(fetch_rows(spark, origin, span, schema)) == ["b/1", "c/4"]
 
     @pytest.mark.variant
     def test_two_writes_of_one_batch_are_distinguished(self, spark: SparkSession, folder: Path) -> None:
         """A batch that is decided again writes the missing rows under the same plan."""
         origin = DlqEntries(path=str(folder))
-        ((span, schema),) = plan(spark, origin)
-        refuse(folder, "a", 3)
-        compact(folder)
-        assert ids(fetch(spark, origin, span, schema)) == ["a/1", "a/2", "b/1", "c/4"]
-        assert ids(read(spark, origin, span.end)) == ["a/3"]
+        ((span, schema),) = plan_spans(spark, origin)
+        put_refused(folder, "a", 3)
+        compact_dlq(folder)
+        assert list_ids(fetch_rows(spark, origin, span, schema)) == ["a/1", "a/2", "b/1", "c/4"]
+        assert list_ids(read_all(spark, origin, span.end)) == ["a/3"]
 
     def test_deleted_entries_do_not_make_others_new(self, spark: SparkSession, folder: Path) -> None:
         """A replay deletes delivered entries, which rewrites the rest of their file."""
         origin = DlqEntries(path=str(folder))
-        ((span, _),) = plan(spark, origin)
+        ((span, _),) = plan_spans(spark, origin)
         spark.createDataFrame([("a/1",)], "id string").createOrReplaceTempView("gone")
         merge = "MERGE INTO delta.`{}` AS kept USING gone ON kept.id = gone.id WHEN MATCHED THEN DELETE"
         spark.sql(merge.format(folder)).collect()
         DeltaTable(str(folder)).delete("id = 'b/1'")
-        refuse(folder, "d", 1)
-        assert ids(read(spark, origin, span.end)) == ["d/1"]
+        put_refused(folder, "d", 1)
+        assert list_ids(read_all(spark, origin, span.end)) == ["d/1"]
 
     @pytest.mark.variant
     def test_changed_entries_are_not_new(self, spark: SparkSession, folder: Path) -> None:
         """A user may mask values."""
         origin = DlqEntries(path=str(folder))
-        ((span, _),) = plan(spark, origin)
+        ((span, _),) = plan_spans(spark, origin)
         spark.sql(f"UPDATE delta.`{folder}` SET message = 'masked' WHERE plan = 'a'").collect()
-        assert read(spark, origin, span.end) == []
+        assert read_all(spark, origin, span.end) == []
 
     @pytest.mark.variant
     def test_an_overwritten_dlq_is_an_error(self, spark: SparkSession, folder: Path) -> None:
         """The new entries cannot be identified. The error names the ways to continue."""
         origin = DlqEntries(path=str(folder))
-        ((span, _),) = plan(spark, origin)
+        ((span, _),) = plan_spans(spark, origin)
         write_deltalake(folder, DeltaTable(str(folder)).to_pyarrow_table(), mode="overwrite")
         with pytest.raises(OriginError, match=r"cannot tell which of them are new(.|\n)*skip it:(.|\n)*start over:"):
-            plan(spark, origin, span.end)
+            plan_spans(spark, origin, span.end)
 
     @pytest.mark.variant
     def test_columns_added_during_a_run_are_no_error(self, spark: SparkSession, folder: Path) -> None:
@@ -187,8 +189,8 @@ class TestWhatBecomesOfTheDlq:
         later = backlog.again(spark, {"0": span.end}).take("0", span.end, Limits())
         assert later is not None
         schema = origin.columns(spark, backlog) or ""
-        assert {row["replays"] for row in fetch(spark, origin, span, schema)} == {None}
-        assert ids(fetch(spark, origin, later, schema)) == ["c/4"]
+        assert {row["replays"] for row in fetch_rows(spark, origin, span, schema)} == {None}
+        assert list_ids(fetch_rows(spark, origin, later, schema)) == ["c/4"]
 
 
 @spark_only
@@ -209,10 +211,10 @@ class TestChoice:
         self, spark: SparkSession, folder: Path, options: dict[str, Any], expected: list[str]
     ) -> None:
         """All conditions must hold. For an option with several names one name is enough."""
-        refuse(folder, "s", 1, stage="lookup", code="LOOKUP")
-        refuse(folder, "o", 1, stage=None, destination="orders", code="CHECK")
-        refuse(folder, "r", 1, replays="a/1")
-        assert ids(read(spark, DlqEntries(path=str(folder), **options))) == expected
+        put_refused(folder, "s", 1, stage="lookup", code="LOOKUP")
+        put_refused(folder, "o", 1, stage=None, destination="orders", code="CHECK")
+        put_refused(folder, "r", 1, replays="a/1")
+        assert list_ids(read_all(spark, DlqEntries(path=str(folder), **options))) == expected
 
 
 @spark_only
@@ -223,16 +225,19 @@ class TestRefusedRows:
     def test_refused_rows_are_restored_with_their_types(self, spark: SparkSession, tmp_path: Path) -> None:
         """Their types are those of the origin, or those that the refusing stage got."""
         before = READ.replace('"id"', '"key"').replace("long", "decimal(9,2)")
-        refuse(tmp_path, "a", 1, original='{"id": 7}', row='{"key": 7.50}', row_schema=before)
-        (row,) = read(spark, DlqEntries(path=str(tmp_path), rows="original"))
+        put_refused(tmp_path, "a", 1, original='{"id": 7}', row='{"key": 7.50}', row_schema=before)
+        (row,) = read_all(spark, DlqEntries(path=str(tmp_path), rows="original"))
         assert (row["id"], row[REFUSED]) == (7, None)
-        (row,) = read(spark, DlqEntries(path=str(tmp_path), rows="refused"))
+        (row,) = read_all(spark, DlqEntries(path=str(tmp_path), rows="refused"))
         assert (str(row["key"]), row[REFUSED]) == ("7.50", None)
 
     @pytest.mark.connect
     def test_a_row_with_another_schema_is_converted_or_refused(self, spark: SparkSession, tmp_path: Path) -> None:
         """No value is lost. A row that does not fit is refused with a message and its content."""
-        text, more = READ.replace("long", "string"), READ.replace('"fields":[', '"fields":[' + _column("note") + ",")
+        text, more = (
+            READ.replace("long", "string"),
+            READ.replace('"fields":[', '"fields":[' + _make_column("note") + ","),
+        )
         cases = [
             ("same", '{"id": 1}', READ),
             ("converted", '{"id": "2"}', text),
@@ -243,8 +248,8 @@ class TestRefusedRows:
             ("not kept", None, None),
         ]
         for name, row, schema in cases:
-            refuse(tmp_path, name, 1, original=row, original_schema=schema)
-        found = read(spark, DlqEntries(path=str(tmp_path), rows="original", schema="id long"))
+            put_refused(tmp_path, name, 1, original=row, original_schema=schema)
+        found = read_all(spark, DlqEntries(path=str(tmp_path), rows="original", schema="id long"))
         good = sorted(row["id"] for row in found if row[REFUSED] is None)
         bad = {row[REFUSED]["message"]: row[REFUSED]["raw"] for row in found if row[REFUSED] is not None}
         assert good == [1, 2, 5]
@@ -258,21 +263,23 @@ class TestRefusedRows:
     @pytest.mark.variant
     def test_rows_with_several_schemas_need_a_choice(self, spark: SparkSession, folder: Path) -> None:
         """The error lists the schemas by stage. A choice of entries or a schema resolves it."""
-        refuse(folder, "d", 1, stage="lookup", original_schema=READ.replace("long", "string"), original='{"id": "x"}')
+        put_refused(
+            folder, "d", 1, stage="lookup", original_schema=READ.replace("long", "string"), original='{"id": "x"}'
+        )
         with pytest.raises(OriginError, match=r"have 2 schemas(.|\n)*cast:  id bigint(.|\n)*lookup:  id string"):
-            plan(spark, DlqEntries(path=str(folder), rows="original"))
-        assert [row["id"] for row in read(spark, DlqEntries(path=str(folder), rows="original", stage="lookup"))] == [
-            "x"
-        ]
-        every = read(spark, DlqEntries(path=str(folder), rows="original", schema={"id": "string"}))
+            plan_spans(spark, DlqEntries(path=str(folder), rows="original"))
+        assert [
+            row["id"] for row in read_all(spark, DlqEntries(path=str(folder), rows="original", stage="lookup"))
+        ] == ["x"]
+        every = read_all(spark, DlqEntries(path=str(folder), rows="original", schema={"id": "string"}))
         assert sorted(row["id"] for row in every) == ["7", "7", "7", "7", "x"]
 
     @pytest.mark.variant
     def test_a_dlq_without_original_rows_is_an_error(self, spark: SparkSession, tmp_path: Path) -> None:
         """The error names the other form."""
-        refuse(tmp_path, "a", 1, original=None, original_schema=None)
+        put_refused(tmp_path, "a", 1, original=None, original_schema=None)
         with pytest.raises(OriginError, match=r"keeps no rows as they were read(.|\n)*rows: refused"):
-            plan(spark, DlqEntries(path=str(tmp_path), rows="original"))
+            plan_spans(spark, DlqEntries(path=str(tmp_path), rows="original"))
 
     @pytest.mark.variant
     def test_an_empty_backlog_has_no_schema(self, spark: SparkSession, folder: Path) -> None:
@@ -281,7 +288,7 @@ class TestRefusedRows:
         assert origin.columns(spark, origin.survey(spark, Progress())) is None
 
 
-def _column(name: str) -> str:
+def _make_column(name: str) -> str:
     return json.dumps({"name": name, "type": "string", "nullable": True, "metadata": {}})
 
 

@@ -23,19 +23,19 @@ NO_SPARK: SparkSession = None  # type: ignore[assignment]
 """A folder of this machine is read without Spark."""
 
 
-def land(folder: Path, *names: str, age: int = 0) -> None:
+def write_files(folder: Path, *names: str, age: int = 0) -> None:
     """Write files of ten bytes, each a second newer than the one before."""
     for index, name in enumerate(names):
         (folder / name).write_text("x" * 10)
         os.utime(folder / name, (1_000 + age + index, 1_000 + age + index))
 
 
-def waiting(folder: Path, **options: JSON) -> FileBacklog:
+def survey_folder(folder: Path, **options: JSON) -> FileBacklog:
     """Return what waits in a folder from which no file was processed."""
     return Files(path=str(folder), format="text", **options).survey(NO_SPARK, Progress())
 
 
-def names(backlog: Backlog, start: JSON, limits: Limits | None = None) -> list[str]:
+def list_names(backlog: Backlog, start: JSON, limits: Limits | None = None) -> list[str]:
     """Return the files of the next batch."""
     span = backlog.take("0", start, limits or Limits())
     return [name for _, name, _ in list_files(span.parts)] if span else []
@@ -43,43 +43,43 @@ def names(backlog: Backlog, start: JSON, limits: Limits | None = None) -> list[s
 
 def test_planned_files_are_not_planned_again(tmp_path: Path) -> None:
     """The ledger is not asked. The waiting files keep their order."""
-    land(tmp_path, "a", "b", "c")
-    first = waiting(tmp_path)
+    write_files(tmp_path, "a", "b", "c")
+    first = survey_folder(tmp_path)
     end = first.take("0", None, Limits(files=2)).end  # type: ignore[union-attr]
     second = first.again(NO_SPARK, {"0": end})
-    assert names(second, end) == ["c"]
+    assert list_names(second, end) == ["c"]
     third = second.again(NO_SPARK, {"0": end})
-    assert names(third, end) == ["c"]
+    assert list_names(third, end) == ["c"]
     last = third.take("0", end, Limits()).end  # type: ignore[union-attr]
-    assert names(third.again(NO_SPARK, {"0": last}), last) == []
+    assert list_names(third.again(NO_SPARK, {"0": last}), last) == []
 
 
 def test_a_file_older_than_the_waiting_files_comes_before_them(tmp_path: Path) -> None:
     """Waiting files are ordered by time."""
-    land(tmp_path, "b", "d", age=10)
-    first = waiting(tmp_path)
+    write_files(tmp_path, "b", "d", age=10)
+    first = survey_folder(tmp_path)
     end = first.take("0", None, Limits(files=1)).end  # type: ignore[union-attr]
-    land(tmp_path, "late", age=5)
-    land(tmp_path, "e", age=20)
-    assert names(first.again(NO_SPARK, {"0": end}), end) == ["late", "d", "e"]
+    write_files(tmp_path, "late", age=5)
+    write_files(tmp_path, "e", age=20)
+    assert list_names(first.again(NO_SPARK, {"0": end}), end) == ["late", "d", "e"]
 
 
 def test_a_file_that_changed_after_it_was_planned_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not planned again. Wherry checks only once a minute, since checking each file takes most of a look."""
-    land(tmp_path, "a")
-    first = waiting(tmp_path)
+    write_files(tmp_path, "a")
+    first = survey_folder(tmp_path)
     end = first.take("0", None, Limits()).end  # type: ignore[union-attr]
-    land(tmp_path, "a", age=30)
+    write_files(tmp_path, "a", age=30)
     second = first.again(NO_SPARK, {"0": end})
-    assert (names(second, end), second.notices) == ([], [])
+    assert (list_names(second, end), second.notices) == ([], [])
     monkeypatch.setattr(file_backlog, "CHANGED_AGAIN", 0.0)
     third = second.again(NO_SPARK, {"0": end})
-    assert (names(third, end), len(third.notices)) == ([], 1)
+    assert (list_names(third, end), len(third.notices)) == ([], 1)
 
 
 def test_a_batch_is_full_when_no_other_file_would_fit(tmp_path: Path) -> None:
     """It is full by files, by bytes, or because the next waiting file would exceed the limit."""
-    land(tmp_path, "a", "b", "c")
+    write_files(tmp_path, "a", "b", "c")
     cases = [
         (Limits(), False),
         (Limits(files=4), False),
@@ -89,18 +89,18 @@ def test_a_batch_is_full_when_no_other_file_would_fit(tmp_path: Path) -> None:
         (Limits(bytes=25), True),
     ]
     for limits, full in cases:
-        span = waiting(tmp_path).take("0", None, limits)
+        span = survey_folder(tmp_path).take("0", None, limits)
         assert span is not None
         assert (limits, span.full) == (limits, full)
-    by_origin = waiting(tmp_path, max_files=3).take("0", None, Limits())
+    by_origin = survey_folder(tmp_path, max_files=3).take("0", None, Limits())
     assert by_origin is not None
     assert by_origin.full
 
 
 def test_an_idle_look_at_a_thousand_files_takes_less_than_20_milliseconds(tmp_path: Path) -> None:
     """The fastest of five looks counts, so that a busy machine does not fail the test."""
-    land(tmp_path, *(f"{number:04}" for number in range(1_000)))
-    backlog: Backlog = waiting(tmp_path)
+    write_files(tmp_path, *(f"{number:04}" for number in range(1_000)))
+    backlog: Backlog = survey_folder(tmp_path)
     end = backlog.take("0", None, Limits()).end  # type: ignore[union-attr]
     took = []
     for _ in range(5):
@@ -110,7 +110,7 @@ def test_an_idle_look_at_a_thousand_files_takes_less_than_20_milliseconds(tmp_pa
     assert min(took) < 0.02
 
 
-def aged(folder: Path, name: str, seconds: float) -> None:
+def write_aged(folder: Path, name: str, seconds: float) -> None:
     """Write a file with this age."""
     (folder / name).write_text("x")
     os.utime(folder / name, (time.time() - seconds, time.time() - seconds))
@@ -118,33 +118,33 @@ def aged(folder: Path, name: str, seconds: float) -> None:
 
 def test_a_file_younger_than_min_age_waits(tmp_path: Path) -> None:
     """Its writer may not have finished. A notice counts such files once, and they are read when they are old enough."""
-    aged(tmp_path, "old", 100)
-    aged(tmp_path, "young", 10)
-    aged(tmp_path, "of_the_future", -100)
-    first = waiting(tmp_path, min_age="1m")
-    assert (names(first, None), first.behind("0", None)) == (["old"], "1 file, 1 bytes")
+    write_aged(tmp_path, "old", 100)
+    write_aged(tmp_path, "young", 10)
+    write_aged(tmp_path, "of_the_future", -100)
+    first = survey_folder(tmp_path, min_age="1m")
+    assert (list_names(first, None), first.behind("0", None)) == (["old"], "1 file, 1 bytes")
     assert first.notices == ["2 files younger than min_age will be read later"]
     end = first.take("0", None, Limits()).end  # type: ignore[union-attr]
-    aged(tmp_path, "young", 70)
+    write_aged(tmp_path, "young", 70)
     second = first.again(NO_SPARK, {"0": end})
-    assert (names(second, end), second.notices) == (["young"], [])
+    assert (list_names(second, end), second.notices) == (["young"], [])
 
 
 def test_without_min_age_a_file_of_any_time_is_read(tmp_path: Path) -> None:
     """A file whose writer has a fast clock does not wait."""
-    aged(tmp_path, "new", 0)
-    aged(tmp_path, "of_the_future", -100_000)
-    assert names(waiting(tmp_path), None) == ["new", "of_the_future"]
+    write_aged(tmp_path, "new", 0)
+    write_aged(tmp_path, "of_the_future", -100_000)
+    assert list_names(survey_folder(tmp_path), None) == ["new", "of_the_future"]
 
 
 def test_an_unreadable_file_is_noticed_and_the_others_are_read(tmp_path: Path) -> None:
     """Each notice names the file in one line of printable characters."""
-    land(tmp_path, "good.json", "good\n.json")
+    write_files(tmp_path, "good.json", "good\n.json")
     (tmp_path / os.fsdecode(b"a\xff.json")).write_text("x")
     os.mkfifo(tmp_path / "b\n.json")
     (tmp_path / "c.json").symlink_to("c.json")
-    first = waiting(tmp_path)
-    assert names(first, None) == ["good.json", "good\n.json"]
+    first = survey_folder(tmp_path)
+    assert list_names(first, None) == ["good.json", "good\n.json"]
     assert sorted(first.notices) == [
         r"'a\udcff.json' has a name that is not UTF-8, so Spark cannot open the file",
         r"'b\n.json' is a named pipe; Wherry reads only regular files",
@@ -153,7 +153,7 @@ def test_an_unreadable_file_is_noticed_and_the_others_are_read(tmp_path: Path) -
     assert sorted(first.again(NO_SPARK, {}).notices) == sorted(first.notices)
 
 
-def quickest_plan(folder: Path, count: int) -> float:
+def time_quickest_plan(folder: Path, count: int) -> float:
     """Return the seconds of the fastest of fifty plans, with this many processed and as many waiting files."""
     parts: list[Json] = [[f"carried-{number:06}", 1, number] for number in range(count)]
     backlog = Files(path=str(folder), format="text").survey(NO_SPARK, Progress(parts=parts))
@@ -172,15 +172,15 @@ def quickest_plan(folder: Path, count: int) -> float:
 
 def test_the_time_of_a_plan_does_not_grow_with_the_processed_files(tmp_path: Path) -> None:
     """Planning a hundred files takes similar time with 5,000 processed and waiting files and with 100,000."""
-    land(tmp_path, "first")
-    assert quickest_plan(tmp_path, 100_000) < 3 * quickest_plan(tmp_path, 5_000)
+    write_files(tmp_path, "first")
+    assert time_quickest_plan(tmp_path, 100_000) < 3 * time_quickest_plan(tmp_path, 5_000)
 
 
 def test_a_file_that_changed_after_it_was_processed_is_reported(tmp_path: Path) -> None:
     """It changed by size or time. An unchanged file and a missing file are not reported."""
-    land(tmp_path, "a", "b", "c", "d")
+    write_files(tmp_path, "a", "b", "c", "d")
     origin = Files(path=str(tmp_path), format="text")
-    parts: list[Json] = [[file.name, file.size, file.modified] for file in waiting(tmp_path).files]
+    parts: list[Json] = [[file.name, file.size, file.modified] for file in survey_folder(tmp_path).files]
     assert origin.find_changed(parts) == {}
     (tmp_path / "b").write_text("longer than it was")
     os.utime(tmp_path / "c", (90_000, 90_000))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def orders(spark: SparkSession, origin: Generate) -> DataFrame:
+def generate_orders(spark: SparkSession, origin: Generate) -> DataFrame:
     """Return all orders of lane 0."""
     backlog = origin.survey(spark, Progress())
     span, schema = backlog.take("0", None, Limits()), origin.columns(spark, backlog)
@@ -46,8 +46,8 @@ def test_invalid_options_are_refused(options: dict[str, Any], says: str) -> None
 @pytest.mark.spark
 def test_an_order_is_the_same_in_every_lane_and_batch(spark: SparkSession) -> None:
     """Its content depends only on its number."""
-    alone = {row.id: row for row in orders(spark, Generate(rows=9, bad=0.5)).collect()}
-    shared = {row.id: row for row in orders(spark, Generate(rows=9, bad=0.5, lanes=2)).collect()}
+    alone = {row.id: row for row in generate_orders(spark, Generate(rows=9, bad=0.5)).collect()}
+    shared = {row.id: row for row in generate_orders(spark, Generate(rows=9, bad=0.5, lanes=2)).collect()}
     assert sorted(alone) == list(range(1, 10))
     assert shared == {number: alone[number] for number in (1, 3, 5, 7, 9)}
 
@@ -56,7 +56,7 @@ def test_an_order_is_the_same_in_every_lane_and_batch(spark: SparkSession) -> No
 def test_another_seed_gives_other_orders(spark: SparkSession) -> None:
     """The place differs too, so a pipeline does not continue with other rows by accident."""
     one, other = Generate(rows=9), Generate(rows=9, seed=8)
-    assert orders(spark, one).collect() != orders(spark, other).collect()
+    assert generate_orders(spark, one).collect() != generate_orders(spark, other).collect()
     assert one.place != other.place
 
 
@@ -65,7 +65,7 @@ def test_another_seed_gives_other_orders(spark: SparkSession) -> None:
 def test_a_share_of_the_orders_is_bad(spark: SparkSession, bad: float, least: int, most: int) -> None:
     """A bad order has no valid amount, a negative amount, or no email. All other orders are valid."""
     good = "email like '%@example.org' and try_cast(amount as decimal(10,2)) > 0 and quantity between 1 and 9"
-    found = orders(spark, Generate(rows=10_000, bad=bad)).where(f"({good}) is not true").count()
+    found = generate_orders(spark, Generate(rows=10_000, bad=bad)).where(f"({good}) is not true").count()
     assert least <= found <= most
 
 

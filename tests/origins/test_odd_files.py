@@ -19,7 +19,7 @@ from origins.errors import OriginError
 from origins.files import Files, scan_small
 from origins.nack import REFUSED
 from origins.origin import PLACE
-from tests.origins.files.test_columns import planned
+from tests.origins.files.test_columns import plan_batch
 from tests.origins.files.test_files import read_by_spark
 
 if TYPE_CHECKING:
@@ -31,16 +31,16 @@ HEAD = b"id,note\n"
 BIG = 50 << 20
 
 
-def in_order(frame: DataFrame) -> list[Row]:
+def collect_in_order(frame: DataFrame) -> list[Row]:
     return frame.orderBy(f"{PLACE}.part", f"{PLACE}.block", f"{PLACE}.row").collect()
 
 
-def told(rows: Sequence[Row]) -> list[Any]:
+def describe_rows(rows: Sequence[Row]) -> list[Any]:
     """Return good rows as values, and refused rows as their raw content."""
     return [row[REFUSED].raw if row[REFUSED] else (row.id, row.note) for row in rows]
 
 
-def zst(content: bytes) -> bytes:
+def compress_zstd(content: bytes) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.CompressedOutputStream(sink, "zstd") as out:
         out.write(content)
@@ -101,18 +101,18 @@ def test_no_line_of_an_unusual_file_is_lost(
     content, options, expected = ODD[kind][what]
     (tmp_path / "odd").write_bytes(content)
     files = Files(path=str(tmp_path), format=kind, schema=SCHEMA, options=options)
-    plan = planned(spark, files)
-    decided = in_order(read_by_spark(spark, files, plan, places=True))
+    plan = plan_batch(spark, files)
+    decided = collect_in_order(read_by_spark(spark, files, plan, places=True))
     straight = read_by_spark(spark, files, plan).collect()
-    assert told(decided) == expected
+    assert describe_rows(decided) == expected
     assert {row[PLACE].part for row in decided} <= {"odd"}
     assert all(row[REFUSED].message.startswith("odd: ") for row in decided if row[REFUSED])
     bad = [row for row in decided if row[REFUSED]]
     assert any(row[REFUSED] for row in straight) is bool(bad)
-    assert bad or told(straight) == expected
+    assert bad or describe_rows(straight) == expected
 
 
-@pytest.mark.parametrize(("ending", "pack"), [(".gz", gzip.compress), (".bz2", bz2.compress), (".zst", zst)])
+@pytest.mark.parametrize(("ending", "pack"), [(".gz", gzip.compress), (".bz2", bz2.compress), (".zst", compress_zstd)])
 @pytest.mark.parametrize(
     ("kind", "content"), [("csv", b'id,note\n1,a\n2,"b\n'), ("json", b'{"id": 1, "note": "a"}\n{"id": 2, "note')]
 )
@@ -123,13 +123,13 @@ def test_compressed_files_are_read_completely_or_not_at_all(
     file = tmp_path / f"x.{kind}{ending}"
     file.write_bytes(pack(content))
     files = Files(path=str(tmp_path), format=kind, schema=SCHEMA)
-    assert told(in_order(files.fetch(spark, [planned(spark, files)], places=True).frame())) == [
+    assert describe_rows(collect_in_order(files.fetch(spark, [plan_batch(spark, files)], places=True).frame())) == [
         (1, "a"),
         content.splitlines()[-1].decode(),
     ]
     file.write_bytes(pack(content)[: len(pack(content)) // 2])
     with pytest.raises(Exception, match=re.escape(file.name)):
-        files.fetch(spark, [planned(spark, files)], places=True).frame().collect()
+        files.fetch(spark, [plan_batch(spark, files)], places=True).frame().collect()
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_header_with_other_columns_is_an_error(
     (tmp_path / "odd.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
     files = Files(path=str(tmp_path), format="csv", schema=SCHEMA)
     with pytest.raises(OriginError, match=says):
-        files.fetch(spark, [planned(spark, files)]).frame()
+        files.fetch(spark, [plan_batch(spark, files)]).frame()
 
 
 def test_parquet_columns_are_read_by_name(spark: SparkSession, tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_parquet_columns_are_read_by_name(spark: SparkSession, tmp_path: Path) -
     parquet.write_table(pa.Table.from_pylist([{"id": 3, "note": None}], schema=required), tmp_path / "c")
     parquet.write_table(pa.table({"id": pa.array([], pa.int32()), "note": pa.array([], pa.string())}), tmp_path / "d")
     files = Files(path=str(tmp_path), format="parquet", schema="id long, note string")
-    rows = files.fetch(spark, [planned(spark, files)]).frame().collect()
+    rows = files.fetch(spark, [plan_batch(spark, files)]).frame().collect()
     assert sorted((row.id, row.note) for row in rows) == [(1, "a"), (2, "b"), (3, None)]
 
 
@@ -168,7 +168,7 @@ def test_a_parquet_file_with_another_type_fails_with_its_name(spark: SparkSessio
     spark.sql(f"select cast(1 as {kind}) as id, 'a' as note").write.parquet(f"{tmp_path}/x")
     files = Files(path=f"{tmp_path}/x", format="parquet", schema=SCHEMA)
     with pytest.raises(Exception, match=r"part-.*parquet"):
-        files.fetch(spark, [planned(spark, files)]).frame().collect()
+        files.fetch(spark, [plan_batch(spark, files)]).frame().collect()
 
 
 FRAGMENTS = [
@@ -181,13 +181,13 @@ WHITE = {"csv": "".join(map(chr, range(33))), "json": " \t"}
 """The characters of a blank line."""
 
 
-def anything(chance: random.Random) -> bytes:
+def draw_file(chance: random.Random) -> bytes:
     """Return a file whose lines are made of fragments."""
     lines = [b"".join(chance.choices(FRAGMENTS, k=chance.randint(0, 5))) for _ in range(chance.randint(0, 30))]
     return b"".join(line + chance.choice(ENDS) for line in lines)[: None if chance.random() < 0.7 else -1]
 
 
-def lines_of(kind: str, content: bytes) -> list[str]:
+def split_lines(kind: str, content: bytes) -> list[str]:
     """Return the lines that are not blank."""
     decoded = content.decode("utf-8", "replace").removeprefix("\ufeff")
     lines = [line for line in re.split("\r\n|\r|\n", decoded) if line.strip(WHITE[kind])]
@@ -220,18 +220,18 @@ def test_every_line_of_a_random_file_is_a_row_or_refused(
         spark.conf.set("spark.sql.files.maxPartitionBytes", "700")
         spark.conf.set("spark.sql.files.openCostInBytes", "1")
     chance = random.Random(f"{kind} {looked_at}")
-    contents = {f"f{number:02}": HEAD * (kind == "csv") + anything(chance) for number in range(60)}
+    contents = {f"f{number:02}": HEAD * (kind == "csv") + draw_file(chance) for number in range(60)}
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
     files = Files(path=str(tmp_path), format=kind, schema=SCHEMA, metadata=["file_name"])
-    plan = planned(spark, files)
+    plan = plan_batch(spark, files)
     decided, straight = (
-        in_order(files.fetch(spark, [plan], places=True).frame()),
+        collect_in_order(files.fetch(spark, [plan], places=True).frame()),
         files.fetch(spark, [plan]).frame().collect(),
     )
     for name, content in contents.items():
         rows = [row for row in decided if row[PLACE].part == name]
-        lines = lines_of(kind, content)
+        lines = split_lines(kind, content)
         assert len(rows) == len(lines), name
         for row, line in zip(rows, lines, strict=True):
             assert row.file_name == name

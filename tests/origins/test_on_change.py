@@ -16,7 +16,7 @@ from origins.files import Files, scan_small
 from origins.files.changes import STOPS, SchemaChanged
 from origins.nack import REFUSED
 from origins.origin import PLACE, Progress
-from tests.origins.files.test_files import batch
+from tests.origins.files.test_files import make_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -39,22 +39,22 @@ LINES = {
 NOTHING = (None, None, None)
 
 
-def planned(spark: SparkSession, files: Files) -> Batch:
+def plan_batch(spark: SparkSession, files: Files) -> Batch:
     """Return all that waits in lane 0 as one batch, with the evolved schema."""
     backlog = files.survey(spark, Progress())
     span, schema = backlog.take("0", None, Limits()), files.columns(spark, backlog)
     assert span is not None
     assert schema is not None
-    return batch(span, files.complete_schema(files.evolve_schema(spark, backlog, schema, None)))
+    return make_batch(span, files.complete_schema(files.evolve_schema(spark, backlog, schema, None)))
 
 
-def decided(spark: SparkSession, plan: Batch, files: Files) -> list[Row]:
+def read_decided(spark: SparkSession, plan: Batch, files: Files) -> list[Row]:
     """Return the decided rows in order."""
     frame = files.fetch(spark, [plan], places=True).frame()
     return frame.orderBy(f"{PLACE}.part", f"{PLACE}.block", f"{PLACE}.row").drop(PLACE).collect()
 
 
-def told(row: Row) -> Any:
+def describe_row(row: Row) -> Any:
     """Return the code of a refused row, or the values of another row with its rescued values."""
     values = row.asDict(recursive=True)
     refused, rescued = values.pop(REFUSED, None), values.pop("_rescued", None)
@@ -64,19 +64,19 @@ def told(row: Row) -> Any:
     return (*some, json.loads(rescued)) if rescued is not None else some
 
 
-def both_ways(spark: SparkSession, files: Files) -> list[Row]:
+def read_both_ways(spark: SparkSession, files: Files) -> list[Row]:
     """Return the decided rows. Check that the straight rows are equal, or that both ways refuse a row."""
-    plan = planned(spark, files)
-    rows = decided(spark, plan, files)
-    straight = [told(row) for row in files.fetch(spark, [plan]).frame().collect()]
-    refuses = [any(isinstance(each, str) for each in way) for way in (straight, map(told, rows))]
+    plan = plan_batch(spark, files)
+    rows = read_decided(spark, plan, files)
+    straight = [describe_row(row) for row in files.fetch(spark, [plan]).frame().collect()]
+    refuses = [any(isinstance(each, str) for each in way) for way in (straight, map(describe_row, rows))]
     assert refuses[0] == refuses[1]
     if not refuses[0]:
-        assert sorted(map(str, straight)) == sorted(str(told(row)) for row in rows)
+        assert sorted(map(str, straight)) == sorted(str(describe_row(row)) for row in rows)
     return rows
 
 
-def lines(folder: Path, names: Sequence[str], **options: Any) -> Files:
+def make_files(folder: Path, names: Sequence[str], **options: Any) -> Files:
     (folder / "a.json").write_text("".join(f"{LINES[name]}\n" for name in names))
     return Files(**{"path": str(folder), "format": "json", "schema": SCHEMA, **options})
 
@@ -123,8 +123,8 @@ JSON: dict[str, tuple[Mapping[str, str], list[Any]]] = {
 def test_every_json_line_follows_its_policy(spark: SparkSession, tmp_path: Path, case: str) -> None:
     """It is delivered, delivered with rescued values, or refused unchanged. No value becomes NULL."""
     changes, expected = JSON[case]
-    rows = both_ways(spark, lines(tmp_path, EVERY, on_change=changes))
-    assert [told(row) for row in rows] == expected
+    rows = read_both_ways(spark, make_files(tmp_path, EVERY, on_change=changes))
+    assert [describe_row(row) for row in rows] == expected
     for name, row in zip(EVERY, rows, strict=True):
         refused = row.asDict(recursive=True).get(REFUSED)
         assert refused is None or (refused["raw"], refused["message"][:8]) == (LINES[name], "a.json: "), name
@@ -143,8 +143,8 @@ SAID = {
 def test_a_refusal_names_what_is_wrong(spark: SparkSession, tmp_path: Path) -> None:
     """It names the file, the key or column, and the value, also when lines are rescued."""
     for changes in (NACK, {**NACK, "corrupt": "rescue"}):
-        files = lines(tmp_path, list(SAID), on_change=changes)
-        rows = decided(spark, planned(spark, files), files)
+        files = make_files(tmp_path, list(SAID), on_change=changes)
+        rows = read_decided(spark, plan_batch(spark, files), files)
         assert [row[REFUSED].message for row in rows] == [f"a.json: {said}" for said in SAID.values()]
 
 
@@ -154,11 +154,11 @@ def test_a_refusal_names_what_is_wrong(spark: SparkSession, tmp_path: Path) -> N
 )
 def test_a_json_line_stops_the_run_under_that_policy(spark: SparkSession, tmp_path: Path, name: str, kind: str) -> None:
     """The straight reading refuses it. The decided reading raises with the file and the reason."""
-    files = lines(tmp_path, ["fits", name], on_change={kind: "stop"})
-    plan = planned(spark, files)
+    files = make_files(tmp_path, ["fits", name], on_change={kind: "stop"})
+    plan = plan_batch(spark, files)
     assert any(row[REFUSED] for row in files.fetch(spark, [plan]).frame().collect())
     with pytest.raises(Exception, match=f"{STOPS}a.json: "):
-        decided(spark, plan, files)
+        read_decided(spark, plan, files)
 
 
 def test_large_files_are_checked_like_small_ones(
@@ -167,16 +167,18 @@ def test_large_files_are_checked_like_small_ones(
     """Spark checks them with the same result. A file without differences is read as it is."""
     monkeypatch.setattr(scan_small, "_sum_sizes", lambda _: 1 << 40)
     for names in (["fits", "case"], ["fits", "extra", "inside"], ["fits", "fits"]):
-        files = lines(tmp_path, names, on_change={"extra": "nack"})
+        files = make_files(tmp_path, names, on_change={"extra": "nack"})
         expected = {"fits": (1, "a", 1)}
-        assert [told(row) for row in both_ways(spark, files)] == [expected.get(name, "SCHEMA") for name in names]
+        assert [describe_row(row) for row in read_both_ways(spark, files)] == [
+            expected.get(name, "SCHEMA") for name in names
+        ]
 
 
 def test_a_json_schema_grows_by_keys_and_wider_numbers(spark: SparkSession, tmp_path: Path) -> None:
     """This includes keys in a struct. A value of another type, or a key in another case, is still refused."""
-    files = lines(tmp_path, EVERY, on_change={"extra": "evolve", "wider": "evolve"})
-    plan = planned(spark, files)
-    rows = decided(spark, plan, files)
+    files = make_files(tmp_path, EVERY, on_change={"extra": "evolve", "wider": "evolve"})
+    plan = plan_batch(spark, files)
+    rows = read_decided(spark, plan, files)
     kinds = files.fetch(spark, [plan]).frame().dtypes
     assert kinds[:4] == [
         ("id", "bigint"),
@@ -195,11 +197,11 @@ def test_a_json_schema_grows_beside_a_doubled_key(spark: SparkSession, tmp_path:
     doubled = ['{"id": 1, "id": 2}', '{"s": {"x": 1, "x": 2}, "other": 1}']
     (tmp_path / "a.json").write_text("\n".join([*doubled, LINES["broken"], LINES["extra"]]))
     files = Files(path=str(tmp_path), format="json", schema=SCHEMA, on_change={"extra": "evolve"})
-    *refused, grown = decided(spark, planned(spark, files), files)
+    *refused, grown = read_decided(spark, plan_batch(spark, files), files)
     assert [row[REFUSED].code for row in refused] == ["SCHEMA", "SCHEMA", "PARSE"]
     assert grown.asDict(recursive=True)["new"] == {"k": ["1", "Note"]}
     inferred = Files(path=str(tmp_path), format="json", on_change={"extra": "nack"})
-    *refused, grown = decided(spark, planned(spark, inferred), inferred)
+    *refused, grown = read_decided(spark, plan_batch(spark, inferred), inferred)
     assert [row[REFUSED].code for row in refused] == ["SCHEMA", "SCHEMA", "PARSE"]
     assert grown.id == 3
 
@@ -210,8 +212,8 @@ def test_a_file_with_one_json_value_is_refused_as_a_whole(spark: SparkSession, t
     good, bad = f"[{LINES['fits']}]", f"[{LINES['fits']},\n {LINES['extra']}]"
     (tmp_path / "a.json").write_text(good)
     (tmp_path / "b.json").write_text(bad)
-    rows = both_ways(spark, Files(path=str(tmp_path), **whole))  # type: ignore[arg-type]
-    assert [told(row) for row in rows] == [(1, "a", 1), "SCHEMA"]
+    rows = read_both_ways(spark, Files(path=str(tmp_path), **whole))  # type: ignore[arg-type]
+    assert [describe_row(row) for row in rows] == [(1, "a", 1), "SCHEMA"]
     assert rows[1][REFUSED].raw == bad
 
 
@@ -280,8 +282,8 @@ def test_the_objects_of_a_whole_file_are_rescued_separately(
     for name, content in IN_FILES.items():
         (tmp_path / name).write_text(content)
     files = Files(path=str(tmp_path), format="json", schema=SCHEMA, options={"multiLine": True}, on_change=changes)
-    rows = both_ways(spark, files)
-    assert [row[REFUSED].raw if row[REFUSED] else told(row) for row in rows] == expected
+    rows = read_both_ways(spark, files)
+    assert [row[REFUSED].raw if row[REFUSED] else describe_row(row) for row in rows] == expected
 
 
 def test_numbers_in_a_whole_file_keep_all_digits(spark: SparkSession, tmp_path: Path) -> None:
@@ -295,7 +297,7 @@ def test_numbers_in_a_whole_file_keep_all_digits(spark: SparkSession, tmp_path: 
         options={"multiLine": True},
         on_change={"other": "rescue"},
     )
-    first, second = both_ways(spark, files)
+    first, second = read_both_ways(spark, files)
     assert (str(first.id), first["_rescued"]) == (digits, '{"x":"six"}')
     assert (str(second.id), second["_rescued"]) == ("1.50", f'{{"x":{digits}}}')
 
@@ -328,7 +330,7 @@ def test_a_decimal_with_too_many_digits_is_not_rounded(
         options=options,
         on_change={"wider": policy},
     )
-    rows = both_ways(spark, files)
+    rows = read_both_ways(spark, files)
     if policy == "rescue":
         assert [
             (str(row.amount), row["_rescued"] and float(json.loads(row["_rescued"])["amount"])) for row in rows
@@ -383,15 +385,15 @@ def test_every_csv_line_follows_its_policy(spark: SparkSession, tmp_path: Path, 
     csv = Files(path=str(tmp_path / "*"), format="csv", schema="id int, note string", on_change=changes)
     if expected[-1] != "stop":
         (tmp_path / "b.csv").write_text("id\n9\n")
-    rows = both_ways(spark, csv)
-    found = [told(row) for row in rows]
+    rows = read_both_ways(spark, csv)
+    found = [describe_row(row) for row in rows]
     assert found == [each for each in expected if each != "stop"]
     raw = [row[REFUSED].raw for row in rows if row[REFUSED]]
     assert raw == [line for line, each in zip([*FIELDS, "9"], found, strict=False) if isinstance(each, str)]
     if expected[-1] == "stop":
         (tmp_path / "b.csv").write_text("id\n9\n")
         with pytest.raises(SchemaChanged, match=r"b\.csv has no column note"):
-            both_ways(spark, csv)
+            read_both_ways(spark, csv)
 
 
 def test_a_csv_line_stops_the_run_under_that_policy(spark: SparkSession, tmp_path: Path) -> None:
@@ -400,12 +402,12 @@ def test_a_csv_line_stops_the_run_under_that_policy(spark: SparkSession, tmp_pat
     csv = {"path": str(tmp_path), "format": "csv", "schema": "id int, note string"}
     for kind, stops in (("wider", False), ("corrupt", False), ("other", True)):
         files = Files(**csv, on_change={kind: "stop"})  # type: ignore[arg-type]
-        plan = planned(spark, files)
+        plan = plan_batch(spark, files)
         if stops:
             with pytest.raises(Exception, match=f"{STOPS}a.csv: column id: 'six' is not an int"):
-                decided(spark, plan, files)
+                read_decided(spark, plan, files)
         else:
-            assert [told(row) for row in decided(spark, plan, files)] == [(1, "a"), "PARSE"]
+            assert [describe_row(row) for row in read_decided(spark, plan, files)] == [(1, "a"), "PARSE"]
 
 
 def test_rescued_lines_of_a_large_csv_file_come_once(
@@ -415,7 +417,7 @@ def test_rescued_lines_of_a_large_csv_file_come_once(
     monkeypatch.setattr(scan_small, "_sum_sizes", lambda _: 1 << 40)
     (tmp_path / "a.csv").write_text('id,note\n1,a\n2,"b\n')
     files = Files(path=str(tmp_path), format="csv", schema="id int, note string", on_change={"corrupt": "rescue"})
-    assert [told(row) for row in both_ways(spark, files)] == [(1, "a"), (None, None, {"_line": '2,"b'})]
+    assert [describe_row(row) for row in read_both_ways(spark, files)] == [(1, "a"), (None, None, {"_line": '2,"b'})]
 
 
 OVER_LINES: dict[str, tuple[Mapping[str, str], list[Any]]] = {
@@ -454,8 +456,8 @@ def test_fields_over_several_lines_are_rescued_like_others(spark: SparkSession, 
         options={"multiLine": True},
         on_change=changes,
     )
-    rows = both_ways(spark, files)
-    assert [row[REFUSED].raw if row[REFUSED] else told(row) for row in rows] == expected
+    rows = read_both_ways(spark, files)
+    assert [row[REFUSED].raw if row[REFUSED] else describe_row(row) for row in rows] == expected
 
 
 def test_a_file_with_an_open_quote_stops_the_run_under_that_policy(spark: SparkSession, tmp_path: Path) -> None:
@@ -463,7 +465,7 @@ def test_a_file_with_an_open_quote_stops_the_run_under_that_policy(spark: SparkS
     (tmp_path / "b.csv").write_text('id,note\n8,"e\n')
     csv = {"path": str(tmp_path), "format": "csv", "schema": "id int, note string", "options": {"multiLine": True}}
     with pytest.raises(Exception, match=f"{STOPS}b.csv: a quote is opened"):
-        both_ways(spark, Files(**csv, on_change={"corrupt": "stop"}))  # type: ignore[arg-type]
+        read_both_ways(spark, Files(**csv, on_change={"corrupt": "stop"}))  # type: ignore[arg-type]
 
 
 PARQUET: dict[str, tuple[Mapping[str, str], list[Any]]] = {
@@ -490,8 +492,8 @@ def test_every_parquet_row_follows_its_policy(spark: SparkSession, tmp_path: Pat
     parquet.write_table(pa.table(more), tmp_path / "b")
     parquet.write_table(pa.table({"id": pa.array([3], pa.int32())}), tmp_path / "c")
     files = Files(path=str(tmp_path), format="parquet", schema="id int, note string", on_change=changes)
-    rows = both_ways(spark, files)
-    assert [told(row) for row in rows] == expected
+    rows = read_both_ways(spark, files)
+    assert [describe_row(row) for row in rows] == expected
     refused = [row.asDict().get(REFUSED) for row in rows]
     raw = [json.loads(each.raw) for each in refused if each]
     written: list[Any] = [{"id": 1, "note": "a"}, {"id": 2, "note": "b", "new": {"k": 5}}, {"id": 3}]
@@ -503,6 +505,6 @@ def test_a_parquet_file_without_a_column_stops_the_run(spark: SparkSession, tmp_
     parquet.write_table(pa.table({"id": pa.array([3], pa.int64())}), tmp_path / "c")
     files = Files(path=str(tmp_path), format="parquet", schema="id int, note string")
     with pytest.raises(SchemaChanged, match="c has no column note"):
-        both_ways(spark, files)
+        read_both_ways(spark, files)
     wide = Files(path=str(tmp_path), format="parquet", schema="id int", on_change={"wider": "evolve"})
-    assert [told(row) for row in both_ways(spark, wide)] == [(3,)]
+    assert [describe_row(row) for row in read_both_ways(spark, wide)] == [(3,)]

@@ -28,7 +28,7 @@ from origins.files.listing import list_files
 from origins.generate import Generate
 from origins.memory import Crash, End, Item, Memory
 from origins.origin import BATCH, PLACE, Backlog, Origin, Progress
-from tests.runners.running.letterbox import letters, post
+from tests.runners.running.letterbox import append_letters, make_letters
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,7 +64,7 @@ class FilesConformance(OriginConformance):
         self.write("later.txt", 7)
 
     def spoil(self, batch: Batch) -> None:
-        lengthen(self.folder, batch)
+        lengthen_file(self.folder, batch)
 
 
 @pytest.mark.promise("HP-04", "SS-02", "CD-27")
@@ -112,10 +112,10 @@ class TestParquetFiles(OriginConformance):
         self.spark.range(9, 12).write.parquet(f"{self.folder}/3.parquet")
 
     def spoil(self, batch: Batch) -> None:
-        lengthen(self.folder, batch)
+        lengthen_file(self.folder, batch)
 
 
-def lengthen(folder: Path, batch: Batch) -> None:
+def lengthen_file(folder: Path, batch: Batch) -> None:
     """Append a byte to the batch's first file."""
     with (folder / list_files(batch.span.parts)[0].name).open("ab") as file:
         file.write(b"\n")
@@ -156,7 +156,7 @@ class TestDlq(OriginConformance):
 
     def refuse(self, number: int) -> None:
         """Add a batch."""
-        post(self.folder, letters(1, plan=f"plan-{number}", original=json.dumps({"id": number})))
+        append_letters(self.folder, make_letters(1, plan=f"plan-{number}", original=json.dumps({"id": number})))
 
     def origin(self) -> Origin:
         return DlqEntries(path=str(self.folder), rows=self.rows)
@@ -262,7 +262,7 @@ class Numbers(Origin):
         return FrameRows(functools.reduce(lambda above, below: above.union(below), each))
 
     def _fetch(self, spark: SparkSession, batch: Batch, *, places: bool) -> DataFrame:
-        start, end = _number(batch.span.start), _number(batch.span.end)
+        start, end = _parse_number(batch.span.start), _parse_number(batch.span.end)
         numbers = self.there[start : None if self.fault == "grows" and end == 4 else end]
         if self.fault == "loses a row" and start == 2:
             numbers = numbers[1:]
@@ -328,7 +328,7 @@ class NumbersWaiting(Backlog):
         self.deaf = fault == "deaf" and resumed
 
     def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
-        begin = 0 if self.deaf or (self.fault == "no JSON" and isinstance(start, list)) else _number(start)
+        begin = 0 if self.deaf or (self.fault == "no JSON" and isinstance(start, list)) else _parse_number(start)
         self.deaf = False
         most = limits.rows or (3 if self.fault == "breaks up" else 4)
         end = min(4, begin + most + (self.fault == "exceeds" and limits.rows == 2))
@@ -336,7 +336,7 @@ class NumbersWaiting(Backlog):
         return Span(start=start, end=(end,) if self.fault == "no JSON" else end, label=label) if end > begin else None
 
 
-def _number(offset: JSON) -> int:
+def _parse_number(offset: JSON) -> int:
     return offset[0] if isinstance(offset, tuple | list) else offset or 0
 
 

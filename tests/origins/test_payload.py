@@ -23,7 +23,7 @@ NAMES = st.lists(
 EVERY_CHARACTER = st.text(st.characters(codec="utf-8"), max_size=8)
 
 
-def scalars() -> st.SearchStrategy[tuple[Any, st.SearchStrategy[Any]]]:
+def draw_scalars() -> st.SearchStrategy[tuple[Any, st.SearchStrategy[Any]]]:
     """Return a strategy for a type and values of the type."""
     from pyspark.sql import types as T
 
@@ -48,7 +48,7 @@ def scalars() -> st.SearchStrategy[tuple[Any, st.SearchStrategy[Any]]]:
     )
 
 
-def nested(
+def draw_nested(
     inner: st.SearchStrategy[tuple[Any, st.SearchStrategy[Any]]],
 ) -> st.SearchStrategy[tuple[Any, st.SearchStrategy[Any]]]:
     """Return a strategy for arrays, maps and structs of these values."""
@@ -73,11 +73,11 @@ def nested(
 
 
 @st.composite
-def tables(draw: st.DrawFn) -> tuple[Any, list[tuple[Any, ...]]]:
+def draw_tables(draw: st.DrawFn) -> tuple[Any, list[tuple[Any, ...]]]:
     """Return a schema and forty rows with it."""
     from pyspark.sql import types as T
 
-    columns = draw(st.lists(st.recursive(scalars(), nested, max_leaves=4), min_size=1, max_size=5))
+    columns = draw(st.lists(st.recursive(draw_scalars(), draw_nested, max_leaves=4), min_size=1, max_size=5))
     names = draw(st.lists(NAMES.map("".join), min_size=len(columns), max_size=len(columns), unique_by=str.lower))
     schema = T.StructType([T.StructField(name, kind) for name, (kind, _) in zip(names, columns, strict=True)])
     row = st.tuples(*[st.none() | values for _, values in columns])
@@ -86,11 +86,11 @@ def tables(draw: st.DrawFn) -> tuple[Any, list[tuple[Any, ...]]]:
 
 @pytest.mark.promise("X5", "DQ-02")
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
-@given(table=tables())
+@given(table=draw_tables())
 def test_every_row_is_restored_unchanged(spark: SparkSession, table: tuple[Any, list[tuple[Any, ...]]]) -> None:
     """This holds for nested values, NULLs at every depth, NaN, extremes of every type, and unusual names."""
     schema, rows = table
-    ways = there_and_back(spark.createDataFrame(rows, schema)).collect()
+    ways = restore_rows(spark.createDataFrame(rows, schema)).collect()
     assert [repr(way.after) for way in ways] == [repr(way.before) for way in ways]
 
 
@@ -125,7 +125,7 @@ def test_every_row_is_restored_unchanged(spark: SparkSession, table: tuple[Any, 
 )
 def test_values_that_python_cannot_hold_are_restored_unchanged(spark: SparkSession, value: str) -> None:
     """Only SQL can write these values."""
-    ways = there_and_back(spark.sql(f"select {value} as v"))
+    ways = restore_rows(spark.sql(f"select {value} as v"))
     [way] = ways.selectExpr("hex(cast(before as string)) as before", "hex(cast(after as string)) as after").collect()
     assert way.after == way.before
 
@@ -149,7 +149,7 @@ def test_a_name_that_looks_like_a_variable_is_kept(spark: SparkSession) -> None:
 
     names = ["${spark.app.name}", "${env:PATH}", "a${b}", "${"]
     frame = spark.range(1).select(*[F.lit(name).alias(name) for name in names])
-    (row,) = there_and_back(frame).collect()
+    (row,) = restore_rows(frame).collect()
     assert row.after.asDict() == {name: name for name in names}
 
 
@@ -162,7 +162,7 @@ def test_text_that_does_not_fit_the_schema_raises(spark: SparkSession) -> None:
         frame.selectExpr(restore("text", StructType().add("id", LongType()))).collect()
 
 
-def there_and_back(frame: DataFrame) -> DataFrame:
+def restore_rows(frame: DataFrame) -> DataFrame:
     """Return each row as the struct `before`, and as the struct `after` restored from text."""
     from pyspark.sql import functions as F
 

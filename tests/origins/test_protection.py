@@ -12,7 +12,7 @@ from origins.protection import Protection
 EMAIL = Protection(("email",))
 
 
-def nack(message: str, row: Any, **other: Any) -> dict[str, Any]:
+def mask_nack(message: str, row: Any, **other: Any) -> dict[str, Any]:
     return EMAIL.mask_nack({"stage": "cast", "message": message, "row": row, **other})
 
 
@@ -84,7 +84,7 @@ def test_short_values_are_not_masked_in_other_columns() -> None:
 def test_a_message_shows_no_protected_value(message: str, shown: str | None) -> None:
     """The row may have the value in another form than the message. The value of another column remains."""
     value = "sieben" if "sieben" in message else 5.5
-    said = nack(message, {"email": value, "id": "x"})["message"]
+    said = mask_nack(message, {"email": value, "id": "x"})["message"]
     expected = shown or "column id: 'x' is not a long; column email: *** is not a long"
     assert said == expected
 
@@ -92,15 +92,15 @@ def test_a_message_shows_no_protected_value(message: str, shown: str | None) -> 
 def test_a_long_value_is_masked_where_its_beginning_is_quoted() -> None:
     """Messages quote the first 80 characters."""
     value = "canary " * 40
-    said = nack(f"rule broken by '{value[:80]}…'", {"email": value})["message"]
+    said = mask_nack(f"rule broken by '{value[:80]}…'", {"email": value})["message"]
     assert "canary" not in said
 
 
 def test_both_payloads_of_a_refused_row_are_masked() -> None:
     """The column may have another name in one of them. A payload that is not kept remains None."""
-    shown = nack("no", {"contact": "anna@x.com"}, original={"email": "anna@x.com"}, number=5)
+    shown = mask_nack("no", {"contact": "anna@x.com"}, original={"email": "anna@x.com"}, number=5)
     assert (shown["row"], shown["original"], shown["number"]) == ({"contact": "a***"}, {"email": "a***"}, 5)
-    assert nack("no", {"email": "anna@x.com"}, original=None)["original"] is None
+    assert mask_nack("no", {"email": "anna@x.com"}, original=None)["original"] is None
 
 
 def test_a_line_that_could_not_be_read_is_hidden() -> None:

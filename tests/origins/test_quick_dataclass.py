@@ -60,7 +60,7 @@ def both(request: pytest.FixtureRequest) -> tuple[Any, Any]:
     return make_class(dataclasses.dataclass, request.param), make_class(_make_dataclass, request.param)
 
 
-def outcome(call: Callable[[], object]) -> object:
+def find_outcome(call: Callable[[], object]) -> object:
     """Return the result of a call, or its error."""
     try:
         return call()
@@ -86,7 +86,7 @@ def test_an_instance_is_shown_the_same(both: tuple[Any, Any]) -> None:
 def test_a_wrong_call_has_the_same_error(both: tuple[Any, Any]) -> None:
     """A missing value, an unknown name and an extra value are refused in the same words."""
     for call in (lambda cls: cls(), lambda cls: cls(first=1, fourth=2), lambda cls: cls(*range(9))):
-        standard, quick = (outcome(lambda cls=cls, call=call: call(cls)) for cls in both)  # type: ignore[misc]
+        standard, quick = (find_outcome(lambda cls=cls, call=call: call(cls)) for cls in both)  # type: ignore[misc]
         assert standard == quick
 
 
@@ -112,7 +112,7 @@ def test_equal_instances_have_one_hash() -> None:
 def test_a_frozen_instance_cannot_change(both: tuple[Any, Any]) -> None:
     """Assignment and deletion are refused in the same words."""
     for change in (lambda each: setattr(each, "first", 2), lambda each: delattr(each, "first")):
-        standard, quick = (outcome(lambda cls=cls, change=change: change(cls(first=1))) for cls in both)  # type: ignore[misc]
+        standard, quick = (find_outcome(lambda cls=cls, change=change: change(cls(first=1))) for cls in both)  # type: ignore[misc]
         assert standard == quick
 
 

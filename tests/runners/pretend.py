@@ -18,7 +18,7 @@ from tests.runners.engine.toys import TOYS
 BODY = "origin: {folder: {path: landing}}\ndestinations: [{table: {table: main.orders}}]\n"
 
 
-def utc(text: str) -> datetime:
+def parse_utc(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=timezone.utc)
 
 
@@ -89,7 +89,7 @@ class World:
 
     def __init__(self, folder: Path, start: str) -> None:
         self.folder = folder
-        self.clock = ManualClock(time=utc(start))
+        self.clock = ManualClock(time=parse_utc(start))
         self.marks: RunMarks = MemoryMarks()
         self.takes: dict[str, float] = {}
         self.ends: dict[str, Callable[[str], RunOutcome]] = {}
@@ -122,7 +122,7 @@ class World:
 
     def go(self, scheduler: Scheduler, until: str | float) -> None:
         """Let the scheduler run until a moment, or for this many seconds."""
-        end = utc(until) if isinstance(until, str) else self.clock.now() + timedelta(seconds=until)
+        end = parse_utc(until) if isinstance(until, str) else self.clock.now() + timedelta(seconds=until)
         finished: Sequence[RunOutcome] = ()
         while (patience := scheduler.take_turn(finished)) is not None and self.clock.now() < end:
             left = (end - self.clock.now()).total_seconds()
@@ -148,7 +148,7 @@ class World:
         return self._read[key]
 
 
-def moved(clock: ManualClock) -> type[datetime]:
+def make_moved(clock: ManualClock) -> type[datetime]:
     """Return a class like `datetime` whose `now` is the time of the clock."""
 
     class Moved(datetime):

@@ -15,17 +15,17 @@ from runners import BatchOptions, DefinitionError, Pipeline, RetryOptions, RunOp
 from runners.model.spec import PipelineSpec
 
 
-def orders(run: RunOptions | Mapping[str, Any] | None = None) -> Pipeline:
+def make_orders(run: RunOptions | Mapping[str, Any] | None = None) -> Pipeline:
     return Pipeline(name="orders", origin=origins.Generate(rows=1), destinations=[destinations.Discard()], run=run)
 
 
 def test_run_is_given_as_options_or_as_a_mapping() -> None:
     """Both give the same pipeline. The method `run` still exists."""
     options = RunOptions(runners=2, batch=BatchOptions(rows=10), retry=RetryOptions(also=("busy",)))
-    made = orders({"runners": 2, "batch": {"rows": 10}, "retry": {"also": ["busy"]}})
-    assert made == orders(options)
+    made = make_orders({"runners": 2, "batch": {"rows": 10}, "retry": {"also": ["busy"]}})
+    assert made == make_orders(options)
     assert made.run_options == options
-    assert orders().run_options == RunOptions()
+    assert make_orders().run_options == RunOptions()
     assert callable(made.run)
 
 
@@ -35,7 +35,7 @@ def test_run_is_the_same_in_yaml(tmp_path: Path) -> None:
         "name: orders\norigin: {generate: {rows: 1}}\ndestinations: [{discard: {}}]\nrun: {lease: 30s, snapshot: 0}\n"
     )
     loaded = Pipeline.load(tmp_path / "orders.yaml")
-    assert loaded.run_options == orders({"lease": "30s", "snapshot": 0}).run_options
+    assert loaded.run_options == make_orders({"lease": "30s", "snapshot": 0}).run_options
 
 
 @pytest.mark.parametrize(
@@ -53,15 +53,15 @@ def test_run_is_the_same_in_yaml(tmp_path: Path) -> None:
 def test_an_invalid_option_of_run_is_reported_as_in_yaml(run: Mapping[str, Any], said: list[str]) -> None:
     """All problems are reported at once, each with its path."""
     with pytest.raises(DefinitionError, match=r"Pipeline 'orders': \d problem") as raised:
-        orders(run)
+        make_orders(run)
     assert [problem for problem in said if problem not in raised.value.message] == []
 
 
 def test_a_pipeline_is_changed_with_replace() -> None:
     """Fields that are not named stay the same."""
-    made = orders({"runners": 2})
+    made = make_orders({"runners": 2})
     assert dataclasses.replace(made, name="others").run_options == made.run_options
-    assert dataclasses.replace(made, run_options=RunOptions()) == orders()
+    assert dataclasses.replace(made, run_options=RunOptions()) == make_orders()
 
 
 def test_a_pipeline_takes_each_field_of_its_definition() -> None:

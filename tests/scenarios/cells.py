@@ -22,18 +22,18 @@ class Widgets:
         return self.given[name]
 
 
-def cells(notebook: Path) -> list[str]:
+def list_cells(notebook: Path) -> list[str]:
     """Return the cells of a notebook in order. Code that only Databricks understands is in comments."""
     head, *cells = notebook.read_text().split("# COMMAND ----------\n")
     assert head.startswith("# Databricks notebook source\n")
     return cells
 
 
-def run(notebook: Path, given: Mapping[str, str]) -> list[object]:
+def run_cells(notebook: Path, given: Mapping[str, str]) -> list[object]:
     """Run the cells and return what each one shows: the value of the expression at its end."""
     names: dict[str, Any] = {"dbutils": Widgets(given)}
     shown = []
-    for cell in cells(notebook):
+    for cell in list_cells(notebook):
         tree = ast.parse(cell)
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
         exec(compile(tree, "cell", "exec"), names)  # noqa: S102  (the notebook is ours)

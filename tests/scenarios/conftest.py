@@ -72,7 +72,7 @@ class Place:
 
     def carry(self, text: str | None = None, **limits: int) -> Report:
         """Run the pipeline with these thresholds."""
-        return carry(self.load(text), **limits)
+        return carry_pipeline(self.load(text), **limits)
 
     def land(self, name: str, rows: Sequence[Mapping[str, Any] | str], *, folder: str = "landing") -> None:
         """Write a file of JSON lines. Each new file is newer than the files before it."""
@@ -135,7 +135,7 @@ class Place:
         return len(list((self.folder / table / "_delta_log").glob("*.json")))
 
 
-def carry(pipeline: Pipeline, **limits: int) -> Report:
+def carry_pipeline(pipeline: Pipeline, **limits: int) -> Report:
     """Run a pipeline with these thresholds."""
     definition = definition_of(pipeline)
     thresholds = Thresholds(**limits)
@@ -162,6 +162,6 @@ def place(tmp_path: Path, spark: SparkSession) -> Place:
     return Place(tmp_path, spark)
 
 
-def order(number: int, **other: Any) -> dict[str, Any]:
+def make_order(number: int, **other: Any) -> dict[str, Any]:
     """Return a good order."""
     return {"id": number, "email": f"A{number}@X.COM", "amount": f"{number}.50", **other}

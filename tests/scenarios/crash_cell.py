@@ -284,7 +284,7 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
         there = {name: set(self.there(name)) for name in self.cell.names}
         letters, lacking = set(self.letters()), []
         for entry in (entry for entry in journal.tail if entry.kind == "settle"):
-            rows = [row for part in planned[entry.plan]["span"]["parts"] for row in self.ids(_file_of(part))]
+            rows = [row for part in planned[entry.plan]["span"]["parts"] for row in self.ids(_parse_file(part))]
             settled = [name for name in self.cell.names if name not in entry.body["owed"]]
             wanted = {row for row in rows if not self.refused(row)}
             lacking += [f"{name} lacks rows of {entry.plan}" for name in settled if not wanted <= there[name]]
@@ -337,7 +337,7 @@ def take(rows: DataFrame, label: Label) -> int:
     return len(ids)
 
 
-def crash(trial: Trial, spark: Spark | None, *, first: bool) -> None:
+def crash_trial(trial: Trial, spark: Spark | None, *, first: bool) -> None:
     """Run in a process that dies, or that continues after an exception. The `first` run only leaves a batch open, for a
     point that a later run reaches."""
     cell = trial.cell
@@ -358,7 +358,7 @@ def crash(trial: Trial, spark: Spark | None, *, first: bool) -> None:
         _note(trial, "finished", trial.finish(spark))
 
 
-def finish(trial: Trial, spark: Spark | None) -> None:
+def finish_trial(trial: Trial, spark: Spark | None) -> None:
     """Continue in a new process after the crash."""
     _note(trial, "finished", trial.finish(spark))
 
@@ -367,5 +367,5 @@ def _note(trial: Trial, name: str, facts: Mapping[str, Any]) -> None:
     (trial.folder / f"{name}.json").write_text(json.dumps({**facts, "cell": asdict(trial.cell)}), encoding="utf-8")
 
 
-def _file_of(part: Any) -> int:
+def _parse_file(part: Any) -> int:
     return int(Path(str(part[0])).stem)

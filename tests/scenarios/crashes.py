@@ -27,8 +27,8 @@ from typing import Any
 
 from origins.crash_points import POINTS
 from runners.crashes.crash_trial import LATER, CrashRaised
-from tests.scenarios.crash_cell import BUCKET, Cell, Trial, crash, finish
-from tests.scenarios.kept import keep
+from tests.scenarios.crash_cell import BUCKET, Cell, Trial, crash_trial, finish_trial
+from tests.scenarios.kept import replace_file
 from tests.scenarios.shared_jvm import PROCESSES, Server, Spark
 from tests.stores.jars import join_store_jars
 from tests.stores.s3 import make_bucket, make_spark_settings, start_s3
@@ -78,7 +78,7 @@ class Ended:
         return f"| {self.number} | {' | '.join(map(str, values))} |"
 
 
-def possible(cell: Mapping[str, Any]) -> bool:
+def is_possible(cell: Mapping[str, Any]) -> bool:
     """Whether a batch can reach the point. Columns without a value exclude nothing."""
     point, destinations, refused = (cell.get(name) for name in ("point", "destinations", "refused"))
     prepared = destinations in (None, "three", "python") or refused != "none"
@@ -102,20 +102,20 @@ def _is_short(cell: Mapping[str, Any]) -> bool:
     return all(cell.get(name, value) == value for name, value in short.items())
 
 
-def cells(seed: int = SEED) -> list[Cell]:
+def make_cells(seed: int = SEED) -> list[Cell]:
     """Return all cells, always in the same order. The most expensive cells come last."""
     dice = random.Random(seed)
-    chosen = list(_in_pairs(dice))
+    chosen = list(_pair_values(dice))
     met = {(each["point"], each["how"], each["destinations"]) for each in chosen}
     for point, how, destinations in itertools.product(*(FACTORS[name] for name in ("point", "how", "destinations"))):
         fixed = {"point": point, "how": how, "destinations": destinations}
-        if (point, how, destinations) not in met and possible(fixed):
-            chosen.append(_filled(fixed, dice))
-    every = [_cell(number, each, dice) for number, each in enumerate(chosen)]
+        if (point, how, destinations) not in met and is_possible(fixed):
+            chosen.append(_fill_cell(fixed, dice))
+    every = [_make_cell(number, each, dice) for number, each in enumerate(chosen)]
     return sorted(every, key=lambda cell: (cell.ledger == "spark", cell.how == "kill all", cell.lanes))
 
 
-def _cell(number: int, chosen: Mapping[str, Any], dice: random.Random) -> Cell:
+def _make_cell(number: int, chosen: Mapping[str, Any], dice: random.Random) -> Cell:
     values = dict(chosen)
     if values["destinations"] == "three":
         values["destinations"] = dice.choice(
@@ -126,23 +126,23 @@ def _cell(number: int, chosen: Mapping[str, Any], dice: random.Random) -> Cell:
     return Cell(**values, plan=dice.choice([1, 2]))
 
 
-def _in_pairs(dice: random.Random) -> Iterator[dict[str, Any]]:
+def _pair_values(dice: random.Random) -> Iterator[dict[str, Any]]:
     """Yield cells in which every two possible values of different columns occur together."""
     pairs = {
         frozenset([(one, a), (other, b)])
         for one, other in itertools.combinations(FACTORS, 2)
         for a, b in itertools.product(FACTORS[one], FACTORS[other])
-        if possible({one: a, other: b}) and _can_be_filled({one: a, other: b})
+        if is_possible({one: a, other: b}) and _can_be_filled({one: a, other: b})
     }
     left = sorted(pairs, key=lambda pair: sorted(map(str, pair)))
     dice.shuffle(left)
     while left:
-        best = max((_filled(dict(left[0]), dice) for _ in range(20)), key=lambda cell: _covered(cell, left))
+        best = max((_fill_cell(dict(left[0]), dice) for _ in range(20)), key=lambda cell: _count_covered(cell, left))
         yield best
         left = [pair for pair in left if not pair <= best.items()]
 
 
-def _covered(cell: Mapping[str, Any], pairs: Sequence[frozenset[tuple[str, Any]]]) -> int:
+def _count_covered(cell: Mapping[str, Any], pairs: Sequence[frozenset[tuple[str, Any]]]) -> int:
     items = set(cell.items())
     return sum(pair <= items for pair in pairs)
 
@@ -150,26 +150,26 @@ def _covered(cell: Mapping[str, Any], pairs: Sequence[frozenset[tuple[str, Any]]
 def _can_be_filled(fixed: Mapping[str, Any]) -> bool:
     free = [name for name in ("point", "destinations", "refused") if name not in fixed]
     choices = itertools.product(*(FACTORS[name] for name in free))
-    return any(possible({**fixed, **dict(zip(free, choice, strict=True))}) for choice in choices)
+    return any(is_possible({**fixed, **dict(zip(free, choice, strict=True))}) for choice in choices)
 
 
-def _filled(fixed: Mapping[str, Any], dice: random.Random) -> dict[str, Any]:
+def _fill_cell(fixed: Mapping[str, Any], dice: random.Random) -> dict[str, Any]:
     """Return the cell with random values in its other columns."""
     while True:
         free = {name: dice.choices(values, WEIGHTS.get(name))[0] for name, values in FACTORS.items()}
         cell = {**free, **fixed}
-        if possible(cell):
+        if is_possible(cell):
             return cell
 
 
-def run(number: int, cell: Cell, folder: Path, server: Server, *, s3: str = "") -> Ended:
+def run_cell(number: int, cell: Cell, folder: Path, server: Server, *, s3: str = "") -> Ended:
     """Crash the cell, continue, and check the result."""
     began, trial = time.monotonic(), Trial(cell=cell, folder=folder, s3=s3)
     trial.prepare()
-    wrong = _crashed(trial, server)
+    wrong = _crash_and_check(trial, server)
     if not wrong and cell.how != "raise":
-        ended = _ended(finish, trial, server)
-        wrong += [] if ended == 0 else [f"the restart ended with {ended}: {_said(trial)}"]
+        ended = _run_apart(finish_trial, trial, server)
+        wrong += [] if ended == 0 else [f"the restart ended with {ended}: {_read_errors(trial)}"]
     if not wrong:
         wrong += trial.wrong(json.loads((folder / "finished.json").read_text()))
     return Ended(number=number, cell=cell, wrong=wrong, seconds=time.monotonic() - began)
@@ -180,21 +180,24 @@ def list_numbers(every: Sequence[Cell], place: str) -> list[int]:
     return [number for number, cell in enumerate(every) if place == "disk" or cell.ledger == "deltalake"]
 
 
-def _crashed(trial: Trial, server: Server) -> list[str]:
+def _crash_and_check(trial: Trial, server: Server) -> list[str]:
     """Crash the cell. Return what is wrong with the crash."""
     cell = trial.cell
     for first in (True, False) if cell.point in LATER else (False,):
-        ended, expected = _ended(crash, trial, server, first=first), 0 if cell.how == "raise" and not first else -9
+        ended, expected = (
+            _run_apart(crash_trial, trial, server, first=first),
+            0 if cell.how == "raise" and not first else -9,
+        )
         if ended != expected:
-            return [f"the crash ended with {ended}, expected {expected}: {_said(trial)}"]
+            return [f"the crash ended with {ended}, expected {expected}: {_read_errors(trial)}"]
     if cell.how == "kill all" and server.spark is not None:
         server.spark.wait_for_end()
     if cell.how != "raise":
         return []
-    return _raised(cell, json.loads((trial.folder / "carried.json").read_text()))
+    return _check_raised(cell, json.loads((trial.folder / "carried.json").read_text()))
 
 
-def _raised(cell: Cell, carried: Mapping[str, Any]) -> list[str]:
+def _check_raised(cell: Cell, carried: Mapping[str, Any]) -> list[str]:
     """Return what is wrong with the report of an exception. If lanes share a write, the run may look up what landed and
     continue."""
     told = carried["code"] == "FENCED" if cell.point == "lost-lease" else CrashRaised.__name__ in carried["said"]
@@ -203,15 +206,15 @@ def _raised(cell: Cell, carried: Mapping[str, Any]) -> list[str]:
     return [] if carried["happened"] and (failed or asked) else [f"the run said {carried}"]
 
 
-def _said(trial: Trial) -> str:
+def _read_errors(trial: Trial) -> str:
     file = trial.folder / "said"
     return file.read_text(errors="replace")[-500:] if file.exists() else ""
 
 
-def _ended(does: Any, trial: Trial, server: Server, **how: Any) -> int | None:
+def _run_apart(does: Any, trial: Trial, server: Server, **how: Any) -> int | None:
     """Run a function in a separate process. Return the exit code, or None if the process hung."""
     spark = None if trial.cell.order == "never" else server.get()
-    process = PROCESSES.Process(target=_quietly, args=[does, trial, spark], kwargs=how)
+    process = PROCESSES.Process(target=_run_quietly, args=[does, trial, spark], kwargs=how)
     process.start()
     process.join(ENOUGH)
     if process.exitcode is None:
@@ -221,14 +224,14 @@ def _ended(does: Any, trial: Trial, server: Server, **how: Any) -> int | None:
     return process.exitcode
 
 
-def _quietly(does: Any, trial: Trial, spark: Spark | None, **how: Any) -> None:
+def _run_quietly(does: Any, trial: Trial, spark: Spark | None, **how: Any) -> None:
     said = os.open(trial.folder / "said", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     os.dup2(said, 1)
     os.dup2(said, 2)
     does(trial, spark, **how)
 
 
-def table(found: Sequence[Ended], of: int) -> str:
+def format_table(found: Sequence[Ended], of: int) -> str:
     """Return the results as Markdown."""
     right = sum(not each.wrong for each in found)
     head = [
@@ -260,7 +263,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=SEED, help="chooses what is not crossed")
     asked = parser.parse_args()
     asked.into.mkdir(parents=True, exist_ok=True)
-    every, notes = cells(asked.seed), asked.into / "crashes.json"
+    every, notes = make_cells(asked.seed), asked.into / "crashes.json"
     kept: list[Ended] = []
     if notes.exists():
         kept = [Ended(**{**each, "cell": Cell(**each["cell"])}) for each in json.loads(notes.read_text())]
@@ -275,10 +278,10 @@ def main() -> int:
             settings = {**make_spark_settings(s3), "spark.jars": join_store_jars()}
         server = stack.enter_context(contextlib.closing(Server(asked.into / "jvm", settings)))
         for number in waiting:
-            ended = run(number, every[number], asked.into / f"{number}-{time.time_ns()}", server, s3=s3)
+            ended = run_cell(number, every[number], asked.into / f"{number}-{time.time_ns()}", server, s3=s3)
             kept = sorted([*kept, ended], key=lambda each: each.number)
-            keep(notes, [asdict(each) for each in kept])
-            (asked.into / "crashes.md").write_text(table(kept, len(numbers)), encoding="utf-8")
+            replace_file(notes, [asdict(each) for each in kept])
+            (asked.into / "crashes.md").write_text(format_table(kept, len(numbers)), encoding="utf-8")
             print(ended.line(), flush=True)  # noqa: T201
     return 0 if len(done) + len(waiting) == len(numbers) and not any(each.wrong for each in kept) else 1
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 
-def keep(file: Path, found: Any) -> None:
+def replace_file(file: Path, found: Any) -> None:
     """Replace the content of the file atomically."""
     new = file.with_suffix(".new")
     new.write_text(json.dumps(found), encoding="utf-8")

@@ -32,7 +32,7 @@ from runners.pipeline import Pipeline
 from runners.state.location import StateLocation
 from runners.state.process_locks import find_jvm_of
 from runners.state.progress import apply_entries
-from tests.scenarios.kept import keep
+from tests.scenarios.kept import replace_file
 
 DEFINITION = """
 name: orders
@@ -211,7 +211,7 @@ class Trial:
     def await_passed_on(self, lanes: Sequence[str], name: str) -> PipelineState:
         """Wait until other processes have all these lanes, or the lanes are done."""
         until, state = time.monotonic() + PATIENCE, self.state()
-        while not all(_passed_on(state, lane, name) for lane in lanes):
+        while not all(_is_passed_on(state, lane, name) for lane in lanes):
             assert time.monotonic() < until, f"nobody takes {lanes}: {dict(state.held)}"
             time.sleep(0.05)
             state = self.state()
@@ -277,12 +277,12 @@ class Trial:
         return Counter(entry.owner for entry in entries if entry.kind == "settle")
 
 
-def _passed_on(state: PipelineState, lane: str, name: str) -> bool:
+def _is_passed_on(state: PipelineState, lane: str, name: str) -> bool:
     """Whether another owner has the lane, or the lane is done."""
     return lane in state.done or (lane in state.held and state.held[lane].owner != name)
 
 
-def share(folder: Path, take_over: str) -> None:
+def share_lanes(folder: Path, take_over: str) -> None:
     """Run the pipeline as one of the processes, and print each event."""
 
     def tell(event: Event) -> None:
@@ -292,7 +292,7 @@ def share(folder: Path, take_over: str) -> None:
     Pipeline.load(folder / "pipeline.yaml").run(listeners=[tell], take_over=take_over)
 
 
-def table(kills: Sequence[Kill], seed: int, trial: Trial, found: Facts | None) -> str:
+def format_table(kills: Sequence[Kill], seed: int, trial: Trial, found: Facts | None) -> str:
     """Return the results as Markdown."""
     lines = [
         f"{trial.files:,} files of {ROWS} rows in 6 lanes, {PROCESSES} processes, seed {seed}",
@@ -321,7 +321,7 @@ def main() -> int:
     parser.add_argument("--take-over", default="", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.here:
-        share(asked.into, asked.take_over)
+        share_lanes(asked.into, asked.take_over)
         return 0
     asked.into.mkdir(parents=True, exist_ok=True)
     trial, notes = Trial(asked.into), asked.into / "kills.json"
@@ -339,13 +339,13 @@ def main() -> int:
                 trial.land(0 if any(not member.ended for member in trial.members) else 300)
                 continue
             kills.append(kill)
-            keep(notes, {**kept, "kills": [asdict(each) for each in kills]})
-            (asked.into / "lanes.md").write_text(table(kills, kept["seed"], trial, None), encoding="utf-8")
+            replace_file(notes, {**kept, "kills": [asdict(each) for each in kills]})
+            (asked.into / "lanes.md").write_text(format_table(kills, kept["seed"], trial, None), encoding="utf-8")
             print(f"{len(kills)}: {kill}", flush=True)  # noqa: T201
         found = trial.finish()
     finally:
         trial.end()
-    said = table(kills, kept["seed"], trial, found)
+    said = format_table(kills, kept["seed"], trial, found)
     (asked.into / "lanes.md").write_text(said, encoding="utf-8")
     print(said, flush=True)  # noqa: T201
     return 0 if found == trial.expected else 1

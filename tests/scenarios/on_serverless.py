@@ -14,7 +14,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from runners.model.run_report import PipelineFailed
-from tests.scenarios.cells import run
+from tests.scenarios.cells import run_cells
 from tests.serverless import lack_what_serverless_lacks
 
 
@@ -29,14 +29,14 @@ def main(given: dict[str, str]) -> None:
         "a static setting": lambda: spark.conf.set("spark.sql.extensions", "none"),
         "a relative path": lambda: spark.read.format("csv").load("landing"),
     }
-    refused = [name for name, what in tries.items() if _refuses(what)]
+    refused = [name for name, what in tries.items() if _is_refused(what)]
     spark.sql(f"create schema {given['state']}")
     notebook = Path("notebook.py")
-    preview, report, lanes, dead = run(notebook, given)
+    preview, report, lanes, dead = run_cells(notebook, given)
     Path("landing", "late.csv").write_text("id,email,amount,at\n" + "1,a@b,x,\n" * 100)
     failed = ""
     try:
-        run(notebook, given)
+        run_cells(notebook, given)
     except PipelineFailed as error:
         failed = error.report.error.code if error.report.error else ""
     facts = {
@@ -51,7 +51,7 @@ def main(given: dict[str, str]) -> None:
     print(json.dumps(facts))  # noqa: T201
 
 
-def _refuses(what: Callable[[], object]) -> bool:
+def _is_refused(what: Callable[[], object]) -> bool:
     try:
         what()
     except Exception:

@@ -130,7 +130,7 @@ CASES: Mapping[str, Case] = {
 }
 
 
-def make(name: str, folder: Path, spark: Spark) -> None:
+def make_case(name: str, folder: Path, spark: Spark) -> None:
     """Create the state of this case in the folder."""
     case = CASES[name]
     call = partial(_call, name, folder, spark)
@@ -235,7 +235,7 @@ def take(rows: DataFrame, label: Label) -> int:
     return len(ids)
 
 
-def pack(folder: Path, file: Path) -> None:
+def pack_cases(folder: Path, file: Path) -> None:
     """Pack all cases into one archive, without the checksum files that Hadoop writes."""
 
     def kept(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
@@ -251,12 +251,12 @@ def main(words: Sequence[str]) -> None:
     if words[0] == "--carry":
         _carry(words[1], Path(words[2]), words[3], Spark(**json.loads(words[4])))
     elif words[0] == "--pack":
-        pack(Path(words[1]), Path(words[2]))
+        pack_cases(Path(words[1]), Path(words[2]))
     else:
         with tempfile.TemporaryDirectory() as folder:
             server = Server(Path(folder))
             for name in words[1:] or CASES:
-                make(name, Path(words[0]).absolute() / name, server.get())
+                make_case(name, Path(words[0]).absolute() / name, server.get())
             server.close()
 
 

@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 from origins.crash_points import watch_points
 from runners.pipeline import Pipeline
-from tests.scenarios.kept import keep
+from tests.scenarios.kept import replace_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +131,7 @@ class RandomKills(ABC):
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def tell_points(do: Callable[[], None]) -> None:
+def print_points(do: Callable[[], None]) -> None:
     """Run a function and print each point that it reaches."""
 
     def tell(point: str, of: str, rows: Any) -> Any:
@@ -169,7 +169,7 @@ def main(describe: str, make: Callable[[argparse.Namespace], RandomKills], *opti
     asked.into.mkdir(parents=True, exist_ok=True)
     trial, notes = make(asked), asked.into / "kills.json"
     if asked.here:
-        tell_points(lambda: trial.carry(asked.here))
+        print_points(lambda: trial.carry(asked.here))
         return 0
     kept: dict[str, Any] = {"seed": asked.seed or random.SystemRandom().randrange(1 << 32), "next": 1}
     if notes.exists():
@@ -180,7 +180,7 @@ def main(describe: str, make: Callable[[argparse.Namespace], RandomKills], *opti
         kill = trial.kill(kept["next"], kept["seed"])
         kills += [kill] if kill else []
         kept = {**kept, "next": kept["next"] + 1, "kills": [asdict(each) for each in kills]}
-        keep(notes, kept)
+        replace_file(notes, kept)
         print(f"{len(kills)}: {kill or 'it was done before'}", flush=True)  # noqa: T201
     whole = len(kills) >= asked.kills
     found = trial.finish() if whole else None

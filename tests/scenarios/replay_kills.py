@@ -30,7 +30,7 @@ from runners.running.fix import Fix
 from runners.running.replay import Replay
 from runners.state.journal import list_decided
 from runners.state.location import find_dlq
-from tests.scenarios.kept import keep
+from tests.scenarios.kept import replace_file
 
 DEFINITION = """
 name: orders
@@ -196,7 +196,7 @@ def carry_again(trial: Trial) -> None:
     trial.load().replay(trial.choose_replay(), listeners=[tell])
 
 
-def table(kills: list[Kill], seed: int, trial: Trial, found: Mapping[str, Any] | None) -> str:
+def format_table(kills: list[Kill], seed: int, trial: Trial, found: Mapping[str, Any] | None) -> str:
     """Return the results as Markdown."""
     lines = [
         f"{trial.rows:,} rows in batches of {trial.batch}, seed {seed}",
@@ -238,11 +238,11 @@ def main() -> int:
         if kill is None:
             break
         kills.append(kill)
-        keep(notes, {**kept, "kills": [asdict(each) for each in kills]})
-        (asked.into / "kills.md").write_text(table(kills, kept["seed"], trial, None), encoding="utf-8")
+        replace_file(notes, {**kept, "kills": [asdict(each) for each in kills]})
+        (asked.into / "kills.md").write_text(format_table(kills, kept["seed"], trial, None), encoding="utf-8")
         print(f"{len(kills)}: {kill}", flush=True)  # noqa: T201
     found = trial.finish()
-    said = table(kills, kept["seed"], trial, found)
+    said = format_table(kills, kept["seed"], trial, found)
     (asked.into / "kills.md").write_text(said, encoding="utf-8")
     print(said, flush=True)  # noqa: T201
     return 0 if found == trial.expected and len(kills) >= asked.kills else 1

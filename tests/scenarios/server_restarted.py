@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def served(server: Server) -> Iterator[str]:
+def serve(server: Server) -> Iterator[str]:
     """Run the server while the context is open, and yield its address."""
     try:
         os.environ["SPARK_REMOTE"] = server.get().connect
@@ -39,7 +39,7 @@ def served(server: Server) -> Iterator[str]:
         server.close()
 
 
-def defined(folder: Path, gate: Gate) -> Pipeline:
+def define_pipeline(folder: Path, gate: Gate) -> Pipeline:
     """Return a pipeline with one file a batch. The second batch is held in the middle of its Spark job."""
     return Pipeline(
         name="orders",
@@ -57,7 +57,7 @@ def main(folder: Path, whose: str) -> dict[str, Any]:
     (folder / "landing").mkdir()
     (folder / "gate").mkdir()
     gate = Gate(folder=str(folder / "gate"), row=2)
-    pipeline = defined(folder, gate)
+    pipeline = define_pipeline(folder, gate)
     server = Server(folder / "jvm")
     rests: list[str] = []
 
@@ -74,7 +74,7 @@ def main(folder: Path, whose: str) -> dict[str, Any]:
         server.close()
         server.get()
 
-    with served(server) as address:
+    with serve(server) as address:
         given = SparkSession.builder.remote(address).getOrCreate() if whose == "given" else None
         land(1)
         pipeline.run()
@@ -92,15 +92,15 @@ def main(folder: Path, whose: str) -> dict[str, Any]:
         return {
             "killed": len(killed),
             "rests": rests,
-            "first": _told(first),
-            "second": _told(second),
+            "first": _summarise_report(first),
+            "second": _summarise_report(second),
             "balanced": audit.balanced,
             "problems": [each.message for each in audit.problems],
             "ids": ids,
         }
 
 
-def _told(report: Report) -> dict[str, Any]:
+def _summarise_report(report: Report) -> dict[str, Any]:
     error = report.error
     return {
         "status": report.status,

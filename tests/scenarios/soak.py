@@ -23,7 +23,7 @@ from typing import Any
 
 from runners.model.events import Event
 from runners.pipeline import Pipeline
-from tests.scenarios.kept import keep
+from tests.scenarios.kept import replace_file
 from tests.scenarios.shared_jvm import PROCESSES, Server, Spark
 
 DEFINITION = """
@@ -93,7 +93,7 @@ class Load:
         """Run in a process and kill it at a random moment. Return None if all rows were delivered before."""
         alone, events, after = dice.random() < 1 / 3, dice.randint(0, MOST_EVENTS), dice.random()
         spark, (here, there) = server.get(), PROCESSES.Pipe(duplex=False)
-        process = PROCESSES.Process(target=carry, args=[self, spark, there])
+        process = PROCESSES.Process(target=carry_load, args=[self, spark, there])
         process.start()
         there.close()
         heard = ["nothing"]
@@ -119,7 +119,7 @@ class Load:
     def finish(self, server: Server) -> Mapping[str, Any]:
         """Deliver the remaining rows, and return the whole result."""
         here, there = PROCESSES.Pipe(duplex=False)
-        process = PROCESSES.Process(target=finish, args=[self, server.get(), there])
+        process = PROCESSES.Process(target=finish_load, args=[self, server.get(), there])
         process.start()
         there.close()
         found: Mapping[str, Any] = here.recv()
@@ -145,7 +145,7 @@ class Load:
         return {"status": "succeeded", "balanced": True, "problems": 0, "rows": good, "ids": good, "dlq": refused}
 
 
-def carry(load: Load, spark: Spark, told: Connection) -> None:
+def carry_load(load: Load, spark: Spark, told: Connection) -> None:
     """Run in the process that is killed, and report each event."""
 
     def tell(event: Event) -> None:
@@ -156,7 +156,7 @@ def carry(load: Load, spark: Spark, told: Connection) -> None:
     load.load().run(listeners=[tell])
 
 
-def finish(load: Load, spark: Spark, told: Connection) -> None:
+def finish_load(load: Load, spark: Spark, told: Connection) -> None:
     """Run in the last process, which is not killed."""
     spark.session(connect=False)
     report = load.load().run(check=False)
@@ -164,7 +164,7 @@ def finish(load: Load, spark: Spark, told: Connection) -> None:
     told.send({"status": report.status, "balanced": audit.balanced, "problems": len(audit.problems)})
 
 
-def table(kills: Sequence[Kill], seed: int, load: Load, found: Mapping[str, Any] | None) -> str:
+def format_table(kills: Sequence[Kill], seed: int, load: Load, found: Mapping[str, Any] | None) -> str:
     """Return the results as Markdown."""
     alone = sum(kill.who == "Python" for kill in kills)
     lines = [
@@ -218,15 +218,15 @@ def run_trial(load: Load, asked: argparse.Namespace, name: str) -> int:
             if kill is None:
                 break
             kills.append(kill)
-            keep(notes, {**kept, "kills": [asdict(each) for each in kills]})
-            shown.write_text(table(kills, kept["seed"], load, None), encoding="utf-8")
+            replace_file(notes, {**kept, "kills": [asdict(each) for each in kills]})
+            shown.write_text(format_table(kills, kept["seed"], load, None), encoding="utf-8")
             print(f"{len(kills)}: {kill}", flush=True)  # noqa: T201
         if len(kills) == until < asked.kills:
             return 1
         found = load.finish(server)
     finally:
         server.close()
-    shown.write_text(table(kills, kept["seed"], load, found), encoding="utf-8")
+    shown.write_text(format_table(kills, kept["seed"], load, found), encoding="utf-8")
     print(f"{found}, expected {load.expected}", flush=True)  # noqa: T201
     return 0 if found == load.expected and len(kills) >= asked.kills else 1
 

@@ -18,7 +18,7 @@ import pytest
 from origins.batch import Json
 from runners.model.events import BatchPlanned, Event
 from runners.running.activity import write_activity
-from tests.scenarios.conftest import ORDERS, Place, order
+from tests.scenarios.conftest import ORDERS, Place, make_order
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.spark
@@ -42,7 +42,7 @@ def wait(rows: list[dict]) -> list:
 @pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="the system has no such signal")
 def test_a_signal_prints_what_a_run_is_doing_and_changes_nothing(place: Place) -> None:
     """The run's batch waits meanwhile, and is delivered afterwards."""
-    place.land("1.json", [order(1)])
+    place.land("1.json", [make_order(1)])
     (place.folder / "calls.py").write_text(WAITS.format(folder=place.folder))
     begun, go = place.folder / "begun", place.folder / "go"
     os.mkfifo(begun)
@@ -73,7 +73,7 @@ def test_a_signal_prints_what_a_run_is_doing_and_changes_nothing(place: Place) -
 
 def test_status_shows_the_stored_activity_of_a_run(place: Place) -> None:
     """The activity has an age. After the run has ended, the status shows no activity."""
-    place.land("1.json", [order(1)])
+    place.land("1.json", [make_order(1)])
     seen = []
 
     def listen(event: Event) -> None:
@@ -93,6 +93,6 @@ def test_status_shows_the_stored_activity_of_a_run(place: Place) -> None:
 
 def test_a_short_run_stores_no_activity(place: Place) -> None:
     """Wherry does not create the folder of activities."""
-    place.land("1.json", [order(1)])
+    place.land("1.json", [make_order(1)])
     place.load(ORDERS).run()
     assert not (place.folder / ".wherry/orders/activity").exists()

@@ -8,7 +8,7 @@ import pytest
 
 from destinations.delta.delta import OpenDelta
 from runners.model.events import BatchRests, Event
-from tests.scenarios.conftest import ORDERS, Place, order
+from tests.scenarios.conftest import ORDERS, Place, make_order
 
 pytestmark = pytest.mark.spark
 
@@ -52,7 +52,7 @@ def test_a_write_that_fails_is_tried_again_and_lands_once(
 ) -> None:
     """Two tries fail before the commit, or one fails after it. The run succeeds, and each row is delivered once."""
     for number in range(3):
-        place.land(f"{number}.json", [order(number)])
+        place.land(f"{number}.json", [make_order(number)])
     heard: list[BatchRests] = []
 
     def listen(event: Event) -> None:
@@ -70,7 +70,7 @@ def test_a_write_that_fails_is_tried_again_and_lands_once(
 def test_lanes_that_were_written_together_are_looked_up_one_by_one(place: Place, fails: Fails) -> None:
     """The commit lands, but its writer gets an error. Nothing is written twice, and the run succeeds."""
     for number in range(6):
-        place.land(f"{number}.json", [order(number)])
+        place.land(f"{number}.json", [make_order(number)])
     fails("orders", 1, behind=True)
     report = place.load(QUICKLY.replace("origin:\n", "origin:\n  lanes: 3\n")).run()
     assert (report.status, report.batches, place.ids("tables/orders")) == ("succeeded", 6, list(range(6)))
@@ -78,7 +78,7 @@ def test_lanes_that_were_written_together_are_looked_up_one_by_one(place: Place,
 
 def test_a_server_that_stays_unreachable_fails_the_run_and_fills_no_dlq(place: Place, fails: Fails) -> None:
     """The run tries as often as the definition allows. The next run delivers the rows."""
-    place.land("a.json", [order(1)])
+    place.land("a.json", [make_order(1)])
     fails("orders", 3, behind=False)
     failed = place.load(QUICKLY.replace("wait: 10ms", "wait: 10ms, attempts: 2")).run(check=False)
     assert (failed.status, place.refused(), place.ids("tables/orders")) == ("failed", [], [])

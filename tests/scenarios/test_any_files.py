@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from tests.origins.test_odd_files import HEAD, anything, lines_of
+from tests.origins.test_odd_files import HEAD, draw_file, split_lines
 from tests.scenarios.conftest import Place
 
 pytestmark = pytest.mark.spark
@@ -27,7 +27,7 @@ run: {batch: {files: 8}}
 """
 
 
-def raw_of(original: str) -> str:
+def get_raw(original: str) -> str:
     """Return the raw content of a refused line. Content that is not text, or begins with NUL, is stored as NUL and its
     bytes in base64."""
     raw: str = json.loads(original)["raw"]
@@ -46,14 +46,14 @@ def test_every_line_of_any_file_is_delivered_filtered_or_refused(place: Place, k
     read = filtered = 0
     for run in range(2):
         for number in range(16):
-            name, content = f"{run}-{number:02}", HEAD * (kind == "csv") + anything(chance)
+            name, content = f"{run}-{number:02}", HEAD * (kind == "csv") + draw_file(chance)
             (landing / name).write_bytes(content)
             os.utime(landing / name, (chance.randint(1, 99), chance.randint(1, 99)))
-            lines.update((name, line) for line in lines_of(kind, content))
+            lines.update((name, line) for line in split_lines(kind, content))
         report = place.load(ANYTHING.replace("KIND", kind)).run()
         assert report.balanced is True
         read, filtered = read + report.read, filtered + report.filtered
-    refused = Counter((row["message"].partition(": ")[0], raw_of(row["original"])) for row in place.refused())
+    refused = Counter((row["message"].partition(": ")[0], get_raw(row["original"])) for row in place.refused())
     delivered = Counter(row["file_name"] for row in place.rows("tables/orders"))
     assert read == lines.total() == delivered.total() + filtered + refused.total()
     assert refused <= lines
@@ -83,7 +83,7 @@ def test_every_line_of_small_plain_files_is_read(place: Place, kind: str, draw: 
         content = make_plain(chance, kind)
         (landing / f"{number:02}").write_bytes(content)
         os.utime(landing / f"{number:02}", (chance.randint(1, 99), chance.randint(1, 99)))
-        lines += len(list(lines_of(kind, content)))
+        lines += len(list(split_lines(kind, content)))
     definition = ANYTHING.replace("KIND", kind).replace(", metadata: [file_name]", "")
     report = place.load(definition).run()
     assert (report.read, report.balanced) == (lines, True)

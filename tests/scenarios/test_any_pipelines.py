@@ -26,7 +26,7 @@ from stages.filter import Filter
 from stages.require import Require
 from stages.sql import Sql
 from stages.stage import Stage
-from tests.scenarios.conftest import Place, carry
+from tests.scenarios.conftest import Place, carry_pipeline
 
 pytestmark = [pytest.mark.spark]
 
@@ -212,7 +212,7 @@ def test_every_row_of_any_pipeline_ends_in_its_place(place: Place, draw: int) ->
             read += len(rows)
             for row in rows:
                 expected.add(row)
-        report = carry(pipeline, **limits)
+        report = carry_pipeline(pipeline, **limits)
         assert (report.read, report.balanced) == (read, True)
     assert {name: read_ids(place, name) for name in expected.delivered} == expected.delivered
     letters = place.refused() if (folder / ".wherry/orders/dlq").exists() else []

@@ -12,7 +12,7 @@ import pytest
 from destinations.delta import table as delta_table
 from runners.model.errors import Owned, Refusal
 from runners.state.process_locks import StateLock
-from tests.scenarios.conftest import ORDERS, Place, order
+from tests.scenarios.conftest import ORDERS, Place, make_order
 
 pytestmark = pytest.mark.spark
 
@@ -24,36 +24,36 @@ SEVERAL = ORDERS.replace(
 )
 
 
-def land(place: Place, *numbers: int) -> None:
+def land_orders(place: Place, *numbers: int) -> None:
     """Write a file of two orders for each number. In a file whose number is a multiple of three, the second amount is
     refused."""
     for number in numbers:
         amount = "x" if number % 3 == 0 else "1"
-        place.land(f"{number}.json", [order(number * 10), order(number * 10 + 1, amount=amount)])
+        place.land(f"{number}.json", [make_order(number * 10), make_order(number * 10 + 1, amount=amount)])
 
 
-def codes(place: Place) -> list[tuple[str, str | None, int | None]]:
+def list_codes(place: Place) -> list[tuple[str, str | None, int | None]]:
     """Return what an audit finds: the code, the destination and the first batch."""
     return [(each.code, each.destination, each.number) for each in place.load().audit().problems]
 
 
-def sql(place: Place, statement: str) -> None:
+def run_sql(place: Place, statement: str) -> None:
     """Run a statement on the table."""
     place.spark.sql(statement.replace("ORDERS", f"delta.`{place.folder}/tables/orders`")).collect()
 
 
-def cut(ledger: Path, kind: str) -> None:
+def cut_ledger(ledger: Path, kind: str) -> None:
     """Remove the newest versions of the ledger as long as they add an entry of this kind, as if the process had died
     before."""
     from deltalake import DeltaTable
 
     version = DeltaTable(ledger).version()
-    while kind in _kinds(ledger, version):
+    while kind in _list_kinds(ledger, version):
         (ledger / "_delta_log" / f"{version:020}.json").unlink()
         version -= 1
 
 
-def _kinds(ledger: Path, version: int) -> Sequence[str]:
+def _list_kinds(ledger: Path, version: int) -> Sequence[str]:
     """Return the kinds of the entries that a version added. A lone `release` counts as `settle` too."""
     from pyarrow import parquet
 
@@ -66,55 +66,55 @@ def _kinds(ledger: Path, version: int) -> Sequence[str]:
 def test_each_destination_proves_its_batches_in_its_own_way(place: Place) -> None:
     """Appended, merged and written rows and the DLQ are proved, also after `OPTIMIZE`. A deleted file or row is
     found."""
-    land(place, 1, 3)
+    land_orders(place, 1, 3)
     place.load(SEVERAL).run()
-    sql(place, "OPTIMIZE ORDERS")
+    run_sql(place, "OPTIMIZE ORDERS")
     found = place.load().audit()
     assert (found.problems, found.read, found.nacked) == ([], 4, 1)
     assert {name: each.delivered for name, each in found.destinations.items()} == {"orders": 3, "latest": 3, "out": 3}
     assert [each.proved_from for each in found.destinations.values()] == [{"0": 1}] * 3
     for file in (place.folder / "out").glob("_lane=0/_batch=00000001*/*.parquet"):
         file.unlink()
-    sql(place, "DELETE FROM ORDERS WHERE id = 30")
-    assert codes(place) == [("FILE_GONE", "out", 1), ("ROWS_GONE", "orders", 2)]
+    run_sql(place, "DELETE FROM ORDERS WHERE id = 30")
+    assert list_codes(place) == [("FILE_GONE", "out", 1), ("ROWS_GONE", "orders", 2)]
 
 
 @pytest.mark.promise("X1")
 def test_a_restored_table_gets_its_batches_back(place: Place) -> None:
     """A repair delivers each lost batch once, under the same tag. A second audit and a second repair find nothing to
     do."""
-    land(place, 1, 2, 4)
+    land_orders(place, 1, 2, 4)
     place.load(ORDERS).run()
     before = sorted(map(str, place.rows("tables/orders")))
-    sql(place, "RESTORE TABLE ORDERS TO VERSION AS OF 1")
-    assert (codes(place), place.ids("tables/orders")) == ([("RESTORED", "orders", 2)], [10, 11])
+    run_sql(place, "RESTORE TABLE ORDERS TO VERSION AS OF 1")
+    assert (list_codes(place), place.ids("tables/orders")) == ([("RESTORED", "orders", 2)], [10, 11])
     done = place.load().repair(reason="it was restored by mistake")
     assert (list(done.failed), done.audit.balanced, len(done.done)) == ([], True, 2)
     assert sorted(map(str, place.rows("tables/orders"))) == before
     assert list(place.load().repair(reason="once more").done) == []
-    land(place, 5)
+    land_orders(place, 5)
     place.load().run()
-    assert (codes(place), place.ids("tables/orders")) == ([], [10, 11, 20, 21, 40, 41, 50, 51])
+    assert (list_codes(place), place.ids("tables/orders")) == ([], [10, 11, 20, 21, 40, 41, 50, 51])
 
 
 def test_changes_of_others_to_their_rows_are_no_findings(place: Place) -> None:
     """Files that Spark rewrote are compared row by row. A deletion vector does not show whose rows it removes, so it is
     a doubt and no loss."""
-    land(place, 1, 2)
+    land_orders(place, 1, 2)
     place.load(ORDERS).run()
-    sql(place, "INSERT INTO ORDERS (id, email, amount) VALUES (901, 'x', 1), (902, 'y', 2), (903, 'z', 3)")
-    sql(place, "OPTIMIZE ORDERS")
-    sql(place, "UPDATE ORDERS SET amount = amount + 1 WHERE id > 901")
-    sql(place, "DELETE FROM ORDERS WHERE id = 903")
-    assert codes(place) == []
-    sql(place, "ALTER TABLE ORDERS SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
-    sql(place, "DELETE FROM ORDERS WHERE id = 902")
-    assert [code for code, _, _ in codes(place)] == ["NOT_PROVED"]
-    sql(place, "DELETE FROM ORDERS WHERE id < 903")
-    assert [code for code, _, _ in codes(place)] == ["ROWS_GONE"]
+    run_sql(place, "INSERT INTO ORDERS (id, email, amount) VALUES (901, 'x', 1), (902, 'y', 2), (903, 'z', 3)")
+    run_sql(place, "OPTIMIZE ORDERS")
+    run_sql(place, "UPDATE ORDERS SET amount = amount + 1 WHERE id > 901")
+    run_sql(place, "DELETE FROM ORDERS WHERE id = 903")
+    assert list_codes(place) == []
+    run_sql(place, "ALTER TABLE ORDERS SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    run_sql(place, "DELETE FROM ORDERS WHERE id = 902")
+    assert [code for code, _, _ in list_codes(place)] == ["NOT_PROVED"]
+    run_sql(place, "DELETE FROM ORDERS WHERE id < 903")
+    assert [code for code, _, _ in list_codes(place)] == ["ROWS_GONE"]
 
 
-def printed(place: Place) -> str:
+def find_statement(place: Place) -> str:
     """Return the SQL statement that the only finding prints, as a user would copy it."""
     (problem,) = place.load().audit().problems
     (line,) = [line for line in problem.repair.splitlines() if "in Spark:  " in line]
@@ -125,37 +125,37 @@ def printed(place: Place) -> str:
 @pytest.mark.parametrize("change", ["DELETE FROM ORDERS WHERE id = 10", "UPDATE ORDERS SET amount = 9 WHERE id = 10"])
 def test_the_statement_of_a_finding_undoes_the_change(place: Place, change: str) -> None:
     """If there is no later commit, the statement restores the table. The audit then finds nothing."""
-    land(place, 1, 2)
+    land_orders(place, 1, 2)
     place.load(ORDERS).run()
     before = sorted(map(str, place.rows("tables/orders")))
-    sql(place, change)
-    assert codes(place) == [("ROWS_GONE", "orders", 1)]
-    place.spark.sql(printed(place)).collect()
-    assert (codes(place), sorted(map(str, place.rows("tables/orders")))) == ([], before)
+    run_sql(place, change)
+    assert list_codes(place) == [("ROWS_GONE", "orders", 1)]
+    place.spark.sql(find_statement(place)).collect()
+    assert (list_codes(place), sorted(map(str, place.rows("tables/orders")))) == ([], before)
 
 
 @pytest.mark.variant
 def test_later_batches_are_put_back_after_a_restore(place: Place) -> None:
     """The finding names a second command for them."""
-    land(place, 1, 2)
+    land_orders(place, 1, 2)
     place.load(ORDERS).run()
-    sql(place, "DELETE FROM ORDERS WHERE id = 10")
-    land(place, 4)
+    run_sql(place, "DELETE FROM ORDERS WHERE id = 10")
+    land_orders(place, 4)
     place.load().run()
     (problem,) = place.load().audit().problems
     assert 'Then put the later batches back:  wherry repair FILE --reason "…"' in problem.repair
-    place.spark.sql(printed(place)).collect()
+    place.spark.sql(find_statement(place)).collect()
     assert place.load().repair(reason="as the audit says").audit.balanced
-    assert (codes(place), place.ids("tables/orders")) == ([], [10, 11, 20, 21, 40, 41])
+    assert (list_codes(place), place.ids("tables/orders")) == ([], [10, 11, 20, 21, 40, 41])
 
 
 def test_a_finding_prints_no_insert_if_rows_changed_later(place: Place) -> None:
     """Rows left the table after the loss, so an insert could bring some of them back."""
-    land(place, 1)
+    land_orders(place, 1)
     place.load(ORDERS).run()
-    sql(place, "DELETE FROM ORDERS WHERE id = 10")
-    sql(place, "INSERT INTO ORDERS (id, email, amount) VALUES (901, 'x', 1)")
-    sql(place, "DELETE FROM ORDERS WHERE id = 901")
+    run_sql(place, "DELETE FROM ORDERS WHERE id = 10")
+    run_sql(place, "INSERT INTO ORDERS (id, email, amount) VALUES (901, 'x', 1)")
+    run_sql(place, "DELETE FROM ORDERS WHERE id = 901")
     (problem,) = place.load().audit().problems
     assert "from a backup" in problem.repair
     assert "INSERT INTO" not in problem.repair
@@ -163,28 +163,28 @@ def test_a_finding_prints_no_insert_if_rows_changed_later(place: Place) -> None:
 
 def test_rows_are_inserted_if_a_restore_would_remove_rows_of_others(place: Place) -> None:
     """The inserted rows have no label of their batch, so the user must accept the finding."""
-    land(place, 1)
+    land_orders(place, 1)
     place.load(ORDERS).run()
-    sql(place, "DELETE FROM ORDERS WHERE id = 10")
-    sql(place, "INSERT INTO ORDERS (id, email, amount) VALUES (901, 'x', 1)")
-    statement = printed(place)
+    run_sql(place, "DELETE FROM ORDERS WHERE id = 10")
+    run_sql(place, "INSERT INTO ORDERS (id, email, amount) VALUES (901, 'x', 1)")
+    statement = find_statement(place)
     assert statement.startswith("INSERT INTO delta.`")
     place.spark.sql(statement).collect()
     assert place.ids("tables/orders") == [10, 11, 901]
     (problem,) = place.load().audit().problems
     place.load().repair(reason="inserted again", accept=[problem.id])
-    assert codes(place) == []
+    assert list_codes(place) == []
 
 
 def test_the_error_names_a_statement_that_restores_a_dropped_column(place: Place) -> None:
     """The column comes back with its values, and the next run succeeds."""
-    land(place, 1)
+    land_orders(place, 1)
     place.load(ORDERS).run()
     before = sorted(map(str, place.rows("tables/orders")))
     versions = "'delta.minReaderVersion' = '2', 'delta.minWriterVersion' = '5'"
-    sql(place, f"ALTER TABLE ORDERS SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name', {versions})")
-    sql(place, "ALTER TABLE ORDERS DROP COLUMN amount")
-    land(place, 2)
+    run_sql(place, f"ALTER TABLE ORDERS SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name', {versions})")
+    run_sql(place, "ALTER TABLE ORDERS DROP COLUMN amount")
+    land_orders(place, 2)
     failed = place.load().run(check=False)
     assert failed.error is not None
     assert failed.error.code == "MISFIT"
@@ -193,16 +193,16 @@ def test_the_error_names_a_statement_that_restores_a_dropped_column(place: Place
     place.spark.sql(line.partition("to get the values back, ")[2]).collect()
     assert sorted(map(str, place.rows("tables/orders"))) == before
     assert place.load().run().status == "succeeded"
-    assert (codes(place), place.ids("tables/orders")) == ([], [10, 11, 20, 21])
+    assert (list_codes(place), place.ids("tables/orders")) == ([], [10, 11, 20, 21])
 
 
 def test_rows_removed_by_a_vacuum_need_a_backfill(place: Place) -> None:
     """A repair cannot put them back. The backfill that the audit names delivers and proves them again."""
-    land(place, 1, 2)
+    land_orders(place, 1, 2)
     place.load(ORDERS).run()
-    sql(place, "DELETE FROM ORDERS WHERE id < 20")
+    run_sql(place, "DELETE FROM ORDERS WHERE id < 20")
     place.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-    sql(place, "VACUUM ORDERS RETAIN 0 HOURS")
+    run_sql(place, "VACUUM ORDERS RETAIN 0 HOURS")
     done = place.load().repair(reason="a try")
     assert "cannot be put back" in done.failed[0]
     (problem,) = done.audit.problems
@@ -210,19 +210,19 @@ def test_rows_removed_by_a_vacuum_need_a_backfill(place: Place) -> None:
     from runners.running.backfill import Backfill
 
     place.load().backfill(Backfill(start=1, end=1, only="orders", again=True, reason="as the audit says"))
-    assert (codes(place), place.ids("tables/orders")) == ([], [10, 11, 20, 21])
+    assert (list_codes(place), place.ids("tables/orders")) == ([], [10, 11, 20, 21])
 
 
 def test_deleted_rows_of_the_dlq_come_back(place: Place) -> None:
     """A repair restores the missing rows, except those that were discarded or replayed before."""
-    place.land("3.json", [order(1, amount="x"), order(2, amount="y"), order(3, amount="z")])
+    place.land("3.json", [make_order(1, amount="x"), make_order(2, amount="y"), make_order(3, amount="z")])
     place.load(ORDERS).run()
     before = place.refused()
     from runners.running.choice import Choice
 
     place.load().discard_dead_letters(Choice(ids=(before[2]["id"],)), reason="known")
     place.spark.sql(f"DELETE FROM delta.`{place.folder}/.wherry/orders/dlq` WHERE position > 1").collect()
-    assert codes(place) == [("DLQ_MISSING", "dlq", 1)]
+    assert list_codes(place) == [("DLQ_MISSING", "dlq", 1)]
     done = place.load().repair(reason="somebody tidied up")
     assert (list(done.failed), done.audit.balanced) == ([], True)
     assert place.refused() == before[:2]
@@ -230,11 +230,11 @@ def test_deleted_rows_of_the_dlq_come_back(place: Place) -> None:
 
 def test_a_repair_finishes_an_open_batch_and_starts_no_other(place: Place) -> None:
     """The batch had landed, but the ledger ends before the entry that settles it."""
-    land(place, 1)
+    land_orders(place, 1)
     place.load(ORDERS).run()
-    cut(place.folder / ".wherry/orders/ledger", "settle")
-    land(place, 2)
-    assert codes(place) == [("NOT_SETTLED", "orders", 1)]
+    cut_ledger(place.folder / ".wherry/orders/ledger", "settle")
+    land_orders(place, 2)
+    assert list_codes(place) == [("NOT_SETTLED", "orders", 1)]
     done = place.load().repair(reason="the machine died")
     assert (list(done.failed), done.audit.balanced, done.audit.read) == ([], True, 2)
     assert place.ids("tables/orders") == [10, 11]
@@ -245,10 +245,10 @@ def test_a_repair_finishes_an_open_batch_and_starts_no_other(place: Place) -> No
 
 def test_a_repair_needs_a_reason_and_an_idle_pipeline(place: Place) -> None:
     """A finding to accept must exist. An accepted finding stays accepted."""
-    land(place, 1, 2)
+    land_orders(place, 1, 2)
     pipeline = place.load(ORDERS)
     pipeline.run()
-    sql(place, "DELETE FROM ORDERS WHERE id = 10")
+    run_sql(place, "DELETE FROM ORDERS WHERE id = 10")
     (problem,) = pipeline.audit().problems
     with pytest.raises(Refusal, match="needs a reason"):
         pipeline.repair(reason=" ")
@@ -261,8 +261,8 @@ def test_a_repair_needs_a_reason_and_an_idle_pipeline(place: Place) -> None:
     lock.release()
     assert pipeline.repair(reason="order 10 asked to be forgotten", accept=[problem.id]).audit.balanced
     assert [each.code for each in pipeline.audit().accepted] == ["ROWS_GONE"]
-    sql(place, "DELETE FROM ORDERS WHERE id = 20")
-    assert codes(place) == [("ROWS_GONE", "orders", 2)]
+    run_sql(place, "DELETE FROM ORDERS WHERE id = 20")
+    assert list_codes(place) == [("ROWS_GONE", "orders", 2)]
 
 
 def test_a_table_that_only_spark_can_read_is_audited_and_repaired(
@@ -272,7 +272,7 @@ def test_a_table_that_only_spark_can_read_is_audited_and_repaired(
     monkeypatch.setattr(delta_table, "_find_local_log", lambda *_: None)
     schema = f"audited_{place.folder.name.replace('-', '_')}"
     place.spark.sql(f"CREATE SCHEMA {schema} LOCATION '{place.folder}/warehouse'")
-    land(place, 1, 3)
+    land_orders(place, 1, 3)
     text = ORDERS.replace("path: tables/orders", f"table: {schema}.orders")
     place.load(text).run()
     found = place.load().audit()
@@ -282,6 +282,6 @@ def test_a_table_that_only_spark_can_read_is_audited_and_repaired(
     assert (problem.code, problem.number, problem.remedy) == ("ROWS_GONE", 2, "put_back")
     assert place.load().repair(reason="a mistake").audit.balanced
     place.spark.sql(f"DROP TABLE {schema}.orders")
-    assert codes(place) == [("TABLE_GONE", "orders", None)]
+    assert list_codes(place) == [("TABLE_GONE", "orders", None)]
     shutil.rmtree(place.folder / "warehouse", ignore_errors=True)
     place.spark.sql(f"DROP SCHEMA {schema} CASCADE")

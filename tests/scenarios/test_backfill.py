@@ -7,7 +7,7 @@ import pytest
 from runners.model.events import BatchSettled, Event
 from runners.running.backfill import Backfill
 from runners.running.replay import Replay
-from tests.scenarios.conftest import ORDERS, Place, order
+from tests.scenarios.conftest import ORDERS, Place, make_order
 
 pytestmark = [pytest.mark.spark]
 
@@ -19,9 +19,9 @@ def test_a_new_destination_is_filled_with_earlier_batches(place: Place) -> None:
     """Each batch arrives once, also if the backfill dies and is called again. The pipeline's offsets and its other
     tables stay the same."""
     for number in range(1, 5):
-        place.land(f"{number}.json", [order(number)])
+        place.land(f"{number}.json", [make_order(number)])
     place.load(ORDERS).run()
-    place.land("5.json", [order(5)])
+    place.land("5.json", [make_order(5)])
     pipeline = place.load(TWO)
     pipeline.run()
     before = pipeline.status()["lanes"]
@@ -36,13 +36,13 @@ def test_a_new_destination_is_filled_with_earlier_batches(place: Place) -> None:
     assert (place.ids("tables/other"), place.ids("tables/orders")) == ([1, 2, 3, 4, 5], [1, 2, 3, 4, 5])
     assert pipeline.status()["lanes"] == before
     assert pipeline.backfill(past).batches == 0
-    place.land("6.json", [order(6)])
+    place.land("6.json", [make_order(6)])
     assert (pipeline.run().read, place.ids("tables/other")) == (1, [1, 2, 3, 4, 5, 6])
 
 
 def test_a_row_refused_by_a_run_and_a_backfill_is_replayed_to_each_table_once(place: Place) -> None:
     """The DLQ has the row twice: one entry for each table."""
-    place.land("1.json", [order(1), order(2, amount="two")])
+    place.land("1.json", [make_order(1), make_order(2, amount="two")])
     place.load(ORDERS).run()
     place.load(TWO).backfill(Backfill(only="other", reason="a new table"))
     mended = TWO.replace("  - cast:", "  - with_columns: {amount: \"replace(amount, 'two', '2.00')\"}\n  - cast:", 1)
@@ -53,7 +53,7 @@ def test_a_row_refused_by_a_run_and_a_backfill_is_replayed_to_each_table_once(pl
 
 def test_a_backfill_keeps_the_offsets_of_an_origin_that_is_read_whole(place: Place) -> None:
     """The backfill delivers the earlier batch again. It does not begin a new reading of the origin."""
-    place.land("1.json", [order(1)])
+    place.land("1.json", [make_order(1)])
     text = TWO.replace("stages:", "  read: whole\nstages:", 1)
     pipeline = place.load(text)
     pipeline.run()

@@ -14,7 +14,7 @@ from pyarrow import parquet
 
 from origins.errors import WherryError
 from runners.model.run_report import Report, RunError
-from tests.scenarios.conftest import ORDERS, Place, order
+from tests.scenarios.conftest import ORDERS, Place, make_order
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark]
 
 
-def error_of(report: Report) -> RunError:
+def get_error(report: Report) -> RunError:
     assert report.error is not None
     assert "Traceback" not in str(report.error)
     assert "\tat " not in str(report.error)
@@ -31,15 +31,15 @@ def error_of(report: Report) -> RunError:
 
 def test_a_path_that_does_not_exist_is_named(place: Place) -> None:
     """A typing error in a path is not taken for an empty folder."""
-    error = error_of(place.load(ORDERS.replace("landing/", "londing/")).run(check=False))
+    error = get_error(place.load(ORDERS.replace("landing/", "londing/")).run(check=False))
     assert "londing" in error.message
 
 
 def test_an_unknown_column_is_reported_with_its_stage_before_a_row_is_read(place: Place) -> None:
     """No batch is planned."""
-    place.land("a.json", [order(1)])
+    place.land("a.json", [make_order(1)])
     report = place.load(ORDERS.replace("lower(email)", "lower(mail)")).run(check=False)
-    error = error_of(report)
+    error = get_error(report)
     assert (error.code, report.batches) == ("STAGE", 0)
     assert "with_columns" in error.message
     assert "mail" in error.message
@@ -47,10 +47,10 @@ def test_an_unknown_column_is_reported_with_its_stage_before_a_row_is_read(place
 
 def test_a_destination_that_does_not_fit_is_reported_before_a_row_is_read(place: Place) -> None:
     """The error names each column that does not fit."""
-    place.land("a.json", [order(1)])
+    place.land("a.json", [make_order(1)])
     place.spark.sql(f"create table delta.`{place.folder}/tables/orders` (id long, amount string) using delta")
     report = place.load(ORDERS).run(check=False)
-    error = error_of(report)
+    error = get_error(report)
     assert (error.code, report.batches) == ("MISFIT", 0)
     assert "amount" in error.message
     assert "email" in error.message
@@ -59,13 +59,13 @@ def test_a_destination_that_does_not_fit_is_reported_before_a_row_is_read(place:
 @pytest.mark.promise("CD-27")
 def test_a_gzip_file_cut_short_fails_the_run_and_is_named(place: Place) -> None:
     """No row of the file is delivered. Once the file is complete, a run delivers it."""
-    place.land("a.json", [order(1)])
-    lines = "".join(json.dumps(order(number)) + "\n" for number in range(2, 5_000))
+    place.land("a.json", [make_order(1)])
+    lines = "".join(json.dumps(make_order(number)) + "\n" for number in range(2, 5_000))
     whole = gzip.compress(lines.encode())
     file = place.folder / "landing" / "b.json.gz"
     file.write_bytes(whole[: len(whole) // 2])
     text = ORDERS.replace("landing/*.json", "landing/")
-    error = error_of(place.load(text).run(check=False))
+    error = get_error(place.load(text).run(check=False))
     assert "b.json.gz" in error.message
     assert place.ids("tables/orders") == [1]
     file.write_bytes(whole)
@@ -78,7 +78,7 @@ def test_a_corrupt_parquet_file_is_named(place: Place) -> None:
     (place.folder / "landing").mkdir()
     (place.folder / "landing" / "a.parquet").write_bytes(b"PAR1 this is no parquet PAR1")
     text = ORDERS.replace("*.json", "*.parquet").replace("format: json", "format: parquet")
-    error = error_of(place.load(text).run(check=False))
+    error = get_error(place.load(text).run(check=False))
     assert "a.parquet" in error.message
 
 
@@ -114,7 +114,7 @@ def test_no_session_skips_a_corrupt_file(place: Place, monkeypatch: pytest.Monke
 @pytest.mark.promise("CN-04")
 def test_a_state_of_another_pipeline_is_refused(place: Place) -> None:
     """A renamed pipeline is refused, so that it does not deliver everything again."""
-    place.land("a.json", [order(1)])
+    place.land("a.json", [make_order(1)])
     text = ORDERS + "state: state\n"
     place.load(text).run()
     with pytest.raises(WherryError, match="This state belongs to orders"):
@@ -123,7 +123,7 @@ def test_a_state_of_another_pipeline_is_refused(place: Place) -> None:
 
 def test_a_state_that_cannot_be_written_is_reported(place: Place) -> None:
     """The run fails before it reads anything."""
-    place.land("a.json", [order(1)])
+    place.land("a.json", [make_order(1)])
     (place.folder / "blocked").write_text("a file, not a folder")
     with pytest.raises(WherryError, match="cannot be written"):
         place.load(ORDERS + "state: blocked/state\n").run()
@@ -131,15 +131,15 @@ def test_a_state_that_cannot_be_written_is_reported(place: Place) -> None:
 
 def test_a_moved_table_is_recognised_by_its_id_but_an_older_copy_is_refused(place: Place) -> None:
     """For an older copy, the error asks the user to confirm the move."""
-    place.land("a.json", [order(1)])
+    place.land("a.json", [make_order(1)])
     place.load(ORDERS).run()
     shutil.copytree(place.folder / "tables/orders", place.folder / "tables/older")
-    place.land("b.json", [order(2)])
+    place.land("b.json", [make_order(2)])
     place.load(ORDERS).run()
     (place.folder / "tables/orders").rename(place.folder / "tables/moved")
-    place.land("c.json", [order(3)])
+    place.land("c.json", [make_order(3)])
     older = ORDERS.replace("- delta: {path: tables/orders}", "- delta: {path: tables/older}\n    name: orders")
-    refused = error_of(place.load(older).run(check=False))
+    refused = get_error(place.load(older).run(check=False))
     assert 'wherry run FILE --moved orders --reason "…"' in refused.hint
     place.load(older.replace("tables/older", "tables/moved")).run()
     assert place.ids("tables/moved") == [1, 2, 3]

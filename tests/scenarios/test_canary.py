@@ -16,7 +16,7 @@ from runners.command_line import cli
 from runners.command_line.commands import wherry
 from runners.pipeline import Pipeline
 from runners.state.delta_ledger import DeltaLedger
-from tests.scenarios.conftest import ORDERS, Place, order
+from tests.scenarios.conftest import ORDERS, Place, make_order
 
 CANARY = "canary7f3a9"
 DEFINITION = """
@@ -57,14 +57,14 @@ pytestmark = pytest.mark.spark
 @pytest.fixture
 def shop(place: Place) -> Path:
     """Write four orders. One is good, and the others are refused by conditions that contain the secret."""
-    bad = [order(2, amount=None), order(3), order(4)]
-    place.land("a.json", [order(1), *bad])
+    bad = [make_order(2, amount=None), make_order(3), make_order(4)]
+    place.land("a.json", [make_order(1), *bad])
     place.define(DEFINITION.replace("FOLDER", str(place.folder)))
     (place.folder / "secrets.yaml").write_text(f"KEY: {CANARY}\n")
     return place.folder
 
 
-def stored(state: Path) -> str:
+def read_state(state: Path) -> str:
     """Return the rows and the histories of a state's tables, and all of its files, as text."""
     tables = [log.parent for log in state.rglob("_delta_log")]
     texts = [str(DeltaTable(str(table)).to_pyarrow_table().to_pylist()) for table in tables]
@@ -101,7 +101,7 @@ def test_a_secret_is_neither_shown_nor_stored(shop: Path, capsys: pytest.Capture
     asked += [["runs", "list", "--json"], ["report", "--to", str(temporary / "report.html")]]
     for words in asked:
         assert cli.execute([*words, str(shop / "pipeline.yaml"), "--secrets", str(shop / "secrets.yaml")]) == 0
-    said += "".join(capsys.readouterr()) + stored(state)
+    said += "".join(capsys.readouterr()) + read_state(state)
     said += "".join(file.read_text(errors="replace") for file in temporary.rglob("*") if file.is_file())
     assert "${secret:KEY}" in said
     assert CANARY not in said
@@ -133,7 +133,7 @@ def test_a_secret_that_equals_a_word_of_wherry_changes_nothing(
     for name, value in {**WORDS, "PEM": PEM}.items():
         monkeypatch.setenv(name, value)
     for number in (1, 2):
-        place.land(f"{number}.json", [order(number), order(number + 10, email=None)])
+        place.land(f"{number}.json", [make_order(number), make_order(number + 10, email=None)])
         assert cli.execute(["run", file, "--json"]) == 0, capsys.readouterr().err
         out, err = capsys.readouterr()
         said = json.loads(out)
@@ -159,7 +159,7 @@ def test_a_secret_that_equals_a_word_of_wherry_changes_nothing(
     assert kept["destinations"][0]["delta"]["path"] == "tables/orders"
     rules = kept["stages"][2]["require"]
     assert rules == {f"no_{name}": f"email <> '${{secret:{name}}}'" for name in (*WORDS, "PEM")}
-    assert PEM.splitlines()[1] not in stored(place.folder / ".wherry/orders")
+    assert PEM.splitlines()[1] not in read_state(place.folder / ".wherry/orders")
 
 
 def test_a_failed_run_shows_no_secret(shop: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_failed_run_shows_no_secret(shop: Path) -> None:
     )
     report = pipeline.run(check=False)
     assert report.error is not None
-    said = [json.dumps(report.json()), str(report), str(report.error), stored(shop / ".wherry" / "orders")]
+    said = [json.dumps(report.json()), str(report), str(report.error), read_state(shop / ".wherry" / "orders")]
     told = ["run", str(shop / "pipeline.yaml"), "--secrets", str(shop / "secrets.yaml"), "--set", "dlq.window=1"]
     again = CliRunner().invoke(wherry, [*told, "--set", "dlq.threshold=1"], standalone_mode=False)
     assert again.return_value == 1

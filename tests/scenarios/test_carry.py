@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from runners.model.run_report import PipelineFailed
-from tests.scenarios.conftest import ORDERS, Place, order
+from tests.scenarios.conftest import ORDERS, Place, make_order
 
 pytestmark = [pytest.mark.spark, pytest.mark.connect]
 
@@ -17,8 +17,17 @@ pytestmark = [pytest.mark.spark, pytest.mark.connect]
 def test_every_row_ends_in_one_place(place: Place) -> None:
     """Good rows are in the table, filtered rows are nowhere, and refused rows are in the DLQ. The report counts each of
     them."""
-    place.land("a.json", [order(1), order(2, email=None), order(3, amount="sieben"), order(4, amount="-1"), '{"id": 5'])
-    place.land("b.json", [order(6)])
+    place.land(
+        "a.json",
+        [
+            make_order(1),
+            make_order(2, email=None),
+            make_order(3, amount="sieben"),
+            make_order(4, amount="-1"),
+            '{"id": 5',
+        ],
+    )
+    place.land("b.json", [make_order(6)])
     report = place.load(ORDERS).run()
     assert (report.batches, report.read, report.filtered, report.nacked, report.delivered) == (
         2,
@@ -39,7 +48,7 @@ def test_every_row_ends_in_one_place(place: Place) -> None:
 @pytest.mark.promise("CD-10", "SS-05")
 def test_stages_change_the_rows(place: Place) -> None:
     """The amount becomes a decimal, and the email is in lower case."""
-    place.land("a.json", [order(1)])
+    place.land("a.json", [make_order(1)])
     place.load(ORDERS).run()
     (row,) = place.rows("tables/orders")
     assert row == {"id": 1, "email": "a1@x.com", "amount": Decimal("1.50")}
@@ -48,7 +57,7 @@ def test_stages_change_the_rows(place: Place) -> None:
 @pytest.mark.promise("X5", "DQ-02", "DQ-10", "DQ-11")
 def test_the_dlq_keeps_a_row_as_read_and_as_it_reached_the_stage(place: Place) -> None:
     """The amount is text as read, and a number before the stage."""
-    place.land("a.json", [order(4, amount="-1")])
+    place.land("a.json", [make_order(4, amount="-1")])
     place.load(ORDERS).run()
     (refused,) = place.refused()
     assert json.loads(refused["row"])["amount"] == -1.0
@@ -59,10 +68,10 @@ def test_the_dlq_keeps_a_row_as_read_and_as_it_reached_the_stage(place: Place) -
 @pytest.mark.promise("SS-11", "CD-27")
 def test_delivered_rows_are_not_delivered_again(place: Place) -> None:
     """A second run has nothing to do. A third run delivers only the new file."""
-    place.land("a.json", [order(1)])
+    place.land("a.json", [make_order(1)])
     place.load(ORDERS).run()
     again = place.load().run()
-    place.land("b.json", [order(2)])
+    place.land("b.json", [make_order(2)])
     third = place.load().run()
     assert (again.batches, third.read, place.ids("tables/orders")) == (0, 1, [1, 2])
 
@@ -70,8 +79,8 @@ def test_delivered_rows_are_not_delivered_again(place: Place) -> None:
 def test_a_clean_batch_is_one_commit(place: Place) -> None:
     """Besides the commit that creates the table, each batch makes one commit. The DLQ has only the commit that creates
     it."""
-    place.land("a.json", [order(1)])
-    place.land("b.json", [order(2)])
+    place.land("a.json", [make_order(1)])
+    place.land("b.json", [make_order(2)])
     place.load(ORDERS).run()
     assert (place.commits("tables/orders"), place.commits(".wherry/orders/dlq")) == (3, 1)
 
@@ -79,7 +88,7 @@ def test_a_clean_batch_is_one_commit(place: Place) -> None:
 @pytest.mark.promise("CD-03", "CD-05", "CD-06")
 def test_several_destinations_get_every_batch(place: Place) -> None:
     """Each destination applies its stages. A row that one destination refuses is delivered to none."""
-    place.land("a.json", [order(number) for number in range(1, 6)])
+    place.land("a.json", [make_order(number) for number in range(1, 6)])
     text = ORDERS.replace(
         "  - delta: {path: tables/orders}\n",
         "  - delta: {path: tables/orders}\n"
@@ -95,8 +104,8 @@ def test_several_destinations_get_every_batch(place: Place) -> None:
 @pytest.mark.promise("X2", "X8", "DQ-06")
 def test_by_default_the_first_refused_row_stops_the_run(place: Place) -> None:
     """No row of its batch is delivered, and earlier batches stay. The error names the row, the stage and the cause."""
-    place.land("a.json", [order(1)])
-    place.land("b.json", [order(2), order(3, amount="sieben")])
+    place.land("a.json", [make_order(1)])
+    place.land("b.json", [make_order(2), make_order(3, amount="sieben")])
     with pytest.raises(PipelineFailed) as failed:
         place.load(ORDERS.replace("dlq: {window: 1000, threshold: 500}\n", "")).run()
     error = failed.value.report.error
@@ -110,7 +119,7 @@ def test_by_default_the_first_refused_row_stops_the_run(place: Place) -> None:
 @pytest.mark.promise("X2", "CD-15")
 def test_a_run_continues_once_the_window_allows_it(place: Place) -> None:
     """With `dlq.window` 0 for one run, the refused row goes to the DLQ and the other row is delivered."""
-    place.land("a.json", [order(1), order(2, amount="sieben")])
+    place.land("a.json", [make_order(1), make_order(2, amount="sieben")])
     text = ORDERS.replace("dlq: {window: 1000, threshold: 500}\n", "")
     place.load(text).run(check=False)
     report = place.load(dlq__window="0").run()
@@ -119,7 +128,7 @@ def test_a_run_continues_once_the_window_allows_it(place: Place) -> None:
 
 def test_the_counts_balance_before_and_after_a_stage_that_makes_other_rows(place: Place) -> None:
     """Three rows are read, and one is refused before the statement. The statement makes one row of the other two."""
-    place.land("a.json", [order(1), order(2), order(3, amount="x")])
+    place.land("a.json", [make_order(1), make_order(2), make_order(3, amount="x")])
     text = ORDERS.replace(
         '  - filter: "email is not null"\n  - with_columns: {email: "lower(email)"}\n',
         "  - sql: 'select max(id) as id, count(*) as orders from rows'\n",
@@ -134,7 +143,7 @@ def test_the_counts_balance_before_and_after_a_stage_that_makes_other_rows(place
 def test_several_lanes_deliver_the_same_rows_as_one(place: Place) -> None:
     """Four lanes with two runners deliver every row once."""
     for number in range(12):
-        place.land(f"{number:02}.json", [order(number * 10 + row) for row in range(10)])
+        place.land(f"{number:02}.json", [make_order(number * 10 + row) for row in range(10)])
     text = ORDERS.replace("run: {batch: {files: 1}}", "run: {runners: 2, batch: {files: 1}}").replace(
         "origin:\n", "origin:\n  lanes: 4\n"
     )
@@ -154,7 +163,7 @@ def test_small_files_of_a_table_are_compacted_between_batches(place: Place) -> N
     batches."""
     text = ORDERS.replace("path: tables/orders", "path: tables/orders, optimize: 3")
     for number in range(4):
-        place.land(f"{number}.json", [order(number)])
+        place.land(f"{number}.json", [make_order(number)])
         place.load(text).run()
     history = place.spark.sql(f"DESCRIBE HISTORY delta.`{place.folder}/tables/orders`").collect()
     operations = [row["operation"] for row in reversed(history)]

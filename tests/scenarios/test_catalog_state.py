@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenarios.conftest import ORDERS, Place, order
+from tests.scenarios.conftest import ORDERS, Place, make_order
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.spark]
 def test_a_state_in_a_schema_consists_of_tables(place: Place) -> None:
     """Refused rows are in `orders_dlq`. A second run has nothing to do, and no prepared rows remain."""
     place.spark.sql("create schema if not exists wherry_state")
-    place.land("a.json", [order(1), order(2, amount="x")])
+    place.land("a.json", [make_order(1), make_order(2, amount="x")])
     text = ORDERS + "state: {schema: wherry_state}\n"
     report = place.load(text).run()
     assert (report.read, report.nacked, report.balanced) == (2, 1, True)
@@ -50,7 +50,7 @@ state: {schema: default}
 """
 
 
-def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def run_command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run a command in a process with a separate Spark."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
     program = [sys.executable, "-c", "from runners.command_line.cli import main; main()", *words]
@@ -67,9 +67,9 @@ def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.long
 def test_a_catalog_that_ends_with_its_process_is_refused(place: Place) -> None:
     """The command fails before it writes anything, because the next run would find neither the ledger nor the table."""
-    place.land("a.json", [order(1)])
+    place.land("a.json", [make_order(1)])
     place.define(SHOP)
-    refused = command(place.folder, "run", "pipeline.yaml")
+    refused = run_command(place.folder, "run", "pipeline.yaml")
     assert refused.returncode == 2
     assert "the next run would not find default.orders_ledger and default.orders." in refused.stderr
     assert sorted(file.name for file in place.folder.iterdir()) == ["landing", "pipeline.yaml"]
@@ -80,18 +80,18 @@ def test_a_catalog_of_this_machine_lasts_with_the_documented_settings(place: Pla
     """A second process finds what the first one left. Another pipeline follows the table by its name."""
     said = (ROOT / "runners/docs/howto/catalog-state.md").read_text(encoding="utf-8")
     (settings,) = re.findall(r"```yaml\n(spark:\n  conf:\n.*?)```", said, re.DOTALL)
-    place.land("a.json", [order(1), order(2)])
+    place.land("a.json", [make_order(1), make_order(2)])
     place.define(SHOP + settings.replace("/srv/shop", str(place.folder)))
-    first = command(place.folder, "run", "pipeline.yaml", "--json")
+    first = run_command(place.folder, "run", "pipeline.yaml", "--json")
     assert first.returncode == 0, first.stderr
-    place.land("b.json", [order(3)])
-    again = command(place.folder, "run", "pipeline.yaml", "--json")
+    place.land("b.json", [make_order(3)])
+    again = run_command(place.folder, "run", "pipeline.yaml", "--json")
     assert [json.loads(run.stdout)["read"] for run in (first, again)] == [2, 1], again.stderr
     (place.folder / "gold.yaml").write_text(GOLD + settings.replace("/srv/shop", str(place.folder)))
-    gold = command(place.folder, "run", "gold.yaml", "--json")
-    place.land("c.json", [order(4)])
-    third = command(place.folder, "run", "pipeline.yaml", "--json")
-    more = command(place.folder, "run", "gold.yaml", "--json")
+    gold = run_command(place.folder, "run", "gold.yaml", "--json")
+    place.land("c.json", [make_order(4)])
+    third = run_command(place.folder, "run", "pipeline.yaml", "--json")
+    more = run_command(place.folder, "run", "gold.yaml", "--json")
     assert [json.loads(run.stdout)["read"] for run in (gold, third, more)] == [3, 1, 1], more.stderr
-    audit = command(place.folder, "audit", "gold.yaml")
+    audit = run_command(place.folder, "audit", "gold.yaml")
     assert (audit.returncode, "balances" in audit.stdout) == (0, True), audit.stdout + audit.stderr

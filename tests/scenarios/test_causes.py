@@ -6,7 +6,7 @@ import pytest
 
 from runners.model.errors import Refusal
 from runners.running.choice import Choice
-from tests.scenarios.conftest import ORDERS, Place, order
+from tests.scenarios.conftest import ORDERS, Place, make_order
 
 pytestmark = [pytest.mark.spark, pytest.mark.connect]
 
@@ -17,10 +17,10 @@ IN_WORDS = "amount is not a decimal(10,2): 12 rows like '26,58' in 1.json; 6 lik
 @pytest.fixture
 def amounts(place: Place) -> Place:
     """Write twelve amounts with a comma into the first of three files, and two `n/a` amounts into each file."""
-    commas = [order(100 + at, amount=f"{26 + at},58") for at in range(12)]
+    commas = [make_order(100 + at, amount=f"{26 + at},58") for at in range(12)]
     for number in (1, 2, 3):
-        rows = [order(number * 10 + at, amount="n/a") for at in range(2)]
-        place.land(f"{number}.json", [order(number), *(commas if number == 1 else []), *rows])
+        rows = [make_order(number * 10 + at, amount="n/a") for at in range(2)]
+        place.land(f"{number}.json", [make_order(number), *(commas if number == 1 else []), *rows])
     return place
 
 
@@ -50,7 +50,7 @@ def test_the_report_and_the_summary_group_the_refused_rows(amounts: Place) -> No
     report = amounts.carry(MANY)
     assert report.causes.describe() == [f"CAST, cast: {IN_WORDS}"]
     assert [each["rows"] for each in report.json()["causes"]] == [12, 6]
-    amounts.land("4.json", [order(50, amount="n/a")])
+    amounts.land("4.json", [make_order(50, amount="n/a")])
     assert [cause.rows for cause in amounts.carry().causes.found] == [1]
     (cause,) = amounts.load().dead_letter_causes()
     assert [(each["form"], each["rows"], each["files"]) for each in cause["forms"]] == [("9,9", 12, 1), ("a/a", 7, 4)]

@@ -19,7 +19,7 @@ from runners.pipeline import Pipeline
 from runners.running.compatibility import OperatorOverrides
 from runners.state.journal import Journal
 from runners.state.location import StateLocation as State
-from tests.scenarios.conftest import ORDERS, Place, order
+from tests.scenarios.conftest import ORDERS, Place, make_order
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,7 +66,7 @@ class OpenDying(OpenDelta):
         raise RuntimeError("the process is dying")
 
 
-def left_open(place: Place, pipeline: Pipeline, down: str) -> None:
+def leave_open(place: Place, pipeline: Pipeline, down: str) -> None:
     """Run with one destination down, so that a decided batch stays open."""
     destinations = [Down(name=down, path=each.path) if each.name == down else each for each in pipeline.destinations]  # type: ignore[attr-defined]
     failed = replace(pipeline, destinations=destinations).run(check=False)
@@ -74,7 +74,7 @@ def left_open(place: Place, pipeline: Pipeline, down: str) -> None:
     assert pipeline.status()["open"] != []
 
 
-def planned_only(pipeline: Pipeline) -> None:
+def plan_only(pipeline: Pipeline) -> None:
     """Run until a batch is planned and fail there, so that nothing is decided."""
 
     def crash(event: Event) -> None:
@@ -84,7 +84,7 @@ def planned_only(pipeline: Pipeline) -> None:
     assert pipeline.status()["open"][0]["decided"] is False
 
 
-def two(place: Place, text: str = TWO) -> Pipeline:
+def load_two(place: Place, text: str = TWO) -> Pipeline:
     """Load the pipeline, and name its two destinations after their tables."""
     pipeline = place.load(text)
     return replace(
@@ -94,9 +94,9 @@ def two(place: Place, text: str = TWO) -> Pipeline:
 
 def test_a_decided_batch_is_finished_as_decided_despite_new_stages(place: Place) -> None:
     """This also holds if the destinations change their order and a new stage gives other rows."""
-    place.land("a.json", [order(1), order(2, amount="x")])
-    pipeline = two(place)
-    left_open(place, pipeline, "other")
+    place.land("a.json", [make_order(1), make_order(2, amount="x")])
+    pipeline = load_two(place)
+    leave_open(place, pipeline, "other")
     changed = place.load(
         TWO.replace('"amount > 0"', '"amount > 100"').replace(
             "  - filter:", '  - sql: "select * from rows"\n  - filter:'
@@ -106,33 +106,33 @@ def test_a_decided_batch_is_finished_as_decided_despite_new_stages(place: Place)
     report = changed.run()
     assert (report.batches, report.delivered) == (1, {"other": 1, "orders": 1})
     assert (place.ids("tables/orders"), place.ids("tables/other")) == ([1], [1])
-    place.land("b.json", [order(3), order(300)])
+    place.land("b.json", [make_order(3), make_order(300)])
     changed.run()
     assert (place.ids("tables/orders"), place.ids("tables/other")) == ([1, 300], [1, 300])
 
 
 def test_a_batch_that_was_only_planned_uses_the_new_stages(place: Place) -> None:
     """No destination has the batch, so nothing of the old definition runs again."""
-    place.land("a.json", [order(1), order(200)])
-    planned_only(place.load(ORDERS))
+    place.land("a.json", [make_order(1), make_order(200)])
+    plan_only(place.load(ORDERS))
     report = place.load(ORDERS.replace('"amount > 0"', '"amount > 100"')).run()
     assert (report.nacked, place.ids("tables/orders")) == (1, [200])
 
 
 def test_a_new_destination_starts_with_the_next_batch(place: Place) -> None:
     """It does not get the earlier batches."""
-    place.land("a.json", [order(1)])
+    place.land("a.json", [make_order(1)])
     place.load(ORDERS).run()
-    place.land("b.json", [order(2)])
+    place.land("b.json", [make_order(2)])
     place.load(TWO).run()
     assert (place.ids("tables/orders"), place.ids("tables/other")) == ([1, 2], [2])
 
 
 def test_an_open_batch_waits_for_a_removed_destination_unless_it_is_forgotten(place: Place) -> None:
     """Runs fail until the user forgets the destination and gives a reason."""
-    place.land("a.json", [order(1)])
-    pipeline = two(place)
-    left_open(place, pipeline, "other")
+    place.land("a.json", [make_order(1)])
+    pipeline = load_two(place)
+    leave_open(place, pipeline, "other")
     alone = replace(pipeline, destinations=pipeline.destinations[:1])
     refused = alone.run(check=False)
     assert refused.error is not None
@@ -143,19 +143,19 @@ def test_an_open_batch_waits_for_a_removed_destination_unless_it_is_forgotten(pl
 
 def test_changed_batch_options_apply_to_the_next_batch(place: Place) -> None:
     """Delivered batches stay the same."""
-    place.land("a.json", [order(1)])
+    place.land("a.json", [make_order(1)])
     place.load(ORDERS).run()
     for number in (2, 3, 4):
-        place.land(f"{number}.json", [order(number)])
+        place.land(f"{number}.json", [make_order(number)])
     report = place.load(ORDERS.replace("batch: {files: 1}", "batch: {files: 2}, runners: 1")).run()
     assert (report.batches, place.ids("tables/orders")) == (2, [1, 2, 3, 4])
 
 
 def test_a_renamed_destination_is_looked_up_under_its_old_name(place: Place) -> None:
     """It gets the batch once, although the batch was open under the old name."""
-    place.land("a.json", [order(1)])
-    pipeline = two(place)
-    left_open(place, pipeline, "other")
+    place.land("a.json", [make_order(1)])
+    pipeline = load_two(place)
+    leave_open(place, pipeline, "other")
     first, second = pipeline.destinations
     renamed = replace(pipeline, destinations=[replace(first, name="sales", was="orders"), second])
     report = renamed.run()
@@ -165,16 +165,16 @@ def test_a_renamed_destination_is_looked_up_under_its_old_name(place: Place) -> 
 
 def test_a_new_path_of_an_origin_is_refused_until_the_user_explains_it(place: Place) -> None:
     """With `moved`, delivered files still count. With `fresh`, the origin is read from its beginning."""
-    place.land("a.json", [order(1)])
+    place.land("a.json", [make_order(1)])
     place.load(ORDERS).run()
-    place.land("a.json", [order(1)], folder="moved")
-    place.land("b.json", [order(2)], folder="moved")
+    place.land("a.json", [make_order(1)], folder="moved")
+    place.land("b.json", [make_order(2)], folder="moved")
     moved = place.load(ORDERS.replace("landing/", "moved/"))
     with pytest.raises(PipelineFailed, match="is now"):
         moved.run()
     moved.run(ruling=OperatorOverrides(moved=("files",), reason="a new disk"))
     assert place.ids("tables/orders") == [1, 2]
-    place.land("a.json", [order(3)], folder="fresh")
+    place.land("a.json", [make_order(3)], folder="fresh")
     place.load(ORDERS.replace("landing/", "fresh/")).run(
         ruling=OperatorOverrides(fresh=("files",), reason="another shop")
     )
@@ -183,11 +183,11 @@ def test_a_new_path_of_an_origin_is_refused_until_the_user_explains_it(place: Pl
 
 def test_a_destination_that_moved_gets_its_open_batch_once(place: Place) -> None:
     """Wherry looks at the new path, because the id shows that it is the same table."""
-    place.land("a.json", [order(1)])
-    left_open(place, two(place), "other")
+    place.land("a.json", [make_order(1)])
+    leave_open(place, load_two(place), "other")
     (place.folder / "tables/orders").rename(place.folder / "tables/moved")
-    place.land("b.json", [order(2)])
-    moved = two(place, TWO.replace("- delta: {path: tables/orders}", "- delta: {path: tables/moved}"))
+    place.land("b.json", [make_order(2)])
+    moved = load_two(place, TWO.replace("- delta: {path: tables/orders}", "- delta: {path: tables/moved}"))
     moved = replace(moved, destinations=[replace(moved.destinations[0], name="orders"), moved.destinations[1]])
     assert moved.run().read == 2
     assert (place.ids("tables/moved"), place.ids("tables/other")) == ([1, 2], [1, 2])
@@ -196,23 +196,23 @@ def test_a_destination_that_moved_gets_its_open_batch_once(place: Place) -> None
 def test_the_number_of_lanes_may_fall_while_batches_are_open(place: Place) -> None:
     """Each open batch is finished in its old lane before a new batch is planned, even if that lane no longer exists."""
     for number in (1, 4, 7):  # their names put them into three lanes
-        place.land(f"{number}.json", [order(number)])
-    pipeline = two(place, TWO.replace("origin:\n", "origin:\n  lanes: 3\n"))
-    left_open(place, pipeline, "other")
+        place.land(f"{number}.json", [make_order(number)])
+    pipeline = load_two(place, TWO.replace("origin:\n", "origin:\n  lanes: 3\n"))
+    leave_open(place, pipeline, "other")
     assert any(each["lane"] != "0" for each in pipeline.status()["open"])
-    place.land("2.json", [order(2)])
-    report = two(place).run()
-    assert (report.status, two(place).status()["open"]) == ("succeeded", [])
+    place.land("2.json", [make_order(2)])
+    report = load_two(place).run()
+    assert (report.status, load_two(place).status()["open"]) == ("succeeded", [])
     assert (place.ids("tables/orders"), place.ids("tables/other")) == ([1, 2, 4, 7], [1, 2, 4, 7])
 
 
 def test_a_change_of_lanes_loses_and_doubles_no_batch(place: Place) -> None:
     """Progress is kept for each file. Lanes only group the files."""
     for number in range(1, 5):
-        place.land(f"{number}.json", [order(number)])
+        place.land(f"{number}.json", [make_order(number)])
     place.load(ORDERS).run()
     for number in range(5, 9):
-        place.land(f"{number}.json", [order(number)])
+        place.land(f"{number}.json", [make_order(number)])
     place.load(origin__lanes="3").run()
     assert place.ids("tables/orders") == list(range(1, 9))
 
@@ -223,10 +223,10 @@ def test_a_user_decides_what_an_unsure_destination_has(place: Place) -> None:
     cases: list[tuple[Literal["delivered", "missing"], list[int]]] = [("delivered", [1]), ("missing", [1, 2])]
     for assume, expected in cases:
         text = ORDERS.replace("name: orders", f"name: {assume}").replace("tables/orders", f"tables/{assume}")
-        place.land("a.json", [order(1)])
+        place.land("a.json", [make_order(1)])
         pipeline = place.load(text)
         pipeline.run()
-        place.land("b.json", [order(2)])
+        place.land("b.json", [make_order(2)])
         (table,) = pipeline.destinations
         assert replace(pipeline, destinations=[Dying(path=table.place)]).run(check=False).status == "failed"
         place.spark.sql(f"restore table delta.`{table.place}` to version as of 1")
@@ -241,8 +241,8 @@ def test_a_user_decides_what_an_unsure_destination_has(place: Place) -> None:
 @pytest.mark.promise("CN-11", "CN-12", "CN-13", "CN-14")
 def test_a_run_keeps_the_definition_that_it_began_with(place: Place) -> None:
     """The ledger keeps the whole definition. An edit of the file during the run changes nothing."""
-    place.land("a.json", [order(1)])
-    place.land("b.json", [order(2)])
+    place.land("a.json", [make_order(1)])
+    place.land("b.json", [make_order(2)])
 
     def edited(event: Event) -> None:
         if isinstance(event, BatchPlanned) and event.batch.number == 1:
@@ -258,9 +258,9 @@ def test_a_run_keeps_the_definition_that_it_began_with(place: Place) -> None:
 
 def test_every_run_reads_the_whole_of_an_origin_that_is_read_whole(place: Place) -> None:
     """The batch numbers continue, so that no destination takes a batch for an earlier one."""
-    place.land("a.json", [order(1)])
+    place.land("a.json", [make_order(1)])
     text = ORDERS.replace("stages:", "  read: whole\nstages:", 1)
     assert place.load(text).run().read == 1
-    place.land("b.json", [order(2)])
+    place.land("b.json", [make_order(2)])
     assert place.load(text).run().read == 2
     assert place.ids("tables/orders") == [1, 1, 2]

@@ -12,7 +12,7 @@ from runners.command_line.commands import wherry
 from runners.model.comparison import ComparedDestination, Difference
 from runners.model.errors import Refusal
 from runners.pipeline import Pipeline
-from tests.scenarios.conftest import ORDERS, Place, list_files, order
+from tests.scenarios.conftest import ORDERS, Place, list_files, make_order
 
 pytestmark = pytest.mark.spark
 
@@ -28,7 +28,7 @@ def load_other(place: Place, text: str) -> Pipeline:
     return Pipeline.load(place.folder / "other.yaml")
 
 
-def describe(destination: ComparedDestination) -> tuple[int, dict[str, int]]:
+def describe_differences(destination: ComparedDestination) -> tuple[int, dict[str, int]]:
     """Return how many rows are the same, and how many changed in which way."""
 
     def word(each: Difference) -> str:
@@ -40,7 +40,14 @@ def describe(destination: ComparedDestination) -> tuple[int, dict[str, int]]:
 def test_each_row_is_compared_with_itself_for_every_destination(place: Place) -> None:
     """A row may get other values, or be refused or filtered instead. Masked values are not shown, and nothing is
     written."""
-    rows: list[Any] = [order(1), order(2, amount="sieben"), order(3, email=None), order(4), order(5), '{"id": "x"}']
+    rows: list[Any] = [
+        make_order(1),
+        make_order(2, amount="sieben"),
+        make_order(3, email=None),
+        make_order(4),
+        make_order(5),
+        '{"id": "x"}',
+    ]
     place.land("a.json", rows)
     masked = TWO + "protect: [email]\n"
     old = place.load(masked)
@@ -55,7 +62,7 @@ def test_each_row_is_compared_with_itself_for_every_destination(place: Place) ->
     assert list_files(place.folder) == before
     assert (batch.number, batch.by_row, batch.label) == (1, True, "a.json")
     orders, large = batch.destinations
-    assert describe(orders) == (
+    assert describe_differences(orders) == (
         3,
         {
             "delivered -> delivered email": 1,
@@ -63,7 +70,7 @@ def test_each_row_is_compared_with_itself_for_every_destination(place: Place) ->
             "refused by cast (CAST) -> delivered": 1,
         },
     )
-    assert describe(large) == (
+    assert describe_differences(large) == (
         3,
         {
             "delivered -> filtered by large/filter": 1,
@@ -79,8 +86,8 @@ def test_each_row_is_compared_with_itself_for_every_destination(place: Place) ->
 
 def test_without_waiting_rows_the_newest_delivered_batches_are_compared(place: Place) -> None:
     """If the origins read rows differently, or a stage makes other rows, rows are counted by their values."""
-    place.land("a.json", [order(1), order(2)])
-    place.land("b.json", [order(3), order(4), order(5)])
+    place.land("a.json", [make_order(1), make_order(2)])
+    place.land("b.json", [make_order(3), make_order(4), make_order(5)])
     old = place.load(ORDERS)
     with pytest.raises(Refusal, match="Both definitions must read the same rows"):
         old.compare(load_other(place, ORDERS.replace("landing/", "elsewhere/")))
@@ -100,7 +107,7 @@ def test_without_waiting_rows_the_newest_delivered_batches_are_compared(place: P
 @pytest.mark.variant
 def test_a_comparison_refuses_a_row_at_which_an_expression_raises(place: Place) -> None:
     """The row is compared as a run would treat it. The command exits with 1, because the row differs."""
-    place.land("a.json", [order(1), order(2), order(3)])
+    place.land("a.json", [make_order(1), make_order(2), make_order(3)])
     raising = ORDERS.replace(
         "  - filter:", "  - filter: \"id <> 2 or assert_true(false, 'no 2') is null\"\n  - filter:"
     )

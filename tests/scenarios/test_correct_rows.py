@@ -19,14 +19,20 @@ from runners.model.events import BatchPlanned, Event
 from runners.running.choice import Choice
 from runners.running.fix import Fix
 from runners.running.replay import Replay
-from tests.scenarios.conftest import ORDERS, Place, list_files, order
+from tests.scenarios.conftest import ORDERS, Place, list_files, make_order
 
 pytestmark = pytest.mark.spark
 
-BAD = [order(1), order(2, amount="2,50"), order(3, amount="-3"), order(4, amount="4,50"), order(5, amount="x")]
+BAD = [
+    make_order(1),
+    make_order(2, amount="2,50"),
+    make_order(3, amount="-3"),
+    make_order(4, amount="4,50"),
+    make_order(5, amount="x"),
+]
 
 
-def edit(file: Path, change: Callable[[dict[str, str]], None]) -> None:
+def edit_rows(file: Path, change: Callable[[dict[str, str]], None]) -> None:
     """Change each row of the file, as a user does in a spreadsheet."""
     with file.open(encoding="utf-8-sig", newline="") as source:
         delimiter = ";" if ";" in source.readline() else ","
@@ -60,7 +66,7 @@ def test_edited_rows_are_delivered_once_and_the_others_wait(place: Place, capsys
     file = place.folder / "rows.csv"
     typed = ["dlq", "import", str(place.folder / "pipeline.yaml"), str(file)]
     assert place.load().export_dead_letters(file).rows == 4
-    edit(
+    edit_rows(
         file,
         lambda row: row.update(amount={"2,50": "2.50", "4,50": "4.50", "x": "-5"}.get(row["amount"], row["amount"])),
     )
@@ -86,14 +92,14 @@ def test_edited_rows_are_delivered_once_and_the_others_wait(place: Place, capsys
 @pytest.mark.parametrize(("moment", "number"), [("BatchPlanned", 1), ("Written", 2), ("BatchSettled", 2)])
 def test_a_killed_import_continues_when_the_same_file_is_imported_again(place: Place, moment: str, number: int) -> None:
     """Each row is delivered once. Once a batch is decided, another file is refused meanwhile."""
-    place.land("1.json", [order(1), *(order(n, amount=f"{n},50") for n in range(2, 8))])
+    place.land("1.json", [make_order(1), *(make_order(n, amount=f"{n},50") for n in range(2, 8))])
     definition = ORDERS.replace("{files: 1}", "{rows: 2}")
     place.load(definition).run()
     file, other = place.folder / "rows.csv", place.folder / "other.csv"
     place.load().export_dead_letters(file)
     place.load().export_dead_letters(other)
-    edit(file, put_point)
-    edit(other, lambda row: row.update(amount="0.5"))
+    edit_rows(file, put_point)
+    edit_rows(other, lambda row: row.update(amount="0.5"))
     place.kill(definition, moment, number, edited=file)
     if moment != "BatchPlanned":
         with pytest.raises(Refusal, match=r"with the fix rows\.csv was cut short"):
@@ -107,7 +113,7 @@ def test_a_killed_import_continues_when_the_same_file_is_imported_again(place: P
 
 def test_a_stopped_import_is_resumed_without_its_file(place: Place) -> None:
     """A normal run keeps the corrected rows. If the state has lost them, the error asks for the same file again."""
-    place.land("1.json", [order(1), *(order(n, amount=f"{n},50") for n in range(2, 8))])
+    place.land("1.json", [make_order(1), *(make_order(n, amount=f"{n},50") for n in range(2, 8))])
     place.load(ORDERS).run()
     file, pipeline = place.folder / "rows.json", place.load(run__batch__rows="2")
     pipeline.export_dead_letters(file)
@@ -139,11 +145,11 @@ def test_a_stopped_import_is_resumed_without_its_file(place: Place) -> None:
 
 def test_an_import_can_be_given_up_for_another(place: Place) -> None:
     """The values of the first import are removed."""
-    place.land("1.json", [order(1), *(order(n, amount=f"{n},50") for n in range(2, 6))])
+    place.land("1.json", [make_order(1), *(make_order(n, amount=f"{n},50") for n in range(2, 6))])
     place.load(ORDERS).run()
     file, pipeline = place.folder / "rows.csv", place.load(run__batch__rows="2")
     pipeline.export_dead_letters(file)
-    edit(file, put_point)
+    edit_rows(file, put_point)
 
     def listen(event: Event) -> None:
         if isinstance(event, BatchPlanned):
@@ -151,7 +157,7 @@ def test_an_import_can_be_given_up_for_another(place: Place) -> None:
 
     pipeline.replay(pipeline.correct_dead_letters(file).make_replay(reason="by hand"), listeners=[listen])
     assert count_kept(place) == 1
-    edit(file, lambda row: row.update(amount="7"))
+    edit_rows(file, lambda row: row.update(amount="7"))
     other = pipeline.correct_dead_letters(file)
     assert (other.changed, other.replayed) == (4, 2)
     pipeline.replay(other.make_replay(reason="another", give_up=True))
@@ -207,7 +213,7 @@ def test_an_edited_cell_leaves_the_other_cells_unchanged(place: Place, ending: s
         amounts = pa.array(["1"] * table.num_rows)
         parquet.write_table(table.set_column(table.schema.get_field_index("amount"), "amount", amounts), file)
     elif ending == "csv":
-        edit(file, lambda row: row.update(amount="1"))
+        edit_rows(file, lambda row: row.update(amount="1"))
     else:
         file.write_text(file.read_text().replace('"amount": "x"', '"amount": "1"'))
     corrected = place.load().correct_dead_letters(file)
@@ -224,7 +230,7 @@ def test_an_edited_cell_leaves_the_other_cells_unchanged(place: Place, ending: s
 
 def test_a_correction_is_converted_to_the_present_type_of_the_origin(place: Place) -> None:
     """Wherry reads the corrected value with the entry's type, and converts it to the type that the origin has now."""
-    place.land("1.json", [order(1), order(2, amount="x")])
+    place.land("1.json", [make_order(1), make_order(2, amount="x")])
     place.load(ORDERS).run()
     (row,) = place.load().dead_letters()
     now = ORDERS.replace("amount string", "amount int").replace('  - cast: {amount: "decimal(10,2)"}\n', "")
@@ -233,7 +239,7 @@ def test_a_correction_is_converted_to_the_present_type_of_the_origin(place: Plac
     assert place.load().preview_replay(replay).passing == 1
 
 
-def script(folder: Path, text: str) -> str:
+def make_editor(folder: Path, text: str) -> str:
     """Return the command of an editor that runs this code. In the code, `file` is the path of the edited file."""
     editor = folder / "editor.py"
     editor.write_text(f"import sys, pathlib\nfile = pathlib.Path(sys.argv[1])\n{text}\n")
@@ -251,7 +257,7 @@ def test_a_row_is_edited_in_an_editor_and_delivered(
     text = f"""
 pathlib.Path({str(where)!r}).write_text(f"{{file}} {{file.stat().st_mode & 0o777:o}} {{file.read_text()}}")
 file.write_text(file.read_text().replace("2,50", "2.50"))"""
-    monkeypatch.setenv("VISUAL", script(place.folder, text))
+    monkeypatch.setenv("VISUAL", make_editor(place.folder, text))
     typed = ["dlq", "edit", str(place.folder / "pipeline.yaml")]
     assert cli.execute([*typed, two, "--reason", "a typo", "--yes"]) == 0
     shown = capsys.readouterr()
@@ -263,7 +269,7 @@ file.write_text(file.read_text().replace("2,50", "2.50"))"""
     assert "email" not in document
     assert "@X.COM" not in f"{edited}{shown.err}{shown.out}".upper()
     assert sorted(row["email"] for row in place.rows("tables/orders")) == ["a1@x.com", "a2@x.com"]
-    monkeypatch.setenv("VISUAL", script(place.folder, 'file.write_text("")'))
+    monkeypatch.setenv("VISUAL", make_editor(place.folder, 'file.write_text("")'))
     assert cli.execute([*typed, five, "--reason", "a typo", "--yes"]) == 0
     assert "Nothing was edited" in capsys.readouterr().err
     assert count_kept(place) == 0

@@ -27,7 +27,7 @@ FINE: Mapping[str, Any] = {
 }
 
 
-def trial(folder: Path, destinations: str = "append", order: str = "up") -> Trial:
+def make_trial(folder: Path, destinations: str = "append", order: str = "up") -> Trial:
     cell = Cell(
         point="after-write",
         how="kill",
@@ -44,7 +44,7 @@ def trial(folder: Path, destinations: str = "append", order: str = "up") -> Tria
     return Trial(cell=cell, folder=folder)
 
 
-def leave(folder: Path, ids: Sequence[int], letters: Sequence[int]) -> None:
+def leave_files(folder: Path, ids: Sequence[int], letters: Sequence[int]) -> None:
     """Write the files that the last run would leave."""
     write_deltalake(str(folder / "tables" / "append"), pa.table({"id": pa.array(ids, pa.int64())}))
     originals = pa.table({"original": [json.dumps({"id": each}) for each in letters]})
@@ -53,8 +53,8 @@ def leave(folder: Path, ids: Sequence[int], letters: Sequence[int]) -> None:
 
 def test_a_cell_with_each_row_once_is_right(tmp_path: Path) -> None:
     """The good rows are in the table, and the others are in the dead letter queue."""
-    leave(tmp_path, GOOD, BAD)
-    assert trial(tmp_path).wrong(FINE) == []
+    leave_files(tmp_path, GOOD, BAD)
+    assert make_trial(tmp_path).wrong(FINE) == []
 
 
 @pytest.mark.parametrize(
@@ -64,8 +64,8 @@ def test_a_cell_with_each_row_once_is_right(tmp_path: Path) -> None:
 )
 def test_a_lost_or_doubled_row_is_found(tmp_path: Path, ids: Sequence[int], letters: Sequence[int]) -> None:
     """The row may be in the table or in the dead letter queue."""
-    leave(tmp_path, ids, letters)
-    assert len(trial(tmp_path).wrong(FINE)) == 1
+    leave_files(tmp_path, ids, letters)
+    assert len(make_trial(tmp_path).wrong(FINE)) == 1
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,8 @@ def test_a_lost_or_doubled_row_is_found(tmp_path: Path, ids: Sequence[int], lett
 )
 def test_an_error_of_the_run_or_the_audit_is_found(tmp_path: Path, facts: Mapping[str, Any]) -> None:
     """It is found although each row is there once."""
-    leave(tmp_path, GOOD, BAD)
-    assert len(trial(tmp_path).wrong({**FINE, **facts})) == 1
+    leave_files(tmp_path, GOOD, BAD)
+    assert len(make_trial(tmp_path).wrong({**FINE, **facts})) == 1
 
 
 @pytest.mark.parametrize(
@@ -93,9 +93,9 @@ def test_a_destination_without_memory_may_get_only_open_batches_again(
     tmp_path: Path, given: Sequence[tuple[str, Sequence[int]]], open_plans: Sequence[str], faults: int
 ) -> None:
     """Each of them must be whole and have the same label."""
-    leave(tmp_path, [], BAD)
+    leave_files(tmp_path, [], BAD)
     (tmp_path / "taken").write_text("".join(json.dumps(each) + "\n" for each in given), encoding="utf-8")
-    assert len(trial(tmp_path, "python").wrong({**FINE, "open": open_plans})) == faults
+    assert len(make_trial(tmp_path, "python").wrong({**FINE, "open": open_plans})) == faults
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_jvm_that_starts_at_the_wrong_time_is_found(
     tmp_path: Path, order: str, started: bool, jvm: bool, faults: int
 ) -> None:
     """A cell without a JVM proves nothing if a run starts one."""
-    one = replace(trial(tmp_path, order=order).cell, refused="none")
-    leave(tmp_path, range(1, 10), [])
+    one = replace(make_trial(tmp_path, order=order).cell, refused="none")
+    leave_files(tmp_path, range(1, 10), [])
     (tmp_path / ("starts" if started else "nothing")).touch()
     assert len(Trial(cell=one, folder=tmp_path).wrong({**FINE, "jvm": jvm})) == faults

@@ -13,7 +13,7 @@ from destinations.delta.delta import OpenDelta
 from destinations.destination import Destination, Identity, Label, OpenDestination, Written
 from destinations.memory import Memory
 from origins.batch_rows import BatchRows
-from tests.scenarios.conftest import ORDERS, Place, order
+from tests.scenarios.conftest import ORDERS, Place, make_order
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,7 +62,7 @@ class OpenFlaky(OpenDestination):
 @pytest.mark.promise("SS-09", "CD-11", "CD-27")
 def test_after_all_a_restart_delivers_the_batch_to_the_destination_that_failed(place: Place) -> None:
     """The offset stays. The first destination has the batch once, and the second gets the prepared rows."""
-    place.land("a.json", [order(1), order(2, amount="x")])
+    place.land("a.json", [make_order(1), make_order(2, amount="x")])
     pipeline = place.load(ORDERS)
     flaky = Flaky(table=Delta(path=str(place.folder / "tables/other")), name="other")
     pipeline = replace(pipeline, destinations=[*pipeline.destinations, flaky])
@@ -79,7 +79,7 @@ def test_after_all_a_restart_delivers_the_batch_to_the_destination_that_failed(p
 def test_after_any_commits_the_offset_while_one_destination_lacks_the_batch(place: Place) -> None:
     """The report counts the missing batch for the destination, and the status shows it as owed. The next run delivers
     it."""
-    place.land("a.json", [order(1)])
+    place.land("a.json", [make_order(1)])
     pipeline = place.load(ORDERS)
     flaky = Flaky(table=Delta(path=str(place.folder / "tables/other")), name="other")
     pipeline = replace(pipeline, destinations=[flaky, *pipeline.destinations], delivery="after_any")
@@ -131,7 +131,7 @@ class OpenConnected(OpenDestination):
 
 def test_each_run_opens_and_closes_one_connection(place: Place) -> None:
     """A run without new rows does so too."""
-    place.land("a.json", [order(1)])
+    place.land("a.json", [make_order(1)])
     connected = Connected(name="orders")
     pipeline = replace(place.load(ORDERS), destinations=[connected])
     pipeline.run()
@@ -142,7 +142,7 @@ def test_each_run_opens_and_closes_one_connection(place: Place) -> None:
 
 def test_a_connection_that_cannot_be_closed_fails_the_run(place: Place) -> None:
     """Delivered rows stay delivered, and the report shows the error."""
-    place.land("a.json", [order(1)])
+    place.land("a.json", [make_order(1)])
     connected = Connected(name="orders", says=ConnectionResetError("no answer"))
     report = replace(place.load(ORDERS), destinations=[connected]).run(check=False)
     assert report.error is not None

@@ -11,8 +11,8 @@ from destinations.dead_letters import count_dead_letters
 from runners.running import refused_budget
 from runners.running.choice import Choice
 from runners.running.replay import Replay
-from tests.scenarios.conftest import ORDERS, Place, order
-from tests.scenarios.test_fallback import hide
+from tests.scenarios.conftest import ORDERS, Place, make_order
+from tests.scenarios.test_fallback import hide_table
 
 pytestmark = pytest.mark.spark
 
@@ -25,7 +25,10 @@ KEPT = ORDERS.replace("dlq: {window: 1000, threshold: 500}", "dlq: {window: 0, r
 def test_a_run_stops_before_the_batch_that_follows_too_many_refused_rows(place: Place) -> None:
     """The batch that exceeds the budget is delivered. Later runs stop until rows are discarded or replayed."""
     for number in (1, 2, 3):
-        place.land(f"{number}.json", [order(10 * number), order(10 * number + 1, amount="x"), order(5, amount="y")])
+        place.land(
+            f"{number}.json",
+            [make_order(10 * number), make_order(10 * number + 1, amount="x"), make_order(5, amount="y")],
+        )
     report = place.load(LIMITED).run(check=False)
     assert report.error is not None
     assert (report.error.code, report.batches, place.ids("tables/orders")) == ("BUDGET", 2, [10, 20])
@@ -50,7 +53,7 @@ def test_a_store_that_is_briefly_unreachable_ends_no_run(
 
     monkeypatch.setattr(refused_budget, "count_dead_letters", count)
     for number in (1, 2, 3):
-        place.land(f"{number}.json", [order(10 * number), order(10 * number + 1, amount="x")])
+        place.land(f"{number}.json", [make_order(10 * number), make_order(10 * number + 1, amount="x")])
     patient = LIMITED.replace("run: {", "run: {retry: {wait: 10ms}, ")
     report = place.load(patient).run(check=False)
     assert report.error is not None
@@ -60,14 +63,14 @@ def test_a_store_that_is_briefly_unreachable_ends_no_run(
 
 def test_a_run_without_new_rows_does_not_fail_because_of_its_budget(place: Place) -> None:
     """A replay does not fail either."""
-    place.land("1.json", [order(1, amount="x"), order(2, amount="x"), order(3, amount="x")])
+    place.land("1.json", [make_order(1, amount="x"), make_order(2, amount="x"), make_order(3, amount="x")])
     assert place.load(LIMITED).run(check=False).batches == 1
     assert place.load().run(check=False).batches == 0
     again = place.load().replay(Replay(reason="again"), check=False)
     assert (again.status, again.read) == ("succeeded", 3)
 
 
-def measure(place: Place, table: str = ".wherry/orders/dlq") -> dict[str, int]:
+def measure_messages(place: Place, table: str = ".wherry/orders/dlq") -> dict[str, int]:
     """Return the bytes that the refused rows hold, by the column `message`."""
     rows = DeltaTable(str(place.folder / table)).to_pyarrow_table().to_pylist()
     held = [(each["message"], (each["row"], each["original"] or "", each["message"])) for each in rows]
@@ -76,11 +79,11 @@ def measure(place: Place, table: str = ".wherry/orders/dlq") -> dict[str, int]:
 
 def test_a_budget_in_bytes_counts_the_rows_that_wait(place: Place) -> None:
     """The count is exact. One batch with a long row exceeds the budget, and a discard lowers the count."""
-    place.land("1.json", [order(1), order(2, amount="é"), order(3, amount="w")])
-    place.land("2.json", [order(4), order(5, amount="x" * 3_000)])
-    place.land("3.json", [order(6)])
+    place.land("1.json", [make_order(1), make_order(2, amount="é"), make_order(3, amount="w")])
+    place.land("2.json", [make_order(4), make_order(5, amount="x" * 3_000)])
+    place.land("3.json", [make_order(6)])
     report = place.load(SIZED).run(check=False)
-    held = measure(place)
+    held = measure_messages(place)
     assert report.error is not None
     assert (report.error.code, report.batches, place.ids("tables/orders")) == ("BUDGET", 2, [1, 4])
     assert f"hold {sum(held.values()):,} bytes, and dlq.budget is 4 kB (4,000 bytes)" in report.error.message
@@ -93,14 +96,14 @@ def test_a_budget_in_bytes_counts_the_rows_that_wait(place: Place) -> None:
 
 def test_rows_in_the_fallback_count_toward_a_budget_in_bytes(place: Place) -> None:
     """The rows of the batch that exceeds the budget count too."""
-    place.land("1.json", [order(1)])
+    place.land("1.json", [make_order(1)])
     pipeline = place.load(SIZED.replace("budget:", FALLBACK + "budget:"))
     pipeline.run()
-    hide(place)
-    place.land("2.json", [order(2), order(3, amount="x" * 3_000)])
-    place.land("3.json", [order(4)])
+    hide_table(place)
+    place.land("2.json", [make_order(2), make_order(3, amount="x" * 3_000)])
+    place.land("3.json", [make_order(4)])
     report = pipeline.run(check=False)
-    held = sum(measure(place, "refused").values())
+    held = sum(measure_messages(place, "refused").values())
     assert report.error is not None
     assert (report.error.code, report.fallback, place.ids("tables/orders")) == ("BUDGET", 1, [1, 2])
     assert f"hold {held:,} bytes" in report.error.message
@@ -109,7 +112,9 @@ def test_rows_in_the_fallback_count_toward_a_budget_in_bytes(place: Place) -> No
 
 def test_decided_rows_are_kept_for_the_period_of_their_code(place: Place) -> None:
     """After a replay, the rows with the shorter period are gone. Rows that wait stay."""
-    place.land("1.json", [order(1), order(2, amount="x"), order(3, amount="-1"), order(4, amount="-2")])
+    place.land(
+        "1.json", [make_order(1), make_order(2, amount="x"), make_order(3, amount="-1"), make_order(4, amount="-2")]
+    )
     pipeline = place.load(KEPT)
     pipeline.run()
     pipeline.discard_dead_letters(Choice(code="CAST"), reason="known")

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.child import clean_environment
-from tests.scenarios.conftest import ORDERS, Place, order
+from tests.scenarios.conftest import ORDERS, Place, make_order
 
 pytestmark = pytest.mark.spark
 
@@ -29,7 +29,7 @@ dlq:
     - delta: {path: everything}
 """,
 )
-ROWS = [order(1), order(2, amount="x"), order(3, amount="-1"), order(4, amount="y")]
+ROWS = [make_order(1), make_order(2, amount="x"), make_order(3, amount="-1"), make_order(4, amount="y")]
 
 
 def test_each_copy_gets_the_rows_that_its_stages_leave(place: Place) -> None:
@@ -50,7 +50,7 @@ def test_each_copy_gets_the_rows_that_its_stages_leave(place: Place) -> None:
 
 def test_a_batch_without_rows_for_one_copy_is_written_to_the_others(place: Place) -> None:
     """The DLQ gets the batch too."""
-    place.land("1.json", [order(1), order(2, amount="x")])
+    place.land("1.json", [make_order(1), make_order(2, amount="x")])
     assert place.load(COPIED).run().status == "succeeded"
     assert (len(place.rows("casts")), len(place.rows("others")), len(place.refused())) == (1, 0, 1)
 

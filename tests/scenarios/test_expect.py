@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.scenarios.conftest import Place, order
+from tests.scenarios.conftest import Place, make_order
 
 pytestmark = [pytest.mark.spark]
 
@@ -30,14 +30,14 @@ run: {batch: {files: 1}}
 """
 
 
-def suite(place: Place, *expectations: tuple[str, dict[str, Any]]) -> None:
+def write_suite(place: Place, *expectations: tuple[str, dict[str, Any]]) -> None:
     """Write a suite as Great Expectations writes it."""
     items = [{"type": name, "kwargs": kwargs, "meta": {}} for name, kwargs in expectations]
     (place.folder / "suite.json").write_text(json.dumps({"name": "orders", "expectations": items}))
 
 
-def rows(*amounts: float | None, first: int = 1) -> list[dict[str, Any]]:
-    return [order(first + at, amount=amount) for at, amount in enumerate(amounts)]
+def make_rows(*amounts: float | None, first: int = 1) -> list[dict[str, Any]]:
+    return [make_order(first + at, amount=amount) for at, amount in enumerate(amounts)]
 
 
 @pytest.mark.connect
@@ -56,13 +56,13 @@ def test_failing_rows_go_to_the_dlq_and_the_report_covers_every_batch(
 
     monkeypatch.setattr(socket.socket, "connect", listening)
     monkeypatch.chdir(place.folder)
-    suite(
+    write_suite(
         place,
         ("expect_column_values_to_not_be_null", {"column": "email"}),
         (BETWEEN, {"column": "amount", "min_value": 0}),
     )
-    place.land("1.json", rows(1.0, 2.0))
-    place.land("2.json", [*rows(-1.0, 3.0, None, first=3), order(6, email=None, amount=-2.0)])
+    place.land("1.json", make_rows(1.0, 2.0))
+    place.land("2.json", [*make_rows(-1.0, 3.0, None, first=3), make_order(6, email=None, amount=-2.0)])
     report = place.load(PIPELINE.replace("HOW", "stop")).run()
     assert (report.status, report.balanced, place.ids("tables/orders")) == ("succeeded", True, [1, 2, 4, 5])
     first, second = place.refused()
@@ -100,9 +100,9 @@ def is_here(to: object) -> bool:
 def test_a_batch_below_mostly_stops_the_run_and_delivers_nothing(place: Place) -> None:
     """The offset stays, and the error shows the expected and the found share. Once the rows are mended, the run
     continues."""
-    suite(place, (BETWEEN, {"column": "amount", "min_value": 0, "mostly": 0.7}))
-    place.land("1.json", rows(1.0, 2.0, 3.0, -1.0))
-    place.land("2.json", rows(-1.0, 2.0, first=5))
+    write_suite(place, (BETWEEN, {"column": "amount", "min_value": 0, "mostly": 0.7}))
+    place.land("1.json", make_rows(1.0, 2.0, 3.0, -1.0))
+    place.land("2.json", make_rows(-1.0, 2.0, first=5))
     report = place.load(PIPELINE.replace("HOW", "stop")).run(check=False)
     assert report.error is not None
     assert (report.status, report.error.code, report.error.stage, report.batches) == (
@@ -113,7 +113,7 @@ def test_a_batch_below_mostly_stops_the_run_and_delivers_nothing(place: Place) -
     )
     assert "in 0.7 of the rows or more, found 0.5 of 2" in report.error.message
     assert (place.ids("tables/orders"), [row["code"] for row in place.refused()]) == ([1, 2, 3], [BETWEEN])
-    place.land("2.json", rows(1.0, 2.0, first=5))
+    place.land("2.json", make_rows(1.0, 2.0, first=5))
     assert place.load().run().batches == 1
     assert place.ids("tables/orders") == [1, 2, 3, 5, 6]
 
@@ -121,15 +121,15 @@ def test_a_batch_below_mostly_stops_the_run_and_delivers_nothing(place: Place) -
 @pytest.mark.connect
 def test_a_quarantined_batch_goes_to_the_dlq_as_a_whole(place: Place) -> None:
     """Its rows have one cause. The next batch is delivered, and the report has the results of all batches."""
-    suite(
+    write_suite(
         place,
         ("expect_table_row_count_to_be_between", {"min_value": 2}),
         ("expect_column_mean_to_be_between", {"column": "amount", "max_value": 10}),
         (BETWEEN, {"column": "amount", "min_value": 0}),
     )
-    place.land("1.json", rows(50.0, -1.0))
-    place.land("2.json", rows(1.0, -1.0, 3.0, first=3))
-    place.land("3.json", rows(1.0, first=6))
+    place.land("1.json", make_rows(50.0, -1.0))
+    place.land("2.json", make_rows(1.0, -1.0, 3.0, first=3))
+    place.land("3.json", make_rows(1.0, first=6))
     report = place.load(PIPELINE.replace("HOW", "quarantine")).run()
     assert (report.status, report.balanced, report.read, report.nacked) == ("succeeded", True, 6, 4)
     assert place.ids("tables/orders") == [3, 5]
@@ -147,7 +147,7 @@ def test_a_quarantined_batch_goes_to_the_dlq_as_a_whole(place: Place) -> None:
 
 def test_a_reported_batch_is_delivered_without_its_failing_rows(place: Place) -> None:
     """A warning stays with its row in a separate column, also after an SQL statement."""
-    suite(
+    write_suite(
         place,
         (BETWEEN, {"column": "amount", "min_value": 0, "mostly": 0.9}),
         ("expect_table_row_count_to_equal", {"value": 99}),
@@ -158,7 +158,7 @@ def test_a_reported_batch_is_delivered_without_its_failing_rows(place: Place) ->
         '  - sql: "select * from rows"\n'
         "destinations:",
     )
-    place.land("1.json", rows(1.0, -1.0, 99.0))
+    place.land("1.json", make_rows(1.0, -1.0, 99.0))
     report = place.load(text).run()
     kept = {row["id"]: row["failed_expectations"] for row in place.rows("tables/orders")}
     assert kept == {1: None, 3: [f"{BETWEEN}(amount)"]}
@@ -174,7 +174,7 @@ def test_a_reported_batch_is_delivered_without_its_failing_rows(place: Place) ->
 def test_a_suite_of_fifty_rules_costs_few_jobs(place: Place) -> None:
     """With failing rows, the suite needs at most three Spark jobs more than another stage. Without failing rows, it
     needs none."""
-    suite(place, *[(BETWEEN, {"column": "amount", "min_value": -number}) for number in range(50)])
+    write_suite(place, *[(BETWEEN, {"column": "amount", "min_value": -number}) for number in range(50)])
     with_rules = PIPELINE.replace("HOW", "stop").replace("s/orders", "s/judged")
     without = re.sub(
         r"stages:.*?(?=destinations)",
@@ -182,13 +182,13 @@ def test_a_suite_of_fifty_rules_costs_few_jobs(place: Place) -> None:
         PIPELINE.replace("name: orders", "name: plain"),
         flags=re.DOTALL,
     )
-    place.land("1.json", rows(1.0))
+    place.land("1.json", make_rows(1.0))
     for text in (with_rules, without):
         place.load(text).run()  # create the tables
-    place.land("2.json", rows(1.0, 2.0))
-    clean = [jobs(place, text) for text in (with_rules, without)]
-    place.land("3.json", rows(1.0, -1.0, -20.0))
-    failing = [jobs(place, text) for text in (with_rules, without)]
+    place.land("2.json", make_rows(1.0, 2.0))
+    clean = [count_jobs(place, text) for text in (with_rules, without)]
+    place.land("3.json", make_rows(1.0, -1.0, -20.0))
+    failing = [count_jobs(place, text) for text in (with_rules, without)]
     assert clean[0] == clean[1]
     assert 0 < failing[0] - failing[1] <= 3
     assert len(place.refused()) == 2
@@ -212,15 +212,15 @@ def test_expectations_that_aggregate_a_batch_share_their_jobs(place: Place) -> N
     )
     counted = []
     for number, rules in enumerate(((one,), (one, *AGGREGATES)), 1):
-        suite(place, *rules)
-        place.land(f"{number}-warm.json", rows(1.0, 3.0))
+        write_suite(place, *rules)
+        place.land(f"{number}-warm.json", make_rows(1.0, 3.0))
         place.load(text).run()
-        place.land(f"{number}.json", rows(1.0, 2.0))
-        counted.append(jobs(place, text))
+        place.land(f"{number}.json", make_rows(1.0, 2.0))
+        counted.append(count_jobs(place, text))
     assert counted[0] == counted[1]
 
 
-def jobs(place: Place, text: str) -> int:
+def count_jobs(place: Place, text: str) -> int:
     """Return how many jobs Spark runs for the next batch. Only classic Spark can count them."""
     scheduler: Any = getattr(place.spark, "_jsc").sc().dagScheduler()  # noqa: B009
     before: int = scheduler.numTotalJobs()
@@ -238,8 +238,8 @@ JUDGED = (
 @pytest.mark.connect
 def test_a_preview_judges_the_batch_as_the_run_does(place: Place) -> None:
     """It reports that the run would stop, and why, in the words of the run's error. Nothing is written."""
-    suite(place, *JUDGED)
-    place.land("1.json", rows(1.0, -1.0, 3.0, None))
+    write_suite(place, *JUDGED)
+    place.land("1.json", make_rows(1.0, -1.0, 3.0, None))
     pipeline = place.load(PIPELINE.replace("HOW", "stop"))
     before = sorted(place.folder.rglob("*"))
     (batch,) = pipeline.preview().batches
@@ -260,8 +260,8 @@ def test_a_preview_of_a_quarantined_batch_shows_every_row_as_refused(place: Plac
         "expect_column_value_z_scores_to_be_less_than",
         {"column": "amount", "threshold": 2, "double_sided": True},
     )
-    suite(place, ("expect_table_row_count_to_be_between", {"min_value": 8}), scores)
-    place.land("1.json", rows(*[1.0, 2.0, 3.0, 2.0] * 2, 99.0))
+    write_suite(place, ("expect_table_row_count_to_be_between", {"min_value": 8}), scores)
+    place.land("1.json", make_rows(*[1.0, 2.0, 3.0, 2.0] * 2, 99.0))
     pipeline = place.load(PIPELINE.replace("HOW", "quarantine"))
     (batch,) = pipeline.preview().batches
     assert (batch.stages[-1].counts.nacked, batch.stages[-1].failure, batch.destinations) == (1, None, {"orders": 8})

@@ -7,7 +7,7 @@ import pytest
 from runners.pipeline import Pipeline
 from runners.running.choice import Choice
 from runners.running.replay import Replay
-from tests.scenarios.conftest import ORDERS, Place, list_files, order
+from tests.scenarios.conftest import ORDERS, Place, list_files, make_order
 
 pytestmark = pytest.mark.spark
 
@@ -24,7 +24,9 @@ def find_id(pipeline: Pipeline, number: int) -> str:
 @pytest.mark.connect
 def test_a_refused_row_is_tried_with_the_present_stages(place: Place) -> None:
     """It is refused until a stage mends it. Nothing is written, and the replay gives the announced result."""
-    place.land("1.json", [order(1), order(2, amount="two"), "{", order(3), order(4, amount="-1.00")])
+    place.land(
+        "1.json", [make_order(1), make_order(2, amount="two"), "{", make_order(3), make_order(4, amount="-1.00")]
+    )
     pipeline = place.load(ORDERS)
     pipeline.run()
     two = find_id(pipeline, 2)
@@ -57,7 +59,7 @@ def test_a_refused_row_is_tried_with_the_present_stages(place: Place) -> None:
 
 def test_a_row_of_a_changed_file_is_tried_without_its_neighbours(place: Place) -> None:
     """A row that is refused again in a replay names the earlier entry."""
-    place.land("1.json", [order(1), order(2, amount="two")])
+    place.land("1.json", [make_order(1), make_order(2, amount="two")])
     pipeline = place.load(ORDERS)
     pipeline.run()
     two = find_id(pipeline, 2)
@@ -66,7 +68,7 @@ def test_a_row_of_a_changed_file_is_tried_without_its_neighbours(place: Place) -
     row = pipeline.explain_dead_letter(again)
     trial = row.try_again()
     assert (row.letter["replays"], trial.why_alone) == (two, "its batch cannot be read again")
-    place.land("1.json", [order(1), order(2, amount="2.00"), order(3)])
+    place.land("1.json", [make_order(1), make_order(2, amount="2.00"), make_order(3)])
     trial = pipeline.explain_dead_letter(two).try_again()
     assert (list(trial.neighbours), "1.json" in trial.why_alone) == ([], True)
     assert trial.today is not None

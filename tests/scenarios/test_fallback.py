@@ -15,7 +15,7 @@ from runners.model.events import BatchSettled, Event
 from runners.model.run_report import PipelineFailed
 from runners.running import merge_fallback
 from tests.child import clean_environment
-from tests.scenarios.conftest import ORDERS, Place, order
+from tests.scenarios.conftest import ORDERS, Place, make_order
 
 pytestmark = pytest.mark.spark
 
@@ -23,7 +23,11 @@ WITH_FALLBACK = ORDERS.replace(
     "dlq: {window: 1000, threshold: 500}",
     "dlq: {window: 0, on_failure: fallback, fallback: {delta: {path: refused}}}",
 )
-BATCHES = [[order(1), order(2, amount="x")], [order(3), order(4, amount="y"), order(5, amount="-1")], [order(6)]]
+BATCHES = [
+    [make_order(1), make_order(2, amount="x")],
+    [make_order(3), make_order(4, amount="y"), make_order(5, amount="-1")],
+    [make_order(6)],
+]
 
 
 KEEP = """
@@ -38,12 +42,12 @@ def keep(rows, label):
 """The code of a fallback that Wherry cannot read. It stores a row twice if it gets the row twice."""
 
 
-def land(place: Place) -> None:
+def land_batches(place: Place) -> None:
     for number, rows in enumerate(BATCHES):
         place.land(f"{number}.json", rows)
 
 
-def hide(place: Place, folder: str = ".wherry/orders/dlq") -> None:
+def hide_table(place: Place, folder: str = ".wherry/orders/dlq") -> None:
     """Put a file in the place of the table, so that it can be neither written nor read."""
     path = place.folder / folder
     if path.exists():
@@ -59,20 +63,20 @@ def bring_back(place: Place, folder: str = ".wherry/orders/dlq") -> None:
         path.with_name("away").rename(path)
 
 
-def corrupt(place: Place) -> None:
+def corrupt_dlq(place: Place) -> None:
     """Add invalid commits to the log of the DLQ."""
     log = place.folder / ".wherry/orders/dlq/_delta_log"
     for version in range(len(list(log.glob("*.json"))), 40):
         (log / f"{version:020}.json").write_text("rubbish")
 
 
-def mend(place: Place) -> None:
+def mend_dlq(place: Place) -> None:
     for file in (place.folder / ".wherry/orders/dlq/_delta_log").glob("*.json"):
         if file.read_text() == "rubbish":
             file.unlink()
 
 
-def after_batch(number: int, do: Callable[[], None]) -> Callable[[Event], None]:
+def act_after_batch(number: int, do: Callable[[], None]) -> Callable[[Event], None]:
     def listen(event: Event) -> None:
         if isinstance(event, BatchSettled) and event.batch.number == number:
             do()
@@ -83,9 +87,9 @@ def after_batch(number: int, do: Callable[[], None]) -> Callable[[Event], None]:
 def test_a_dlq_that_breaks_during_a_run_does_not_stop_it(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     """The refused rows of the second batch wait in the fallback, as the log, the report, the status and the audit show.
     A merge then brings them into the DLQ."""
-    land(place)
+    land_batches(place)
     pipeline = place.load(WITH_FALLBACK)
-    report = pipeline.run(listeners=[after_batch(1, lambda: hide(place))])
+    report = pipeline.run(listeners=[act_after_batch(1, lambda: hide_table(place))])
     assert (report.status, report.nacked, report.fallback, report.balanced) == ("succeeded", 3, 2, True)
     assert any("go to the fallback" in notice for notice in report.notices)
     assert "go to the fallback" in caplog.text
@@ -112,11 +116,11 @@ def test_a_run_begins_although_the_log_of_its_dlq_is_corrupt(place: Place) -> No
     pipeline = place.load(WITH_FALLBACK)
     assert pipeline.run().fallback == 0
     place.land("1.json", BATCHES[1])
-    corrupt(place)
+    corrupt_dlq(place)
     report = pipeline.run(check=False)
     assert (report.status, report.fallback, report.error) == ("succeeded", 2, None)
     assert pipeline.status()["dlq"]["fallback"] == 2
-    mend(place)
+    mend_dlq(place)
     assert pipeline.merge_dead_letters().rows == 2
     assert sorted(row["position"] for row in place.refused()) == [2, 2, 3]
     assert pipeline.audit().balanced
@@ -145,11 +149,11 @@ def check_whole(place: Place) -> None:
 
 def test_a_run_begins_although_its_dlq_cannot_be_opened(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     """The log reports it, and all refused rows go to the fallback. The audit finds problems only in the DLQ."""
-    land(place)
+    land_batches(place)
     pipeline = place.load(WITH_FALLBACK)
     assert pipeline.run().status == "succeeded"
-    place.land("7.json", [order(7), order(8, amount="z")])
-    hide(place)
+    place.land("7.json", [make_order(7), make_order(8, amount="z")])
+    hide_table(place)
     report = pipeline.run()
     assert (report.status, report.fallback, report.batches) == ("succeeded", 1, 1)
     assert "The DLQ cannot be opened" in caplog.text
@@ -164,14 +168,14 @@ def test_a_run_begins_although_its_dlq_cannot_be_opened(place: Place, caplog: py
 
 def test_a_fallback_that_also_fails_stops_the_run(place: Place) -> None:
     """The batch stays open, and the next run delivers it."""
-    land(place)
+    land_batches(place)
 
     def break_both() -> None:
-        hide(place)
+        hide_table(place)
         (place.folder / "refused").rename(place.folder / "fallback-away")
         (place.folder / "refused").touch()
 
-    report = place.load(WITH_FALLBACK).run(listeners=[after_batch(1, break_both)], check=False)
+    report = place.load(WITH_FALLBACK).run(listeners=[act_after_batch(1, break_both)], check=False)
     assert report.error is not None
     assert (report.status, report.error.code, report.batches) == ("failed", "FALLBACK", 1)
     (place.folder / "refused").unlink()
@@ -187,8 +191,8 @@ def test_a_fallback_that_also_fails_stops_the_run(place: Place) -> None:
 @pytest.mark.parametrize("heals", [True, False])
 def test_a_run_killed_after_the_write_of_the_fallback_leaves_each_row_once(place: Place, heals: bool) -> None:
     """The run dies before the ledger records the write. The DLQ works again for the next run, or it does not."""
-    land(place)
-    hide(place)
+    land_batches(place)
+    hide_table(place)
     kill(place, "run", "before-settle", 1)
     assert len(place.rows("refused")) == 1
     if heals:
@@ -212,8 +216,8 @@ def test_a_fallback_of_any_kind_gives_each_row_back_once(
     rows, and a file supplies rows that Wherry cannot read."""
     monkeypatch.setattr(merge_fallback, "_FEW", few)
     (place.folder / "keep.py").write_text(KEEP)
-    land(place)
-    hide(place)
+    land_batches(place)
+    hide_table(place)
     pipeline = place.load(WITH_FALLBACK.replace("delta: {path: refused}", kind))
     with watch_points(CrashInjector("before-settle", end=None)):
         assert pipeline.run(check=False).status == "failed"
@@ -244,8 +248,8 @@ def test_a_fallback_of_any_kind_gives_each_row_back_once(
 
 def let_wait(place: Place) -> None:
     """Let the refused rows of all batches wait in the fallback, and make the DLQ work again."""
-    land(place)
-    hide(place)
+    land_batches(place)
+    hide_table(place)
     assert place.load(WITH_FALLBACK).run().fallback == 3
     bring_back(place)
 
@@ -324,9 +328,9 @@ def test_a_batch_with_rows_that_wherry_did_not_write_is_not_merged(place: Place)
 
 def test_each_refused_row_is_copied_once_even_if_the_dlq_fails(place: Place) -> None:
     """The copy is written together with the DLQ or with the fallback. A merge writes no copy."""
-    land(place)
+    land_batches(place)
     copied = WITH_FALLBACK.replace("dlq: {", "dlq: {copy: {delta: {path: copies}}, ")
-    report = place.load(copied).run(listeners=[after_batch(1, lambda: hide(place))])
+    report = place.load(copied).run(listeners=[act_after_batch(1, lambda: hide_table(place))])
     assert (report.status, report.fallback) == ("succeeded", 2)
     bring_back(place)
     place.load().merge_dead_letters()

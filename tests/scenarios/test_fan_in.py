@@ -18,7 +18,7 @@ from runners.pipeline import Pipeline
 from runners.state.journal import Journal
 from runners.state.location import StateLocation as State
 from stages.require import Require
-from tests.scenarios.conftest import Place, order
+from tests.scenarios.conftest import Place, make_order
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -56,7 +56,7 @@ dlq: {window: 0}
 def test_rows_of_all_origins_pass_their_stages_and_then_the_common_ones(place: Place) -> None:
     """The counts balance for every destination in the report, the status and the ledger. Lanes have their origin's
     name, and a refused row names its origin."""
-    place.land("a.json", [order(1), order(2, amount="sieben"), order(200)])
+    place.land("a.json", [make_order(1), make_order(2, amount="sieben"), make_order(200)])
     place.land("t.json", [{"number": 7, "price": 5.5}, {"number": 8, "price": -1}], folder="till")
     report = place.load(TWO).run()
     assert (report.read, report.nacked, report.delivered) == (5, 2, {"orders": 3, "large": 1})
@@ -72,13 +72,13 @@ def test_rows_of_all_origins_pass_their_stages_and_then_the_common_ones(place: P
         for name, branch in each["branches"].items():
             assert each["read"] == (each["delivered"][name] or 0) + branch["filtered"] + each["nacked"]
     assert sum(batch.counts["read"] for batch in carried) == 5
-    place.land("b.json", [order(3)])
+    place.land("b.json", [make_order(3)])
     assert (place.load(TWO).run().read, place.ids("tables/orders")) == (1, [1, 3, 7, 200])
 
 
 def test_an_origin_without_files_does_not_delay_the_others(place: Place) -> None:
     """Wherry infers its schema later, when a file exists."""
-    place.land("a.json", [order(1)])
+    place.land("a.json", [make_order(1)])
     (place.folder / "till").mkdir()
     text = TWO.replace(', schema: "number long, price decimal(10,2)"', "")
     assert place.load(text).run().read == 1

@@ -10,7 +10,7 @@ import pytest
 import origins.batch_rows
 from runners import PipelineFailed
 from runners.state.prepared_store import FolderStore
-from tests.scenarios.conftest import ORDERS, Place, order
+from tests.scenarios.conftest import ORDERS, Place, make_order
 
 pytestmark = [pytest.mark.spark]
 
@@ -25,8 +25,10 @@ def test_every_table_gets_its_rows_from_memory(place: Place, monkeypatch: pytest
         raise AssertionError("Spark writes what was decided")
 
     monkeypatch.setattr(FolderStore, "write", written)
-    place.land("a.json", [order(1), order(2), order(3, amount="x"), order(4, email=None), order(5)])
-    place.land("b.json", [order(6)])
+    place.land(
+        "a.json", [make_order(1), make_order(2), make_order(3, amount="x"), make_order(4, email=None), make_order(5)]
+    )
+    place.land("b.json", [make_order(6)])
     report = place.load(TWO).run()
     assert (report.read, report.nacked, report.balanced) == (6, 1, True)
     assert {name: (each.delivered, each.filtered) for name, each in report.destinations.items()} == {
@@ -44,7 +46,7 @@ def test_rows_that_a_table_cannot_get_from_memory_are_read_by_spark(place: Place
         f"CREATE TABLE delta.`{place.folder / 'tables/large'}` (id bigint, email string, amount decimal(10,2)) "
         "USING delta PARTITIONED BY (id)"
     )
-    place.land("a.json", [order(1), order(2), order(3)])
+    place.land("a.json", [make_order(1), make_order(2), make_order(3)])
     report = place.load(TWO).run()
     assert (report.delivered, report.balanced) == ({"orders": 3, "large": 2}, True)
     rows = sorted(place.rows("tables/large"), key=lambda row: row["id"])
@@ -61,7 +63,7 @@ def test_a_file_without_rows_hides_no_row_of_its_batch(
     """The table gets the rows of the files behind it, in a straight and in a decided batch."""
     numbers = itertools.count(1)
     for at, size in enumerate(sizes):
-        place.land(f"{at}.json", [order(next(numbers), amount="3") for _ in range(size)] or blank)
+        place.land(f"{at}.json", [make_order(next(numbers), amount="3") for _ in range(size)] or blank)
     report = place.load(definition.replace("files: 1}", "files: 9}")).run()
     assert (report.read, report.batches, report.balanced) == (sum(sizes), 1, True)
     assert place.ids("tables/orders") == [*range(1, sum(sizes) + 1)]
@@ -76,8 +78,8 @@ def lose_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.promise("CD-16")
 def test_a_row_that_spark_loses_stops_a_straight_batch(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """The batch is delivered before its rows are counted, so the run stops behind it, and the audit names it."""
-    place.land("a.json", [order(1), order(2, email=None), order(3)])
-    place.land("b.json", [order(4)])
+    place.land("a.json", [make_order(1), make_order(2, email=None), make_order(3)])
+    place.land("b.json", [make_order(4)])
     lose_rows(monkeypatch)
     pipeline = place.load(ORDERS)
     with pytest.raises(
@@ -96,7 +98,7 @@ def test_a_row_that_spark_loses_stops_a_decided_batch_before_its_delivery(
 ) -> None:
     """A later run delivers all its rows."""
     definition = TWO.replace("run: {", f"run: {{ways: {ways}, " if ways else "run: {")
-    place.land("a.json", [order(1), order(2, amount=amount), order(3)])
+    place.land("a.json", [make_order(1), make_order(2, amount=amount), make_order(3)])
     with monkeypatch.context() as context:
         lose_rows(context)
         with pytest.raises(PipelineFailed, match=r"Spark saw 2 of the 3 rows of batch 1 of lane 0 \(a\.json\)"):

@@ -10,14 +10,14 @@ import pytest
 from origins.crash_points import watch_points
 from runners.crashes.crash_trial import CrashInjector
 from runners.state import journal
-from tests.scenarios.conftest import ORDERS, Place, order
+from tests.scenarios.conftest import ORDERS, Place, make_order
 
 pytestmark = pytest.mark.spark
 MOVED = ORDERS.replace("format: json,", "format: json, after: move, metadata: [file_name],")
-BAD_IN_SECOND = [[order(1), order(2)], [order(3), order(4, amount="x")], [order(5)]]
+BAD_IN_SECOND = [[make_order(1), make_order(2)], [make_order(3), make_order(4, amount="x")], [make_order(5)]]
 
 
-def names(folder: Path) -> list[str]:
+def list_names(folder: Path) -> list[str]:
     """Return the names of the files in a folder, in order."""
     return sorted(file.name for file in folder.iterdir() if file.is_file()) if folder.exists() else []
 
@@ -30,10 +30,10 @@ def test_files_are_moved_when_their_rows_are_delivered(place: Place) -> None:
         place.land(f"{number}.json", rows)
     landing = place.folder / "landing"
     assert place.load(MOVED).run().balanced is True
-    assert (names(landing), names(landing / "_carried")) == ([], ["0.json", "1.json", "2.json"])
-    place.land("3.json", [order(6)])
+    assert (list_names(landing), list_names(landing / "_carried")) == ([], ["0.json", "1.json", "2.json"])
+    place.land("3.json", [make_order(6)])
     assert place.load().run().read == 1
-    assert (names(landing), names(landing / "_carried")) == ([], ["0.json", "1.json", "2.json", "3.json"])
+    assert (list_names(landing), list_names(landing / "_carried")) == ([], ["0.json", "1.json", "2.json", "3.json"])
     assert place.ids("tables/orders") == [1, 2, 3, 5, 6]
     assert {row["id"]: row["file_name"] for row in place.rows("tables/orders")}[6] == "3.json"
 
@@ -41,11 +41,11 @@ def test_files_are_moved_when_their_rows_are_delivered(place: Place) -> None:
 @pytest.mark.promise("CD-13")
 def test_a_file_of_an_undelivered_batch_stays(place: Place) -> None:
     """The window stops the run, so no row of the file is delivered."""
-    place.land("a.json", [order(1)])
-    place.land("b.json", [order(2, amount="x")])
+    place.land("a.json", [make_order(1)])
+    place.land("b.json", [make_order(2, amount="x")])
     text = MOVED.replace("after: move", "after: delete").replace("threshold: 500", "threshold: 1")
     assert place.load(text).run(check=False).status == "failed"
-    assert names(place.folder / "landing") == ["b.json"]
+    assert list_names(place.folder / "landing") == ["b.json"]
 
 
 @pytest.mark.long
@@ -56,9 +56,9 @@ def test_the_next_run_moves_a_file_that_a_killed_run_left(place: Place) -> None:
         place.land(f"{number}.json", rows)
     landing = place.folder / "landing"
     place.kill(MOVED, "BatchSettled", 2)
-    assert (names(landing), names(landing / "_carried")) == (["1.json", "2.json"], ["0.json"])
+    assert (list_names(landing), list_names(landing / "_carried")) == (["1.json", "2.json"], ["0.json"])
     assert place.load().run().balanced is True
-    assert (names(landing), names(landing / "_carried")) == ([], ["0.json", "1.json", "2.json"])
+    assert (list_names(landing), list_names(landing / "_carried")) == ([], ["0.json", "1.json", "2.json"])
     assert place.ids("tables/orders") == [1, 2, 3, 5]
 
 
@@ -84,17 +84,17 @@ def test_a_run_that_ends_at_any_point_loses_no_file_and_reads_none_twice(place: 
         )
     assert (crash.happened, ended.status) == (True, "failed")
     gone = set() if after == "move" else {"0.json", "1.json"} if point == "after-committed" else {"0.json"}
-    assert {*names(landing), *names(landing / "_carried")} == {"0.json", "1.json", "2.json"} - gone
+    assert {*list_names(landing), *list_names(landing / "_carried")} == {"0.json", "1.json", "2.json"} - gone
     assert place.load().run().balanced is True
-    assert (names(landing), place.ids("tables/orders")) == ([], [1, 2, 3, 5])
-    assert names(landing / "_carried") == (["0.json", "1.json", "2.json"] if after == "move" else [])
+    assert (list_names(landing), place.ids("tables/orders")) == ([], [1, 2, 3, 5])
+    assert list_names(landing / "_carried") == (["0.json", "1.json", "2.json"] if after == "move" else [])
     assert [row["position"] for row in place.refused()] == [2]
 
 
 def test_a_run_loads_the_history_of_its_files_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """This holds for any number of batches, because the history beside the ledger is large."""
     for number in range(3):
-        place.land(f"{number}.json", [order(number)])
+        place.land(f"{number}.json", [make_order(number)])
     loads, load = list[object](), journal._load_history
 
     def loading(*of: Any) -> Any:
@@ -109,9 +109,9 @@ def test_a_run_loads_the_history_of_its_files_once(place: Place, monkeypatch: py
 def test_metadata_columns_can_be_added_later(place: Place) -> None:
     """The inferred columns stay pinned. The columns of `metadata` follow the definition."""
     text = ORDERS.replace(', schema: "id long, email string, amount string"', "")
-    place.land("a.json", [order(1)])
+    place.land("a.json", [make_order(1)])
     place.load(text).run()
-    place.land("b.json", [order(2)])
+    place.land("b.json", [make_order(2)])
     later = text.replace("format: json", "format: json, metadata: [file_name]")
     place.load(later.replace("tables/orders", "tables/later")).run()
     assert [(row["id"], row["file_name"]) for row in place.rows("tables/later")] == [(2, "b.json")]

@@ -20,7 +20,7 @@ from runners.running.choice import Choice
 from runners.running.replay import Replay
 from runners.spark.late import LateSession, LateSpark
 from runners.spark.session import obtain
-from tests.scenarios.conftest import ORDERS, Place, list_files, order
+from tests.scenarios.conftest import ORDERS, Place, list_files, make_order
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -43,9 +43,9 @@ MENDED = TWO.replace(
 @pytest.mark.connect
 def test_each_matching_row_is_delivered_filtered_rejected_or_replayed(place: Place) -> None:
     """Rows are shown by batch and table version, by stage, and by their state in the DLQ. Nothing is written."""
-    place.land("1.json", [order(1), order(2, amount="two"), order(9)])
+    place.land("1.json", [make_order(1), make_order(2, amount="two"), make_order(9)])
     place.load(TWO).run()
-    place.land("2.json", [order(3, email=None), order(4, amount="9.00"), order(5, amount="five")])
+    place.land("2.json", [make_order(3, email=None), make_order(4, amount="9.00"), make_order(5, amount="five")])
     place.load().run()
     pipeline = place.load(MENDED)
     pipeline.replay(Replay(choice=Choice(where="original like '%two%'"), reason="two is a number"))
@@ -79,7 +79,7 @@ def test_each_matching_row_is_delivered_filtered_rejected_or_replayed(place: Pla
 
 def test_a_row_that_loses_against_another_row_counts_as_filtered(place: Place) -> None:
     """The whole batch passes the stage that compares rows, although only one of them matches."""
-    place.land("1.json", [order(1, amount="1.00"), order(1, amount="2.00")])
+    place.land("1.json", [make_order(1, amount="1.00"), make_order(1, amount="2.00")])
     deduplicate = '  - deduplicate: {keys: [id], sequence_by: amount}\n  - filter: "email is not null"\n'
     pipeline = place.load(ORDERS.replace('  - filter: "email is not null"\n', deduplicate))
     pipeline.run()
@@ -89,7 +89,7 @@ def test_a_row_that_loses_against_another_row_counts_as_filtered(place: Place) -
 
 def test_a_row_is_followed_to_a_stage_that_makes_other_rows(place: Place) -> None:
     """The rows that the stage makes from matching rows are counted after it."""
-    place.land("1.json", [order(1), order(2)])
+    place.land("1.json", [make_order(1), make_order(2)])
     pipeline = place.load(ORDERS.replace("  - with_columns:", '  - sql: "select * from rows"\n  - with_columns:'))
     pipeline.run()
     found = pipeline.find(where="id = 2")
@@ -99,11 +99,11 @@ def test_a_row_is_followed_to_a_stage_that_makes_other_rows(place: Place) -> Non
 
 def test_missing_files_are_named_and_tables_are_still_searched(place: Place) -> None:
     """The output states that filtered rows of these files cannot be distinguished from rows that never existed."""
-    place.land("1.json", [order(1)])
+    place.land("1.json", [make_order(1)])
     pipeline = place.load(ORDERS)
     pipeline.run()
     (place.folder / "landing/1.json").unlink()
-    place.land("2.json", [order(2)])
+    place.land("2.json", [make_order(2)])
     found = pipeline.find(where="id = 1")
     assert (found.searched, found.read, [each.number for each in found.unread]) == (0, 0, [1])
     assert found.destinations["orders"].rows == 1
@@ -112,7 +112,7 @@ def test_missing_files_are_named_and_tables_are_still_searched(place: Place) -> 
 
 def test_stages_that_read_tables_in_their_present_version_are_named(place: Place) -> None:
     """A delivered row counts as filtered at such a stage, and the destination shows the row."""
-    place.land("1.json", [order(1)])
+    place.land("1.json", [make_order(1)])
     against = "  - deduplicate: {keys: [id], sequence_by: amount, against: {path: tables/orders}}\n    name: new_only\n"
     pipeline = place.load(ORDERS.replace('  - filter: "email is not null"\n', against))
     pipeline.run()
@@ -125,7 +125,7 @@ def test_stages_that_read_tables_in_their_present_version_are_named(place: Place
 
 def test_a_line_that_cannot_be_read_matches_no_condition(place: Place) -> None:
     """It matches neither in a batch nor in the DLQ."""
-    place.land("1.json", [order(1), order(2, email=None), "{"])
+    place.land("1.json", [make_order(1), make_order(2, email=None), "{"])
     pipeline = place.load(ORDERS)
     pipeline.run()
     found = pipeline.find(where="email is null")
@@ -138,7 +138,7 @@ def test_a_line_that_cannot_be_read_matches_no_condition(place: Place) -> None:
 
 def test_a_time_without_a_zone_is_in_utc(place: Place) -> None:
     """The same holds when rows of the DLQ are chosen."""
-    place.land("1.json", [order(1), order(2, amount="two")])
+    place.land("1.json", [make_order(1), make_order(2, amount="two")])
     pipeline = place.load(ORDERS)
     pipeline.run()
     found = pipeline.find(where="id < 3", since=datetime(2026, 1, 31))
@@ -148,7 +148,7 @@ def test_a_time_without_a_zone_is_in_utc(place: Place) -> None:
 
 def test_all_rows_of_the_dlq_are_counted_and_the_newest_fetched(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other rows are not loaded into memory."""
-    place.land("1.json", [order(number, amount="two") for number in range(3)])
+    place.land("1.json", [make_order(number, amount="two") for number in range(3)])
     pipeline = place.load(ORDERS)
     pipeline.run()
     fetched: list[Row] = []
@@ -172,7 +172,7 @@ def test_the_rows_of_the_dlq_are_parsed_once(place: Place, monkeypatch: pytest.M
     """The newest rows, which are shown, are read by their ids."""
     from pyspark.sql.classic.dataframe import DataFrame
 
-    place.land("1.json", [order(number, amount="x") for number in range(1, 31)])
+    place.land("1.json", [make_order(number, amount="x") for number in range(1, 31)])
     pipeline = place.load(TWO)
     pipeline.run()
     plans: list[str] = []
@@ -196,7 +196,7 @@ def test_the_rows_of_the_dlq_are_parsed_once(place: Place, monkeypatch: pytest.M
 
 def test_a_search_that_begins_with_the_dlq_starts_spark(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """This happens if an origin has no schema yet and no destination is a table."""
-    place.land("1.json", [order(1, amount="two")])
+    place.land("1.json", [make_order(1, amount="two")])
     pipeline = place.load(ORDERS.replace("delta: {path: tables/orders}", "discard: {}"))
     pipeline.run()
     context = SparkContext._active_spark_context
@@ -215,7 +215,7 @@ def test_a_search_that_begins_with_the_dlq_starts_spark(place: Place, monkeypatc
 
 def test_protected_columns_stay_masked(place: Place) -> None:
     """They are masked in rows as read, and in rows of the DLQ."""
-    place.land("1.json", [order(1), order(2, amount="two")])
+    place.land("1.json", [make_order(1), make_order(2, amount="two")])
     pipeline = place.load(ORDERS + "protect: [email]\n")
     pipeline.run()
     said = json.dumps(pipeline.find(where="id < 3").json())
@@ -228,7 +228,15 @@ def test_protected_columns_stay_masked(place: Place) -> None:
 def test_a_row_whose_value_cannot_be_compared_does_not_match(place: Place, where: str) -> None:
     """It matches neither in a batch, nor in a table, nor in the DLQ. It is counted."""
     text = TWO.replace("  - cast:", "  - filter: \"amount <> 'pack'\"\n  - cast:")
-    place.land("1.json", [order(1, amount="two"), order(2, amount="2"), order(3, amount=None), order(4, amount="pack")])
+    place.land(
+        "1.json",
+        [
+            make_order(1, amount="two"),
+            make_order(2, amount="2"),
+            make_order(3, amount=None),
+            make_order(4, amount="pack"),
+        ],
+    )
     pipeline = place.load(text.replace("dlq:", "keep_filtered: 30d\ndlq:"))
     pipeline.run()
     found = pipeline.find(where=where)
@@ -243,7 +251,7 @@ def test_a_row_whose_value_cannot_be_compared_does_not_match(place: Place, where
 @pytest.mark.parametrize("where", ["100 / (id - 4) < 0", "element_at(array(7), cast(id as int)) = 7"])
 def test_a_row_at_which_a_function_raises_does_not_match(place: Place, where: str) -> None:
     """Stages keep their rules during the search, and refuse values that they cannot convert."""
-    place.land("1.json", [order(4), order(1, amount="two")])
+    place.land("1.json", [make_order(4), make_order(1, amount="two")])
     pipeline = place.load(ORDERS)
     pipeline.run()
     found = pipeline.find(where=where)
@@ -268,7 +276,7 @@ def test_the_definition_that_init_writes_for_csv_can_be_searched_by_a_number(pla
 
 def test_a_condition_on_an_unknown_column_names_the_columns(place: Place) -> None:
     """A condition that raises on purpose is refused too."""
-    place.land("1.json", [order(1), order(2, amount="two")])
+    place.land("1.json", [make_order(1), make_order(2, amount="two")])
     pipeline = place.load(ORDERS)
     pipeline.run()
     with pytest.raises(Refusal, match="--where is not valid") as raised:
@@ -280,7 +288,7 @@ def test_a_condition_on_an_unknown_column_names_the_columns(place: Place) -> Non
 
 def test_the_command_prints_where_the_rows_are(place: Place) -> None:
     """It prints text for a person, and JSON with `--json`."""
-    place.land("1.json", [order(1)])
+    place.land("1.json", [make_order(1)])
     place.load(ORDERS).run()
     file = str(place.folder / "pipeline.yaml")
     said = CliRunner().invoke(wherry, ["find", file, "--where", "id = 1"], catch_exceptions=False).stdout

@@ -39,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def land(folder: Path, name: str, *amounts: str) -> None:
+def write_file(folder: Path, name: str, *amounts: str) -> None:
     lines = [json.dumps({"id": number, "amount": amount}) for number, amount in enumerate(amounts)]
     (folder / "landing" / f"{name}.json").write_text("\n".join(lines) + "\n")
 
@@ -52,7 +52,7 @@ def list_waiting(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
 
 def test_rows_reach_gold_in_one_call(folder: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     """Each pipeline reads the rows that the previous one wrote. Afterwards nothing waits."""
-    land(folder, "a", "5", "0.5", "7")
+    write_file(folder, "a", "5", "0.5", "7")
     assert list_waiting(capsys) == {"bronze": {"files": 1}, "silver": {"versions": 0}, "gold": {"versions": 0}}
     assert cli.execute(["run", "--all", "--quiet", "--json"]) == 0
     ran = json.loads(capsys.readouterr().out)["pipelines"]
@@ -69,7 +69,7 @@ def test_a_pipeline_after_a_failed_one_waits_for_the_next_call(
     folder: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Silver stops at a bad row, and gold is skipped. Once the window lets the row pass, both continue."""
-    land(folder, "a", "5", "five")
+    write_file(folder, "a", "5", "five")
     assert cli.execute(["run", "--all", "--quiet"]) == 1
     assert "gold is skipped: it reads what silver should have written.\n" in capsys.readouterr().err
     assert list_waiting(capsys) == {"bronze": {"files": 0}, "silver": {"versions": 1}, "gold": {"versions": 0}}

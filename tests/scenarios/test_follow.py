@@ -14,7 +14,7 @@ from destinations.destination import Label
 from destinations.memory import Memory
 from runners.model.events import BatchSettled, Event, RunStarted
 from runners.pipeline import Pipeline
-from tests.scenarios.conftest import ORDERS, Place, order
+from tests.scenarios.conftest import ORDERS, Place, make_order
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark]
 
 
-def told(*steps: Callable[[], object]) -> Callable[[Event], None]:
+def make_step_listener(*steps: Callable[[], object]) -> Callable[[Event], None]:
     """Return a listener that performs the first step when the run begins, and another one after each batch. Then it
     stops the run."""
     waiting: list[Callable[[], object]] = [*steps, lambda: signal.raise_signal(signal.SIGINT)]
@@ -41,12 +41,14 @@ def test_a_following_run_delivers_new_files_until_it_is_stopped(place: Place) ->
     (place.folder / "landing").mkdir()
 
     def late() -> None:
-        place.land("b.json", [order(2)])
-        place.land("a.json", [order(3)])
+        place.land("b.json", [make_order(2)])
+        place.land("a.json", [make_order(3)])
 
     text = ORDERS.replace("run: {", 'run: {poll: "50ms", ')
     pipeline = place.load(text)
-    report = pipeline.run(follow=True, listeners=[told(lambda: place.land("c.json", [order(1)]), late, str)])
+    report = pipeline.run(
+        follow=True, listeners=[make_step_listener(lambda: place.land("c.json", [make_order(1)]), late, str)]
+    )
     assert (report.status, report.reason, report.batches) == ("stopped", "signal SIGINT", 3)
     assert place.ids("tables/orders") == [1, 2, 3]
     assert place.load(text).run().batches == 0
@@ -58,30 +60,32 @@ def test_an_origin_without_a_schema_is_opened_once_it_has_a_file(place: Place) -
     text = ORDERS.replace(', schema: "id long, email string, amount string"', "").replace(
         "run: {", 'run: {poll: "50ms", '
     )
-    report = place.load(text).run(follow=True, listeners=[told(lambda: place.land("a.json", [order(1)]))])
+    report = place.load(text).run(
+        follow=True, listeners=[make_step_listener(lambda: place.land("a.json", [make_order(1)]))]
+    )
     assert (report.batches, place.ids("tables/orders")) == (1, [1])
 
 
 @pytest.mark.promise("SS-03", "SS-04")
 def test_a_batch_waits_for_more_files_until_it_is_full(place: Place) -> None:
     """One existing file and two that arrive meanwhile form one batch."""
-    place.land("a.json", [order(1)])
+    place.land("a.json", [make_order(1)])
     text = ORDERS.replace("run: {batch: {files: 1}}", 'run: {poll: "50ms", batch: {files: 3, wait: 1h}}')
     pipeline: Pipeline = place.load(text)
 
     def two_more() -> None:
-        place.land("b.json", [order(2)])
-        place.land("c.json", [order(3)])
+        place.land("b.json", [make_order(2)])
+        place.land("c.json", [make_order(3)])
 
-    report = pipeline.run(follow=True, listeners=[told(two_more)])
+    report = pipeline.run(follow=True, listeners=[make_step_listener(two_more)])
     assert (report.batches, place.ids("tables/orders")) == (1, [1, 2, 3])
 
 
 def test_a_file_that_changed_after_its_delivery_is_reported_and_not_read_again(place: Place) -> None:
     """The report names the file."""
-    place.land("a.json", [order(1)])
+    place.land("a.json", [make_order(1)])
     place.load(ORDERS).run()
-    place.land("a.json", [order(1), order(2)])
+    place.land("a.json", [make_order(1), make_order(2)])
     report = place.load(ORDERS).run()
     assert report.notices == ("files: a.json changed after it was processed; Wherry does not read it again",)
     assert place.ids("tables/orders") == [1]
@@ -102,7 +106,7 @@ class Heard(Memory):
 @pytest.mark.promise("X7", "SS-19")
 def test_an_idle_run_sends_an_empty_batch_through_all_stages(place: Place) -> None:
     """The batch has the columns that rows have after the stages. Nothing is written, and no offset moves."""
-    place.land("a.json", [order(1)])
+    place.land("a.json", [make_order(1)])
     text = ORDERS.replace("run: {", 'run: {poll: "50ms", idle: "100ms", ')
     heard = Heard(name="orders")
     report = replace(place.load(text), destinations=[heard]).run(follow=True)
@@ -112,7 +116,7 @@ def test_an_idle_run_sends_an_empty_batch_through_all_stages(place: Place) -> No
 
 def test_an_origin_that_opens_late_does_not_restart_another(place: Place) -> None:
     """An origin that is read whole is read once in a run, also if a second origin gets its first file meanwhile."""
-    place.land("a.json", [order(1)])
+    place.land("a.json", [make_order(1)])
     (place.folder / "till").mkdir()
     origins = (
         "origins:\n"
@@ -122,6 +126,6 @@ def test_an_origin_that_opens_late_does_not_restart_another(place: Place) -> Non
     )
     start, end = ORDERS.index("origin:"), ORDERS.index("stages:")
     text = (ORDERS[:start] + origins + ORDERS[end:]).replace("run: {", 'run: {poll: "50ms", ')
-    steps = told(str, lambda: place.land("t.json", [order(2)], folder="till"))
+    steps = make_step_listener(str, lambda: place.land("t.json", [make_order(2)], folder="till"))
     report = place.load(text).run(follow=True, listeners=[steps])
     assert (report.status, place.ids("tables/orders")) == ("stopped", [1, 2])

@@ -29,7 +29,7 @@ dlq: {window: 1000, threshold: 500}
 """
 
 
-def append(place: Place, *ids: int) -> None:
+def append_version(place: Place, *ids: int) -> None:
     """Append a version to the table."""
     write_deltalake(str(place.folder / "in"), pa.table({"id": list(ids)}), mode="append")
 
@@ -38,15 +38,15 @@ def append(place: Place, *ids: int) -> None:
 def test_rows_added_after_the_first_run_are_delivered_once(place: Place) -> None:
     """The first run has nothing to deliver. A refused row has its position, and a change of existing rows stops the
     run."""
-    append(place, 1)
+    append_version(place, 1)
     assert place.load(COPY).run().read == 0
-    append(place, 2)
-    append(place, 3, 300)
+    append_version(place, 2)
+    append_version(place, 3, 300)
     report = place.load().run()
     assert (report.read, report.nacked, report.balanced) == (3, 1, True)
     assert [row["position"] for row in place.refused()] == [3]
     assert place.load().run().batches == 0
-    append(place, 4)
+    append_version(place, 4)
     DeltaTable(str(place.folder / "in")).delete("id = 1")
     with pytest.raises(PipelineFailed, match="changed or deleted existing rows"):
         place.load().run()
@@ -119,15 +119,15 @@ run: {batch: {rows: 1}}
 def test_an_aggregate_over_a_whole_table_sees_every_row(place: Place) -> None:
     """The table is one batch of one version, however many versions it has and however small batches are."""
     for number in range(5):
-        append(place, number)
+        append_version(place, number)
     report = place.load(WHOLE).run()
     assert (report.batches, report.read, report.balanced) == (1, 5, True)
-    append(place, 5)
+    append_version(place, 5)
     assert place.load().run().batches == 1
-    assert counts(place) == [(0, 3), (1, 3)]
+    assert read_counts(place) == [(0, 3), (1, 3)]
 
 
-def counts(place: Place) -> list[tuple[int, int]]:
+def read_counts(place: Place) -> list[tuple[int, int]]:
     """Return the numbers of even and of odd orders in the table."""
     return sorted((row["odd"], row["orders"]) for row in place.rows("tables/counts"))
 
@@ -135,17 +135,17 @@ def counts(place: Place) -> list[tuple[int, int]]:
 def test_a_whole_table_without_changes_is_not_read_again(place: Place) -> None:
     """It is read again if the definition changes, or if the destination's table is missing. Rewritten files are not a
     change."""
-    append(place, 1)
-    append(place, 2)
+    append_version(place, 1)
+    append_version(place, 2)
     assert place.load(WHOLE).run().batches == 1
     DeltaTable(str(place.folder / "in")).optimize.compact()
     assert place.load().run().batches == 0
     shutil.rmtree(place.folder / "tables" / "counts")
     assert place.load().run().batches == 1
-    assert counts(place) == [(0, 1), (1, 1)]
+    assert read_counts(place) == [(0, 1), (1, 1)]
     assert place.load(WHOLE.replace("count(*)", "2 * count(*)")).run().batches == 1
-    assert counts(place) == [(0, 2), (1, 2)]
+    assert read_counts(place) == [(0, 2), (1, 2)]
     DeltaTable(str(place.folder / "in")).delete("id = 1")
     assert place.load().run().batches == 1
-    assert counts(place) == [(0, 2)]
+    assert read_counts(place) == [(0, 2)]
     assert place.load().run().batches == 0

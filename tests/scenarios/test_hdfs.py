@@ -30,14 +30,14 @@ run: {batch: {files: 1}, runners: 1, retry: {wait: 100ms, most: 1s}}
 """
 
 
-def load(folder: Path, hdfs: Hdfs) -> Pipeline:
+def load_pipeline(folder: Path, hdfs: Hdfs) -> Pipeline:
     """Load the pipeline, with all of its paths in HDFS."""
     file = folder / "pipeline.yaml"
     file.write_text(TEXT.replace("FOLDER", hdfs.make_url().rstrip("/")))
     return Pipeline.load(file)
 
 
-def land(hdfs: Hdfs, *numbers: int) -> None:
+def put_file(hdfs: Hdfs, *numbers: int) -> None:
     """Write a file of one row for each number."""
     for number in numbers:
         row = {"id": number, "email": f"a{number}@x.com", "amount": number / 2}
@@ -52,12 +52,12 @@ def list_ids(hdfs: Hdfs) -> list[int]:
 
 def test_a_run_from_hdfs_to_hdfs_starts_no_spark(tmp_path: Path, hdfs: Hdfs) -> None:
     """The run deletes the files that it has delivered, and the audit finds no problem."""
-    land(hdfs, 1, 2)
-    report = load(tmp_path, hdfs).run()
+    put_file(hdfs, 1, 2)
+    report = load_pipeline(tmp_path, hdfs).run()
     assert (report.status, report.read, report.balanced) == ("succeeded", 2, True)
     assert list_ids(hdfs) == [1, 2]
     assert [*open_store(hdfs.make_url("landing")).list_pages()] == []
-    assert load(tmp_path, hdfs).audit().json()["problems"] == []
+    assert load_pipeline(tmp_path, hdfs).audit().json()["problems"] == []
 
 
 @pytest.mark.parametrize(
@@ -71,24 +71,24 @@ def test_a_run_continues_from_the_state_in_hdfs_after_a_crash_at_any_point(
     tmp_path: Path, hdfs: Hdfs, point: str
 ) -> None:
     """Each row is delivered once, no batch is open, and the audit finds no problem."""
-    land(hdfs, 1)
-    load(tmp_path, hdfs).run()
-    land(hdfs, 2, 3)
+    put_file(hdfs, 1)
+    load_pipeline(tmp_path, hdfs).run()
+    put_file(hdfs, 2, 3)
     crash = CrashInjector(point, end=None)
     with watch_points(crash):
-        ended = load(tmp_path, hdfs).run(check=False, listeners=[crash.note_event])
+        ended = load_pipeline(tmp_path, hdfs).run(check=False, listeners=[crash.note_event])
     assert (crash.happened, ended.status) == (True, "failed")
-    report = load(tmp_path, hdfs).run()
+    report = load_pipeline(tmp_path, hdfs).run()
     assert (report.status, report.left_open, list_ids(hdfs)) == ("succeeded", 0, [1, 2, 3])
-    assert load(tmp_path, hdfs).audit().json()["problems"] == []
+    assert load_pipeline(tmp_path, hdfs).audit().json()["problems"] == []
 
 
 def test_only_one_of_two_simultaneous_runs_owns_the_pipeline(tmp_path: Path, hdfs: Hdfs) -> None:
     """The other run is refused, and each row is delivered once."""
-    land(hdfs, 1)
-    pipeline = load(tmp_path, hdfs)
+    put_file(hdfs, 1)
+    pipeline = load_pipeline(tmp_path, hdfs)
     pipeline.run()
-    land(hdfs, 2, 3, 4)
+    put_file(hdfs, 2, 3, 4)
 
     class Second:
         """Another run that starts when the first one has planned a batch."""
@@ -98,7 +98,7 @@ def test_only_one_of_two_simultaneous_runs_owns_the_pipeline(tmp_path: Path, hdf
         def note_event(self, event: Event) -> None:
             if isinstance(event, BatchPlanned) and not self.refused:
                 with pytest.raises(Owned):
-                    load(tmp_path, hdfs).run()
+                    load_pipeline(tmp_path, hdfs).run()
                 self.refused = True
 
     second = Second()

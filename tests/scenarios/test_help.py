@@ -66,7 +66,7 @@ LOOKS_AT_WHAT_WAITS = ("expect", "suggest")
 LEAVES = [words for words in ALL[1:] if not isinstance(find_command(words), click.Group)]
 
 
-def examples(words: tuple[str, ...]) -> list[str]:
+def find_examples(words: tuple[str, ...]) -> list[str]:
     """Return the examples in the help of a command."""
     return re.findall(r"For example:  wherry (.*)", find_command(words).help or "")
 
@@ -74,29 +74,27 @@ def examples(words: tuple[str, ...]) -> list[str]:
 @pytest.mark.parametrize("words", LEAVES, ids=" ".join)
 def test_the_help_of_every_command_has_an_example(words: tuple[str, ...]) -> None:
     """It has exactly one example, and the example uses the command."""
-    (example,) = examples(words)
+    (example,) = find_examples(words)
     assert tuple(shlex.split(example)[: len(words)]) == words
 
 
-def invoked(typed: list[str]) -> Result:
+def invoke(typed: list[str]) -> Result:
     """Invoke a typed command, check that it exits with 0, and return its result."""
     result = CliRunner().invoke(wherry, typed, standalone_mode=False)
     assert (result.exception, result.return_value or 0) == (None, 0), (typed, result.output)
     return result
 
 
-def typed(words: tuple[str, ...]) -> list[str]:
+def type_example(words: tuple[str, ...]) -> list[str]:
     """Return the example as a user types it, with ids of a real run and row and with `--yes`. `schedule` gets `--plan`,
     because it would not end otherwise."""
-    (example,) = examples(words)
+    (example,) = find_examples(words)
     run = (
-        json.loads(invoked(["runs", "list", "orders.yaml", "--json"]).stdout)["runs"][0]["run"][:8]
+        json.loads(invoke(["runs", "list", "orders.yaml", "--json"]).stdout)["runs"][0]["run"][:8]
         if RUN in example
         else ""
     )
-    row = (
-        json.loads(invoked(["dlq", "show", "orders.yaml", "--json"]).stdout)["rows"][0]["id"] if ROW in example else ""
-    )
+    row = json.loads(invoke(["dlq", "show", "orders.yaml", "--json"]).stdout)["rows"][0]["id"] if ROW in example else ""
     sure = ["--yes"] if any("--yes" in parameter.opts for parameter in find_command(words).params) else []
     planned = ["--plan"] if words == ("schedule",) else []
     return [*shlex.split(example.replace(RUN, run).replace(ROW, row)), *sure, *planned]
@@ -106,7 +104,7 @@ def typed(words: tuple[str, ...]) -> list[str]:
 def test_all_examples_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: object) -> None:
     """They run one after another in the order of the command list, with one exception."""
     for words in list_in_order(tmp_path, monkeypatch):
-        invoked(typed(words))
+        invoke(type_example(words))
 
 
 @pytest.mark.long
@@ -116,7 +114,7 @@ def test_each_command_prints_one_json_object_with_a_version(
 ) -> None:
     """Each example is run again with `--json`."""
     for words in list_in_order(tmp_path, monkeypatch):
-        document = json.loads(invoked([*typed(words), "--json"]).stdout)
+        document = json.loads(invoke([*type_example(words), "--json"]).stdout)
         assert document["version"] == 1, words
         assert "error" not in document or document["error"] is None, words
 
@@ -147,7 +145,7 @@ def list_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[t
                 correct_the_row(tmp_path / "corrected" / "rows.csv")
                 yield words
         else:
-            with being_run() if words == CHANGES_A_RUN else nullcontext():
+            with record_running() if words == CHANGES_A_RUN else nullcontext():
                 yield words
 
 
@@ -157,7 +155,7 @@ def edit_a_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "orders.yaml").write_text(FILES)
     (folder / "monday.json").write_text('{"id": 1}\n')
     monkeypatch.chdir(folder)
-    invoked(["run", "orders.yaml"])
+    invoke(["run", "orders.yaml"])
     (folder / "monday.json").write_text('{"id": 2}\n{"id": 3}\n')
 
 
@@ -168,17 +166,17 @@ def refuse_a_row(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "orders.yaml").write_text(REFUSES)
     (folder / "monday.json").write_text('{"id": "one"}\n')
     monkeypatch.chdir(folder)
-    invoked(["run", "orders.yaml"])
+    invoke(["run", "orders.yaml"])
 
 
 def correct_the_row(file: Path) -> None:
     """Export the refused row to a file, and correct its number."""
-    invoked(["dlq", "export", "orders.yaml", "--to", file.name])
+    invoke(["dlq", "export", "orders.yaml", "--to", file.name])
     file.write_text(file.read_text().replace("one", "1"))
 
 
 @contextmanager
-def being_run() -> Iterator[None]:
+def record_running() -> Iterator[None]:
     """While the context is open, let the ledger record a run in progress."""
     journal = Journal(StateLocation.of(load("orders.yaml").pipeline).open_ledger(None))
     before = journal.state.ended

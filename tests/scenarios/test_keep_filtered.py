@@ -12,7 +12,7 @@ from destinations.dlq import FILTERED
 from origins.crash_points import watch_points
 from runners.crashes.crash_trial import CrashInjector
 from runners.running.replay import Replay
-from tests.scenarios.conftest import ORDERS, Place, order
+from tests.scenarios.conftest import ORDERS, Place, make_order
 
 if TYPE_CHECKING:
     from runners.model.run_report import Report
@@ -28,14 +28,14 @@ TWO = KEPT.replace(
 )
 
 
-def stored(place: Place) -> list[dict[str, Any]]:
+def read_filtered(place: Place) -> list[dict[str, Any]]:
     """Return the rows of the table of filtered rows."""
     return place.rows(".wherry/orders/filtered")
 
 
-def by_stage(place: Place) -> Counter[tuple[str, str | None, int]]:
+def count_by_stage(place: Place) -> Counter[tuple[str, str | None, int]]:
     """Count the stored rows by stage, destination and id."""
-    return Counter((row["stage"], row["destination"], json.loads(row["row"])["id"]) for row in stored(place))
+    return Counter((row["stage"], row["destination"], json.loads(row["row"])["id"]) for row in read_filtered(place))
 
 
 def count_filtered(report: Report) -> int:
@@ -47,11 +47,11 @@ def count_filtered(report: Report) -> int:
 def test_filtered_rows_are_stored_with_their_stage_and_batch(place: Place) -> None:
     """They are stored as they reached the stage and as they were read. A row that a stage refuses goes only to the
     DLQ."""
-    place.land("1.json", [order(1), order(2, email=None), order(3, amount="x")])
-    place.land("2.json", [order(4, email=None)])
+    place.land("1.json", [make_order(1), make_order(2, email=None), make_order(3, amount="x")])
+    place.land("2.json", [make_order(4, email=None)])
     report = place.load(KEPT).run()
     assert (report.filtered, report.nacked, place.ids("tables/orders")) == (2, 1, [1])
-    first, second = sorted(stored(place), key=lambda row: int(row["number"]))
+    first, second = sorted(read_filtered(place), key=lambda row: int(row["number"]))
     assert (first["pipeline"], first["origin"], first["lane"], first["number"]) == ("orders", "files", "0", 1)
     assert (first["stage"], first["destination"], first["code"], first["message"]) == ("filter", None, None, None)
     assert json.loads(first["row"]) == {"id": 2, "email": None, "amount": 2.50}
@@ -64,10 +64,12 @@ def test_filtered_rows_are_stored_with_their_stage_and_batch(place: Place) -> No
 @pytest.mark.parametrize("limits", [{}, {"small_bytes": 0}, {"small_bytes": 0, "figures": 1}])
 def test_rows_that_a_destination_filters_are_stored_for_it(place: Place, limits: dict[str, int]) -> None:
     """This holds for small and for large batches. A row that a common stage filters is stored once."""
-    place.land("1.json", [order(1), order(2), order(9), order(12, email=None), order(7, amount="x")])
+    place.land(
+        "1.json", [make_order(1), make_order(2), make_order(9), make_order(12, email=None), make_order(7, amount="x")]
+    )
     report = place.carry(TWO, **limits)
     assert (place.ids("tables/orders"), place.ids("tables/large"), place.ids("tables/even")) == ([1, 2, 9], [9], [2])
-    assert by_stage(place) == Counter(
+    assert count_by_stage(place) == Counter(
         [
             ("filter", None, 12),
             ("large/large_only", "large", 1),
@@ -93,12 +95,12 @@ def test_rows_that_a_destination_filters_are_stored_for_it(place: Place, limits:
 )
 def test_after_a_crash_each_filtered_row_is_stored_once(place: Place, point: str, delivery: str) -> None:
     """The run may even die after it has stored the rows and before it settles the batch."""
-    place.land("1.json", [order(1), order(2, email=None), order(6), order(9)])
+    place.land("1.json", [make_order(1), make_order(2, email=None), make_order(6), make_order(9)])
     text = TWO.replace("dlq:", f"delivery: {delivery}\ndlq:")
     with watch_points(CrashInjector(point, end=None)):
         assert place.load(text).run(check=False).status == "failed"
     assert place.load(text).run().status == "succeeded"
-    assert by_stage(place) == Counter(
+    assert count_by_stage(place) == Counter(
         [
             ("filter", None, 2),
             ("large/large_only", "large", 1),
@@ -119,21 +121,21 @@ def test_a_crash_around_the_write_of_the_filtered_rows_stores_them_once(place: P
             raise RuntimeError("the process dies here")
         return rows
 
-    place.land("1.json", [order(1, email=None), order(2, email=None)])
+    place.land("1.json", [make_order(1, email=None), make_order(2, email=None)])
     with watch_points(crash):
         assert place.load(KEPT).run(check=False).status == "failed"
     assert place.load(KEPT).run().status == "succeeded"
-    assert by_stage(place) == Counter([("filter", None, 1), ("filter", None, 2)])
+    assert count_by_stage(place) == Counter([("filter", None, 1), ("filter", None, 2)])
 
 
 def test_a_decided_batch_stores_its_filtered_rows_despite_a_new_definition(place: Place) -> None:
     """The new definition no longer asks for filtered rows."""
-    place.land("1.json", [order(1), order(2, email=None)])
+    place.land("1.json", [make_order(1), make_order(2, email=None)])
     with watch_points(CrashInjector("after-prepared", end=None)):
         assert place.load(KEPT).run(check=False).status == "failed"
-    place.land("2.json", [order(3), order(4, email=None)])
+    place.land("2.json", [make_order(3), make_order(4, email=None)])
     assert place.load(ORDERS).run().status == "succeeded"
-    assert (by_stage(place), place.ids("tables/orders")) == (Counter([("filter", None, 2)]), [1, 3])
+    assert (count_by_stage(place), place.ids("tables/orders")) == (Counter([("filter", None, 2)]), [1, 3])
 
 
 KINDS = """
@@ -156,10 +158,13 @@ keep_filtered: 30d
 
 def test_each_kind_of_filtering_is_stored(place: Place) -> None:
     """These are a duplicate, a discarded row with its reason, and a row after a stage that makes other rows."""
-    place.land("1.json", [order(1, amount="1"), order(1, amount="2"), order(2, amount="x"), order(3, amount="1")])
+    place.land(
+        "1.json",
+        [make_order(1, amount="1"), make_order(1, amount="2"), make_order(2, amount="x"), make_order(3, amount="1")],
+    )
     report = place.load(KINDS).run()
     assert (report.error, place.ids("tables/orders"), count_filtered(report)) == (None, [1], 3)
-    found = {row["stage"]: row for row in stored(place)}
+    found = {row["stage"]: row for row in read_filtered(place)}
     assert {name: json.loads(row["row"])["amount"] for name, row in found.items()} == {
         "newest": "1",
         "numbers": "x",
@@ -171,22 +176,22 @@ def test_each_kind_of_filtering_is_stored(place: Place) -> None:
 
 def test_rows_are_dropped_after_their_retention(place: Place) -> None:
     """This happens at the end of a run. Younger rows stay, and a run that drops nothing makes no commit."""
-    place.land("1.json", [order(1), order(2, email=None)])
+    place.land("1.json", [make_order(1), make_order(2, email=None)])
     place.load(KEPT).run()
     table = f"delta.`{place.folder}/.wherry/orders/filtered`"
     place.spark.sql(f"UPDATE {table} SET filtered_at = filtered_at - INTERVAL 31 DAYS").collect()
-    place.land("2.json", [order(3), order(4, email=None)])
+    place.land("2.json", [make_order(3), make_order(4, email=None)])
     place.load(KEPT).run()
-    assert by_stage(place) == Counter([("filter", None, 4)])
+    assert count_by_stage(place) == Counter([("filter", None, 4)])
     before = place.commits(".wherry/orders/filtered")
-    place.land("3.json", [order(5)])
+    place.land("3.json", [make_order(5)])
     place.load(KEPT).run()
     assert place.commits(".wherry/orders/filtered") == before
 
 
 def test_without_the_option_nothing_is_stored(place: Place) -> None:
     """The table does not exist, and a clean batch is written straight."""
-    place.land("1.json", [order(1), order(2, email=None)])
+    place.land("1.json", [make_order(1), make_order(2, email=None)])
     report = place.load(ORDERS).run()
     assert (report.ways, (place.folder / ".wherry/orders/filtered").exists()) == ({"straight": 1}, False)
     assert place.load().find(where="id = 2").kept is None
@@ -195,7 +200,7 @@ def test_without_the_option_nothing_is_stored(place: Place) -> None:
 def test_find_names_the_stage_that_filtered_a_row_of_a_missing_file(place: Place) -> None:
     """It searches the rows as they were read, and names their batch. If no row matches, it reports that none is
     kept."""
-    place.land("1.json", [order(1), order(2, email=None), order(9)])
+    place.land("1.json", [make_order(1), make_order(2, email=None), make_order(9)])
     pipeline = place.load(TWO)
     pipeline.run()
     (place.folder / "landing/1.json").unlink()
@@ -214,12 +219,12 @@ def test_find_names_the_stage_that_filtered_a_row_of_a_missing_file(place: Place
 
 def test_protected_values_of_kept_rows_are_masked(place: Place) -> None:
     """The table contains the values, and no output shows them."""
-    place.land("1.json", [order(1), {"id": 2, "email": "ada@example.at", "amount": "-7.00"}])
+    place.land("1.json", [make_order(1), {"id": 2, "email": "ada@example.at", "amount": "-7.00"}])
     text = KEPT.replace("email is not null", "amount > 0").replace('  - require: {positive_amount: "amount > 0"}\n', "")
     pipeline = place.load(text.replace("dlq:", "protect: [email]\ndlq:"))
     pipeline.run()
     found = pipeline.find(where="id = 2")
-    assert "ada@example.at" in stored(place)[0]["row"]
+    assert "ada@example.at" in read_filtered(place)[0]["row"]
     assert found.kept is not None
     assert found.kept.stages == {"filter": 1}
     assert "ada@" not in json.dumps(found.json(), default=str) + str(found)
@@ -227,8 +232,8 @@ def test_protected_values_of_kept_rows_are_masked(place: Place) -> None:
 
 def test_a_replay_stores_the_rows_that_it_filters(place: Place) -> None:
     """They are stored under the lane of the replay."""
-    place.land("1.json", [order(1, amount="x", email=None)])
+    place.land("1.json", [make_order(1, amount="x", email=None)])
     place.load(KEPT).run()
     mended = KEPT.replace("stages:\n", "stages:\n  - with_columns: {amount: \"replace(amount, 'x', '2.00')\"}\n")
     place.load(mended).replay(Replay(reason="a test"))
-    assert [(row["lane"], row["stage"]) for row in stored(place)] == [("dlq/files", "filter")]
+    assert [(row["lane"], row["stage"]) for row in read_filtered(place)] == [("dlq/files", "filter")]

@@ -17,13 +17,13 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.child import clean_environment
-from tests.scenarios.conftest import ORDERS, Place, order
+from tests.scenarios.conftest import ORDERS, Place, make_order
 
 pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).parents[2]
 
-BAD_IN_SECOND = [[order(1), order(2)], [order(3), order(4, amount="x")], [order(5)]]
+BAD_IN_SECOND = [[make_order(1), make_order(2)], [make_order(3), make_order(4, amount="x")], [make_order(5)]]
 
 
 @pytest.mark.long
@@ -59,8 +59,8 @@ def take(rows, label):
 def test_a_killed_jvm_leaves_only_json_lines_and_its_log(place: Place) -> None:
     """Messages of pyspark do not appear. The log of the JVM is kept, and at most 20 logs in all."""
     (place.folder / "killer.py").write_text(KILLER)
-    place.land("1.json", [order(1)])
-    place.land("2.json", [order(2)])
+    place.land("1.json", [make_order(1)])
+    place.land("2.json", [make_order(2)])
     file = place.define(ORDERS.replace("delta: {path: tables/orders}", "python: 'killer:take'"))
     temporary = place.folder / "temporary"
     temporary.mkdir()
@@ -226,7 +226,7 @@ def test_a_run_that_ends_while_its_jvm_starts_leaves_no_jvm(
     assert run.wait(LONGEST) == code
     held.let_go()
     assert held.is_gone()
-    assert [row["id"] for row in read(place)] == before
+    assert [row["id"] for row in read_rows(place)] == before
     check_next_run(place)
 
 
@@ -244,11 +244,11 @@ def test_a_jvm_that_is_killed_while_it_starts_gives_a_plain_error(
     assert "Spark did not start: its JVM was killed by SIGKILL before it was up." in said
     assert "if memory is short" in said
     assert "Traceback" not in said
-    assert [row["id"] for row in read(place)] == before
+    assert [row["id"] for row in read_rows(place)] == before
     check_next_run(place)
 
 
-def read(place: Place) -> list[dict[str, Any]]:
+def read_rows(place: Place) -> list[dict[str, Any]]:
     """Return the rows of the table without using Spark. Return no rows if the table does not exist."""
     table = place.folder / "tables" / "orders"
     if not (table / "_delta_log").exists():

@@ -38,12 +38,12 @@ BOTH = BODIES.replace("dlq:", "  - delta: {path: tables/references}\ndlq:")
 LONG, HUGE = "x" * 2_000, "y" * 5_000
 
 
-def body(number: int, text: str = "short", *tags: str) -> dict[str, Any]:
+def make_row(number: int, text: str = "short", *tags: str) -> dict[str, Any]:
     """Return a row."""
     return {"id": number, "body": text, "tags": list(tags)}
 
 
-def bodies(place: Place, table: str = "tables/orders") -> dict[int, str]:
+def read_bodies(place: Place, table: str = "tables/orders") -> dict[int, str]:
     """Return the texts in a table by id. Each id must occur once."""
     rows = place.rows(table)
     found = {row["id"]: row["body"] for row in rows}
@@ -58,7 +58,7 @@ def list_stored(place: Place, kind: str = "files") -> Iterator[str]:
     return (file.read_text() for file in Path(place.folder, "claims", "values").rglob("*") if file.is_file())
 
 
-def store_in(definition: str, kind: str) -> str:
+def set_store(definition: str, kind: str) -> str:
     """Return the definition with a store of this kind."""
     return definition.replace("path: claims", f"path: claims, format: {kind}")
 
@@ -67,12 +67,12 @@ def store_in(definition: str, kind: str) -> str:
 def test_large_values_go_to_the_store_and_come_back_in_straight_batches(place: Place, kind: str) -> None:
     """The first batch with a large value is decided, and later batches of the lane are written straight. Every row is
     accounted for."""
-    place.land("1.json", [body(1), body(2)])
-    place.land("2.json", [body(3, LONG), body(4, "short", LONG, "t")])
-    place.land("3.json", [body(5, LONG), body(6)])
-    report = place.load(store_in(BODIES, kind)).run()
+    place.land("1.json", [make_row(1), make_row(2)])
+    place.land("2.json", [make_row(3, LONG), make_row(4, "short", LONG, "t")])
+    place.land("3.json", [make_row(5, LONG), make_row(6)])
+    report = place.load(set_store(BODIES, kind)).run()
     assert (report.read, report.nacked, report.balanced) == (6, 0, True)
-    assert bodies(place) == {1: "short", 2: "short", 3: LONG, 4: "short", 5: LONG, 6: "short"}
+    assert read_bodies(place) == {1: "short", 2: "short", 3: LONG, 4: "short", 5: LONG, 6: "short"}
     assert next(row["tags"] for row in place.rows("tables/orders") if row["id"] == 4) == [LONG, "t"]
     assert [*list_stored(place, kind)] == [LONG]
     assert sum(report.ways.values()) == 3
@@ -82,11 +82,11 @@ def test_large_values_go_to_the_store_and_come_back_in_straight_batches(place: P
 
 def test_a_decided_batch_holds_only_references(place: Place) -> None:
     """One destination gets values, and the other gets references. The DLQ holds no large value."""
-    place.land("1.json", [body(1, LONG), body(-2, LONG), body(3, HUGE), body(4)])
+    place.land("1.json", [make_row(1, LONG), make_row(-2, LONG), make_row(3, HUGE), make_row(4)])
     report = place.load(BOTH).run()
     assert (report.read, report.nacked, report.balanced) == (4, 2, True)
-    assert bodies(place) == {1: LONG, 4: "short"}
-    references = bodies(place, "tables/references")
+    assert read_bodies(place) == {1: LONG, 4: "short"}
+    references = read_bodies(place, "tables/references")
     assert references[1].startswith(PREFIX)
     refused = place.refused()
     assert [(row["code"], row["stage"], row["position"]) for row in refused] == [
@@ -99,20 +99,20 @@ def test_a_decided_batch_holds_only_references(place: Place) -> None:
 
 def test_refused_rows_with_references_are_replayed_with_their_values(place: Place) -> None:
     """A row that was too large passes a higher limit. A row that another stage refused passes the mended stage."""
-    place.land("1.json", [body(-2, LONG), body(3, HUGE)])
+    place.land("1.json", [make_row(-2, LONG), make_row(3, HUGE)])
     place.load(BODIES).run()
     again = place.load(BODIES).replay(Replay(choice=Choice(code="LARGE"), reason="to see"))
     assert (again.read, again.nacked) == (1, 1)
     mended = BODIES.replace("refuse_over: 4KiB", "refuse_over: 5kB").replace("id > 0", "id <> 0")
     report = place.load(mended).replay(Replay(reason="larger bodies are right"))
     assert (report.read, report.nacked, report.balanced) == (2, 0, True)
-    assert bodies(place) == {-2: LONG, 3: HUGE}
+    assert read_bodies(place) == {-2: LONG, 3: HUGE}
     assert sorted(list_stored(place)) == [LONG, HUGE]
 
 
 def test_a_refused_row_with_a_reference_is_shown_beside_its_neighbours(place: Place) -> None:
     """Its file has the value to which the reference points."""
-    place.land("1.json", [body(1), body(-2, LONG, LONG), body(3, HUGE), body(4)])
+    place.land("1.json", [make_row(1), make_row(-2, LONG, LONG), make_row(3, HUGE), make_row(4)])
     place.load(BODIES).run()
     for row in place.refused():
         beside = place.load().explain_dead_letter(row["id"]).try_again()
@@ -122,18 +122,18 @@ def test_a_refused_row_with_a_reference_is_shown_beside_its_neighbours(place: Pl
 def test_data_that_looks_like_a_reference_arrives_unchanged(place: Place) -> None:
     """This includes a reference that another pipeline would understand."""
     forged = f"{PREFIX}{'0' * 64}:2000:{'0' * 32}"
-    place.land("1.json", [body(1, forged), body(2, LONG)])
+    place.land("1.json", [make_row(1, forged), make_row(2, LONG)])
     assert place.load(BODIES).run().nacked == 0
-    assert bodies(place) == {1: forged, 2: LONG}
+    assert read_bodies(place) == {1: forged, 2: LONG}
 
 
 def test_a_row_at_which_a_stage_raises_is_found_among_large_values(place: Place) -> None:
     """Only that row is refused."""
     raising = BODIES.replace('"id > 0"', '"1 / id > 0"')
-    place.land("1.json", [body(1, LONG), body(0, LONG + "z"), body(2)])
+    place.land("1.json", [make_row(1, LONG), make_row(0, LONG + "z"), make_row(2)])
     report = place.load(raising).run()
     assert (report.nacked, report.balanced) == (1, True)
-    assert bodies(place) == {1: LONG, 2: "short"}
+    assert read_bodies(place) == {1: LONG, 2: "short"}
     (refused,) = place.refused()
     assert (refused["code"], LONG in refused["original"]) == ("DIVIDE_BY_ZERO", False)
 
@@ -142,15 +142,15 @@ def test_lanes_that_are_written_together_are_split_at_a_large_value(place: Place
     """Each row arrives once."""
     lanes = BODIES.replace("origin:\n", "origin:\n  lanes: 4\n")
     for number in range(1, 9):
-        place.land(f"{number}.json", [body(number, LONG if number == 5 else "short")])
+        place.land(f"{number}.json", [make_row(number, LONG if number == 5 else "short")])
     report = place.load(lanes).run()
     assert (report.read, report.balanced) == (8, True)
-    assert bodies(place) == {number: LONG if number == 5 else "short" for number in range(1, 9)}
+    assert read_bodies(place) == {number: LONG if number == 5 else "short" for number in range(1, 9)}
 
 
 def test_a_preview_stores_nothing(place: Place) -> None:
     """It refuses a value that is too large, and shows the other one as delivered."""
-    place.land("1.json", [body(1, LONG), body(2, HUGE)])
+    place.land("1.json", [make_row(1, LONG), make_row(2, HUGE)])
     (batch,) = place.load(BODIES).preview().batches
     assert [stage.counts.nacked for stage in batch.stages if stage.counts.stage == "claim"] == [1]
     assert batch.destinations == {"orders": 1}
@@ -159,28 +159,28 @@ def test_a_preview_stores_nothing(place: Place) -> None:
 
 def test_a_wrong_store_fails_the_batch_and_refuses_no_row(place: Place) -> None:
     """Once the path is right, the next run delivers the batch."""
-    place.land("1.json", [body(1, LONG)])
+    place.land("1.json", [make_row(1, LONG)])
     wrong = BODIES.replace("[unclaim: {path: claims}]", "[unclaim: {path: elsewhere}]")
     with pytest.raises(PipelineFailed, match="elsewhere is not a store of large values"):
         place.load(wrong).run()
     report = place.load(BODIES).run()
-    assert (report.read, report.nacked, bodies(place)) == (1, 0, {1: LONG})
+    assert (report.read, report.nacked, read_bodies(place)) == (1, 0, {1: LONG})
 
 
 def test_a_store_that_cannot_be_written_fails_the_batch(place: Place) -> None:
     """No row is refused, and no row is delivered without its value."""
-    place.land("1.json", [body(1, LONG)])
+    place.land("1.json", [make_row(1, LONG)])
     (place.folder / "claims").touch()
     with pytest.raises(PipelineFailed, match=r"the store of large values at .*claims failed"):
         place.load(BODIES).run()
     (place.folder / "claims").unlink()
     assert place.load(BODIES).run().read == 1
-    assert bodies(place) == {1: LONG}
+    assert read_bodies(place) == {1: LONG}
 
 
 def test_another_pipeline_puts_values_back(place: Place) -> None:
     """It reads references from a table, and uses the same store."""
-    place.land("1.json", [body(1, LONG), body(2)])
+    place.land("1.json", [make_row(1, LONG), make_row(2)])
     place.load(BOTH).run()
     place.define("")
     other = """
@@ -192,21 +192,21 @@ dlq: {window: 10, threshold: 5}
 """
     report = place.load(other).run()
     assert (report.nacked, report.balanced) == (0, True)
-    assert bodies(place, "tables/second") == {1: LONG, 2: "short"}
+    assert read_bodies(place, "tables/second") == {1: LONG, 2: "short"}
 
 
 def test_unused_values_are_removed_from_the_store(place: Place) -> None:
     """They are removed after the retention, unless the DLQ refers to them. Delivered rows keep their values."""
     kept = BODIES.replace("refuse_over: 4KiB", "refuse_over: 4KiB, retain: 30d")
-    place.land("1.json", [body(1, LONG), body(-2, f"{LONG}2"), body(3, HUGE)])
+    place.land("1.json", [make_row(1, LONG), make_row(-2, f"{LONG}2"), make_row(3, HUGE)])
     place.load(kept).run()
     for file in Path(place.folder, "claims", "values").rglob("*"):
         os.utime(file, (1, 1))
     (place.folder / "claims/swept").unlink()
-    place.land("2.json", [body(4, f"{LONG}4")])
+    place.land("2.json", [make_row(4, f"{LONG}4")])
     place.load(kept).run()
     assert sorted(list_stored(place)) == [f"{LONG}2", f"{LONG}4", HUGE]
-    assert bodies(place) == {1: LONG, 4: f"{LONG}4"}
+    assert read_bodies(place) == {1: LONG, 4: f"{LONG}4"}
 
 
 @pytest.mark.parametrize("kind", ["files", "delta"])
@@ -215,10 +215,10 @@ def test_the_store_may_be_in_an_object_store(place: Place, s3: S3, monkeypatch: 
     access = {"AWS_ENDPOINT_URL": s3.endpoint, "AWS_REGION": REGION}
     for name, value in {**access, "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}.items():
         monkeypatch.setenv(name, value)
-    place.land("1.json", [body(1, LONG), body(2), body(3, HUGE)])
-    definition = store_in(BODIES, kind).replace("path: claims", f"path: {s3.make_url('claims', 's3')}")
+    place.land("1.json", [make_row(1, LONG), make_row(2), make_row(3, HUGE)])
+    definition = set_store(BODIES, kind).replace("path: claims", f"path: {s3.make_url('claims', 's3')}")
     report = place.load(definition).run()
-    assert (report.nacked, report.balanced, bodies(place)) == (1, True, {1: LONG, 2: "short"})
+    assert (report.nacked, report.balanced, read_bodies(place)) == (1, True, {1: LONG, 2: "short"})
     assert not (place.folder / "claims").exists()
 
 
@@ -227,18 +227,18 @@ def test_the_store_may_be_in_an_object_store(place: Place, s3: S3, monkeypatch: 
 @pytest.mark.parametrize("moment", ["BatchDecided", "Written"])
 def test_a_killed_run_stores_each_value_once(place: Place, moment: str, kind: str) -> None:
     """The next run finishes the batch with the same references."""
-    place.land("1.json", [body(number, f"{LONG}{number}") for number in range(1, 4)])
-    place.kill(store_in(BOTH, kind), moment, 1)
-    place.load(store_in(BOTH, kind)).run()
-    assert bodies(place) == {number: f"{LONG}{number}" for number in range(1, 4)}
+    place.land("1.json", [make_row(number, f"{LONG}{number}") for number in range(1, 4)])
+    place.kill(set_store(BOTH, kind), moment, 1)
+    place.load(set_store(BOTH, kind)).run()
+    assert read_bodies(place) == {number: f"{LONG}{number}" for number in range(1, 4)}
     assert sorted(list_stored(place, kind)) == [f"{LONG}{number}" for number in range(1, 4)]
     assert sorted(row["row"] for row in place.refused()) == []
-    assert len({*bodies(place, "tables/references").values()}) == 3
+    assert len({*read_bodies(place, "tables/references").values()}) == 3
 
 
 def test_the_ledger_holds_no_large_value(place: Place) -> None:
     """Neither plans nor errors contain values of rows."""
-    place.land("1.json", [body(1, LONG), body(2, HUGE)])
+    place.land("1.json", [make_row(1, LONG), make_row(2, HUGE)])
     place.load(BOTH).run()
     assert all(
         LONG not in json.dumps(row) and HUGE not in json.dumps(row) for row in place.rows(".wherry/orders/ledger")
@@ -257,7 +257,7 @@ def test_a_thousand_values_of_5_mib_pass_a_driver_with_2_gib(tmp_path: Path, kin
                 file.write(json.dumps({"id": row, "body": f"{row:016d}" * (size // 16), "tags": []}) + "\n")
     spark = 'spark: {conf: {spark.driver.memory: "2g"}}'
     definition = BODIES.replace("over: 1KiB, refuse_over: 4KiB", "over: 1MiB").replace("id > 0", "id >= 0")
-    (tmp_path / "orders.yaml").write_text(f"{store_in(definition, kind)}{spark}\n")
+    (tmp_path / "orders.yaml").write_text(f"{set_store(definition, kind)}{spark}\n")
     done = run([*WHERRY, "run", str(tmp_path / "orders.yaml"), "--json"], clean_environment())
     assert done.returncode == 0, done.stderr[-4_000:]
     report = json.loads(done.stdout)

@@ -38,12 +38,12 @@ run: {batch: {files: 1}}
 """
 
 
-def change(number: int, at: int, note: str = "", op: str = "U") -> dict[str, Any]:
+def make_change(number: int, at: int, note: str = "", op: str = "U") -> dict[str, Any]:
     """Return a change to one order."""
     return {"id": number, "at": at, "op": op, "note": note}
 
 
-def notes(place: Place) -> dict[int, str]:
+def read_notes(place: Place) -> dict[int, str]:
     """Return the note of each order in the table. Each order must have one row."""
     rows = place.rows("tables/latest")
     found = {row["id"]: row["note"] for row in rows}
@@ -56,13 +56,15 @@ def notes(place: Place) -> dict[int, str]:
 def test_the_highest_in_sequence_wins_and_every_row_is_accounted_for(place: Place) -> None:
     """This includes late rows, deletes, a key that occurs twice in a batch, and a NULL key. Merged rows count as
     delivered."""
-    place.land("a.json", [change(1, 5, "b"), change(1, 4, "a"), change(2, 5, "x"), {"at": 1, "note": "no key"}])
-    place.land("b.json", [change(1, 3, "late"), change(2, 6, op="D"), change(3, 1, "new")])
-    place.land("c.json", [change(9, 1, op="D")])
+    place.land(
+        "a.json", [make_change(1, 5, "b"), make_change(1, 4, "a"), make_change(2, 5, "x"), {"at": 1, "note": "no key"}]
+    )
+    place.land("b.json", [make_change(1, 3, "late"), make_change(2, 6, op="D"), make_change(3, 1, "new")])
+    place.land("c.json", [make_change(9, 1, op="D")])
     report = place.load(MERGE).run()
     assert (report.status, report.balanced) == ("succeeded", True)
     assert (report.read, report.filtered, report.nacked, report.delivered) == (8, 1, 1, {"latest": 6})
-    assert notes(place) == {1: "b", 3: "new"}
+    assert read_notes(place) == {1: "b", 3: "new"}
     assert {row["_batch"] for row in place.rows("tables/latest")} == {"0/1", "0/2"}
     (refused,) = place.refused()
     assert (refused["code"], refused["destination"]) == ("KEY", "latest")
@@ -70,40 +72,42 @@ def test_the_highest_in_sequence_wins_and_every_row_is_accounted_for(place: Plac
 
 def test_without_a_sequence_the_last_row_wins(place: Place) -> None:
     """This holds in a batch and from batch to batch. A delete is a row like any other."""
-    place.land("a.json", [change(1, 5, "a"), change(1, 4, "b"), change(2, 1, "x"), change(2, 1, op="D")])
-    place.land("b.json", [change(1, 1, "c"), change(2, 0, "y")])
+    place.land(
+        "a.json", [make_change(1, 5, "a"), make_change(1, 4, "b"), make_change(2, 1, "x"), make_change(2, 1, op="D")]
+    )
+    place.land("b.json", [make_change(1, 1, "c"), make_change(2, 0, "y")])
     report = place.load(BY_ARRIVAL).run()
     assert (report.balanced, report.filtered, report.delivered) == (True, 2, {"latest": 4})
-    assert notes(place) == {1: "c", 2: "y"}
+    assert read_notes(place) == {1: "c", 2: "y"}
 
 
 @pytest.mark.long
 @pytest.mark.promise("CD-22", "CD-27")
 def test_a_killed_merge_that_changed_nothing_can_be_repeated(place: Place) -> None:
     """It left no commit, so the next run cannot detect it. A second merge changes nothing either."""
-    place.land("a.json", [change(1, 5, "a")])
-    place.land("b.json", [change(9, 7, op="D")])
-    place.land("c.json", [change(9, 6, "late or new")])
+    place.land("a.json", [make_change(1, 5, "a")])
+    place.land("b.json", [make_change(9, 7, op="D")])
+    place.land("c.json", [make_change(9, 6, "late or new")])
     place.kill(MERGE, "Written", 2)
     report = place.load().run()
     assert (report.status, report.balanced, report.delivered) == ("succeeded", True, {"latest": 2})
-    assert notes(place) == {1: "a", 9: "late or new"}
+    assert read_notes(place) == {1: "a", 9: "late or new"}
 
 
 @pytest.mark.connect
 def test_a_run_replaces_only_matching_rows(place: Place) -> None:
     """The first batch of a run replaces rows, and later batches append. Rows that do not match are in the DLQ."""
     place.load(REPLACE)
-    place.land("a.json", [change(1, 1, "a"), change(2, 2, "other day")])
-    place.land("b.json", [change(3, 1, "b")])
+    place.land("a.json", [make_change(1, 1, "a"), make_change(2, 2, "other day")])
+    place.land("b.json", [make_change(3, 1, "b")])
     report = place.load(REPLACE).run()
     assert (report.balanced, report.nacked, report.delivered) == (True, 1, {"latest": 2})
-    assert notes(place) == {1: "a", 3: "b"}
+    assert read_notes(place) == {1: "a", 3: "b"}
     (refused,) = place.refused()
     assert (refused["code"], refused["message"]) == ("WHERE", "the row does not match where (at = 1); at = '2'")
-    place.land("c.json", [change(4, 2, "none that matches")])
+    place.land("c.json", [make_change(4, 2, "none that matches")])
     assert place.load().run().balanced is True
-    assert notes(place) == {}
+    assert read_notes(place) == {}
 
 
 @pytest.mark.long
@@ -112,7 +116,7 @@ def test_a_run_replaces_only_matching_rows(place: Place) -> None:
 def test_after_a_kill_a_replaced_table_has_every_row_once(place: Place, moment: str, number: int) -> None:
     """The kill comes directly after the write that replaces, or before a batch that appends."""
     for index in range(3):
-        place.land(f"{index}.json", [change(index, 1, "new")])
+        place.land(f"{index}.json", [make_change(index, 1, "new")])
     place.kill(REPLACE, moment, number)
     assert place.load().run().balanced is True
-    assert notes(place) == dict.fromkeys(range(3), "new")
+    assert read_notes(place) == dict.fromkeys(range(3), "new")

@@ -15,7 +15,7 @@ import pytest
 from runners.definitions.document import parse, to_plain
 from runners.definitions.first_pipeline import begin
 from runners.model.run_report import PipelineFailed
-from tests.scenarios.cells import Widgets, cells, run
+from tests.scenarios.cells import Widgets, list_cells, run_cells
 from tests.scenarios.shared_jvm import Server
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def test_the_job_sets_every_widget_of_the_notebook(tmp_path: Path) -> None:
     assert (tmp_path / task["notebook_task"]["notebook_path"]).exists()
     assert parameters == {name: f"${{var.{name}}}" for name in bundle["variables"]}
     widgets = Widgets({})
-    asking = next(cell for cell in cells(tmp_path / "notebook.py") if "dbutils.widgets.text" in cell)
+    asking = next(cell for cell in list_cells(tmp_path / "notebook.py") if "dbutils.widgets.text" in cell)
     exec(asking, {"dbutils": widgets})  # noqa: S102  (the notebook is ours)
     assert set(parameters) == set(widgets.given)
 
@@ -42,8 +42,8 @@ def test_the_job_sets_every_widget_of_the_notebook(tmp_path: Path) -> None:
 def test_a_checkout_on_the_path_is_enough(tmp_path: Path) -> None:
     """Wherry is not installed. The notebook puts the root of a checkout on the path."""
     begin(tmp_path, "shop", example="databricks")
-    asking = next(cell for cell in cells(tmp_path / "notebook.py") if "sys.path" in cell)
-    loading = next(cell for cell in cells(tmp_path / "notebook.py") if "Pipeline.load" in cell)
+    asking = next(cell for cell in list_cells(tmp_path / "notebook.py") if "sys.path" in cell)
+    loading = next(cell for cell in list_cells(tmp_path / "notebook.py") if "Pipeline.load" in cell)
     program = (
         "import sys\n"
         "sys.meta_path = [each for each in sys.meta_path if 'editable' not in repr(each).lower()]\n"
@@ -66,7 +66,7 @@ def test_the_notebook_delivers_rows_and_shows_the_results(
     monkeypatch.chdir(tmp_path)
     spark.sql("create schema if not exists wherry_notebook")
     given = {"landing": str(tmp_path / "landing"), "table": "wherry_notebook.shop", "state": "wherry_notebook"}
-    preview, report, lanes, refused = run(tmp_path / "notebook.py", given)
+    preview, report, lanes, refused = run_cells(tmp_path / "notebook.py", given)
     assert [hasattr(shown, "_repr_html_") for shown in (preview, report, lanes)] == [True] * 3
     assert ((getattr(report, "read"), getattr(report, "nacked")), len(refused)) == ((10, 3), 3)  # type: ignore[arg-type]  # noqa: B009
     cell = report._repr_html_()  # type: ignore[attr-defined]
@@ -74,7 +74,7 @@ def test_the_notebook_delivers_rows_and_shows_the_results(
     assert spark.table("wherry_notebook.shop").count() == 6
     (tmp_path / "landing" / "late.csv").write_text("id,email,amount,at\n" + "1,a@b,x,\n" * 100)
     with pytest.raises(PipelineFailed):
-        run(tmp_path / "notebook.py", given)
+        run_cells(tmp_path / "notebook.py", given)
 
 
 @pytest.fixture

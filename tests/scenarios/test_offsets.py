@@ -9,7 +9,7 @@ import pytest
 from runners.command_line import cli
 from runners.model.errors import Refusal
 from runners.operations.offsets import carry_out, plan_reset, plan_rewind, plan_set
-from tests.scenarios.conftest import ORDERS, Place, order
+from tests.scenarios.conftest import ORDERS, Place, make_order
 
 pytestmark = [pytest.mark.spark]
 
@@ -35,16 +35,16 @@ def write(rows, label):
 """
 
 
-def carried(place: Place) -> None:
+def carry_orders(place: Place) -> None:
     for number in range(1, 4):
-        place.land(f"{number}.json", [order(number)])
+        place.land(f"{number}.json", [make_order(number)])
     place.load(ORDERS).run()
 
 
 @pytest.mark.promise("SS-12", "CD-27")
 def test_a_rewind_repeats_the_batches_that_it_announced(place: Place) -> None:
     """Two batches of one row each are delivered again under new numbers, and the table has their rows twice."""
-    carried(place)
+    carry_orders(place)
     move = plan_rewind(place.load(), batches=2)
     assert (move.lanes["0"].batches, move.lanes["0"].rows) == (2, 2)
     assert "twice" in move.destinations["orders"]
@@ -57,7 +57,7 @@ def test_a_rewind_repeats_the_batches_that_it_announced(place: Place) -> None:
 @pytest.mark.promise("SS-12")
 def test_a_reset_delivers_everything_again(place: Place) -> None:
     """No destination skips rows that it already has."""
-    carried(place)
+    carry_orders(place)
     carry_out(place.load(), plan_reset(place.load()), reason="a new price list")
     assert place.load().run().batches == 3
     assert place.ids("tables/orders") == [1, 1, 2, 2, 3, 3]
@@ -65,7 +65,7 @@ def test_a_reset_delivers_everything_again(place: Place) -> None:
 
 def test_a_move_needs_a_reason(place: Place) -> None:
     """Without a reason, no offset is moved."""
-    carried(place)
+    carry_orders(place)
     with pytest.raises(Refusal, match="needs a reason"):
         carry_out(place.load(), plan_reset(place.load()), reason=" ")
     assert place.load().run().batches == 0
@@ -73,7 +73,7 @@ def test_a_move_needs_a_reason(place: Place) -> None:
 
 def test_files_have_no_offset_to_set(place: Place) -> None:
     """Wherry knows files by their names, so the command is refused."""
-    carried(place)
+    carry_orders(place)
     with pytest.raises(Refusal, match="no offset can be set"):
         plan_set(place.load(), "0", 7)
 
@@ -102,7 +102,7 @@ def test_the_announced_effect_on_each_kind_of_destination_happens(
     rows again."""
     (place.folder / "load.py").write_text(LOAD)
     for number in (1, 2):
-        place.land(f"{number}.json", [order(number)])
+        place.land(f"{number}.json", [make_order(number)])
     place.load(KINDS).run()
     file = str(place.folder / "pipeline.yaml")
     capsys.readouterr()

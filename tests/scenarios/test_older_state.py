@@ -12,7 +12,7 @@ from runners.model.entry import FORMAT
 from runners.pipeline import Pipeline
 from runners.state.delta_ledger import DeltaLedger
 from runners.state.journal import Journal, list_settled_ever
-from tests.scenarios.conftest import Place, order
+from tests.scenarios.conftest import Place, make_order
 
 OLDER = Path(__file__).with_name("older_state.tar.gz")
 """The state of commit c8b1908. It delivered four batches, three of which are compacted, and planned a fifth. Then its
@@ -66,7 +66,7 @@ def test_a_run_continues_where_an_older_version_died(older: Path, place: Place) 
     place.define(ORDERS)
     for file in (older / "landing").iterdir():
         os.utime(file, (1_700_000_000 + int(file.stem),) * 2)
-    place.land("6.json", [order(9)])
+    place.land("6.json", [make_order(9)])
     os.utime(older / "landing/6.json", (1_700_000_006,) * 2)
     report = place.load().run()
     assert (report.status, place.ids("tables/orders")) == ("succeeded", [1, 2, 3, 6, 7, 8, 9])

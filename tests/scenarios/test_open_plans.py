@@ -137,7 +137,7 @@ def test_the_archive_has_decided_rows_as_each_way_stores_them(tmp_path: Path, na
     assert len(live) == files
 
 
-def go_on(name: str, pipeline: Pipeline) -> Sequence[str]:
+def finish_case(name: str, pipeline: Pipeline) -> Sequence[str]:
     """Finish the open batches, and repeat the operation of the case. Return how each run ended."""
     reports = [pipeline.run(take_over="the older version has died")]
     if CASES[name].verb == "replay":
@@ -157,7 +157,7 @@ def test_a_batch_that_an_older_version_left_open_is_finished(
     monkeypatch.setenv(TAKEN, str(older / "taken"))
     monkeypatch.chdir(older)
     case, pipeline = CASES[name], Pipeline.load(older / "pipeline.yaml")
-    assert set(go_on(name, pipeline)) == {"succeeded"}
+    assert set(finish_case(name, pipeline)) == {"succeeded"}
     rows, delivered = read_landing(older), read_delivered(older)
     times = ONCE_MORE.get(name, 1)
     assert delivered == dict.fromkeys(delivered, sorted([row["id"] for row in rows if case.wants(row)] * times))

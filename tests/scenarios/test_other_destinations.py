@@ -11,7 +11,7 @@ import pytest
 from destinations.python import Python
 from runners.model.run_report import PipelineFailed
 from runners.pipeline import Pipeline
-from tests.scenarios.conftest import ORDERS, Place, order
+from tests.scenarios.conftest import ORDERS, Place, make_order
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,8 +38,8 @@ def test_a_function_beside_the_definition_gets_every_batch_with_its_label(place:
     (place.folder / "load.py").write_text(LOAD)
     helpers = f"FOLDER = {str(place.folder)!r}\ndef twice(number): return str(2 * number)\n"
     (place.folder / "helpers.py").write_text(helpers)
-    place.land("a.json", [order(1), order(2, amount="x")])
-    place.land("b.json", [order(3), order(4, email=None), order(5)])
+    place.land("a.json", [make_order(1), make_order(2, amount="x")])
+    place.land("b.json", [make_order(3), make_order(4, email=None), make_order(5)])
     before = list(sys.path)
     pipeline = place.load(ORDERS.replace("delta: {path: tables/orders}", 'python: "load:write"'))
     report = pipeline.run()
@@ -59,7 +59,7 @@ def test_a_function_that_failed_gets_the_same_batch_again(place: Place) -> None:
         if len(seen) == 1:
             raise SystemExit("no")
 
-    place.land("a.json", [order(1), order(2)])
+    place.land("a.json", [make_order(1), make_order(2)])
     loaded = place.load(ORDERS)
     pipeline = Pipeline(
         name="orders",
@@ -81,7 +81,7 @@ def test_any_destination_can_be_the_dlq(place: Place) -> None:
         f"def write(rows, label):\n    rows.write.json({str(place.folder / 'nacked')!r} + f'/{{label.batch.number}}')\n"
     )
     for number, dlq in enumerate(["files: {path: refused, format: json}", 'python: "load:write"', "log: {limit: 1}"]):
-        place.land(f"{number}.json", [order(number), order(number, amount="sieben")])
+        place.land(f"{number}.json", [make_order(number), make_order(number, amount="sieben")])
         text = ORDERS.replace("dlq: {window: 1000,", f"dlq: {{{dlq}, window: 1000,")
         report = place.load(text).run()
         assert (report.read, report.nacked, report.balanced) == (2, 1, True)
@@ -96,7 +96,7 @@ def test_any_destination_can_be_the_dlq(place: Place) -> None:
 def test_a_pipeline_writes_files(place: Place) -> None:
     """Two lanes are written straight. Each batch is a folder, and the report counts the rows."""
     for number in range(4):
-        place.land(f"{number}.json", [order(number), order(9, email=None)])
+        place.land(f"{number}.json", [make_order(number), make_order(9, email=None)])
     text = ORDERS.replace("delta: {path: tables/orders}", "files: {path: out, format: csv}").replace(
         "origin:\n", "origin:\n  lanes: 2\n"
     )

@@ -19,7 +19,7 @@ from runners.state.journal import Journal, Lease
 from runners.state.location import StateLocation as State
 from runners.state.process_locks import StateLock
 from tests.manual_clock import ManualClock
-from tests.scenarios.conftest import ORDERS, Place, order
+from tests.scenarios.conftest import ORDERS, Place, make_order
 
 ELSEWHERE = {"host": "elsewhere", "boot": "b", "pid": 7, "started": "1", "jvm": None, "lock": "lock"}
 
@@ -41,7 +41,7 @@ class Later(Clock):
         self.waited += seconds
 
 
-def owned(file: Path) -> Journal:
+def record_owner(file: Path) -> Journal:
     """Record an owner on another host that renewed its lease just now."""
     journal = Journal(State.of(load(file).pipeline).open_ledger(None), Lease(ManualClock(), 60))
     journal.acquire({"pipeline": "orders", **ELSEWHERE, "run": "r"})
@@ -49,7 +49,7 @@ def owned(file: Path) -> Journal:
     return journal
 
 
-def entries(file: Path) -> list[Entry]:
+def list_entries(file: Path) -> list[Entry]:
     """Return the entries of the ledger."""
     return State.of(load(file).pipeline).open_ledger(None).read()
 
@@ -59,14 +59,14 @@ def test_a_second_run_exits_with_4_and_names_the_owner(tmp_path: Path, capsys: p
     """It also shows since when, and starts no Spark. With `--if-running skip`, it exits with 0."""
     file = tmp_path / "orders.yaml"
     file.write_text(ORDERS)
-    journal = owned(file)
+    journal = record_owner(file)
     assert cli.execute(["run", str(file)]) == 4
     said = capsys.readouterr().err
     assert journal.state.owner is not None
     assert f"orders is running on another host: elsewhere, process 7, since {journal.state.owner['at']}" in said
     assert "--take-over" in said
     assert cli.execute(["run", str(file), "--if-running", "skip"]) == 0
-    assert len(entries(file)) == 2
+    assert len(list_entries(file)) == 2
 
 
 def test_offsets_are_not_moved_while_another_host_runs_the_pipeline(
@@ -75,7 +75,7 @@ def test_offsets_are_not_moved_while_another_host_runs_the_pipeline(
     """The command is refused as a run would be."""
     file = tmp_path / "orders.yaml"
     file.write_text(ORDERS)
-    owned(file)
+    record_owner(file)
     assert cli.execute(["offsets", "reset", str(file), "--reason", "a test", "--yes"]) == 4
     assert "elsewhere, process 7" in capsys.readouterr().err
 
@@ -85,10 +85,10 @@ def test_offsets_are_not_moved_while_another_host_runs_the_pipeline(
 @pytest.mark.parametrize("told", [False, True], ids=["after the lease", "told to"])
 def test_a_run_takes_over_after_the_lease_or_with_take_over(place: Place, told: bool) -> None:
     """The first owner can record nothing more."""
-    place.land("1.json", [order(1)])
+    place.land("1.json", [make_order(1)])
     file = place.define(ORDERS)
-    first = owned(file)
-    report, clock = run(file, ahead=0 if told else 3_600, take_over="the house burned down" if told else "")
+    first = record_owner(file)
+    report, clock = run_later(file, ahead=0 if told else 3_600, take_over="the house burned down" if told else "")
     assert (report.status, place.ids("tables/orders")) == ("succeeded", [1])
     assert clock.waited == 0 if told else 30 < clock.waited <= 60  # the lease, less the time that really passed
     with pytest.raises(Fenced, match="took this pipeline over, and released it"):
@@ -100,31 +100,33 @@ def test_a_run_takes_over_after_the_lease_or_with_take_over(place: Place, told: 
 def test_with_ownership_off_there_is_no_lease(place: Place) -> None:
     """No run is refused, although others have the lock and the pipeline. The ledger accepts only the entries of the
     latest run."""
-    place.land("1.json", [order(1)])
+    place.land("1.json", [make_order(1)])
     file = place.define(ORDERS.replace("run: {", "run: {ownership: off, "))
     lock = StateLock(State.of(load(file).pipeline).lock)
     assert lock.acquire()
-    owned(file)
-    report, clock = run(file, ahead=0)
+    record_owner(file)
+    report, clock = run_later(file, ahead=0)
     lock.release()
     assert (report.status, clock.waited, place.ids("tables/orders")) == ("succeeded", 0, [1])
-    (acquired,) = [entry for entry in entries(file) if entry.kind == "acquire" and entry.body["host"] != "elsewhere"]
+    (acquired,) = [
+        entry for entry in list_entries(file) if entry.kind == "acquire" and entry.body["host"] != "elsewhere"
+    ]
     assert (acquired.body["ownership"], acquired.body["lease"], acquired.body["lock"]) == ("off", None, None)
-    assert [entry.kind for entry in entries(file) if entry.seq > acquired.seq and entry.kind == "renew"] == []
+    assert [entry.kind for entry in list_entries(file) if entry.seq > acquired.seq and entry.kind == "renew"] == []
 
 
 @pytest.mark.spark
 def test_a_lease_costs_a_clean_run_no_further_append(place: Place) -> None:
     """The renewal that shortens the lease is part of the append of the first plan."""
-    place.land("1.json", [order(1)])
+    place.land("1.json", [make_order(1)])
     place.load(ORDERS).run()
-    kinds = [entry.kind for entry in entries(place.folder / "pipeline.yaml")]
+    kinds = [entry.kind for entry in list_entries(place.folder / "pipeline.yaml")]
     assert kinds == ["acquire", "open", "renew", "plan", "settle", "release"]
     ledger = place.folder / ".wherry" / "orders" / "ledger" / "_delta_log"
     assert len(list(ledger.glob("*.json"))) == 1 + 5
 
 
-def run(file: Path, *, ahead: float, take_over: str = "") -> tuple[Report, Later]:
+def run_later(file: Path, *, ahead: float, take_over: str = "") -> tuple[Report, Later]:
     """Run the pipeline with a clock that is ahead by this many seconds."""
     definition, clock = load(file), Later(ahead=ahead)
     run = PipelineRun(

@@ -26,7 +26,7 @@ from stages.python_call import keep, nack
 from stages.require import Require
 from stages.sql import Sql
 from stages.stage import Stage
-from tests.scenarios.conftest import ORDERS, Place, carry, order
+from tests.scenarios.conftest import ORDERS, Place, carry_pipeline, make_order
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,7 +78,7 @@ def test_a_function_beside_the_definition_answers_for_every_row(place: Place) ->
     """Kept, changed, filtered and refused rows, and a row at which it raises, each end in one place. Its type hints
     name the new column."""
     (place.folder / "enrich.py").write_text(ENRICH)
-    place.land("a.json", [order(number) for number in range(1, 7)])
+    place.land("a.json", [make_order(number) for number in range(1, 7)])
     report = place.load(PYTHON).run()
     assert (report.read, report.filtered, report.nacked, report.delivered) == (6, 1, 2, {"orders": 3})
     assert report.balanced is True
@@ -96,7 +96,7 @@ def test_a_function_beside_the_definition_answers_for_every_row(place: Place) ->
 def test_answers_of_a_function_are_kept_after_a_kill(place: Place) -> None:
     """The kill comes when the answers are stored. The next run delivers them without another call."""
     (place.folder / "enrich.py").write_text(ENRICH)
-    place.land("a.json", [order(number) for number in (1, 2, 4, 6)])
+    place.land("a.json", [make_order(number) for number in (1, 2, 4, 6)])
     place.kill(PYTHON, "BatchDecided", 1)
     asked = (place.folder / "calls").read_text()
     report = place.load().run()
@@ -110,7 +110,14 @@ def test_answers_of_a_function_are_kept_after_a_kill(place: Place) -> None:
 def test_a_stage_may_choose_its_rows_and_what_happens_to_those_it_refuses(place: Place) -> None:
     """One row takes each way, and the counts balance."""
     place.land(
-        "a.json", [order(1), order(2, amount="x"), order(3, amount="-1"), order(4, amount="-1"), order(5, email="")]
+        "a.json",
+        [
+            make_order(1),
+            make_order(2, amount="x"),
+            make_order(3, amount="-1"),
+            make_order(4, amount="-1"),
+            make_order(5, email=""),
+        ],
     )
     text = """
 stages:
@@ -143,8 +150,8 @@ stages:
 @pytest.mark.promise("SS-22")
 def test_on_error_stop_stops_the_run(place: Place) -> None:
     """The window would let the row pass. The batch delivers nothing, and the DLQ is empty."""
-    place.land("a.json", [order(1)])
-    place.land("b.json", [order(2), order(3, amount="x")])
+    place.land("a.json", [make_order(1)])
+    place.land("b.json", [make_order(2), make_order(3, amount="x")])
     report = place.load(ORDERS.replace('"decimal(10,2)"}\n', '"decimal(10,2)"}\n    on_error: stop\n')).run(check=False)
     assert report.error is not None
     assert (report.error.code, report.error.stage) == ("STAGE_STOP", "cast")
@@ -175,7 +182,7 @@ class Numbers:
             state=str(self.folder / "state"),
             run=RunOptions(retry=RetryOptions(attempts=1, wait="1ms")),
         )
-        report = carry(pipeline, **limits)
+        report = carry_pipeline(pipeline, **limits)
         if report.status == "failed":
             raise PipelineFailed(report)
         return report
@@ -230,7 +237,7 @@ def test_only_the_bad_rows_of_a_hundred_thousand_are_refused(numbers: Numbers, t
 def test_a_run_killed_during_the_search_for_bad_rows_delivers_each_row_once(place: Place) -> None:
     """A second kill comes when the batch is decided. The next run delivers the batch."""
     for number, rows in enumerate([[1], range(2, 12), [12]], 1):
-        place.land(f"{number}.json", [order(row) for row in rows])
+        place.land(f"{number}.json", [make_order(row) for row in rows])
     bad = "  - with_columns: {share: '1 / ((id - 5) * (id - 9))'}\n"
     text = ORDERS.replace("destinations:", f"{bad}destinations:")
     place.kill(text, "Sifted", 2)
@@ -251,7 +258,7 @@ def test_a_run_killed_during_the_search_for_bad_rows_delivers_each_row_once(plac
 @pytest.mark.promise("X2", "X8")
 def test_rows_at_which_an_expression_raises_count_for_the_window(place: Place) -> None:
     """The second row trips the window. The batch delivers nothing, and the error shows the row with its cause."""
-    place.land("1.json", [order(number) for number in range(1, 9)])
+    place.land("1.json", [make_order(number) for number in range(1, 9)])
     bad = "  - with_columns: {share: '1 / ((id - 5) * (id - 7))'}\n"
     text = ORDERS.replace("destinations:", f"{bad}destinations:").replace("threshold: 500", "threshold: 2")
     report = place.load(text).run(check=False)
@@ -332,8 +339,8 @@ def test_a_row_at_which_one_branch_raises_is_delivered_to_none(numbers: Numbers)
 @pytest.mark.promise("CD-16")
 def test_a_constraint_added_during_a_run_refuses_only_its_rows(place: Place) -> None:
     """The write that failed had landed nothing. The row is in the DLQ with the code `CHECK`."""
-    place.land("a.json", [order(1)])
-    place.land("b.json", [order(2), order(3), order(4)])
+    place.land("a.json", [make_order(1)])
+    place.land("b.json", [make_order(2), make_order(3), make_order(4)])
 
     def listen(event: object) -> None:
         if isinstance(event, BatchSettled) and event.batch.number == 1:

@@ -12,23 +12,23 @@ from click.testing import CliRunner
 from runners.command_line.commands import wherry
 from runners.model.errors import StageError
 from runners.operations.preview import BatchPreview
-from tests.scenarios.conftest import ORDERS, Place, order
+from tests.scenarios.conftest import ORDERS, Place, make_order
 
 pytestmark = pytest.mark.spark
 
 
-def files(folder: Path) -> dict[str, bytes]:
+def read_files(folder: Path) -> dict[str, bytes]:
     """Return all files in the folder, hidden or not, with their contents."""
     return {str(file): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
-def told(batch: BatchPreview) -> dict[str, tuple[int, int, int, int]]:
+def describe_stages(batch: BatchPreview) -> dict[str, tuple[int, int, int, int]]:
     """Return the counts of each stage: rows in, out, filtered and refused."""
     counts = [stage.counts for stage in batch.stages]
     return {each.stage: (each.entered, each.left, each.filtered, each.nacked) for each in counts}
 
 
-def seen(batch: BatchPreview, stage: str, outcome: str) -> list[dict[str, Any]]:
+def list_seen(batch: BatchPreview, stage: str, outcome: str) -> list[dict[str, Any]]:
     """Return the rows with one outcome at a stage."""
     (found,) = [each for each in batch.stages if each.counts.stage == stage]
     return [each.row for each in found.rows if each.outcome == outcome]
@@ -38,51 +38,56 @@ def seen(batch: BatchPreview, stage: str, outcome: str) -> list[dict[str, Any]]:
 def test_every_row_is_shown_at_every_stage_and_nothing_is_written(place: Place) -> None:
     """Kept rows are shown after the stage. Filtered and refused rows are shown as they reached it, with the reason, and
     the run counts the same."""
-    bad: list[Any] = [order(2, amount="sieben"), order(3, email=None), order(4, amount="-1.00"), '{"id": "x"}']
-    place.land("a.json", [order(1), *bad, order(6)])
+    bad: list[Any] = [
+        make_order(2, amount="sieben"),
+        make_order(3, email=None),
+        make_order(4, amount="-1.00"),
+        '{"id": "x"}',
+    ]
+    place.land("a.json", [make_order(1), *bad, make_order(6)])
     pipeline = place.load(ORDERS)
-    before = files(place.folder)
+    before = read_files(place.folder)
     (batch,) = pipeline.preview().batches
-    assert files(place.folder) == before
+    assert read_files(place.folder) == before
     assert (batch.lane, batch.number, batch.read, batch.destinations) == ("0", 1, 6, {"orders": 2})
-    assert told(batch) == {
+    assert describe_stages(batch) == {
         "as read": (6, 5, 0, 1),
         "cast": (5, 4, 0, 1),
         "require": (4, 3, 0, 1),
         "filter": (3, 2, 1, 0),
         "with_columns": (2, 2, 0, 0),
     }
-    assert seen(batch, "as read", "refused") == [{"raw": '{"id": "x"}'}]
-    assert seen(batch, "cast", "refused") == [{"id": 2, "email": "A2@X.COM", "amount": "sieben"}]
-    assert seen(batch, "cast", "kept")[0] == {"id": 1, "email": "A1@X.COM", "amount": 1.50}
-    assert seen(batch, "filter", "filtered") == [{"id": 3, "email": None, "amount": 3.50}]
-    assert [row["email"] for row in seen(batch, "with_columns", "kept")] == ["a1@x.com", "a6@x.com"]
+    assert list_seen(batch, "as read", "refused") == [{"raw": '{"id": "x"}'}]
+    assert list_seen(batch, "cast", "refused") == [{"id": 2, "email": "A2@X.COM", "amount": "sieben"}]
+    assert list_seen(batch, "cast", "kept")[0] == {"id": 1, "email": "A1@X.COM", "amount": 1.50}
+    assert list_seen(batch, "filter", "filtered") == [{"id": 3, "email": None, "amount": 3.50}]
+    assert [row["email"] for row in list_seen(batch, "with_columns", "kept")] == ["a1@x.com", "a6@x.com"]
     (why,) = [row for row in batch.stages[1].rows if row.outcome == "refused"]
     assert (why.code, why.message) == ("CAST", "column amount: 'sieben' is not a decimal(10,2)")
     report = pipeline.run()
-    assert [told(batch)[stage["stage"]] for stage in report.stages] == [
+    assert [describe_stages(batch)[stage["stage"]] for stage in report.stages] == [
         (stage["in"], stage["out"], stage["filtered"], stage["nacked"]) for stage in report.stages
     ]
 
 
 def test_a_preview_tries_the_next_batch_or_starts_from_the_beginning(place: Place) -> None:
     """Delivered rows are shown again only with `from_beginning`. No offset moves."""
-    place.land("a.json", [order(1)])
+    place.land("a.json", [make_order(1)])
     pipeline = place.load(ORDERS)
     pipeline.run()
     assert pipeline.preview().batches == ()
-    place.land("b.json", [order(2), order(3)])
+    place.land("b.json", [make_order(2), make_order(3)])
     before = pipeline.status()
     (batch,) = pipeline.preview(rows=1).batches
-    assert (batch.number, batch.read, seen(batch, "as read", "kept")[0]["id"]) == (2, 1, 2)
+    assert (batch.number, batch.read, list_seen(batch, "as read", "kept")[0]["id"]) == (2, 1, 2)
     (batch,) = pipeline.preview(from_beginning=True).batches
-    assert (batch.number, seen(batch, "as read", "kept")[0]["id"]) == (1, 1)
+    assert (batch.number, list_seen(batch, "as read", "kept")[0]["id"]) == (1, 1)
     assert pipeline.status() == before
 
 
 def test_a_row_that_one_destination_refuses_reaches_none(place: Place) -> None:
     """The stages of each destination are shown. A row that one destination filters still reaches the others."""
-    place.land("a.json", [order(number) for number in range(1, 7)])
+    place.land("a.json", [make_order(number) for number in range(1, 7)])
     branches = (
         "destinations:\n"
         "  - {delta: {path: tables/all}}\n"
@@ -92,21 +97,21 @@ def test_a_row_that_one_destination_refuses_reaches_none(place: Place) -> None:
     pipeline = place.load(ORDERS.replace("destinations:\n  - delta: {path: tables/orders}\n", branches))
     (batch,) = pipeline.preview().batches
     assert batch.destinations == {"all": 5, "some": 3, "few": 1}
-    assert told(batch)["some/filter"] == (6, 4, 2, 0)
-    assert told(batch)["some/require"] == (4, 3, 0, 1)
-    assert told(batch)["few/filter"] == (5, 1, 4, 0)
-    assert [row["id"] for row in seen(batch, "few/filter", "kept")] == [6]
+    assert describe_stages(batch)["some/filter"] == (6, 4, 2, 0)
+    assert describe_stages(batch)["some/require"] == (4, 3, 0, 1)
+    assert describe_stages(batch)["few/filter"] == (5, 1, 4, 0)
+    assert [row["id"] for row in list_seen(batch, "few/filter", "kept")] == [6]
     assert dict(pipeline.run().delivered) == batch.destinations
 
 
 def test_rows_are_shown_after_a_statement_that_makes_other_rows(place: Place) -> None:
     """The statement gets the rows that passed the stages before it."""
-    place.land("a.json", [order(1), order(2, amount="x"), order(3)])
+    place.land("a.json", [make_order(1), make_order(2, amount="x"), make_order(3)])
     twice = "  - sql: 'select * from rows union all select * from rows'\n  - filter: 'id > 1'\n"
     pipeline = place.load(ORDERS.replace("destinations:", twice + "destinations:"))
     (batch,) = pipeline.preview().batches
-    assert told(batch)["sql"] == (2, 4, 0, 0)
-    assert told(batch)["filter#2"] == (4, 2, 2, 0)
+    assert describe_stages(batch)["sql"] == (2, 4, 0, 0)
+    assert describe_stages(batch)["filter#2"] == (4, 2, 2, 0)
     assert batch.destinations == {"orders": 2}
 
 
@@ -119,14 +124,14 @@ def test_columns_may_have_any_name(place: Place) -> None:
     text = text[: text.index("stages:")] + text[text.index("destinations:") :]
     two = text.replace("dlq:", "  - {delta: {path: tables/two}, stages: [{filter: 'nth = 1'}]}\ndlq:")
     (batch,) = place.load(two).preview().batches
-    assert seen(batch, "two/filter", "kept") == [columns]
+    assert list_seen(batch, "two/filter", "kept") == [columns]
     assert batch.destinations == {"orders": 1, "two": 1}
 
 
 def test_a_preview_checks_the_requirements_of_the_table(place: Place) -> None:
     """This holds for an existing table, and for a table that a run would create. The preview changes neither."""
     merge = "{path: tables/orders, mode: merge, keys: [id]}"
-    place.land("a.json", [order(1), order(None), order(1)])  # type: ignore[arg-type]
+    place.land("a.json", [make_order(1), make_order(None), make_order(1)])  # type: ignore[arg-type]
     pipeline = place.load(ORDERS.replace("{path: tables/orders}", merge))
     (batch,) = pipeline.preview().batches
     assert batch.destinations == {"orders": 1}
@@ -134,7 +139,7 @@ def test_a_preview_checks_the_requirements_of_the_table(place: Place) -> None:
     pipeline.run()
     path = place.folder / "tables" / "orders"
     place.spark.sql(f"ALTER TABLE delta.`{path}` ADD CONSTRAINT small CHECK (amount < 5)")
-    place.land("b.json", [order(2), order(7)])
+    place.land("b.json", [make_order(2), make_order(7)])
     (batch,) = pipeline.preview().batches
     assert batch.destinations == {"orders": 1}
     (why,) = [row for stage in batch.stages for row in stage.rows if row.outcome == "refused"]
@@ -147,14 +152,14 @@ def test_a_preview_shows_the_lane_that_failed_first(place: Place) -> None:
         ", threshold: 500", ", threshold: 1"
     )
     for number in range(8):
-        place.land(f"{number}.json", [order(number)])
-    place.land("bad.json", [order(9, amount="x")])
+        place.land(f"{number}.json", [make_order(number)])
+    place.land("bad.json", [make_order(9, amount="x")])
     pipeline = place.load(text)
     report = pipeline.run(check=False)
     assert report.error is not None
     (batch,) = pipeline.preview().batches
     assert batch.lane == report.error.lane
-    assert seen(batch, "cast", "refused")[0]["id"] == 9
+    assert list_seen(batch, "cast", "refused")[0]["id"] == 9
 
 
 @pytest.mark.variant
@@ -163,7 +168,7 @@ def test_a_preview_shows_the_lane_that_failed_first(place: Place) -> None:
 def test_a_row_at_which_an_expression_raises_is_shown_as_refused(place: Place) -> None:
     """It is shown at its stage, with the message of the cause. The run refuses the same rows, and the preview writes
     nothing."""
-    place.land("a.json", [order(number) for number in range(1, 8)])
+    place.land("a.json", [make_order(number) for number in range(1, 8)])
     text = ORDERS.replace(
         "destinations:\n  - delta: {path: tables/orders}\n",
         "  - with_columns: {share: '1 / (id - 2)'}\n"
@@ -173,13 +178,13 @@ def test_a_row_at_which_an_expression_raises_is_shown_as_refused(place: Place) -
         "  - {delta: {path: tables/some}, stages: [{filter: '1 / (id - 5) < 1'}]}\n",
     )
     pipeline = place.load(text)
-    before = files(place.folder)
+    before = read_files(place.folder)
     (batch,) = pipeline.preview().batches
-    assert files(place.folder) == before
-    assert told(batch)["with_columns#2"] == (7, 6, 0, 1)
-    assert told(batch)["sql"] == (6, 5, 0, 1)
-    assert told(batch)["some/filter"] == (5, 3, 1, 1)
-    assert [row["id"] for row in seen(batch, "sql", "refused")] == [3]
+    assert read_files(place.folder) == before
+    assert describe_stages(batch)["with_columns#2"] == (7, 6, 0, 1)
+    assert describe_stages(batch)["sql"] == (6, 5, 0, 1)
+    assert describe_stages(batch)["some/filter"] == (5, 3, 1, 1)
+    assert [row["id"] for row in list_seen(batch, "sql", "refused")] == [3]
     (why,) = [row for stage in batch.stages for row in stage.rows if row.outcome == "refused" and row.row["id"] == 5]
     assert (why.code, str(why.message)[:17]) == ("DIVIDE_BY_ZERO", "Division by zero.")
     assert dict(pipeline.run().delivered) == batch.destinations == {"all": 4, "some": 3}
@@ -188,7 +193,7 @@ def test_a_row_at_which_an_expression_raises_is_shown_as_refused(place: Place) -
 
 def test_a_stage_that_does_not_fit_is_named(place: Place) -> None:
     """The error comes before any row is read."""
-    place.land("a.json", [order(1)])
+    place.land("a.json", [make_order(1)])
     with pytest.raises(StageError, match="stage 'filter'"):
         place.load(ORDERS.replace("email is not null", "emial is not null")).preview()
 
@@ -196,7 +201,7 @@ def test_a_stage_that_does_not_fit_is_named(place: Place) -> None:
 def test_a_preview_is_printed_for_people_and_programs(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither output shows a secret that a stage puts into a row."""
     monkeypatch.setenv("WHERRY_KEY", "hunter2")
-    place.land("a.json", [order(1), order(2, amount="x")])
+    place.land("a.json", [make_order(1), make_order(2, amount="x")])
     place.define(ORDERS.replace("lower(email)", "'${secret:WHERRY_KEY}'"))
     file = str(place.folder / "pipeline.yaml")
     said = CliRunner().invoke(wherry, ["preview", file], standalone_mode=False)

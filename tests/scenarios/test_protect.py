@@ -13,8 +13,8 @@ import pytest
 from runners.command_line import cli
 from runners.model.errors import Refusal
 from runners.model.run_report import PipelineFailed
-from tests.scenarios.conftest import Place, order
-from tests.scenarios.test_canary import stored
+from tests.scenarios.conftest import Place, make_order
+from tests.scenarios.test_canary import read_state
 
 pytestmark = pytest.mark.spark
 
@@ -49,9 +49,9 @@ def shop(place: Place) -> Place:
     """Provide four lines: a row that both casts accept, a row whose email is refused, one whose amount is refused, and
     a line that is not JSON."""
     rows: list[Mapping[str, Any] | str] = [
-        order(1, email="12345"),
-        order(2, email=CANARY),
-        order(3, email=CANARY, amount="sieben"),
+        make_order(1, email="12345"),
+        make_order(2, email=CANARY),
+        make_order(3, email=CANARY, amount="sieben"),
         f"{{{CANARY}",
     ]
     place.land("a.json", rows)
@@ -83,10 +83,10 @@ def test_no_output_shows_a_protected_value(
     said = "".join(capsys.readouterr()) + caplog.text + Path(page).read_text()
     assert said.count("c***") >= 5
     state = shop.folder / ".wherry" / "orders"
-    kept = "".join(stored(part) for part in state.iterdir() if part.is_dir() and part.name != "dlq")
+    kept = "".join(read_state(part) for part in state.iterdir() if part.is_dir() and part.name != "dlq")
     kept += (shop.folder / "told.jsonl").read_text()
     assert CANARY not in (said + kept).lower()
-    assert CANARY in stored(state / "dlq")
+    assert CANARY in read_state(state / "dlq")
     assert cli.execute(["dlq", "show", file, "--reveal"]) == 0
     assert f"column email: '{CANARY}' is not an int" in capsys.readouterr().out
 
@@ -108,7 +108,7 @@ def test_a_run_that_trips_its_window_keeps_masked_rows(shop: Place, capsys: pyte
     facts = [json.loads(line) for line in (shop.folder / "told.jsonl").read_text().splitlines()]
     assert [each["event"] for each in facts] == ["start", "failure"]
     assert "column email: 'c***' is not an int" in facts[1]["error"]["message"]
-    assert CANARY not in said + json.dumps(facts) + stored(shop.folder / ".wherry" / "orders").lower()
+    assert CANARY not in said + json.dumps(facts) + read_state(shop.folder / ".wherry" / "orders").lower()
     assert cli.execute(["run", file, "--quiet"]) == 0
     assert shop.load().status()["last_run"]["snapshot"] is None
 
@@ -149,7 +149,7 @@ def test_a_protected_name_that_no_row_has_is_refused(shop: Place) -> None:
 def test_a_field_inside_a_column_is_protected(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     """`protect` names the field by its path. The error for an unknown field suggests the most similar one."""
     buyer = {"email": CANARY, "country": "DE"}
-    place.land("a.json", [order(1, amount="sieben", buyer=buyer)])
+    place.land("a.json", [make_order(1, amount="sieben", buyer=buyer)])
     text = DEFINITION.replace("amount string", "amount string, buyer struct<email: string, country: string>")
     text = text[: text.index("hooks:")].replace('  - cast: {email: "int"}\n', "")
     file = place.define(text.replace("[Email]", "[buyer.email]"))

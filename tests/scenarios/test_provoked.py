@@ -16,7 +16,7 @@ import pytest
 from runners.model.events import BatchRests, Event
 from runners.pipeline import Pipeline
 from runners.spark.session import is_connect
-from tests.scenarios.conftest import ORDERS, Place, order
+from tests.scenarios.conftest import ORDERS, Place, make_order
 from tests.scenarios.gate import ENOUGH, Gate
 
 pytestmark = pytest.mark.spark
@@ -24,10 +24,10 @@ pytestmark = pytest.mark.spark
 QUICKLY = ORDERS.replace("run: {", "run: {retry: {wait: 10ms}, ")
 
 
-def gated(place: Place) -> tuple[Pipeline, Gate]:
+def load_gated(place: Place) -> tuple[Pipeline, Gate]:
     """Return a pipeline of three batches, and the gate that holds the second one in the middle of its write."""
     for number in range(1, 4):
-        place.land(f"{number}.json", [order(number)])
+        place.land(f"{number}.json", [make_order(number)])
     folder = place.folder / "gate"
     folder.mkdir()
     gate = Gate(folder=str(folder), row=2)
@@ -35,12 +35,12 @@ def gated(place: Place) -> tuple[Pipeline, Gate]:
     return replace(pipeline, stages=[*pipeline.stages, gate]), gate
 
 
-def somebody_changes_the_table(place: Place) -> None:
+def change_the_table(place: Place) -> None:
     """Change the table, as an ALTER TABLE from another program does."""
     place.spark.sql(f"alter table delta.`{place.folder / 'tables/orders'}` set tblproperties ('a' = 'b')")
 
 
-def somebody_cancels_the_job(place: Place) -> None:
+def cancel_the_job(place: Place) -> None:
     """Cancel the jobs, as an administrator can do in Spark's UI, or as happens when a cluster is drained."""
     if is_connect(place.spark):
         place.spark.interruptAll()  # type: ignore[attr-defined,unused-ignore]
@@ -51,7 +51,7 @@ def somebody_cancels_the_job(place: Place) -> None:
 @pytest.mark.promise("SS-23", "CD-22")
 @pytest.mark.parametrize(
     ("act", "said"),
-    [(somebody_changes_the_table, "metadata changed"), (somebody_cancels_the_job, "cancel")],
+    [(change_the_table, "metadata changed"), (cancel_the_job, "cancel")],
 )
 def test_a_batch_survives_interference_by_others(place: Place, act: Callable[[Place], None], said: str) -> None:
     """The write fails for exactly this reason. The batch is tried again, and each row is delivered once."""
@@ -60,7 +60,7 @@ def test_a_batch_survives_interference_by_others(place: Place, act: Callable[[Pl
     def listen(event: Event) -> None:
         heard.extend([event] if isinstance(event, BatchRests) else [])
 
-    pipeline, gate = gated(place)
+    pipeline, gate = load_gated(place)
     with gate.reached(lambda: act(place)) as done:
         report = pipeline.run(listeners=[listen], check=False)
     assert done, report
@@ -74,7 +74,7 @@ def test_a_batch_survives_interference_by_others(place: Place, act: Callable[[Pl
 @pytest.mark.promise("CD-34")
 def test_a_forced_stop_returns_within_five_seconds_during_a_spark_job(place: Place) -> None:
     """The stop comes from another thread or cell. No row of the batch counts, and the next run delivers it."""
-    pipeline, gate = gated(place)
+    pipeline, gate = load_gated(place)
     over = threading.Event()
     asked: list[float] = []
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.scenarios.claim_kills import ClaimKills
 from tests.scenarios.fallback_kills import RUNS, FallbackKills
-from tests.scenarios.random_kills import Kill, RandomKills, list_lines, tell_points
+from tests.scenarios.random_kills import Kill, RandomKills, list_lines, print_points
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,7 +49,7 @@ def test_a_process_prints_its_points(capsys: pytest.CaptureFixture[str]) -> None
     """A trial chooses one of the printed points."""
     from origins.crash_points import reach
 
-    tell_points(lambda: reach("before-dlq", "dlq"))
+    print_points(lambda: reach("before-dlq", "dlq"))
     assert capsys.readouterr().out == "before-dlq dlq\n"
 
 

@@ -54,14 +54,14 @@ def shop(place: Place, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place.folder
 
 
-def typed(*words: str) -> Result:
+def type_command(*words: str) -> Result:
     return CliRunner().invoke(wherry, [*words, "--quiet"], standalone_mode=False)
 
 
 @pytest.mark.connect
 def test_a_recorded_case_passes_and_holds_no_protected_value_or_secret(shop: Path) -> None:
     """It has a row of each kind whose outcome does not depend on a masked value."""
-    ended = typed("run", "pipeline.yaml", "--record", "pipeline.test.yaml")
+    ended = type_command("run", "pipeline.yaml", "--record", "pipeline.test.yaml")
     assert ended.return_value == 0, ended
     text = Path("pipeline.test.yaml").read_text()
     for value in (*PEOPLE, "eve.brown", "lovelace", "1815", "1999", HIDDEN):
@@ -83,10 +83,10 @@ def test_a_recorded_case_passes_and_holds_no_protected_value_or_secret(shop: Pat
     assert "1 row is left out: with masked values" in ended.output
     assert "leaves out rows that could not be read" in ended.output
     assert "Recorded 5 rows in pipeline.test.yaml. Try them:  wherry test pipeline.yaml\n" in ended.output
-    tested = typed("test", "pipeline.yaml")
+    tested = type_command("test", "pipeline.yaml")
     assert (tested.return_value, tested.output.splitlines()[0][:16]) == (0, "passed  recorded")
     Path("pipeline.yaml").write_text(DEFINITION.replace("amount > 0", "amount > -5"))
-    assert typed("test", "pipeline.yaml").return_value == 1
+    assert type_command("test", "pipeline.yaml").return_value == 1
 
 
 def test_a_run_that_a_refused_row_stops_is_recorded_into_an_existing_file(shop: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_run_that_a_refused_row_stops_is_recorded_into_an_existing_file(shop: 
     Path("pipeline.yaml").write_text(plain + rest)
     old = "# ours\ncases:\n  - {name: old, rows: [{id: 5, email: a, amount: '1'}], filtered: 1}\n"
     Path("others.test.yaml").write_text(old)
-    ended = typed("run", "pipeline.yaml", "--record", "others.test.yaml", "--record-rows", "4")
+    ended = type_command("run", "pipeline.yaml", "--record", "others.test.yaml", "--record-rows", "4")
     assert ended.return_value == 1
     said = "Recorded 4 rows in others.test.yaml. Try them:  wherry test pipeline.yaml --cases others.test.yaml"
     assert said in ended.output
@@ -106,7 +106,7 @@ def test_a_run_that_a_refused_row_stops_is_recorded_into_an_existing_file(shop: 
     case = load_cases(Path("others.test.yaml"))[1]
     assert ([row["id"] for row in case.rows], case.delivered) == ([1, 3, 4, 6], ({"large": True, "n": 2},))
     assert not any(person in Path("others.test.yaml").read_text() for person in PEOPLE)
-    tested = typed("test", "pipeline.yaml", "--cases", "others.test.yaml")
+    tested = type_command("test", "pipeline.yaml", "--cases", "others.test.yaml")
     assert (tested.return_value, tested.output.count("passed  ")) == (0, 2), tested
 
 
@@ -120,6 +120,6 @@ def test_a_run_without_a_batch_or_with_an_unsuitable_file_records_nothing(shop: 
     assert (Path("pipeline.yaml").read_text(), Path("tables").exists()) == (before, False)
     for file in Path("landing").iterdir():
         file.unlink()
-    ended = typed("run", "pipeline.yaml", "--record", "new.test.yaml")
+    ended = type_command("run", "pipeline.yaml", "--record", "new.test.yaml")
     assert (ended.return_value, Path("new.test.yaml").exists()) == (0, False)
     assert "No case was recorded: the run had no batch." in ended.output

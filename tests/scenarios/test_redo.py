@@ -16,7 +16,7 @@ from runners.operations.offsets import carry_out, plan_reset
 from runners.operations.redo import preview_redo
 from runners.pipeline import Pipeline
 from runners.running.replay import Replay
-from tests.scenarios.conftest import Place, order
+from tests.scenarios.conftest import Place, make_order
 
 pytestmark = [pytest.mark.spark]
 
@@ -45,7 +45,7 @@ POINTS = (
 )
 
 
-def edit(place: Place, name: str, rows: Sequence[dict[str, Any]]) -> None:
+def edit_file(place: Place, name: str, rows: Sequence[dict[str, Any]]) -> None:
     """Write new content to a file, with a later time."""
     file = place.folder / "landing" / name
     before = file.stat().st_mtime
@@ -55,21 +55,21 @@ def edit(place: Place, name: str, rows: Sequence[dict[str, Any]]) -> None:
 
 def land_two(place: Place) -> None:
     """Write two files. The first has a wrong row and a row that is refused."""
-    place.land("1.json", [order(1), order(2), order(3, amount="x")])
-    place.land("2.json", [order(4)])
+    place.land("1.json", [make_order(1), make_order(2), make_order(3, amount="x")])
+    place.land("2.json", [make_order(4)])
 
 
-def begin(place: Place, text: str) -> Pipeline:
+def begin_redo(place: Place, text: str) -> Pipeline:
     """Return a pipeline that has read two files, the first of which was edited afterwards."""
     land_two(place)
     pipeline = place.load(text)
     pipeline.run()
-    edit(place, "1.json", [order(20), order(3), order(30, amount="y")])
+    edit_file(place, "1.json", [make_order(20), make_order(3), make_order(30, amount="y")])
     assert [each.code for each in pipeline.audit().problems] == ["ORIGIN_CHANGED"]
     return pipeline
 
 
-def waiting(pipeline: Pipeline) -> list[int]:
+def list_waiting(pipeline: Pipeline) -> list[int]:
     """Return the ids of the rows in the DLQ that were neither replayed nor discarded."""
     return [row["row"]["id"] for row in pipeline.dead_letters() if not (row["replayed"] or row["discarded"])]
 
@@ -78,7 +78,7 @@ def waiting(pipeline: Pipeline) -> list[int]:
 @pytest.mark.parametrize("text", [BY_NAME, BY_PATH, BY_STAMP.replace("files: 2", "files: 1")])
 def test_one_commit_removes_the_old_rows_and_adds_the_new_ones(place: Place, text: str) -> None:
     """The rows of other files stay, the audit finds no problem, and a second call does nothing."""
-    pipeline = begin(place, text)
+    pipeline = begin_redo(place, text)
     before = place.commits("tables/orders")
     report = pipeline.redo("1.json")
     assert (report.read, report.nacked, place.ids("tables/orders")) == (3, 1, [3, 4, 20])
@@ -86,7 +86,7 @@ def test_one_commit_removes_the_old_rows_and_adds_the_new_ones(place: Place, tex
     assert place.commits("tables/orders") == before + 1
     assert (pipeline.audit().problems, pipeline.redo("1.json").batches) == ([], 0)
     assert pipeline.run().notices == ()
-    edit(place, "1.json", [order(5)])
+    edit_file(place, "1.json", [make_order(5)])
     pipeline.redo("1.json")
     assert (place.ids("tables/orders"), pipeline.audit().problems) == ([4, 5], [])
 
@@ -97,7 +97,7 @@ def test_a_redo_that_dies_is_finished_or_undone_by_the_next_run(
     place: Place, text: str, point: str, command: str
 ) -> None:
     """At each moment, the table has either the old rows or the new ones."""
-    pipeline = begin(place, text)
+    pipeline = begin_redo(place, text)
     crash = CrashInjector(point, end=None)
     with watch_points(crash):
         assert pipeline.redo("1.json", check=False).status == "failed"
@@ -108,56 +108,56 @@ def test_a_redo_that_dies_is_finished_or_undone_by_the_next_run(
         assert place.ids("tables/orders") in ([1, 2, 4], [3, 4, 20])
     pipeline.redo("1.json")
     assert (place.ids("tables/orders"), pipeline.audit().problems) == ([3, 4, 20], [])
-    assert waiting(pipeline) == [30]
+    assert list_waiting(pipeline) == [30]
 
 
 def test_the_refused_rows_of_the_old_file_are_discarded(place: Place) -> None:
     """The refused rows of other files and of the new file still wait."""
     land_two(place)
-    place.land("3.json", [order(5, amount="z")])
+    place.land("3.json", [make_order(5, amount="z")])
     pipeline = place.load(BY_NAME)
     pipeline.run()
-    edit(place, "1.json", [order(1), order(30, amount="y")])
+    edit_file(place, "1.json", [make_order(1), make_order(30, amount="y")])
     found = preview_redo(pipeline, "1.json")
     assert (found.read, found.leaving, found.letters) == (2, {"orders": 2}, 1)
     pipeline.redo("1.json", reason="the shop sent it again")
-    assert (sorted(waiting(pipeline)), place.ids("tables/orders")) == ([5, 30], [1, 4])
+    assert (sorted(list_waiting(pipeline)), place.ids("tables/orders")) == ([5, 30], [1, 4])
     assert pipeline.audit().problems == []
 
 
 @pytest.mark.variant
 def test_an_old_row_that_a_replay_refused_again_is_discarded(place: Place) -> None:
     """This holds if the batch of its file had other files too. No replay then adds old rows to the new ones."""
-    place.land("1.json", [order(1), order(3, amount="x")])
-    place.land("2.json", [order(4), order(5, amount="z")])
+    place.land("1.json", [make_order(1), make_order(3, amount="x")])
+    place.land("2.json", [make_order(4), make_order(5, amount="z")])
     pipeline = place.load(BY_NAME)
     pipeline.run()
     for _ in range(2):
         pipeline.replay(Replay(reason="try again"))
-    edit(place, "1.json", [order(1), order(3)])
+    edit_file(place, "1.json", [make_order(1), make_order(3)])
     assert preview_redo(pipeline, "1.json").notices == [
         "1 refused row of the old 1.json waits in the DLQ. The redo discards it."
     ]
     assert "Discarded from the DLQ: 1 refused row of the old 1.json." in pipeline.redo("1.json").notices
-    assert waiting(pipeline) == [5]
+    assert list_waiting(pipeline) == [5]
     pipeline.replay(Replay(reason="all that waits"))
-    assert (waiting(pipeline), place.ids("tables/orders"), pipeline.audit().problems) == ([5], [1, 3, 4], [])
+    assert (list_waiting(pipeline), place.ids("tables/orders"), pipeline.audit().problems) == ([5], [1, 3, 4], [])
 
 
 def test_an_emptied_file_removes_its_rows(place: Place) -> None:
     """The table is written although no new row comes."""
-    pipeline = begin(place, BY_NAME)
-    edit(place, "1.json", [])
+    pipeline = begin_redo(place, BY_NAME)
+    edit_file(place, "1.json", [])
     pipeline.redo(str(place.folder / "landing" / "1.json"))
     assert (place.ids("tables/orders"), pipeline.audit().problems) == ([4], [])
 
 
 def test_a_redo_into_a_merge_replaces_rows_by_their_keys(place: Place) -> None:
     """The file was the last to arrive. A row that the file no longer has stays in the table."""
-    place.land("1.json", [order(1), order(2)])
+    place.land("1.json", [make_order(1), make_order(2)])
     pipeline = place.load(MERGED)
     pipeline.run()
-    edit(place, "1.json", [order(2, amount="7.00")])
+    edit_file(place, "1.json", [make_order(2, amount="7.00")])
     pipeline.redo("1.json")
     assert {row["id"]: str(row["amount"]) for row in place.rows("tables/orders")} == {1: "1.50", 2: "7.00"}
     assert pipeline.audit().problems == []
@@ -165,7 +165,7 @@ def test_a_redo_into_a_merge_replaces_rows_by_their_keys(place: Place) -> None:
 
 def test_after_a_reset_a_redone_file_is_read_like_any_other(place: Place) -> None:
     """A reset forgets the batches of the redo too, so the file is read again once."""
-    pipeline = begin(place, BY_NAME)
+    pipeline = begin_redo(place, BY_NAME)
     pipeline.redo("1.json")
     carry_out(pipeline, plan_reset(pipeline), reason="all again")
     assert pipeline.run().read == 4
@@ -185,7 +185,7 @@ REFUSED = {
 @pytest.mark.parametrize("text", REFUSED)
 def test_a_redo_is_refused_if_the_rows_of_the_file_cannot_be_identified(place: Place, text: str) -> None:
     """The error names the reason, and nothing changes."""
-    pipeline = begin(place, text)
+    pipeline = begin_redo(place, text)
     before = place.ids("tables/orders")
     with pytest.raises(Refusal, match=REFUSED[text]):
         pipeline.redo("1.json")
@@ -194,7 +194,7 @@ def test_a_redo_is_refused_if_the_rows_of_the_file_cannot_be_identified(place: P
 
 def test_a_file_that_no_batch_has_read_is_not_redone(place: Place) -> None:
     """The error suggests the most similar name. A file that is missing now is refused too."""
-    pipeline = begin(place, BY_NAME)
+    pipeline = begin_redo(place, BY_NAME)
     with pytest.raises(Refusal, match=r"No batch has read a file 1\.jso\. Did you mean 1\.json\?"):
         pipeline.redo("1.jso")
     (place.folder / "landing" / "1.json").unlink()
@@ -205,7 +205,7 @@ def test_a_file_that_no_batch_has_read_is_not_redone(place: Place) -> None:
 def test_a_redo_fails_if_a_stage_changes_the_file_name(place: Place) -> None:
     """A later redo could not remove these rows, so nothing changes."""
     text = BY_NAME.replace("stages:", 'stages:\n  - with_columns: {file_name: "upper(file_name)"}')
-    pipeline = begin(place, text)
+    pipeline = begin_redo(place, text)
     assert pipeline.redo("1.json", check=False).status == "failed"
     assert place.ids("tables/orders") == [1, 2, 4]
 
@@ -218,7 +218,7 @@ def test_a_redo_removes_rows_that_a_replay_delivered(place: Place) -> None:
     pipeline = place.load(mended)
     pipeline.replay(Replay(reason="x is 9"))
     assert place.ids("tables/orders") == [1, 2, 3, 4]
-    edit(place, "1.json", [order(1)])
+    edit_file(place, "1.json", [make_order(1)])
     pipeline.redo("1.json")
     assert (place.ids("tables/orders"), pipeline.audit().problems) == ([1, 4], [])
 
@@ -228,7 +228,7 @@ def test_a_redo_is_refused_if_rows_have_no_file_name(place: Place) -> None:
     land_two(place)
     place.load(BY_NAME.replace("    metadata: [file_name]\n", "")).run()
     place.spark.sql(f"ALTER TABLE delta.`{place.folder}/tables/orders` ADD COLUMNS (file_name STRING)").collect()
-    edit(place, "1.json", [order(20)])
+    edit_file(place, "1.json", [make_order(20)])
     with pytest.raises(Refusal, match="has rows with NULL in file_name"):
         place.load(BY_NAME).redo("1.json")
     assert place.ids("tables/orders") == [1, 2, 4]
@@ -236,7 +236,7 @@ def test_a_redo_is_refused_if_rows_have_no_file_name(place: Place) -> None:
 
 def test_a_redo_is_refused_if_rows_have_the_path_of_another_folder(place: Place) -> None:
     """They may be rows of the same file, from before its folder was moved."""
-    pipeline = begin(place, BY_PATH)
+    pipeline = begin_redo(place, BY_PATH)
     table = f"delta.`{place.folder}/tables/orders`"
     place.spark.sql(f"UPDATE {table} SET file_path = '/elsewhere/landing/1.json' WHERE id = 1").collect()
     with pytest.raises(Refusal, match=r"has rows of /elsewhere/landing/1\.json"):
@@ -250,7 +250,7 @@ def test_a_redo_removes_no_rows_of_another_pipeline(place: Place, text: str) -> 
     land_two(place)
     place.load(text).run()
     place.load(text.replace("name: orders", "name: others", 1)).run()
-    edit(place, "1.json", [order(20)])
+    edit_file(place, "1.json", [make_order(20)])
     with pytest.raises(Refusal, match="has rows of the pipeline others too"):
         place.load(text).redo("1.json")
     assert place.ids("tables/orders") == [1, 1, 2, 2, 4, 4]
@@ -270,17 +270,17 @@ def test_a_file_that_two_origins_read_is_not_redone(place: Place) -> None:
         ]
     )
     place.load(text).run()
-    edit(place, "1.json", [order(20)])
+    edit_file(place, "1.json", [make_order(20)])
     with pytest.raises(Refusal, match="both read"):
         place.load(text).redo("landing/1.json")
 
 
 def test_a_file_that_is_edited_during_an_open_redo_is_redone_after_a_run(place: Place) -> None:
     """Wherry knows the rows of the open redo only once it is settled."""
-    pipeline = begin(place, BY_STAMP.replace("files: 2", "files: 1"))
+    pipeline = begin_redo(place, BY_STAMP.replace("files: 2", "files: 1"))
     with watch_points(CrashInjector("after-write", end=None)):
         assert pipeline.redo("1.json", check=False).status == "failed"
-    edit(place, "1.json", [order(50)])
+    edit_file(place, "1.json", [make_order(50)])
     with pytest.raises(Refusal, match="A redo that began earlier is not finished"):
         pipeline.redo("1.json")
     pipeline.run()

@@ -13,11 +13,11 @@ from origins.batch import Batch, Span
 from runners.running.choice import Choice
 from runners.running.dead_letter_rows import DeadLetterRows
 from runners.running.replay import Replay
-from tests.scenarios.conftest import ORDERS, Place, order
+from tests.scenarios.conftest import ORDERS, Place, make_order
 
 pytestmark = pytest.mark.spark
 
-BAD = [order(1), order(2, amount="two"), order(3, amount="-3"), order(4, amount="four")]
+BAD = [make_order(1), make_order(2, amount="two"), make_order(3, amount="-3"), make_order(4, amount="four")]
 MENDED = ORDERS.replace(
     '  - cast: {amount: "decimal(10,2)"}\n',
     """  - with_columns: {amount: "case amount when 'two' then '2.00' else amount end"}
@@ -27,7 +27,7 @@ MENDED = ORDERS.replace(
 TWO = "  - delta: {path: tables/orders}\n", "  - delta: {path: tables/orders}\n  - delta: {path: tables/b}\n"
 
 
-def what_became(place: Place) -> Mapping[tuple[int, str], tuple[bool, str | None]]:
+def describe_letters(place: Place) -> Mapping[tuple[int, str], tuple[bool, str | None]]:
     """Return whether each row of the DLQ was replayed, and which order it replays, by order and lane."""
     rows = place.load().dead_letters()
     orders = {row["id"]: row["original"]["id"] for row in rows}
@@ -49,7 +49,7 @@ def test_refused_rows_are_replayed_once_and_new_refusals_name_the_old_entry(plac
     report = pipeline.replay(again)
     assert (report.status, report.read, report.nacked, report.balanced) == ("succeeded", 2, 1, True)
     assert place.ids("tables/orders") == [1, 2]
-    assert what_became(place) == {
+    assert describe_letters(place) == {
         (2, "0"): (True, None),
         (3, "0"): (False, None),
         (4, "0"): (True, None),
@@ -59,13 +59,13 @@ def test_refused_rows_are_replayed_once_and_new_refusals_name_the_old_entry(plac
     assert place.load().replay(Replay(choice=Choice(where="original like '%two%'"), reason="again")).batches == 0
     assert place.ids("tables/orders") == [1, 2]
     assert list(pipeline.status()["lanes"]) == ["0"]
-    place.land("2.json", [order(5)])
+    place.land("2.json", [make_order(5)])
     assert (place.load().run().read, place.ids("tables/orders")) == (1, [1, 2, 5])
 
 
 def test_a_row_that_fails_again_and_again_names_its_first_entry(place: Place) -> None:
     """This holds after each replay. The column `replays` names the previous entry."""
-    place.land("1.json", [order(1, amount="one")])
+    place.land("1.json", [make_order(1, amount="one")])
     place.load(ORDERS).run()
     for reason in ("again", "once more"):
         assert place.load().replay(Replay(reason=reason)).nacked == 1
@@ -108,7 +108,7 @@ def test_a_replayed_row_goes_only_to_destinations_that_lack_it(place: Place) -> 
     assert (place.ids("tables/orders"), place.ids("tables/b")) == ([1, 2], [1])
 
 
-def batch(*ids: str, schema: str) -> Batch:
+def make_batch(*ids: str, schema: str) -> Batch:
     """Return a batch of these rows, with the present columns."""
     return Batch(
         pipeline="orders",
@@ -130,9 +130,9 @@ def test_rows_come_in_the_order_of_the_span_with_the_present_columns(place: Plac
     place.land("1.json", BAD)
     place.load(ORDERS).run()
     ids = {row["original"]["id"]: row["id"] for row in place.load().dead_letters()}
-    today = _schema()
+    today = _make_schema()
     rows = DeadLetterRows(dlq=Delta(path=str(place.folder / ".wherry/orders/dlq")))
-    found = rows.fetch(place.spark, [batch(ids[3], ids[2], schema=today)], places=True).frame().collect()
+    found = rows.fetch(place.spark, [make_batch(ids[3], ids[2], schema=today)], places=True).frame().collect()
     by_place = {row["_wherry_place"]["row"]: row.asDict(recursive=True) for row in found}
     assert {at: (row["ID"], row["amount"], row["note"]) for at, row in by_place.items()} == {
         0: (3, -3, None),
@@ -141,12 +141,12 @@ def test_rows_come_in_the_order_of_the_span_with_the_present_columns(place: Plac
     refused: dict[int, Any] = {at: row["_wherry_refused"] for at, row in by_place.items()}
     assert refused[0] is None
     assert refused[1]["message"] == "column amount: 'two' is not an int"
-    gone = rows.fetch(place.spark, [batch(ids[2], "p/99", schema=today)]).frame()
+    gone = rows.fetch(place.spark, [make_batch(ids[2], "p/99", schema=today)]).frame()
     with pytest.raises(Exception, match="no longer has this row: p/99"):
         gone.collect()
 
 
-def _schema() -> str:
+def _make_schema() -> str:
     from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
     fields = [StructField("ID", LongType()), StructField("amount", IntegerType()), StructField("note", StringType())]

@@ -12,16 +12,22 @@ from runners.model.events import BatchPlanned, Event
 from runners.running.choice import Choice
 from runners.running.fix import Fix
 from runners.running.replay import Replay
-from tests.scenarios.conftest import ORDERS, Place, list_files, order
+from tests.scenarios.conftest import ORDERS, Place, list_files, make_order
 
 pytestmark = pytest.mark.spark
 
 TWO = "  - delta: {path: tables/orders}\n", "  - delta: {path: tables/orders}\n  - delta: {path: tables/b}\n"
-BAD = [order(1), order(2, amount="2,50"), order(3, amount="-3"), order(4, amount="4,50"), order(5, amount="x")]
+BAD = [
+    make_order(1),
+    make_order(2, amount="2,50"),
+    make_order(3, amount="-3"),
+    make_order(4, amount="4,50"),
+    make_order(5, amount="x"),
+]
 COMMAS = Fix(columns={"amount": "replace(amount, ',', '.')"})
 
 
-def what_waits(place: Place) -> list[tuple[int, int | None]]:
+def list_waiting(place: Place) -> list[tuple[int, int | None]]:
     """Return the orders in the DLQ that wait, each with the order of the entry that it replays."""
     rows = place.load().dead_letters()
     orders = {row["id"]: row["original"]["id"] for row in rows}
@@ -48,7 +54,7 @@ def test_rows_are_previewed_with_a_fix_and_then_delivered_once(place: Place) -> 
     report = pipeline.replay(replay)
     assert (report.status, report.read, report.nacked, report.balanced) == ("succeeded", 4, 2, True)
     assert (place.ids("tables/orders"), place.ids("tables/b")) == ([1, 2, 4], [1, 2, 4])
-    assert what_waits(place) == [(3, 3), (5, 5)]
+    assert list_waiting(place) == [(3, 3), (5, 5)]
     assert pipeline.audit().balanced
 
 
@@ -104,7 +110,7 @@ def test_a_resumed_replay_keeps_the_function_that_it_began_with(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """This holds although the file is changed and then removed. The commands are typed as a user would type them."""
-    place.land("1.json", [order(1), *(order(n, amount=f"{n},50") for n in range(2, 8))])
+    place.land("1.json", [make_order(1), *(make_order(n, amount=f"{n},50") for n in range(2, 8))])
     place.load(ORDERS).run()
     file = place.folder / "fix.py"
     file.write_text(FUNCTION.format(put="."))

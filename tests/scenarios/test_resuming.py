@@ -72,7 +72,7 @@ Call = Callable[..., int]
 @pytest.fixture
 def crashing(standing: Standing, monkeypatch: pytest.MonkeyPatch) -> Call:
     """Provide the crash matrix with four cells."""
-    cells = crashes.cells()[:4]
+    cells = crashes.make_cells()[:4]
 
     def run(number: int, cell: Cell, folder: Path, server: object, *, s3: str) -> crashes.Ended:
         assert cell == cells[number]
@@ -81,7 +81,7 @@ def crashing(standing: Standing, monkeypatch: pytest.MonkeyPatch) -> Call:
     monkeypatch.setattr(crashes, "run", run)
     monkeypatch.setattr(crashes, "cells", lambda seed: cells)
     monkeypatch.setattr(crashes, "Server", lambda folder, settings: standing)
-    return called(crashes, standing, monkeypatch)
+    return make_call(crashes, standing, monkeypatch)
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def freezing(standing: Standing, monkeypatch: pytest.MonkeyPatch) -> Call:
 
     monkeypatch.setattr(zombies, "Trial", Trial)
     monkeypatch.setattr(zombies, "CELLS", zombies.CELLS[:4])
-    return called(zombies, standing, monkeypatch)
+    return make_call(zombies, standing, monkeypatch)
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def soaking(standing: Standing, monkeypatch: pytest.MonkeyPatch) -> Call:
     monkeypatch.setattr(soak, "Load", lambda folder, rows, batches: standing)
     monkeypatch.setattr(standing, "kill", kill, raising=False)
     monkeypatch.setattr(soak, "Server", lambda folder: standing)
-    return called(soak, standing, monkeypatch)
+    return make_call(soak, standing, monkeypatch)
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def replaying(standing: Standing, monkeypatch: pytest.MonkeyPatch) -> Call:
 
     monkeypatch.setattr(replay_kills, "Trial", lambda folder, rows, batch, fixed: standing)
     monkeypatch.setattr(standing, "kill", kill, raising=False)
-    return called(replay_kills, standing, monkeypatch)
+    return make_call(replay_kills, standing, monkeypatch)
 
 
 @pytest.fixture
@@ -139,10 +139,10 @@ def sharing(standing: Standing, monkeypatch: pytest.MonkeyPatch) -> Call:
 
     monkeypatch.setattr(lane_kills, "Trial", lambda folder: standing)
     monkeypatch.setattr(standing, "kill_somebody", kill, raising=False)
-    return called(lane_kills, standing, monkeypatch)
+    return make_call(lane_kills, standing, monkeypatch)
 
 
-def called(suite: ModuleType, standing: Standing, monkeypatch: pytest.MonkeyPatch) -> Call:
+def make_call(suite: ModuleType, standing: Standing, monkeypatch: pytest.MonkeyPatch) -> Call:
     """Return a function that calls the suite as its command line does."""
 
     def call(*words: str) -> int:
@@ -166,7 +166,7 @@ def in_kills(request: pytest.FixtureRequest) -> Call:
     return call
 
 
-def told(standing: Standing, how: str) -> str:
+def read_report(standing: Standing, how: str) -> str:
     """Return the text that the suite wrote for people."""
     (file,) = standing.folder.glob(how)
     return file.read_text(encoding="utf-8")
@@ -177,9 +177,9 @@ def test_cells_continue_after_an_interruption(standing: Standing, in_cells: Call
     standing.breaks_at = 2
     with pytest.raises(KeyboardInterrupt):
         in_cells()
-    assert re.findall(r"^\| (\d+) \|", told(standing, "*.md"), re.MULTILINE) == ["0", "1"]
+    assert re.findall(r"^\| (\d+) \|", read_report(standing, "*.md"), re.MULTILINE) == ["0", "1"]
     assert (in_cells(), standing.does) == (0, [0, 1, 2, 3])
-    assert re.findall(r"^\| (\d+) \|", told(standing, "*.md"), re.MULTILINE) == ["0", "1", "2", "3"]
+    assert re.findall(r"^\| (\d+) \|", read_report(standing, "*.md"), re.MULTILINE) == ["0", "1", "2", "3"]
     assert (in_cells(), standing.does) == (0, [0, 1, 2, 3])
 
 
@@ -187,17 +187,17 @@ def test_a_wrong_cell_stays_wrong_until_it_is_run_again(standing: Standing, in_c
     """With `--only`, only this cell is run again."""
     standing.wrong = {1}
     assert [in_cells(), in_cells()] == [1, 1]
-    assert "WRONG" in told(standing, "*.md")
+    assert "WRONG" in read_report(standing, "*.md")
     standing.wrong = set()
     assert (in_cells("--only", "1"), standing.does) == (0, [0, 1, 2, 3, 1])
-    assert "WRONG" not in told(standing, "*.md")
+    assert "WRONG" not in read_report(standing, "*.md")
 
 
 def test_the_matrix_runs_in_slices(standing: Standing, crashing: Call) -> None:
     """It fails until its last cell has run, and ends Spark after each slice."""
     assert [crashing("--most", "3"), crashing("--most", "3")] == [1, 0]
     assert (standing.does, standing.closed) == ([0, 1, 2, 3], 2)
-    assert told(standing, "*.md").startswith("4 of 4 cells were run, 4 are right.")
+    assert read_report(standing, "*.md").startswith("4 of 4 cells were run, 4 are right.")
 
 
 def test_kills_continue_after_an_interruption(standing: Standing, in_kills: Call) -> None:
@@ -207,9 +207,9 @@ def test_kills_continue_after_an_interruption(standing: Standing, in_kills: Call
         in_kills("--kills", "5", "--seed", "3")
     assert (len(standing.does), standing.finished) == (2, 0)
     assert (in_kills("--kills", "5"), len(standing.does), standing.finished) == (0, 5, 1)
-    assert told(standing, "*.md").count("BatchSettled") == 5
-    assert "seed 3" in told(standing, "*.md")
-    assert told(standing, "*.md").rstrip().endswith("each row exactly once.")
+    assert read_report(standing, "*.md").count("BatchSettled") == 5
+    assert "seed 3" in read_report(standing, "*.md")
+    assert read_report(standing, "*.md").rstrip().endswith("each row exactly once.")
     assert (in_kills("--kills", "5"), len(standing.does)) == (0, 5)
 
 
@@ -238,7 +238,7 @@ def test_a_wrong_final_result_exits_with_1(standing: Standing, in_kills: Call, m
     """This holds although every kill was done. The report shows the expected result."""
     monkeypatch.setattr(standing, "expected", {"as": "promised"})
     assert in_kills("--kills", "2") == 1
-    assert "WRONG, expected {'as': 'promised'}" in told(standing, "*.md")
+    assert "WRONG, expected {'as': 'promised'}" in read_report(standing, "*.md")
 
 
 def test_the_kept_file_is_whole_after_an_interruption(

@@ -21,8 +21,8 @@ from runners.state.journal import Journal
 from runners.state.location import StateLocation as State
 from runners.state.process_locks import identify_host
 from runners.state.run_history import RunRow
-from tests.runners.listeners.test_metrics import figures
-from tests.scenarios.conftest import ORDERS, Place, order
+from tests.runners.listeners.test_metrics import read_figures
+from tests.scenarios.conftest import ORDERS, Place, make_order
 
 pytestmark = pytest.mark.spark
 
@@ -30,11 +30,11 @@ pytestmark = pytest.mark.spark
 @pytest.mark.promise("CN-15", "DQ-15")
 def test_the_history_has_the_results_of_each_run(place: Place) -> None:
     """A failed run has an entry too, and each entry can include its report. The metrics show what the DLQ took."""
-    place.land("1.json", [order(1), order(2, amount="-1"), order(3)])
+    place.land("1.json", [make_order(1), make_order(2, amount="-1"), make_order(3)])
     pipeline = place.load(ORDERS)
     metrics = Metrics(Clock())
     report = pipeline.run(listeners=[metrics.of("orders")])
-    found = figures(metrics)
+    found = read_figures(metrics)
     assert found['wherry_dlq_rows_total{pipeline="orders"}'] == 1
     assert found['wherry_dlq_bytes_total{pipeline="orders"}'] > 100
     assert found['wherry_dlq_seconds_total{pipeline="orders"}'] == pytest.approx(report.spent["dlq"], abs=1e-4)
@@ -63,7 +63,7 @@ def test_a_slow_history_or_hook_delays_no_batch(place: Place, monkeypatch: pytes
     monkeypatch.setattr(hook_runner, "PATIENCE", 0.0)
     hooks = [Hook(on="start", python=lambda facts: hangs.wait(300))]
     for number in range(3):
-        place.land(f"{number}.json", [order(number)])
+        place.land(f"{number}.json", [make_order(number)])
     report = dataclasses.replace(place.load(ORDERS), hooks=hooks).run()
     assert (report.status, report.batches, written) == ("succeeded", 3, [])
     hangs.set()
@@ -73,7 +73,7 @@ def test_a_slow_history_or_hook_delays_no_batch(place: Place, monkeypatch: pytes
 
 def test_a_run_that_takes_over_records_that_the_earlier_run_was_killed(place: Place) -> None:
     """SQL can read this from the table, without a comparison with the ledger."""
-    place.land("1.json", [order(1)])
+    place.land("1.json", [make_order(1)])
     pipeline = place.load(ORDERS)
     state = State.of(definition_of(pipeline).pipeline)
     state.make()

@@ -16,8 +16,8 @@ from runners.schedules.scheduling import make_carrier
 from runners.spark.session import is_connect
 from runners.state.process_locks import StateLock
 from tests.manual_clock import ManualClock
-from tests.runners.pretend import moved
-from tests.scenarios.conftest import ORDERS, Place, order
+from tests.runners.pretend import make_moved
+from tests.scenarios.conftest import ORDERS, Place, make_order
 
 pytestmark = pytest.mark.spark
 
@@ -34,9 +34,9 @@ def test_due_pipelines_run_and_a_failing_one_affects_no_other(place: Place, monk
     """In one Spark, two pipelines deliver rows, a third follows one of them, a fourth is run elsewhere, and one
     fails."""
     clock = ManualClock(time=datetime(2026, 6, 1, 12, tzinfo=timezone.utc))
-    monkeypatch.setattr("apscheduler.schedulers.base.datetime", moved(clock))
-    place.land("1.json", [order(1), order(2)])
-    place.land("2.json", [order(3)])
+    monkeypatch.setattr("apscheduler.schedulers.base.datetime", make_moved(clock))
+    place.land("1.json", [make_order(1), make_order(2)])
+    place.land("2.json", [make_order(3)])
     define(place.folder, "orders", "{every: 5m}")
     define(place.folder, "copies", "{every: 5m}")
     define(place.folder, "behind", "{after: orders}")
@@ -81,7 +81,7 @@ def test_due_pipelines_run_and_a_failing_one_affects_no_other(place: Place, monk
 def test_the_next_scheduler_continues_a_run_that_was_stopped_with_the_first(place: Place) -> None:
     """The batches in flight finish. The next scheduler delivers the rest."""
     for number in range(30):
-        place.land(f"{number:02}.json", [order(number)])
+        place.land(f"{number:02}.json", [make_order(number)])
     define(place.folder, "orders", "{every: 1d}")
     marks, late = MemoryMarks(), datetime.now(timezone.utc) - timedelta(days=2)
     marks.get_or_make("orders", late)

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from tests.origins.test_odd_files import anything, lines_of
+from tests.origins.test_odd_files import draw_file, split_lines
 from tests.scenarios.conftest import Place
-from tests.scenarios.test_any_files import raw_of
-from tests.scenarios.test_follow import told
+from tests.scenarios.test_any_files import get_raw
+from tests.scenarios.test_follow import make_step_listener
 
 pytestmark = pytest.mark.spark
 PAGE = (Path(__file__).parents[2] / "origins/docs/files-that-change.md").read_text()
@@ -36,7 +36,7 @@ INFERRED = SHOP.replace("SCHEMA", "")
 TWO = f"{INFERRED}".replace("dlq:", "  - delta: {path: tables/copy}\ndlq:")
 
 
-def columns(place: Place, table: str) -> list[tuple[str, str]]:
+def read_columns(place: Place, table: str) -> list[tuple[str, str]]:
     """Return the columns of a table."""
     return place.spark.read.format("delta").load(str(place.folder / table)).dtypes
 
@@ -69,7 +69,7 @@ def test_a_declared_schema_grows_too_and_stays_grown(place: Place) -> None:
     second = place.load().run()
     place.land("3.json", [{"id": 3, "note": "c"}])
     third = place.load().run()
-    assert columns(place, "tables/orders") == [("id", "bigint"), ("note", "string"), ("region", "string")]
+    assert read_columns(place, "tables/orders") == [("id", "bigint"), ("note", "string"), ("region", "string")]
     assert place.ids("tables/orders") == [1, 3, 3_000_000_000]
     assert (first.nacked, second.nacked, third.nacked) == (0, 0, 0)
     said = 'origin: changed schema. To declare it:  schema: "id bigint, note string, region string"'
@@ -132,7 +132,7 @@ def test_a_following_run_grows_with_its_files(place: Place) -> None:
     """The schema grows between two looks at the folder, and the run does not end."""
     place.land("1.json", [{"id": 1}])
     definition = INFERRED.replace("run: {", "run: {poll: 50ms, ")
-    more = told(str, lambda: place.land("2.json", [{"id": 2, "region": "north"}]))
+    more = make_step_listener(str, lambda: place.land("2.json", [{"id": 2, "region": "north"}]))
     report = place.load(definition).run(follow=True, listeners=[more])
     assert report.nacked == 0
     assert sorted(map(str, place.rows("tables/orders"))) == [
@@ -141,7 +141,7 @@ def test_a_following_run_grows_with_its_files(place: Place) -> None:
     ]
 
 
-def some_objects(chance: random.Random) -> list[str]:
+def draw_objects(chance: random.Random) -> list[str]:
     """Return JSON objects with keys and values that may or may not fit the schema."""
     values = [1, 2**40, "x", None, 1.5, {"a": 1}, {"a": "x", "b": 2}, [1]]
     keys = ["id", "note", "ID", "s", "new", "other"]
@@ -151,27 +151,27 @@ def some_objects(chance: random.Random) -> list[str]:
     ]
 
 
-def objects(chance: random.Random) -> tuple[bytes, list[str]]:
+def draw_json_lines(chance: random.Random) -> tuple[bytes, list[str]]:
     """Return lines of JSON, mixed with arbitrary lines."""
-    made = "\n".join(some_objects(chance)).encode() + b"\n" + anything(chance)
-    return made, lines_of("json", made)
+    made = "\n".join(draw_objects(chance)).encode() + b"\n" + draw_file(chance)
+    return made, split_lines("json", made)
 
 
-def arrays(chance: random.Random) -> tuple[bytes, list[str]]:
+def draw_json_array(chance: random.Random) -> tuple[bytes, list[str]]:
     """Return a file with one JSON array, which may be invalid, and its rows."""
-    found = some_objects(chance)
+    found = draw_objects(chance)
     made = "[" + ",\n".join(found) + "]" + chance.choice(["", "", "\n", "]", "{}"])
     return made.encode(), [made] if made[-2:] in ("]]", "{}") else found
 
 
-def fields(chance: random.Random) -> tuple[bytes, list[str]]:
+def draw_csv(chance: random.Random) -> tuple[bytes, list[str]]:
     """Return CSV with some of the columns, in any order, and with other columns."""
     names = chance.sample(["id", "note", "s", "new", "other"], chance.randint(1, 5))
     lines = [
         ",".join(chance.choice(["1", str(2**40), "x", "", "1.5"]) for _ in names) for _ in range(chance.randint(0, 12))
     ]
-    made = "\n".join([",".join(names), *lines, ""]).encode() + anything(chance)
-    return made, lines_of("csv", made)
+    made = "\n".join([",".join(names), *lines, ""]).encode() + draw_file(chance)
+    return made, split_lines("csv", made)
 
 
 POLICIES = {
@@ -183,9 +183,9 @@ DOUBLED = {"csv": "", "json": ", doubled: keep_last"}
 """The policy for JSON keys that occur twice. A rescue keeps the line with the key."""
 
 CASES = [
-    *(("csv", fields, "", policy) for policy in POLICIES),
-    *(("json", objects, "", policy) for policy in POLICIES),
-    *(("json", arrays, ", options: {multiLine: true}", policy) for policy in ("rescue", "evolve")),
+    *(("csv", draw_csv, "", policy) for policy in POLICIES),
+    *(("json", draw_json_lines, "", policy) for policy in POLICIES),
+    *(("json", draw_json_array, ", options: {multiLine: true}", policy) for policy in ("rescue", "evolve")),
 ]
 
 
@@ -214,7 +214,7 @@ destinations: [{{delta: {{path: tables/orders}}}}]
 dlq: {{window: 0}}
 """
     report = place.load(definition).run()
-    refused = Counter((row["message"].partition(": ")[0], raw_of(row["original"])) for row in place.refused())
+    refused = Counter((row["message"].partition(": ")[0], get_raw(row["original"])) for row in place.refused())
     delivered = place.rows("tables/orders")
     per_file = Counter(row["file_name"] for row in delivered)
     assert report.balanced is True
@@ -286,7 +286,7 @@ destinations: [{{delta: {{path: tables/orders}}}}]
 dlq: {{window: 0}}
 """
     report = place.load(definition).run()
-    refused = [(row["message"][:2], json.loads(raw_of(row["original"]))["key"]) for row in place.refused()]
+    refused = [(row["message"][:2], json.loads(get_raw(row["original"]))["key"]) for row in place.refused()]
     delivered = place.rows("tables/orders")
     assert (report.balanced, report.read) == (True, len(written))
     assert sorted([*(key for _, key in refused), *(row["key"] for row in delivered)]) == sorted(written)

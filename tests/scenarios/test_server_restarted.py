@@ -13,7 +13,7 @@ import pytest
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
-def restarted(folder: Path, how: str) -> Any:
+def run_restarted(folder: Path, how: str) -> Any:
     """Return the results of a run with such a server, and of the next run."""
     command = [sys.executable, "-m", "tests.scenarios.server_restarted", str(folder), how]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
@@ -24,7 +24,7 @@ def restarted(folder: Path, how: str) -> Any:
 @pytest.mark.promise("SS-23", "CD-22")
 def test_a_run_survives_its_server(tmp_path: Path) -> None:
     """Wherry made the session. The batch is tried again in another session, and each row is delivered once."""
-    said = restarted(tmp_path, "ours")
+    said = run_restarted(tmp_path, "ours")
     assert said["killed"] == 1, said
     assert said["first"]["status"] == "succeeded", said
     assert said["rests"], said
@@ -37,7 +37,7 @@ def test_a_run_survives_its_server(tmp_path: Path) -> None:
 def test_a_run_with_a_given_session_ends_with_the_session(tmp_path: Path) -> None:
     """The error has the code `SESSION` and names the remedy. The next run delivers the rest, and each row is there
     once."""
-    said = restarted(tmp_path, "given")
+    said = run_restarted(tmp_path, "given")
     assert (said["killed"], said["first"]["status"], said["first"]["code"]) == (1, "failed", "SESSION"), said
     assert "run again" in said["first"]["said"]
     assert (said["second"]["status"], said["ids"]) == ("succeeded", [1, 2, 3]), said

@@ -17,31 +17,33 @@ from runners.model.events import BatchSettled, Event
 from runners.model.run_report import Report
 from runners.pipeline import Pipeline
 from runners.running.compatibility import OperatorOverrides
-from tests.scenarios.conftest import ORDERS, Place, order
-from tests.scenarios.test_audit import cut
+from tests.scenarios.conftest import ORDERS, Place, make_order
+from tests.scenarios.test_audit import cut_ledger
 from tests.small_disk import SmallDisk
 
 pytestmark = pytest.mark.spark
 
 
-def carried(place: Place, *numbers: int, **overrides: str) -> Report:
+def carry_files(place: Place, *numbers: int, **overrides: str) -> Report:
     """Write these files, and run the pipeline."""
     for number in numbers:
-        place.land(f"{number}.json", [order(number), order(number * 10, amount="x" if number % 2 == 0 else "1")])
+        place.land(
+            f"{number}.json", [make_order(number), make_order(number * 10, amount="x" if number % 2 == 0 else "1")]
+        )
     return place.load(**overrides).run(check=False)
 
 
-def code(report: Report) -> str | None:
+def get_code(report: Report) -> str | None:
     """Return the code of a run's error, or None."""
     return report.error.code if report.error else None
 
 
-def state(place: Place) -> Path:
+def locate_state(place: Place) -> Path:
     """Return the folder of the pipeline's state."""
     return place.folder / ".wherry" / "orders"
 
 
-def aside(folder: Path, place: Place) -> Path:
+def move_aside(folder: Path, place: Place) -> Path:
     """Move a folder to a place where Wherry does not look."""
     return Path(shutil.move(folder, place.folder / f"aside-{uuid.uuid4().hex}"))
 
@@ -50,29 +52,29 @@ def test_a_table_that_was_deleted_between_two_runs_stops_the_run(place: Place) -
     """Wherry does not create a new table, and does not accept another one. Once the table is back, the next run
     continues."""
     place.define(ORDERS)
-    carried(place, 1, 2)
+    carry_files(place, 1, 2)
     table = place.folder / "tables/orders"
-    kept = aside(table, place)
-    failed = carried(place, 3)
-    assert (code(failed), failed.batches, table.exists()) == ("DESTINATION", 0, False)
+    kept = move_aside(table, place)
+    failed = carry_files(place, 3)
+    assert (get_code(failed), failed.batches, table.exists()) == ("DESTINATION", 0, False)
     assert "is missing, and this pipeline has delivered to it" in str(failed.error)
     write_deltalake(table, pyarrow.table({"id": pyarrow.array([], pyarrow.int64())}))
-    failed = carried(place)
-    assert (code(failed), DeltaTable(table).version()) == ("DESTINATION", 0)
+    failed = carry_files(place)
+    assert (get_code(failed), DeltaTable(table).version()) == ("DESTINATION", 0)
     assert "was replaced, and this pipeline has delivered to it" in str(failed.error)
     shutil.rmtree(table)
     shutil.move(kept, table)
-    assert carried(place).status == "succeeded"
+    assert carry_files(place).status == "succeeded"
     assert (place.ids("tables/orders"), place.load().audit().problems) == ([1, 2, 3, 10, 30], [])
 
 
 def test_a_dlq_that_was_deleted_between_two_runs_stops_the_run(place: Place) -> None:
     """It is treated like a table. If the user confirms it, the DLQ begins again."""
     place.define(ORDERS)
-    carried(place, 2)
-    kept = aside(state(place) / "dlq", place)
-    failed = carried(place, 4)
-    assert (code(failed), failed.batches, (state(place) / "dlq").exists()) == ("DESTINATION", 0, False)
+    carry_files(place, 2)
+    kept = move_aside(locate_state(place) / "dlq", place)
+    failed = carry_files(place, 4)
+    assert (get_code(failed), failed.batches, (locate_state(place) / "dlq").exists()) == ("DESTINATION", 0, False)
     assert (
         place.load().run(ruling=OperatorOverrides(fresh=("dlq",), reason="nobody needs the old ones")).status
         == "succeeded"
@@ -86,31 +88,31 @@ def test_a_lost_ledger_stops_the_run(place: Place) -> None:
     """Nothing is delivered twice, because the table has a batch that the new ledger did not plan. With the old ledger
     back, the run continues."""
     place.define(ORDERS)
-    carried(place, 1)
-    kept = aside(state(place), place)
-    failed = carried(place, 5)
-    assert (code(failed), place.ids("tables/orders")) == ("LEDGER", [1, 10])
+    carry_files(place, 1)
+    kept = move_aside(locate_state(place), place)
+    failed = carry_files(place, 5)
+    assert (get_code(failed), place.ids("tables/orders")) == ("LEDGER", [1, 10])
     assert "'orders' has batch 1 of lane 0 of this pipeline, but the ledger has planned none" in str(failed.error)
-    shutil.rmtree(state(place))
-    shutil.move(kept, state(place))
-    assert carried(place).status == "succeeded"
+    shutil.rmtree(locate_state(place))
+    shutil.move(kept, locate_state(place))
+    assert carry_files(place).status == "succeeded"
     assert (place.ids("tables/orders"), place.load().audit().problems) == ([1, 5, 10, 50], [])
 
 
 def test_an_open_batch_that_is_older_than_the_tables_history_needs_a_decision(place: Place) -> None:
     """The log after the batch was cleaned, so the user must decide whether it was delivered."""
     place.define(ORDERS)
-    carried(place, 1)
-    carried(place, 3)
-    cut(state(place) / "ledger", "settle")
+    carry_files(place, 1)
+    carry_files(place, 3)
+    cut_ledger(locate_state(place) / "ledger", "settle")
     table = place.folder / "tables/orders"
     place.spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('a' = 'b')").collect()
     DeltaTable(table).create_checkpoint()
     for version in (0, 1, 2):
         (table / f"_delta_log/{version:020}.json").unlink()
         (table / f"_delta_log/{version:020}.crc").unlink(missing_ok=True)
-    asked = carried(place)
-    assert code(asked) == "UNSURE"
+    asked = carry_files(place)
+    assert get_code(asked) == "UNSURE"
     assert "no longer reaches back to version" in str(asked.error)
     assert "wherry run FILE --assume missing" in str(asked.error)
     place.load().run(ruling=OperatorOverrides(assume="delivered", reason="I looked"))
@@ -121,28 +123,28 @@ def test_a_full_or_read_only_disk_fails_the_run_with_a_code(place: Place, small_
     """Commands that only read still work. Once the disk works again, the next run finishes the open batch."""
     (place.folder / "tables").symlink_to(small_disk.folder)
     place.define(ORDERS)
-    carried(place, 1)
+    carry_files(place, 1)
 
     def fill(event: Event) -> None:
         if isinstance(event, BatchSettled) and event.batch.number == 2:
             small_disk.fill()
 
     for number in (2, 3):
-        place.land(f"{number}.json", [order(number), order(number * 10, amount="x")])
+        place.land(f"{number}.json", [make_order(number), make_order(number * 10, amount="x")])
     failed = place.load().run(check=False, listeners=[fill])
-    assert (failed.status, failed.batches, code(failed)) == ("failed", 1, "CARRY")
+    assert (failed.status, failed.batches, get_code(failed)) == ("failed", 1, "CARRY")
     assert "No space left on device" in str(failed.error)
     assert f"The disk at {small_disk.folder} is full:" in str(failed.error)
     assert "It holds 'orders'" in str(failed.error)
     assert "Free disk space, then run again." in str(failed.error)
     small_disk.empty()
     small_disk.read_only()
-    failed = carried(place)
+    failed = carry_files(place)
     assert (failed.status, failed.batches) == ("failed", 0)
     assert "Read-only file system" in str(failed.error)
     assert place.load().status()["lanes"]["0"]["number"] == 2
     small_disk.writable()
-    assert carried(place).status == "succeeded"
+    assert carry_files(place).status == "succeeded"
     assert (place.load().audit().problems, place.ids("tables/orders")) == ([], [1, 2, 3, 10])
 
 
@@ -152,7 +154,7 @@ def test_a_changed_salt_is_refused_until_the_user_confirms_it(place: Place) -> N
     file = place.define(text)
 
     def salted(name: str, salt: str, **ruling: Any) -> Report:
-        place.land(name, [order(1)])
+        place.land(name, [make_order(1)])
         told = OperatorOverrides(**ruling, reason="a test") if ruling else None
         return Pipeline.load(file, secrets={"SALT": salt}).run(check=False, ruling=told)
 
@@ -173,9 +175,9 @@ def test_a_copied_project_continues_in_both_places(place: Place, copy: Callable[
     """Only new rows are delivered, in the copy and in the original. An audit cannot identify files that lost their
     times, and explains why."""
     file = place.define(ORDERS)
-    carried(place, 1, 2)
+    carry_files(place, 1, 2)
     shutil.copytree(place.folder, there := place.folder.with_name(f"{place.folder.name} copied"), copy_function=copy)
-    (there / "landing" / "3.json").write_text(json.dumps(order(3)))
+    (there / "landing" / "3.json").write_text(json.dumps(make_order(3)))
     report = Pipeline.load(there / file.name).run()
     copied = [notice for notice in report.notices if "`cp -a` keeps times" in notice]
     assert (report.delivered, len(copied)) == ({"orders": 1}, 1 if copy is shutil.copy else 0)
@@ -184,6 +186,6 @@ def test_a_copied_project_continues_in_both_places(place: Place, copy: Callable[
     found = Pipeline.load(there / file.name).audit()
     assert [each.code for each in found.problems] == ["ORIGIN_CHANGED"] * len(copied)
     assert all("written again or copied at" in each.message for each in found.problems)
-    assert carried(place, 4).delivered == {"orders": 1}
+    assert carry_files(place, 4).delivered == {"orders": 1}
     assert place.ids("tables/orders") == [1, 2, 4, 10]
     assert place.load().audit().problems == []

@@ -14,23 +14,23 @@ import pytest
 from runners.listeners.hook_runner import HookRunner
 from runners.model.errors import Owned
 from runners.model.events import BatchPlanned, BatchSettled, Event, RunEnded
-from tests.scenarios.conftest import ORDERS, Place, order
+from tests.scenarios.conftest import ORDERS, Place, make_order
 
 ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = [pytest.mark.spark]
 
 
-def four_files(place: Place) -> None:
+def land_four_files(place: Place) -> None:
     for number in range(1, 5):
-        place.land(f"{number}.json", [order(number)])
+        place.land(f"{number}.json", [make_order(number)])
 
 
 @pytest.mark.promise("CD-32", "CD-33", "SS-24")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_lets_batches_in_flight_finish(place: Place, number: signal.Signals) -> None:
     """Only the batch that was planned is committed. The next run delivers the rest."""
-    four_files(place)
+    land_four_files(place)
 
     def listen(event: Event) -> None:
         if isinstance(event, BatchPlanned) and event.batch.number == 2:
@@ -55,7 +55,7 @@ def test_a_signal_after_the_last_batch_stops_nothing(place: Place, monkeypatch: 
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(HookRunner, "await_hooks", waits)
-    four_files(place)
+    land_four_files(place)
     report = place.load(ORDERS).run(listeners=[listen])
     assert (report.status, report.reason, report.batches) == ("succeeded", "nothing left to do", 4)
     assert place.load().status()["state"] == "idle"
@@ -64,7 +64,7 @@ def test_a_signal_after_the_last_batch_stops_nothing(place: Place, monkeypatch: 
 @pytest.mark.promise("CD-34", "X6")
 def test_a_second_signal_cancels_batches_in_flight(place: Place) -> None:
     """No offset is committed for the batch. The next run examines it first, and no row is lost or doubled."""
-    four_files(place)
+    land_four_files(place)
 
     def listen(event: Event) -> None:
         if isinstance(event, BatchPlanned) and event.batch.number == 2:
@@ -79,11 +79,11 @@ def test_a_second_signal_cancels_batches_in_flight(place: Place) -> None:
 
 def test_a_file_that_changes_during_the_batch_before_it_stops_the_run(place: Place) -> None:
     """Its rows were described already. None of them is delivered, and the next run delivers its new content."""
-    four_files(place)
+    land_four_files(place)
 
     def listen(event: Event) -> None:
         if isinstance(event, BatchSettled) and event.batch.number == 2:
-            place.land("3.json", [order(3), order(33)])
+            place.land("3.json", [make_order(3), make_order(33)])
 
     report = place.load(ORDERS).run(check=False, listeners=[listen])
     assert (report.status, report.batches) == ("failed", 2)
@@ -97,7 +97,7 @@ def test_a_file_that_changes_during_the_batch_before_it_stops_the_run(place: Pla
 @pytest.mark.promise("CN-20")
 def test_a_second_run_is_refused_while_another_is_in_progress(place: Place) -> None:
     """The second run changes nothing, and its error names the owner."""
-    four_files(place)
+    land_four_files(place)
     refused: list[Owned] = []
 
     def listen(event: Event) -> None:
@@ -113,7 +113,7 @@ def test_a_second_run_is_refused_while_another_is_in_progress(place: Place) -> N
 @pytest.mark.promise("CD-34")
 def test_a_run_is_forced_to_stop_through_its_ledger(place: Place) -> None:
     """The run stops during a batch that would not end. The next run delivers the batch."""
-    four_files(place)
+    land_four_files(place)
     sleeps = "java_method('java.lang.Thread', 'sleep', bigint(600000)) is not null"
     pipeline = place.load(ORDERS.replace("destinations:", f'  - filter: "id <> 2 or {sleeps}"\ndestinations:'))
 
@@ -130,7 +130,7 @@ def test_a_run_is_forced_to_stop_through_its_ledger(place: Place) -> None:
 @pytest.mark.promise("CD-18")
 def test_a_listener_that_raises_fails_the_run(place: Place) -> None:
     """The run's error has the listener's message, and the next run continues."""
-    four_files(place)
+    land_four_files(place)
 
     def listen(event: Event) -> None:
         if isinstance(event, BatchPlanned) and event.batch.number == 3:
@@ -146,7 +146,7 @@ def test_a_listener_that_raises_fails_the_run(place: Place) -> None:
 @pytest.mark.promise("CD-32")
 def test_a_run_is_stopped_through_its_ledger(place: Place) -> None:
     """The request comes from another process or notebook that sees the state. Batches in flight finish."""
-    four_files(place)
+    land_four_files(place)
     pipeline = place.load(ORDERS)
     assert pipeline.stop() is False
 
@@ -175,7 +175,7 @@ def terminate(rows: list[dict]) -> list:
 def test_a_terminated_process_group_finishes_batches_in_flight(place: Place) -> None:
     """`timeout` terminates a command in this way, together with all processes that it started. The JVM runs until the
     batch is committed."""
-    four_files(place)
+    land_four_files(place)
     (place.folder / "calls.py").write_text(TERMINATES)
     file = place.define(ORDERS.replace("destinations:", '  - python: "calls:terminate"\ndestinations:'))
     command = [sys.executable, "-c", "from runners.command_line.cli import main; main()", "run", file.name, "--json"]

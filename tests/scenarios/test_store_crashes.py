@@ -15,7 +15,7 @@ from origins.store_access import StoreUrl
 from runners.crashes.crash_trial import CrashInjector
 from runners.model.events import BatchPlanned, BatchSettled, Event
 from runners.pipeline import Pipeline
-from tests.scenarios.test_store_files import ids, land
+from tests.scenarios.test_store_files import put_files, read_ids
 from tests.stores.fault_proxy import Effect, Fault
 from tests.stores.s3 import S3
 
@@ -40,13 +40,13 @@ def pipeline(tmp_path: Path, s3: S3) -> Pipeline:
     spark = f"spark: {json.dumps({'conf': s3.spark_settings})}\n"
     file = tmp_path / "pipeline.yaml"
     file.write_text(text + spark)
-    land(s3, 1)
+    put_files(s3, 1)
     Pipeline.load(file).run()
     state, store = tmp_path / ".wherry/orders", open_bucket(StoreUrl(s3.make_url("wherry/orders"), s3.spark_settings))
     for each in (each for each in state.rglob("*") if each.is_file()):
         assert store.put_new(f"wherry/orders/{each.relative_to(state)}", each.read_bytes())
     file.write_text(f"{text}{spark}state: {s3.make_url('wherry/orders', 's3')}\n")
-    land(s3, 2, 3)
+    put_files(s3, 2, 3)
     return Pipeline.load(file)
 
 
@@ -61,7 +61,7 @@ def test_a_run_continues_from_the_state_in_the_store_after_a_crash_at_any_point(
         ended = pipeline.run(check=False, listeners=[crash.note_event])
     assert (crash.happened, ended.status) == (True, "failed")
     report = pipeline.run()
-    assert (report.status, report.left_open, ids(tmp_path)) == ("succeeded", 0, [1, 2, 3])
+    assert (report.status, report.left_open, read_ids(tmp_path)) == ("succeeded", 0, [1, 2, 3])
     assert pipeline.audit().json()["problems"] == []
 
 
@@ -96,7 +96,7 @@ def test_a_run_survives_a_short_outage_of_its_store(
     """Every connection is reset for two seconds. The run tries again, and then delivers the rest."""
     outage = Outage(s3, kind, 2.0)
     report = pipeline.run(listeners=[outage.note_event])
-    assert (outage.happened, report.status, ids(tmp_path)) == (True, "succeeded", [1, 2, 3])
+    assert (outage.happened, report.status, read_ids(tmp_path)) == (True, "succeeded", [1, 2, 3])
     assert pipeline.audit().json()["problems"] == []
 
 
@@ -112,7 +112,7 @@ def test_a_run_survives_an_outage_of_its_store_for_a_minute(
     file.write_text(file.read_text().replace(", retry: {wait: 100ms, most: 1s}", ""))
     outage = Outage(s3, kind, 60.0, meanwhile)
     report = Pipeline.load(file).run(check=False, listeners=[outage.note_event])
-    assert (outage.happened, report.status, report.error, ids(tmp_path)) == (True, "succeeded", None, [1, 2, 3])
+    assert (outage.happened, report.status, report.error, read_ids(tmp_path)) == (True, "succeeded", None, [1, 2, 3])
     assert report.seconds > 60
     assert pipeline.audit().json()["problems"] == []
 
@@ -128,7 +128,7 @@ def test_a_store_that_stays_unavailable_ends_the_run_and_loses_nothing(
     report = pipeline.run(check=False, listeners=[outage.note_event])
     assert (report.status, "does not answer" in str(report.error)) == ("failed", True), report.error
     s3.proxy.come_back()
-    assert (pipeline.run().status, ids(tmp_path)) == ("succeeded", [1, 2, 3])
+    assert (pipeline.run().status, read_ids(tmp_path)) == ("succeeded", [1, 2, 3])
     assert pipeline.audit().json()["problems"] == []
 
 
@@ -148,4 +148,4 @@ def test_a_store_that_refuses_to_list_its_files_is_reported_and_no_row_is_lost(
     report = pipeline.run(check=False)
     assert (report.status, words in str(report.error)) == ("failed", True), report.error
     s3.proxy.clear()
-    assert (pipeline.run().status, ids(tmp_path)) == ("succeeded", [1, 2, 3])
+    assert (pipeline.run().status, read_ids(tmp_path)) == ("succeeded", [1, 2, 3])

@@ -35,7 +35,7 @@ run: {batch: {files: 1}, runners: 1}
 """
 
 
-def land(s3: S3, *numbers: int, kind: str = "json") -> None:
+def put_files(s3: S3, *numbers: int, kind: str = "json") -> None:
     """Put a file of one row for each number into the store."""
     for number in numbers:
         row = {"id": number, "email": f"a{number}@x.com", "amount": number / 2}
@@ -47,20 +47,22 @@ def land(s3: S3, *numbers: int, kind: str = "json") -> None:
         make_client(s3.behind).put_object(Bucket=s3.bucket, Key=f"landing/{number}.json", Body=bodies[kind])
 
 
-def load(folder: Path, s3: S3, after: str = "keep", path: str = "landing/*.json", text: str = TEXT) -> Pipeline:
+def load_pipeline(
+    folder: Path, s3: S3, after: str = "keep", path: str = "landing/*.json", text: str = TEXT
+) -> Pipeline:
     """Load the pipeline. Its Spark settings give access to the store."""
     text = text.replace("PATH", s3.make_url(path, "s3")).replace("AFTER", after)
     (folder / "pipeline.yaml").write_text(f"{text}spark: {json.dumps({'conf': s3.spark_settings})}\n")
     return Pipeline.load(folder / "pipeline.yaml")
 
 
-def ids(folder: Path) -> list[int]:
+def read_ids(folder: Path) -> list[int]:
     """Return the sorted ids of the table, with repeated ones."""
     rows: list[dict[str, Any]] = DeltaTable(str(folder / "tables/orders")).to_pyarrow_table().to_pylist()
     return sorted(row["id"] for row in rows)
 
 
-def keys(s3: S3) -> list[str]:
+def list_keys(s3: S3) -> list[str]:
     """Return the keys of all objects in the bucket."""
     store = open_bucket(StoreUrl(f"s3://{s3.bucket}", s3.spark_settings))
     return [key for page in store.list_pages() for key in page]
@@ -71,22 +73,22 @@ def keys(s3: S3) -> list[str]:
 def test_small_files_in_a_store_start_no_spark(tmp_path: Path, s3: S3, kind: str) -> None:
     """A run requests one page of the store's list, and each new file once. The audit finds no problem."""
     text = TEXT.replace("format: json", f"format: {kind}")
-    land(s3, 1, 2, 3, kind=kind)
-    first = load(tmp_path, s3, text=text).run()
-    assert (first.status, first.read, first.balanced, ids(tmp_path)) == ("succeeded", 3, True, [1, 2, 3])
-    land(s3, 4, kind=kind)
+    put_files(s3, 1, 2, 3, kind=kind)
+    first = load_pipeline(tmp_path, s3, text=text).run()
+    assert (first.status, first.read, first.balanced, read_ids(tmp_path)) == ("succeeded", 3, True, [1, 2, 3])
+    put_files(s3, 4, kind=kind)
     s3.proxy.reset_counts()
     found = describe_pipelines(
-        {"orders": load(tmp_path, s3, text=text)._definition()}, PipelineGraph({"orders": []}), ["orders"]
+        {"orders": load_pipeline(tmp_path, s3, text=text)._definition()}, PipelineGraph({"orders": []}), ["orders"]
     )
     assert (found[0]["waiting"], s3.proxy.count()) == ({"files": 1}, {"LIST": 1})
     s3.proxy.reset_counts()
-    second = load(tmp_path, s3, text=text).run()
-    assert (second.read, ids(tmp_path)) == (1, [1, 2, 3, 4])
+    second = load_pipeline(tmp_path, s3, text=text).run()
+    assert (second.read, read_ids(tmp_path)) == (1, [1, 2, 3, 4])
     assert s3.proxy.count() == {"LIST": 1, "GET": 1}
-    third = load(tmp_path, s3, text=text).run()
+    third = load_pipeline(tmp_path, s3, text=text).run()
     assert (third.status, third.reason, third.read) == ("succeeded", "nothing left to do", 0)
-    assert load(tmp_path, s3, text=text).audit().json()["problems"] == []
+    assert load_pipeline(tmp_path, s3, text=text).audit().json()["problems"] == []
 
 
 @pytest.mark.usefixtures("no_spark")
@@ -97,13 +99,13 @@ def test_a_run_that_ends_at_any_point_loses_no_file_of_a_store_and_reads_none_tw
     tmp_path: Path, s3: S3, point: str, after: str, left: list[str]
 ) -> None:
     """The next run delivers the rest, and every file is moved or deleted once."""
-    land(s3, 1)
+    put_files(s3, 1)
     crash = CrashInjector(point, end=None)
     with watch_points(crash):
-        ended = load(tmp_path, s3, after).run(check=False, listeners=[crash.note_event])
+        ended = load_pipeline(tmp_path, s3, after).run(check=False, listeners=[crash.note_event])
     assert (crash.happened, ended.status) == (True, "failed")
-    report = load(tmp_path, s3, after).run()
-    assert (report.status, ids(tmp_path), keys(s3)) == ("succeeded", [1], left)
+    report = load_pipeline(tmp_path, s3, after).run()
+    assert (report.status, read_ids(tmp_path), list_keys(s3)) == ("succeeded", [1], left)
 
 
 FORMATS: dict[str, tuple[dict[str, Any], dict[str, bytes]]] = {
@@ -172,7 +174,7 @@ def test_spark_reads_files_of_every_format_in_a_store(tmp_path: Path, s3: S3) ->
     moved = sorted(
         f"{kind}/_carried/{name}" for kind, (_, files) in FORMATS.items() for name in files if "_half" not in name
     )
-    assert sorted(keys(s3)) == sorted([*moved, "csv/day=2/_half.csv"])
+    assert sorted(list_keys(s3)) == sorted([*moved, "csv/day=2/_half.csv"])
 
 
 def make_parquet(**row: Any) -> bytes:
@@ -243,4 +245,4 @@ def test_a_reader_of_manifests_sees_each_batch_once_after_a_kill(tmp_path: Path,
     assert ended.returncode == 0, ended.stderr
     ids = [[number, "mo"] for number in (1, 2, 3)]
     assert json.loads(ended.stdout.splitlines()[-1]) == ["succeeded", ids, [], 3]
-    assert [key for key in keys(s3) if "_writing" in key] == []
+    assert [key for key in list_keys(s3) if "_writing" in key] == []

@@ -61,24 +61,24 @@ def write_definition(folder: Path, s3: S3, table: str, name: str = "orders", **m
     return file
 
 
-def call(*words: str) -> subprocess.CompletedProcess[str]:
+def call_python(*words: str) -> subprocess.CompletedProcess[str]:
     """Run a separate Python process."""
     return subprocess.run(
         [sys.executable, *words], capture_output=True, text=True, check=False, env=clean_environment(), timeout=600
     )
 
 
-def wherry(*words: str) -> subprocess.CompletedProcess[str]:
+def call_wherry(*words: str) -> subprocess.CompletedProcess[str]:
     """Run a command of Wherry."""
-    return call("-c", "from runners.command_line.cli import main; main()", *words)
+    return call_python("-c", "from runners.command_line.cli import main; main()", *words)
 
 
-def refuse(*_: object, **__: object) -> None:
+def refuse_spark(*_: object, **__: object) -> None:
     """Refuse to start Spark in this process."""
     raise SparkMissing("Java is missing.")
 
 
-def ids(s3: S3, url: str = "") -> list[int]:
+def read_all_ids(s3: S3, url: str = "") -> list[int]:
     """Return the sorted ids of the table, with repeated ones."""
     table = DeltaTable(url or s3.make_url("tables/orders"), storage_options=s3.storage_options)
     return sorted(table.to_pyarrow_table()["id"].to_pylist())
@@ -90,24 +90,27 @@ def test_a_killed_run_is_finished_and_its_refused_rows_are_replayed(
 ) -> None:
     """The table, the DLQ, the prepared rows and the ledger are in the store, and the audit balances without Spark. No
     stored file and no output contains the secret."""
-    monkeypatch.setattr(session, "obtain_now", refuse)
+    monkeypatch.setattr(session, "obtain_now", refuse_spark)
     file = define(tmp_path, s3)
-    killed = call("-m", "tests.scenarios.killed", str(file), "Written", "2")
+    killed = call_python("-m", "tests.scenarios.killed", str(file), "Written", "2")
     prepared = ObjectStore(StoreUrl(s3.make_url("wherry/orders/prepared"), s3.spark_settings))
-    assert (killed.returncode, len(prepared.list_folders()), ids(s3)) == (-9, 1, [1, 2, 4])
+    assert (killed.returncode, len(prepared.list_folders()), read_all_ids(s3)) == (-9, 1, [1, 2, 4])
 
-    run = wherry("run", str(file))
+    run = call_wherry("run", str(file))
     assert run.returncode == 0, run.stderr
-    assert (ids(s3), [*prepared.list_pages()]) == ([1, 2, 4, 5], [])
+    assert (read_all_ids(s3), [*prepared.list_pages()]) == ([1, 2, 4, 5], [])
     pipeline = Pipeline.load(file)
     (refused,) = pipeline.dead_letters()
     assert (refused["code"], refused["replayed"]) == ("CAST", False)
 
     mended = """  - with_columns: {amount: "replace(amount, 'much', '3')"}\n  - cast:"""
     file.write_text(file.read_text().replace("  - cast:", mended))
-    replay = wherry("dlq", "replay", str(file), "--yes", "--reason", "a test")
+    replay = call_wherry("dlq", "replay", str(file), "--yes", "--reason", "a test")
     assert replay.returncode == 0, replay.stderr
-    assert (ids(s3), pipeline.status()["dlq"]) == ([1, 2, 3, 4, 5], {"rows": 1, "unreplayed": 0, "fallback": 0})
+    assert (read_all_ids(s3), pipeline.status()["dlq"]) == (
+        [1, 2, 3, 4, 5],
+        {"rows": 1, "unreplayed": 0, "fallback": 0},
+    )
 
     audit = pipeline.audit().json()
     assert (audit["problems"], audit["read"], audit["nacked"]) == ([], 5 + 1, 1)
@@ -136,7 +139,7 @@ sys.stdout.write(json.dumps(said))
 
 def carry_all(files: Sequence[Path]) -> dict[str, str]:
     """Run these pipelines in one Spark, and return the result of each."""
-    done = call("-c", CARRY_ALL, *map(str, files))
+    done = call_python("-c", CARRY_ALL, *map(str, files))
     assert done.returncode == 0, done.stderr
     said: dict[str, str] = json.loads(done.stdout)
     return said
@@ -176,7 +179,7 @@ def test_a_table_that_the_store_refuses_gets_each_row_once_the_store_accepts_it(
     s3.proxy.clear()
     make_bucket(s3.behind, "nowhere-there")
     assert all(words.startswith("read") for words in carry_all(files).values())
-    assert {name: ids(s3, table) for name, table in tables.items()} == {name: [1, 2, 4, 5] for name in tables}
+    assert {name: read_all_ids(s3, table) for name, table in tables.items()} == {name: [1, 2, 4, 5] for name in tables}
     assert read_ids(s3, f"{odd}/table/") == [1, 2, 4, 5]
 
 
@@ -208,7 +211,7 @@ def test_refused_rows_wait_as_files_in_a_store_and_come_back_once(
 ) -> None:
     """The DLQ on this machine fails, and a run is killed after the write of the files. Spark writes them, and reads
     them if they have many rows."""
-    monkeypatch.setattr(session, "obtain_now", refuse)
+    monkeypatch.setattr(session, "obtain_now", refuse_spark)
     jars.fetch()
     (tmp_path / "landing").mkdir()
     for name, text in {**LANDED, "3.csv": "id,amount\n6,more\n7,most\n"}.items():
@@ -221,15 +224,15 @@ def test_refused_rows_wait_as_files_in_a_store_and_come_back_once(
     dlq.parent.mkdir(parents=True)
     dlq.touch()
 
-    killed = call("-m", "tests.scenarios.killed_at", str(file), "run", "after-dlq", "1")
+    killed = call_python("-m", "tests.scenarios.killed_at", str(file), "run", "after-dlq", "1")
     assert killed.returncode == -9, killed.stderr
-    run = wherry("run", str(file))
+    run = call_wherry("run", str(file))
     assert run.returncode == 0, run.stderr
     dlq.unlink()
     pipeline = Pipeline.load(file)
-    audit = wherry("audit", str(file), "--json")
+    audit = call_wherry("audit", str(file), "--json")
     assert (audit.returncode, pipeline.status()["dlq"]["fallback"]) == (0, 3), audit.stdout + audit.stderr
-    merged = call("-c", MERGE, str(file), str(few))
+    merged = call_python("-c", MERGE, str(file), str(few))
     assert (merged.returncode, merged.stdout) == (0, "3"), merged.stderr
     refused = {row["original"]["id"]: row["code"] for row in pipeline.dead_letters()}
     assert (refused, len(pipeline.dead_letters())) == ({"3": "CAST", "6": "CAST", "7": "CAST"}, 3)
@@ -273,8 +276,8 @@ def test_a_table_in_a_store_is_followed_by_its_path_and_by_its_name(tmp_path: Pa
     for numbers in ([1, 2], [3]):
         rows = pa.table({"id": numbers, "amount": ["1.50" for _ in numbers]})
         write_deltalake(s3.make_url("raw"), rows, mode="append", storage_options=s3.storage_options)
-        done = call("-c", RUN_ALL, *files)
+        done = call_python("-c", RUN_ALL, *files)
         assert (done.returncode, done.stdout) == (0, json.dumps([len(numbers)] * 2)), done.stderr
-    assert ids(s3, s3.make_url("gold")) == [1, 2, 3]
-    assert ids(s3, s3.make_url("warehouse/silver")) == [1, 2, 3]
+    assert read_all_ids(s3, s3.make_url("gold")) == [1, 2, 3]
+    assert read_all_ids(s3, s3.make_url("warehouse/silver")) == [1, 2, 3]
     assert [Pipeline.load(file).audit().json()["problems"] for file in files[1:]] == [[]]

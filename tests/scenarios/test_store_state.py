@@ -40,7 +40,7 @@ run: {batch: {files: 1}, runners: 1}
 """
 
 
-def land(folder: Path, *numbers: int) -> None:
+def write_file(folder: Path, *numbers: int) -> None:
     """Write a file of one row for each number."""
     (folder / "landing").mkdir(exist_ok=True)
     for number in numbers:
@@ -48,7 +48,7 @@ def land(folder: Path, *numbers: int) -> None:
         (folder / "landing" / f"{number}.json").write_text(json.dumps(row) + "\n")
 
 
-def load(folder: Path, s3: S3 | None = None, scheme: str = "s3") -> Pipeline:
+def load_pipeline(folder: Path, s3: S3 | None = None, scheme: str = "s3") -> Pipeline:
     """Load the pipeline. Its state is in the store, and its settings contain a secret in plain text. Without a store,
     the state is in a folder."""
     text = TEXT
@@ -61,7 +61,7 @@ def load(folder: Path, s3: S3 | None = None, scheme: str = "s3") -> Pipeline:
 
 def run_and_move(folder: Path, s3: S3) -> Report:
     """Run the pipeline with its state in a folder, and copy the state to the store."""
-    report = load(folder).run()
+    report = load_pipeline(folder).run()
     store = ObjectStore(StoreUrl(s3.make_url("wherry/orders"), s3.spark_settings))
     state = folder / ".wherry/orders"
     for file in (file for file in state.rglob("*") if file.is_file()):
@@ -69,7 +69,7 @@ def run_and_move(folder: Path, s3: S3) -> Report:
     return report
 
 
-def refuse(s3: S3, *ids: str) -> None:
+def put_refused(s3: S3, *ids: str) -> None:
     """Put refused rows into the DLQ, and the key that Spark leaves for an empty folder."""
     columns = {"message": "too old", "row": "{}", "delivered_to": [], "lane": "0", "number": 1, "run": "r"}
     kinds = {"string": pa.string(), "bigint": pa.int64(), "timestamp": pa.timestamp("us", "UTC")}
@@ -86,10 +86,10 @@ def refuse(s3: S3, *ids: str) -> None:
 @pytest.mark.parametrize("scheme", ["s3", "s3a"])
 def test_commands_that_describe_a_pipeline_read_the_store(tmp_path: Path, s3: S3, scheme: str) -> None:
     """These are status, offsets, the run history, the audit and the DLQ. Both URL schemes of the store work."""
-    land(tmp_path, 1, 2)
+    write_file(tmp_path, 1, 2)
     run = run_and_move(tmp_path, s3)
-    refuse(s3, "p/1", "p/2")
-    pipeline = load(tmp_path, s3, scheme)
+    put_refused(s3, "p/1", "p/2")
+    pipeline = load_pipeline(tmp_path, s3, scheme)
     status = pipeline.status()
     assert (status["state"], status["last_run"]["read"], status["dlq"]["rows"]) == ("idle", 2, 2)
     assert [(kept["run"], kept["status"]) for kept in pipeline.runs()] == [(run.run, "succeeded")]
@@ -100,17 +100,17 @@ def test_commands_that_describe_a_pipeline_read_the_store(tmp_path: Path, s3: S3
 
 def test_a_run_needs_no_spark_if_a_state_in_a_folder_would_need_none(tmp_path: Path, s3: S3) -> None:
     """It finds the DLQ in the store, and delivers a small file. The next run has nothing to do."""
-    land(tmp_path, 1)
+    write_file(tmp_path, 1)
     run_and_move(tmp_path, s3)
-    land(tmp_path, 2)
-    assert [load(tmp_path, s3).run().read for _ in range(2)] == [1, 0]
+    write_file(tmp_path, 2)
+    assert [load_pipeline(tmp_path, s3).run().read for _ in range(2)] == [1, 0]
 
 
 def test_a_run_records_the_identity_of_its_lock_file(tmp_path: Path, s3: S3) -> None:
     """It records device and inode, so that a file with this name in another folder proves nothing about the run."""
-    land(tmp_path, 1)
+    write_file(tmp_path, 1)
     run_and_move(tmp_path, s3)
-    pipeline = load(tmp_path, s3)
+    pipeline = load_pipeline(tmp_path, s3)
     pipeline.run()
     place = StateLocation.of(pipeline._definition().pipeline)
     *_, acquired = (entry for entry in place.open_ledger(None).read() if entry.kind == "acquire")
@@ -120,23 +120,25 @@ def test_a_run_records_the_identity_of_its_lock_file(tmp_path: Path, s3: S3) -> 
 
 def test_offsets_are_set_in_the_store(tmp_path: Path, s3: S3) -> None:
     """After a rewind, the later batch is read again."""
-    land(tmp_path, 1, 2)
+    write_file(tmp_path, 1, 2)
     run_and_move(tmp_path, s3)
-    pipeline = load(tmp_path, s3)._definition().pipeline
+    pipeline = load_pipeline(tmp_path, s3)._definition().pipeline
     carry_out(pipeline, plan_rewind(pipeline, batches=1), reason="again")
-    unread = describe_pipelines({"orders": load(tmp_path, s3)._definition()}, PipelineGraph({"orders": []}), ["orders"])
+    unread = describe_pipelines(
+        {"orders": load_pipeline(tmp_path, s3)._definition()}, PipelineGraph({"orders": []}), ["orders"]
+    )
     assert unread[0]["waiting"] == {"files": 1}
 
 
 def test_no_secret_of_the_store_is_stored_or_shown(tmp_path: Path, s3: S3, caplog: pytest.LogCaptureFixture) -> None:
     """This holds for a run that cannot write its ledger."""
     caplog.set_level(logging.DEBUG)
-    land(tmp_path, 1)
+    write_file(tmp_path, 1)
     run_and_move(tmp_path, s3)
     s3.proxy.add(Fault("refuse", kind="PUT", key=r"/ledger/_delta_log/", times=None))
     with pytest.raises(WherryError, match="ledger") as raised:
-        load(tmp_path, s3).run()
-    pipeline = load(tmp_path, s3)
+        load_pipeline(tmp_path, s3).run()
+    pipeline = load_pipeline(tmp_path, s3)
     definition = pipeline._definition()
     said = [str(raised.value), repr(raised.value), caplog.text, repr(pipeline), repr(definition), definition.text]
     assert not [text for text in said if HIDDEN in text]

@@ -13,7 +13,7 @@ from pyspark.errors import AnalysisException
 from destinations.delta import Delta
 from destinations.delta.table import TargetTable as DeltaTable
 from runners.model.events import BatchSettled, Event
-from tests.scenarios.conftest import ORDERS, Place, order
+from tests.scenarios.conftest import ORDERS, Place, make_order
 
 pytestmark = [pytest.mark.spark]
 
@@ -21,7 +21,7 @@ MAPPED = "'delta.columnMapping.mode' = 'name'"
 YAML_MAPPED = "delta.columnMapping.mode: name"
 
 
-def behind_the_first(step: Callable[[], object]) -> Callable[[Event], None]:
+def act_behind_the_first(step: Callable[[], object]) -> Callable[[Event], None]:
     """Return a listener that performs a step once the first batch is settled."""
 
     def listen(event: Event) -> None:
@@ -34,13 +34,13 @@ def behind_the_first(step: Callable[[], object]) -> Callable[[Event], None]:
 @pytest.fixture
 def two_files(place: Place) -> Place:
     """Provide a place where two batches wait."""
-    place.land("1.json", [order(1)])
-    place.land("2.json", [order(2)])
+    place.land("1.json", [make_order(1)])
+    place.land("2.json", [make_order(2)])
     place.define(ORDERS)
     return place
 
 
-def table(place: Place) -> str:
+def format_table_name(place: Place) -> str:
     """Return the destination's name in SQL."""
     return f"delta.`{place.folder / 'tables/orders'}`"
 
@@ -62,7 +62,7 @@ def test_a_table_that_is_removed_or_replaced_fails_the_run_and_loses_nothing(
             other = Delta(path=str(place.folder / "tables/orders")).open()
             other.ensure_place(place.spark, place.spark.sql("select 1L as id").schema)
 
-    failed = place.load().run(check=False, listeners=[behind_the_first(act)])
+    failed = place.load().run(check=False, listeners=[act_behind_the_first(act)])
     assert failed.error is not None
     assert said in failed.error.message
     assert failed.batches == 1
@@ -83,13 +83,13 @@ def test_a_run_continues_to_write_into_a_widened_table(two_files: Place, changes
 
     def widen() -> None:
         for change in changes:
-            place.spark.sql(f"alter table {table(place)} {change}").collect()
+            place.spark.sql(f"alter table {format_table_name(place)} {change}").collect()
 
-    report = place.load().run(listeners=[behind_the_first(widen)])
+    report = place.load().run(listeners=[act_behind_the_first(widen)])
     assert (report.status, place.ids("tables/orders")) == ("succeeded", [1, 2])
 
 
-def stale(place: Place) -> Exception:
+def make_stale_error(place: Place) -> Exception:
     """Return Delta's error for rows whose table has changed its columns since they were described."""
     side = f"delta.`{place.folder / 'side'}`"
     place.spark.sql(f"create table {side} (a int, b int) using delta tblproperties ({MAPPED})")
@@ -113,8 +113,8 @@ def test_a_batch_is_described_again_if_its_table_is_altered(
 
     def altered(self: DeltaTable, *words: Any) -> None:
         if not told:
-            told.append(stale(place))
-            place.spark.sql(f"alter table {table(place)} {change}")
+            told.append(make_stale_error(place))
+            place.spark.sql(f"alter table {format_table_name(place)} {change}")
             raise told[0]
         commit(self, *words)
 
@@ -130,7 +130,7 @@ def test_two_pipelines_write_one_table(two_files: Place) -> None:
     place = two_files
     other = place.folder / "other.yaml"
     other.write_text(ORDERS.replace("name: orders", "name: others").replace("landing/", "landing2/"))
-    place.land("3.json", [order(3)], folder="landing2")
+    place.land("3.json", [make_order(3)], folder="landing2")
     pipeline = place.load()
     others = replace(type(pipeline).load(other))
 
@@ -141,7 +141,7 @@ def test_two_pipelines_write_one_table(two_files: Place) -> None:
         assert others.run(check=False, listeners=[crash]).status == "failed"
         others.run()
 
-    report = pipeline.run(listeners=[behind_the_first(interrupted)])
+    report = pipeline.run(listeners=[act_behind_the_first(interrupted)])
     assert (report.status, place.ids("tables/orders")) == ("succeeded", [1, 2, 3])
 
 

@@ -29,25 +29,25 @@ dlq: {window: 0}
 """
 
 
-def order(number: int, amount: str = "1.50", day: str = "2026-01-31", **more: str | None) -> str:
+def format_order(number: int, amount: str = "1.50", day: str = "2026-01-31", **more: str | None) -> str:
     """Return an order as a line of JSON."""
     return json.dumps({"id": number, "amount": amount, "day": day, "email": "a@x.com", **more})
 
 
 ROWS = [
-    order(1),
-    order(2, "2,50"),
-    order(3, "1.234,50"),
-    order(4, "sieben"),
-    order(5, day="31.12.2026"),
-    order(6, day="05.06.2026"),
-    order(7, email=None, mail="b@x.com"),
-    order(8, "1,234,567.5"),
+    format_order(1),
+    format_order(2, "2,50"),
+    format_order(3, "1.234,50"),
+    format_order(4, "sieben"),
+    format_order(5, day="31.12.2026"),
+    format_order(6, day="05.06.2026"),
+    format_order(7, email=None, mail="b@x.com"),
+    format_order(8, "1,234,567.5"),
     "no JSON",
 ]
 
 
-def by_example(found: list[Suggestion]) -> dict[str, Suggestion]:
+def map_by_example(found: list[Suggestion]) -> dict[str, Suggestion]:
     """Return the suggestions by the example of their cause."""
     return {each.cause.example: each for each in found}
 
@@ -69,7 +69,7 @@ def test_each_cause_gets_a_change_with_which_its_rows_pass(refused: Place) -> No
     assert list_files(refused.folder) == before
     facts = {
         example: (each.column, each.change.name if each.change else None, each.passing, each.tried)
-        for example, each in by_example(found).items()
+        for example, each in map_by_example(found).items()
     }
     assert facts == {
         "'2,50'": ("amount", "a decimal comma", 1, 1),
@@ -91,7 +91,7 @@ def test_the_pasted_line_delivers_the_rows(refused: Place) -> None:
     mended = DEFINITION.replace("  - cast:", f"{line}  - cast:")
     report = refused.load(mended).replay(Replay(choice=Choice(column="day"), reason="other days"))
     assert (report.read, report.nacked) == (2, 0)
-    refused.land("2.json", [order(9)])
+    refused.land("2.json", [format_order(9)])
     refused.load(mended).run()
     days = {row["id"]: str(row["day"]) for row in refused.rows("tables/orders")}
     assert days == {1: "2026-01-31", 5: "2026-12-31", 6: "2026-06-05", 9: "2026-01-31"}
@@ -99,7 +99,7 @@ def test_the_pasted_line_delivers_the_rows(refused: Place) -> None:
 
 def test_the_output_has_lines_to_paste(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     """It also names a change that fits too and gives other values."""
-    place.land("1.json", [order(1, "1,234"), order(2, "5,678")])
+    place.land("1.json", [format_order(1, "1,234"), format_order(2, "5,678")])
     place.load(DEFINITION).run()
     assert cli.execute(["dlq", "suggest", str(place.folder / "pipeline.yaml"), "--quiet"]) == 0
     text = capsys.readouterr().out
@@ -112,7 +112,7 @@ def test_the_output_has_lines_to_paste(place: Place, capsys: pytest.CaptureFixtu
 
 def test_without_a_waiting_row_there_is_nothing_to_suggest(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     """The command prints one sentence."""
-    place.land("1.json", [order(1)])
+    place.land("1.json", [format_order(1)])
     place.load(DEFINITION).run()
     assert cli.execute(["dlq", "suggest", str(place.folder / "pipeline.yaml"), "--quiet"]) == 0
     assert capsys.readouterr().out == "No refused row waits.\n"

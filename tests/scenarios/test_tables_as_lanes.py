@@ -30,7 +30,7 @@ dlq: {window: 1000, threshold: 500}
 CHECKED = MIRROR.replace("destinations:", 'stages:\n  - require: {small: "id < 100"}\ndestinations:')
 
 
-def append(place: Place, table: str, rows: Sequence[dict[str, Any]]) -> None:
+def append_version(place: Place, table: str, rows: Sequence[dict[str, Any]]) -> None:
     """Append a version to a table."""
     write_deltalake(str(place.folder / "raw" / table), pa.Table.from_pylist(rows), mode="append")
 
@@ -38,8 +38,8 @@ def append(place: Place, table: str, rows: Sequence[dict[str, Any]]) -> None:
 @pytest.fixture
 def raw(place: Place) -> Place:
     """Provide two tables whose only common column is `id`."""
-    append(place, "sales", [{"id": 1, "amount": 1.5}, {"id": 2, "amount": 2.5}])
-    append(place, "people", [{"id": 7, "name": "Ada"}])
+    append_version(place, "sales", [{"id": 1, "amount": 1.5}, {"id": 2, "amount": 2.5}])
+    append_version(place, "people", [{"id": 7, "name": "Ada"}])
     return place
 
 
@@ -47,7 +47,7 @@ def test_each_table_has_a_separate_destination_and_separate_counts(raw: Place) -
     """This covers existing and later rows. The audit proves both."""
     report = raw.load(MIRROR).run()
     assert {name: each.delivered for name, each in report.destinations.items()} == {"sales": 2, "people": 1}
-    append(raw, "people", [{"id": 8, "name": "Grace"}])
+    append_version(raw, "people", [{"id": 8, "name": "Grace"}])
     report = raw.load().run()
     assert (report.read, report.delivered, report.balanced) == (1, {"sales": 0, "people": 1}, True)
     assert {name: each.read for name, each in report.destinations.items()} == {"sales": 0, "people": 1}
@@ -66,7 +66,7 @@ def test_each_table_has_a_separate_destination_and_separate_counts(raw: Place) -
 
 def test_refused_rows_are_replayed_to_their_table(raw: Place) -> None:
     """They reach no other table."""
-    append(raw, "people", [{"id": 300, "name": "Bob"}])
+    append_version(raw, "people", [{"id": 300, "name": "Bob"}])
     raw.load(CHECKED).run()
     assert [(row["lane"], row["position"]) for row in raw.refused()] == [("people", 2)]
     raw.load(CHECKED.replace("< 100", "< 1000")).replay(Replay(reason="mended"))
@@ -83,7 +83,7 @@ def test_a_backfill_can_fill_one_table_alone(raw: Place) -> None:
 
 def test_a_merge_keeps_the_last_row_of_each_table(raw: Place) -> None:
     """This works with several lanes, because each lane has a separate table."""
-    append(raw, "sales", [{"id": 1, "amount": 9.0}])
+    append_version(raw, "sales", [{"id": 1, "amount": 9.0}])
     raw.load(MIRROR.replace(", stamp: _batch", ", mode: merge, keys: [id]")).run()
     assert sorted((row["id"], row["amount"]) for row in raw.rows("bronze/sales")) == [(1, 9.0), (2, 2.5)]
 
@@ -91,10 +91,10 @@ def test_a_merge_keeps_the_last_row_of_each_table(raw: Place) -> None:
 def test_an_added_table_is_read_from_its_beginning(raw: Place) -> None:
     """A table in the place of another one is refused until the user confirms it."""
     raw.load(MIRROR).run()
-    append(raw, "shops", [{"id": 5, "city": "Köln"}])
+    append_version(raw, "shops", [{"id": 5, "city": "Köln"}])
     report = raw.load(MIRROR.replace("raw/people]", "raw/people, raw/shops]")).run()
     assert (report.delivered["shops"], raw.ids("bronze/shops")) == (1, [5])
-    append(raw, "staff", [{"id": 6, "city": "Ulm"}])
+    append_version(raw, "staff", [{"id": 6, "city": "Ulm"}])
     swapped = raw.load(MIRROR.replace("raw/people]", "raw/people, raw/staff]"))
     with pytest.raises(PipelineFailed, match="shops is gone and staff is new"):
         swapped.run()
@@ -103,7 +103,7 @@ def test_an_added_table_is_read_from_its_beginning(raw: Place) -> None:
 
 def test_tables_of_several_origins_have_the_origins_name_as_a_prefix(raw: Place) -> None:
     """Each origin may have a table of that name. A common destination gets the rows of all of them."""
-    append(raw, "crm/people", [{"id": 9, "name": "Eve"}])
+    append_version(raw, "crm/people", [{"id": 9, "name": "Eve"}])
     origins = "origins:\n  - delta: {paths: [raw/people]}\n    name: shop\n  - delta: {paths: [raw/crm/people]}\n"
     definition = MIRROR.replace("origin:\n  delta: {paths: [raw/sales, raw/people]}\n", origins + "    name: crm\n")
     both = definition.replace("dlq:", "  - delta: {path: all}\ndlq:")

@@ -18,7 +18,7 @@ from runners.model.events import BatchSettled, Event
 from runners.model.run_report import Report
 from runners.ways import row_outcomes
 from runners.ways.row_outcomes import read_observation
-from tests.scenarios.conftest import ORDERS, Place, order
+from tests.scenarios.conftest import ORDERS, Place, make_order
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,7 +50,7 @@ def land(place: Place) -> Land:
     return land
 
 
-def counted(place: Place, definition: str) -> tuple[Report, Mapping[str, JSON]]:
+def run_and_count(place: Place, definition: str) -> tuple[Report, Mapping[str, JSON]]:
     """Return the report of a run of this definition, and its counts by lane."""
     told = {}
 
@@ -61,12 +61,12 @@ def counted(place: Place, definition: str) -> tuple[Report, Mapping[str, JSON]]:
     return place.load(definition).run(listeners=[listen]), told
 
 
-def plain(name: str, stages: str) -> str:
+def write_plain(name: str, stages: str) -> str:
     """Return a definition with these stages, and with a separate state and table."""
     return PLAIN.format(name=name, stages=f"stages:\n{stages}" if stages else "")
 
 
-def content(place: Place, table: str) -> Sequence[str]:
+def list_content(place: Place, table: str) -> Sequence[str]:
     """Return the rows of a table without the values that differ between runs."""
     return sorted(str({**row, "run": "run" in row}) for row in place.rows(table))
 
@@ -75,10 +75,10 @@ def content(place: Place, table: str) -> Sequence[str]:
 @pytest.mark.promise("SS-14", "CD-16")
 def test_batches_that_are_ready_together_share_a_commit_and_are_counted_separately(place: Place, land: Land) -> None:
     """Three lanes make one version of the table with three batches."""
-    land(0, order(1), order(2), order(3, email=None))
-    land(1, order(4))
-    land(2, order(5, email=None))
-    report, told = counted(place, LANES)
+    land(0, make_order(1), make_order(2), make_order(3, email=None))
+    land(1, make_order(4))
+    land(2, make_order(5, email=None))
+    report, told = run_and_count(place, LANES)
     assert (report.batches, report.read, report.filtered, report.balanced) == (3, 5, 2, True)
     assert (place.ids("tables/orders"), place.commits("tables/orders")) == ([1, 2, 4], 2)
     assert {lane: (counts["read"], counts["delivered"]) for lane, counts in told.items()} == {
@@ -91,9 +91,9 @@ def test_batches_that_are_ready_together_share_a_commit_and_are_counted_separate
 def test_a_refused_row_separates_the_lanes(place: Place, land: Land) -> None:
     """The common write lands nothing. Each lane is then written alone, and only the one with the refused row is decided
     first."""
-    land(0, order(1))
-    land(1, order(2), order(3, amount="sieben"))
-    land(2, order(4))
+    land(0, make_order(1))
+    land(1, make_order(2), make_order(3, amount="sieben"))
+    land(2, make_order(4))
     report = place.load(LANES).run()
     assert (report.read, report.nacked, report.balanced) == (4, 1, True)
     assert (place.ids("tables/orders"), place.commits("tables/orders")) == ([1, 2, 4], 4)
@@ -102,9 +102,9 @@ def test_a_refused_row_separates_the_lanes(place: Place, land: Land) -> None:
 
 def test_an_unreadable_line_separates_the_lanes(place: Place, land: Land) -> None:
     """It is refused when its lane is decided. The rows of other lanes do not wait for that."""
-    land(0, order(1))
-    land(1, order(2), "no row")
-    land(2, order(4), order(5))
+    land(0, make_order(1))
+    land(1, make_order(2), "no row")
+    land(2, make_order(4), make_order(5))
     report = place.load(LANES).run()
     assert (report.read, report.nacked, report.balanced) == (5, 1, True)
     assert (place.ids("tables/orders"), place.commits("tables/orders")) == ([1, 2, 4, 5], 4)
@@ -129,9 +129,9 @@ def test_lanes_have_the_same_counts_together_as_alone(
 ) -> None:
     """They share a scan and a commit. If a stage compares rows, or uses a value that differs between the batches, each
     lane is written alone."""
-    land(0, order(1), order(1, amount="9.00"), order(3, email=None))
-    land(1, order(1), order(3))
-    land(2, order(5, email=None), order(6))
+    land(0, make_order(1), make_order(1, amount="9.00"), make_order(3, email=None))
+    land(1, make_order(1), make_order(3))
+    land(2, make_order(5, email=None), make_order(6))
     scanned: list[int] = []
     read = FileRows.read
 
@@ -141,13 +141,13 @@ def test_lanes_have_the_same_counts_together_as_alone(
 
     with monkeypatch.context() as patched:
         patched.setattr(FileRows, "read", watched)
-        _, together = counted(place, plain("together", stages))
+        _, together = run_and_count(place, write_plain("together", stages))
     with monkeypatch.context() as patched:
         patched.setattr(Delta, "takes_several", False)
-        _, alone = counted(place, plain("alone", stages))
+        _, alone = run_and_count(place, write_plain("alone", stages))
     assert (place.commits("together/orders"), place.commits("alone/orders")) == (commits, 4)
     assert together == alone
-    assert content(place, "together/orders") == content(place, "alone/orders")
+    assert list_content(place, "together/orders") == list_content(place, "alone/orders")
     assert scanned == scans
 
 
@@ -156,11 +156,11 @@ def test_queries_count_each_batch_if_the_observation_is_missing_or_doubled(
     place: Place, land: Land, monkeypatch: pytest.MonkeyPatch, seen: Callable[[Mapping[str, int]], Mapping[str, int]]
 ) -> None:
     """Each query counts the rows of one batch."""
-    land(0, order(1), order(2), order(3, email=None))
-    land(1, order(4))
-    land(2, order(5, email=None))
+    land(0, make_order(1), make_order(2), make_order(3, email=None))
+    land(1, make_order(4))
+    land(2, make_order(5, email=None))
     monkeypatch.setattr(row_outcomes, "read_observation", lambda observation: seen(read_observation(observation)))
-    _, counts = counted(place, LANES)
+    _, counts = run_and_count(place, LANES)
     assert {lane: (each["read"], each["delivered"], each["balanced"]) for lane, each in counts.items()} == {
         "0": (3, {"orders": 2}, True),
         "1": (1, {"orders": 1}, True),
@@ -176,7 +176,7 @@ def test_the_next_run_finds_batches_that_a_failed_run_wrote_together(
     """The run fails after the write and cannot look it up. The next run finds each batch and counts its rows, or, with
     other stages, the audit reports that it cannot."""
     for lane in range(3):
-        land(lane, order(lane * 10 + 1), order(lane * 10 + 2), order(lane * 10 + 3, email=None))
+        land(lane, make_order(lane * 10 + 1), make_order(lane * 10 + 2), make_order(lane * 10 + 3, email=None))
     write = OpenDelta.write
 
     def lost(self: OpenDelta, *words: object) -> object:
@@ -205,7 +205,7 @@ def test_batches_of_a_failed_common_write_are_looked_up_one_by_one(
 ) -> None:
     """The commit landed, although the error does not show it. Each batch is found there, and the run succeeds."""
     for lane in range(3):
-        land(lane, order(lane))
+        land(lane, make_order(lane))
     write = OpenDelta.write
 
     def lost(self: OpenDelta, *words: object) -> object:
@@ -222,7 +222,7 @@ def test_batches_of_a_failed_common_write_are_looked_up_one_by_one(
 def test_batches_that_must_be_distinguished_have_separate_commits(place: Place, land: Land, option: str) -> None:
     """A stamp names one batch, and a merge brings the rows of one batch."""
     for lane in range(3):
-        land(lane, order(lane))
+        land(lane, make_order(lane))
     report = place.load(LANES.replace("path: tables/orders", f"path: tables/orders, {option}")).run()
     assert (report.batches, place.commits("tables/orders")) == (3, 4)
 
@@ -230,7 +230,7 @@ def test_batches_that_must_be_distinguished_have_separate_commits(place: Place, 
 def test_a_missing_file_stops_only_its_lane(place: Place, land: Land, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other lanes, which were planned with it, are delivered."""
     for lane in range(3):
-        land(lane, order(lane))
+        land(lane, make_order(lane))
     check = Files.check
 
     def gone(self: Files, spark: object, batch: object) -> None:

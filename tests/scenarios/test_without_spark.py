@@ -45,7 +45,7 @@ destinations:
 CLAIMS = PLAIN.replace("destinations:\n  - delta: {path: tables/orders}\n", CLAIMED)
 
 
-def land(folder: Path, *numbers: int) -> None:
+def write_file(folder: Path, *numbers: int) -> None:
     """Write a file of one row for each number."""
     (folder / "landing").mkdir(exist_ok=True)
     for number in numbers:
@@ -53,13 +53,13 @@ def land(folder: Path, *numbers: int) -> None:
         (folder / "landing" / f"{number}.json").write_text(json.dumps(row) + "\n")
 
 
-def load(folder: Path, text: str = PLAIN) -> Pipeline:
+def load_pipeline(folder: Path, text: str = PLAIN) -> Pipeline:
     """Load the pipeline."""
     (folder / "pipeline.yaml").write_text(text)
     return Pipeline.load(folder / "pipeline.yaml")
 
 
-def ids(folder: Path) -> list[int]:
+def read_ids(folder: Path) -> list[int]:
     """Return the sorted ids of the table, with repeated ones."""
     rows: list[dict[str, Any]] = DeltaTable(str(folder / "tables/orders")).to_pyarrow_table().to_pylist()
     return sorted(row["id"] for row in rows)
@@ -69,21 +69,21 @@ def ids(folder: Path) -> list[int]:
 def test_small_batches_without_stages_start_no_spark(tmp_path: Path, text: str) -> None:
     """The first batches create the table, and later ones append. Batches with a `claim` stage but without large values
     need no Spark either."""
-    land(tmp_path, 1, 2, 3)
-    first = load(tmp_path, text).run()
-    land(tmp_path, 4)
-    second = load(tmp_path, text).run()
+    write_file(tmp_path, 1, 2, 3)
+    first = load_pipeline(tmp_path, text).run()
+    write_file(tmp_path, 4)
+    second = load_pipeline(tmp_path, text).run()
     assert (first.status, first.read, second.read, first.balanced, second.balanced) == ("succeeded", 3, 1, True, True)
-    assert ids(tmp_path) == [1, 2, 3, 4]
-    assert load(tmp_path, text).audit().json()["problems"] == []
+    assert read_ids(tmp_path) == [1, 2, 3, 4]
+    assert load_pipeline(tmp_path, text).audit().json()["problems"] == []
 
 
 @pytest.mark.parametrize("text", [PLAIN, LANES])
 def test_a_run_with_nothing_new_starts_no_spark(tmp_path: Path, text: str) -> None:
     """It reads the folder and the ledger."""
-    land(tmp_path, 1)
-    load(tmp_path, text).run()
-    report = load(tmp_path, text).run()
+    write_file(tmp_path, 1)
+    load_pipeline(tmp_path, text).run()
+    report = load_pipeline(tmp_path, text).run()
     assert (report.status, report.reason, report.read) == ("succeeded", "nothing left to do", 0)
 
 
@@ -96,16 +96,16 @@ LOOKS = (
 @pytest.mark.parametrize("words", LOOKS, ids=" ".join)
 def test_a_command_that_only_inspects_starts_no_spark(tmp_path: Path, words: list[str]) -> None:
     """The state, the tables and the folder are read in this process."""
-    land(tmp_path, 1, 2)
-    load(tmp_path).run()
+    write_file(tmp_path, 1, 2)
+    load_pipeline(tmp_path).run()
     assert cli.execute([*words, str(tmp_path if words == ["ls"] else tmp_path / "pipeline.yaml")]) == 0
 
 
 def test_the_plan_of_a_backfill_is_shown_without_spark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The command ends at its question, because it cannot ask without a terminal."""
-    land(tmp_path, 1, 2)
-    load(tmp_path).run()
-    load(tmp_path, PLAIN.replace("destinations:\n", "destinations:\n  - delta: {path: tables/copy}\n"))
+    write_file(tmp_path, 1, 2)
+    load_pipeline(tmp_path).run()
+    load_pipeline(tmp_path, PLAIN.replace("destinations:\n", "destinations:\n  - delta: {path: tables/copy}\n"))
     assert cli.execute(["backfill", str(tmp_path / "pipeline.yaml"), "--reason", "a test"]) == 2
     said = capsys.readouterr().err
     assert "copy" in said
@@ -115,22 +115,26 @@ def test_the_plan_of_a_backfill_is_shown_without_spark(tmp_path: Path, capsys: p
 def test_a_run_that_follows_a_folder_starts_no_spark(tmp_path: Path) -> None:
     """The run waits for a file, reads it, and is stopped."""
     (tmp_path / "landing").mkdir()
-    steps = [lambda: land(tmp_path, 1), lambda: land(tmp_path, 2), lambda: signal.raise_signal(signal.SIGINT)]
+    steps = [
+        lambda: write_file(tmp_path, 1),
+        lambda: write_file(tmp_path, 2),
+        lambda: signal.raise_signal(signal.SIGINT),
+    ]
 
     def listen(event: Event) -> None:
         if isinstance(event, RunStarted | BatchSettled):
             steps.pop(0)()
 
-    following = load(tmp_path, PLAIN.replace("run: {", "run: {poll: 50ms, "))
+    following = load_pipeline(tmp_path, PLAIN.replace("run: {", "run: {poll: 50ms, "))
     report = following.run(follow=True, listeners=[listen])
-    assert (report.status, report.batches, ids(tmp_path)) == ("stopped", 2, [1, 2])
+    assert (report.status, report.batches, read_ids(tmp_path)) == ("stopped", 2, [1, 2])
 
 
 def test_an_empty_folder_starts_no_spark(tmp_path: Path) -> None:
     """It has no row to read, and no row from which columns could be inferred."""
     (tmp_path / "landing").mkdir()
     text = STAGED.replace(', schema: "id long, email string, amount double, at timestamp"', "")
-    assert load(tmp_path, text).run().status == "succeeded"
+    assert load_pipeline(tmp_path, text).run().status == "succeeded"
 
 
 @pytest.mark.parametrize(
@@ -141,20 +145,20 @@ def test_an_empty_folder_starts_no_spark(tmp_path: Path) -> None:
 def test_the_next_run_finishes_without_spark_after_a_crash_at_any_point(tmp_path: Path, point: str, text: str) -> None:
     """No row is missing or doubled, also if several batches share a commit. A run with several lanes looks up in the
     table what was written before the error."""
-    land(tmp_path, *range(6))
+    write_file(tmp_path, *range(6))
     crash = CrashInjector(point, end=None, plan=2)
     with watch_points(crash):
-        ended = load(tmp_path, text).run(check=False, listeners=[crash.note_event])
+        ended = load_pipeline(tmp_path, text).run(check=False, listeners=[crash.note_event])
     assert (crash.happened, ended.status) == (True, "failed")
-    report = load(tmp_path, text).run()
+    report = load_pipeline(tmp_path, text).run()
     assert (report.status, report.balanced) == ("succeeded", True)
-    assert ids(tmp_path) == [*range(6)]
+    assert read_ids(tmp_path) == [*range(6)]
 
 
 def test_a_run_that_needs_spark_and_has_none_fails_before_it_reads_a_row(tmp_path: Path) -> None:
     """No batch is planned."""
-    land(tmp_path, 1)
-    report = load(tmp_path, STAGED).run(check=False)
+    write_file(tmp_path, 1)
+    report = load_pipeline(tmp_path, STAGED).run(check=False)
     assert report.error is not None
     assert (report.status, report.error.code, report.read) == ("failed", "SPARK", 0)
     assert not (tmp_path / "tables").exists()
@@ -162,20 +166,20 @@ def test_a_run_that_needs_spark_and_has_none_fails_before_it_reads_a_row(tmp_pat
 
 def test_a_missing_table_stops_a_run_without_new_rows(tmp_path: Path) -> None:
     """A run with new rows stops too."""
-    land(tmp_path, 1)
-    load(tmp_path).run()
+    write_file(tmp_path, 1)
+    load_pipeline(tmp_path).run()
     (tmp_path / "tables").rename(tmp_path / "elsewhere")
-    report = load(tmp_path).run(check=False)
+    report = load_pipeline(tmp_path).run(check=False)
     assert report.error is not None
     assert (report.status, report.error.code) == ("failed", "DESTINATION")
 
 
 def test_a_run_without_new_rows_reports_a_problem_of_its_folder(tmp_path: Path) -> None:
     """The folder has a link that leads to itself."""
-    land(tmp_path, 1)
-    load(tmp_path).run()
+    write_file(tmp_path, 1)
+    load_pipeline(tmp_path).run()
     (tmp_path / "landing" / "loop.json").symlink_to("loop.json")
-    report = load(tmp_path).run()
+    report = load_pipeline(tmp_path).run()
     assert "loop.json" in json.dumps(report.json())
 
 
@@ -183,7 +187,7 @@ def test_a_run_without_new_rows_reports_a_problem_of_its_folder(tmp_path: Path) 
 @pytest.mark.spark
 def test_a_run_starts_spark_when_it_first_needs_it(tmp_path: Path) -> None:
     """The first batch needs no Spark. The second has a line that is not JSON, which goes to the DLQ."""
-    land(tmp_path, 1, 2)
+    write_file(tmp_path, 1, 2)
     (tmp_path / "landing" / "2.json").write_text('{"id": 2}\n{"id": \n')
     (tmp_path / "pipeline.yaml").write_text(PLAIN + "dlq: {window: 0}\n")
     command = [sys.executable, "-c", "from runners.command_line.cli import main; main()", "run", "pipeline.yaml"]
@@ -191,23 +195,23 @@ def test_a_run_starts_spark_when_it_first_needs_it(tmp_path: Path) -> None:
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
     assert run.returncode == 0, run.stderr
     assert "read  delivered  filtered  refused\norders  3     2          0         1" in run.stdout
-    assert ids(tmp_path) == [1, 2]
+    assert read_ids(tmp_path) == [1, 2]
     assert [*(tmp_path / ".wherry" / "orders").glob("*.jvm")] == []
-    assert load(tmp_path, PLAIN + "dlq: {window: 0}\n").audit().json()["problems"] == []
+    assert load_pipeline(tmp_path, PLAIN + "dlq: {window: 0}\n").audit().json()["problems"] == []
 
 
 def test_a_canary_needs_spark_only_for_a_batch_and_the_run_needs_none(tmp_path: Path) -> None:
     """If nothing waits, no Spark starts. If Spark is missing, the run still delivers its batches, and the report gives
     the reason."""
-    pipeline, new = load(tmp_path), tmp_path / "new.yaml"
+    pipeline, new = load_pipeline(tmp_path), tmp_path / "new.yaml"
     new.write_text(PLAIN + "stages: [filter: id > 1]\n")
     (tmp_path / "landing").mkdir()
     idle = pipeline.run(canary=Pipeline.load(new)).canary
     assert idle is not None
     assert (idle.batches, idle.failed) == (0, 0)
-    land(tmp_path, 1, 2, 3)
+    write_file(tmp_path, 1, 2, 3)
     report = pipeline.run(canary=Pipeline.load(new), share=1)
-    assert (report.status, report.ways, ids(tmp_path)) == ("succeeded", {"straight": 3}, [1, 2, 3])
+    assert (report.status, report.ways, read_ids(tmp_path)) == ("succeeded", {"straight": 3}, [1, 2, 3])
     assert report.canary is not None
     assert (report.canary.batches, report.canary.failed) == (0, 3)
     assert report.canary.notices[0].endswith("was not tried with the new definition: Java is missing.")

@@ -14,7 +14,7 @@ import click
 from runners.command_line import cli
 
 
-def processes(word: str) -> Iterator[str]:
+def list_processes(word: str) -> Iterator[str]:
     """Yield the command lines that contain this word, except the command line of this process."""
     for process in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -32,8 +32,8 @@ def main(word: str, words: list[str]) -> None:
 
     spark = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
     click.echo(f"exit {code}")
-    click.echo(f"ps {list(processes(word))}")
-    java = any("org.apache.spark" in each for each in processes("java"))
+    click.echo(f"ps {list(list_processes(word))}")
+    java = any("org.apache.spark" in each for each in list_processes("java"))
     click.echo(f"java {java}")
     url = spark.conf.get("spark.hadoop.wherry.test.url", "") or ""
     click.echo(f"setting {word in url}")

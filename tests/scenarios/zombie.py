@@ -31,7 +31,7 @@ HELD = 5
 """The row at which Spark stops."""
 
 
-def say(*words: object) -> None:
+def print_line(*words: object) -> None:
     print(*words, flush=True)  # noqa: T201
 
 
@@ -45,7 +45,7 @@ class Zombie:
 
     def hold(self) -> None:
         """Wait in Python until the starter lets this process continue."""
-        say("reached")
+        print_line("reached")
         while not (self.folder / "go").exists():
             time.sleep(0.02)
 
@@ -78,12 +78,12 @@ class Zombie:
             written = does(table, spark, rows, labels)
         except Exception as error:
             named = re.search(r"\[([A-Z][A-Z_.]+)\]", str(error))
-            say("ended", type(error).__name__, named[1] if named else str(error).splitlines()[0][:80])
+            print_line("ended", type(error).__name__, named[1] if named else str(error).splitlines()[0][:80])
             raise
         finally:
             armed, self.armed = self.armed, False
         if armed:
-            say("ended landed")
+            print_line("ended landed")
             if self.moment == "after":
                 self.hold()
         return written
@@ -126,7 +126,7 @@ def main(folder: str, moment: str, way: str, frozen: str) -> None:
     pipeline = Pipeline.load(Path(folder) / "pipeline.yaml")
     obtain_now(pipeline.spark.conf, pipeline.spark.packages)
     report = pipeline.run(check=False)
-    say("run", json.dumps({"status": report.status, "code": report.error and report.error.code}))
+    print_line("run", json.dumps({"status": report.status, "code": report.error and report.error.code}))
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from runners.model.events import BatchCancelled, BatchSettled, Event
 from runners.pipeline import Pipeline
 from runners.state.journal import Journal
 from runners.state.location import StateLocation
-from tests.scenarios.kept import keep
+from tests.scenarios.kept import replace_file
 
 DEFINITION = """
 name: orders
@@ -221,7 +221,7 @@ class Said:
         raise AssertionError(f"it ended before it said {word!r}: {self.heard}")
 
 
-def table(found: list[Ended]) -> str:
+def format_table(found: list[Ended]) -> str:
     """Return the results as Markdown."""
     lines = ["| cell | stands still | way | frozen | its write | its run | the other run | |", "|" + "---|" * 8]
     for each in found:
@@ -245,9 +245,9 @@ def main() -> int:
     for cell in [cell for cell in range(len(CELLS)) if cell not in done and cell in (asked.only or range(len(CELLS)))]:
         ended = Trial(asked.into / f"{cell}-{time.time_ns()}", cell).run()
         kept = sorted([*kept, ended], key=lambda each: each.cell)
-        keep(notes, [asdict(each) for each in kept])
-        (asked.into / "zombies.md").write_text(table(kept), encoding="utf-8")
-        print(table([ended]).splitlines()[2], flush=True)  # noqa: T201
+        replace_file(notes, [asdict(each) for each in kept])
+        (asked.into / "zombies.md").write_text(format_table(kept), encoding="utf-8")
+        print(format_table([ended]).splitlines()[2], flush=True)  # noqa: T201
     return 0 if all(each.good for each in kept) else 1
 
 

@@ -65,7 +65,7 @@ HEARD: dict[str, type] = {
 }
 
 
-def told_and_recorded(world: World) -> tuple[list[tuple[type, str]], list[tuple[type, str]]]:
+def list_told_and_recorded(world: World) -> tuple[list[tuple[type, str]], list[tuple[type, str]]]:
     """Run the world. Return what listeners heard of batches, and what the ledger records of them."""
     world.run()
     told = [
@@ -82,7 +82,7 @@ def told_and_recorded(world: World) -> tuple[list[tuple[type, str]], list[tuple[
 def test_a_listener_is_notified_of_every_change_of_a_batch(seed: int, shape: dict[str, object]) -> None:
     """The order is that of the ledger. No process dies here."""
     world = World(random.Random(seed), **{**shape, "faults": 0, "takeovers": 0})  # type: ignore[arg-type]
-    told, recorded = told_and_recorded(world)
+    told, recorded = list_told_and_recorded(world)
     assert told == recorded
 
 
@@ -91,7 +91,7 @@ def test_a_listener_is_notified_of_every_change_of_a_batch(seed: int, shape: dic
 @given(seed=st.integers(0, 2**32), shape=SHAPES)
 def test_a_listener_is_notified_only_of_recorded_changes(seed: int, shape: dict[str, object]) -> None:
     """This is true despite deaths, retries and cancelled batches."""
-    told, recorded = told_and_recorded(World(random.Random(seed), **shape))  # type: ignore[arg-type]
+    told, recorded = list_told_and_recorded(World(random.Random(seed), **shape))  # type: ignore[arg-type]
     assert Counter(told) <= Counter(recorded)
 
 

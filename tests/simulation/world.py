@@ -51,7 +51,7 @@ from runners.state.journal import Journal
 from runners.state.ledger import Ledger
 from tests.manual_clock import ManualClock
 from tests.runners.state.ledger.memory_ledger import MemoryLedger
-from tests.spark_errors import spark_error
+from tests.spark_errors import make_spark_error
 
 Work = Generator[None, None, Outcome]
 
@@ -377,7 +377,7 @@ class Process:
                 try:
                     world.check_dlq(name, f"{batch.plan}/{name}", rows)
                     if not refused and world.may_break():
-                        raise Broken("a row breaks a constraint") from spark_error(*CONSTRAINT)
+                        raise Broken("a row breaks a constraint") from make_spark_error(*CONSTRAINT)
                     landed[name] = yield from self._write(name, [batch], rows)
                 except Broken as error:
                     failed[name] = error

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from stages.python_call import ConnectionErrorInFunction, nack
-from tests.stages.python.test_protocol import answered, refused
+from tests.stages.python.test_protocol import answer_rows, list_refused
 
 
 class Server(ThreadingHTTPServer):
@@ -71,7 +71,7 @@ def server() -> Iterator[Server]:
     made.server_close()
 
 
-def asking(url: str) -> Any:
+def make_asking(url: str) -> Any:
     """Return a function that asks for the score of each row."""
 
     def fetched(number: int) -> float:
@@ -91,27 +91,27 @@ def asking(url: str) -> Any:
 
 def test_only_a_row_whose_request_fails_is_refused(server: Server) -> None:
     """Rows keep their order, independent of the order of the answers."""
-    found = answered(asking(f"{server.url}/score"), 20)
+    found = answer_rows(make_asking(f"{server.url}/score"), 20)
     assert [row[2] for at, row in enumerate(found) if at != 13] == [at / 2 for at in range(20) if at != 13]
-    assert refused(found) == {13: "NO_SCORE"}
+    assert list_refused(found) == {13: "NO_SCORE"}
 
 
 def test_a_limited_number_of_rows_is_asked_for_at_a_time(server: Server) -> None:
     """The server answers only once four requests have arrived, and never gets a fifth one before."""
-    assert len(answered(asking(f"{server.url}/together"), 12)) == 12
+    assert len(answer_rows(make_asking(f"{server.url}/together"), 12)) == 12
     assert server.most == 4
 
 
 def test_a_busy_server_fails_the_batch(server: Server) -> None:
     """The error is temporary, and no row is refused."""
     with pytest.raises(ConnectionErrorInFunction, match="HTTP Error 503"):
-        answered(asking(f"{server.url}/busy"), 3)
+        answer_rows(make_asking(f"{server.url}/busy"), 3)
 
 
 def test_a_server_that_is_down_fails_the_batch(server: Server) -> None:
     """No server listens at the address."""
     with pytest.raises(ConnectionErrorInFunction, match="Connection refused"):
-        answered(asking("http://127.0.0.1:1"), 3)
+        answer_rows(make_asking("http://127.0.0.1:1"), 3)
 
 
 def test_a_row_without_an_answer_in_time_is_refused_alone() -> None:
@@ -122,9 +122,9 @@ def test_a_row_without_an_answer_in_time_is_refused_alone() -> None:
             await asyncio.Event().wait()
         return {"score": 1.0}
 
-    found = answered(score, 8, timeout=0.5)
+    found = answer_rows(score, 8, timeout=0.5)
     assert found[2] == ("nack", "RAISED", "f did not return within 0.5 s")
-    assert len(refused(found)) == 1
+    assert len(list_refused(found)) == 1
 
 
 def test_a_row_for_which_the_function_raises_is_refused_alone() -> None:
@@ -137,6 +137,6 @@ def test_a_row_for_which_the_function_raises_is_refused_alone() -> None:
             raise ValueError("unlucky")
         return {"score": float(asked.count(row["id"]))}
 
-    found = answered(score, 5)
+    found = answer_rows(score, 5)
     assert found[2] == ("nack", "RAISED", "f raised ValueError: unlucky")
     assert [row[2] for at, row in enumerate(found) if at != 2] == [1.0] * 4

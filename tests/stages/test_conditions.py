@@ -51,7 +51,7 @@ def test_a_random_condition_makes_a_stage_unrepeatable() -> None:
     assert not is_repeatable(Filter("a > 0", when="rand() > 0.5"))
 
 
-def straight(spark: SparkSession, rows: list[tuple[Any, ...]], schema: str) -> Rows:
+def make_straight(spark: SparkSession, rows: list[tuple[Any, ...]], schema: str) -> Rows:
     from stages.rows import StraightRows
 
     frame = spark.createDataFrame(rows, schema)
@@ -90,7 +90,7 @@ def test_both_ways_select_the_same_rows(
     kept, nacked, _ = collect_decided(marked)
     assert sorted(map(tuple, kept), key=str) == sorted(leaves, key=str)
     assert nacked == refused
-    left: Any = apply_stage(stage, straight(spark, rows, schema))
+    left: Any = apply_stage(stage, make_straight(spark, rows, schema))
     assert left.frame.columns == list(marked.names)
     assert does_raise_mark(left.frame) is bool(refused)
     if not refused:
@@ -110,5 +110,5 @@ def test_both_ways_select_the_same_rows(
 def test_a_column_must_be_the_same_in_all_rows(spark: SparkSession, stage: Stage, says: str) -> None:
     """The error is raised when the definition is opened."""
     with pytest.raises(ValueError) as error:  # noqa: PT011 -- the message is compared below
-        apply_stage(stage, straight(spark, [(1, "x")], "a int, b string"))
+        apply_stage(stage, make_straight(spark, [(1, "x")], "a int, b string"))
     assert str(error.value) == says

@@ -54,15 +54,15 @@ class TestDeduplicateByArrival(StageConformance):
         return Deduplicate(keys=["id"])
 
 
-def straight(frame: DataFrame) -> StraightRows:
+def make_straight(frame: DataFrame) -> StraightRows:
     """Return the rows of a frame on the straight way."""
     return StraightRows.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen)
 
 
-def kept(stage: Stage, frame: DataFrame) -> list[list[str]]:
+def list_kept(stage: Stage, frame: DataFrame) -> list[list[str]]:
     """Return the rows that the stage keeps, in both ways."""
     marked, _, _ = collect_decided(stage.apply(begin(frame).enter("it", 1)))  # type: ignore[arg-type]
-    rows = stage.apply(straight(frame)).frame.collect()
+    rows = stage.apply(make_straight(frame)).frame.collect()
     return [sorted(map(str, marked)), sorted(map(str, rows))]
 
 
@@ -70,7 +70,7 @@ def test_the_highest_row_is_kept_and_null_is_the_lowest(spark: SparkSession) -> 
     """The order of the rows does not matter."""
     frame = spark.sql("select * from values (1, 2, 'x'), (1, null, 'y'), (1, 3, 'z'), (2, null, 'n') as t(id, at, v)")
     expected = ["Row(id=1, at=3, v='z')", "Row(id=2, at=None, v='n')"]
-    assert kept(Deduplicate(keys=["ID"], sequence_by="at"), frame) == [expected, expected]
+    assert list_kept(Deduplicate(keys=["ID"], sequence_by="at"), frame) == [expected, expected]
 
 
 def test_the_content_decides_between_equal_sequences(spark: SparkSession) -> None:
@@ -84,7 +84,7 @@ def test_the_content_decides_between_equal_sequences(spark: SparkSession) -> Non
     frames = [
         spark.sql(f"select * from values {', '.join(order)} as t(id, at, s, a, v)") for order in (rows, rows[::-1])
     ]
-    found = [kept(Deduplicate(keys=["id"], sequence_by="at"), frame) for frame in frames]
+    found = [list_kept(Deduplicate(keys=["id"], sequence_by="at"), frame) for frame in frames]
     assert found[0] == found[1]
     assert found[0][0] == found[0][1]
     assert len(found[0][0]) == 1
@@ -95,10 +95,10 @@ def test_minus_zero_and_nan_are_compared_as_in_sql(spark: SparkSession) -> None:
     values = ", ".join(f"(double('{key}'), {at})" for at, key in enumerate(("0.0", "-0.0", "NaN", "NaN"), 1))
     frame = spark.sql(f"select * from values {values} as t(id, at)")
     expected = ["Row(id=-0.0, at=2)", "Row(id=nan, at=4)"]
-    assert kept(Deduplicate(keys=["id"], sequence_by="at"), frame) == [expected, expected]
+    assert list_kept(Deduplicate(keys=["id"], sequence_by="at"), frame) == [expected, expected]
 
 
-def arrived(rows: MarkedRows, *parts: str) -> MarkedRows:
+def keep_last(rows: MarkedRows, *parts: str) -> MarkedRows:
     """Return the last row of each id if the parts were read in this order."""
     last: Any = Deduplicate(keys=["id"]).apply(replace(rows, parts=parts))
     live: MarkedRows = replace(last, frame=last.frame.where(f"{STATE} = 0"))
@@ -111,8 +111,8 @@ def test_the_row_read_last_is_kept_for_any_name_of_its_file(spark: SparkSession)
     frame = spark.createDataFrame(places, "part string, block bigint, row bigint, x int")
     frame = frame.selectExpr("x % 2 as id", "x", f"struct(part, block, row) as {PLACE}")
     rows = MarkedRows.begin(frame, ("id", "x"), LABELS, lambda rows: rows.frame).enter("it", 1)
-    assert sorted(row.x for row in arrived(rows, "z", "a").frame.collect()) == [3, 4]
-    assert sorted(row.x for row in arrived(rows, "a", "z").frame.collect()) == [2, 5]
+    assert sorted(row.x for row in keep_last(rows, "z", "a").frame.collect()) == [3, 4]
+    assert sorted(row.x for row in keep_last(rows, "a", "z").frame.collect()) == [2, 5]
 
 
 def test_a_row_that_is_gone_does_not_compete(spark: SparkSession) -> None:
@@ -140,7 +140,7 @@ def test_a_bad_row_is_found_even_if_the_stage_would_drop_it(spark: SparkSession)
     from stages.conformance import does_raise_mark
 
     frame = spark.sql("select * from values (1, 'sieben', 1), (1, '7', 2) as t(id, amount, at)")
-    rows: Any = Require("amount <> 'sieben'").apply(straight(frame).enter("rule", 1))
+    rows: Any = Require("amount <> 'sieben'").apply(make_straight(frame).enter("rule", 1))
     assert does_raise_mark(Deduplicate(keys=["id"], sequence_by="at").apply(rows.enter("it", 2)).frame)
 
 
@@ -149,7 +149,7 @@ def test_rows_without_places_are_an_error(spark: SparkSession) -> None:
     stage = Deduplicate(keys=["id"])
     assert (stage.needs_places, stage.repeatable) == (True, True)
     with pytest.raises(Exception, match="have no time at which they were read"):
-        stage.apply(straight(spark.range(2))).frame.collect()
+        stage.apply(make_straight(spark.range(2))).frame.collect()
 
 
 def test_the_stage_takes_one_exchange_of_rows(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
@@ -158,7 +158,11 @@ def test_the_stage_takes_one_exchange_of_rows(spark: SparkSession, capsys: pytes
     frame = spark.createDataFrame([(1, 2, ("a", 0, 0))], schema)
     marked = MarkedRows.begin(frame, ("id", "at"), LABELS, lambda rows: rows.frame).enter("it", 1)
     by_sequence = Deduplicate(keys=["id"], sequence_by="at")
-    for rows in (by_sequence.apply(straight(frame.drop(PLACE))), by_sequence.apply(marked), arrived(marked, "a", "b")):
+    for rows in (
+        by_sequence.apply(make_straight(frame.drop(PLACE))),
+        by_sequence.apply(marked),
+        keep_last(marked, "a", "b"),
+    ):
         rows.frame.explain()
         assert capsys.readouterr().out.count("Exchange hashpartitioning") == 1
 
@@ -177,7 +181,7 @@ def test_an_invalid_key_is_an_error(spark: SparkSession, stage: Stage, says: str
     """The error is raised before a row is read."""
     frame = spark.sql("select 1 as id, 2 as at, map('a', 1) as tags")
     with pytest.raises(ValueError) as error:  # noqa: PT011 -- the message is compared below
-        stage.apply(straight(frame))
+        stage.apply(make_straight(frame))
     assert str(error.value) == says
 
 
@@ -187,7 +191,7 @@ def test_the_sequence_must_use_one_row(spark: SparkSession, sql: str) -> None:
     from pyspark.errors import AnalysisException
 
     frame = spark.sql("select 1 as id, 2 as at")
-    both: list[Any] = [straight(frame), begin(frame)]
+    both: list[Any] = [make_straight(frame), begin(frame)]
     for rows in both:
         with pytest.raises(AnalysisException):
             Deduplicate(keys=["id"], sequence_by=sql).apply(rows).schema  # noqa: B018
@@ -241,14 +245,14 @@ def test_the_stage_uses_the_pinned_version(spark: SparkSession, carried: PinnedT
     spark.sql("select 2L as id, 'y' as `k.2`").write.format("delta").mode("append").save(str(carried.path))
     frame = spark.range(1, 4)
     for pinned, left in ((pin, [2]), (stage.pin(spark), []), (None, [])):
-        rows = stage.apply(straight(frame).enter("it", 1, pin=pinned))
+        rows = stage.apply(make_straight(frame).enter("it", 1, pin=pinned))
         assert [row.id for row in rows.frame.collect()] == left
 
 
 def test_a_missing_table_stops_a_batch_but_not_the_analysis(spark: SparkSession, tmp_path: Path) -> None:
     """A destination may make the table later."""
     stage = Deduplicate(keys=["id"], sequence_by="id", against=PinnedTable(path=f"{tmp_path}/nowhere"))
-    assert stage.apply(straight(spark.range(3))).names == ("id",)
+    assert stage.apply(make_straight(spark.range(3))).names == ("id",)
     with pytest.raises(TableError, match=r"The Delta table .*/nowhere was not found"):
         stage.pin(spark)
 
@@ -266,7 +270,7 @@ def test_keys_of_different_types_are_an_error(spark: SparkSession, tmp_path: Pat
     spark.sql(f"select from_json('', '{kind}') as s").select("s.*").write.format("delta").save(str(table.path))
     stage = Deduplicate(keys=["id", "k.2"], sequence_by="id", against=table)
     with pytest.raises(ValueError, match=re.escape(says.format(table.path))):
-        stage.apply(straight(spark.sql("select 1L as id, 'x' as `k.2`")))
+        stage.apply(make_straight(spark.sql("select 1L as id, 'x' as `k.2`")))
 
 
 @pytest.mark.parametrize(

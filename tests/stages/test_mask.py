@@ -37,7 +37,7 @@ class TestMaskOfEveryKind(StageConformance):
         return Mask(columns={**how, "card": {"keep_last": 4}, "t": {"truncate": 10}}, salt=SALT)
 
 
-def straight(frame: DataFrame) -> StraightRows:
+def make_straight(frame: DataFrame) -> StraightRows:
     """Return the rows of a frame on the straight way."""
     return StraightRows.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen)
 
@@ -58,7 +58,7 @@ def straight(frame: DataFrame) -> StraightRows:
 def test_values_are_masked(spark: SparkSession, how: Any, values: list[Any], masked: list[Any]) -> None:
     """NULL remains NULL, and a value that is too short is hidden."""
     frame = spark.createDataFrame(list(enumerate(values)), "id int, v string")
-    rows = Mask(columns={"V": how}).apply(straight(frame)).frame.collect()
+    rows = Mask(columns={"V": how}).apply(make_straight(frame)).frame.collect()
     assert [row.v for row in sorted(rows)] == masked
 
 
@@ -72,7 +72,7 @@ def test_a_hash_equals_the_one_of_other_programs(spark: SparkSession, salt: str)
     frame = spark.sql(
         "select 17 as a, '17' as b, 'Zoë' as c, cast(null as string) as d, '' as e, date'2026-01-02' as f"
     )
-    rows = Mask(columns=dict.fromkeys("abcdef", "hash"), salt=salt).apply(straight(frame))
+    rows = Mask(columns=dict.fromkeys("abcdef", "hash"), salt=salt).apply(make_straight(frame))
     [row] = rows.frame.collect()
     assert tuple(row) == (*map(expected, ("17", "17", "Zoë")), None, expected(""), expected("2026-01-02"))
 
@@ -84,7 +84,7 @@ def test_the_salt_is_never_shown(spark: SparkSession, capsys: pytest.CaptureFixt
     stage = Mask(columns={"v": "hash"}, salt="pfeffer")
     said = repr(stage)
     frame = spark.sql("select 'x' as v, 0 as zero")
-    both: list[Any] = [straight(frame), begin(frame)]
+    both: list[Any] = [make_straight(frame), begin(frame)]
     for rows in both:
         masked = stage.apply(rows.enter("it", 1))
         masked.frame.explain(extended=True)
@@ -115,7 +115,7 @@ def test_the_salt_is_never_shown(spark: SparkSession, capsys: pytest.CaptureFixt
 def test_columns_that_cannot_be_masked_are_an_error(spark: SparkSession, stage: Stage, says: str) -> None:
     """The error is raised before a row is read."""
     with pytest.raises(ValueError) as error:  # noqa: PT011 -- the message is compared below
-        stage.apply(straight(spark.sql("select 'x' as email, named_struct('x', 1) as s, x'00' as b")))
+        stage.apply(make_straight(spark.sql("select 'x' as email, named_struct('x', 1) as s, x'00' as b")))
     assert str(error.value) == says
 
 

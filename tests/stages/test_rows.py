@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def straight(frame: DataFrame) -> StraightRows:
+def make_straight(frame: DataFrame) -> StraightRows:
     """Return the rows of a frame on the straight way."""
     from stages.rows import StraightRows
 
@@ -34,7 +34,7 @@ def straight(frame: DataFrame) -> StraightRows:
     return StraightRows.begin(frame, names, LABELS, lambda seen, _: seen)
 
 
-def passing(rows: Rows, *stages: Stage) -> Rows:
+def pass_stages(rows: Rows, *stages: Stage) -> Rows:
     """Return the rows after these stages."""
     for step, stage in enumerate(stages, 1):
         rows = stage.apply(rows.enter(f"stage {step}", step))
@@ -55,20 +55,20 @@ def orders(spark: SparkSession, tmp_path: Path) -> DataFrame:
 )
 def test_no_later_filter_hides_a_bad_row(orders: DataFrame, condition: str) -> None:
     """The filter is not moved before the cast or merged with it, and does not empty the plan."""
-    rows = passing(straight(orders), Cast({"amount": "decimal(10,2)"}), Filter(condition))
+    rows = pass_stages(make_straight(orders), Cast({"amount": "decimal(10,2)"}), Filter(condition))
     assert does_raise_mark(rows.frame)
 
 
 def test_a_row_that_an_earlier_filter_removed_is_not_refused(orders: DataFrame) -> None:
     """Stages see rows in the order of the stages."""
-    rows = passing(straight(orders), Filter("amount <> 'sieben'"), Cast({"amount": "decimal(10,2)"}))
+    rows = pass_stages(make_straight(orders), Filter("amount <> 'sieben'"), Cast({"amount": "decimal(10,2)"}))
     assert [str(row.amount) for row in rows.frame.collect()] == ["1.50"]
 
 
 def test_a_row_that_an_earlier_filter_removed_is_not_evaluated(spark: SparkSession) -> None:
     """A division by zero raises under ANSI, unless a filter removed the zero before."""
-    rows = straight(spark.range(-2, 3).selectExpr("int(id) as x"))
-    passed = passing(rows, Filter("x <> 0"), WithColumns({"y": "12 div x"}), Require("y between -12 and 12"))
+    rows = make_straight(spark.range(-2, 3).selectExpr("int(id) as x"))
+    passed = pass_stages(rows, Filter("x <> 0"), WithColumns({"y": "12 div x"}), Require("y between -12 and 12"))
     assert sorted(row.y for row in passed.frame.collect()) == [-12, -6, 6, 12]
 
 
@@ -78,7 +78,7 @@ def test_an_expression_must_make_one_value_of_one_row(spark: SparkSession, order
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as F
 
-    for rows in (straight(orders), begin(orders)):
+    for rows in (make_straight(orders), begin(orders)):
         with pytest.raises(AnalysisException):
             rows.select({"x": F.expr(sql)}).schema  # noqa: B018 -- on Spark Connect it is the schema that analyses
         with pytest.raises(AnalysisException):
@@ -89,7 +89,7 @@ def test_an_attempted_expression_is_computed_once(spark: SparkSession) -> None:
     """The value that was checked is the value that leaves, even if the expression changes each time."""
     from pyspark.sql import functions as F
 
-    for rows in (straight(spark.range(500)), begin(spark.range(500))):
+    for rows in (make_straight(spark.range(500)), begin(spark.range(500))):
         why = F.when(F.col("_wherry_x") < 0.0, make_reason("NEGATIVE", F.lit("negative")))
         tried: Rows = rows.attempt({"_wherry_x": F.rand()}, why, {"id": "_wherry_x"})
         twice = tried.with_columns({"same": F.col("id") - F.col("id")})
@@ -101,7 +101,7 @@ def test_a_nack_has_the_row_before_the_stage_and_the_original_row(orders: DataFr
     """Earlier stages have changed the former, and not the latter."""
     import json
 
-    rows = passing(begin(orders), WithColumns({"id": "id * 10", "extra": "'x'"}), Cast({"amount": "int"}))
+    rows = pass_stages(begin(orders), WithColumns({"id": "id * 10", "extra": "'x'"}), Cast({"amount": "int"}))
     [nack] = [row["_wherry_nack"] for row in rows.frame.collect() if row["_wherry_nack"] and row["id"] == 20]
     assert (nack.stage, nack.code) == ("stage 2", "CAST")
     assert json.loads(nack.row) == {"id": 20, "amount": "sieben", "extra": "x"}
@@ -112,7 +112,7 @@ def test_a_nack_has_the_row_before_the_stage_and_the_original_row(orders: DataFr
 def test_a_row_is_refused_once_by_the_first_stage(spark: SparkSession) -> None:
     """A later stage does not change the verdict."""
     stages = [Require({"first": "id > 1"}), Require({"second": "id > 2"}), Filter("id > 3")]
-    rows: Any = passing(begin(spark.range(1, 5)), *stages)
+    rows: Any = pass_stages(begin(spark.range(1, 5)), *stages)
     fates = {row["id"]: (row["_wherry_state"], row["_wherry_nack"]) for row in rows.frame.collect()}
     assert {id_: (state, nack and nack.code) for id_, (state, nack) in fates.items()} == {
         1: (-1, "first"),
@@ -128,9 +128,9 @@ def test_a_row_that_the_origin_refused_is_never_live(spark: SparkSession) -> Non
         "select * from values (0, named_struct('code', 'PARSE', 'message', 'no row', 'raw', 'x\"')), (1, null) "
         "as t(id, _wherry_refused)"
     )
-    assert does_raise_mark(straight(frame).frame)
+    assert does_raise_mark(make_straight(frame).frame)
     rows: Any = begin(frame)
-    rows = passing(rows, WithColumns({"y": "1 div id"}), Require("y > 5"))
+    rows = pass_stages(rows, WithColumns({"y": "1 div id"}), Require("y > 5"))
     fates = {row["id"]: (row["_wherry_state"], row["_wherry_nack"]) for row in rows.frame.collect()}
     assert fates[0][0] == -1000
     assert (fates[0][1].stage, fates[0][1].code, fates[0][1].row) == ("origin", "PARSE", '{"raw":"x\\""}')
@@ -144,7 +144,7 @@ def test_thirty_stages_of_every_kind_are_planned_quickly(spark: SparkSession) ->
         for step in range(8)
         for stage in (WithColumns({"x": f"x + {step}"}), Cast({"x": "int"}), Require("x >= 0"), Filter("x < 99"))
     ]
-    rows = passing(begin(spark.sql("select '1' as x")), Cast({"x": "int"}), *stages)
+    rows = pass_stages(begin(spark.sql("select '1' as x")), Cast({"x": "int"}), *stages)
     assert [row.x for row in rows.frame.where("_wherry_state = 0").collect()] == [29]
 
 
@@ -152,7 +152,7 @@ def test_names_do_not_depend_on_case(spark: SparkSession) -> None:
     """A column keeps its spelling."""
     from pyspark.sql import functions as F
 
-    for rows in (straight(spark.sql("select 1 as Id")), begin(spark.sql("select 1 as Id"))):
+    for rows in (make_straight(spark.sql("select 1 as Id")), begin(spark.sql("select 1 as Id"))):
         assert rows.with_columns({"ID": F.lit(2), "New": F.lit(3)}).names == ("Id", "New")
         assert rows.spell_name("iD") == "Id"
 
@@ -164,9 +164,9 @@ def test_stages_take_few_calls_to_the_jvm(
     """Every call counts in a small batch. All expressions that a stage selects take one call."""
     if is_connect(spark):
         pytest.skip("Spark Connect gets a plan as a whole")
-    rows: Rows = straight(orders) if way == "straight" else begin(orders)
+    rows: Rows = make_straight(orders) if way == "straight" else begin(orders)
     stages = Cast({"amount": "decimal(10,2)"}), Require({"positive": "amount >= 0"}), Filter("id % 5 > 0")
-    passing(rows, *stages)
+    pass_stages(rows, *stages)
     calls: list[str] = []
     send = GatewayClient.send_command
 
@@ -175,5 +175,5 @@ def test_stages_take_few_calls_to_the_jvm(
         return send(self, command, *more)
 
     monkeypatch.setattr(GatewayClient, "send_command", count)
-    passing(rows, *stages)
+    pass_stages(rows, *stages)
     assert 0 < len(calls) <= most

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from tests.child import clean_environment, tie
-from tests.scenarios.kept import keep
+from tests.scenarios.kept import replace_file
 from tests.stores.fault_proxy import Fault, FaultProxy, start_proxy
 from tests.stores.s3 import make_bucket, make_client, make_spark_settings, make_storage_options, start_s3
 
@@ -175,10 +175,10 @@ def try_round(each: Round) -> Found:
         for writer in writers.values():
             writer.hear()
         answers = WAYS[each.kind](writers, proxy, each.commits)
-        return judge(each, answers, behind, time.monotonic() - began)
+        return judge_round(each, answers, behind, time.monotonic() - began)
 
 
-def hold(writers: Mapping[str, Writer], proxy: FaultProxy, commits: int) -> Answers:
+def hold_version(writers: Mapping[str, Writer], proxy: FaultProxy, commits: int) -> Answers:
     """Let the second writer take the version that the first writer found free."""
     held = proxy.add(Fault("hold", "PUT", rf"{TABLE}/_delta_log/0+1\.json"))
     writers["a"].ask(0, 1)
@@ -190,14 +190,14 @@ def hold(writers: Mapping[str, Writer], proxy: FaultProxy, commits: int) -> Answ
     return {"a": writers["a"].hear(), "b": second}
 
 
-def lose(writers: Mapping[str, Writer], proxy: FaultProxy, commits: int) -> Answers:
+def lose_answer(writers: Mapping[str, Writer], proxy: FaultProxy, commits: int) -> Answers:
     """Lose the answer to the first writer's commit."""
     proxy.add(Fault("lose_answer", "PUT", rf"{TABLE}/_delta_log/0+1\.json"))
     writers["a"].ask(0, 1)
     return {"a": writers["a"].hear()}
 
 
-def race(writers: Mapping[str, Writer], proxy: FaultProxy, commits: int) -> Answers:
+def race_writers(writers: Mapping[str, Writer], proxy: FaultProxy, commits: int) -> Answers:
     """Let both write as fast as they can."""
     for writer in writers.values():
         writer.ask(0, commits)
@@ -205,9 +205,9 @@ def race(writers: Mapping[str, Writer], proxy: FaultProxy, commits: int) -> Answ
 
 
 WAYS: Mapping[str, Callable[[Mapping[str, Writer], FaultProxy, int], Answers]] = {
-    "held": hold,
-    "lost": lose,
-    "race": race,
+    "held": hold_version,
+    "lost": lose_answer,
+    "race": race_writers,
 }
 
 
@@ -220,7 +220,7 @@ def make_table(endpoint: str) -> None:
     DeltaTable.create(URL, schema, storage_options=make_storage_options(endpoint))
 
 
-def judge(each: Round, answers: Mapping[str, dict[str, list[Any]]], endpoint: str, seconds: float) -> Found:
+def judge_round(each: Round, answers: Mapping[str, dict[str, list[Any]]], endpoint: str, seconds: float) -> Found:
     """Compare the confirmed commits with the table."""
     from deltalake import DeltaTable
 
@@ -252,7 +252,7 @@ def list_tags(endpoint: str) -> list[str]:
     return tags
 
 
-def write(kind: str, name: str, endpoint: str, settings: Mapping[str, str]) -> None:
+def write_commits(kind: str, name: str, endpoint: str, settings: Mapping[str, str]) -> None:
     """Make the commits that standard input requests, and print the outcome of each request to standard output."""
     commit = WRITERS[kind](name, endpoint, settings)
     sys.stdout.write('{"ready": []}\n')
@@ -265,12 +265,12 @@ def write(kind: str, name: str, endpoint: str, settings: Mapping[str, str]) -> N
                 commit(number)
                 said.append(number)
             except Exception as error:
-                errors.append(describe(error))
+                errors.append(name_error(error))
         sys.stdout.write(json.dumps({"said": said, "errors": errors}) + "\n")
         sys.stdout.flush()
 
 
-def describe(error: Exception) -> str:
+def name_error(error: Exception) -> str:
     """Return the name of an error, and the names of the errors in its text."""
     text = str(error)
     named = [word.strip(":,()") for word in text.split() if word.strip(":,()").endswith(("Exception", "Error"))]
@@ -348,7 +348,7 @@ HEAD = """# Two writers of one table in S3
 """
 
 
-def report(folder: Path, found: Mapping[str, Any]) -> None:
+def write_report(folder: Path, found: Mapping[str, Any]) -> None:
     """Write the report."""
     rows = [Found(**{**each, "round": Round(**each["round"])}).format_row() for _, each in sorted(found.items())]
     (folder / "two_drivers.md").write_text(HEAD + "\n".join(rows) + "\n", encoding="utf-8")
@@ -364,7 +364,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.write:
         kind, name, endpoint, settings = given.write
-        write(kind, name, endpoint, json.loads(settings))
+        write_commits(kind, name, endpoint, json.loads(settings))
         return
     given.into.mkdir(parents=True, exist_ok=True)
     file = given.into / "found.json"
@@ -374,8 +374,8 @@ def main() -> None:
         left = [each for each in list_rounds() if each.number == given.only]
     for each in left[: given.most]:
         found[f"{each.number:03}"] = asdict(try_round(each))
-        keep(file, found)
-        report(given.into, found)
+        replace_file(file, found)
+        write_report(given.into, found)
         sys.stdout.write(Found(**{**found[f"{each.number:03}"], "round": each}).format_row() + "\n")
         sys.stdout.flush()
 

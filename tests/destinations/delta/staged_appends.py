@@ -22,7 +22,7 @@ from origins.batch_rows import FrameRows
 from origins.crash_points import watch_points
 from origins.object_store import ObjectStore
 from origins.store_access import StoreUrl
-from tests.destinations.delta.writers_conformance import cut_moments, rows_of
+from tests.destinations.delta.writers_conformance import cut_moments, make_rows
 from tests.stores import jars
 from tests.stores.s3 import make_spark_settings
 
@@ -72,7 +72,7 @@ class Appends:
 
         Moments are compared by milliseconds.
         """
-        frame = rows_of(self.spark, 4)
+        frame = make_rows(self.spark, 4)
         append, sparks = self.append("ours", frame), self.append("sparks", frame)
         chosen = next(writer for writer in WRITERS if writer.can_take(append))
         written = self.write(append)
@@ -103,8 +103,8 @@ class Appends:
 
     def several(self) -> Any:
         """A run writes several batches, some of them at the same time."""
-        first = self.append("several", rows_of(self.spark, 1))
-        appends = [first, *(replace(first, rows=FrameRows(rows_of(self.spark, count))) for count in (2, 3, 4))]
+        first = self.append("several", make_rows(self.spark, 1))
+        appends = [first, *(replace(first, rows=FrameRows(make_rows(self.spark, count))) for count in (2, 3, 4))]
         for append in appends:
             assert append.short is not None
         with ThreadPoolExecutor(2) as pool:
@@ -115,7 +115,7 @@ class Appends:
 
     def nothing(self) -> Any:
         """There are no rows."""
-        written = self.write(self.append("nothing", rows_of(self.spark, 4).where("id > 9")))
+        written = self.write(self.append("nothing", make_rows(self.spark, 4).where("id > 9")))
         return [written.rows if written else None, self.list_keys("nothing")]
 
     def raises(self) -> Any:
@@ -126,11 +126,11 @@ class Appends:
     def late(self) -> Any:
         """The lease has ended."""
         late = Deadline(left=lambda: -1.0)
-        return self.fails("late", self.append("late", rows_of(self.spark, 4), late))
+        return self.fails("late", self.append("late", make_rows(self.spark, 4), late))
 
     def fenced(self) -> Any:
         """Another run has fenced the table before the commit."""
-        append = self.append("fenced", rows_of(self.spark, 4))
+        append = self.append("fenced", make_rows(self.spark, 4))
         place = StorePlace(self.place("fenced"))
         other = DirectTable(place, append.table.id)
 
@@ -146,7 +146,7 @@ class Appends:
         """The table demands more than files."""
         name = Delta(path=self.place("partitioned")).sql_name
         self.spark.sql(f"CREATE TABLE {name} (id bigint, text string) USING delta PARTITIONED BY (text)").collect()
-        frame = rows_of(self.spark, 4).select("id", "text")
+        frame = make_rows(self.spark, 4).select("id", "text")
         return FileAppend().can_take(self.append("partitioned", frame))
 
     def fails(self, name: str, append: PendingAppend) -> tuple[str, list[str]]:

@@ -41,7 +41,7 @@ class TestByPath(RememberingConformance):
         return Delta(path=str(tmp_path / "orders"))
 
     def content(self, spark: SparkSession, destination: Delta) -> list[Row]:
-        return rows_of(spark, destination.open())
+        return read_rows(spark, destination.open())
 
 
 @pytest.mark.variant
@@ -62,7 +62,7 @@ class TestByNameThroughSpark(RememberingConformance):
         return Delta(table=f"{database}.orders")
 
     def content(self, spark: SparkSession, destination: Delta) -> list[Row]:
-        return rows_of(spark, destination.open())
+        return read_rows(spark, destination.open())
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def orders(tmp_path: Path) -> OpenDelta:
 @pytest.fixture
 def opened(spark: SparkSession, orders: OpenDelta) -> tuple[OpenDelta, Identity]:
     """A table with one column, `id bigint`, and its identity at the start of a run."""
-    return orders, orders.ensure_place(spark, schema("id bigint", spark))
+    return orders, orders.ensure_place(spark, make_schema("id bigint", spark))
 
 
 class TestOptions:
@@ -140,14 +140,14 @@ class TestOptions:
 class TestMaking:
     def test_a_table_is_set_to_few_checkpoints(self, spark: SparkSession, orders: OpenDelta) -> None:
         """A checkpoint after every tenth commit would double the cost of a small append."""
-        orders.ensure_place(spark, schema("id bigint", spark))
-        assert properties(spark, orders) == {"delta.checkpointInterval": "100"}
+        orders.ensure_place(spark, make_schema("id bigint", spark))
+        assert read_properties(spark, orders) == {"delta.checkpointInterval": "100"}
 
     def test_a_table_gets_the_properties_of_the_definition(self, spark: SparkSession, tmp_path: Path) -> None:
         """A property in the definition overrides Wherry's default."""
         table = Delta(path=str(tmp_path / "t"), properties={"delta.checkpointInterval": "7", "own.it's": "a\\b"}).open()
-        table.ensure_place(spark, schema("id bigint", spark))
-        assert properties(spark, table) == {"delta.checkpointInterval": "7", "own.it's": "a\\b"}
+        table.ensure_place(spark, make_schema("id bigint", spark))
+        assert read_properties(spark, table) == {"delta.checkpointInterval": "7", "own.it's": "a\\b"}
 
     @pytest.mark.parametrize(
         ("columns", "mapped"),
@@ -157,8 +157,8 @@ class TestMaking:
         self, spark: SparkSession, orders: OpenDelta, columns: str, mapped: bool
     ) -> None:
         """Old readers cannot read a table with mapped names."""
-        orders.ensure_place(spark, schema(columns, spark))
-        assert ("delta.columnMapping.mode" in properties(spark, orders)) is mapped
+        orders.ensure_place(spark, make_schema(columns, spark))
+        assert ("delta.columnMapping.mode" in read_properties(spark, orders)) is mapped
 
     def test_columns_of_a_new_table_are_nullable(self, spark: SparkSession, orders: OpenDelta) -> None:
         """Later batches may have NULL where the rows of the first batch cannot."""
@@ -181,7 +181,7 @@ class TestMaking:
     def test_a_path_may_have_any_name(self, spark: SparkSession, tmp_path: Path, name: str) -> None:
         """The table takes every name that the file system takes, and Wherry reads its log there."""
         table = Delta(path=str(tmp_path / name)).open()
-        identity = table.ensure_place(spark, schema("id bigint", spark))
+        identity = table.ensure_place(spark, make_schema("id bigint", spark))
         mine = make_label()
         assert table.write(spark, FrameRows(spark.range(2)), [mine]).version == 1
         found = table.find(spark, mine, identity)
@@ -204,32 +204,32 @@ class TestMaking:
         (tmp_path / "full").mkdir()
         (tmp_path / "full" / "data.csv").touch()
         with pytest.raises(DestinationError, match=why):
-            Delta(path=str(tmp_path / place)).open().ensure_place(spark, schema("id bigint", spark))
+            Delta(path=str(tmp_path / place)).open().ensure_place(spark, make_schema("id bigint", spark))
         assert sorted(path.name for path in tmp_path.rglob("*")) == ["data.csv", "file", "full"]
 
     def test_an_empty_folder_gets_the_table(self, spark: SparkSession, orders: OpenDelta) -> None:
         """A user may have made the folder first."""
         Path(orders.destination.place).mkdir()
-        assert orders.ensure_place(spark, schema("id bigint", spark)).version == 0
+        assert orders.ensure_place(spark, make_schema("id bigint", spark)).version == 0
 
     def test_a_missing_schema_of_a_catalog_is_named(self, spark: SparkSession) -> None:
         """Wherry does not make the schema of a table."""
         with pytest.raises(DestinationError, match="the schema does not exist"):
-            Delta(table="nowhere.orders").open().ensure_place(spark, schema("id bigint", spark))
+            Delta(table="nowhere.orders").open().ensure_place(spark, make_schema("id bigint", spark))
 
     def test_a_table_of_another_format_is_refused(self, spark: SparkSession, database: str) -> None:
         """Only Delta tables remember batches."""
         spark.sql(f"CREATE TABLE {database}.plain (id bigint) USING parquet")
         with pytest.raises(DestinationError, match="is not a Delta table; it is parquet"):
-            Delta(table=f"{database}.plain").open().ensure_place(spark, schema("id bigint", spark))
+            Delta(table=f"{database}.plain").open().ensure_place(spark, make_schema("id bigint", spark))
 
 
 class TestFitting:
     def test_every_problem_is_reported_at_once_with_its_remedy(self, spark: SparkSession, orders: OpenDelta) -> None:
         """The problems are types, columns that the table lacks, and columns that it requires."""
-        make(spark, orders, "id bigint, amount decimal(10,2), `a.b` int, must int NOT NULL")
+        make_table(spark, orders, "id bigint, amount decimal(10,2), `a.b` int, must int NOT NULL")
         with pytest.raises(Misfit) as told:
-            orders.ensure_place(spark, schema("id bigint, amount string, `A.B` string, extra double", spark))
+            orders.ensure_place(spark, make_schema("id bigint, amount string, `A.B` string, extra double", spark))
         assert told.value.message.splitlines()[1:] == [
             '  amount: the rows have string, the table decimal(10,2); cast: {amount: "decimal(10,2)"}',
             '  A.B: the rows have string, the table int; cast: {"A.B": "int"}',
@@ -271,10 +271,10 @@ class TestFitting:
         self, spark: SparkSession, orders: OpenDelta, rows: str
     ) -> None:
         """Missing columns are NULL in the table."""
-        make(spark, orders, TABLE)
-        orders.ensure_place(spark, schema(rows, spark))
-        orders.write(spark, FrameRows(spark.createDataFrame([], schema(rows, spark))), [make_label()])
-        assert rows_of(spark, orders) == []
+        make_table(spark, orders, TABLE)
+        orders.ensure_place(spark, make_schema(rows, spark))
+        orders.write(spark, FrameRows(spark.createDataFrame([], make_schema(rows, spark))), [make_label()])
+        assert read_rows(spark, orders) == []
 
     @pytest.mark.parametrize(
         "rows",
@@ -290,44 +290,44 @@ class TestFitting:
     )
     def test_another_type_at_any_depth_does_not_fit(self, spark: SparkSession, orders: OpenDelta, rows: str) -> None:
         """Wherry never changes a type when it writes."""
-        make(spark, orders, TABLE)
+        make_table(spark, orders, TABLE)
         with pytest.raises(Misfit, match="cast: "):
-            orders.ensure_place(spark, schema(rows, spark))
+            orders.ensure_place(spark, make_schema(rows, spark))
 
     def test_columns_that_the_table_fills_may_be_missing(self, spark: SparkSession, orders: OpenDelta) -> None:
         """Every row needs a default, a generated and an identity column, but the rows need not bring them."""
-        make(
+        make_table(
             spark,
             orders,
             "id bigint, d int NOT NULL DEFAULT 7, g bigint NOT NULL GENERATED ALWAYS AS (id + 1), "
             "k bigint NOT NULL GENERATED ALWAYS AS IDENTITY",
             "'delta.feature.allowColumnDefaults' = 'supported'",
         )
-        orders.ensure_place(spark, schema("id bigint", spark))
+        orders.ensure_place(spark, make_schema("id bigint", spark))
         orders.write(spark, FrameRows(spark.range(0, 1, 1, 1)), [make_label()])
-        assert rows_of(spark, orders) == [{"id": 0, "d": 7, "g": 1, "k": 1}]
+        assert read_rows(spark, orders) == [{"id": 0, "d": 7, "g": 1, "k": 1}]
 
     def test_a_struct_without_a_required_field_does_not_fit(self, spark: SparkSession, orders: OpenDelta) -> None:
         """NOT NULL also counts inside a struct."""
-        make(spark, orders, "id bigint, s struct<a: int NOT NULL, b: int>")
+        make_table(spark, orders, "id bigint, s struct<a: int NOT NULL, b: int>")
         with pytest.raises(Misfit, match=r"s\.a: the table needs a value in every row"):
-            orders.ensure_place(spark, schema("id bigint, s struct<b: int>", spark))
+            orders.ensure_place(spark, make_schema("id bigint, s struct<b: int>", spark))
 
     def test_checking_whether_rows_fit_commits_nothing(self, spark: SparkSession, orders: OpenDelta) -> None:
         """Wherry checks this with a write that always fails."""
-        make(spark, orders, "id bigint, k bigint NOT NULL GENERATED ALWAYS AS IDENTITY")
-        assert orders.ensure_place(spark, schema("id bigint", spark)).version == 0
-        assert orders.ensure_place(spark, schema("id bigint", spark)).version == 0
+        make_table(spark, orders, "id bigint, k bigint NOT NULL GENERATED ALWAYS AS IDENTITY")
+        assert orders.ensure_place(spark, make_schema("id bigint", spark)).version == 0
+        assert orders.ensure_place(spark, make_schema("id bigint", spark)).version == 0
 
 
 class TestWriting:
     def test_fields_of_structs_are_matched_by_name(self, spark: SparkSession, orders: OpenDelta) -> None:
         """Their order and case may differ, also in a table with mapped names."""
-        make(spark, orders, "id bigint, s struct<`x;y`: int, b: int>", "'delta.columnMapping.mode' = 'name'")
+        make_table(spark, orders, "id bigint, s struct<`x;y`: int, b: int>", "'delta.columnMapping.mode' = 'name'")
         rows = spark.sql("SELECT named_struct('b', 1, 'X;Y', 2) AS S, 3L AS ID")
         orders.ensure_place(spark, rows.schema)
         orders.write(spark, FrameRows(rows), [make_label()])
-        assert rows_of(spark, orders) == [{"id": 3, "s": {"x;y": 2, "b": 1}}]
+        assert read_rows(spark, orders) == [{"id": 3, "s": {"x;y": 2, "b": 1}}]
 
     def test_rows_may_lack_any_nullable_column(self, spark: SparkSession, orders: OpenDelta) -> None:
         """A partition column, and a struct with a varchar in it, become NULL like any other column."""
@@ -335,9 +335,9 @@ class TestWriting:
             f"CREATE TABLE {orders.destination.sql_name} (id bigint, day int, s struct<v: varchar(2)>) USING delta "
             "PARTITIONED BY (day)"
         )
-        orders.ensure_place(spark, schema("id bigint", spark))
+        orders.ensure_place(spark, make_schema("id bigint", spark))
         assert orders.write(spark, FrameRows(spark.range(0, 1, 1, 1)), [make_label()]).rows == 1
-        assert rows_of(spark, orders) == [{"id": 0, "day": None, "s": None}]
+        assert read_rows(spark, orders) == [{"id": 0, "day": None, "s": None}]
 
     def test_a_write_without_rows_makes_no_commit(
         self, spark: SparkSession, opened: tuple[OpenDelta, Identity]
@@ -387,17 +387,17 @@ class TestWriting:
         orders, _ = opened
         orders.write(spark, FrameRows(spark.range(1)), [make_label()])
         shutil.rmtree(orders.destination.place)
-        make(spark, orders, "id bigint")
+        make_table(spark, orders, "id bigint")
         with pytest.raises(DestinationError, match="was replaced by another table"):
             orders.write(spark, FrameRows(spark.range(1)), [make_label()])
-        assert rows_of(spark, orders) == []
+        assert read_rows(spark, orders) == []
 
     def test_a_table_with_a_cleaned_up_log_can_be_written(self, spark: SparkSession, tmp_path: Path) -> None:
         """Delta deletes old versions over time, and the table remains the same."""
         orders = Delta(path=str(tmp_path / "orders"), properties={"delta.checkpointInterval": "1"}).open()
-        orders.ensure_place(spark, schema("id bigint", spark))
+        orders.ensure_place(spark, make_schema("id bigint", spark))
         spark.range(1).write.format("delta").mode("append").save(orders.destination.place)
-        version(orders, 0).unlink()
+        locate_version(orders, 0).unlink()
         assert orders.write(spark, FrameRows(spark.range(1)), [make_label()]).version == 2
 
     def test_a_log_without_checksums_is_read_through_spark(
@@ -405,7 +405,7 @@ class TestWriting:
     ) -> None:
         """If Wherry cannot find out whether the local folder is Spark's table, it asks Spark."""
         orders, identity = opened
-        version(orders, 0).with_suffix(".crc").unlink()
+        locate_version(orders, 0).with_suffix(".crc").unlink()
         again, mine = Delta(path=orders.destination.path).open(), make_label()
         written = again.write(spark, FrameRows(spark.range(3)), [mine])
         assert written.rows == 3
@@ -417,15 +417,15 @@ class TestWriting:
     ) -> None:
         """Delta needs no checksum: finding, writing and fencing work as without it."""
         orders, identity = opened
-        version(orders, 0).with_suffix(".crc").write_bytes(torn)
+        locate_version(orders, 0).with_suffix(".crc").write_bytes(torn)
         again, mine = Delta(path=orders.destination.path).open(), make_label()
-        assert again.ensure_place(spark, schema("id bigint", spark)) == identity
+        assert again.ensure_place(spark, make_schema("id bigint", spark)) == identity
         written = again.write(spark, FrameRows(spark.range(3)), [mine])
         assert written.rows == 3
-        version(orders, 1).with_suffix(".crc").write_bytes(torn)
+        locate_version(orders, 1).with_suffix(".crc").write_bytes(torn)
         again.fence(spark, "token")
         assert again.find(spark, mine, identity) == written
-        assert sorted(row["id"] for row in rows_of(spark, orders)) == [0, 1, 2]
+        assert sorted(row["id"] for row in read_rows(spark, orders)) == [0, 1, 2]
 
     def test_a_write_waits_for_another_process_and_logs_it(
         self, spark: SparkSession, opened: tuple[OpenDelta, Identity], monkeypatch: pytest.MonkeyPatch
@@ -433,7 +433,7 @@ class TestWriting:
         """Two JVMs can lose each other's commits on a local disk, so they take turns."""
         orders, _ = opened
         monkeypatch.setattr(table_lock, "_LONG", 0.0)
-        with ThreadPoolExecutor(1) as pool, held_elsewhere(orders) as other, said("waiting for another") as waits:
+        with ThreadPoolExecutor(1) as pool, hold_elsewhere(orders) as other, watch_log("waiting for another") as waits:
             write = pool.submit(orders.write, spark, FrameRows(spark.range(1)), [make_label()])
             assert waits.wait(60)
             assert not write.done()
@@ -446,7 +446,7 @@ class TestWriting:
         """A process that is frozen during a write cannot stop its successor from fencing the table."""
         orders, identity = opened
         monkeypatch.setattr(delta, "_PATIENCE", 0.0)
-        with held_elsewhere(orders):
+        with hold_elsewhere(orders):
             orders.fence(spark, "token")
         assert orders.ensure_place(spark, None).version == identity.version + 1
 
@@ -455,7 +455,7 @@ class TestWriting:
         spark.sql(
             f"CREATE TABLE {orders.destination.sql_name} (id bigint, text string) USING delta PARTITIONED BY (text)"
         ).collect()
-        orders.ensure_place(spark, schema("id bigint, text string", spark))
+        orders.ensure_place(spark, make_schema("id bigint, text string", spark))
         orders.fence(spark, "token")
         with start_paused_write(spark, orders, make_label()) as (write, let_go):
             orders.fence(spark, "token")
@@ -539,7 +539,7 @@ class TestFinding:
     ) -> None:
         """It cannot show whether the table that the run opened had the batch."""
         orders = Delta(table=f"{database}.orders").open()
-        identity = orders.ensure_place(spark, schema("id bigint", spark))
+        identity = orders.ensure_place(spark, make_schema("id bigint", spark))
         spark.sql(statement.format(orders.destination.sql_name))
         spark.sql(f"CREATE TABLE IF NOT EXISTS {orders.destination.sql_name} (id bigint) USING delta")
         with pytest.raises(Unsure, match="the table was replaced after the run opened it"):
@@ -562,8 +562,8 @@ class TestFinding:
         orders.write(spark, FrameRows(spark.range(1)), [make_label()])
         mine = make_label()
         written = orders.write(spark, FrameRows(spark.range(2)), [mine])
-        version(orders, 0).unlink()
-        version(orders, 1).unlink()
+        locate_version(orders, 0).unlink()
+        locate_version(orders, 1).unlink()
         assert orders.find(spark, mine, identity) == written
         with pytest.raises(Unsure, match="no longer reaches back to version 0"):
             orders.find(spark, make_label(), identity)
@@ -604,34 +604,34 @@ with hold_table(Path(sys.argv[1])):
 """
 
 
-def schema(columns: str, spark: SparkSession) -> StructType:
+def make_schema(columns: str, spark: SparkSession) -> StructType:
     """Return the type of rows with these columns."""
     return spark.createDataFrame([], columns).schema
 
 
-def make(spark: SparkSession, table: OpenDelta, columns: str, properties: str = "'a' = 'b'") -> None:
+def make_table(spark: SparkSession, table: OpenDelta, columns: str, properties: str = "'a' = 'b'") -> None:
     """Make the table outside Wherry."""
     spark.sql(f"CREATE TABLE {table.destination.sql_name} ({columns}) USING delta TBLPROPERTIES ({properties})")
 
 
-def rows_of(spark: SparkSession, table: OpenDelta) -> list[Row]:
+def read_rows(spark: SparkSession, table: OpenDelta) -> list[Row]:
     """Return all rows of the table."""
     return [row.asDict(recursive=True) for row in spark.table(table.destination.sql_name).collect()]
 
 
-def properties(spark: SparkSession, table: OpenDelta) -> dict[str, str]:
+def read_properties(spark: SparkSession, table: OpenDelta) -> dict[str, str]:
     """Return the properties of the table that were set explicitly."""
     found = spark.sql(f"DESCRIBE DETAIL {table.destination.sql_name}").collect()[0]["properties"]
     return {key: value for key, value in found.items() if key != "delta.columnMapping.maxColumnId"}
 
 
-def version(table: OpenDelta, number: int) -> Path:
+def locate_version(table: OpenDelta, number: int) -> Path:
     """Return the file of a version in the table's log."""
     return Path(table.destination.place) / "_delta_log" / f"{number:020}.json"
 
 
 @contextmanager
-def held_elsewhere(table: OpenDelta) -> Iterator[subprocess.Popen[str]]:
+def hold_elsewhere(table: OpenDelta) -> Iterator[subprocess.Popen[str]]:
     """Start another process that holds the table until it gets a line, or until the block ends."""
     command = [sys.executable, "-c", HOLDER, table.destination.place]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -644,7 +644,7 @@ def held_elsewhere(table: OpenDelta) -> Iterator[subprocess.Popen[str]]:
 
 
 @contextmanager
-def said(words: str) -> Iterator[threading.Event]:
+def watch_log(words: str) -> Iterator[threading.Event]:
     """Give an event that is set when these words are logged."""
     heard = threading.Event()
     handler = logging.Handler()

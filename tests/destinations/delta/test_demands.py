@@ -70,7 +70,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
 def strict(spark: SparkSession, tmp_path: Path) -> OpenDelta:
     """A table with every kind of demand."""
     table = Delta(path=str(tmp_path / "strict")).open()
-    make(spark, table, TABLE, DEFAULTS)
+    make_table(spark, table, TABLE, DEFAULTS)
     spark.sql(f"ALTER TABLE {table.destination.sql_name} ADD CONSTRAINT positive CHECK (amount > 0)")
     spark.sql(f"ALTER TABLE {table.destination.sql_name} ADD CONSTRAINT odd CHECK (`odd``name.` > level - 6)")
     return table
@@ -81,7 +81,7 @@ class TestAgreement:
     def test_each_bad_row_is_refused_with_its_reason(self, spark: SparkSession, strict: OpenDelta) -> None:
         """The nack has a code, and a message that names the column or constraint and the value."""
         rows = spark.createDataFrame([GOOD, *[{**GOOD, **change} for change, _, _ in BAD]], SCHEMA)
-        good, *bad = verdicts(spark, strict, rows)
+        good, *bad = find_verdicts(spark, strict, rows)
         assert good is None
         told = [(nack["code"], nack["message"]) for nack in bad if nack is not None]
         assert len(told) == len(BAD)
@@ -102,7 +102,7 @@ class TestAgreement:
     def test_a_row_that_breaks_several_rules_reports_all_of_them(self, spark: SparkSession, strict: OpenDelta) -> None:
         """It is refused once, under the code of the first rule."""
         rows = spark.createDataFrame([{**GOOD, "amount": 0, "short": "abcd"}], SCHEMA)
-        (nack,) = verdicts(spark, strict, rows)
+        (nack,) = find_verdicts(spark, strict, rows)
         assert nack is not None
         assert nack["code"] == "LENGTH"
         assert nack["message"].endswith("short = 'abcd'; constraint positive (amount > 0) does not hold; amount = '0'")
@@ -112,7 +112,7 @@ class TestWhatRowsLack:
     def test_a_constraint_sees_the_values_that_the_table_fills(self, spark: SparkSession, tmp_path: Path) -> None:
         """They are a default, a generated value, and NULL. Names of fields and functions are not columns."""
         table = Delta(path=str(tmp_path / "t")).open()
-        make(
+        make_table(
             spark,
             table,
             "id bigint, level int DEFAULT 7, twice bigint GENERATED ALWAYS AS (id * 2), s struct<level: int>, abs int",
@@ -125,7 +125,7 @@ class TestWhatRowsLack:
         }.items():
             spark.sql(f"ALTER TABLE {table.destination.sql_name} ADD CONSTRAINT {name} CHECK ({condition})")
         rows = spark.createDataFrame([(2, (1,)), (5, (1,)), (-1, (1,)), (2, (2,))], "id bigint, s struct<level: int>")
-        told = verdicts(spark, table, rows)
+        told = find_verdicts(spark, table, rows)
         assert [nack and nack["message"].split(" (")[0] for nack in told] == [
             None,
             "constraint a",
@@ -143,7 +143,7 @@ class TestWhatRowsLack:
     ) -> None:
         """It is on an identity column, or on a struct of which the rows bring only a part."""
         table = Delta(path=str(tmp_path / "t")).open()
-        make(spark, table, "id bigint, k bigint GENERATED ALWAYS AS IDENTITY, s struct<a: int, b: varchar(1)>")
+        make_table(spark, table, "id bigint, k bigint GENERATED ALWAYS AS IDENTITY, s struct<a: int, b: varchar(1)>")
         spark.sql(f"ALTER TABLE {table.destination.sql_name} ADD CONSTRAINT counted CHECK (k > 0)")
         spark.sql(f"ALTER TABLE {table.destination.sql_name} ADD CONSTRAINT whole CHECK (s.b is null)")
         rows = spark.createDataFrame([(1, (2,))], "id bigint, s struct<a: int>")
@@ -153,7 +153,7 @@ class TestWhatRowsLack:
     def test_a_missing_struct_lacks_its_required_fields(self, spark: SparkSession, tmp_path: Path) -> None:
         """Delta requires a NOT NULL field even if the struct around it may be NULL."""
         table = Delta(path=str(tmp_path / "t")).open()
-        make(spark, table, "id bigint, s struct<a: int NOT NULL>")
+        make_table(spark, table, "id bigint, s struct<a: int NOT NULL>")
         with pytest.raises(Misfit, match=r"s\.a: the table needs a value in every row"):
             table.ensure_place(spark, spark.range(1).schema)
 
@@ -171,14 +171,14 @@ class TestCost:
         """Spark reads the metadata if the table's folder is not on this machine."""
         monkeypatch.setattr(delta_table, "_find_local_log", lambda location, table_id: None)
         rows = spark.createDataFrame([{**GOOD, "twice": 3}], SCHEMA)
-        (nack,) = verdicts(spark, strict, rows)
+        (nack,) = find_verdicts(spark, strict, rows)
         assert nack is not None
         assert nack["code"] == "GENERATED"
 
     def test_rows_with_an_identity_column_are_refused(self, spark: SparkSession, tmp_path: Path) -> None:
         """GENERATED ALWAYS AS IDENTITY takes no values, and Wherry reports that before it reads a row."""
         table = Delta(path=str(tmp_path / "t")).open()
-        make(spark, table, "id bigint, k bigint GENERATED ALWAYS AS IDENTITY")
+        make_table(spark, table, "id bigint, k bigint GENERATED ALWAYS AS IDENTITY")
         with pytest.raises(Misfit, match=r"k: the table generates it .* drop: \[k\]"):
             table.ensure_place(spark, spark.createDataFrame([], "id bigint, k bigint").schema)
 
@@ -205,7 +205,7 @@ def test_a_rule_that_depends_on_the_time_is_not_repeatable() -> None:
     assert Demands(rules=[Rule(code="A", holds="at > id", reason="")]).repeatable
 
 
-def verdicts(spark: SparkSession, table: OpenDelta, frame: DataFrame) -> list[Any]:
+def find_verdicts(spark: SparkSession, table: OpenDelta, frame: DataFrame) -> list[Any]:
     """Return why the table's demands refuse each row, or None."""
     from origins.origin import PLACE
     from stages.rows import VERDICT
@@ -217,6 +217,6 @@ def verdicts(spark: SparkSession, table: OpenDelta, frame: DataFrame) -> list[An
     return [row[VERDICT] for row in rows.frame.orderBy(f"{PLACE}.row").select(VERDICT).collect()]
 
 
-def make(spark: SparkSession, table: OpenDelta, columns: str, properties: str = "'a' = 'b'") -> None:
+def make_table(spark: SparkSession, table: OpenDelta, columns: str, properties: str = "'a' = 'b'") -> None:
     """Make the table outside Wherry."""
     spark.sql(f"CREATE TABLE {table.destination.sql_name} ({columns}) USING delta TBLPROPERTIES ({properties})")

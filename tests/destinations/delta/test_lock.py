@@ -60,7 +60,7 @@ def table(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def process(*words: object) -> Iterator[subprocess.Popen[str]]:
+def start_process(*words: object) -> Iterator[subprocess.Popen[str]]:
     """Start another Python process with these arguments, and end it after the block."""
     command = [sys.executable, "-c", *map(str, words)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
@@ -70,13 +70,13 @@ def process(*words: object) -> Iterator[subprocess.Popen[str]]:
             child.kill()
 
 
-def said(child: subprocess.Popen[str]) -> str:
+def read_line(child: subprocess.Popen[str]) -> str:
     """Return the next line of the other process."""
     assert child.stdout is not None
     return child.stdout.readline().strip()
 
 
-def gets_in(table: Path) -> bool:
+def is_free(table: Path) -> bool:
     """Return whether the lock is free."""
     with hold_table(table, patience=0.0) as held:
         return held
@@ -84,20 +84,20 @@ def gets_in(table: Path) -> bool:
 
 def test_a_table_is_held_by_one_process_at_a_time(table: Path) -> None:
     """No other process gets the table until the holder has left."""
-    with process(HOLDER, "hold_table", table) as other:
-        assert said(other) == "in"
-        assert not gets_in(table)
+    with start_process(HOLDER, "hold_table", table) as other:
+        assert read_line(other) == "in"
+        assert not is_free(table)
         other.communicate("go\n")
-        assert gets_in(table)
+        assert is_free(table)
 
 
 def test_a_killed_process_holds_no_lock(table: Path) -> None:
     """SIGKILL frees the table."""
-    with process(HOLDER, "hold_table", table) as other:
-        assert said(other) == "in"
+    with start_process(HOLDER, "hold_table", table) as other:
+        assert read_line(other) == "in"
         other.kill()
         other.wait()
-        assert gets_in(table)
+        assert is_free(table)
 
 
 def test_threads_of_one_process_hold_a_table_together(table: Path) -> None:
@@ -123,17 +123,17 @@ def test_a_table_is_held_until_the_last_thread_has_left(table: Path) -> None:
     with hold_table(table):
         with hold_table(table):
             pass
-        with process(TRIER, table) as other:
-            assert said(other) == "False"
+        with start_process(TRIER, table) as other:
+            assert read_line(other) == "False"
 
 
 def test_a_waiting_process_gets_its_turn(table: Path) -> None:
     """Later threads queue behind another process."""
-    with process(HOLDER, "hold_table", table) as other:
+    with start_process(HOLDER, "hold_table", table) as other:
         with hold_table(table):
             wait_until_refused(table)
-        assert said(other) == "in"
-        assert not gets_in(table)
+        assert read_line(other) == "in"
+        assert not is_free(table)
 
 
 def test_two_processes_lose_no_update(table: Path, tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_two_processes_lose_no_update(table: Path, tmp_path: Path) -> None:
     """
     counter = tmp_path / "counter"
     counter.write_text("0")
-    with process(COUNTER, table, counter) as one, process(COUNTER, table, counter) as two:
+    with start_process(COUNTER, table, counter) as one, start_process(COUNTER, table, counter) as two:
         assert (one.wait(), two.wait()) == (0, 0)
     assert counter.read_text() == "200"
 
@@ -151,10 +151,10 @@ def test_two_processes_lose_no_update(table: Path, tmp_path: Path) -> None:
 def test_a_table_is_made_by_one_process_at_a_time(tmp_path: Path) -> None:
     """A process that makes a table waits for another process that makes one below the same folder."""
     table = tmp_path / "not" / "yet"
-    with process(HOLDER, "hold_making_lock", tmp_path / "not") as other:
-        assert said(other) == "in"
+    with start_process(HOLDER, "hold_making_lock", tmp_path / "not") as other:
+        assert read_line(other) == "in"
         with ThreadPoolExecutor(1) as pool:
-            seen = pool.submit(makes, table)
+            seen = pool.submit(is_done_first, table)
             other.communicate("go\n")
             assert seen.result()
 
@@ -164,10 +164,10 @@ def test_two_paths_of_one_table_share_a_lock(table: Path, tmp_path: Path) -> Non
     link = tmp_path / "link"
     link.symlink_to(table)
     with hold_table(table):
-        assert gets_in(link)
-    with process(HOLDER, "hold_table", table) as other:
-        assert said(other) == "in"
-        assert not gets_in(link)
+        assert is_free(link)
+    with start_process(HOLDER, "hold_table", table) as other:
+        assert read_line(other) == "in"
+        assert not is_free(link)
 
 
 def test_a_missing_table_is_an_error(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_missing_table_is_an_error(tmp_path: Path) -> None:
 
 def test_the_lock_leaves_no_file(table: Path) -> None:
     """The table's folders hold the same files as before."""
-    assert gets_in(table)
+    assert is_free(table)
     assert [path.name for path in table.rglob("*")] == ["_delta_log"]
 
 
@@ -192,7 +192,7 @@ def test_without_file_locks_writes_continue_with_a_warning(
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     with caplog.at_level(logging.WARNING, "wherry"):
-        assert [gets_in(table), gets_in(table)] == [True, True]
+        assert [is_free(table), is_free(table)] == [True, True]
     assert len(caplog.messages) == 2
     assert "no other process may write there" in caplog.text
 
@@ -200,11 +200,11 @@ def test_without_file_locks_writes_continue_with_a_warning(
 def wait_until_refused(table: Path) -> None:
     """Wait until another process has queued for the table that this process holds."""
     deadline = time.monotonic() + 60
-    while gets_in(table):
+    while is_free(table):
         assert time.monotonic() < deadline, "no other process has queued"
 
 
-def makes(table: Path) -> bool:
+def is_done_first(table: Path) -> bool:
     """Return whether the other process was done when this process could make its table."""
     with hold_making_lock(table):
         return table.parent.with_suffix(".done").exists()
@@ -214,7 +214,7 @@ def test_a_commit_without_spark_holds_the_table_alone(table: Path) -> None:
     """It does not wait for a thread that commits through Spark, and lets no other thread in."""
     with ThreadPoolExecutor(1) as pool, hold_table(table, apart=True) as held:
         assert held
-        assert not pool.submit(gets_in, table).result()
+        assert not pool.submit(is_free, table).result()
         with hold_table(table, 0.0, apart=True) as second:
             assert not second
     with hold_table(table), hold_table(table) as beside, hold_table(table, apart=True) as apart:

@@ -32,19 +32,19 @@ def log(tmp_path: Path) -> LocalLog:
     return LocalLog(tmp_path)
 
 
-def commit(log: LocalLog, version: int, info: Mapping[str, Any] | None = None) -> None:
+def put_version(log: LocalLog, version: int, info: Mapping[str, Any] | None = None) -> None:
     """Put a version into the log, as Delta does."""
     actions = [{"commitInfo": info or {}}, {"add": {"path": '{"commitInfo": 1}', "size": 1}}]
     lines = "".join(json.dumps(action) + "\n" for action in actions)
     (log.folder / "_delta_log" / f"{version:020}.json").write_text(lines)
 
 
-def versions(log: LocalLog, after: int) -> list[int]:
+def list_versions(log: LocalLog, after: int) -> list[int]:
     """Return the versions that the log lists."""
     return [each.version for each in log.list_commits(NO_SPARK, after)]
 
 
-def written(text: str, operation: str = "WRITE", **parameters: str) -> LogCommit:
+def make_commit(text: str, operation: str = "WRITE", **parameters: str) -> LogCommit:
     """Return a commit with this tag."""
     return LogCommit(version=1, operation=operation, parameters=parameters, metrics={}, tag=text)
 
@@ -52,8 +52,8 @@ def written(text: str, operation: str = "WRITE", **parameters: str) -> LogCommit
 def test_versions_come_newest_first(log: LocalLog) -> None:
     """They are all versions after the given one, without it."""
     for version in range(12):
-        commit(log, version)
-    assert versions(log, 8) == [11, 10, 9]
+        put_version(log, version)
+    assert list_versions(log, 8) == [11, 10, 9]
 
 
 def test_the_newest_batch_in_a_store_is_found_without_spark(s3: S3) -> None:
@@ -79,20 +79,20 @@ def test_the_newest_batch_in_a_store_is_found_without_spark(s3: S3) -> None:
 
 def test_no_version_comes_after_the_newest(log: LocalLog) -> None:
     """This also holds for a version that does not exist yet."""
-    commit(log, 0)
-    assert [versions(log, 0), versions(log, 5)] == [[], []]
+    put_version(log, 0)
+    assert [list_versions(log, 0), list_versions(log, 5)] == [[], []]
 
 
 def test_versions_end_where_the_log_was_cleaned_up(log: LocalLog) -> None:
     """No version older than a missing one is listed."""
     for version in (3, 4, 7, 8):
-        commit(log, version)
-    assert versions(log, 0) == [8, 7]
+        put_version(log, version)
+    assert list_versions(log, 0) == [8, 7]
 
 
 def test_other_files_in_the_log_are_not_versions(log: LocalLog) -> None:
     """They are checkpoints, checksums, and compacted and staged commits."""
-    commit(log, 0)
+    put_version(log, 0)
     for name in ("00000000000000000009.checkpoint.parquet", "_last_checkpoint", "00000000000000000007.crc"):
         (log.folder / "_delta_log" / name).touch()
     (log.folder / "_delta_log" / "00000000000000000000.00000000000000000004.compacted.json").touch()
@@ -102,14 +102,14 @@ def test_other_files_in_the_log_are_not_versions(log: LocalLog) -> None:
 def test_a_commit_gives_its_rows_and_bytes(log: LocalLog) -> None:
     """Both come from the metrics of the commit."""
     metrics = {"numOutputRows": "9007199254740993", "numOutputBytes": "12"}
-    commit(log, 0, {"operation": "WRITE", "operationMetrics": metrics})
+    put_version(log, 0, {"operation": "WRITE", "operationMetrics": metrics})
     (found,) = log.list_commits(NO_SPARK, -1)
     assert found.measure_written() == Written(rows=9007199254740993, bytes=12, version=0)
 
 
 def test_a_commit_without_metrics_gives_no_rows(log: LocalLog) -> None:
     """Wherry does not guess the rows if metrics are switched off."""
-    commit(log, 0, {"operation": "WRITE", "operationMetrics": None})
+    put_version(log, 0, {"operation": "WRITE", "operationMetrics": None})
     (found,) = log.list_commits(NO_SPARK, -1)
     assert found.measure_written() == Written(rows=None, version=0)
 
@@ -124,7 +124,7 @@ def test_a_commit_without_metrics_gives_no_rows(log: LocalLog) -> None:
 )
 def test_copied_rows_are_not_counted(log: LocalLog, metrics: Mapping[str, str], rows: int | None) -> None:
     """A replacement writes the rows beside the replaced ones again. Files without statistics leave the rows unknown."""
-    commit(log, 0, {"operation": "WRITE", "operationMetrics": metrics})
+    put_version(log, 0, {"operation": "WRITE", "operationMetrics": metrics})
     (found,) = log.list_commits(NO_SPARK, -1)
     assert found.measure_written().rows == rows
 
@@ -132,7 +132,7 @@ def test_copied_rows_are_not_counted(log: LocalLog, metrics: Mapping[str, str], 
 def test_a_merge_counts_the_rows_of_its_source(log: LocalLog) -> None:
     """A merge delivers the rows of its source, not the rows that it rewrites."""
     metrics = {"numSourceRows": "3", "numOutputRows": "900", "numTargetBytesAdded": "7"}
-    commit(log, 0, {"operation": "MERGE", "operationMetrics": metrics})
+    put_version(log, 0, {"operation": "MERGE", "operationMetrics": metrics})
     (found,) = log.list_commits(NO_SPARK, -1)
     assert found.measure_written() == Written(rows=3, bytes=7, version=0)
 
@@ -156,7 +156,7 @@ def test_a_tag_lists_the_labels_of_a_write() -> None:
 def test_a_label_counts_on_a_commit_that_brings_rows(operation: str) -> None:
     """A write or a merge with this label has delivered the batch."""
     mine = make_label()
-    assert written(make_tag([make_label(), mine]), operation).has_label(mine.key)
+    assert make_commit(make_tag([make_label(), mine]), operation).has_label(mine.key)
 
 
 @pytest.mark.promise("CD-22")
@@ -164,7 +164,7 @@ def test_a_label_counts_on_a_commit_that_brings_rows(operation: str) -> None:
 def test_a_label_counts_on_no_other_commit(operation: str) -> None:
     """If a session configures a tag, all its commits have the tag. Only a write proves that rows came."""
     mine = make_label()
-    assert not written(make_tag([mine]), operation).has_label(mine.key)
+    assert not make_commit(make_tag([mine]), operation).has_label(mine.key)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_a_label_counts_on_no_other_commit(operation: str) -> None:
 def test_other_text_in_a_tag_is_no_label(text: str) -> None:
     """Text of any shape is read without an error, and proves nothing."""
     mine = make_label()
-    assert not written(text.replace("KEY", mine.key)).has_label(mine.key)
+    assert not make_commit(text.replace("KEY", mine.key)).has_label(mine.key)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_other_text_in_a_tag_is_no_label(text: str) -> None:
 )
 def test_a_commit_that_replaces_the_table_undoes_earlier_ones(operation: str, parameters: Mapping[str, str]) -> None:
     """Afterwards the log alone does not show whether earlier rows are in the table."""
-    assert written("", operation, **parameters).undoes
+    assert make_commit("", operation, **parameters).undoes
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_a_commit_that_replaces_the_table_undoes_earlier_ones(operation: str, pa
 )
 def test_a_commit_that_changes_some_rows_undoes_nothing(operation: str, parameters: Mapping[str, str]) -> None:
     """Rows that users correct or delete were still delivered."""
-    assert not written("", operation, **parameters).undoes
+    assert not make_commit("", operation, **parameters).undoes
 
 
 @pytest.mark.spark
@@ -236,12 +236,12 @@ def test_spark_and_the_folder_list_the_same_commits(spark: SparkSession, tmp_pat
     for version in range(2, 11):
         first.with_stem(f"{version:020}").write_text(first.read_text().splitlines()[0])
     assert through_spark.find_latest(spark) == local.find_latest(spark) == 10
-    assert compared(through_spark, spark, 0) == compared(local, spark, 0)
-    assert compared(through_spark, spark, 8) == compared(local, spark, 8)
-    assert compared(through_spark, spark, 10) == []
+    assert list_compared(through_spark, spark, 0) == list_compared(local, spark, 0)
+    assert list_compared(through_spark, spark, 8) == list_compared(local, spark, 8)
+    assert list_compared(through_spark, spark, 10) == []
 
 
-def compared(log: LocalLog | SparkLog, spark: SparkSession, after: int) -> list[tuple[Any, ...]]:
+def list_compared(log: LocalLog | SparkLog, spark: SparkSession, after: int) -> list[tuple[Any, ...]]:
     """Return the compared fields of each version."""
     return [
         (each.version, each.operation, each.tag, each.metrics.get("numOutputRows"), each.undoes)
@@ -274,11 +274,11 @@ def test_a_table_read_from_its_log_equals_the_one_read_by_spark(
     if columns.startswith("id"):
         spark.sql(f"alter table {name} add constraint some check (id > 0)")
     by_spark = TargetTable.find(spark, name)
-    monkeypatch.setattr(type(spark), "sql", never)
+    monkeypatch.setattr(type(spark), "sql", refuse_spark)
     by_log = TargetTable.find(spark, name, folder)
     assert by_spark is not None
     assert by_log is not None
-    assert facts(spark, by_log) == facts(spark, by_spark)
+    assert read_facts(spark, by_log) == read_facts(spark, by_spark)
 
 
 @pytest.mark.spark
@@ -288,8 +288,8 @@ def test_a_local_spark_is_not_asked_what_it_sees(
     """So the fence of an open batch does not wait for the first query of a new Spark."""
     orders = Delta(path=str(tmp_path / "orders")).open()
     identity = orders.ensure_place(spark, spark.range(1).schema)
-    monkeypatch.setattr(type(spark), "sql", never)
-    monkeypatch.setattr(type(spark), "read", property(never))
+    monkeypatch.setattr(type(spark), "sql", refuse_spark)
+    monkeypatch.setattr(type(spark), "read", property(refuse_spark))
     behind = Delta(path=str(tmp_path / "orders")).open()
     behind.fence(spark, "token")
     assert behind.find(spark, make_label(), identity) is None
@@ -312,10 +312,10 @@ def test_a_log_that_spark_does_not_see_is_not_used(tmp_path: Path) -> None:
     (log / f"{0:020}.json").touch()
     (log / f"{0:020}.crc").write_text('{"metadata": {"id": "mine", "schemaString": "{}"}}')
     for content in ('{"metadata": {"id": "other"}}', None):
-        assert find_seen_alike(elsewhere(content), "t", tmp_path) is None
+        assert find_seen_alike(make_distant_spark(content), "t", tmp_path) is None
 
 
-def elsewhere(content: str | None) -> SparkSession:
+def make_distant_spark(content: str | None) -> SparkSession:
     """Return a Spark that finds this content in every file, or raises for None."""
 
     class Frame:
@@ -335,11 +335,11 @@ def elsewhere(content: str | None) -> SparkSession:
     return cast("SparkSession", Elsewhere())
 
 
-def never(*_: object, **__: object) -> None:
+def refuse_spark(*_: object, **__: object) -> None:
     raise AssertionError("Spark was asked")
 
 
-def facts(spark: SparkSession, table: TargetTable) -> dict[str, Any]:
+def read_facts(spark: SparkSession, table: TargetTable) -> dict[str, Any]:
     """Return all compared facts of a table."""
     declared = table.read_declared(spark)
     told = ("__CHAR_VARCHAR_TYPE_STRING", "CURRENT_DEFAULT")

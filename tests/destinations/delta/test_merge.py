@@ -22,7 +22,7 @@ from destinations.destination import Destination, Misfit, Written
 from destinations.dlq import Dlq
 from origins.batch_rows import FrameRows
 from stages.conformance import begin
-from tests.spark_errors import spark_error
+from tests.spark_errors import make_spark_error
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,7 +44,7 @@ class TestMerge(RememberingConformance):
         return Delta(path=str(tmp_path / "orders"), mode="merge", keys=keys)
 
     def content(self, spark: SparkSession, destination: Delta) -> list[Row]:
-        return rows_of(spark, destination.open())
+        return read_rows(spark, destination.open())
 
     def holds(self, spark: SparkSession, destination: Destination, rows: Sequence[Row]) -> None:
         """Rows with the same key become one row."""
@@ -73,26 +73,26 @@ CHANGE = "id bigint, at bigint, op string, note string"
 class TestWhoWins:
     def test_the_highest_in_sequence_wins(self, spark: SparkSession, latest: OpenDelta) -> None:
         """An older row changes nothing, even as a delete. A row as old as the table's row replaces it."""
-        carry(spark, latest, [(1, 5, "U", "a"), (2, 5, "U", "a"), (3, 5, "U", "a"), (4, 5, "U", "a")])
+        merge_rows(spark, latest, [(1, 5, "U", "a"), (2, 5, "U", "a"), (3, 5, "U", "a"), (4, 5, "U", "a")])
         late = [(1, 4, "U", "late"), (2, 4, "D", ""), (3, 5, "U", "same"), (4, 5, "D", ""), (5, 1, "D", "")]
-        assert carry(spark, latest, late).rows == 5
-        assert notes(spark, latest) == {1: "a", 2: "a", 3: "same"}
+        assert merge_rows(spark, latest, late).rows == 5
+        assert read_notes(spark, latest) == {1: "a", 2: "a", 3: "same"}
 
     def test_a_delete_is_not_remembered(self, spark: SparkSession, latest: OpenDelta) -> None:
         """The row's place in the sequence is removed with it, so an older row that comes later is inserted."""
-        carry(spark, latest, [(1, 5, "U", "a")])
-        carry(spark, latest, [(1, 7, "D", "")])
-        carry(spark, latest, [(1, 6, "U", "older than its delete")])
-        assert notes(spark, latest) == {1: "older than its delete"}
+        merge_rows(spark, latest, [(1, 5, "U", "a")])
+        merge_rows(spark, latest, [(1, 7, "D", "")])
+        merge_rows(spark, latest, [(1, 6, "U", "older than its delete")])
+        assert read_notes(spark, latest) == {1: "older than its delete"}
 
     def test_a_row_without_a_sequence_is_replaced(self, spark: SparkSession, latest: OpenDelta) -> None:
         """NULL in the table is older than everything. A row with NULL in the sequence or a key is refused."""
         spark.sql(f"CREATE TABLE {latest.destination.sql_name} (id bigint, at bigint, note string) USING delta")
         spark.sql(f"INSERT INTO {latest.destination.sql_name} VALUES (1, NULL, 'theirs')")
         rows = [(1, 0, "U", "ours"), (1, None, "U", "a"), (None, 1, "U", "b"), (None, None, "D", "c")]
-        assert carry(spark, latest, rows).rows == 1
-        assert notes(spark, latest) == {1: "ours"}
-        messages = [nack["message"] for nack in refusals(spark, latest, rows)]
+        assert merge_rows(spark, latest, rows).rows == 1
+        assert read_notes(spark, latest) == {1: "ours"}
+        messages = [nack["message"] for nack in list_refusals(spark, latest, rows)]
         assert messages == [
             "at is NULL, and a merge compares rows by it (sequence_by)",
             "key id is NULL, and a merge matches rows by it",
@@ -108,9 +108,9 @@ class TestWhoWins:
         )
         spark.sql(f"ALTER TABLE {latest.destination.sql_name} ADD CONSTRAINT full CHECK (length(note) > 0)")
         rows = [(1, 1, "D", None), (2, 1, None, ""), (3, 1, "U", None), (4, 1, None, "good")]
-        assert [nack["code"] for nack in refusals(spark, latest, rows)] == ["CHECK", "NOT_NULL"]
-        assert carry(spark, latest, rows).rows == 2
-        assert notes(spark, latest) == {4: "good"}
+        assert [nack["code"] for nack in list_refusals(spark, latest, rows)] == ["CHECK", "NOT_NULL"]
+        assert merge_rows(spark, latest, rows).rows == 2
+        assert read_notes(spark, latest) == {4: "good"}
 
     def test_columns_that_the_rows_lack_keep_their_values(self, spark: SparkSession, tmp_path: Path) -> None:
         """A new row gets the default. The table checks a constraint on such a column."""
@@ -122,7 +122,7 @@ class TestWhoWins:
         )
         spark.sql(f"INSERT INTO {table.destination.sql_name} (id, a, b) VALUES (1, 1, 1)")
         spark.sql(f"ALTER TABLE {table.destination.sql_name} ADD CONSTRAINT one CHECK (b = 1 OR a > 1)")
-        assert carry(spark, table, [(1, 0), (2, 2)], "id bigint, A int").rows == 2
+        assert merge_rows(spark, table, [(1, 0), (2, 2)], "id bigint, A int").rows == 2
         assert sorted(map(tuple, spark.table(table.destination.sql_name).select("id", "a", "b", "g").collect())) == [
             (1, 0, 1, 0),
             (2, 2, 7, 2),
@@ -140,16 +140,16 @@ class TestWhoWins:
             "  s: a merge needs the whole struct; the rows have no a in it",
         ]
         by_k = Delta(path=str(tmp_path / "t"), mode="merge", keys=["k"]).open()
-        carry(spark, by_k, [(1, 5)], "id bigint, k bigint")
-        carry(spark, by_k, [(2, 5)], "id bigint, k bigint")
-        assert rows_of(spark, by_k) == [{"id": 2, "k": 5, "s": None}]
+        merge_rows(spark, by_k, [(1, 5)], "id bigint, k bigint")
+        merge_rows(spark, by_k, [(2, 5)], "id bigint, k bigint")
+        assert read_rows(spark, by_k) == [{"id": 2, "k": 5, "s": None}]
 
 
 @pytest.mark.spark
 class TestCommits:
     def test_a_merge_that_changes_nothing_still_counts_its_rows(self, spark: SparkSession, latest: OpenDelta) -> None:
         """It makes no commit, so the batch is not found. Running it again has no effect either."""
-        identity = latest.ensure_place(spark, schema(spark))
+        identity = latest.ensure_place(spark, make_schema(spark))
         mine = make_label()
         rows = spark.createDataFrame([(1, 1, "D", ""), (2, 1, "D", "")], CHANGE)
         assert latest.write(spark, FrameRows(rows), [mine]) == Written(rows=2)
@@ -157,20 +157,20 @@ class TestCommits:
 
     def test_the_session_has_the_tag_only_during_the_merge(self, spark: SparkSession, latest: OpenDelta) -> None:
         """The former setting returns afterwards, even if the merge fails. No view remains."""
-        latest.ensure_place(spark, schema(spark))
+        latest.ensure_place(spark, make_schema(spark))
         before = {table.name for table in spark.catalog.listTables()}
         spark.conf.set(TAG, "mine")
         latest.write(spark, FrameRows(spark.createDataFrame([(1, 1, "U", "")], CHANGE)), [make_label()])
         assert spark.conf.get(TAG) == "mine"
         spark.conf.unset(TAG)
         with pytest.raises(Exception, match="torn"):
-            latest.write(spark, FrameRows(torn(spark)), [make_label()])
+            latest.write(spark, FrameRows(make_torn(spark)), [make_label()])
         assert spark.conf.get(TAG, "none") == "none"
         assert {table.name for table in spark.catalog.listTables()} == before
 
     def test_a_merge_with_a_concurrent_commit_is_run_again(self, spark: SparkSession, latest: OpenDelta) -> None:
         """The other writer's row is merged as if the table had it from the beginning."""
-        latest.ensure_place(spark, schema(spark))
+        latest.ensure_place(spark, make_schema(spark))
         reached, go = (Path(latest.destination.place) / name for name in ("reached", "go"))
         for pipe in (reached, go):
             os.mkfifo(pipe)
@@ -184,15 +184,15 @@ class TestCommits:
             for pipe in (go, reached, go):
                 meet(pipe)
             assert write.result().rows == 1
-        assert notes(spark, latest) == {0: "theirs"}
+        assert read_notes(spark, latest) == {0: "theirs"}
 
     def test_rows_of_one_key_make_one_row_in_any_order(self, spark: SparkSession, latest: OpenDelta) -> None:
         """The row with the highest sequence is written, and the others count as filtered."""
         rows = [(1, 2, "U", "b"), (1, 3, "U", "c"), (1, 1, "U", "a"), (1, 3, "U", "bb")]
         results = set()
         for order in (rows, rows[::-1]):
-            assert carry(spark, latest, order).rows == 1
-            results.add(str(notes(spark, latest)))
+            assert merge_rows(spark, latest, order).rows == 1
+            results.add(str(read_notes(spark, latest)))
         assert len(results) == 1
 
     def test_a_row_that_stays_wins_over_a_delete_with_the_same_sequence(
@@ -200,33 +200,35 @@ class TestCommits:
     ) -> None:
         """A version of a table may remove a row and add it again. The other columns do not matter."""
         latest = replace(latest.destination, apply_as_deletes="op IN ('D', 'X')").open()
-        carry(spark, latest, [(1, 1, "U", "old"), (2, 1, "U", "old"), (3, 1, "U", "old")])
-        carry(spark, latest, [(1, 3, "D", ""), (1, 3, "U", "a"), (2, 3, "X", ""), (2, 3, "U", "b"), (3, 3, "X", "")])
-        assert notes(spark, latest) == {1: "a", 2: "b"}
+        merge_rows(spark, latest, [(1, 1, "U", "old"), (2, 1, "U", "old"), (3, 1, "U", "old")])
+        merge_rows(
+            spark, latest, [(1, 3, "D", ""), (1, 3, "U", "a"), (2, 3, "X", ""), (2, 3, "U", "b"), (3, 3, "X", "")]
+        )
+        assert read_notes(spark, latest) == {1: "a", 2: "b"}
 
 
 class TestInsisting:
     def test_only_a_conflict_is_tried_again(self) -> None:
         """A change of metadata may be a fence, and the ledger decides about a fence."""
-        tries = [conflict("DELTA_CONCURRENT_APPEND"), conflict("DELTA_CONCURRENT_DELETE_READ"), None]
-        commit_persistently(scripted(tries), lambda: False)
+        tries = [make_conflict("DELTA_CONCURRENT_APPEND"), make_conflict("DELTA_CONCURRENT_DELETE_READ"), None]
+        commit_persistently(script_commit(tries), lambda: False)
         assert tries == []
-        fenced = [conflict("DELTA_METADATA_CHANGED"), None]
+        fenced = [make_conflict("DELTA_METADATA_CHANGED"), None]
         with pytest.raises(SparkConnectGrpcException, match="METADATA"):
-            commit_persistently(scripted(fenced), lambda: False)
+            commit_persistently(script_commit(fenced), lambda: False)
         assert fenced == [None]
 
     def test_a_try_that_raised_and_succeeded_is_not_repeated(self) -> None:
         """Wherry looks for the tag in the log before every further try."""
-        tries = [conflict("DELTA_CONCURRENT_WRITE"), None]
-        commit_persistently(scripted(tries), lambda: True)
+        tries = [make_conflict("DELTA_CONCURRENT_WRITE"), None]
+        commit_persistently(script_commit(tries), lambda: True)
         assert tries == [None]
 
     def test_the_last_conflict_is_raised_after_all_tries(self) -> None:
         """The number of tries is limited."""
-        tries: list[Exception | None] = [conflict(f"DELTA_CONCURRENT_APPEND {number}") for number in range(TRIES)]
+        tries: list[Exception | None] = [make_conflict(f"DELTA_CONCURRENT_APPEND {number}") for number in range(TRIES)]
         with pytest.raises(SparkConnectGrpcException, match=f"APPEND {TRIES - 1}"):
-            commit_persistently(scripted(tries), lambda: False)
+            commit_persistently(script_commit(tries), lambda: False)
 
 
 @dataclass(frozen=True)
@@ -290,7 +292,7 @@ class TestOptions:
             stamp="NOTE",
         )
         with pytest.raises(Misfit) as told:
-            table.open().ensure_place(spark, schema(spark))
+            table.open().ensure_place(spark, make_schema(spark))
         problems = told.value.message.splitlines()[1:]
         assert problems[:-1] == [
             "  keys: the rows have no column 'key'",
@@ -305,26 +307,26 @@ class TestOptions:
         assert not Path(table.place).exists()
 
 
-def carry(spark: SparkSession, table: OpenDelta, rows: list[tuple[Any, ...]], columns: str = CHANGE) -> Written:
+def merge_rows(spark: SparkSession, table: OpenDelta, rows: list[tuple[Any, ...]], columns: str = CHANGE) -> Written:
     """Apply the table's demands to the rows, and write the rest, as a runner does."""
     from stages.rows import STATE
 
-    marked = demanded(spark, table, spark.createDataFrame(rows, columns))
+    marked = apply_demands(spark, table, spark.createDataFrame(rows, columns))
     live = marked.where(f"{STATE} = 0").select(*spark.createDataFrame([], columns).columns)
     return table.write(spark, FrameRows(live), [make_label()])
 
 
-def refusals(spark: SparkSession, table: OpenDelta, rows: list[tuple[Any, ...]]) -> list[Any]:
+def list_refusals(spark: SparkSession, table: OpenDelta, rows: list[tuple[Any, ...]]) -> list[Any]:
     """Return the nacks of the refused rows, in the order of the rows."""
     from origins.origin import PLACE
     from stages.rows import VERDICT
 
-    marked = demanded(spark, table, spark.createDataFrame(rows, CHANGE))
+    marked = apply_demands(spark, table, spark.createDataFrame(rows, CHANGE))
     found = marked.orderBy(f"{PLACE}.row").select(VERDICT).collect()
     return [row[VERDICT] for row in found if row[VERDICT] is not None]
 
 
-def demanded(spark: SparkSession, table: OpenDelta, frame: DataFrame) -> DataFrame:
+def apply_demands(spark: SparkSession, table: OpenDelta, frame: DataFrame) -> DataFrame:
     """Return the rows with the verdicts of the table's demands."""
     table.ensure_place(spark, frame.schema)
     rows: Rows = begin(frame)
@@ -333,17 +335,17 @@ def demanded(spark: SparkSession, table: OpenDelta, frame: DataFrame) -> DataFra
     return rows.frame
 
 
-def schema(spark: SparkSession) -> Any:
+def make_schema(spark: SparkSession) -> Any:
     """Return the type of the changes."""
     return spark.createDataFrame([], CHANGE).schema
 
 
-def torn(spark: SparkSession) -> DataFrame:
+def make_torn(spark: SparkSession) -> DataFrame:
     """Return changes whose computation raises."""
     return spark.range(1).selectExpr("id", "1L AS at", "'U' AS op", "cast(raise_error('torn') AS string) AS note")
 
 
-def notes(spark: SparkSession, table: OpenDelta) -> dict[int, str]:
+def read_notes(spark: SparkSession, table: OpenDelta) -> dict[int, str]:
     """Return the notes by id."""
     rows = spark.table(table.destination.sql_name).collect()
     found = {row["id"]: row["note"] for row in rows}
@@ -351,7 +353,7 @@ def notes(spark: SparkSession, table: OpenDelta) -> dict[int, str]:
     return found
 
 
-def rows_of(spark: SparkSession, table: OpenDelta) -> list[Row]:
+def read_rows(spark: SparkSession, table: OpenDelta) -> list[Row]:
     """Return all rows of the table."""
     return [row.asDict(recursive=True) for row in spark.table(table.destination.sql_name).collect()]
 
@@ -361,12 +363,12 @@ def meet(pipe: Path) -> None:
     os.close(os.open(pipe, os.O_WRONLY))
 
 
-def conflict(name: str) -> Exception:
+def make_conflict(name: str) -> Exception:
     """Return the error that Delta raises under this name."""
-    return spark_error(name, "somebody else was here")
+    return make_spark_error(name, "somebody else was here")
 
 
-def scripted(tries: list[Exception | None]) -> Any:
+def script_commit(tries: list[Exception | None]) -> Any:
     """Return a commit that raises the next error of the list, or succeeds for None."""
 
     def commit() -> None:

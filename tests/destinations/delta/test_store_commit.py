@@ -47,7 +47,7 @@ def open_direct(s3: S3, url: StoreUrl) -> DirectTable:
     return DirectTable(StorePlace(url), str(DeltaTable(str(url), storage_options=s3.storage_options).metadata().id))
 
 
-def begin(direct: DirectTable) -> DirectWrite:
+def begin_write(direct: DirectTable) -> DirectWrite:
     write = direct.begin()
     assert write is not None
     return write
@@ -57,7 +57,7 @@ def make_rows(number: int) -> pa.Table:
     return pa.table({"id": [number]}, SCHEMA)
 
 
-def ids(s3: S3, url: StoreUrl) -> list[int]:
+def read_ids(s3: S3, url: StoreUrl) -> list[int]:
     return sorted(open_behind(s3, url).to_pyarrow_table()["id"].to_pylist())
 
 
@@ -74,14 +74,14 @@ def list_data(s3: S3) -> list[str]:
 def test_other_writers_read_the_appended_rows_and_append_more(s3: S3, url: StoreUrl) -> None:
     """Each append is one file with rows and one version, and costs these two requests."""
     direct = open_direct(s3, url)
-    begin(direct).commit(make_rows(1), "tag 1")
+    begin_write(direct).commit(make_rows(1), "tag 1")
     s3.proxy.reset_counts()
-    begin(direct).commit(make_rows(2), "tag 2")
+    begin_write(direct).commit(make_rows(2), "tag 2")
     assert s3.proxy.count() == {"PUT": 2}
     write_deltalake(str(url), make_rows(3), mode="append", storage_options=s3.storage_options)
-    begin(direct).commit(make_rows(4), "tag 4")
+    begin_write(direct).commit(make_rows(4), "tag 4")
     newest = open_behind(s3, url).history()[0]
-    assert (ids(s3, url), newest["userMetadata"], newest["operation"]) == ([1, 2, 3, 4], "tag 4", "WRITE")
+    assert (read_ids(s3, url), newest["userMetadata"], newest["operation"]) == ([1, 2, 3, 4], "tag 4", "WRITE")
 
 
 def test_on_azure_a_listing_identifies_a_version_as_its_commit_did(
@@ -92,15 +92,15 @@ def test_on_azure_a_listing_identifies_a_version_as_its_commit_did(
     url = StoreUrl(azure.make_url("orders"), azure.spark_settings)
     made = DeltaTable.create(str(url), Schema.from_arrow(SCHEMA), storage_options=azure.storage_options)
     direct = DirectTable(StorePlace(url), str(made.metadata().id))
-    begin(direct).commit(make_rows(1), "tag 1")
+    begin_write(direct).commit(make_rows(1), "tag 1")
     azure.proxy.reset_counts()
-    begin(direct).commit(make_rows(2), "tag 2")
+    begin_write(direct).commit(make_rows(2), "tag 2")
     assert azure.proxy.count() == {"LIST": 2, "PUT": 2}
 
 
 def test_a_delayed_commit_takes_the_version_after_a_faster_one(s3: S3, url: StoreUrl) -> None:
     """Neither version replaces the other."""
-    write = begin(open_direct(s3, url))
+    write = begin_write(open_direct(s3, url))
     held = s3.proxy.add(Fault("hold", "PUT", SECOND))
     with ThreadPoolExecutor(1) as pool:
         late = pool.submit(write.commit, make_rows(1), "late")
@@ -109,30 +109,30 @@ def test_a_delayed_commit_takes_the_version_after_a_faster_one(s3: S3, url: Stor
         write_deltalake(str(url), make_rows(2), mode="append", storage_options=behind)
         held.let_go()
         late.result()
-    assert ids(s3, url) == [1, 2]
+    assert read_ids(s3, url) == [1, 2]
     assert open_behind(s3, url).version() == 2
 
 
 @pytest.mark.parametrize("effect", ["lose_answer", "deny", "refuse"])
 def test_a_commit_whose_answer_was_lost_counts_once(s3: S3, url: StoreUrl, effect: Effect) -> None:
     """This also holds if the store refused the request without making the version."""
-    write = begin(open_direct(s3, url))
+    write = begin_write(open_direct(s3, url))
     fault = s3.proxy.add(Fault(effect, "PUT", SECOND))
     written = write.commit(make_rows(1), "tag")
-    assert (fault.hits, written.rows, written.version, ids(s3, url)) == (1, 1, 1, [1])
+    assert (fault.hits, written.rows, written.version, read_ids(s3, url)) == (1, 1, 1, [1])
     assert open_behind(s3, url).version() == 1
 
 
-def fence(s3: S3, url: StoreUrl) -> None:
+def fence_table(s3: S3, url: StoreUrl) -> None:
     assert open_direct(s3, url).mark({"wherry.fence": "other"})
 
 
-def recreate(s3: S3, url: StoreUrl) -> None:
+def recreate_table(s3: S3, url: StoreUrl) -> None:
     client = make_client(s3.behind)
     for found in client.list_objects_v2(Bucket=s3.bucket, Prefix="orders/")["Contents"]:
         client.delete_object(Bucket=s3.bucket, Key=found["Key"])
     DeltaTable.create(str(url), Schema.from_arrow(SCHEMA), storage_options=s3.storage_options)
-    begin(open_direct(s3, url)).commit(make_rows(9), "other")
+    begin_write(open_direct(s3, url)).commit(make_rows(9), "other")
 
 
 def test_a_fence_takes_the_version_after_a_concurrent_commit(s3: S3, url: StoreUrl) -> None:
@@ -147,7 +147,7 @@ def test_a_fence_takes_the_version_after_a_concurrent_commit(s3: S3, url: StoreU
         held.let_go()
         assert late.result()
     after = open_behind(s3, url)
-    assert (after.version(), after.metadata().configuration["wherry.fence"], ids(s3, url)) == (2, "other", [2])
+    assert (after.version(), after.metadata().configuration["wherry.fence"], read_ids(s3, url)) == (2, "other", [2])
 
 
 @pytest.mark.parametrize(
@@ -161,27 +161,27 @@ def test_a_configured_log_store_keeps_sparks_commits(settings: dict[str, str], *
     assert table.may_lose_commits(cast("SparkSession", SimpleNamespace(conf=settings))) is loses
 
 
-@pytest.mark.parametrize(("change", "left"), [(fence, []), (recreate, [9])])
+@pytest.mark.parametrize(("change", "left"), [(fence_table, []), (recreate_table, [9])])
 def test_a_write_that_began_before_a_fence_fails(
     s3: S3, url: StoreUrl, change: Callable[[S3, StoreUrl], None], left: list[int]
 ) -> None:
     """This also holds if another table has replaced the table."""
-    write = begin(open_direct(s3, url))
+    write = begin_write(open_direct(s3, url))
     change(s3, url)
     with pytest.raises(MetadataChanged):
         write.commit(make_rows(1), "tag")
-    assert ids(s3, url) == left
+    assert read_ids(s3, url) == left
 
 
 def test_a_write_that_begins_after_the_failed_one_succeeds(s3: S3, url: StoreUrl) -> None:
     """A run that fails because of another writer's change tries again, and reads the table again."""
     direct = open_direct(s3, url)
-    begin(direct).commit(make_rows(1), "tag 1")
-    fence(s3, url)
+    begin_write(direct).commit(make_rows(1), "tag 1")
+    fence_table(s3, url)
     with pytest.raises(MetadataChanged):
-        begin(direct).commit(make_rows(2), "tag 2")
-    begin(direct).commit(make_rows(2), "tag 2")
-    assert ids(s3, url) == [1, 2]
+        begin_write(direct).commit(make_rows(2), "tag 2")
+    begin_write(direct).commit(make_rows(2), "tag 2")
+    assert read_ids(s3, url) == [1, 2]
 
 
 @pytest.mark.parametrize("by", ["this process", "its Spark"])
@@ -189,15 +189,15 @@ def test_a_write_after_a_change_by_the_same_run_succeeds_at_once(s3: S3, url: St
     """This process or its Spark may have fenced the table."""
     direct = open_direct(s3, url)
     table = TargetTable("orders", direct.id, str(url), {}, "{}", StoreLog("orders", url, {}), 0, direct)
-    begin(direct).commit(make_rows(1), "tag 1")
+    begin_write(direct).commit(make_rows(1), "tag 1")
     changes: dict[str, Callable[[], object]] = {
         "this process": lambda: direct.mark({"wherry.fence": "mine"}),
-        "its Spark": lambda: fence(s3, url),
+        "its Spark": lambda: fence_table(s3, url),
     }
     with table.hold_commits() if by == "its Spark" else nullcontext():
         changes[by]()
-    begin(direct).commit(make_rows(2), "tag 2")
-    assert ids(s3, url) == [1, 2]
+    begin_write(direct).commit(make_rows(2), "tag 2")
+    assert read_ids(s3, url) == [1, 2]
 
 
 def test_a_fence_keeps_the_name_of_every_column(s3: S3) -> None:
@@ -211,16 +211,16 @@ def test_a_fence_keeps_the_name_of_every_column(s3: S3) -> None:
 
 def test_a_delayed_commit_fails_after_a_fence(s3: S3, url: StoreUrl) -> None:
     """The former run brings no rows, however late its request arrives."""
-    write = begin(open_direct(s3, url))
+    write = begin_write(open_direct(s3, url))
     held = s3.proxy.add(Fault("hold", "PUT", SECOND))
     with ThreadPoolExecutor(1) as pool:
         late = pool.submit(write.commit, make_rows(1), "late")
         assert held.reached.wait(60)
-        fence(s3, url)
+        fence_table(s3, url)
         held.let_go()
         with pytest.raises(MetadataChanged):
             late.result()
-    assert ids(s3, url) == []
+    assert read_ids(s3, url) == []
 
 
 def test_a_check_that_raises_leaves_nothing(s3: S3, url: StoreUrl) -> None:
@@ -230,8 +230,8 @@ def test_a_check_that_raises_leaves_nothing(s3: S3, url: StoreUrl) -> None:
         raise TimeoutError
 
     with pytest.raises(TimeoutError):
-        begin(open_direct(s3, url)).commit(make_rows(1), "tag", late)
-    assert (ids(s3, url), list_data(s3)) == ([], [])
+        begin_write(open_direct(s3, url)).commit(make_rows(1), "tag", late)
+    assert (read_ids(s3, url), list_data(s3)) == ([], [])
 
 
 def test_a_store_without_conditional_writes_is_left_to_spark(s3: S3, url: StoreUrl) -> None:
@@ -257,7 +257,7 @@ def test_a_table_that_demands_more_than_files_is_left_to_spark(s3: S3) -> None:
 def test_a_version_that_another_writer_replaced_is_reported_once(s3: S3, url: StoreUrl) -> None:
     """The new version lacks the label."""
     label, log, own = make_label(), StoreLog("orders", url, {}), OwnCommits()
-    written = begin(open_direct(s3, url)).commit(make_rows(1), make_tag([label]))
+    written = begin_write(open_direct(s3, url)).commit(make_rows(1), make_tag([label]))
     own.note(log, written.version, [label], written.mark)
     own.check(log)
     make_client(s3.behind).put_object(Bucket=s3.bucket, Key=f"orders/{format_key(1)}", Body=b'{"commitInfo": {}}\n')
@@ -271,7 +271,7 @@ def test_a_run_checks_its_versions_at_intervals(s3: S3, url: StoreUrl, monkeypat
     now, label, log, own = 100.0, make_label(), StoreLog("orders", url, {}), OwnCommits()
     monkeypatch.setattr(table_log, "read_clock", lambda: now)
     own.check(log, 50)
-    written = begin(open_direct(s3, url)).commit(make_rows(1), make_tag([label]))
+    written = begin_write(open_direct(s3, url)).commit(make_rows(1), make_tag([label]))
     own.note(log, written.version, [label], written.mark)
     s3.proxy.reset_counts()
     own.check(log, 50)
@@ -292,32 +292,32 @@ def test_concurrent_writers_lose_no_commit(s3: S3, url: StoreUrl) -> None:
         direct = open_direct(s3, url)
         ready.wait(60)
         for number in range(first, first + 5):
-            begin(direct).commit(make_rows(number), f"tag {number}")
+            begin_write(direct).commit(make_rows(number), f"tag {number}")
 
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(write, (0, 5, 10)))
-    assert ids(s3, url) == [*range(15)]
+    assert read_ids(s3, url) == [*range(15)]
 
 
 def test_a_run_leaves_a_checkpoint_after_ten_versions(s3: S3, url: StoreUrl) -> None:
     """It counts the versions since the last checkpoint. A run without rows does not check."""
     direct = open_direct(s3, url)
     for number in range(10):
-        begin(direct).commit(make_rows(number), f"tag {number}")
+        begin_write(direct).commit(make_rows(number), f"tag {number}")
     direct.close()
     s3.proxy.reset_counts()
     assert StorePlace(url).open_head()[1].version == 10
     assert sum(s3.proxy.count().values()) <= 15
-    begin(direct).commit(make_rows(10), "tag 10")
+    begin_write(direct).commit(make_rows(10), "tag 10")
     s3.proxy.reset_counts()
     direct.close()
     assert s3.proxy.count() == {"GET": 1}
     s3.proxy.reset_counts()
     idle = open_direct(s3, url)
-    begin(idle)
+    begin_write(idle)
     s3.proxy.reset_counts()
     idle.close()
-    assert (s3.proxy.count(), ids(s3, url)) == ({}, [*range(11)])
+    assert (s3.proxy.count(), read_ids(s3, url)) == ({}, [*range(11)])
 
 
 def test_a_large_table_gets_checkpoints_less_often(s3: S3, url: StoreUrl) -> None:
@@ -330,7 +330,7 @@ def test_a_large_table_gets_checkpoints_less_often(s3: S3, url: StoreUrl) -> Non
 def test_a_late_append_to_a_deleted_table_fails(s3: S3, url: StoreUrl, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next version would be free, and would be in a log without a beginning."""
     monkeypatch.setattr(store_commit, "SURE", -1.0)
-    write = begin(open_direct(s3, url))
+    write = begin_write(open_direct(s3, url))
     client = make_client(s3.behind)
     for found in client.list_objects_v2(Bucket=s3.bucket, Prefix="orders/")["Contents"]:
         client.delete_object(Bucket=s3.bucket, Key=found["Key"])
@@ -352,8 +352,8 @@ def test_a_refused_request_that_succeeded_later_makes_one_version(
         return None
 
     monkeypatch.setattr(ObjectStore, "take", refuse_first)
-    written = begin(open_direct(s3, url)).commit(make_rows(1), "tag")
-    assert (len(tries), written.version, open_behind(s3, url).version(), ids(s3, url)) == (1, 1, 2, [1, 2])
+    written = begin_write(open_direct(s3, url)).commit(make_rows(1), "tag")
+    assert (len(tries), written.version, open_behind(s3, url).version(), read_ids(s3, url)) == (1, 1, 2, [1, 2])
 
 
 def test_the_folder_for_sparks_files_is_made_with_the_definitions_access(s3: S3, url: StoreUrl) -> None:

@@ -58,7 +58,7 @@ def url(s3: S3) -> StoreUrl:
     return StoreUrl(s3.make_url("tables/orders"), s3.spark_settings)
 
 
-def find(url: StoreUrl) -> TargetTable:
+def find_table(url: StoreUrl) -> TargetTable:
     table = TargetTable.find(SPARK, NAME, url)
     assert table is not None
     return table
@@ -66,13 +66,13 @@ def find(url: StoreUrl) -> TargetTable:
 
 def test_a_table_is_found_with_its_columns_and_newest_version(url: StoreUrl) -> None:
     """Spark is not asked."""
-    table = find(url)
+    table = find_table(url)
     assert (table.version, table.schema.simpleString(), table.location) == (2, "struct<id:bigint>", url)
 
 
 def test_the_first_write_does_not_open_the_table_again(s3: S3, url: StoreUrl) -> None:
     """It only tests whether the store keeps two writers apart."""
-    table = find(url)
+    table = find_table(url)
     s3.proxy.reset_counts()
     direct = table.get_direct_table(cast("SparkSession", SimpleNamespace(conf=SimpleNamespace(getAll={}))))
     assert direct is not None
@@ -82,7 +82,7 @@ def test_the_first_write_does_not_open_the_table_again(s3: S3, url: StoreUrl) ->
 
 def test_the_versions_name_their_batches(s3: S3, url: StoreUrl) -> None:
     """Only versions after the given one are fetched, newest first."""
-    table = find(url)
+    table = find_table(url)
     s3.proxy.reset_counts()
     commits = list(table.log.list_commits(SPARK, 0))
     assert [(commit.version, commit.measure_written().rows) for commit in commits] == [(2, 3), (1, 2)]
@@ -92,13 +92,13 @@ def test_the_versions_name_their_batches(s3: S3, url: StoreUrl) -> None:
 
 def test_a_write_is_found_by_its_label(url: StoreUrl) -> None:
     """The result has its rows and its version."""
-    written = find(url).find_written(SPARK, "p2/orders", -1)
+    written = find_table(url).find_written(SPARK, "p2/orders", -1)
     assert (written.rows, written.version) == (2, 1)
 
 
 def test_spark_reads_what_this_process_may_not_read(s3: S3, url: StoreUrl) -> None:
     """Spark may have rights that this process does not have."""
-    log = find(url).log
+    log = find_table(url).log
     assert isinstance(log, StoreLog)
     s3.proxy.add(Fault("forbid", times=None))
     with pytest.raises(Asked, match="DESCRIBE DETAIL"):

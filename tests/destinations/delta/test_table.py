@@ -30,7 +30,7 @@ FIELDS = [
 ]
 
 
-def put(folder: Path, rows: int, text: str = "") -> None:
+def append_rows(folder: Path, rows: int, text: str = "") -> None:
     """Append this many rows in a commit with this tag."""
     given = CommitProperties(custom_metadata={"userMetadata": text}) if text else None
     table = pa.table({"id": pa.array(range(rows), pa.int64())})
@@ -41,7 +41,7 @@ def put(folder: Path, rows: int, text: str = "") -> None:
 def table(tmp_path: Path) -> TargetTable:
     """A table with one version of three rows, which this process knows."""
     folder = tmp_path / "orders"
-    put(folder, 3)
+    append_rows(folder, 3)
     metadata = LocalLog(folder).read_metadata(NO_SPARK)
     return TargetTable(
         name="orders",
@@ -54,32 +54,32 @@ def table(tmp_path: Path) -> TargetTable:
     )
 
 
-def folder_of(table: TargetTable) -> Path:
+def locate_folder(table: TargetTable) -> Path:
     assert isinstance(table.log, LocalLog)
     return table.log.folder
 
 
 def test_a_refresh_finds_the_commits_of_others(table: TargetTable) -> None:
     """Afterwards the newest version is known."""
-    put(folder_of(table), 1)
-    put(folder_of(table), 1)
+    append_rows(locate_folder(table), 1)
+    append_rows(locate_folder(table), 1)
     assert (table.refresh(), table.version) == (True, 2)
 
 
 def test_a_refresh_ignores_another_table_in_the_same_place(table: TargetTable) -> None:
     """That table has another id, and the known version does not change."""
-    shutil.rmtree(folder_of(table))
-    put(folder_of(table), 1)
-    put(folder_of(table), 1)
+    shutil.rmtree(locate_folder(table))
+    append_rows(locate_folder(table), 1)
+    append_rows(locate_folder(table), 1)
     assert (table.is_there, table.refresh(), table.version) == (False, False, 0)
 
 
 def test_a_table_whose_known_version_is_missing_does_not_stand(table: TargetTable) -> None:
     """An older copy may have replaced the table."""
-    put(folder_of(table), 1)
+    append_rows(locate_folder(table), 1)
     table.refresh()
     assert table.stands
-    (folder_of(table) / "_delta_log" / f"{1:020}.json").unlink()
+    (locate_folder(table) / "_delta_log" / f"{1:020}.json").unlink()
     assert not table.stands
 
 
@@ -129,9 +129,9 @@ class FoundRow:
 def test_a_write_is_found_by_its_label(table: TargetTable) -> None:
     """The rows are counted by its commit. Commits before and after it do not matter."""
     ours = make_label()
-    put(folder_of(table), 1)
-    put(folder_of(table), 5, make_tag([ours]))
-    put(folder_of(table), 2)
+    append_rows(locate_folder(table), 1)
+    append_rows(locate_folder(table), 5, make_tag([ours]))
+    append_rows(locate_folder(table), 2)
     found = table.find_written(NO_SPARK, ours.key, 0)
     assert (found.rows, found.version) == (5, 2)
 
@@ -139,14 +139,14 @@ def test_a_write_is_found_by_its_label(table: TargetTable) -> None:
 def test_a_write_without_a_commit_has_no_rows(table: TargetTable) -> None:
     """Commits with other labels do not count, and versions older than the write are not read."""
     ours, other = make_label(), make_label()
-    put(folder_of(table), 5, make_tag([ours]))
-    put(folder_of(table), 4, make_tag([other]))
+    append_rows(locate_folder(table), 5, make_tag([ours]))
+    append_rows(locate_folder(table), 4, make_tag([other]))
     assert table.find_written(NO_SPARK, ours.key, 1) == Written(rows=0)
 
 
 def test_a_known_version_never_goes_back(table: TargetTable) -> None:
     """A search from an older version can only raise it."""
-    put(folder_of(table), 1)
+    append_rows(locate_folder(table), 1)
     table.version = 7
     table.find_written(NO_SPARK, "nobody", 0)
     assert table.version == 7
@@ -164,7 +164,7 @@ def test_constraints_are_read_by_name(table: TargetTable) -> None:
 
 def test_columns_that_the_table_fills_are_read(table: TargetTable) -> None:
     """They are generated columns and identity columns."""
-    log = folder_of(table) / "_delta_log" / f"{0:020}.json"
+    log = locate_folder(table) / "_delta_log" / f"{0:020}.json"
     actions = [json.loads(line) for line in log.read_text().splitlines()]
     for action in actions:
         if "metaData" in action:
@@ -176,9 +176,9 @@ def test_columns_that_the_table_fills_are_read(table: TargetTable) -> None:
 
 def test_no_commit_without_spark_is_made_while_a_table_is_held(table: TargetTable) -> None:
     """A writer that does not wait gets no lock. It gets the lock once the table is free."""
-    with table.hold_commits(), hold_table(folder_of(table), 0.0, apart=True) as held:
+    with table.hold_commits(), hold_table(locate_folder(table), 0.0, apart=True) as held:
         assert not held
-    with hold_table(folder_of(table), 0.0, apart=True) as held:
+    with hold_table(locate_folder(table), 0.0, apart=True) as held:
         assert held
 
 

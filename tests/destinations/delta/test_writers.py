@@ -33,14 +33,14 @@ from destinations.destination import Deadline, Late, Written
 from origins.batch_rows import BatchRows, FrameRows, TableRows
 from origins.delta_actions import NestedBody
 from runners.state import prepared_store
-from tests.destinations.delta.direct.test_adopt import InFiles, lying
+from tests.destinations.delta.direct.test_adopt import InFiles, write_files
 from tests.destinations.delta.writers_conformance import (
     DeltaWriterConformance,
     DirectWriterConformance,
-    append_of,
-    opened,
+    make_append,
+    make_rows,
+    open_table,
     read_statistics,
-    rows_of,
 )
 from tests.destinations.delta.writers_conformance import write as write_by
 
@@ -58,7 +58,7 @@ class TestFileAppendOfFilesThatAreThere(DirectWriterConformance):
         return FileAppend()
 
     def rows(self, frame: DataFrame, folder: Path) -> InFiles:
-        return InFiles(frame.sparkSession, lying(frame.sparkSession, folder, frame))
+        return InFiles(frame.sparkSession, write_files(frame.sparkSession, folder, frame))
 
 
 @pytest.mark.spark
@@ -90,8 +90,8 @@ class TestFileAppendOfRowsThatSparkComputes(DirectWriterConformance):
     def test_its_files_are_in_the_tables_folder_after_the_close(self, spark: SparkSession, tmp_path: Path) -> None:
         """The folder in which Spark wrote them is removed."""
         orders = Delta(path=str(tmp_path / "orders")).open()
-        opened(orders, rows_of(spark, 4))
-        append = append_of(orders, FrameRows(rows_of(spark, 4)))
+        open_table(orders, make_rows(spark, 4))
+        append = make_append(orders, FrameRows(make_rows(spark, 4)))
         self.writer().write(append)
         append.table.close()
         (file,) = (tmp_path / "orders").rglob("*.parquet")
@@ -115,8 +115,8 @@ class TestFileAppendOfRowsThatSparkComputes(DirectWriterConformance):
         monkeypatch.setattr("destinations.delta.direct_append.measure_file", measure)
         frame = spark.range(0, 3, 1, 1).selectExpr("id", "named_struct('c`d', repeat('é', 5000)) AS `a.b`")
         orders, sparks = (Delta(path=str(tmp_path / name)).open() for name in ("orders", "sparks"))
-        opened(orders, frame)
-        append = append_of(orders, FrameRows(frame))
+        open_table(orders, frame)
+        append = make_append(orders, FrameRows(frame))
         write_by(SparkAppend(), sparks, FrameRows(frame))
         for _ in range(3):
             self.writer().write(append)
@@ -157,20 +157,20 @@ def table(tmp_path: Path) -> TargetTable:
 
 def write(table: TargetTable, rows: BatchRows, deadline: Deadline | None = None) -> Written:
     """Append the rows by the first writer that can take them."""
-    return append_rows(append_to(table, rows, deadline))
+    return append_rows(make_pending(table, rows, deadline))
 
 
-def append_to(table: TargetTable, rows: BatchRows, deadline: Deadline | None = None) -> PendingAppend:
+def make_pending(table: TargetTable, rows: BatchRows, deadline: Deadline | None = None) -> PendingAppend:
     labels = [replace(make_label(number=7), deadline=deadline)]
     return PendingAppend(spark=NO_SPARK, table=table, rows=rows, labels=labels)
 
 
-def there(table: TargetTable) -> list[int]:
+def read_ids(table: TargetTable) -> list[int]:
     """Return the sorted ids in the table."""
     return sorted(DeltaTable(table.location.removeprefix("file:")).to_pyarrow_table()["id"].to_pylist())
 
 
-def few_files(folder: Path) -> InFiles:
+def write_few_files(folder: Path) -> InFiles:
     """Write the rows to a file as Spark would."""
     prepared_store.write_table(ROWS, SCHEMA, folder / "part-0.parquet")
     return InFiles(NO_SPARK, [folder / "part-0.parquet"])
@@ -179,14 +179,14 @@ def few_files(folder: Path) -> InFiles:
 def test_rows_in_memory_are_appended_without_spark(table: TargetTable) -> None:
     """Their columns may have any order, and the append makes one version."""
     written = write(table, TableRows(NO_SPARK, ROWS.select(["name", "id"])))
-    assert (written.rows, written.version, there(table)) == (3, 1, [1, 2, 3])
+    assert (written.rows, written.version, read_ids(table)) == (3, 1, [1, 2, 3])
 
 
 def test_files_are_adopted_before_their_rows_are_read(table: TargetTable, tmp_path: Path) -> None:
     """The originals remain, and the table links to the same files."""
-    rows = few_files(tmp_path / "rows")
+    rows = write_few_files(tmp_path / "rows")
     written = write(table, rows)
-    assert (written.rows, there(table)) == (3, [1, 2, 3])
+    assert (written.rows, read_ids(table)) == (3, [1, 2, 3])
     (mine,), (its,) = rows.paths, [*(tmp_path / "orders").glob("*.parquet")]
     assert mine.samefile(its)
 
@@ -203,13 +203,13 @@ def test_a_stamp_is_added_to_rows_in_memory(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rows", [TableRows(NO_SPARK, ROWS.rename_columns(["id", "other"])), FrameRows(cast("Any", 0))])
 def test_rows_that_do_not_fit_are_refused_by_the_direct_append(table: TargetTable, rows: BatchRows) -> None:
     """They have other columns, or an unknown number of rows."""
-    assert not DirectAppend().can_take(append_to(table, rows))
+    assert not DirectAppend().can_take(make_pending(table, rows))
 
 
 def test_a_write_that_is_too_late_leaves_no_file(table: TargetTable, tmp_path: Path) -> None:
     """This holds for rows in memory and in files."""
     over = Deadline(left=lambda: -1.0)
-    for rows in (TableRows(NO_SPARK, ROWS), few_files(tmp_path / "rows")):
+    for rows in (TableRows(NO_SPARK, ROWS), write_few_files(tmp_path / "rows")):
         with pytest.raises(Late):
             write(table, rows, over)
     assert [*(tmp_path / "orders").glob("*.parquet")] == []
@@ -217,10 +217,10 @@ def test_a_write_that_is_too_late_leaves_no_file(table: TargetTable, tmp_path: P
 
 def test_a_fence_between_the_check_and_the_commit_keeps_rows_out(table: TargetTable, tmp_path: Path) -> None:
     """This holds for rows in memory and in files."""
-    for rows in (TableRows(NO_SPARK, ROWS), few_files(tmp_path / "rows")):
-        append = append_to(table, rows)
+    for rows in (TableRows(NO_SPARK, ROWS), write_few_files(tmp_path / "rows")):
+        append = make_pending(table, rows)
         assert append.short is not None
         assert DirectTable(FolderPlace(tmp_path / "orders"), table.id).mark({"wherry.fence": type(rows).__name__})
         with pytest.raises(MetadataChanged):
             append_rows(append)
-    assert there(table) == []
+    assert read_ids(table) == []

@@ -54,7 +54,7 @@ class DeltaWriterConformance(ABC):
 
     def test_the_table_gets_exactly_the_given_rows(self, spark: SparkSession, tmp_path: Path) -> None:
         """Each row is in the table once, with the same values, and the writer counts the rows."""
-        orders, frame = Delta(path=str(tmp_path / "orders")).open(), rows_of(spark, 4)
+        orders, frame = Delta(path=str(tmp_path / "orders")).open(), make_rows(spark, 4)
         written = self.append(orders, frame, tmp_path / "rows")
         there = spark.table(orders.destination.sql_name)
         assert written is not None
@@ -64,15 +64,15 @@ class DeltaWriterConformance(ABC):
     def test_the_statistics_in_the_log_equal_sparks(self, spark: SparkSession, tmp_path: Path) -> None:
         """They are the rows, the NULLs, and the lowest and highest value of each column."""
         ours, sparks = (Delta(path=str(tmp_path / name)).open() for name in ("ours", "sparks"))
-        self.append(ours, rows_of(spark, 4), tmp_path / "rows")
-        write(SparkAppend(), sparks, FrameRows(rows_of(spark, 4)))
+        self.append(ours, make_rows(spark, 4), tmp_path / "rows")
+        write(SparkAppend(), sparks, FrameRows(make_rows(spark, 4)))
         assert read_statistics(ours) == read_statistics(sparks)
 
     def test_one_commit_has_every_label(self, spark: SparkSession, tmp_path: Path) -> None:
         """It is an append, and its metrics equal the result of the writer."""
         orders = Delta(path=str(tmp_path / "orders")).open()
-        frame, labels = rows_of(spark, 4), [make_label(lane="a"), make_label(lane="b")]
-        before = opened(orders, frame)
+        frame, labels = make_rows(spark, 4), [make_label(lane="a"), make_label(lane="b")]
+        before = open_table(orders, frame)
         append = PendingAppend(spark=spark, table=before, rows=self.rows(frame, tmp_path / "rows"), labels=labels)
         written = self.writer().write(append)
         (commit,) = LocalLog(Path(orders.destination.place)).list_commits(spark, before.log.find_latest(spark) - 1)
@@ -83,7 +83,7 @@ class DeltaWriterConformance(ABC):
     def test_a_write_without_rows_adds_no_row(self, spark: SparkSession, tmp_path: Path) -> None:
         """The writer reports 0 rows."""
         orders = Delta(path=str(tmp_path / "orders")).open()
-        written = self.append(orders, rows_of(spark, 4).where("id > 9"), tmp_path / "rows")
+        written = self.append(orders, make_rows(spark, 4).where("id > 9"), tmp_path / "rows")
         assert written is not None
         assert (written.rows, spark.table(orders.destination.sql_name).count()) == (0, 0)
 
@@ -91,7 +91,7 @@ class DeltaWriterConformance(ABC):
         """The lease has ended, so the table gets no version and no row."""
         orders, late = Delta(path=str(tmp_path / "orders")).open(), Deadline(left=lambda: -1.0)
         with pytest.raises(Late):
-            self.append(orders, rows_of(spark, 4), tmp_path / "rows", late)
+            self.append(orders, make_rows(spark, 4), tmp_path / "rows", late)
         assert LocalLog(Path(orders.destination.place)).find_newest() == 0
         assert spark.table(orders.destination.sql_name).count() == 0
 
@@ -99,7 +99,7 @@ class DeltaWriterConformance(ABC):
         self, orders: OpenDelta, frame: DataFrame, folder: Path, deadline: Deadline | None = None
     ) -> Written | None:
         """Make the table if it is missing, and append the rows to it."""
-        opened(orders, frame)
+        open_table(orders, frame)
         return write(self.writer(), orders, self.rows(frame, folder), deadline)
 
 
@@ -110,14 +110,14 @@ class DirectWriterConformance(DeltaWriterConformance):
         """The lease ends right before the commit."""
         orders, late = Delta(path=str(tmp_path / "orders")).open(), Deadline(left=lambda: -1.0)
         with pytest.raises(Late):
-            self.append(orders, rows_of(spark, 4), tmp_path / "rows", late)
+            self.append(orders, make_rows(spark, 4), tmp_path / "rows", late)
         assert [*(tmp_path / "orders").glob("*.parquet")] == []
 
     def test_a_write_after_a_fence_fails(self, spark: SparkSession, tmp_path: Path) -> None:
         """Another owner fences the table right before the commit."""
         orders, other = (Delta(path=str(tmp_path / "orders")).open() for _ in range(2))
-        frame = rows_of(spark, 4)
-        opened(other, frame)
+        frame = make_rows(spark, 4)
+        open_table(other, frame)
 
         def fence(point: str, of: str, rows: object) -> object:
             other.fence(spark, point)
@@ -136,28 +136,28 @@ class DirectWriterConformance(DeltaWriterConformance):
     ) -> None:
         """The table demands more than files."""
         spark.sql(f"CREATE TABLE delta.`{tmp_path / 'orders'}` ({columns}) USING delta {more}").collect()
-        orders, frame = Delta(path=str(tmp_path / "orders")).open(), rows_of(spark, 4).select("id", "text")
-        append = append_of(orders, self.rows(frame, tmp_path / "rows"))
+        orders, frame = Delta(path=str(tmp_path / "orders")).open(), make_rows(spark, 4).select("id", "text")
+        append = make_append(orders, self.rows(frame, tmp_path / "rows"))
         assert not self.writer().can_take(append)
         assert LocalLog(Path(orders.destination.place)).find_newest() == 0
         assert [*(tmp_path / "orders").rglob("*.parquet")] == []
 
     def test_rows_with_other_types_leave_no_file(self, spark: SparkSession, tmp_path: Path) -> None:
         """The writer may notice the types before the write or during it."""
-        orders, frame = Delta(path=str(tmp_path / "orders")).open(), rows_of(spark, 4)
-        opened(orders, frame)
+        orders, frame = Delta(path=str(tmp_path / "orders")).open(), make_rows(spark, 4)
+        open_table(orders, frame)
         other = self.rows(frame.withColumn("id", frame["id"].cast("string")), tmp_path / "rows")
-        append = append_of(orders, other)
+        append = make_append(orders, other)
         assert not self.writer().can_take(append) or self.writer().write(append) is None
         assert [*(tmp_path / "orders").glob("*.parquet")] == []
 
 
-def rows_of(spark: SparkSession, count: int) -> DataFrame:
+def make_rows(spark: SparkSession, count: int) -> DataFrame:
     """Return this many rows with a column of each type."""
     return spark.range(0, count, 1, 1).selectExpr(*[f"{value} AS {name}" for name, value in COLUMNS.items()])
 
 
-def opened(orders: OpenDelta, frame: DataFrame) -> TargetTable:
+def open_table(orders: OpenDelta, frame: DataFrame) -> TargetTable:
     """Return the table. Make it for these rows if it is missing."""
     orders.ensure_place(frame.sparkSession, frame.schema)
     found = TargetTable.find(frame.sparkSession, orders.destination.sql_name, orders.destination.folder)
@@ -165,7 +165,7 @@ def opened(orders: OpenDelta, frame: DataFrame) -> TargetTable:
     return found
 
 
-def append_of(orders: OpenDelta, rows: BatchRows, deadline: Deadline | None = None) -> PendingAppend:
+def make_append(orders: OpenDelta, rows: BatchRows, deadline: Deadline | None = None) -> PendingAppend:
     """Return an append of the rows under a new label."""
     spark = rows.frame().sparkSession
     table = TargetTable.find(spark, orders.destination.sql_name, orders.destination.folder)
@@ -175,8 +175,8 @@ def append_of(orders: OpenDelta, rows: BatchRows, deadline: Deadline | None = No
 
 def write(writer: DeltaWriter, orders: OpenDelta, rows: BatchRows, deadline: Deadline | None = None) -> Written | None:
     """Write the rows with this writer. Make the table if it is missing."""
-    opened(orders, rows.frame())
-    append = append_of(orders, rows, deadline)
+    open_table(orders, rows.frame())
+    append = make_append(orders, rows, deadline)
     assert writer.can_take(append)
     return writer.write(append)
 

@@ -53,21 +53,21 @@ def dlq(spark: SparkSession, tmp_path: Path) -> OpenDelta:
     return table
 
 
-def refused(spark: SparkSession, positions: Sequence[int]) -> DataFrame:
+def make_refused(spark: SparkSession, positions: Sequence[int]) -> DataFrame:
     """Return refused rows of a batch at these positions."""
     rows = [(NACK_OF_ROW, "orders.json", position) for position in positions]
     return spark.createDataFrame(rows, _REFUSED)
 
 
-def letters(refused: DataFrame, batch: Batch, **how: Any) -> DeadLetters:
+def make_letters(refused: DataFrame, batch: Batch, **how: Any) -> DeadLetters:
     """Return the DLQ's rows for these refused rows."""
     return DeadLetters(refused=FrameRows(refused), batch=batch, **{"original": True, **how})
 
 
-def nack(spark: SparkSession, dlq: OpenDelta, positions: Sequence[int], **batch: Any) -> Batch:
+def put_refused(spark: SparkSession, dlq: OpenDelta, positions: Sequence[int], **batch: Any) -> Batch:
     """Put rows of a batch into the DLQ."""
     mine = make_label(**batch)
-    dlq.write(spark, letters(refused(spark, positions), mine.batch), [mine])
+    dlq.write(spark, make_letters(make_refused(spark, positions), mine.batch), [mine])
     return mine.batch
 
 
@@ -131,14 +131,14 @@ def test_a_fallback_that_lost_a_batch_returns_the_others(
     assert fallback.read_back(spark, labels[:1], make_dlq_schema()).count() == 0
 
 
-def no_spark() -> NoReturn:
+def refuse_spark() -> NoReturn:
     """Raise, since the tested call must not ask for Spark."""
     raise AssertionError("asked for Spark")
 
 
 def test_the_schema_equals_that_of_the_rows(spark: SparkSession) -> None:
     """The table is made with exactly the columns of the rows."""
-    rows = letters(refused(spark, [1]), make_label().batch).frame()
+    rows = make_letters(make_refused(spark, [1]), make_label().batch).frame()
     assert [(field.name, field.dataType) for field in rows.schema] == [(f.name, f.dataType) for f in make_dlq_schema()]
     assert ", ".join(f"{name} {kind}" for name, kind in rows.dtypes) == DLQ_COLUMNS
 
@@ -147,7 +147,7 @@ def test_the_schema_equals_that_of_the_rows(spark: SparkSession) -> None:
 def test_a_row_records_what_was_refused_and_why(spark: SparkSession) -> None:
     """It has the row before the stage, the row as read, their schemas, the batch, the position and the reason."""
     batch = make_label(number=412, lane="3").batch
-    (row,) = letters(refused(spark, [31]), batch).frame().drop("nacked_at").collect()
+    (row,) = make_letters(make_refused(spark, [31]), batch).frame().drop("nacked_at").collect()
     assert row.asDict() == {
         "id": f"{batch.plan}/31",
         "pipeline": "conformance",
@@ -180,9 +180,9 @@ def test_few_rows_are_built_equally_without_spark(
     batch = make_label(number=412, lane="3").batch
     how: dict[str, Any] = {"original": original, "replayed": replayed}
     secrets = {"sieben": "${secret:SEVEN}", "is not": "${secret:IS}", "'sieben' is": "${secret:LONG}"}
-    frame = refused(spark, [3, 1])
+    frame = make_refused(spark, [3, 1])
     here = DeadLetters(refused=TableRows(spark, frame.toArrow()), batch=batch, secrets=secrets, **how)
-    table, expected = here.table(), letters(frame, batch, secrets=secrets, **how).frame()
+    table, expected = here.table(), make_letters(frame, batch, secrets=secrets, **how).frame()
     assert table is not None
     few = table.drop_columns("nacked_at")
     assert few.to_pylist() == [row.asDict() for row in expected.drop("nacked_at").collect()]
@@ -191,7 +191,7 @@ def test_few_rows_are_built_equally_without_spark(
 
 def test_the_original_row_can_be_left_out(spark: SparkSession) -> None:
     """It may contain data that must not be kept."""
-    (row,) = letters(refused(spark, [1]), make_label().batch, original=False).frame().collect()
+    (row,) = make_letters(make_refused(spark, [1]), make_label().batch, original=False).frame().collect()
     assert (row["original"], row["original_schema"]) == (None, None)
     assert row["row"] == json.dumps(ROW)
 
@@ -200,14 +200,14 @@ def test_a_message_contains_no_secret(spark: SparkSession) -> None:
     """This also holds for a secret that begins like another secret. The row is kept unchanged."""
     refused = spark.createDataFrame([(("s", None, "C", "no k1 nor k1x", "k1", "", "k1", ""), "", 1)], _REFUSED)
     secrets = {"k1": "${secret:A}", "k1x": "${secret:B}"}
-    (row,) = letters(refused, make_label().batch, secrets=secrets).frame().collect()
+    (row,) = make_letters(refused, make_label().batch, secrets=secrets).frame().collect()
     assert (row["message"], row["row"]) == ("no ${secret:A} nor ${secret:B}", "k1")
 
 
 def test_the_read_row_has_the_fields_for_a_user(spark: SparkSession, dlq: OpenDelta) -> None:
     """The payloads are values again, and the result can be written as JSON."""
-    batch = nack(spark, dlq, [31], number=412, lane="3")
-    (shown,) = read_dead_letters(dlq.destination, no_spark)
+    batch = put_refused(spark, dlq, [31], number=412, lane="3")
+    (shown,) = read_dead_letters(dlq.destination, refuse_spark)
     nacked_at = shown.pop("nacked_at")
     assert json.loads(json.dumps(shown)) == {
         "id": f"{batch.plan}/31",
@@ -232,20 +232,20 @@ def test_the_read_row_has_the_fields_for_a_user(spark: SparkSession, dlq: OpenDe
 @pytest.mark.promise("DQ-03")
 def test_the_newest_rows_come_last(spark: SparkSession, dlq: OpenDelta) -> None:
     """Batches are ordered by the time of the nack, and rows of a batch by their position."""
-    first = nack(spark, dlq, [10, 9], number=2, lane="b")
-    second = nack(spark, dlq, [1], number=1, lane="a")
+    first = put_refused(spark, dlq, [10, 9], number=2, lane="b")
+    second = put_refused(spark, dlq, [1], number=1, lane="a")
     ids = [f"{first.plan}/9", f"{first.plan}/10", f"{second.plan}/1"]
-    assert [shown["id"] for shown in read_dead_letters(dlq.destination, no_spark)] == ids
-    assert [shown["id"] for shown in read_dead_letters(dlq.destination, no_spark, limit=2)] == ids[1:]
-    assert read_dead_letters(dlq.destination, no_spark, limit=0) == []
+    assert [shown["id"] for shown in read_dead_letters(dlq.destination, refuse_spark)] == ids
+    assert [shown["id"] for shown in read_dead_letters(dlq.destination, refuse_spark, limit=2)] == ids[1:]
+    assert read_dead_letters(dlq.destination, refuse_spark, limit=0) == []
 
 
 def test_spark_reads_the_same_rows_as_the_folder(
     spark: SparkSession, dlq: OpenDelta, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A DLQ on another machine is read with the same result."""
-    nack(spark, dlq, [3, 1, 2])
-    here = read_dead_letters(dlq.destination, no_spark, limit=2)
+    put_refused(spark, dlq, [3, 1, 2])
+    here = read_dead_letters(dlq.destination, refuse_spark, limit=2)
     monkeypatch.setattr(Delta, "folder", None)
     assert read_dead_letters(dlq.destination, lambda: spark, limit=2) == here
     assert len(read_dead_letters(dlq.destination, lambda: spark)) == 3
@@ -256,7 +256,7 @@ def test_the_folder_may_have_any_name(spark: SparkSession, tmp_path: Path, name:
     """If `deltalake` cannot open the folder, Spark reads it."""
     dlq = Delta(path=str(tmp_path / name)).open()
     dlq.ensure_place(spark, make_dlq_schema())
-    nack(spark, dlq, [1])
+    put_refused(spark, dlq, [1])
     assert len(read_dead_letters(dlq.destination, lambda: spark)) == 1
 
 
@@ -273,17 +273,17 @@ def test_a_dlq_of_an_earlier_version_gets_the_missing_columns(spark: SparkSessio
     spark.sql(
         f"insert into {dlq.destination.sql_name} (id, `row`, nacked_at) values ('p/1', '{{}}', timestamp '2026-01-01')"
     )
-    assert [row["replays"] for row in read_dead_letters(dlq.destination, no_spark)] == [None]
+    assert [row["replays"] for row in read_dead_letters(dlq.destination, refuse_spark)] == [None]
     ensure_dlq(dlq, spark)
-    nack(spark, dlq, [1])
-    assert [row["replays"] for row in read_dead_letters(dlq.destination, no_spark)] == [None, None]
+    put_refused(spark, dlq, [1])
+    assert [row["replays"] for row in read_dead_letters(dlq.destination, refuse_spark)] == [None, None]
     assert "replays" in spark.table(dlq.destination.sql_name).columns
 
 
 def test_a_dlq_that_is_not_a_table_cannot_be_read() -> None:
     """The error names the destination of the DLQ."""
     with pytest.raises(DestinationError, match="The DLQ keeps refused rows in discard"):
-        read_dead_letters(Discard(), no_spark)
+        read_dead_letters(Discard(), refuse_spark)
 
 
 def test_an_assumption_about_a_copy_applies_only_to_earlier_runs() -> None:

@@ -51,7 +51,7 @@ class OpenWatched(OpenFiles):
         return super().ensure_place(spark, schema)
 
 
-def content(spark: SparkSession, destination: Files) -> Sequence[Row]:
+def read_content(spark: SparkSession, destination: Files) -> Sequence[Row]:
     """Read the rows as any reader would, with the schema if the format has none."""
     schema = destination.__dict__["schema"]
     reader = spark.read.schema(schema).options(**destination.options)
@@ -72,7 +72,7 @@ class TestParquet(RememberingConformance):
         return Watched(path=str(tmp_path / "files"))
 
     def content(self, spark: SparkSession, destination: Files) -> Sequence[Row]:
-        return content(spark, destination)
+        return read_content(spark, destination)
 
 
 @pytest.mark.spark
@@ -84,7 +84,7 @@ class TestJson(RememberingConformance):
         return Watched(path=str(tmp_path / "files"), format="json", options=times)
 
     def content(self, spark: SparkSession, destination: Files) -> Sequence[Row]:
-        return content(spark, destination)
+        return read_content(spark, destination)
 
 
 class InAStore(Watched):
@@ -108,13 +108,13 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "files"
 
 
-def visible(folder: Path) -> list[str]:
+def list_visible(folder: Path) -> list[str]:
     """Return the files that a reader sees."""
     paths = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
-    return sorted(str(path) for path in paths if not any(hidden(part) for part in path.parts))
+    return sorted(str(path) for path in paths if not any(is_hidden(part) for part in path.parts))
 
 
-def hidden(name: str) -> bool:
+def is_hidden(name: str) -> bool:
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
@@ -177,10 +177,10 @@ def test_a_writer_killed_between_two_steps_leaves_a_whole_batch_or_none(
     dying, after = Files(path=str(folder)).open(), Files(path=str(folder)).open()
     identity = dying.ensure_place(spark, rows.schema)
     with monkeypatch.context() as patched:
-        killed_at(patched, owner, step, afterwards=afterwards)
+        kill_at(patched, owner, step, afterwards=afterwards)
         with pytest.raises(KeyboardInterrupt):
             dying.write(spark, FrameRows(rows), [mine])
-    assert bool(visible(folder)) == lands
+    assert bool(list_visible(folder)) == lands
     after.fence(spark, uuid.uuid4().hex)
     found = after.find(spark, mine, identity)
     assert (found is not None) == lands
@@ -190,7 +190,7 @@ def test_a_writer_killed_between_two_steps_leaves_a_whole_batch_or_none(
     assert list(folder.glob("_fenced*")) == list(folder.glob("_writing/*")) == []
 
 
-def killed_at(patched: pytest.MonkeyPatch, owner: type, step: str, *, afterwards: bool) -> None:
+def kill_at(patched: pytest.MonkeyPatch, owner: type, step: str, *, afterwards: bool) -> None:
     """Kill the process at this step, without any cleanup."""
     does = getattr(owner, step)
 
@@ -221,7 +221,7 @@ def test_a_fence_stops_a_writer_after_spark_has_finished(
     monkeypatch.setattr(OpenFiles, "_count_written", fenced_behind)
     with pytest.raises(DestinationError, match="another run has fenced this one"):
         destination.write(spark, FrameRows(spark.range(1)), [mine])
-    assert visible(folder) == []
+    assert list_visible(folder) == []
 
 
 @pytest.mark.spark
@@ -240,7 +240,7 @@ def test_a_fence_stops_a_writer_whose_folder_spark_made_again(
     monkeypatch.setattr(OpenFiles, "_save", fenced_before)
     with pytest.raises(DestinationError, match="another run has fenced this one"):
         destination.write(spark, FrameRows(spark.range(1)), [make_label()])
-    assert visible(folder) == []
+    assert list_visible(folder) == []
 
 
 @pytest.mark.spark
@@ -255,8 +255,8 @@ def test_batches_are_stored_side_by_side_for_all_names_of_lanes(spark: SparkSess
     assert sorted(map(tuple, found)) == sorted(
         (lane, "mo" if number < 2 else "tu", number) for lane in ("a/b", "ü=%", "0") for number in range(4)
     )
-    assert len(visible(folder)) == 6
-    assert all("_batch=00000412-" in path for path in visible(folder))
+    assert len(list_visible(folder)) == 6
+    assert all("_batch=00000412-" in path for path in list_visible(folder))
 
 
 @pytest.mark.spark
@@ -295,7 +295,7 @@ def test_rows_that_do_not_fit_are_reported_before_a_row_is_read(
     """The format cannot hold a type, or a column's name is reserved or unknown."""
     with pytest.raises(Misfit, match=told):
         Files(path=str(folder), **options).open().ensure_place(spark, spark.createDataFrame([], columns).schema)
-    assert visible(folder) == []
+    assert list_visible(folder) == []
 
 
 @pytest.mark.spark

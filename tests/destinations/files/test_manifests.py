@@ -51,7 +51,7 @@ class OpenUnsparked(OpenFiles):
         return sum(each.size > 0 and "/part-" in each.key for page in found for each in page)
 
 
-def rows(*numbers: int) -> BatchRows:
+def make_rows(*numbers: int) -> BatchRows:
     frame = SimpleNamespace(numbers=numbers, schema=None)
     return cast(BatchRows, SimpleNamespace(frame=lambda: frame))
 
@@ -104,10 +104,10 @@ def test_a_reader_of_the_manifests_sees_each_batch_once(exports: Exports) -> Non
     """Each manifest has a line for each file. A second write of a batch is refused."""
     opened, identity = exports.make()
     first, second = make_label(lane="a/b", number=1), make_label(number=2)
-    assert opened.write(NO_SPARK, rows(1, 2), [first]) == Written(rows=2, bytes=4)
-    assert opened.write(NO_SPARK, rows(3), [second]) == Written(rows=1, bytes=2)
+    assert opened.write(NO_SPARK, make_rows(1, 2), [first]) == Written(rows=2, bytes=4)
+    assert opened.write(NO_SPARK, make_rows(3), [second]) == Written(rows=1, bytes=2)
     with pytest.raises(DestinationError, match="the batch is there already"):
-        exports.open().write(NO_SPARK, rows(1, 2), [first])
+        exports.open().write(NO_SPARK, make_rows(1, 2), [first])
     assert (exports.read(), exports.list_leftovers()) == ([1, 2, 3], [])
     assert exports.open().find(NO_SPARK, first, identity) == Written(rows=2, bytes=4)
 
@@ -116,8 +116,8 @@ def test_the_files_of_a_batch_are_found_by_its_label(exports: Exports) -> None:
     """Files of other batches are in other folders."""
     opened, _ = exports.make()
     mine, other = make_label(number=1), make_label(number=2)
-    opened.write(NO_SPARK, rows(1, 2), [mine])
-    opened.write(NO_SPARK, rows(3), [other])
+    opened.write(NO_SPARK, make_rows(1, 2), [mine])
+    opened.write(NO_SPARK, make_rows(3), [other])
     manifests = BatchManifests(exports.url)
     folder = manifests.locate(mine)
     assert folder is not None
@@ -130,7 +130,7 @@ def test_a_batch_without_rows_leaves_no_object(exports: Exports) -> None:
     """It has no manifest either."""
     opened, identity = exports.make()
     mine = make_label()
-    assert opened.write(NO_SPARK, rows(), [mine]).rows == 0
+    assert opened.write(NO_SPARK, make_rows(), [mine]).rows == 0
     assert (exports.read(), exports.list_leftovers()) == ([], [])
     assert opened.find(NO_SPARK, mine, identity) is None
 
@@ -159,13 +159,13 @@ def test_a_writer_killed_between_two_steps_leaves_a_whole_batch_or_none(
     with monkeypatch.context() as patched:
         kill_at(patched, owner, step, afterwards=afterwards)
         with pytest.raises(KeyboardInterrupt):
-            dying.write(NO_SPARK, rows(1, 2, 3), [mine])
+            dying.write(NO_SPARK, make_rows(1, 2, 3), [mine])
     assert exports.read() == ([1, 2, 3] if lands else [])
     after = exports.open()
     after.fence(NO_SPARK, uuid.uuid4().hex)
     found = after.find(NO_SPARK, mine, identity)
     assert (found is not None) == lands
-    written = found or after.write(NO_SPARK, rows(1, 2, 3), [mine])
+    written = found or after.write(NO_SPARK, make_rows(1, 2, 3), [mine])
     assert written == Written(rows=3, bytes=6)
     assert (exports.read(), exports.list_leftovers()) == ([1, 2, 3], [])
 
@@ -193,7 +193,7 @@ def test_a_writer_stopped_after_its_manifest_keeps_its_files(exports: Exports, m
 
     monkeypatch.setattr(ObjectStore, "take", stop)
     with pytest.raises(KeyboardInterrupt):
-        opened.write(NO_SPARK, rows(1), [make_label()])
+        opened.write(NO_SPARK, make_rows(1), [make_label()])
     assert exports.read() == [1]
 
 
@@ -203,7 +203,7 @@ def test_a_manifest_whose_answer_was_lost_counts_once(exports: Exports, effect: 
     """The write succeeds, since the manifest shows which writer made it."""
     (opened, identity), mine = exports.make(), make_label()
     fault = exports.store.proxy.add(Fault(effect, "PUT", MANIFEST))
-    assert opened.write(NO_SPARK, rows(1), [mine]).rows == 1
+    assert opened.write(NO_SPARK, make_rows(1), [mine]).rows == 1
     assert (fault.hits, exports.read(), exports.list_leftovers()) == (1, [1], [])
     assert opened.find(NO_SPARK, mine, identity) == Written(rows=1, bytes=2)
 
@@ -227,10 +227,10 @@ def test_a_store_that_fails_during_the_manifest_leaves_the_batch_in_doubt(
         patched.setattr(ObjectStore, "create", go_away)
         patched.setattr(ObjectStore, "holds", go_away)
         with pytest.raises(StoreError, match="does not answer"):
-            opened.write(NO_SPARK, rows(1), [mine])
+            opened.write(NO_SPARK, make_rows(1), [mine])
     found = opened.find(NO_SPARK, mine, identity)
     assert (found is not None) == landed
-    assert (found or opened.write(NO_SPARK, rows(1), [mine])).rows == 1
+    assert (found or opened.write(NO_SPARK, make_rows(1), [mine])).rows == 1
     opened.fence(NO_SPARK, "token")
     assert (exports.read(), exports.list_leftovers()) == ([1], [])
 
@@ -244,7 +244,7 @@ def test_only_one_of_several_writers_of_a_batch_succeeds(exports: Exports) -> No
     def write(number: int) -> bool:
         start.wait()
         try:
-            openeds[number].write(NO_SPARK, rows(7, 8), [mine])
+            openeds[number].write(NO_SPARK, make_rows(7, 8), [mine])
         except DestinationError:
             return False
         return True
@@ -255,7 +255,7 @@ def test_only_one_of_several_writers_of_a_batch_succeeds(exports: Exports) -> No
 
 
 @contextmanager
-def stop_before(
+def pause_before(
     patched: pytest.MonkeyPatch, owner: type, step: str
 ) -> Iterator[tuple[threading.Event, Callable[[], None]]]:
     """Pause the first call of this step. Yield the event of the pause, and a function that ends the pause."""
@@ -284,13 +284,13 @@ def test_an_attempt_from_before_a_fence_publishes_nothing(
 ) -> None:
     """It may continue at any later time. The run that fenced it may write the batch."""
     (zombie, identity), mine, taker = exports.make(), make_label(number=7), exports.open()
-    with stop_before(monkeypatch, owner, step) as (come, let_go), ThreadPoolExecutor(1) as pool:
-        write = pool.submit(zombie.write, NO_SPARK, rows(1), [mine])
+    with pause_before(monkeypatch, owner, step) as (come, let_go), ThreadPoolExecutor(1) as pool:
+        write = pool.submit(zombie.write, NO_SPARK, make_rows(1), [mine])
         assert come.wait(60)
         taker.fence(NO_SPARK, "token")
         if asks:
             assert taker.find(NO_SPARK, mine, identity) is None
-            assert taker.write(NO_SPARK, rows(2), [mine]).rows == 1
+            assert taker.write(NO_SPARK, make_rows(2), [mine]).rows == 1
         let_go()
         assert isinstance(write.exception(60), DestinationError)
     assert (exports.read(), exports.list_leftovers()) == ([2] if asks else [], [])
@@ -303,7 +303,7 @@ def test_a_manifest_request_delayed_past_a_fence_is_refused(s3: S3) -> None:
     (zombie, identity), mine, taker = exports.make(), make_label(), exports.open()
     held = s3.proxy.add(Fault("hold", "PUT", MANIFEST))
     with ThreadPoolExecutor(1) as pool:
-        write = pool.submit(zombie.write, NO_SPARK, rows(1), [mine])
+        write = pool.submit(zombie.write, NO_SPARK, make_rows(1), [mine])
         assert held.reached.wait(60)
         taker.fence(NO_SPARK, "token")
         assert taker.find(NO_SPARK, mine, identity) is None
@@ -315,8 +315,8 @@ def test_a_manifest_request_delayed_past_a_fence_is_refused(s3: S3) -> None:
 def test_a_fence_keeps_the_files_of_a_published_attempt(exports: Exports, monkeypatch: pytest.MonkeyPatch) -> None:
     """The attempt's writer has not yet deleted its note of the attempt."""
     (opened, _), taker = exports.make(), exports.open()
-    with stop_before(monkeypatch, ObjectStore, "delete") as (come, let_go), ThreadPoolExecutor(1) as pool:
-        write = pool.submit(opened.write, NO_SPARK, rows(1), [make_label()])
+    with pause_before(monkeypatch, ObjectStore, "delete") as (come, let_go), ThreadPoolExecutor(1) as pool:
+        write = pool.submit(opened.write, NO_SPARK, make_rows(1), [make_label()])
         assert come.wait(60)
         taker.fence(NO_SPARK, "token")
         let_go()
@@ -332,8 +332,8 @@ def test_only_the_last_run_that_claimed_a_batch_may_write_it(exports: Exports) -
     assert third.find(NO_SPARK, mine, identity) is None
     for late in (first, second):
         with pytest.raises(DestinationError, match="claimed the batch"):
-            late.write(NO_SPARK, rows(1), [mine])
-    third.write(NO_SPARK, rows(2), [mine])
+            late.write(NO_SPARK, make_rows(1), [mine])
+    third.write(NO_SPARK, make_rows(2), [mine])
     assert (exports.read(), exports.list_leftovers()) == ([2], [])
 
 
@@ -349,7 +349,7 @@ def test_another_folder_in_the_same_place_proves_nothing(exports: Exports) -> No
         known.ensure_place(NO_SPARK, None)
     exports.make()
     with pytest.raises(DestinationError, match="was replaced after the run opened it"):
-        opened.write(NO_SPARK, rows(1), [make_label()])
+        opened.write(NO_SPARK, make_rows(1), [make_label()])
 
 
 def test_a_batch_opened_before_manifests_existed_is_written_again(exports: Exports) -> None:
@@ -363,7 +363,7 @@ def test_an_account_shows_each_batch_and_its_losses(exports: Exports) -> None:
     opened, identity = exports.make()
     labels = [make_label(number=number) for number in (1, 2, 3)]
     for number, label in enumerate(labels):
-        opened.write(NO_SPARK, rows(number, number), [label])
+        opened.write(NO_SPARK, make_rows(number, number), [label])
     exports.bucket.put_new("exports/_lane=0/_batch=00000001-0/part-0", b"9\n")
     gone, changed = (list_files(exports, label) for label in labels[:2])
     exports.bucket.delete(gone)

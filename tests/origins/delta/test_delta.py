@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.variant]
 NO_SPARK = cast("SparkSession", None)
 
 
-def append(folder: Path, *ids: int) -> None:
+def append_rows(folder: Path, *ids: int) -> None:
     """Add a version with these rows in one file."""
     write_deltalake(str(folder), pa.table({"id": list(ids), "note": [f"n{each}" for each in ids]}), mode="append")
 
@@ -36,39 +36,39 @@ def table(tmp_path: Path) -> Path:
     """A table with three versions, of two rows, one row and three rows."""
     folder = tmp_path / "table"
     for ids in ((0, 1), (2,), (3, 4, 5)):
-        append(folder, *ids)
+        append_rows(folder, *ids)
     return folder
 
 
-def sql(spark: SparkSession, statement: str, folder: Path) -> None:
+def run_sql(spark: SparkSession, statement: str, folder: Path) -> None:
     """Run a statement about the table `{t}`."""
     spark.sql(statement.format(t=f"delta.`{folder}`")).collect()
 
 
-def planned(
+def plan_batches(
     spark: SparkSession, delta: Delta, limits: Limits | None = None, offset: JSON = None
 ) -> list[tuple[Span, list[int]]]:
     """Return all batches after an offset, with the ids in each batch."""
     backlog = delta.survey(spark, Progress(offsets={"0": offset} if offset else {}))
     batches = []
     while span := backlog.take("0", offset, limits or Limits()):
-        batches.append((span, ids(spark, delta, span, backlog.columns)))
+        batches.append((span, read_ids(spark, delta, span, backlog.columns)))
         offset = span.end
     return batches
 
 
-def ids(spark: SparkSession, delta: Delta, span: Span, columns: str) -> list[int]:
+def read_ids(spark: SparkSession, delta: Delta, span: Span, columns: str) -> list[int]:
     """Return the sorted ids of a span's rows."""
-    return sorted(row.id for row in delta.fetch(spark, [batch(span, columns)]).frame().collect())
+    return sorted(row.id for row in delta.fetch(spark, [make_batch(span, columns)]).frame().collect())
 
 
-def batch(span: Span, columns: str) -> Batch:
+def make_batch(span: Span, columns: str) -> Batch:
     """Return a batch of this span."""
     time = datetime(2026, 1, 1, tzinfo=timezone.utc)
     return Batch(pipeline="p", run="r", origin="o", lane="0", number=1, plan="x", span=span, schema=columns, time=time)
 
 
-def labels(batches: Sequence[tuple[Span, list[int]]]) -> dict[str, list[int]]:
+def map_labels(batches: Sequence[tuple[Span, list[int]]]) -> dict[str, list[int]]:
     """Return the ids of each batch by its label."""
     return {span.label: found for span, found in batches}
 
@@ -109,24 +109,27 @@ class TestVersions:
         backlog = delta.survey(spark, Progress())
         first = backlog.take("0", None, Limits(rows=3))
         assert first is not None
-        sql(spark, "OPTIMIZE {t}", table)
-        sql(spark, "ALTER TABLE {t} SET TBLPROPERTIES ('a' = 'b')", table)
-        append(table, 6)
-        assert labels(planned(spark, delta, Limits(rows=3), first.end)) == {"version 2": [3, 4, 5], "version 5": [6]}
-        assert ids(spark, delta, first, backlog.columns) == [0, 1, 2]
-        found = planned(spark, delta, offset=first.end)
+        run_sql(spark, "OPTIMIZE {t}", table)
+        run_sql(spark, "ALTER TABLE {t} SET TBLPROPERTIES ('a' = 'b')", table)
+        append_rows(table, 6)
+        assert map_labels(plan_batches(spark, delta, Limits(rows=3), first.end)) == {
+            "version 2": [3, 4, 5],
+            "version 5": [6],
+        }
+        assert read_ids(spark, delta, first, backlog.columns) == [0, 1, 2]
+        found = plan_batches(spark, delta, offset=first.end)
         assert [(read_offset(span.end)[0], rows) for span, rows in found] == [(2, [3, 4, 5]), (5, [6])]
-        assert planned(spark, delta, offset=found[-1][0].end) == []
+        assert plan_batches(spark, delta, offset=found[-1][0].end) == []
 
     def test_a_column_added_later_is_null_in_earlier_rows(self, spark: SparkSession, table: Path) -> None:
         """Every batch of a run has the table's columns at the start of the run."""
         delta = Delta(path=str(table))
-        sql(spark, "ALTER TABLE {t} ADD COLUMN (later int)", table)
-        sql(spark, "INSERT INTO {t} VALUES (6, 'n6', 7)", table)
+        run_sql(spark, "ALTER TABLE {t} ADD COLUMN (later int)", table)
+        run_sql(spark, "INSERT INTO {t} VALUES (6, 'n6', 7)", table)
         backlog = delta.survey(spark, Progress())
         span = backlog.take("0", None, Limits())
         assert span is not None
-        rows = delta.fetch(spark, [batch(span, backlog.columns)]).frame().collect()
+        rows = delta.fetch(spark, [make_batch(span, backlog.columns)]).frame().collect()
         assert sorted((row.id, row.later) for row in rows) == [*((each, None) for each in range(6)), (6, 7)]
 
     def test_the_backlog_is_described(self, spark: SparkSession, table: Path) -> None:
@@ -145,7 +148,7 @@ class TestOddTables:
         self, spark: SparkSession, tmp_path: Path
     ) -> None:
         """The result has exactly the rows that the span's versions added, each with a place."""
-        sql(
+        run_sql(
             spark,
             "CREATE TABLE {t} (id int, `a b.ü` string, in struct<`x y`: int>, day date) USING delta "
             "PARTITIONED BY (day) "
@@ -154,20 +157,20 @@ class TestOddTables:
         )
         rows = "SELECT id, 'x', named_struct('x y', id), date_add(date '2026-01-01', int(id % 2)) FROM range({}, {})"
         for start in (0, 10, 20):
-            sql(spark, "INSERT INTO {t} " + rows.format(start, start + 10), tmp_path)
+            run_sql(spark, "INSERT INTO {t} " + rows.format(start, start + 10), tmp_path)
         delta = Delta(path=str(tmp_path))
         backlog = delta.survey(spark, Progress())
         after_first: JSON = {"version": 1, "table": backlog.table.id}
         span = backlog.take("0", after_first, Limits(rows=10))
         assert span is not None
         assert span.label == "version 2"
-        found = delta.fetch(spark, [batch(span, backlog.columns)], places=True).frame().collect()
+        found = delta.fetch(spark, [make_batch(span, backlog.columns)], places=True).frame().collect()
         assert sorted((row.id, row["a b.ü"], row["in"]["x y"], row.day.day) for row in found) == [
             (each, "x", each, 1 + each % 2) for each in range(10, 20)
         ]
-        assert {row[PLACE].part for row in found} == set(delta.parts(batch(span, backlog.columns)))
-        sql(spark, "OPTIMIZE {t}", tmp_path)
-        assert ids(spark, delta, span, backlog.columns) == list(range(10, 20))
+        assert {row[PLACE].part for row in found} == set(delta.parts(make_batch(span, backlog.columns)))
+        run_sql(spark, "OPTIMIZE {t}", tmp_path)
+        assert read_ids(spark, delta, span, backlog.columns) == list(range(10, 20))
 
 
 class TestBeginning:
@@ -176,11 +179,11 @@ class TestBeginning:
     @pytest.mark.parametrize("change", ["DELETE FROM {t} WHERE id = 1", "OPTIMIZE {t}"])
     def test_a_rewritten_table_starts_with_a_snapshot(self, spark: SparkSession, table: Path, change: str) -> None:
         """The first batch has all rows as of the last version that removed a file. Later versions follow."""
-        sql(spark, change, table)
-        append(table, 6)
-        append(table, 7)
+        run_sql(spark, change, table)
+        append_rows(table, 6)
+        append_rows(table, 7)
         there = [each for each in range(6) if each != 1 or change.startswith("OPTIMIZE")]
-        assert labels(planned(spark, Delta(path=str(table)), Limits(rows=1))) == {
+        assert map_labels(plan_batches(spark, Delta(path=str(table)), Limits(rows=1))) == {
             "the table as of version 3": there,
             "version 4": [6],
             "version 5": [7],
@@ -189,17 +192,19 @@ class TestBeginning:
     def test_latest_is_recorded_by_a_batch_without_rows(self, spark: SparkSession, table: Path) -> None:
         """Rows that are added between two runs are read."""
         delta = Delta(path=str(table), starting_version="latest")
-        [(span, rows)] = planned(spark, delta)
+        [(span, rows)] = plan_batches(spark, delta)
         assert rows == []
-        append(table, 6)
-        assert labels(planned(spark, delta, offset=span.end)) == {"version 3": [6]}
+        append_rows(table, 6)
+        assert map_labels(plan_batches(spark, delta, offset=span.end)) == {"version 3": [6]}
 
     def test_a_starting_version_is_the_first_version_that_is_read(self, spark: SparkSession, table: Path) -> None:
         """It works like `startingVersion` in Structured Streaming. A change before it does not matter."""
-        sql(spark, "UPDATE {t} SET note = 'x'", table)
-        append(table, 6)
-        append(table, 7)
-        assert labels(planned(spark, Delta(path=str(table), starting_version=4))) == {"versions 4 to 5": [6, 7]}
+        run_sql(spark, "UPDATE {t} SET note = 'x'", table)
+        append_rows(table, 6)
+        append_rows(table, 7)
+        assert map_labels(plan_batches(spark, Delta(path=str(table), starting_version=4))) == {
+            "versions 4 to 5": [6, 7]
+        }
         with pytest.raises(OriginError, match="has no version 98; its newest is 5"):
             Delta(path=str(table), starting_version=99).survey(spark, Progress())
 
@@ -235,34 +240,34 @@ class TestChanged:
     def test_a_rewrite_is_an_error_with_a_remedy(self, spark: SparkSession, table: Path, change: str) -> None:
         """No row is skipped or read twice without a message, and the versions after the rewrite can be read."""
         delta = Delta(path=str(table))
-        offset = planned(spark, delta)[-1][0].end
-        sql(spark, change, table)
+        offset = plan_batches(spark, delta)[-1][0].end
+        run_sql(spark, change, table)
         with pytest.raises(OriginError, match=r"Version 3 \(.*\) of .* changed or deleted existing rows") as error:
             delta.survey(spark, Progress(offsets={"0": offset}))
         assert "wherry offsets set" in error.value.hint
-        append(table, 10)
-        assert labels(planned(spark, delta, offset={"table": read_offset(offset)[1], "version": 3})) == {
+        append_rows(table, 10)
+        assert map_labels(plan_batches(spark, delta, offset={"table": read_offset(offset)[1], "version": 3})) == {
             "version 4": [10]
         }
 
     def test_a_table_that_was_made_again_is_an_error(self, spark: SparkSession, table: Path) -> None:
         """Its versions start at zero again, and the offset knows the id of its table."""
         delta = Delta(path=str(table))
-        ((span, _),) = planned(spark, delta)
+        ((span, _),) = plan_batches(spark, delta)
         columns = delta.survey(spark, Progress()).columns
         shutil.rmtree(table)
         for each in range(5):
-            append(table, each)
+            append_rows(table, each)
         with pytest.raises(OriginError, match="is not the table that was read before"):
             delta.survey(spark, Progress(offsets={"0": span.end}))
         with pytest.raises(OriginError, match="is gone before Wherry read its rows"):
-            delta.fetch(spark, [batch(span, columns)]).frame()
+            delta.fetch(spark, [make_batch(span, columns)]).frame()
 
     def test_a_replaced_table_is_an_error(self, spark: SparkSession, table: Path) -> None:
         """Its versions continue, but it is another table."""
         delta = Delta(path=str(table))
-        offset = planned(spark, delta)[-1][0].end
-        sql(spark, "CREATE OR REPLACE TABLE {t} USING delta AS SELECT 9L AS id, 'n9' AS note", table)
+        offset = plan_batches(spark, delta)[-1][0].end
+        run_sql(spark, "CREATE OR REPLACE TABLE {t} USING delta AS SELECT 9L AS id, 'n9' AS note", table)
         with pytest.raises(OriginError, match="is not the table that was read before"):
             delta.survey(spark, Progress(offsets={"0": offset}))
 
@@ -298,7 +303,7 @@ class TestChanged:
         first = backlog.take("0", None, Limits(rows=1))
         assert first is not None
         for each in range(6, 9):
-            append(table, each)
+            append_rows(table, each)
         for version in range(3):
             (table / "_delta_log" / f"{version:020}.json").rename(table / f"{version}")
         with pytest.raises(OriginError, match="no longer has version 1; it begins with version 3"):
@@ -312,7 +317,7 @@ class TestChanged:
         assert span is not None
         next(table.glob("*.parquet")).unlink()
         with pytest.raises(OriginError, match=r"\.parquet is gone before Wherry read its rows"):
-            delta.fetch(spark, [batch(span, backlog.columns)]).frame()
+            delta.fetch(spark, [make_batch(span, backlog.columns)]).frame()
 
     def test_a_missing_table_is_an_error(self, spark: SparkSession, tmp_path: Path) -> None:
         """The error names the place."""
@@ -328,9 +333,9 @@ class TestRewrites:
     def test_the_error_names_the_rewrite_and_every_way_to_continue(self, spark: SparkSession, table: Path) -> None:
         """It lists the versions that each way skips, with operations and rows. Rows added before the rewrite count."""
         delta = Delta(path=str(table))
-        offset = planned(spark, delta)[-1][0].end
-        append(table, 6, 7)
-        sql(spark, "DELETE FROM {t} WHERE id = 0", table)
+        offset = plan_batches(spark, delta)[-1][0].end
+        append_rows(table, 6, 7)
+        run_sql(spark, "DELETE FROM {t} WHERE id = 0", table)
         with pytest.raises(OriginError, match=r"Version 4 \(DELETE, 1 row\) of .* changed or deleted") as error:
             delta.survey(spark, Progress(offsets={"0": offset}))
         hint = error.value.hint
@@ -342,32 +347,32 @@ class TestRewrites:
     def test_a_snapshot_is_delivered_again_with_later_versions(self, spark: SparkSession, table: Path) -> None:
         """It is as of the last rewrite, in one batch that a notice describes. Later versions follow."""
         delta = Delta(path=str(table), on_rewrite="snapshot")
-        offset = planned(spark, delta)[-1][0].end
-        append(table, 6)
-        sql(spark, "UPDATE {t} SET note = 'x' WHERE id = 0", table)
-        append(table, 7)
-        found = planned(spark, delta, Limits(rows=1), offset)
-        assert labels(found) == {"the table as of version 4": [0, 1, 2, 3, 4, 5, 6], "version 5": [7]}
+        offset = plan_batches(spark, delta)[-1][0].end
+        append_rows(table, 6)
+        run_sql(spark, "UPDATE {t} SET note = 'x' WHERE id = 0", table)
+        append_rows(table, 7)
+        found = plan_batches(spark, delta, Limits(rows=1), offset)
+        assert map_labels(found) == {"the table as of version 4": [0, 1, 2, 3, 4, 5, 6], "version 5": [7]}
         assert found[0][0].start == offset
         (notice,) = delta.survey(spark, Progress(offsets={"0": offset})).notices
         assert "1 version with rows: 4 (UPDATE, 1 row)" in notice
         assert "as of version 4, 7 rows" in notice
-        assert planned(spark, delta, offset=found[-1][0].end) == []
+        assert plan_batches(spark, delta, offset=found[-1][0].end) == []
 
     def test_only_deletes_are_ignored(self, spark: SparkSession, table: Path) -> None:
         """A notice counts them, and progress is recorded even without new rows. An update stops the run."""
         delta = Delta(path=str(table), on_rewrite="ignore_deletes")
-        offset = planned(spark, delta)[-1][0].end
-        append(table, 6)
-        sql(spark, "DELETE FROM {t} WHERE id IN (3, 6)", table)
-        found = planned(spark, delta, offset=offset)
-        assert labels(found) == {"version 3": [6], "nothing up to version 4": []}
+        offset = plan_batches(spark, delta)[-1][0].end
+        append_rows(table, 6)
+        run_sql(spark, "DELETE FROM {t} WHERE id IN (3, 6)", table)
+        found = plan_batches(spark, delta, offset=offset)
+        assert map_labels(found) == {"version 3": [6], "nothing up to version 4": []}
         (notice,) = delta.survey(spark, Progress(offsets={"0": offset})).notices
         assert "ignores deletes in" in notice
         assert "1 version with rows: 4 (DELETE, 2 rows)" in notice
         offset = found[-1][0].end
-        assert planned(spark, delta, offset=offset) == []
-        sql(spark, "UPDATE {t} SET note = 'x' WHERE id = 0", table)
+        assert plan_batches(spark, delta, offset=offset) == []
+        run_sql(spark, "UPDATE {t} SET note = 'x' WHERE id = 0", table)
         with pytest.raises(OriginError, match=r"Version 5 \(UPDATE, 1 row\)") as error:
             delta.survey(spark, Progress(offsets={"0": offset}))
         assert "ignore_deletes" not in error.value.hint
@@ -393,36 +398,36 @@ class TestWhole:
     @pytest.mark.connect
     def test_the_table_is_one_batch_at_one_version(self, spark: SparkSession, table: Path) -> None:
         """Limits and the number of versions do not matter. Later versions belong to the next run."""
-        sql(spark, "UPDATE {t} SET note = 'x' WHERE id = 1", table)
+        run_sql(spark, "UPDATE {t} SET note = 'x' WHERE id = 1", table)
         delta = Delta(path=str(table), read="whole")
         backlog = delta.survey(spark, Progress())
         span = backlog.take("0", None, Limits(rows=1, files=1, bytes=1))
         assert span is not None
         assert (span.label, read_offset(span.end)[0]) == ("the table as of version 3", 3)
-        append(table, 6)
+        append_rows(table, 6)
         assert backlog.again(NO_SPARK, {"0": span.end}).take("0", span.end, Limits()) is None
-        assert ids(spark, delta, span, backlog.columns) == [0, 1, 2, 3, 4, 5]
-        assert ids(spark, Delta(path=str(table), read="whole"), span, backlog.columns) == [0, 1, 2, 3, 4, 5]
-        assert labels(planned(spark, delta)) == {"the table as of version 4": [0, 1, 2, 3, 4, 5, 6]}
-        assert labels(
-            planned(spark, delta, offset={"version": read_offset(span.end)[0], "table": "another"})
-        ) == labels(planned(spark, delta))
-        optimized = planned(spark, delta)[0][0].end
-        sql(spark, "OPTIMIZE {t}", table)
+        assert read_ids(spark, delta, span, backlog.columns) == [0, 1, 2, 3, 4, 5]
+        assert read_ids(spark, Delta(path=str(table), read="whole"), span, backlog.columns) == [0, 1, 2, 3, 4, 5]
+        assert map_labels(plan_batches(spark, delta)) == {"the table as of version 4": [0, 1, 2, 3, 4, 5, 6]}
+        assert map_labels(
+            plan_batches(spark, delta, offset={"version": read_offset(span.end)[0], "table": "another"})
+        ) == map_labels(plan_batches(spark, delta))
+        optimized = plan_batches(spark, delta)[0][0].end
+        run_sql(spark, "OPTIMIZE {t}", table)
         assert delta.stands(spark, {"0": optimized})
-        assert planned(spark, delta, offset=optimized) == []
+        assert plan_batches(spark, delta, offset=optimized) == []
 
     def test_each_of_several_tables_is_a_batch(self, spark: SparkSession, table: Path) -> None:
         """Every lane has a separate version."""
         other = table.parent / "other"
-        append(other, 9)
+        append_rows(other, 9)
         for delta in Delta(paths=[str(table), str(other)], read="whole").each():
             assert isinstance(delta, Delta)
             (lane,) = delta.lane_names()
             backlog = delta.survey(spark, Progress())
             span = backlog.take(lane, None, Limits(rows=1))
             assert span is not None
-            assert ids(spark, delta, span, backlog.columns) == {"table": [0, 1, 2, 3, 4, 5], "other": [9]}[lane]
+            assert read_ids(spark, delta, span, backlog.columns) == {"table": [0, 1, 2, 3, 4, 5], "other": [9]}[lane]
             assert backlog.take(lane, span.end, Limits()) is None
 
 
@@ -433,18 +438,18 @@ FED = "CREATE TABLE {t} (id int, note string) USING delta TBLPROPERTIES (delta.e
 def fed(spark: SparkSession, tmp_path: Path) -> Path:
     """A table with a change data feed and two rows, as of version 1."""
     folder = tmp_path / "a fed table ü"
-    sql(spark, FED, folder)
-    sql(spark, "INSERT INTO {t} VALUES (1, 'a'), (2, 'b')", folder)
+    run_sql(spark, FED, folder)
+    run_sql(spark, "INSERT INTO {t} VALUES (1, 'a'), (2, 'b')", folder)
     return folder
 
 
-def changed(spark: SparkSession, delta: Delta, span: Span, columns: str) -> list[tuple[Any, ...]]:
+def read_changes(spark: SparkSession, delta: Delta, span: Span, columns: str) -> list[tuple[Any, ...]]:
     """Return the changes of a span: the row, the kind of change, and the version."""
-    rows = delta.fetch(spark, [batch(span, columns)]).frame().collect()
+    rows = delta.fetch(spark, [make_batch(span, columns)]).frame().collect()
     return sorted((row.id, row.note, row._change_type, row._commit_version) for row in rows)
 
 
-def refuse(spark: SparkSession, delta: Delta, offset: JSON, says: str) -> str:
+def check_refused(spark: SparkSession, delta: Delta, offset: JSON, says: str) -> str:
     """Check that a survey raises an error with this text, and return its hint."""
     with pytest.raises(OriginError, match=says) as error:
         delta.survey(spark, Progress(offsets={"0": offset} if offset else {}))
@@ -464,19 +469,19 @@ class TestChanges:
         backlog = delta.survey(spark, Progress())
         span = backlog.take("0", None, Limits(rows=1))
         assert span is not None
-        sql(spark, "UPDATE {t} SET note = 'x' WHERE id = 1", fed)
-        assert changed(spark, delta, span, backlog.columns) == [(1, "a", "insert", 1), (2, "b", "insert", 1)]
-        sql(spark, "DELETE FROM {t} WHERE id = 2", fed)
-        sql(spark, "OPTIMIZE {t}", fed)
-        sql(spark, "RESTORE TABLE {t} TO VERSION AS OF 1", fed)
-        sql(spark, "INSERT OVERWRITE {t} VALUES (1, 'o')", fed)
+        run_sql(spark, "UPDATE {t} SET note = 'x' WHERE id = 1", fed)
+        assert read_changes(spark, delta, span, backlog.columns) == [(1, "a", "insert", 1), (2, "b", "insert", 1)]
+        run_sql(spark, "DELETE FROM {t} WHERE id = 2", fed)
+        run_sql(spark, "OPTIMIZE {t}", fed)
+        run_sql(spark, "RESTORE TABLE {t} TO VERSION AS OF 1", fed)
+        run_sql(spark, "INSERT OVERWRITE {t} VALUES (1, 'o')", fed)
         versions = range(2, len(list((fed / "_delta_log").glob("*.json"))))
         restored, overwritten = versions[-2:]
         backlog = delta.survey(spark, Progress(offsets={"0": span.end}))
         one = backlog.take("0", span.end, Limits())
         assert one is not None
         assert (one.label, read_offset(one.end)[0]) == (f"changes of versions 2 to {overwritten}", overwritten)
-        assert changed(spark, delta, one, backlog.columns) == [
+        assert read_changes(spark, delta, one, backlog.columns) == [
             (1, "a", "delete", overwritten),
             (1, "a", "insert", restored),
             (1, "o", "insert", overwritten),
@@ -487,7 +492,8 @@ class TestChanges:
             (2, "b", "insert", restored),
         ]
         rows = sorted(
-            delta.fetch(spark, [batch(one, backlog.columns)], places=True).frame().collect(), key=lambda row: row[PLACE]
+            delta.fetch(spark, [make_batch(one, backlog.columns)], places=True).frame().collect(),
+            key=lambda row: row[PLACE],
         )
         assert [row._commit_version for row in rows] == sorted(row._commit_version for row in rows)
         assert [row._change_type for row in rows if row._commit_version == overwritten] == [
@@ -500,13 +506,13 @@ class TestChanges:
     def test_limits_count_the_rows_of_the_feed(self, spark: SparkSession, fed: Path) -> None:
         """An update is one row, or two with `preimages`. Versions without rows make no batch."""
         offset = Delta(path=str(fed), changes=True).survey(spark, Progress()).table.make_offset(1)
-        sql(spark, "OPTIMIZE {t}", fed)
-        assert planned(spark, Delta(path=str(fed), changes=True), offset=offset) == []
-        sql(spark, "UPDATE {t} SET note = 'x' WHERE id = 1", fed)
-        sql(spark, "DELETE FROM {t} WHERE id = 2", fed)
+        run_sql(spark, "OPTIMIZE {t}", fed)
+        assert plan_batches(spark, Delta(path=str(fed), changes=True), offset=offset) == []
+        run_sql(spark, "UPDATE {t} SET note = 'x' WHERE id = 1", fed)
+        run_sql(spark, "DELETE FROM {t} WHERE id = 2", fed)
         for preimages, spans in ((False, [(True, 2)]), (True, [(False, 2), (False, 1)])):
             delta = Delta(path=str(fed), changes=True, preimages=preimages)
-            found = planned(spark, delta, Limits(rows=2), offset)
+            found = plan_batches(spark, delta, Limits(rows=2), offset)
             assert [(span.label.startswith("changes of versions"), len(rows)) for span, rows in found] == spans
 
     def test_a_feed_that_is_or_was_off_is_an_error(self, spark: SparkSession, table: Path) -> None:
@@ -515,43 +521,45 @@ class TestChanges:
         Versions with a feed can be read afterwards.
         """
         delta = Delta(path=str(table), changes=True)
-        hint = refuse(spark, delta, None, "has no change data feed")
+        hint = check_refused(spark, delta, None, "has no change data feed")
         assert "SET TBLPROPERTIES (delta.enableChangeDataFeed = true)" in hint
         offset = Delta(path=str(table)).survey(spark, Progress()).table.make_offset(2)
-        sql(spark, "UPDATE {t} SET note = 'x' WHERE id = 1", table)
-        sql(spark, "ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)", table)
-        hint = refuse(spark, delta, offset, "cannot deliver versions 3 to 4: the feed was off in one of these versions")
+        run_sql(spark, "UPDATE {t} SET note = 'x' WHERE id = 1", table)
+        run_sql(spark, "ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)", table)
+        hint = check_refused(
+            spark, delta, offset, "cannot deliver versions 3 to 4: the feed was off in one of these versions"
+        )
         assert "This skips 1 version with rows: 3 (UPDATE, 1 row)." in hint
         assert "--from-beginning" in hint
-        append(table, 6)
+        append_rows(table, 6)
         offset = {"table": read_offset(offset)[1], "version": 4}
-        assert labels(planned(spark, delta, offset=offset)) == {"changes of version 5": [6]}
+        assert map_labels(plan_batches(spark, delta, offset=offset)) == {"changes of version 5": [6]}
 
     def test_added_columns_are_null_in_earlier_rows_and_other_changes_of_columns_are_errors(
         self, spark: SparkSession, fed: Path
     ) -> None:
         """This also holds with mapped names: the feed cannot be read across a rename."""
         delta = Delta(path=str(fed), changes=True)
-        sql(spark, "ALTER TABLE {t} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')", fed)
+        run_sql(spark, "ALTER TABLE {t} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')", fed)
         offset = delta.survey(spark, Progress()).table.make_offset(2)
-        sql(spark, "DELETE FROM {t} WHERE id = 1", fed)
-        sql(spark, "ALTER TABLE {t} ADD COLUMN (later int)", fed)
-        sql(spark, "INSERT INTO {t} VALUES (3, 'c', 7)", fed)
+        run_sql(spark, "DELETE FROM {t} WHERE id = 1", fed)
+        run_sql(spark, "ALTER TABLE {t} ADD COLUMN (later int)", fed)
+        run_sql(spark, "INSERT INTO {t} VALUES (3, 'c', 7)", fed)
         backlog = delta.survey(spark, Progress(offsets={"0": offset}))
         span = backlog.take("0", offset, Limits())
         assert span is not None
-        rows = delta.fetch(spark, [batch(span, backlog.columns)]).frame().collect()
+        rows = delta.fetch(spark, [make_batch(span, backlog.columns)]).frame().collect()
         assert sorted((row.id, row.later, row._change_type) for row in rows) == [(1, None, "delete"), (3, 7, "insert")]
-        sql(spark, "ALTER TABLE {t} RENAME COLUMN note TO text", fed)
-        hint = refuse(spark, delta, offset, "a column was renamed or dropped, or has another type")
+        run_sql(spark, "ALTER TABLE {t} RENAME COLUMN note TO text", fed)
+        hint = check_refused(spark, delta, offset, "a column was renamed or dropped, or has another type")
         assert "This skips 2 versions with rows: 3 (DELETE, 1 row), 5 (WRITE, 1 row)." in hint
-        assert planned(spark, delta, offset=span.end) == []
+        assert plan_batches(spark, delta, offset=span.end) == []
 
     def test_missing_files_of_the_feed_are_an_error(self, spark: SparkSession, fed: Path) -> None:
         """VACUUM deletes such files, and a cleanup of the log deletes versions."""
         delta = Delta(path=str(fed), changes=True)
         offset = delta.survey(spark, Progress()).table.make_offset(1)
-        sql(spark, "UPDATE {t} SET note = 'x' WHERE id = 1", fed)
+        run_sql(spark, "UPDATE {t} SET note = 'x' WHERE id = 1", fed)
         backlog = delta.survey(spark, Progress(offsets={"0": offset}))
         span = backlog.take("0", offset, Limits())
         assert span is not None
@@ -559,7 +567,7 @@ class TestChanges:
         with pytest.raises(
             OriginError, match=r"_change_data/.*\.parquet is missing, and the change data feed"
         ) as error:
-            delta.fetch(spark, [batch(span, backlog.columns)]).frame()
+            delta.fetch(spark, [make_batch(span, backlog.columns)]).frame()
         assert "Rows deleted meanwhile stay in the destinations." in error.value.hint
         for version in range(3):
             (fed / "_delta_log" / f"{version:020}.json").unlink()
@@ -572,11 +580,11 @@ class TestChanges:
         span = backlog.take("0", None, Limits())
         assert span is not None
         shutil.rmtree(fed)
-        sql(spark, FED, fed)
-        refuse(spark, delta, span.end, "is not the table that was read before")
+        run_sql(spark, FED, fed)
+        check_refused(spark, delta, span.end, "is not the table that was read before")
         (fed / "a.txt").write_text("x")
         shutil.rmtree(fed / "_delta_log")
-        refuse(spark, delta, span.end, "No Delta table was found at")
+        check_refused(spark, delta, span.end, "No Delta table was found at")
 
     @pytest.mark.parametrize(
         ("options", "says"),
@@ -605,7 +613,7 @@ class TestFollowing:
         first = backlog.take("0", None, Limits(rows=1))
         assert first is not None
         assert backlog.again(NO_SPARK, {"0": first.end}) is backlog
-        append(table, 6)
+        append_rows(table, 6)
         again = backlog.again(NO_SPARK, {"0": first.end})
         span = again.take("0", first.end, Limits())
         assert span is not None
@@ -616,9 +624,9 @@ class TestFollowing:
     def test_changed_columns_end_the_run(self, spark: SparkSession, table: Path) -> None:
         """No column is dropped without a message, and the next run has the new columns."""
         backlog = Delta(path=str(table)).survey(spark, Progress())
-        sql(spark, "ALTER TABLE {t} SET TBLPROPERTIES ('a' = 'b')", table)
+        run_sql(spark, "ALTER TABLE {t} SET TBLPROPERTIES ('a' = 'b')", table)
         backlog = cast("DeltaBacklog", backlog.again(NO_SPARK, {}))
-        sql(spark, "ALTER TABLE {t} ADD COLUMN (later int)", table)
+        run_sql(spark, "ALTER TABLE {t} ADD COLUMN (later int)", table)
         with pytest.raises(OriginError, match=r"columns of .* changed in version 4"):
             backlog.again(NO_SPARK, {})
 
@@ -628,7 +636,7 @@ class TestElsewhere:
 
     def test_the_log_read_through_spark_has_the_same_entries(self, spark: SparkSession, table: Path) -> None:
         """They are equal for each version."""
-        sql(spark, "OPTIMIZE {t}", table)
+        run_sql(spark, "OPTIMIZE {t}", table)
         log = VersionLog(str(table))
         told = log._read_by_spark(spark, 0)
         assert sorted(told) == [1, 2, 3]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 NO_SPARK = cast("SparkSession", None)
 
 
-def commit(folder: Path, number: int, *actions: JSON) -> None:
+def put_version(folder: Path, number: int, *actions: JSON) -> None:
     """Write an entry into the table's log."""
     log = folder / "_delta_log"
     log.mkdir(exist_ok=True)
@@ -58,7 +58,7 @@ def test_the_rows_of_a_version_are_those_that_its_writer_counted(
         {"add": {**file, "stats": '{"numRecords": 5}', "dataChange": True}},
         {"remove": {**file, "dataChange": True}},
     ]
-    commit(tmp_path, 7, *actions)
+    put_version(tmp_path, 7, *actions)
     (version,) = VersionLog(str(tmp_path)).list_after(NO_SPARK, 6)
     assert (str(version), version.only_deletes, version.rewrites) == (says, only_deletes, True)
 
@@ -68,12 +68,12 @@ def test_a_version_that_changes_no_row_is_no_rewrite(tmp_path: Path, operation: 
     """Reorganized rows and changed metadata stop no reader."""
     file = {"path": "a", "size": 1, "dataChange": False}
     actions = [{"commitInfo": {"operation": operation}}, {"add": file}, {"remove": {**file, "path": "b"}}]
-    commit(tmp_path, 7, *actions)
+    put_version(tmp_path, 7, *actions)
     (version,) = VersionLog(str(tmp_path)).list_after(NO_SPARK, 6)
     assert (version.rewrites, version.has_news, version.added) == (False, False, ())
 
 
-def at(version: int) -> Json:
+def make_offset(version: int) -> Json:
     """Return the offset after this version."""
     return {"version": version, "table": "t"}
 
@@ -86,14 +86,14 @@ def test_the_versions_that_an_offset_skips_are_listed(tmp_path: Path) -> None:
     delta = Delta(path=str(tmp_path))
     for number in range(3, 10):
         add = {"path": "a", "size": 1, "stats": '{"numRecords": 1000}', "dataChange": number != 4}
-        commit(tmp_path, number, {"commitInfo": {"operation": "WRITE"}}, {"add": add})
-    assert delta.describe_skipped(at(2), at(5)) == (
+        put_version(tmp_path, number, {"commitInfo": {"operation": "WRITE"}}, {"add": add})
+    assert delta.describe_skipped(make_offset(2), make_offset(5)) == (
         "2 versions with rows: 3 (WRITE, 1,000 rows), 5 (WRITE, 1,000 rows)"
     )
-    assert delta.describe_skipped(at(3), at(4)) == "no version with new rows"
-    assert delta.describe_skipped(None, at(3)) == (
+    assert delta.describe_skipped(make_offset(3), make_offset(4)) == "no version with new rows"
+    assert delta.describe_skipped(None, make_offset(3)) == (
         "1 version with rows: 3 (WRITE, 1,000 rows), and versions 0 to 2, which are no longer in the log"
     )
-    assert delta.describe_skipped(at(2), at(9)).endswith("8 (WRITE, 1,000 rows) and 1 more")
-    for before, after in ((at(5), at(5)), (at(5), at(3)), (at(5), None)):
+    assert delta.describe_skipped(make_offset(2), make_offset(9)).endswith("8 (WRITE, 1,000 rows) and 1 more")
+    for before, after in ((make_offset(5), make_offset(5)), (make_offset(5), make_offset(3)), (make_offset(5), None)):
         assert delta.describe_skipped(before, after) == ""

@@ -15,7 +15,7 @@ from origins.errors import OriginError
 from origins.files import Files
 from origins.files.file_systems import delete, move
 from origins.origin import Progress
-from tests.origins.files.test_files import batch
+from tests.origins.files.test_files import make_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,7 +24,7 @@ NO_SPARK: SparkSession = None  # type: ignore[assignment]
 """A folder of this machine is read without Spark."""
 
 
-def land(folder: Path, name: str, text: str, modified: int = 1_000) -> Path:
+def write_file(folder: Path, name: str, text: str, modified: int = 1_000) -> Path:
     """Write a file with this time."""
     file = folder / name
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -33,19 +33,19 @@ def land(folder: Path, name: str, text: str, modified: int = 1_000) -> Path:
     return file
 
 
-def planned(files: Files) -> Batch:
+def plan_batch(files: Files) -> Batch:
     """Return all files that wait in lane 0, as one batch."""
     span = files.survey(NO_SPARK, Progress()).take("0", None, Limits())
     assert span is not None
-    return batch(span, "{}")
+    return make_batch(span, "{}")
 
 
-def there(folder: Path) -> dict[str, str]:
+def read_folder(folder: Path) -> dict[str, str]:
     """Return the contents of all files below a folder, by name."""
     return {str(file.relative_to(folder)): file.read_text() for file in folder.rglob("*") if file.is_file()}
 
 
-def killed_before(monkeypatch: pytest.MonkeyPatch, call: str, files: Files, carried: Batch) -> None:
+def kill_before(monkeypatch: pytest.MonkeyPatch, call: str, files: Files, carried: Batch) -> None:
     """Notify the origin of the batch, and die in this call."""
 
     def die(*_: object, **__: object) -> None:
@@ -70,32 +70,32 @@ def test_files_are_kept_deleted_or_moved_after_their_batch_is_committed(
     tmp_path: Path, options: dict[str, Any], left: dict[str, str]
 ) -> None:
     """They keep their names below the path's part before the first wildcard. A second notification changes nothing."""
-    land(tmp_path, "a.json", "1")
-    land(tmp_path, "x/b.json", "2")
+    write_file(tmp_path, "a.json", "1")
+    write_file(tmp_path, "x/b.json", "2")
     files = Files(path=f"{tmp_path}/**/*.json", format="json", **options)
-    carried = planned(files)
-    assert there(tmp_path) == {"a.json": "1", "x/b.json": "2"}
+    carried = plan_batch(files)
+    assert read_folder(tmp_path) == {"a.json": "1", "x/b.json": "2"}
     for _ in range(2):
         files.committed(NO_SPARK, carried)
-        assert there(tmp_path) == left
+        assert read_folder(tmp_path) == left
     assert files.listens is bool(options)
 
 
 def test_files_can_be_moved_to_another_folder(tmp_path: Path) -> None:
     """The folder is made if it is missing."""
-    land(tmp_path / "in", "ü %.json", "1")
+    write_file(tmp_path / "in", "ü %.json", "1")
     files = Files(path=str(tmp_path / "in"), format="json", after="move", move_to=str(tmp_path / "done" / "x"))
-    files.committed(NO_SPARK, planned(files))
-    assert there(tmp_path) == {"done/x/ü %.json": "1"}
+    files.committed(NO_SPARK, plan_batch(files))
+    assert read_folder(tmp_path) == {"done/x/ü %.json": "1"}
 
 
 @pytest.mark.parametrize("after", ["move", "delete"])
 def test_a_file_that_changed_after_its_batch_is_left_unchanged(tmp_path: Path, after: Any) -> None:
     """Its new content was not read."""
-    file = land(tmp_path, "a.json", "1")
+    file = write_file(tmp_path, "a.json", "1")
     files = Files(path=str(tmp_path), format="json", after=after)
-    carried = planned(files)
-    land(tmp_path, "a.json", "12", 2_000)
+    carried = plan_batch(files)
+    write_file(tmp_path, "a.json", "12", 2_000)
     files.committed(NO_SPARK, carried)
     assert file.read_text() == "12"
 
@@ -103,9 +103,9 @@ def test_a_file_that_changed_after_its_batch_is_left_unchanged(tmp_path: Path, a
 def test_a_moved_file_does_not_overwrite_one_with_the_same_name(tmp_path: Path) -> None:
     """A producer that uses a name again loses none of its earlier files."""
     for text in ("1", "2", "3"):
-        file = land(tmp_path / "in", "a.json", text)
+        file = write_file(tmp_path / "in", "a.json", text)
         move(str(file), str(tmp_path / "done" / "a.json"))
-    assert there(tmp_path) == {"done/a.json": "1", "done/a.json~2": "2", "done/a.json~3": "3"}
+    assert read_folder(tmp_path) == {"done/a.json": "1", "done/a.json~2": "2", "done/a.json~3": "3"}
 
 
 @pytest.mark.promise("CD-13")
@@ -114,29 +114,29 @@ def test_a_process_that_dies_while_it_moves_a_file_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     """The file is complete in one of the two folders. After a second notification it is only in the new one."""
-    land(tmp_path / "in", "a.json", "1")
-    land(tmp_path / "in", "b.json", "2")
+    write_file(tmp_path / "in", "a.json", "1")
+    write_file(tmp_path / "in", "b.json", "2")
     files = Files(path=str(tmp_path / "in"), format="json", after="move", move_to=str(tmp_path / "done"))
-    carried = planned(files)
-    killed_before(monkeypatch, call, files, carried)
-    assert set(there(tmp_path).values()) == {"1", "2"}
+    carried = plan_batch(files)
+    kill_before(monkeypatch, call, files, carried)
+    assert set(read_folder(tmp_path).values()) == {"1", "2"}
     files.committed(NO_SPARK, carried)
-    assert there(tmp_path) == {"done/a.json": "1", "done/b.json": "2"}
+    assert read_folder(tmp_path) == {"done/a.json": "1", "done/b.json": "2"}
 
 
 def test_a_process_that_dies_while_it_deletes_files_continues_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files that are already deleted cause no error."""
-    land(tmp_path, "a.json", "1")
-    land(tmp_path, "b.json", "2")
+    write_file(tmp_path, "a.json", "1")
+    write_file(tmp_path, "b.json", "2")
     files = Files(path=str(tmp_path), format="json", after="delete")
-    carried = planned(files)
+    carried = plan_batch(files)
     (tmp_path / "a.json").unlink()
-    killed_before(monkeypatch, "unlink", files, carried)
-    assert there(tmp_path) == {"b.json": "2"}
+    kill_before(monkeypatch, "unlink", files, carried)
+    assert read_folder(tmp_path) == {"b.json": "2"}
     files.committed(NO_SPARK, carried)
-    assert there(tmp_path) == {}
+    assert read_folder(tmp_path) == {}
 
 
 @pytest.mark.parametrize("dies_in", ["rename", "unlink", None])
@@ -149,25 +149,25 @@ def test_a_file_is_copied_to_another_disk_before_it_is_removed(
         raise OSError(errno.EXDEV, "Invalid cross-device link")
 
     monkeypatch.setattr(os, "link", refuse)
-    land(tmp_path / "in", "a.json", "1")
+    write_file(tmp_path / "in", "a.json", "1")
     files = Files(path=str(tmp_path / "in"), format="json", after="move", move_to=str(tmp_path / "done"))
-    carried = planned(files)
+    carried = plan_batch(files)
     if dies_in is not None:
-        killed_before(monkeypatch, dies_in, files, carried)
-        assert "1" in there(tmp_path).values()
+        kill_before(monkeypatch, dies_in, files, carried)
+        assert "1" in read_folder(tmp_path).values()
     files.committed(NO_SPARK, carried)
-    assert there(tmp_path) == {"done/a.json": "1"}
+    assert read_folder(tmp_path) == {"done/a.json": "1"}
     assert (tmp_path / "done" / "a.json").stat().st_mtime == 1_000
 
 
 def test_a_link_is_moved_and_deleted_without_its_target(tmp_path: Path) -> None:
     """At its new place it leads to the same file."""
-    land(tmp_path / "elsewhere", "a.json", "1")
+    write_file(tmp_path / "elsewhere", "a.json", "1")
     for name in ("x.json", "y.json"):
         (tmp_path / name).symlink_to("elsewhere/a.json")
     delete(str(tmp_path / "x.json"))
     move(str(tmp_path / "y.json"), str(tmp_path / "done" / "y.json"))
-    assert there(tmp_path) == {"elsewhere/a.json": "1", "done/y.json": "1"}
+    assert read_folder(tmp_path) == {"elsewhere/a.json": "1", "done/y.json": "1"}
 
 
 @pytest.mark.parametrize("does", [delete, lambda path: move(path, f"{path}.done")])
@@ -179,7 +179,7 @@ def test_a_refused_move_or_deletion_is_reported_with_a_remedy(
     def refuse(path: str) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", path)
 
-    file = land(tmp_path, "a.json", "1")
+    file = write_file(tmp_path, "a.json", "1")
     monkeypatch.setattr(os, "unlink", refuse)
     with pytest.raises(OriginError, match=r"a\.json was processed, but it cannot be .*: Permission denied") as error:
         does(str(file))
@@ -205,7 +205,7 @@ def test_a_target_where_files_would_be_read_again_is_refused(
     """The run stops before it reads anything."""
     landing = tmp_path / "in"
     for name in ("a.json", "x/a.json"):
-        land(landing, name, "1")
+        write_file(landing, name, "1")
     to = str(landing / to) if to else None
     files = Files(path=f"{landing}/{path}", format="json", after="move", move_to=to)
 
@@ -223,4 +223,4 @@ def test_a_target_where_files_would_be_read_again_is_refused(
 def test_a_file_that_another_process_removed_is_ignored(tmp_path: Path, does: Callable[[str], None]) -> None:
     """It disappears between the check and the call."""
     does(str(tmp_path / "gone.json"))
-    assert there(tmp_path) == {}
+    assert read_folder(tmp_path) == {}

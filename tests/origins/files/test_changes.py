@@ -13,10 +13,10 @@ from origins.files.changes import STOPS, Changes, SchemaChanged, find_schema_sto
 from origins.files.csv_header import Header, match_header
 from origins.protection import Protection
 from runners.definitions.definition import load
-from tests.spark_errors import user_raised
+from tests.spark_errors import make_raised_error
 
 
-def files(**options: Any) -> Files:
+def make_files(**options: Any) -> Files:
     return Files(**{"path": "x", "format": "csv", **options})
 
 
@@ -76,7 +76,7 @@ def test_a_schema_that_grows_lets_older_files_lack_later_columns() -> None:
 def test_an_unknown_policy_is_refused(options: dict[str, Any], said: str) -> None:
     """The error names the valid policies."""
     with pytest.raises(ValueError, match=said.replace("{", r"\{")):
-        files(**options)
+        make_files(**options)
 
 
 @pytest.mark.parametrize(
@@ -93,15 +93,15 @@ def test_tables_grow_if_columns_evolve_or_are_rescued(changes: dict[str, str], e
     """A column that may be missing adds no column."""
     found = Changes(**changes)
     assert (found.evolves, found.rescues) == (evolves, rescues)
-    assert files(on_change=changes).evolves == (evolves or rescues)
+    assert make_files(on_change=changes).evolves == (evolves or rescues)
 
 
 def test_rescued_values_have_a_separate_column_after_the_others() -> None:
     """It comes from the definition, and is not pinned with the schema."""
     read = '{"type": "struct", "fields": [{"name": "id", "type": "integer", "nullable": true, "metadata": {}}]}'
-    whole = files(on_change={"other": "rescue"}, metadata=["file_name"]).complete_schema(read)
+    whole = make_files(on_change={"other": "rescue"}, metadata=["file_name"]).complete_schema(read)
     assert [name in whole for name in ('"_rescued"', '"file_name"', '"id"')] == [True, True, True]
-    assert "_rescued" not in files().complete_schema(read)
+    assert "_rescued" not in make_files().complete_schema(read)
 
 
 def test_a_header_is_matched_by_name() -> None:
@@ -167,15 +167,15 @@ def test_two_unknown_columns_with_one_name_are_both_kept() -> None:
 
 def test_the_reason_is_extracted_from_a_query_that_stopped() -> None:
     """The text of Spark before and after it is removed."""
-    error = user_raised(f"{STOPS}a.json: the schema has no x {STOPS.strip()}\n at org.apache")
+    error = make_raised_error(f"{STOPS}a.json: the schema has no x {STOPS.strip()}\n at org.apache")
     found = find_schema_stop(error, Protection())
     assert found is not None
     assert (found.message, found.code) == ("a.json: the schema has no x", "SCHEMA")
-    quoting = user_raised(f"{STOPS}a.json: column x: 'sieben' is not a long{STOPS.strip()}")
+    quoting = make_raised_error(f"{STOPS}a.json: column x: 'sieben' is not a long{STOPS.strip()}")
     masked = find_schema_stop(quoting, Protection(["x"]))
     assert masked is not None
     assert masked.message == "a.json: column x: *** is not a long"
-    assert find_schema_stop(user_raised(f"a row that says {STOPS}"), Protection()) is None
+    assert find_schema_stop(make_raised_error(f"a row that says {STOPS}"), Protection()) is None
 
 
 def test_every_policy_is_documented() -> None:
@@ -191,7 +191,7 @@ def test_every_policy_is_documented() -> None:
     }.items():
         assert " ".join(f"`{policy}`" for policy in policies) in table[change]
         for policy in policies:
-            files(on_change={change: policy})
+            make_files(on_change={change: policy})
 
 
 def test_the_example_in_the_documentation_is_valid(tmp_path: Path) -> None:

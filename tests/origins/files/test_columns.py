@@ -16,30 +16,30 @@ from origins.files import Files
 from origins.files.file_scan import FILE, list_folder_columns, make_index_sql, read_folder_columns
 from origins.nack import REFUSED
 from origins.origin import PLACE, Progress
-from tests.origins.files.test_files import batch
+from tests.origins.files.test_files import make_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def lay(folder: Path, name: str, content: str) -> None:
+def write_file(folder: Path, name: str, content: str) -> None:
     """Write a file."""
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(content)
 
 
-def planned(spark: SparkSession, files: Files) -> Batch:
+def plan_batch(spark: SparkSession, files: Files) -> Batch:
     """Return all files that wait in lane 0, as one batch."""
     backlog = files.survey(spark, Progress())
     span, schema = backlog.take("0", None, Limits()), files.columns(spark, backlog)
     assert span is not None
     assert schema is not None
-    return batch(span, files.complete_schema(schema))
+    return make_batch(span, files.complete_schema(schema))
 
 
-def rows(spark: SparkSession, files: Files) -> list[dict[str, Any]]:
+def read_rows(spark: SparkSession, files: Files) -> list[dict[str, Any]]:
     """Return the rows read straight. Check that they equal the rows that are decided one by one."""
-    plan = planned(spark, files)
+    plan = plan_batch(spark, files)
     names = [field["name"] for field in json.loads(plan.schema)["fields"]]
     ways = [files.fetch(spark, [plan], places=places).frame() for places in (False, True)]
     assert [frame.drop(REFUSED, PLACE).columns for frame in ways] == [names, names]
@@ -75,9 +75,9 @@ class TestFolders:
 
     def test_folders_become_text_columns_if_the_schema_is_inferred(self, spark: SparkSession, tmp_path: Path) -> None:
         """Values are kept as written, and no value becomes a number."""
-        lay(tmp_path, "day=01/city=K%C3%B6ln a+b/x y.json", '{"id": 1}')
-        lay(tmp_path, "day=02/city=__HIVE_DEFAULT_PARTITION__/a.json", '{"id": 2}')
-        found = rows(spark, Files(path=f"{tmp_path}/**/*.json", format="json"))
+        write_file(tmp_path, "day=01/city=K%C3%B6ln a+b/x y.json", '{"id": 1}')
+        write_file(tmp_path, "day=02/city=__HIVE_DEFAULT_PARTITION__/a.json", '{"id": 2}')
+        found = read_rows(spark, Files(path=f"{tmp_path}/**/*.json", format="json"))
         assert sorted((row["id"], row["day"], row["city"]) for row in found) == [(1, "01", "Köln a+b"), (2, "02", None)]
 
     @pytest.mark.parametrize(
@@ -91,60 +91,62 @@ class TestFolders:
 
         Folders that the schema does not name are left out.
         """
-        lay(tmp_path, "Day=2026-01-31/other=1/a", content)
+        write_file(tmp_path, "Day=2026-01-31/other=1/a", content)
         files = Files(path=f"{tmp_path}/**", format=kind, schema="day date, id string")
-        assert rows(spark, files) == [{"day": datetime.date(2026, 1, 31), "id": "7"}]
+        assert read_rows(spark, files) == [{"day": datetime.date(2026, 1, 31), "id": "7"}]
 
     def test_parquet_files_get_columns_from_their_folders(self, spark: SparkSession, tmp_path: Path) -> None:
         """Spark writes such folders with `partitionBy`."""
         spark.sql("select 7 as id, 'a b/%' as note, 3 as n").write.partitionBy("n", "note").parquet(f"{tmp_path}/out")
-        assert rows(spark, Files(path=f"{tmp_path}/out/**", format="parquet")) == [{"id": 7, "n": "3", "note": "a b/%"}]
+        assert read_rows(spark, Files(path=f"{tmp_path}/out/**", format="parquet")) == [
+            {"id": 7, "n": "3", "note": "a b/%"}
+        ]
 
     def test_the_folder_overrides_the_line(self, spark: SparkSession, tmp_path: Path) -> None:
         """A file without such a folder takes the column from its lines."""
-        lay(tmp_path, "day=1/a.json", '{"day": 2, "id": 1}')
-        lay(tmp_path, "b.json", '{"day": 3, "id": 2}')
-        found = rows(spark, Files(path=f"{tmp_path}/**", format="json", schema="day int, id int"))
+        write_file(tmp_path, "day=1/a.json", '{"day": 2, "id": 1}')
+        write_file(tmp_path, "b.json", '{"day": 3, "id": 2}')
+        found = read_rows(spark, Files(path=f"{tmp_path}/**", format="json", schema="day int, id int"))
         assert sorted((row["id"], row["day"]) for row in found) == [(1, 1), (2, 3)]
 
     def test_a_csv_header_may_contain_the_column_of_a_folder(self, spark: SparkSession, tmp_path: Path) -> None:
         """It need not contain it. If it does, the folder overrides the line."""
-        lay(tmp_path, "day=1/a.csv", "id,day\n1,2\n")
-        lay(tmp_path, "day=2/b.csv", "id\n2\n")
-        found = rows(spark, Files(path=f"{tmp_path}/**", format="csv"))
+        write_file(tmp_path, "day=1/a.csv", "id,day\n1,2\n")
+        write_file(tmp_path, "day=2/b.csv", "id\n2\n")
+        found = read_rows(spark, Files(path=f"{tmp_path}/**", format="csv"))
         assert sorted((row["id"], row["day"]) for row in found) == [("1", "1"), ("2", "2")]
 
     def test_a_folder_whose_value_does_not_fit_the_type_is_an_error(self, spark: SparkSession, tmp_path: Path) -> None:
         """No row is refused for it. The error names the file and the value, and no value becomes NULL."""
-        lay(tmp_path, "day=1/a.json", '{"id": 1}')
-        lay(tmp_path, "day=it's/b.json", '{"id": 2}')
+        write_file(tmp_path, "day=1/a.json", '{"id": 1}')
+        write_file(tmp_path, "day=it's/b.json", '{"id": 2}')
         files = Files(path=f"{tmp_path}/**", format="json", schema="id int, day int")
         with pytest.raises(OriginError, match=r"""b\.json is in the folder day=it's, but "it's" is not of type int"""):
-            files.fetch(spark, [planned(spark, files)]).frame()
+            files.fetch(spark, [plan_batch(spark, files)]).frame()
 
     def test_a_folder_that_came_later_is_an_error_if_the_schema_was_inferred(
         self, spark: SparkSession, tmp_path: Path
     ) -> None:
         """Its column would be lost without a message."""
-        lay(tmp_path, "day=1/a.json", '{"id": 1}')
+        write_file(tmp_path, "day=1/a.json", '{"id": 1}')
         files = Files(path=f"{tmp_path}/**", format="json")
-        before = planned(spark, files)
-        lay(tmp_path, "day=1/hour=2/b.json", '{"id": 1}')
+        before = plan_batch(spark, files)
+        write_file(tmp_path, "day=1/hour=2/b.json", '{"id": 1}')
         with pytest.raises(OriginError, match=r"b\.json is in a folder that adds the column hour"):
-            files.fetch(spark, [batch(planned(spark, files).span, before.schema)]).frame()
+            files.fetch(spark, [make_batch(plan_batch(spark, files).span, before.schema)]).frame()
 
     def test_folders_before_the_first_wildcard_give_no_column(self, spark: SparkSession, tmp_path: Path) -> None:
         """Names are relative to that part of the path."""
-        lay(tmp_path, "day=1/a.json", '{"day": 2}')
+        write_file(tmp_path, "day=1/a.json", '{"day": 2}')
         files = Files(path=f"{tmp_path}/day=1/*.json", format="json", schema="day int")
-        assert rows(spark, files) == [{"day": 2}]
+        assert read_rows(spark, files) == [{"day": 2}]
 
     def test_json_needs_a_column_from_its_lines(self, spark: SparkSession, tmp_path: Path) -> None:
         """Without one, a valid line could not be recognized."""
-        lay(tmp_path, "day=1/a.json", "{}")
+        write_file(tmp_path, "day=1/a.json", "{}")
         files = Files(path=f"{tmp_path}/**", format="json", schema="day int")
         with pytest.raises(OriginError, match="names only columns that folders give; none is in the lines"):
-            files.fetch(spark, [planned(spark, files)]).frame()
+            files.fetch(spark, [plan_batch(spark, files)]).frame()
 
 
 @pytest.mark.spark
@@ -158,26 +160,29 @@ class TestMetadata:
     ) -> None:
         """They follow the columns of the lines. The path is written plainly, not as in a URL."""
         name = "x 100%41+ü:1.json"
-        lay(tmp_path, name, content)
+        write_file(tmp_path, name, content)
         os.utime(tmp_path / name, (1_700_000_000, 1_700_000_000))
         asked = ["file_size", "file_path", "file_modification_time", "file_name"]
-        (row,) = rows(spark, Files(path=str(tmp_path), format=kind, schema="id string", metadata=asked))
+        (row,) = read_rows(spark, Files(path=str(tmp_path), format=kind, schema="id string", metadata=asked))
         assert row.pop("file_path").removeprefix("file:").lstrip("/") == f"{tmp_path}/{name}".lstrip("/")
         assert row.pop("file_modification_time").timestamp() == 1_700_000_000
         assert row == {"id": "1", "file_size": len(content), "file_name": name}
 
     def test_a_bad_line_is_refused_beside_metadata_columns(self, spark: SparkSession, tmp_path: Path) -> None:
         """These columns change no verdict."""
-        lay(tmp_path, "day=1/a.json", '{"id": 1}\n{"id": "x"}\n')
+        write_file(tmp_path, "day=1/a.json", '{"id": 1}\n{"id": "x"}\n')
         files = Files(path=f"{tmp_path}/**", format="json", schema="id int, day int", metadata=["file_name"])
         refused = (
-            files.fetch(spark, [planned(spark, files)], places=True).frame().where(f"{REFUSED} is not null").collect()
+            files.fetch(spark, [plan_batch(spark, files)], places=True)
+            .frame()
+            .where(f"{REFUSED} is not null")
+            .collect()
         )
         assert [(row[REFUSED].raw, row.file_name, row.day) for row in refused] == [('{"id": "x"}', "a.json", 1)]
 
     def test_a_metadata_column_does_not_hide_a_column_with_its_name(self, spark: SparkSession, tmp_path: Path) -> None:
         """Two columns with one name are an error."""
-        lay(tmp_path, "a.json", '{"file_name": 1}')
+        write_file(tmp_path, "a.json", '{"file_name": 1}')
         files = Files(path=str(tmp_path), format="json", metadata=["file_name"])
         with pytest.raises(OriginError, match="file_name more than once"):
-            planned(spark, files)
+            plan_batch(spark, files)

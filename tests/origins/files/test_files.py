@@ -48,25 +48,25 @@ ODD_NAMES = [
 ]
 
 
-def batch(span: Span, schema: str) -> Batch:
+def make_batch(span: Span, schema: str) -> Batch:
     """Return a batch of this span."""
     time = datetime(2026, 1, 1, tzinfo=timezone.utc)
     return Batch(pipeline="p", run="r", origin="o", lane="0", number=1, plan="x", span=span, schema=schema, time=time)
 
 
-def planned(spark: SparkSession, files: Files, limits: Limits | None = None, parts: Sequence[JSON] = ()) -> Batch:
+def plan_batch(spark: SparkSession, files: Files, limits: Limits | None = None, parts: Sequence[JSON] = ()) -> Batch:
     """Return the first batch of lane 0."""
     backlog = files.survey(spark, Progress(parts=parts))
     span = backlog.take("0", None, limits or Limits())
     schema = files.columns(spark, backlog)
     assert span is not None
     assert schema is not None
-    return batch(span, schema)
+    return make_batch(span, schema)
 
 
-def read(spark: SparkSession, files: Files) -> DataFrame:
+def read_waiting(spark: SparkSession, files: Files) -> DataFrame:
     """Return all waiting rows with their places, as Spark reads them."""
-    return read_by_spark(spark, files, planned(spark, files), places=True)
+    return read_by_spark(spark, files, plan_batch(spark, files), places=True)
 
 
 def read_by_spark(spark: SparkSession, files: Files, batch: Batch, *, places: bool = False) -> DataFrame:
@@ -76,7 +76,9 @@ def read_by_spark(spark: SparkSession, files: Files, batch: Batch, *, places: bo
         return files.fetch(spark, [batch], places=places).frame()
 
 
-def taken(spark: SparkSession, files: Files, limits: Limits, progress: Progress | None = None) -> list[list[str]]:
+def take_batches(
+    spark: SparkSession, files: Files, limits: Limits, progress: Progress | None = None
+) -> list[list[str]]:
     """Return the names of the files in each batch of lane 0."""
     backlog, found, start = files.survey(spark, progress or Progress()), [], None
     while span := backlog.take("0", start, limits):
@@ -85,7 +87,7 @@ def taken(spark: SparkSession, files: Files, limits: Limits, progress: Progress 
     return found
 
 
-def write(folder: Path, sizes: Mapping[str, int]) -> None:
+def write_files(folder: Path, sizes: Mapping[str, int]) -> None:
     """Write files of these sizes, each a second newer than the one before."""
     for age, (name, size) in enumerate(sizes.items()):
         (folder / name).write_text("x" * size)
@@ -112,29 +114,29 @@ class TestBatches:
         self, spark: SparkSession, tmp_path: Path, limits: Limits, batches: list[list[str]]
     ) -> None:
         """Files and bytes limit a batch. A file is never split, and a file over the limit is a single batch."""
-        write(tmp_path, {"c": 2, "b": 3, "a": 9, "d": 1})
-        assert taken(spark, Files(path=str(tmp_path), format="text"), limits) == batches
+        write_files(tmp_path, {"c": 2, "b": 3, "a": 9, "d": 1})
+        assert take_batches(spark, Files(path=str(tmp_path), format="text"), limits) == batches
 
     def test_max_files_limits_a_batch_beside_the_limits_of_the_run(self, spark: SparkSession, tmp_path: Path) -> None:
         """The lower limit applies."""
-        write(tmp_path, {"a": 1, "b": 1, "c": 1})
+        write_files(tmp_path, {"a": 1, "b": 1, "c": 1})
         files = Files(path=str(tmp_path), format="text", max_files=2)
-        assert taken(spark, files, Limits(files=3)) == [["a", "b"], ["c"]]
-        assert taken(spark, files, Limits(files=1)) == [["a"], ["b"], ["c"]]
+        assert take_batches(spark, files, Limits(files=3)) == [["a", "b"], ["c"]]
+        assert take_batches(spark, files, Limits(files=1)) == [["a"], ["b"], ["c"]]
 
     @pytest.mark.promise("SS-11", "CD-27")
     def test_a_late_file_is_read_although_it_is_older_than_processed_files(
         self, spark: SparkSession, tmp_path: Path
     ) -> None:
         """Processed files are known by file, and not by the time of the last one."""
-        write(tmp_path, {"late": 1, "first": 1, "second": 1})
+        write_files(tmp_path, {"late": 1, "first": 1, "second": 1})
         files = Files(path=str(tmp_path), format="text")
         progress = Progress(offsets={"0": {"file": "first", "modified": 1000}}, parts=[["first", 1, 1000]])
-        assert taken(spark, files, Limits(), progress) == [["late", "second"]]
+        assert take_batches(spark, files, Limits(), progress) == [["late", "second"]]
 
     def test_a_file_that_changed_is_reported_and_not_read_again(self, spark: SparkSession, tmp_path: Path) -> None:
         """Its rows would be delivered twice, so a user must decide."""
-        write(tmp_path, {"a": 1})
+        write_files(tmp_path, {"a": 1})
         backlog = Files(path=str(tmp_path), format="text").survey(spark, Progress(parts=[["a", 99, 0]]))
         assert backlog.take("0", None, Limits()) is None
         assert backlog.notices == ["a changed after it was processed; Wherry does not read it again"]
@@ -142,7 +144,7 @@ class TestBatches:
     @pytest.mark.promise("SS-14", "HP-01", "HP-20")
     def test_every_file_stays_in_one_lane(self, spark: SparkSession, tmp_path: Path) -> None:
         """New and removed files do not move another file to another lane."""
-        write(tmp_path, {f"{number}": 1 for number in range(40)})
+        write_files(tmp_path, {f"{number}": 1 for number in range(40)})
         files = Files(path=str(tmp_path), format="text", lanes=3)
 
         def lanes() -> dict[str, str]:
@@ -158,7 +160,7 @@ class TestBatches:
 
     def test_the_backlog_is_described(self, spark: SparkSession, tmp_path: Path) -> None:
         """`status` shows how many files wait, and their size."""
-        write(tmp_path, {"a": 1, "b": 1500})
+        write_files(tmp_path, {"a": 1, "b": 1500})
         backlog = Files(path=str(tmp_path), format="text").survey(spark, Progress())
         assert backlog.behind("0", None) == "2 files, 1,501 bytes"
         assert backlog.behind("0", {"file": "a", "modified": 0}) == "1 file, 1,500 bytes"
@@ -172,7 +174,7 @@ class TestBatches:
         assert files.columns(spark, backlog) is None
 
 
-def oddly_named(tmp_path: Path) -> Files:
+def write_oddly_named(tmp_path: Path) -> Files:
     """Write files with unusual names, each with its name as its only row."""
     folder = tmp_path / "in put ü%"
     for name in ODD_NAMES:
@@ -186,15 +188,15 @@ class TestNames:
 
     def test_a_file_of_any_name_is_read(self, spark: SparkSession, tmp_path: Path) -> None:
         """Special characters of Spark and of URLs are taken literally, and the place names the file."""
-        files = oddly_named(tmp_path)
-        rows = read(spark, files).select("name", PLACE).collect()
+        files = write_oddly_named(tmp_path)
+        rows = read_waiting(spark, files).select("name", PLACE).collect()
         assert sorted((row["name"], row[PLACE].part) for row in rows) == sorted((name, name) for name in ODD_NAMES)
-        assert sorted(files.parts(planned(spark, files))) == sorted(ODD_NAMES)
+        assert sorted(files.parts(plan_batch(spark, files))) == sorted(ODD_NAMES)
 
     def test_files_of_any_names_are_distinguished_by_name(self, spark: SparkSession, tmp_path: Path) -> None:
         """Several batches with a file each are read in one frame, and each row has the number of its batch."""
-        files = oddly_named(tmp_path)
-        whole = planned(spark, files)
+        files = write_oddly_named(tmp_path)
+        whole = plan_batch(spark, files)
         parts = whole.span.parts
         batches = [replace(whole, span=replace(whole.span, parts=(each,))) for each in parts]
         assert files.joins(batches)
@@ -209,7 +211,7 @@ class TestNames:
         """Their rows could not be distinguished, or only by a query that is too long."""
         spans = [Span(start=None, end=1, parts=((name, 1, 1),)) for name in names]
         files = Files(path="/in/*", format="json", schema="id int")
-        assert not files.joins([batch(span, "{}") for span in spans])
+        assert not files.joins([make_batch(span, "{}") for span in spans])
 
     def test_links_and_folders_named_like_files_are_read(self, spark: SparkSession, tmp_path: Path) -> None:
         """Each file is read once, under the name at which it was found."""
@@ -220,7 +222,7 @@ class TestNames:
         (tmp_path / "in" / "link.json").symlink_to(tmp_path / "out" / "a")
         (tmp_path / "in" / "folder.json").symlink_to(tmp_path / "out")
         files = Files(path=f"{tmp_path}/in/*.json", format="json", schema="name string")
-        rows = read(spark, files).select("name", PLACE).collect()
+        rows = read_waiting(spark, files).select("name", PLACE).collect()
         assert sorted((row[PLACE].part, row["name"]) for row in rows) == [
             ("folder.json/a", "out/a"),
             ("link.json", "out/a"),
@@ -234,9 +236,9 @@ class TestNames:
             (tmp_path / name).write_text(f'{{"id": "{name}"}}')
             os.utime(tmp_path / name, (len(name), len(name)))
         files = Files(path=str(tmp_path), format="json", schema="id string")
-        first = planned(spark, files, Limits(files=2))
+        first = plan_batch(spark, files, Limits(files=2))
         assert sorted(row.id for row in files.fetch(spark, [first]).frame().collect()) == ["*.json", "a.json"]
-        second = planned(spark, files, Limits(files=1), first.span.parts)
+        second = plan_batch(spark, files, Limits(files=1), first.span.parts)
         assert [row.id for row in files.fetch(spark, [second]).frame().collect()] == ["[ab].json"]
 
 
@@ -254,7 +256,7 @@ class TestPlaces:
             text = "\n".join(lines.format(number) for number in range(first, first + 1000))
             (tmp_path / name).write_text("id\n" * (kind == "csv") + text)
         schema = "id string" if kind == "text" else "id int"
-        frame = read(spark, Files(path=str(tmp_path), format=kind, schema=schema))
+        frame = read_waiting(spark, Files(path=str(tmp_path), format=kind, schema=schema))
         rows = frame.selectExpr("int(id) as id", f"{PLACE}.*").collect()
         in_order = sorted(rows, key=lambda row: (row.part, row.block, row.row))
         assert len({(row.part, row.block) for row in rows}) > 3
@@ -269,8 +271,8 @@ class TestPlaces:
         """A clean batch does not need them."""
         (tmp_path / "a").write_text('{"id": 1}')
         files = Files(path=str(tmp_path), format="json", schema="id int")
-        assert read_by_spark(spark, files, planned(spark, files)).columns == ["id", REFUSED]
-        assert read(spark, files).columns == ["id", REFUSED, PLACE]
+        assert read_by_spark(spark, files, plan_batch(spark, files)).columns == ["id", REFUSED]
+        assert read_waiting(spark, files).columns == ["id", REFUSED, PLACE]
 
 
 class TestPlanned:
@@ -295,7 +297,7 @@ class TestPlanned:
         file = tmp_path / "a.json"
         file.write_text('{"id": 1}')
         files = Files(path=str(tmp_path), format="json", schema="id int")
-        plan = planned(spark, files)
+        plan = plan_batch(spark, files)
         happens(file)
         with pytest.raises(OriginError, match=rf"a\.json {says}"):
             files.fetch(spark, [plan]).frame()
@@ -316,13 +318,13 @@ class TestPlanned:
         """The batch fails and no row is refused. The error names the file."""
         (tmp_path / name).write_bytes(content)
         with pytest.raises(Exception, match=name.replace(".", r"\.")) as error:
-            read(spark, Files(path=str(tmp_path), format=kind, schema="id string")).collect()
+            read_waiting(spark, Files(path=str(tmp_path), format=kind, schema="id string")).collect()
         assert "FAILED_READ_FILE" in str(error.value) or "header" in str(error.value)
 
 
-def refused(spark: SparkSession, files: Files) -> list[Row]:
+def list_refused(spark: SparkSession, files: Files) -> list[Row]:
     """Return the refusals in the order of the rows."""
-    rows = read(spark, files).orderBy(f"{PLACE}.part", f"{PLACE}.block", f"{PLACE}.row").collect()
+    rows = read_waiting(spark, files).orderBy(f"{PLACE}.part", f"{PLACE}.block", f"{PLACE}.row").collect()
     return [row[REFUSED] for row in rows if row[REFUSED] is not None]
 
 
@@ -400,16 +402,16 @@ class TestJson:
         schema = "id long, amount decimal(10,2), at timestamp, day date, tags array<int>, inner struct<a: int>"
         schema += ", parts struct<each: array<decimal(10,2)>>"
         files = Files(path=str(tmp_path), format="json", schema=schema)
-        assert [nack.asDict() for nack in refused(spark, files)] == [
+        assert [nack.asDict() for nack in list_refused(spark, files)] == [
             {"code": "PARSE", "message": f"part-1.json: {message}", "raw": line} for line, message in BAD_JSON.items()
         ]
-        good = [row.id for row in read(spark, files).where(f"{REFUSED} is null").collect()]
+        good = [row.id for row in read_waiting(spark, files).where(f"{REFUSED} is null").collect()]
         assert good == [1, 3]
 
     def test_missing_keys_are_null_and_extra_keys_are_left_out(self, spark: SparkSession, tmp_path: Path) -> None:
         """This is no reason to refuse a row."""
         (tmp_path / "a").write_text('{"other": 1}\n{"id": null}\n{}\n')
-        rows = read(spark, Files(path=str(tmp_path), format="json", schema="id int")).collect()
+        rows = read_waiting(spark, Files(path=str(tmp_path), format="json", schema="id int")).collect()
         assert [(row.id, row[REFUSED]) for row in rows] == [(None, None)] * 3
 
     @pytest.mark.parametrize("used", [["id"], ["note"], []])
@@ -420,7 +422,7 @@ class TestJson:
         (tmp_path / "a").write_text('{"id": 1, "note": "a"}\n{"id": "x", "note": "b"}\n')
         files = Files(path=str(tmp_path), format="json", schema="id int, note string")
         rows = (
-            files.fetch(spark, [planned(spark, files)])
+            files.fetch(spark, [plan_batch(spark, files)])
             .frame()
             .selectExpr(*used, f"{REFUSED} is null as good")
             .collect()
@@ -431,16 +433,16 @@ class TestJson:
         """The refused row remains although no condition on it is true."""
         (tmp_path / "a").write_text('{"id": 1}\n{"id": "x"}\n')
         files = Files(path=str(tmp_path), format="json", schema="id int")
-        marked = files.fetch(spark, [planned(spark, files)]).frame().where(f"{REFUSED} is not null or id > 5")
+        marked = files.fetch(spark, [plan_batch(spark, files)]).frame().where(f"{REFUSED} is not null or id > 5")
         assert marked.count() == 1
 
     def test_an_object_over_several_lines_needs_an_option(self, spark: SparkSession, tmp_path: Path) -> None:
         """With `multiLine` a file is one object or one array. If a part is bad, the whole file is refused."""
         (tmp_path / "a").write_text('[{"id":\n 1}, {"id": 2}]')
         files = Files(path=str(tmp_path), format="json", schema="id int", options={"multiLine": True})
-        assert [row.id for row in read(spark, files).where(f"{REFUSED} is null").collect()] == [1, 2]
+        assert [row.id for row in read_waiting(spark, files).where(f"{REFUSED} is null").collect()] == [1, 2]
         (tmp_path / "a").write_text('[{"id":\n 1}, {"id": "x"}]')
-        assert [nack.raw for nack in refused(spark, files)] == ['[{"id":\n 1}, {"id": "x"}]']
+        assert [nack.raw for nack in list_refused(spark, files)] == ['[{"id":\n 1}, {"id": "x"}]']
 
     @pytest.mark.connect
     @pytest.mark.promise("CD-16")
@@ -454,7 +456,7 @@ class TestJson:
         """
         (tmp_path / "a").write_text("\n".join([*ONE_OBJECT, "", " \t", *MORE_THAN_AN_OBJECT]), encoding="utf-8")
         files = Files(path=str(tmp_path), format="json", schema=ANY_JSON)
-        rows = files.fetch(spark, [planned(spark, files)], places=places).frame().collect()
+        rows = files.fetch(spark, [plan_batch(spark, files)], places=places).frame().collect()
         nacks = [row[REFUSED] for row in rows if row[REFUSED] is not None]
         assert {nack.raw for nack in nacks if "this line has more than one object" in nack.message} == set(
             MORE_THAN_AN_OBJECT
@@ -479,7 +481,7 @@ class TestJson:
         files = Files(path=str(tmp_path), format="json", schema=ANY_JSON, options={"multiLine": True})
         told = "this file is not one JSON object or one array of objects; without multiLine each line is one object"
         for places, named in ((True, True), (False, False)):
-            rows = files.fetch(spark, [planned(spark, files)], places=places).frame().collect()
+            rows = files.fetch(spark, [plan_batch(spark, files)], places=places).frame().collect()
             nacks = {(row[REFUSED].raw, row[REFUSED].message) for row in rows if row[REFUSED] is not None}
             assert nacks == {(content, f"{name}: {told}" if named else told) for name, content in bad.items()}
             assert {row.id for row in rows if row[REFUSED] is None} >= {0, 1, 2}
@@ -491,7 +493,7 @@ class TestJson:
         options = {"encoding": encoding, "lineSep": "\n"}
         files = Files(path=str(tmp_path), format="json", schema="name string", options=options)
         for places in (True, False):
-            rows = files.fetch(spark, [planned(spark, files)], places=places).frame().collect()
+            rows = files.fetch(spark, [plan_batch(spark, files)], places=places).frame().collect()
             assert "Grün" in {row.name for row in rows if row[REFUSED] is None}
             assert [row[REFUSED].raw for row in rows if row[REFUSED]] == ['{"name": "ö"}{}']
 
@@ -503,7 +505,7 @@ class TestJson:
         (tmp_path / "a").write_bytes(b'{"name": "\xff"}\n{"name": "y"}\n')
         files = Files(path=str(tmp_path), format="json", schema="name string")
         for places in (True, False):
-            rows = files.fetch(spark, [planned(spark, files)], places=places).frame().collect()
+            rows = files.fetch(spark, [plan_batch(spark, files)], places=places).frame().collect()
             assert [row.name for row in rows if row[REFUSED] is None] == ["y"]
             refused = [row[REFUSED] for row in rows if row[REFUSED]]
             assert len(refused) == 1 if places else refused
@@ -513,7 +515,7 @@ class TestJson:
         (tmp_path / "a").write_text("{id: 1, 'inner': {}} // one\n/* two */ {id: 2} {id: 3}\n// none\n")
         options = {"allowComments": True, "allowUnquotedFieldNames": True}
         files = Files(path=str(tmp_path), format="json", schema="id int", options=options)
-        rows = read(spark, files).collect()
+        rows = read_waiting(spark, files).collect()
         assert [row.id for row in rows if row[REFUSED] is None] == [1]
         assert [row[REFUSED].raw for row in rows if row[REFUSED]] == ["/* two */ {id: 2} {id: 3}"]
 
@@ -522,7 +524,7 @@ class TestJson:
         names = ["a.b", "c d", "`", "'", '"', "ü", "_corrupt_record", "_metadata", "_line", "%s", "$x", "\\"]
         (tmp_path / "a").write_text(json.dumps(dict.fromkeys(names, "x")))
         files = Files(path=str(tmp_path), format="json", schema=dict.fromkeys(names, "int"))
-        [nack] = refused(spark, files)
+        [nack] = list_refused(spark, files)
         assert nack.message == "a: " + "; ".join(f"column {name}: 'x' is not an int" for name in names)
 
 
@@ -550,7 +552,7 @@ class TestCsv:
         (tmp_path / "b.csv").write_text("\ufeffAmount, ID ,other\n2.5,2,y\n", encoding="utf-8")
         (tmp_path / "c.csv").write_text("")
         schema = {"id": "int", "amount": "decimal(10,1)"}
-        rows = read(spark, Files(path=str(tmp_path), format="csv", schema=schema)).collect()
+        rows = read_waiting(spark, Files(path=str(tmp_path), format="csv", schema=schema)).collect()
         assert sorted((row.id, str(row.amount), row[REFUSED]) for row in rows) == [(1, "1.5", None), (2, "2.5", None)]
 
     @pytest.mark.parametrize(
@@ -566,22 +568,22 @@ class TestCsv:
         """No row is refused for it, and no column becomes NULL."""
         (tmp_path / "a.csv").write_text(f"{header}\n1,2,3\n")
         with pytest.raises(OriginError, match=says):
-            read(spark, Files(path=str(tmp_path), format="csv", schema="id int, amount int"))
+            read_waiting(spark, Files(path=str(tmp_path), format="csv", schema="id int, amount int"))
 
     def test_a_line_that_does_not_fit_the_schema_is_refused(self, spark: SparkSession, tmp_path: Path) -> None:
         """The reason names the file, the column and the value, and contains the original line."""
         (tmp_path / "a.csv").write_text("\n".join(["id,amount,note", "1,1,a", *BAD_CSV, "", "3,3,c"]))
         files = Files(path=str(tmp_path), format="csv", schema="id int, amount decimal(10,2), note string")
-        assert [nack.asDict() for nack in refused(spark, files)] == [
+        assert [nack.asDict() for nack in list_refused(spark, files)] == [
             {"code": "PARSE", "message": f"a.csv: {message}", "raw": line} for line, message in BAD_CSV.items()
         ]
-        good = [row.id for row in read(spark, files).where(f"{REFUSED} is null").collect()]
+        good = [row.id for row in read_waiting(spark, files).where(f"{REFUSED} is null").collect()]
         assert good == [1, 3]
 
     def test_an_empty_field_is_null_and_a_quote_in_quotes_is_doubled(self, spark: SparkSession, tmp_path: Path) -> None:
         """Spreadsheets write CSV in this way."""
         (tmp_path / "a.csv").write_text('id,note\n,"say ""x"", please"\n1,\n2,""\n')
-        rows = read(spark, Files(path=str(tmp_path), format="csv", schema="id int, note string")).collect()
+        rows = read_waiting(spark, Files(path=str(tmp_path), format="csv", schema="id int, note string")).collect()
         assert [(row.id, row.note) for row in rows] == [(None, 'say "x", please'), (1, None), (2, None)]
 
     @pytest.mark.parametrize("used", [["id"], ["note"], []])
@@ -592,7 +594,7 @@ class TestCsv:
         (tmp_path / "a").write_text("id,note\n1,a\nx,b\n3\n4,d,e\n")
         files = Files(path=str(tmp_path), format="csv", schema="id int, note string")
         rows = (
-            files.fetch(spark, [planned(spark, files)])
+            files.fetch(spark, [plan_batch(spark, files)])
             .frame()
             .selectExpr(*used, f"{REFUSED} is null as good")
             .collect()
@@ -605,15 +607,15 @@ class TestCsv:
         (tmp_path / "a").write_text(text, encoding="iso-8859-1")
         options = {"sep": ";", "encoding": "ISO-8859-1", "comment": "#", "quote": "'", "dateFormat": "dd.MM.yyyy"}
         files = Files(path=str(tmp_path), format="csv", schema={"name": "string", "day;of": "date"}, options=options)
-        rows = read(spark, files).collect()
+        rows = read_waiting(spark, files).collect()
         assert [(row.name, str(row["day;of"])) for row in rows] == [("Jürgen", "2026-12-31"), ("X", "None")]
-        assert [nack.message for nack in refused(spark, files)] == ["a: column day;of: '2026' is not a date"]
+        assert [nack.message for nack in list_refused(spark, files)] == ["a: column day;of: '2026' is not a date"]
 
     def test_without_a_header_columns_have_the_order_of_the_schema(self, spark: SparkSession, tmp_path: Path) -> None:
         """The first line is then a row."""
         (tmp_path / "a").write_text("1,x\n2,y\n")
         files = Files(path=str(tmp_path), format="csv", schema="id int, note string", options={"header": False})
-        assert [(row.id, row.note) for row in read(spark, files).collect()] == [(1, "x"), (2, "y")]
+        assert [(row.id, row.note) for row in read_waiting(spark, files).collect()] == [(1, "x"), (2, "y")]
 
     @pytest.mark.parametrize("ending", ["", ".gz", ".bz2", ".deflate"])
     def test_compressed_files_have_headers_too(self, spark: SparkSession, tmp_path: Path, ending: str) -> None:
@@ -621,7 +623,7 @@ class TestCsv:
         lines = spark.createDataFrame([("note,id",), ("x,1",)], "value string").coalesce(1)
         codec = {".gz": "gzip", ".bz2": "bzip2", ".deflate": "deflate"}.get(ending, "none")
         lines.write.option("compression", codec).text(f"{tmp_path}/out")
-        rows = read(spark, Files(path=f"{tmp_path}/out", format="csv", schema="id int, note string")).collect()
+        rows = read_waiting(spark, Files(path=f"{tmp_path}/out", format="csv", schema="id int, note string")).collect()
         assert [(row.id, row.note) for row in rows] == [(1, "x")]
 
 
@@ -644,7 +646,7 @@ class TestSchemas:
 
         (tmp_path / "a").write_text(text)
         files = Files(path=str(tmp_path), format=kind)
-        found = StructType.fromJson(json.loads(planned(spark, files).schema))
+        found = StructType.fromJson(json.loads(plan_batch(spark, files).schema))
         assert found.simpleString() == schema
 
     def test_parquet_files_with_different_columns_give_all_of_them(self, spark: SparkSession, tmp_path: Path) -> None:
@@ -652,7 +654,7 @@ class TestSchemas:
         spark.sql("select 1 as a").write.parquet(f"{tmp_path}/x.parquet")
         spark.sql("select 2 as a, 'y' as b").write.parquet(f"{tmp_path}/y.parquet")
         files = Files(path=f"{tmp_path}/*.parquet", format="parquet")
-        assert sorted((row.a, row.b) for row in read(spark, files).collect()) == [(1, None), (2, "y")]
+        assert sorted((row.a, row.b) for row in read_waiting(spark, files).collect()) == [(1, None), (2, "y")]
 
     def test_a_column_that_came_later_is_an_error_if_the_schema_was_inferred(
         self, spark: SparkSession, tmp_path: Path
@@ -660,11 +662,11 @@ class TestSchemas:
         """Its values would be lost without a message."""
         (tmp_path / "a.csv").write_text("id\n1\n")
         files = Files(path=str(tmp_path), format="csv")
-        schema = planned(spark, files).schema
+        schema = plan_batch(spark, files).schema
         (tmp_path / "a.csv").write_text("id,new\n1,2\n")
-        span = planned(spark, files).span
+        span = plan_batch(spark, files).span
         with pytest.raises(OriginError, match=r"a\.csv has the column new, which the schema does not have"):
-            files.fetch(spark, [batch(span, schema)]).frame()
+            files.fetch(spark, [make_batch(span, schema)]).frame()
 
     @pytest.mark.parametrize(
         ("kind", "schema", "says"),
@@ -681,10 +683,10 @@ class TestSchemas:
         """The error is raised before a row is read."""
         (tmp_path / "a").write_text("x")
         with pytest.raises(OriginError, match=says):
-            planned(spark, Files(path=str(tmp_path), format=kind, schema=schema))
+            plan_batch(spark, Files(path=str(tmp_path), format=kind, schema=schema))
 
     def test_files_without_a_readable_row_are_an_error(self, spark: SparkSession, tmp_path: Path) -> None:
         """Without a schema, no line could be refused."""
         (tmp_path / "a").write_text("broken\n")
         with pytest.raises(OriginError, match="could be read as json"):
-            planned(spark, Files(path=str(tmp_path), format="json"))
+            plan_batch(spark, Files(path=str(tmp_path), format="json"))

@@ -31,7 +31,7 @@ INT, LONG, TEXT = IntegerType(), LongType(), StringType()
 ALL = Changes(extra="evolve", wider="evolve")
 
 
-def struct(**fields: DataType) -> StructType:
+def make_struct(**fields: DataType) -> StructType:
     found = StructType()
     for name, kind in fields.items():
         found.add(name, kind)
@@ -40,9 +40,15 @@ def struct(**fields: DataType) -> StructType:
 
 def test_new_columns_follow_the_known_ones_at_any_depth() -> None:
     """Known columns keep their places. Names that differ only in case are one column."""
-    known = struct(id=INT, s=struct(a=INT), items=ArrayType(struct(b=INT)), tags=MapType(TEXT, struct(c=INT)))
-    found = struct(
-        ID=INT, tags=MapType(TEXT, struct(d=INT)), items=ArrayType(struct(e=INT)), s=struct(f=INT, A=TEXT), new=TEXT
+    known = make_struct(
+        id=INT, s=make_struct(a=INT), items=ArrayType(make_struct(b=INT)), tags=MapType(TEXT, make_struct(c=INT))
+    )
+    found = make_struct(
+        ID=INT,
+        tags=MapType(TEXT, make_struct(d=INT)),
+        items=ArrayType(make_struct(e=INT)),
+        s=make_struct(f=INT, A=TEXT),
+        new=TEXT,
     )
     assert format_ddl(grow_schema(known, found, ALL)) == (
         "id int, s struct<`a`: int, `f`: int>, items array<struct<`b`: int, `e`: int>>, "
@@ -53,7 +59,10 @@ def test_new_columns_follow_the_known_ones_at_any_depth() -> None:
 
 def test_a_type_grows_only_with_that_policy() -> None:
     """It becomes a wider type of the same kind."""
-    known, found = struct(id=INT, note=INT, s=struct(a=INT)), struct(id=LONG, note=TEXT, s=struct(a=LONG))
+    known, found = (
+        make_struct(id=INT, note=INT, s=make_struct(a=INT)),
+        make_struct(id=LONG, note=TEXT, s=make_struct(a=LONG)),
+    )
     assert format_ddl(grow_schema(known, found, ALL)) == "id bigint, note int, s struct<`a`: bigint>"
     assert grow_schema(known, found, Changes(extra="evolve")) == known
 
@@ -82,7 +91,9 @@ def test_a_wider_type_holds_every_value_of_the_narrower_one(narrow: DataType, wi
     assert is_wider(wide, narrow) is expected
 
 
-SCHEMA = struct(id=INT, s=struct(a=INT), items=ArrayType(struct(b=INT)), tags=MapType(TEXT, struct(c=INT)))
+SCHEMA = make_struct(
+    id=INT, s=make_struct(a=INT), items=ArrayType(make_struct(b=INT)), tags=MapType(TEXT, make_struct(c=INT))
+)
 WHOLE = {"id": 1, "s": {"a": 1}, "items": [{"b": 1}], "tags": {"x": {"c": 1}}}
 
 
@@ -136,5 +147,5 @@ def test_content_that_was_not_scanned_does_not_count_as_clean(tmp_path: Path, mo
 
 def test_a_schema_is_written_so_that_it_can_be_pasted() -> None:
     """Names that are not plain are quoted."""
-    columns = struct(**{"id": INT, "two words": TEXT, "s": struct(**{"a-b": DecimalType(10, 2)})})
+    columns = make_struct(**{"id": INT, "two words": TEXT, "s": make_struct(**{"a-b": DecimalType(10, 2)})})
     assert format_ddl(columns) == "id int, `two words` string, s struct<`a-b`: decimal(10,2)>"

@@ -199,7 +199,7 @@ def test_a_listing_takes_at_most_twice_the_time_of_the_system(tmp_path: Path) ->
 
 def test_a_folder_that_cannot_be_listed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such a folder does not count as empty."""
-    monkeypatch.setattr(os, "scandir", refusing(tmp_path))
+    monkeypatch.setattr(os, "scandir", make_refusing(tmp_path))
     with pytest.raises(OriginError, match="cannot be read: Permission denied"):
         parse_pattern(str(tmp_path)).list_files(NOBODY)
 
@@ -209,8 +209,8 @@ def test_a_subfolder_that_cannot_be_listed_is_skipped(tmp_path: Path, monkeypatc
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "x.json").touch()
-    monkeypatch.setattr(os, "scandir", refusing(tmp_path / "a"))
-    assert found_and_passed(f"{tmp_path}/**") == (["b/x.json"], {"a": "cannot be listed: Permission denied"})
+    monkeypatch.setattr(os, "scandir", make_refusing(tmp_path / "a"))
+    assert list_found_and_passed(f"{tmp_path}/**") == (["b/x.json"], {"a": "cannot be listed: Permission denied"})
 
 
 def test_a_folder_that_disappears_during_the_listing_counts_as_empty(
@@ -231,7 +231,7 @@ def test_a_folder_that_disappears_during_the_listing_counts_as_empty(
         return scan(folder)
 
     monkeypatch.setattr(os, "scandir", late)
-    assert found_and_passed(f"{tmp_path}/*/*.json") == (["c/x.json"], {})
+    assert list_found_and_passed(f"{tmp_path}/*/*.json") == (["c/x.json"], {})
 
 
 @pytest.mark.parametrize("pattern", ["*.json", "**", "**/*.json"])
@@ -244,7 +244,7 @@ def test_files_that_are_not_regular_are_skipped(tmp_path: Path, monkeypatch: pyt
     Path("to_pipe.json").symlink_to("pipe.json")
     with socket.socket(socket.AF_UNIX) as opened:
         opened.bind("socket.json")
-        found, passed = found_and_passed(f"{tmp_path}/{pattern}")
+        found, passed = list_found_and_passed(f"{tmp_path}/{pattern}")
     kinds = {"pipe": "a named pipe", "to_pipe": "a named pipe", "device": "a device", "socket": "a socket"}
     assert found == ["a.json"]
     assert passed == {f"{name}.json": f"is {kind}; Wherry reads only regular files" for name, kind in kinds.items()}
@@ -254,7 +254,7 @@ def test_a_pipe_outside_the_pattern_is_not_reported(tmp_path: Path) -> None:
     """A hidden pipe is not reported either."""
     for name in ("pipe", "_pipe.json", ".pipe.json"):
         os.mkfifo(tmp_path / name)
-    assert found_and_passed(f"{tmp_path}/*.json") == ([], {})
+    assert list_found_and_passed(f"{tmp_path}/*.json") == ([], {})
 
 
 @pytest.mark.parametrize("pattern", ["*.json", "**", "*.json/*"])
@@ -265,7 +265,7 @@ def test_circular_links_to_files_are_skipped(tmp_path: Path, pattern: str) -> No
     (tmp_path / "a.json").symlink_to("b.json")
     (tmp_path / "b.json").symlink_to("a.json")
     (tmp_path / "self.json").symlink_to("self.json")
-    found, passed = found_and_passed(f"{tmp_path}/{pattern}")
+    found, passed = list_found_and_passed(f"{tmp_path}/{pattern}")
     assert found == ["good.json/x"]
     assert passed == {
         f"{name}.json": "cannot be read: Too many levels of symbolic links" for name in ("a", "b", "self")
@@ -285,7 +285,7 @@ def test_a_file_that_became_a_pipe_counts_as_missing(tmp_path: Path) -> None:
     assert parse_pattern(str(tmp_path)).stat(NOBODY, ["a"]) == {}
 
 
-def refusing(refused: Path) -> Callable[[str], object]:
+def make_refusing(refused: Path) -> Callable[[str], object]:
     """Return a function that lists folders, but refuses this one."""
     scan = os.scandir
 
@@ -297,7 +297,7 @@ def refusing(refused: Path) -> Callable[[str], object]:
     return scandir
 
 
-def found_and_passed(path: str) -> tuple[list[str], dict[str, str]]:
+def list_found_and_passed(path: str) -> tuple[list[str], dict[str, str]]:
     """Return the names of the files that a path selects, and the skipped names with reasons."""
     passed: dict[str, str] = {}
     return [file.name for file in parse_pattern(path).list_files(NOBODY, pass_over=passed.__setitem__)], passed

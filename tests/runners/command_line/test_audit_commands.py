@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from runners.command_line import cli
-from tests.runners.engine.test_polling import answer
+from tests.runners.engine.test_polling import time_command
 from tests.runners.operations.audit.evidence import Carried
 
 DEFINITION = """
@@ -35,7 +35,7 @@ def carried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Carried:
 
 def test_an_audit_needs_no_jvm(carried: Carried) -> None:
     """It exits with 0 if everything balances, and does not import pyspark."""
-    _, out = answer(["audit", "orders.yaml", "--json"], carried.folder)
+    _, out = time_command(["audit", "orders.yaml", "--json"], carried.folder)
     found = json.loads(out)
     assert (found["balanced"], found["problems"], found["read"]) == (True, [], 6)
 

@@ -38,7 +38,7 @@ from runners.running.choice import Choice
 from runners.running.compatibility import OperatorOverrides
 from tests.pace import measure_pace
 from tests.runners.command_line.test_help_sections import ALL
-from tests.runners.command_line.test_progress_bar import everything, settled
+from tests.runners.command_line.test_progress_bar import make_settled, read_everything
 from tests.runners.engine.toys import TOYS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -58,7 +58,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     get_our_kinds.cache_clear()
 
 
-def fails(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+def make_fail(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     """Make `validate` fail with this error."""
 
     def fail(*_: object) -> None:
@@ -151,13 +151,13 @@ def test_an_error_states_what_is_wrong_and_what_to_do(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A scheduler can distinguish errors by their exit codes."""
-    fails(monkeypatch, Owned("orders is being run already.", hint="Wait for it."))
+    make_fail(monkeypatch, Owned("orders is being run already.", hint="Wait for it."))
     assert cli.execute(["validate", file]) == 4
     assert capsys.readouterr().err == "orders is being run already.\nWait for it.\nmore         wherry explain OWNED\n"
-    fails(monkeypatch, Refusal("Something was moved.", hint="Look:  wherry offsets show FILE"))
+    make_fail(monkeypatch, Refusal("Something was moved.", hint="Look:  wherry offsets show FILE"))
     assert cli.execute(["validate", file]) == 2
     assert capsys.readouterr().err == f"Something was moved.\nLook:  wherry offsets show {file}\n"
-    fails(monkeypatch, Refusal("This state belongs to shop."))
+    make_fail(monkeypatch, Refusal("This state belongs to shop."))
     assert cli.execute(["validate", file]) == 2
     assert capsys.readouterr().err == "This state belongs to shop.\n"
 
@@ -166,7 +166,7 @@ def test_an_unknown_error_is_one_line_with_a_trace_file(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The second line names the file of the trace."""
-    fails(monkeypatch, ZeroDivisionError("one\ntwo"))
+    make_fail(monkeypatch, ZeroDivisionError("one\ntwo"))
     assert cli.execute(["validate", file]) == 1
     first, second = capsys.readouterr().err.splitlines()
     assert first == "Wherry met an unknown error: ZeroDivisionError: one two"
@@ -181,7 +181,7 @@ def test_the_trace_of_an_unknown_error_shows_no_secret(
     """The printed lines show no secret either."""
     monkeypatch.setenv("WHERRY_TEST_KEY", "canary7f3a9")
     Path(file).write_text(SMALLEST.replace("main.orders", "'main.orders_${secret:WHERRY_TEST_KEY}'"))
-    fails(monkeypatch, ZeroDivisionError("jdbc:postgresql://me:canary7f3a9@localhost/shop"))
+    make_fail(monkeypatch, ZeroDivisionError("jdbc:postgresql://me:canary7f3a9@localhost/shop"))
     assert cli.execute(["validate", file]) == 1
     said = capsys.readouterr().err
     trace = Path(said.partition("The trace is in ")[2].partition("; please")[0])
@@ -199,7 +199,7 @@ def test_a_command_masks_no_secret_of_another_definition(
     load("others.yaml", secrets={"WHERRY_TEST_KEY": "canary1"})
     Path("secrets.yaml").write_text("WHERRY_TEST_KEY: canary2\n")
     assert cli.execute(["validate", "others.yaml", "--secrets", "secrets.yaml"]) == 0
-    fails(monkeypatch, ZeroDivisionError("canary1 and canary2"))
+    make_fail(monkeypatch, ZeroDivisionError("canary1 and canary2"))
     assert cli.execute(["validate", file]) == 1
     said = capsys.readouterr().err
     Path(said.partition("The trace is in ")[2].partition("; please")[0]).unlink()
@@ -229,7 +229,7 @@ def test_an_interrupt_exits_with_130_and_no_trace(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Unix tools use the same exit code."""
-    fails(monkeypatch, KeyboardInterrupt())
+    make_fail(monkeypatch, KeyboardInterrupt())
     assert cli.execute(["validate", file]) == 130
     assert "Traceback" not in capsys.readouterr().err
 
@@ -261,7 +261,7 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("wherry 0.")
 
 
-def carries(monkeypatch: pytest.MonkeyPatch, **outcome: Any) -> list[dict[str, Any]]:
+def replace_runs(monkeypatch: pytest.MonkeyPatch, **outcome: Any) -> list[dict[str, Any]]:
     """Let every run end like this. Return the arguments of each run."""
     calls: list[dict[str, Any]] = []
 
@@ -282,7 +282,7 @@ def test_the_exit_code_shows_how_a_run_ended(
 ) -> None:
     """The report is on stdout as JSON. The reason of a failure is on stderr."""
     error = RunError(cls="X", code="X", message="no room", hint="Make some.") if err else None
-    carries(monkeypatch, status=status, error=error)
+    replace_runs(monkeypatch, status=status, error=error)
     assert cli.execute(["run", file, "--json", "--quiet"]) == code
     out, said = capsys.readouterr()
     assert json.loads(out)["status"] == status
@@ -294,7 +294,7 @@ def test_a_failed_run_has_the_exit_code_of_its_error(
     file: str, monkeypatch: pytest.MonkeyPatch, code: str, ends: int
 ) -> None:
     """An invalid definition or call exits with 2, also if only the run finds it."""
-    carries(monkeypatch, status="failed", error=RunError(cls="X", code=code, message="no"))
+    replace_runs(monkeypatch, status="failed", error=RunError(cls="X", code=code, message="no"))
     assert cli.execute(["run", file]) == ends
 
 
@@ -305,7 +305,7 @@ def test_a_failed_run_shows_no_secret(
     monkeypatch.setenv("WHERRY_KEY", "hunter2")
     Path(file).write_text(SMALLEST.replace("main.orders", "'main.${secret:WHERRY_KEY}'"))
     error = RunError(cls="X", code="X", message="no table main.hunter2")
-    carries(monkeypatch, status="failed", error=error)
+    replace_runs(monkeypatch, status="failed", error=error)
     assert cli.execute(["run", file, "--json"]) == 1
     out, err = capsys.readouterr()
     assert "main.${secret:WHERRY_KEY}" in json.loads(out)["error"]["message"]
@@ -323,7 +323,7 @@ def test_an_error_of_the_system_names_the_file_and_what_to_do(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int, said: str, advice: str
 ) -> None:
     """It is no fault of Wherry, so the output does not ask for a report."""
-    fails(monkeypatch, OSError(number, said, "/there"))
+    make_fail(monkeypatch, OSError(number, said, "/there"))
     assert cli.execute(["validate", file]) == 1
     err = capsys.readouterr().err
     assert err.startswith(f"/there cannot be read or written: {said}.\n")
@@ -360,7 +360,7 @@ def test_a_signal_after_the_end_of_a_run_has_no_effect(
         signal.raise_signal(signal.SIGTERM)
 
     monkeypatch.setattr("runners.command_line.carrying.show_progress", told)
-    carries(monkeypatch, status="succeeded", batches=3)
+    replace_runs(monkeypatch, status="succeeded", batches=3)
     assert cli.execute(["run", file, "--json"]) == 0
     out, err = capsys.readouterr()
     assert (json.loads(out)["batches"], err) == (3, "")
@@ -413,10 +413,10 @@ def test_an_error_that_an_interrupt_caused_counts_as_the_interrupt(
     assert capsys.readouterr().err.splitlines()[1:] == ["orders was stopped before processing anything."]
     refused = ConnectionRefusedError("nobody listens")
     refused.__context__ = KeyboardInterrupt()
-    fails(monkeypatch, refused)
+    make_fail(monkeypatch, refused)
     assert cli.execute(["validate", file]) == 130
     assert capsys.readouterr().err == "interrupted\n"
-    fails(monkeypatch, ConnectionRefusedError("nobody listens"))
+    make_fail(monkeypatch, ConnectionRefusedError("nobody listens"))
     assert cli.execute(["validate", file]) == 1
 
 
@@ -442,7 +442,7 @@ def test_standard_error_is_json_if_requested(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """This holds for each kind of error. The next command prints text again."""
-    carries(monkeypatch, status="failed", error=RunError(cls="X", code="LEDGER", message="no room"))
+    replace_runs(monkeypatch, status="failed", error=RunError(cls="X", code="LEDGER", message="no room"))
     assert cli.execute(["run", file, "--log-format", "json"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert (json.loads(line)["level"], json.loads(line)["code"]) == ("error", "LEDGER")
@@ -459,7 +459,7 @@ def test_secrets_come_from_a_file_and_are_not_shown(
     monkeypatch.setenv("WHERRY_KEY", "wrong")
     Path("secrets.yaml").write_text("WHERRY_KEY: hunter2\nWHERRY_OTHER: hunter3\n")
     Path(file).write_text(SMALLEST.replace("main.orders", "'main.${secret:WHERRY_KEY}'"))
-    carries(monkeypatch, status="failed", error=RunError(cls="X", code="X", message="no main.hunter2, main.wrong"))
+    replace_runs(monkeypatch, status="failed", error=RunError(cls="X", code="X", message="no main.hunter2, main.wrong"))
     assert cli.execute(["run", file, "--secrets", "secrets.yaml"]) == 1
     assert capsys.readouterr().err.endswith("no main.${secret:WHERRY_KEY}, main.wrong\n")
     Path(file).write_text(SMALLEST.replace("main.orders", "'main.${WHERRY_OTHER}'"))
@@ -488,7 +488,7 @@ def test_a_shell_completes_commands_kinds_and_codes(capsys: pytest.CaptureFixtur
 
 def test_a_run_receives_the_overrides_of_the_call(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are passed to the run with the reason."""
-    calls = carries(monkeypatch, status="succeeded")
+    calls = replace_runs(monkeypatch, status="succeeded")
     told = "--moved orders --moved folder --fresh a --forget b --assume missing --reason fire --take-over fire --follow"
     assert cli.execute(["run", file, "--quiet", *told.split()]) == 0
     (how,) = calls
@@ -572,7 +572,7 @@ def test_a_run_from_the_beginning_moves_the_offsets_first(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The command shows which batches are repeated. It needs a reason and a confirmation."""
-    calls = carries(monkeypatch, status="succeeded")
+    calls = replace_runs(monkeypatch, status="succeeded")
     moves: list[str] = []
     move = OffsetMove(lanes={"0": LaneMove(before=5, after=None, batches=2, rows=9)}, destinations={"orders": "twice"})
     monkeypatch.setattr("runners.operations.offsets.plan_reset", lambda _: move)
@@ -598,7 +598,7 @@ def test_a_canary_that_reads_other_rows_moves_no_offset(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A run from the beginning refuses it before it plans the move."""
-    calls = carries(monkeypatch, status="succeeded")
+    calls = replace_runs(monkeypatch, status="succeeded")
     other = Path(file).with_name("new.yaml")
     other.write_text(Path(file).read_text().replace("landing", "elsewhere"))
     monkeypatch.setattr("runners.operations.offsets.plan_reset", lambda _: pytest.fail("it was planned"))
@@ -714,13 +714,13 @@ def test_a_slow_reader_of_log_lines_delays_no_batch(monkeypatch: pytest.MonkeyPa
     assert 10 <= len(written) - 1 < 100
 
 
-def spent() -> float:
+def read_children_time() -> float:
     """Return the processor time of all ended child processes. Other processes do not change it."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
-def seconds(words: list[str], folder: Path) -> float:
+def time_command(words: list[str], folder: Path) -> float:
     """Return the processor time of the command on a quiet machine, the best of five runs. Each run is a process that
     must not import pyspark.
     """
@@ -729,11 +729,11 @@ def seconds(words: list[str], folder: Path) -> float:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     times = []
     for _ in range(5):
-        began = spent()
+        began = read_children_time()
         ended = subprocess.run(
             [*program, *words], env=environment, cwd=folder, capture_output=True, text=True, check=False
         )
-        times.append((spent() - began) / measure_pace())
+        times.append((read_children_time() - began) / measure_pace())
         assert ended.returncode == 0, ended.stderr
         assert ended.stderr.splitlines()[-1] == "False"
     return min(times)
@@ -741,7 +741,7 @@ def seconds(words: list[str], folder: Path) -> float:
 
 def test_help_is_fast(tmp_path: Path) -> None:
     """It takes less than 0.3 s, without pyspark."""
-    assert seconds(["--help"], tmp_path) < 0.3
+    assert time_command(["--help"], tmp_path) < 0.3
 
 
 def test_validation_is_fast(tmp_path: Path) -> None:
@@ -753,12 +753,12 @@ def test_validation_is_fast(tmp_path: Path) -> None:
         "destinations: [{delta: {path: tables/orders}}]\n"
         "dlq: {window: 1000, threshold: 50}\n"
     )
-    assert seconds(["validate", "orders.yaml"], tmp_path) < 1
+    assert time_command(["validate", "orders.yaml"], tmp_path) < 1
 
 
 def test_all_kinds_are_shown_without_spark(tmp_path: Path) -> None:
     """A kind is a dataclass, and Spark is not needed to read it."""
-    assert seconds(["kinds"], tmp_path) < 1
+    assert time_command(["kinds"], tmp_path) < 1
 
 
 def test_a_closed_pipe_ends_the_command_silently(tmp_path: Path) -> None:
@@ -774,12 +774,12 @@ def test_a_closed_pipe_ends_the_command_silently(tmp_path: Path) -> None:
     assert process.returncode == 141
 
 
-def carries_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def replace_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `run` process 1,000 rows of lane 0, without Spark."""
 
     def run(_: Pipeline, *, listeners: Sequence[Listener], **__: object) -> Report:
         for listener in listeners:
-            for event in (RunStarted(pipeline="orders", run="7f"), settled(read=1_000)):
+            for event in (RunStarted(pipeline="orders", run="7f"), make_settled(read=1_000)):
                 listener(event)
         return Report(pipeline="orders", run="7f", status="succeeded", batches=1, read=1_000)
 
@@ -798,7 +798,7 @@ def test_progress_is_printed_as_lines_without_a_terminal(
     lines: list[str],
 ) -> None:
     """With `--quiet` nothing is printed."""
-    carries_a_batch(monkeypatch)
+    replace_run(monkeypatch)
     assert cli.execute(["run", file, *words]) == 0
     said = capsys.readouterr()
     assert said.err.splitlines() == lines
@@ -871,13 +871,13 @@ def test_progress_is_drawn_on_a_terminal(
     file: str, monkeypatch: pytest.MonkeyPatch, words: list[str], drawn: bool
 ) -> None:
     """Each lane has a line. With `--quiet` nothing is drawn."""
-    carries_a_batch(monkeypatch)
+    replace_run(monkeypatch)
     monkeypatch.setenv("TERM", "xterm")
     ours, theirs = pty.openpty()
     with os.fdopen(theirs, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
         assert cli.execute(["run", file, *words]) == 0
-    written = everything(ours)
+    written = read_everything(ours)
     assert ("lane 0" in written) is drawn
     assert ("1,000 rows" in written) is drawn
     assert bool(written) is drawn
@@ -891,7 +891,7 @@ def print_on_terminal(monkeypatch: pytest.MonkeyPatch, *words: str, columns: int
     with os.fdopen(theirs, "w") as terminal:
         monkeypatch.setattr(sys, "stdout", terminal)
         assert cli.execute(words) == 0
-    return everything(ours).replace("\r\n", "\n")
+    return read_everything(ours).replace("\r\n", "\n")
 
 
 @pytest.mark.parametrize(("wanted", "said"), [("", "\x1b[32msucceeded\x1b[0m"), ("1", "orders succeeded after")])
@@ -899,7 +899,7 @@ def test_a_terminal_has_colours_unless_no_color_is_set(
     file: str, monkeypatch: pytest.MonkeyPatch, wanted: str, said: str
 ) -> None:
     """JSON has no colours."""
-    carries_a_batch(monkeypatch)
+    replace_run(monkeypatch)
     monkeypatch.setenv("NO_COLOR", wanted)
     printed = print_on_terminal(monkeypatch, "run", file, "--quiet")
     assert said in printed
@@ -909,7 +909,7 @@ def test_a_terminal_has_colours_unless_no_color_is_set(
 
 def test_an_error_on_a_terminal_begins_in_colour(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A refusal begins in yellow, and a wrong call in red."""
-    fails(monkeypatch, Refusal("Nothing was done: no.", hint="Say yes."))
+    make_fail(monkeypatch, Refusal("Nothing was done: no.", hint="Say yes."))
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
     ours, theirs = pty.openpty()
@@ -918,7 +918,7 @@ def test_an_error_on_a_terminal_begins_in_colour(file: str, monkeypatch: pytest.
         cli.execute(["validate", file])
         cli.execute(["validate", file, "--no-such-option"])
         flush()
-    printed = everything(ours)
+    printed = read_everything(ours)
     assert "\x1b[33mNothing was done\x1b[0m: no." in printed
     assert "\x1b[31mError:\x1b[0m No such option" in printed
 

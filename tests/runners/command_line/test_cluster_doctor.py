@@ -22,13 +22,15 @@ from stages.claim import Claim
 PIPELINE = PipelineSpec(name="orders", origin=Generate(), destinations=[Memory()])
 
 
-def fail(*_: Any) -> Any:
+def refuse_spark(*_: Any) -> Any:
     raise AssertionError("Spark was started")
 
 
 def test_a_spark_on_this_machine_is_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     """The check does not start Spark."""
-    monkeypatch.setattr(cluster_doctor, "open_session", lambda _: LateSession(LateSpark(fail, {}), fail))
+    monkeypatch.setattr(
+        cluster_doctor, "open_session", lambda _: LateSession(LateSpark(refuse_spark, {}), refuse_spark)
+    )
     (check,) = examine_cluster(PIPELINE)
     assert (check.state, check.found) == ("problem", "Spark is on this machine")
     assert "spark: {master:" in check.advice
@@ -111,8 +113,10 @@ def test_the_file_of_a_cluster_check_is_a_definition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is not taken for the path of a state, and this machine is not checked."""
-    monkeypatch.setattr("runners.command_line.doctor.examine", fail)
-    monkeypatch.setattr(cluster_doctor, "open_session", lambda _: LateSession(LateSpark(fail, {}), fail))
+    monkeypatch.setattr("runners.command_line.doctor.examine", refuse_spark)
+    monkeypatch.setattr(
+        cluster_doctor, "open_session", lambda _: LateSession(LateSpark(refuse_spark, {}), refuse_spark)
+    )
     file = tmp_path / "orders.yaml"
     file.write_text("name: orders\norigin: {generate: {rows: 1}}\ndestinations: [{memory: {}}]\n")
     assert cli.execute(["doctor", "--cluster", str(file)]) == 1

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from runners.command_line import cli, dlq_commands
 from runners.command_line.commands import wherry
-from tests.runners.running.letterbox import letters, post
+from tests.runners.running.letterbox import append_letters, make_letters
 
 DEFINITION = """
 name: orders
@@ -30,7 +30,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A pipeline with a refused row, and a folder for temporary files."""
     (tmp_path / "orders.yaml").write_text(DEFINITION)
     (tmp_path / "temporary").mkdir()
-    post(tmp_path / ".wherry/orders/dlq", letters(1, original='{"id": 7}'))
+    append_letters(tmp_path / ".wherry/orders/dlq", make_letters(1, original='{"id": 7}'))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     monkeypatch.setattr(tempfile, "tempdir", None)

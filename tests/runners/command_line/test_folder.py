@@ -36,7 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def runs(monkeypatch: pytest.MonkeyPatch, **outcomes: str | Exception) -> list[str]:
+def replace_runs(monkeypatch: pytest.MonkeyPatch, **outcomes: str | Exception) -> list[str]:
     """Let each run end with this outcome, by default `succeeded`. Return the list of pipelines that ran."""
     ran: list[str] = []
 
@@ -88,7 +88,7 @@ def test_a_broken_definition_stops_the_folder_from_running(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`ls` lists it. The pipelines that it would feed are unknown."""
-    ran = runs(monkeypatch)
+    ran = replace_runs(monkeypatch)
     (folder / "bad.yaml").write_text("name: bad\norigin: {files: {}}\n")
     (folder / "twice.yaml").write_text(BRONZE)
     assert cli.execute(["ls"]) == 2
@@ -105,7 +105,7 @@ def test_a_folder_runs_in_the_order_of_its_tables(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """All pipelines run, or the selected ones. A table shows how each ended."""
-    ran = runs(monkeypatch)
+    ran = replace_runs(monkeypatch)
     assert cli.execute(["run", "--all", "--quiet"]) == 0
     lines = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
     order = ["bronze", "other", "silver", "gold"]
@@ -119,7 +119,7 @@ def test_pipelines_after_a_failed_one_are_skipped(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """All others run. The exit code is that of the first failure."""
-    ran = runs(monkeypatch, bronze="failed")
+    ran = replace_runs(monkeypatch, bronze="failed")
     assert cli.execute(["run", "--all", "--quiet", "--json"]) == 1
     out, err = capsys.readouterr()
     facts = json.loads(out)
@@ -139,7 +139,7 @@ def test_the_table_shows_the_code_of_a_failure(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The complete message is on standard error."""
-    runs(monkeypatch, gold="failed")
+    replace_runs(monkeypatch, gold="failed")
     assert cli.execute(["run", "--all", "--quiet"]) == 1
     out, err = capsys.readouterr()
     assert out.splitlines()[-1].endswith("CARRY, see above")
@@ -150,7 +150,7 @@ def test_a_stopped_run_ends_the_run_of_the_folder(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The exit code is 3. The skipped pipelines are named."""
-    ran = runs(monkeypatch, bronze="stopped")
+    ran = replace_runs(monkeypatch, bronze="stopped")
     assert cli.execute(["run", "--all", "--quiet"]) == 3
     assert ran == ["bronze"]
     assert "other is skipped: bronze was stopped.\n" in capsys.readouterr().err
@@ -158,7 +158,7 @@ def test_a_stopped_run_ends_the_run_of_the_folder(
 
 def test_a_running_pipeline_exits_with_4_or_is_skipped(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With `--if-running skip` the pipelines after it still run."""
-    ran = runs(monkeypatch, bronze=Owned("bronze is being run already."))
+    ran = replace_runs(monkeypatch, bronze=Owned("bronze is being run already."))
     assert cli.execute(["run", "--all", "--quiet"]) == 4
     assert ran == ["bronze", "other"]
     ran.clear()
@@ -171,7 +171,7 @@ def test_options_for_one_pipeline_are_refused_for_a_folder(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
     """No pipeline runs."""
-    ran = runs(monkeypatch)
+    ran = replace_runs(monkeypatch)
     assert cli.execute(["run", "--all", *words]) == 2
     assert f"{words[0]} is for one pipeline, and not for a folder." in capsys.readouterr().err
     assert ran == []
@@ -181,7 +181,7 @@ def test_a_cycle_is_refused_before_any_run(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The message names the cycle."""
-    ran = runs(monkeypatch)
+    ran = replace_runs(monkeypatch)
     (folder / "bronze.yaml").write_text(NEXT.replace("NAME", "bronze").replace("FROM", "gold"))
     assert cli.execute(["run", "--all"]) == 2
     assert "These pipelines feed each other in a circle: " in capsys.readouterr().err

@@ -30,7 +30,7 @@ def width(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
 
 
-def carried(**more: object) -> Report:
+def make_report(**more: object) -> Report:
     """A run that processed two batches."""
     counts = DestinationReport(read=1_200, delivered=1_195, filtered=2, nacked=3)
     facts: dict[str, object] = {
@@ -48,7 +48,7 @@ def carried(**more: object) -> Report:
 
 def test_a_report_shows_its_equation() -> None:
     """It has the rows read, delivered, filtered and refused for each destination, and the command for refused rows."""
-    assert printing.format_report(carried(), "orders.yaml").splitlines() == [
+    assert printing.format_report(make_report(), "orders.yaml").splitlines() == [
         "orders succeeded after 1.3 s: 2 batches.",
         "to      read   delivered  filtered  refused",
         "orders  1,200  1,195      2         3",
@@ -60,7 +60,7 @@ def test_rows_that_stages_added_or_merged_have_a_column() -> None:
     """The column is shown only if a destination has such rows."""
     doubled = DestinationReport(read=3, changed=2, delivered=4, nacked=1)
     merged = DestinationReport(read=3, changed=-1, delivered=1, nacked=1)
-    report = carried(destinations={"a": doubled, "b": merged, "c": DestinationReport(read=3, delivered=3)})
+    report = make_report(destinations={"a": doubled, "b": merged, "c": DestinationReport(read=3, delivered=3)})
     assert printing.format_report(report, "orders.yaml").splitlines()[1:5] == [
         "to  read  changed  delivered  filtered  refused",
         "a   3     +2       4          0         1",
@@ -74,14 +74,14 @@ def test_rows_that_stages_added_or_merged_have_a_column() -> None:
 def test_a_destination_left_out_of_a_backfill_is_not_shown(lane: str, shown: list[str]) -> None:
     """Its equation would not hold. A destination that received no rows in a run is shown with zeros."""
     counts = {"orders": DestinationReport(), "latest": DestinationReport(read=1_200, delivered=1_200)}
-    report = carried(nacked=0, destinations=counts, lanes={lane: {"offset": 1, "batches": 2}})
+    report = make_report(nacked=0, destinations=counts, lanes={lane: {"offset": 1, "batches": 2}})
     lines = printing.format_report(report, "orders.yaml").splitlines()
     assert [line.split()[0] for line in lines[2:]] == shown
 
 
 def test_a_run_without_new_rows_is_no_failure() -> None:
     """The report states that there were no new rows."""
-    said = printing.format_report(carried(batches=0, seconds=123.4), "orders.yaml")
+    said = printing.format_report(make_report(batches=0, seconds=123.4), "orders.yaml")
     assert said == "orders succeeded after 123 s: no new rows."
 
 
@@ -95,7 +95,7 @@ def test_a_run_without_new_rows_is_no_failure() -> None:
 )
 def test_a_stopped_run_shows_how_to_continue(left_open: int, said: str) -> None:
     """This is so even if it processed no batch. Open batches are named."""
-    report = carried(batches=0, status="stopped", left_open=left_open)
+    report = make_report(batches=0, status="stopped", left_open=left_open)
     assert printing.format_report(report, "orders.yaml").splitlines() == [
         "orders stopped after 1.3 s: no batch was processed.",
         said,
@@ -105,13 +105,13 @@ def test_a_stopped_run_shows_how_to_continue(left_open: int, said: str) -> None:
 def test_a_report_shows_where_the_time_went() -> None:
     """The longest part comes first, and very short parts are omitted."""
     spent = {"plan": 0.01, "read": 1.0, "write": 3.5, "dlq": 0.0, "ledger": 0.3}
-    lines = printing.format_report(carried(nacked=0, spent=spent), "orders.yaml").splitlines()
+    lines = printing.format_report(make_report(nacked=0, spent=spent), "orders.yaml").splitlines()
     assert lines[-1] == "Time in batches: writing 3.5 s, reading 1.0 s, ledger 0.3 s"
 
 
 def test_a_report_with_discarded_rows_names_no_command_for_them() -> None:
     """There are no rows to show."""
-    assert "dlq show" not in printing.format_report(carried(discarded=3), "orders.yaml")
+    assert "dlq show" not in printing.format_report(make_report(discarded=3), "orders.yaml")
 
 
 @pytest.mark.parametrize(
@@ -120,13 +120,13 @@ def test_a_report_with_discarded_rows_names_no_command_for_them() -> None:
 )
 def test_a_report_shows_counts_that_do_not_balance(balanced: bool | str, said: str) -> None:
     """If they balance, nothing is printed about it."""
-    lines = printing.format_report(carried(balanced=balanced, nacked=0), "orders.yaml").splitlines()
+    lines = printing.format_report(make_report(balanced=balanced, nacked=0), "orders.yaml").splitlines()
     assert lines[3:] == [said] * bool(said)
 
 
 def test_a_notice_that_was_shown_before_is_not_repeated() -> None:
     """A log line showed it with its origin, or the plan of a replay showed it without."""
-    report = carried(notices=("orders: two rows stay", "orders: one is late", "items: a file is empty"))
+    report = make_report(notices=("orders: two rows stay", "orders: one is late", "items: a file is empty"))
     lines = printing.format_report(report, "x", shown={"two rows stay", "orders: one is late"}).splitlines()
     assert [line for line in lines if line.startswith("note:")] == ["note: items: a file is empty"]
 
@@ -134,20 +134,22 @@ def test_a_notice_that_was_shown_before_is_not_repeated() -> None:
 def test_a_failure_shows_its_message() -> None:
     """It also has the duration, the hint, and the number of finished batches."""
     error = RunError(cls="LedgerError", code="LEDGER", message="the disk is full.", hint="Make room.")
-    report = carried(status="failed", error=error)
+    report = make_report(status="failed", error=error)
     assert printing.format_failure(report).splitlines() == [
         "orders failed after 1.3 s: the disk is full.",
         "Make room.",
         "more         wherry explain LEDGER",
     ]
     assert printing.format_report(report, "orders.yaml").splitlines()[0] == "2 batches before the error:"
-    assert printing.format_report(carried(status="failed", error=error, batches=0), "x") == "No batch was processed."
+    assert (
+        printing.format_report(make_report(status="failed", error=error, batches=0), "x") == "No batch was processed."
+    )
 
 
 def test_a_failure_names_the_command_to_type() -> None:
     """The definition's file replaces `FILE` in the hint."""
     error = RunError(cls="WindowTripped", code="WINDOW", message="too many", hint="see it       wherry preview FILE")
-    said = printing.format_failure(carried(status="failed", error=error), "shop/orders.yaml")
+    said = printing.format_failure(make_report(status="failed", error=error), "shop/orders.yaml")
     assert "see it       wherry preview shop/orders.yaml" in said.splitlines()
 
 
@@ -443,19 +445,19 @@ RUN = {
 }
 
 
-def previewed() -> str:
+def format_preview() -> str:
     seen = SeenRow(outcome="refused", row={"a": HOSTILE}, code="X", message=HOSTILE)
     stage = StagePreview(counts=StageCount(stage="cast", entered=1, left=0, nacked=1), rows=(seen,))
     batch = BatchPreview(lane="0", number=1, label=HOSTILE, read=1, stages=(stage,), destinations={})
     return str(Preview(pipeline="orders", batches=(batch,)))
 
 
-def failed() -> str:
+def format_failed() -> str:
     batch = SimpleNamespace(number=1, lane="0", span=SimpleNamespace(label=HOSTILE))
     nack: dict[str, Json] = {"stage": "cast", "message": HOSTILE, "row": {"a": HOSTILE}}
     tripped = WindowTripped(batch, place=1, window=1, threshold=1, nacks=[nack])  # type: ignore[arg-type]
     error = RunError(cls="X", code="WINDOW", message=tripped.message, later=(HOSTILE,))
-    return printing.format_failure(carried(status="failed", error=error))
+    return printing.format_failure(make_report(status="failed", error=error))
 
 
 @pytest.mark.parametrize(
@@ -466,10 +468,10 @@ def failed() -> str:
         pytest.param(lambda: printing.format_runs([RUN]), id="runs list"),
         pytest.param(lambda: printing.format_run(RUN), id="runs show"),
         pytest.param(lambda: table(["a", "b"], [[HOSTILE, HOSTILE]]), id="a table"),
-        pytest.param(lambda: printing.format_report(carried(notices=(HOSTILE,)), "x.yaml"), id="a notice"),
+        pytest.param(lambda: printing.format_report(make_report(notices=(HOSTILE,)), "x.yaml"), id="a notice"),
         pytest.param(lambda: "\n".join(_COUNTER.count().describe()), id="causes"),
-        pytest.param(failed, id="a failure"),
-        pytest.param(previewed, id="preview"),
+        pytest.param(format_failed, id="a failure"),
+        pytest.param(format_preview, id="preview"),
     ],
 )
 def test_data_moves_no_cursor_and_begins_no_line(said: Callable[[], str]) -> None:

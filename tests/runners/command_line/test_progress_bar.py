@@ -44,7 +44,7 @@ class Terminal:
         return [" ".join(line.lstrip("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏").split()) for line in lines]
 
 
-def batch(lane: str = "0", label: str = "a.json") -> Batch:
+def make_batch(lane: str = "0", label: str = "a.json") -> Batch:
     return Batch(
         pipeline="orders",
         run="r",
@@ -58,11 +58,11 @@ def batch(lane: str = "0", label: str = "a.json") -> Batch:
     )
 
 
-def settled(*, read: int, nacked: int = 0, owed: tuple[str, ...] = (), lane: str = "0") -> BatchSettled:
-    return BatchSettled(batch=batch(lane), counts={"read": read, "nacked": nacked}, owed=owed)
+def make_settled(*, read: int, nacked: int = 0, owed: tuple[str, ...] = (), lane: str = "0") -> BatchSettled:
+    return BatchSettled(batch=make_batch(lane), counts={"read": read, "nacked": nacked}, owed=owed)
 
 
-def started(**waiting: int) -> RunStarted:
+def make_started(**waiting: int) -> RunStarted:
     return RunStarted(pipeline="orders", run="r", waiting={name[1:]: batches for name, batches in waiting.items()})
 
 
@@ -71,14 +71,17 @@ def started(**waiting: int) -> RunStarted:
     [
         ([], "orders: opening the state, origins and tables … 0 s"),
         ([12.5], "orders: opening the state, origins and tables … 12 s"),
-        ([started()], "orders 0/4 batches 0:00:00"),
-        ([started(), settled(read=1_000)], "orders 1/4 batches 1,000 rows 0:00:00"),
+        ([make_started()], "orders 0/4 batches 0:00:00"),
+        ([make_started(), make_settled(read=1_000)], "orders 1/4 batches 1,000 rows 0:00:00"),
         (
-            [started(), settled(read=1_000), 65.0, settled(read=1_000, nacked=3, lane="1")],
+            [make_started(), make_settled(read=1_000), 65.0, make_settled(read=1_000, nacked=3, lane="1")],
             "orders 2/4 batches 2,000 rows, 3 refused 0:01:05",
         ),
-        ([settled(read=9, owed=("copy",))], "orders: opening the state, origins and tables … 0 s"),
-        ([started(), settled(read=9, owed=("copy",)), settled(read=9)], "orders 1/4 batches 9 rows 0:00:00"),
+        ([make_settled(read=9, owed=("copy",))], "orders: opening the state, origins and tables … 0 s"),
+        (
+            [make_started(), make_settled(read=9, owed=("copy",)), make_settled(read=9)],
+            "orders 1/4 batches 9 rows 0:00:00",
+        ),
         ([RunStopping(reason="Ctrl-C")], "orders: stopping (Ctrl-C) … 0 s"),
         (
             [RunStopping(reason="signal SIGINT")],
@@ -95,14 +98,14 @@ def test_the_first_line_shows_the_progress_of_the_run(events: list[Event | float
 def test_every_lane_has_a_line_with_rows_rate_and_an_estimate() -> None:
     """The estimate uses the time of the lane's batches, and the number of batches that waited when the run began."""
     events: list[Event | float] = [
-        started(_0=5, _1=2),
-        BatchPlanned(batch=batch("0")),
-        BatchPlanned(batch=batch("1", "b.json")),
+        make_started(_0=5, _1=2),
+        BatchPlanned(batch=make_batch("0")),
+        BatchPlanned(batch=make_batch("1", "b.json")),
         10.0,
-        settled(read=300, lane="0"),
-        settled(read=200, lane="0"),
-        settled(read=40, lane="1"),
-        settled(read=20, lane="1"),
+        make_settled(read=300, lane="0"),
+        make_settled(read=200, lane="0"),
+        make_settled(read=40, lane="1"),
+        make_settled(read=20, lane="1"),
     ]
     assert Terminal().drawn(events) == [
         "orders 4 batches 560 rows 0:00:10",
@@ -114,7 +117,12 @@ def test_every_lane_has_a_line_with_rows_rate_and_an_estimate() -> None:
 def test_a_long_line_is_cut_after_its_figures() -> None:
     """Each lane keeps one line."""
     label = "landing/a-very-long-name-of-a-file-that-goes-on-and-on-and-on-and-on-and-on-and-on-and-on.json"
-    events: list[Event | float] = [started(_0=9), BatchPlanned(batch=batch("0", label)), 5.0, settled(read=123_456)]
+    events: list[Event | float] = [
+        make_started(_0=9),
+        BatchPlanned(batch=make_batch("0", label)),
+        5.0,
+        make_settled(read=123_456),
+    ]
     lines = Terminal().drawn(events)
     assert len(lines) == 2
     assert lines[1].startswith("lane 0 1/9 batches 123,456 rows 24,691 rows/s about 0:00:40 left landing/a-very")
@@ -123,21 +131,24 @@ def test_a_long_line_is_cut_after_its_figures() -> None:
 
 def test_there_is_no_estimate_if_the_waiting_batches_are_unknown() -> None:
     """This is so in a run that follows its origin. More batches than were counted are no error."""
-    events: list[Event | float] = [started(), BatchPlanned(batch=batch("0")), 10.0, settled(read=500)]
+    events: list[Event | float] = [make_started(), BatchPlanned(batch=make_batch("0")), 10.0, make_settled(read=500)]
     assert Terminal().drawn(events)[1] == "lane 0 1 batch 500 rows 50 rows/s a.json"
-    events = [started(_0=1), BatchPlanned(batch=batch()), 10.0, settled(read=5), settled(read=5)]
+    events = [make_started(_0=1), BatchPlanned(batch=make_batch()), 10.0, make_settled(read=5), make_settled(read=5)]
     assert Terminal().drawn(events)[1] == "lane 0 2/2 batches 10 rows 1 rows/s a.json"
 
 
 def test_a_lane_that_waits_for_a_retry_is_shown() -> None:
     """Its line has the time until the next attempt."""
-    events: list[Event | float] = [started(), BatchRests(batch=batch(), error=ValueError(), tried=1, seconds=8.0)]
+    events: list[Event | float] = [
+        make_started(),
+        BatchRests(batch=make_batch(), error=ValueError(), tried=1, seconds=8.0),
+    ]
     assert Terminal().drawn(events)[1] == "lane 0 0 batches 0 rows waits 8 s for its next attempt"
 
 
 def test_only_the_first_of_many_lanes_are_shown() -> None:
     """The others are counted."""
-    lines = Terminal().drawn([settled(read=1, lane=str(number)) for number in range(MOST_LANES + 3)])
+    lines = Terminal().drawn([make_settled(read=1, lane=str(number)) for number in range(MOST_LANES + 3)])
     assert len(lines) == 1 + MOST_LANES + 1
     assert lines[-1] == "and 3 more lanes"
 
@@ -146,11 +157,11 @@ def test_nothing_is_drawn_without_a_terminal() -> None:
     """A file or a pipe stays empty."""
     nobody = Terminal(is_one=False)
     with nobody.bar as bar:
-        bar(settled(read=1_000))
+        bar(make_settled(read=1_000))
     assert nobody.written.getvalue() == ""
 
 
-def everything(terminal: int) -> str:
+def read_everything(terminal: int) -> str:
     """Return the output of a terminal whose other end is closed."""
     found = b""
     with contextlib.suppress(OSError):
@@ -167,8 +178,8 @@ def test_a_real_terminal_is_restored_at_the_end() -> None:
         console = Console(file=terminal, force_terminal=True, width=80)
         bar = ProgressBar(RunProgress("orders", clock=ManualClock()), console=console)
         with bar:
-            bar(settled(read=1_000))
-    written = everything(ours)
+            bar(make_settled(read=1_000))
+    written = read_everything(ours)
     assert "lane 0" in written
     assert "1,000 rows" in written
     assert written.endswith("\x1b[2K")
@@ -177,5 +188,5 @@ def test_a_real_terminal_is_restored_at_the_end() -> None:
 
 def test_a_file_name_moves_no_cursor() -> None:
     """Control characters in the name are escaped."""
-    drawn = Terminal().drawn([BatchPlanned(batch=batch(label="a\x1b[2Jb\x9bc\u202ed\ne.json"))])
+    drawn = Terminal().drawn([BatchPlanned(batch=make_batch(label="a\x1b[2Jb\x9bc\u202ed\ne.json"))])
     assert drawn[-1].endswith(r"a\u001b[2Jb\u009bc\u202ed\ne.json")

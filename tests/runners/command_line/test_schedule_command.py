@@ -35,7 +35,7 @@ from runners.pipeline import Pipeline
 from runners.schedules.run_marks import FolderMarks
 from runners.schedules.schedule_plan import ScheduleCatalog
 from runners.schedules.scheduler import Carrier, RunOutcome, Stop
-from tests.runners.command_line.test_progress_bar import batch
+from tests.runners.command_line.test_progress_bar import make_batch
 from tests.runners.engine.toys import TOYS
 
 BODY = "origin: {folder: {path: landing}}\ndestinations: [{table: {table: main.orders}}]\n"
@@ -54,13 +54,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     get_our_kinds.cache_clear()
 
 
-def planned(folder: Path, capsys: pytest.CaptureFixture[str], code: int = 0) -> dict[str, Any]:
+def list_planned(folder: Path, capsys: pytest.CaptureFixture[str], code: int = 0) -> dict[str, Any]:
     assert cli.execute(["schedule", str(folder), "--plan", "--json"]) == code
     facts: dict[str, Any] = json.loads(capsys.readouterr().out)
     return facts
 
 
-def called(command: str, words: list[str]) -> dict[str, Any]:
+def parse_command(command: str, words: list[str]) -> dict[str, Any]:
     """Return the parameters that a command gets from these words. Raise for unknown words."""
     above = click.Context(wherry, info_name="wherry", **wherry.context_settings)
     return wherry.commands[command].make_context(command, words, parent=above).params
@@ -69,7 +69,7 @@ def called(command: str, words: list[str]) -> dict[str, Any]:
 def test_a_plan_shows_what_runs_when(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The plan writes nothing."""
     before = datetime.now(timezone.utc)
-    facts = planned(folder, capsys)
+    facts = list_planned(folder, capsys)
     orders, prices = facts["scheduled"]
     due = [datetime.fromisoformat(moment) for moment in orders["next"]]
     assert (orders["pipeline"], orders["file"], orders["paused"]) == ("orders", "orders.yaml", None)
@@ -84,7 +84,7 @@ def test_a_plan_shows_what_runs_when(folder: Path, capsys: pytest.CaptureFixture
 def test_a_plan_with_a_broken_definition_exits_with_2(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """So a check before an installation notices the problem."""
     (folder / "prices.yaml").write_text(f"name: prices\n{BODY}schedule: {{after: order}}\n")
-    facts = planned(folder, capsys, code=2)
+    facts = list_planned(folder, capsys, code=2)
     assert facts["broken"] == {
         "prices.yaml": "schedule.after: there is no pipeline 'order' here; did you mean 'orders'?"
     }
@@ -116,14 +116,14 @@ def test_a_scheduler_needs_the_secrets(folder: Path) -> None:
     assert "NO_SUCH_SECRET" in missing
     given = folder_of(folder, secrets={"NO_SUCH_SECRET": "hunter2"}).open()
     assert [each for each in given.values() if isinstance(each, str)] == []
-    assert called("schedule", [str(folder), "--secrets", "s.yaml"])["secret_file"] == Path("s.yaml")
+    assert parse_command("schedule", [str(folder), "--secrets", "s.yaml"])["secret_file"] == Path("s.yaml")
 
 
 def test_a_pause_and_its_end_are_stored(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The plan shows the pause with its reason."""
     assert cli.execute(["schedule", str(folder), "--pause", "orders", "--reason", "the disk moves"]) == 0
     assert capsys.readouterr().out == "orders is paused: the disk moves.\n"
-    orders = planned(folder, capsys)["scheduled"][0]
+    orders = list_planned(folder, capsys)["scheduled"][0]
     assert (orders["paused"], orders["next"]) == ("the disk moves", [])
     assert cli.execute(["schedule", str(folder), "--resume", "orders"]) == 0
     assert capsys.readouterr().out == "orders is scheduled again.\n"
@@ -218,7 +218,7 @@ def test_a_scheduler_serves_metrics_and_logs_json(
     def make_carrier(spark: object, make_listeners: Callable[[Definition], Sequence[Listener]]) -> Carrier:
         def carry(definition: Definition, stoppable: Callable[[Stop], None]) -> RunOutcome:
             for listener in make_listeners(definition):
-                listener(BatchPlanned(batch=batch("0")))
+                listener(BatchPlanned(batch=make_batch("0")))
             flush()
             said.append(capsys.readouterr().err)
             place = said[0].partition("metrics at ")[2].partition("\n")[0].removesuffix("/metrics")
@@ -257,7 +257,7 @@ def test_the_example_for_cron_has_valid_commands(folder: Path) -> None:
         assert "%" not in command
         program, name, *words = shlex.split(command.partition(" > ")[0])
         assert (program, name) == (schedule_command.find_command(), "run")
-        given = called(name, words)
+        given = parse_command(name, words)
         assert (given["if_running"], given["quiet"], given["file"].parent) == ("skip", True, folder)
 
 
@@ -340,7 +340,7 @@ def test_systemd_signals_only_wherry_and_waits(folder: Path) -> None:
     assert (service["Restart"], service["RestartPreventExitStatus"]) == ("on-failure", "2")
     program, name, *words = shlex.split(service["ExecStart"])
     assert (program, name) == (schedule_command.find_command(), "schedule")
-    assert called(name, words)["directory"] == folder
+    assert parse_command(name, words)["directory"] == folder
 
 
 @pytest.mark.parametrize(
@@ -357,7 +357,7 @@ def test_airflow_retries_only_what_a_retry_can_help(
     folder: Path, monkeypatch: pytest.MonkeyPatch, code: int, raised: str | None
 ) -> None:
     """An invalid definition fails at once. A pipeline that is running already is skipped."""
-    tasks = airflow(monkeypatch)
+    tasks = load_airflow_dag(monkeypatch)
     exec(compile(render_example("airflow", folder), "airflow_dag.py", "exec"), {"__name__": "airflow_dag"})  # noqa: S102
     called: list[list[str]] = []
 
@@ -376,7 +376,7 @@ def test_airflow_retries_only_what_a_retry_can_help(
     assert sorted(tasks) == ["orders", "prices"]
 
 
-def airflow(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def load_airflow_dag(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Replace the parts of Airflow that the example uses. Return the tasks by their ids."""
     tasks: dict[str, Any] = {}
 

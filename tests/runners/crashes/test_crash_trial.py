@@ -23,7 +23,7 @@ from runners.pipeline import Pipeline
 from stages.filter import Filter
 
 
-def pipeline(**other: Any) -> Pipeline:
+def make_pipeline(**other: Any) -> Pipeline:
     given: dict[str, Any] = {
         "name": "orders",
         "origin": FilesRead(path="landing/*.json", format="json", schema="id long"),
@@ -42,7 +42,7 @@ def test_everything_is_written_to_the_folder_of_the_trial(tmp_path: Path) -> Non
     ]
     dlq = Dlq(destination=Delta(table="main.shop.refused"))
     hooks = [Hook(command=["logger"])]
-    trial = redirect_pipeline(pipeline(destinations=destinations, dlq=dlq, hooks=hooks), tmp_path)
+    trial = redirect_pipeline(make_pipeline(destinations=destinations, dlq=dlq, hooks=hooks), tmp_path)
     assert trial.destinations == [
         Delta(path=f"{tmp_path}/orders", name="orders", mode="merge", keys=["id"]),
         Files(path=f"{tmp_path}/out", name="out", format="csv"),
@@ -53,14 +53,14 @@ def test_everything_is_written_to_the_folder_of_the_trial(tmp_path: Path) -> Non
 
 def test_refused_rows_do_not_stop_the_trial(tmp_path: Path) -> None:
     """A DLQ that discards rows still discards them."""
-    trial = redirect_pipeline(pipeline(dlq=Dlq(window=10, threshold=2, destination=Discard())), tmp_path)
+    trial = redirect_pipeline(make_pipeline(dlq=Dlq(window=10, threshold=2, destination=Discard())), tmp_path)
     assert trial.dlq == Dlq(window=0, destination=Discard())
 
 
 def test_files_that_were_read_are_kept(tmp_path: Path) -> None:
     """This holds although the definition moves them."""
     origin = FilesRead(path="landing/*.json", format="json", schema="id long", after="move", move_to="done")
-    trial = redirect_pipeline(pipeline(origin=origin), tmp_path)
+    trial = redirect_pipeline(make_pipeline(origin=origin), tmp_path)
     assert trial.origin == FilesRead(path="landing/*.json", format="json", schema="id long")
 
 
@@ -75,4 +75,4 @@ class Acknowledging(Memory):
 def test_an_origin_that_is_notified_of_commits_is_refused(tmp_path: Path) -> None:
     """It would forget rows that the trial has not delivered."""
     with pytest.raises(Refusal, match="must change nothing there"):
-        redirect_pipeline(pipeline(origin=Acknowledging(schema="id long")), tmp_path)
+        redirect_pipeline(make_pipeline(origin=Acknowledging(schema="id long")), tmp_path)

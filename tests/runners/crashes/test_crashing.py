@@ -21,7 +21,7 @@ def pass_by(crash: CrashInjector, *points: str) -> None:
         crash(name, of, None)
 
 
-def raising(point: str, **how: int) -> CrashInjector:
+def make_raising(point: str, **how: int) -> CrashInjector:
     return CrashInjector(point, end=None, **how)  # type: ignore[arg-type]
 
 
@@ -38,7 +38,7 @@ def raising(point: str, **how: int) -> CrashInjector:
 )
 def test_a_crash_happens_at_the_given_batch(point: str, plan: int, before: Sequence[str]) -> None:
     """It does not happen at the same point of earlier batches."""
-    crash = raising(point, plan=plan)
+    crash = make_raising(point, plan=plan)
     pass_by(crash, *before)
     assert not crash.happened
     with pytest.raises(CrashRaised):
@@ -59,7 +59,7 @@ def test_a_crash_ends_the_process_in_the_given_way() -> None:
 
 def test_a_crash_while_resting_begins_with_a_connection_error() -> None:
     """The batch then waits for its next attempt, and the crash happens during that."""
-    crash = raising("resting")
+    crash = make_raising("resting")
     pass_by(crash, "after-plan")
     with pytest.raises(ConnectionError) as away:
         pass_by(crash, "before-write")
@@ -73,7 +73,7 @@ def test_a_crash_while_resting_begins_with_a_connection_error() -> None:
 
 def test_a_stop_after_a_failure_causes_no_crash() -> None:
     """A run that fails also stops."""
-    crash = raising("draining")
+    crash = make_raising("draining")
     crash.note_event(RunStopping(reason="failed"))
     assert not crash.happened
 

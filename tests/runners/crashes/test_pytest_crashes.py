@@ -44,15 +44,15 @@ INSTALLED = bool(entry_points(group="pytest11", name="wherry"))
 PLUGIN = () if INSTALLED else ("-p", "runners.crashes.pytest_crashes")
 
 
-def crash(pytester: pytest.Pytester, *words: str) -> pytest.RunResult:
+def run_crashes(pytester: pytest.Pytester, *words: str) -> pytest.RunResult:
     return pytester.runpytest_subprocess(*PLUGIN, "--wherry-crash", "shop/pipeline.yaml", *words)
 
 
 def test_each_point_is_a_test_and_no_other_test_runs(pytester: pytest.Pytester, orders: Path) -> None:
     """Other tests run if they are named too."""
-    found = crash(pytester, "--collect-only", "-q").outlines
+    found = run_crashes(pytester, "--collect-only", "-q").outlines
     assert [line.rpartition("::")[2] for line in found if "::" in line] == list(POINTS)
-    assert any("test_of_somebody" in line for line in crash(pytester, "--collect-only", "-q", ".").outlines)
+    assert any("test_of_somebody" in line for line in run_crashes(pytester, "--collect-only", "-q", ".").outlines)
 
 
 def test_without_the_option_a_definition_is_no_test(pytester: pytest.Pytester, orders: Path) -> None:
@@ -63,7 +63,7 @@ def test_without_the_option_a_definition_is_no_test(pytester: pytest.Pytester, o
 def test_an_invalid_definition_fails_with_its_message(pytester: pytest.Pytester, orders: Path) -> None:
     """It has the message of a run, without a stack trace."""
     orders.write_text(DEFINITION.replace("- cast:", "- casts:"), encoding="utf-8")
-    result = crash(pytester, "-k", "before-settle")
+    result = run_crashes(pytester, "-k", "before-settle")
     result.assert_outcomes(failed=1)
     assert any("did you mean 'cast'" in line for line in result.outlines)
     assert not any("Traceback" in line or ".py:" in line for line in result.outlines if "conftest" not in line)
@@ -79,12 +79,12 @@ def test_an_installed_wherry_provides_the_plugin() -> None:
 @pytest.mark.spark
 def test_a_trial_changes_no_file_of_the_user(pytester: pytest.Pytester, orders: Path) -> None:
     """A run is killed, another run finishes, and no file beside the definition is added, deleted or changed."""
-    before = files(orders.parent)
-    crash(pytester, "-k", "before-settle").assert_outcomes(passed=1)
-    assert files(orders.parent) == before
+    before = read_files(orders.parent)
+    run_crashes(pytester, "-k", "before-settle").assert_outcomes(passed=1)
+    assert read_files(orders.parent) == before
 
 
-def files(folder: Path) -> dict[str, bytes]:
+def read_files(folder: Path) -> dict[str, bytes]:
     """Return the contents of all files below a folder, except compiled Python files."""
     return {
         str(file): file.read_bytes() for file in folder.rglob("*") if file.is_file() and "__pycache__" not in file.parts

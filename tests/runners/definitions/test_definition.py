@@ -54,11 +54,11 @@ def refused(loaded: Load) -> Refuse:
     return refused
 
 
-def with_origin(options: str) -> str:
+def write_with_origin(options: str) -> str:
     return f"name: orders\norigin:\n  folder: {options}\ndestinations: [{{table: {{path: tables/orders}}}}]\n"
 
 
-def with_stage(stage: str) -> str:
+def write_with_stage(stage: str) -> str:
     return f"{SMALLEST}stages:\n  - {stage}\n"
 
 
@@ -203,7 +203,7 @@ dlq: {window: -1}
 )
 def test_a_value_of_another_type_is_refused_with_what_to_write(refused: Refuse, options: str, said: str) -> None:
     """The message has the expected type, the value, and often a correction."""
-    assert refused(with_origin(options)) == [f"origin.folder.{said}"]
+    assert refused(write_with_origin(options)) == [f"origin.folder.{said}"]
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_a_value_of_another_type_is_refused_with_what_to_write(refused: Refuse, 
 )
 def test_an_invalid_stage_is_refused_with_what_to_write(refused: Refuse, stage: str, said: str) -> None:
     """NULL is no expression, a stage has one kind, and options of the kind belong inside it."""
-    assert f"stages{said}" in refused(with_stage(stage))
+    assert f"stages{said}" in refused(write_with_stage(stage))
 
 
 def test_options_beside_their_kind_are_refused_with_the_right_place(refused: Refuse) -> None:
@@ -519,7 +519,7 @@ def test_paths_are_relative_to_the_definition(
     """The working directory does not matter. Addresses and absolute paths do not change."""
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.chdir("/")
-    origin = loaded(with_origin(f'{{path: "{written}"}}')).pipeline.every_origin[0]
+    origin = loaded(write_with_origin(f'{{path: "{written}"}}')).pipeline.every_origin[0]
     assert origin.place == meant.format(here=tmp_path, home="/home/me")
 
 
@@ -527,11 +527,11 @@ def test_the_folder_of_the_definition_is_never_a_pattern(tmp_path: Path) -> None
     """Only the path in the definition can have wildcards."""
     folder = tmp_path / "my [old] project?"
     folder.mkdir()
-    (folder / "orders.yaml").write_text(with_origin("{path: landing/*.json}"))
+    (folder / "orders.yaml").write_text(write_with_origin("{path: landing/*.json}"))
     assert load(folder / "orders.yaml", kinds=TOYS).pipeline.every_origin[0].place == (
         f"{tmp_path}/my [[]old] project[?]/landing/*.json"
     )
-    (folder / "orders.yaml").write_text(with_origin("{path: landing}"))
+    (folder / "orders.yaml").write_text(write_with_origin("{path: landing}"))
     assert load(folder / "orders.yaml", kinds=TOYS).pipeline.every_origin[0].place == f"{folder}/landing"
 
 
@@ -545,7 +545,9 @@ def test_text_may_come_from_a_file_beside_the_definition(loaded: Load, tmp_path:
     """`{file: …}` replaces a text. The stored definition has the text of the file."""
     (tmp_path / "orders.ddl").write_text("id long,\namount string\n")
     (tmp_path / "good.sql").write_text("\ufeffamount > 0\n", encoding="utf-8")
-    definition = loaded(with_origin("{path: x, schema: {file: orders.ddl}}") + "stages: [{keep: {file: good.sql}}]\n")
+    definition = loaded(
+        write_with_origin("{path: x, schema: {file: orders.ddl}}") + "stages: [{keep: {file: good.sql}}]\n"
+    )
     assert definition.pipeline.origin == Folder(
         path=str(tmp_path / "x"), schema="id long,\namount string", name="folder"
     )
@@ -555,7 +557,7 @@ def test_text_may_come_from_a_file_beside_the_definition(loaded: Load, tmp_path:
 
 def test_a_mapping_may_have_a_name_file(loaded: Load) -> None:
     """A column with the name `file` is not read from a file."""
-    origin = loaded(with_origin("{path: x, schema: {file: string}}")).pipeline.origin
+    origin = loaded(write_with_origin("{path: x, schema: {file: string}}")).pipeline.origin
     assert isinstance(origin, Folder)
     assert origin.schema == {"file": "string"}
 
@@ -576,7 +578,7 @@ def test_a_file_that_cannot_be_read_is_reported(refused: Refuse, tmp_path: Path,
     """The message has the path as the definition has it."""
     (tmp_path / "latin.sql").write_bytes(b"\xfc")
     (tmp_path / "large.sql").write_bytes(b" " * (1 << 20) + b"x")
-    (problem,) = refused(with_stage(f"keep: {{file: {name}}}").replace("'a\\0b'", '"a\\0b"'))
+    (problem,) = refused(write_with_stage(f"keep: {{file: {name}}}").replace("'a\\0b'", '"a\\0b"'))
     assert problem.startswith(f"stages[0].keep.file: {said}")
 
 
@@ -663,7 +665,7 @@ def test_a_name_cannot_have_a_secret(refused: Refuse, path: str) -> None:
 @pytest.mark.parametrize("secret", ["orders", "o", "tables", "table", "path", "name", "folder"])
 def test_a_secret_equal_to_a_word_of_the_definition_changes_nothing(loaded: Load, secret: str) -> None:
     """Only the value that uses the secret is stored as its reference."""
-    text = with_origin("{path: x, schema: '${secret:KEY}'}")
+    text = write_with_origin("{path: x, schema: '${secret:KEY}'}")
     definition = loaded(text, {"KEY": secret})
     other = loaded(text, {"KEY": "hunter2hunter2"})
     assert definition.text == other.text
@@ -675,20 +677,20 @@ def test_a_secret_equal_to_a_word_of_the_definition_changes_nothing(loaded: Load
 def test_a_path_cannot_have_a_secret(refused: Refuse) -> None:
     """The ledger and the DLQ store paths."""
     said = "expected a path without a secret, since the ledger and the DLQ keep it; `spark.conf` may have one"
-    text = with_origin("{path: 's3a://${secret:KEY}@bucket/x'}") + "state: 'a/${secret:KEY}'\n"
+    text = write_with_origin("{path: 's3a://${secret:KEY}@bucket/x'}") + "state: 'a/${secret:KEY}'\n"
     assert refused(text, {"KEY": KEY}) == [f"origin.folder.path: {said}", f"state: {said}"]
 
 
 def test_a_changed_pipeline_keeps_its_secrets(loaded: Load) -> None:
     """If Python changes a loaded pipeline, its text still has the references."""
-    pipeline = loaded(with_origin("{path: x, schema: '${secret:KEY}'}"), {"KEY": KEY}).pipeline
+    pipeline = loaded(write_with_origin("{path: x, schema: '${secret:KEY}'}"), {"KEY": KEY}).pipeline
     text = definition_of(replace(pipeline, delivery="after_any"), kinds=TOYS).text
     assert json.loads(text)["origin"]["folder"]["schema"] == "${secret:KEY}"
 
 
 def test_a_definition_can_be_loaded_without_secrets(loaded: Load, refused: Refuse) -> None:
     """So a user can read the status of a pipeline without being able to run it."""
-    text = with_origin("{path: x, schema: '${secret:KEY}'}")
+    text = write_with_origin("{path: x, schema: '${secret:KEY}'}")
     assert refused(text) == [
         "origin.folder.schema: the secret KEY is missing; set it in the environment, or use --secrets FILE"
     ]

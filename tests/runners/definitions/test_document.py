@@ -25,11 +25,11 @@ from runners.definitions.document import (
 from runners.model.text import shorten
 
 
-def values(text: str) -> Any:
+def parse_values(text: str) -> Any:
     return to_plain(parse(text, "x.yaml"))
 
 
-def refusal(text: str) -> DefinitionError:
+def find_refusal(text: str) -> DefinitionError:
     with pytest.raises(DefinitionError) as caught:
         parse(text, "x.yaml")
     return caught.value
@@ -40,7 +40,7 @@ def refusal(text: str) -> DefinitionError:
 )
 def test_values_without_a_type_in_yaml_1_2_are_text(text: str) -> None:
     """Dates, times and the words of YAML 1.1 are text."""
-    assert values(f"a: {text}") == {"a": text}
+    assert parse_values(f"a: {text}") == {"a": text}
 
 
 @pytest.mark.parametrize(
@@ -62,25 +62,25 @@ def test_values_without_a_type_in_yaml_1_2_are_text(text: str) -> None:
 )
 def test_values_with_a_type_in_yaml_1_2_have_it(text: str, value: object) -> None:
     """These are the core schema's truth values, numbers and NULL."""
-    assert values(f"a: {text}") == {"a": value}
-    assert type(values(f"a: {text}")["a"]) is type(value)
+    assert parse_values(f"a: {text}") == {"a": value}
+    assert type(parse_values(f"a: {text}")["a"]) is type(value)
 
 
 @pytest.mark.parametrize("text", ["'12'", '"true"', "|-\n  12", ">-\n  null"])
 def test_quoted_and_block_values_are_text(text: str) -> None:
     """Quotes make any value text."""
-    assert isinstance(values(f"a: {text}")["a"], str)
+    assert isinstance(parse_values(f"a: {text}")["a"], str)
 
 
 @pytest.mark.parametrize("text", ["9" * 5_000, "1e999", ".inf", ".nan"])
 def test_numbers_that_are_too_large_are_text(text: str) -> None:
     """An option refuses them as text. Reading them takes no time."""
-    assert values(f"a: {text}") == {"a": text}
+    assert parse_values(f"a: {text}") == {"a": text}
 
 
 def test_keys_are_text_as_they_are_written() -> None:
     """A column may be called `1`, `no` or `null`."""
-    assert values("{1: a, no: b, null: c, 1.50: d}") == {"1": "a", "no": "b", "null": "c", "1.50": "d"}
+    assert parse_values("{1: a, no: b, null: c, 1.50: d}") == {"1": "a", "no": "b", "null": "c", "1.50": "d"}
 
 
 def test_everything_has_its_line_and_column() -> None:
@@ -93,7 +93,7 @@ def test_everything_has_its_line_and_column() -> None:
 
 def test_every_duplicate_key_is_reported_with_both_lines() -> None:
     """The second value would replace the first."""
-    problems = refusal("a: 1\nb: 2\na: 3\nc: {d: 1, d: 2}\n").problems
+    problems = find_refusal("a: 1\nb: 2\na: 3\nc: {d: 1, d: 2}\n").problems
     assert [(problem.path, problem.line) for problem in problems] == [("a", 3), ("c.d", 4)]
     assert "first in line 1" in problems[0].message
 
@@ -103,13 +103,13 @@ def test_every_duplicate_key_is_reported_with_both_lines() -> None:
 )
 def test_tags_are_refused(tag: str) -> None:
     """A definition cannot create an object."""
-    assert "expected no tags, got '!" in refusal(f"a: {tag}").problems[0].message
+    assert "expected no tags, got '!" in find_refusal(f"a: {tag}").problems[0].message
 
 
 def test_an_alias_has_the_value_of_its_anchor() -> None:
     """It may also be the `<<` of a mapping. The mapping's keys override it."""
     text = "a: &a {x: 1, y: 2}\nb: *a\nc: {<<: *a, x: 3}\nd:\n  <<: [*a, {z: 4}]\n"
-    assert values(text) == {
+    assert parse_values(text) == {
         "a": {"x": 1, "y": 2},
         "b": {"x": 1, "y": 2},
         "c": {"x": 3, "y": 2},
@@ -122,7 +122,7 @@ def test_an_alias_bomb_is_refused_at_once() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 40)]
     began = time.monotonic()
-    assert f"more than {MOST:,} values" in str(refusal("\n".join(lines)))
+    assert f"more than {MOST:,} values" in str(find_refusal("\n".join(lines)))
     assert time.monotonic() - began < 5
 
 
@@ -135,13 +135,13 @@ def test_an_alias_bomb_is_refused_at_once() -> None:
 )
 def test_an_alias_in_a_cycle_or_without_an_anchor_is_refused(text: str, said: str) -> None:
     """Such a document is not read."""
-    assert said in str(refusal(text))
+    assert said in str(find_refusal(text))
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "- " * 100_000, "? " * 100_000, "{a: " * 100_000])
 def test_nesting_is_limited(text: str) -> None:
     """A document cannot exhaust the stack."""
-    assert f"at most {DEEPEST} nested levels" in str(refusal(text))
+    assert f"at most {DEEPEST} nested levels" in str(find_refusal(text))
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_nesting_is_limited(text: str) -> None:
 )
 def test_invalid_yaml_is_reported_with_line_and_column(text: str, line: int, column: int, hint: str) -> None:
     """A hint names the usual correction."""
-    error = refusal(text)
+    error = find_refusal(text)
     assert f"this is not YAML (line {line}, column {column})" in error.message
     assert hint in error.hint
 
@@ -176,7 +176,7 @@ def test_invalid_yaml_is_reported_with_line_and_column(text: str, line: int, col
 )
 def test_a_document_that_is_no_definition_is_refused(text: str, said: str) -> None:
     """None of these raises an exception of the parser."""
-    assert said in str(refusal(text))
+    assert said in str(find_refusal(text))
 
 
 def test_a_file_that_is_too_large_is_not_read() -> None:

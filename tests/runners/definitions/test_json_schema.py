@@ -63,7 +63,7 @@ def as_dict(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def definitions() -> list[str]:
+def list_definitions() -> list[str]:
     """Return the definitions of the README, the demo and the examples."""
     shown = re.findall(r"^```yaml\n(name: .*?)^```$", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
     files = [file for file in (ROOT / "runners" / "examples").rglob("*.yaml") if not file.name.endswith(CASES)]
@@ -71,7 +71,7 @@ def definitions() -> list[str]:
     return [*shown, DEFINITION, *examples]
 
 
-@pytest.mark.parametrize("text", definitions())
+@pytest.mark.parametrize("text", list_definitions())
 def test_the_shown_definitions_are_valid(text: str) -> None:
     """Users begin with these definitions."""
     assert fits(to_plain(parse(text, "x.yaml")), SCHEMA)

@@ -105,7 +105,7 @@ def acme(installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     return tmp_path
 
 
-def problem(folder: Path, text: str) -> str:
+def find_problem(folder: Path, text: str) -> str:
     """Return the message for an invalid definition."""
     (folder / "orders.yaml").write_text(text)
     with pytest.raises(DefinitionError) as raised:
@@ -120,7 +120,7 @@ def test_a_kind_of_an_installed_package_is_found_by_its_name(acme: Path) -> None
     assert (type(pipeline.origin).__name__, pipeline.origin.name) == ("Ticks", "ticks")
     assert [stage.name for stage in pipeline.stages] == ["shout"]
     assert [type(each).__name__ for each in pipeline.destinations] == ["Shelf"]
-    assert "unknown option; did you mean 'rows'?" in problem(acme, DEFINITION.replace("rows", "rowz"))
+    assert "unknown option; did you mean 'rows'?" in find_problem(acme, DEFINITION.replace("rows", "rowz"))
 
 
 def test_a_definition_is_stored_with_the_names_of_the_package(acme: Path) -> None:
@@ -168,9 +168,9 @@ def test_a_misspelled_kind_is_reported_with_the_nearest_of_all_packages(
     acme: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """This holds in a definition and on the command line. A kind of another role is reported too."""
-    assert "unknown origin; did you mean 'ticks'?" in problem(acme, DEFINITION.replace("ticks", "tick"))
-    assert "unknown stage; did you mean 'shout'?" in problem(acme, DEFINITION.replace("shout", "shuot"))
-    assert "expected a kind of origin, got a kind of stage" in problem(acme, DEFINITION.replace("ticks", "shout"))
+    assert "unknown origin; did you mean 'ticks'?" in find_problem(acme, DEFINITION.replace("ticks", "tick"))
+    assert "unknown stage; did you mean 'shout'?" in find_problem(acme, DEFINITION.replace("shout", "shuot"))
+    assert "expected a kind of origin, got a kind of stage" in find_problem(acme, DEFINITION.replace("ticks", "shout"))
     assert cli.execute(["kinds", "tcks"]) == 2
     assert "There is no kind 'tcks'; did you mean 'ticks'?" in capsys.readouterr().err
 
@@ -222,7 +222,7 @@ def test_a_class_that_is_no_kind_is_reported_with_its_line(acme: Path, kind: str
     """The message has what was expected and what was found."""
     (acme / "mine.py").write_text(f"{MODULE}\n\nclass Half(origins.Origin):\n    pass\n")
     (acme / "raises.py").write_text("1 / 0")
-    told = problem(acme, DEFINITION.replace("ticks", f"'{kind}'"))
+    told = find_problem(acme, DEFINITION.replace("ticks", f"'{kind}'"))
     assert told.startswith("orders.yaml: 1 problem\n  line 3  origin: the origin ")
     assert said in told
 

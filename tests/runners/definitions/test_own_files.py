@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def defined(files: Path, directory: Path) -> PipelineSpec:
+def load_proposed(files: Path, directory: Path) -> PipelineSpec:
     """Return the proposed pipeline for these files."""
     (file,) = begin(directory, "sales", own=propose(files))
     return load(file).pipeline
 
 
-def origin(pipeline: PipelineSpec) -> Files:
+def get_origin(pipeline: PipelineSpec) -> Files:
     """Return the pipeline's origin."""
     assert isinstance(pipeline.origin, Files)
     return pipeline.origin
 
 
-def casts(pipeline: PipelineSpec) -> dict[str, str]:
+def list_casts(pipeline: PipelineSpec) -> dict[str, str]:
     """Return the types that the pipeline casts columns to."""
     return {name: kind for stage in pipeline.stages if isinstance(stage, Cast) for name, kind in stage.columns.items()}
 
@@ -46,16 +46,16 @@ def test_columns_get_the_type_of_most_of_their_values(tmp_path: Path) -> None:
     good = [f"{n},{n}.50,1e{n},2026-01-{n:02},2026-01-01T00:00:{n:02}Z,x{n},{n},\n" for n in range(1, 20)]
     lines = ["id,amount,share,day,at,name,zip,empty\n", *good, "x,sieben,,,,y,01234,\n"]
     (tmp_path / "sales.csv").write_text("".join(lines))
-    pipeline = defined(tmp_path / "sales.csv", tmp_path / "made")
-    assert casts(pipeline) == {
+    pipeline = load_proposed(tmp_path / "sales.csv", tmp_path / "made")
+    assert list_casts(pipeline) == {
         "id": "bigint",
         "amount": "decimal(18,2)",
         "share": "double",
         "day": "date",
         "at": "timestamp",
     }
-    assert (origin(pipeline).format, dict(origin(pipeline).options)) == ("csv", {})
-    assert Path(origin(pipeline).path).resolve() == tmp_path / "sales.csv"
+    assert (get_origin(pipeline).format, dict(get_origin(pipeline).options)) == ("csv", {})
+    assert Path(get_origin(pipeline).path).resolve() == tmp_path / "sales.csv"
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_two_of_few_values_may_be_bad(tmp_path: Path, good: int, bad: int, kind:
     """They must be at most a quarter of the values. Of many values, a tenth may be bad."""
     lines = [*map(str, range(1, good + 1)), *["sieben"] * bad]
     (tmp_path / "sales.csv").write_text("amount\n" + "".join(f"{line}\n" for line in lines))
-    assert casts(defined(tmp_path / "sales.csv", tmp_path / "made")).get("amount", "") == kind
+    assert list_casts(load_proposed(tmp_path / "sales.csv", tmp_path / "made")).get("amount", "") == kind
 
 
 def test_a_folder_is_read_with_any_separator(tmp_path: Path) -> None:
@@ -75,18 +75,23 @@ def test_a_folder_is_read_with_any_separator(tmp_path: Path) -> None:
     with gzip.open(folder / "b.csv.gz", "wt") as file:
         file.write('"id";"a ""b"": c"\n1;2\n')
     (folder / "_ignored.json").write_text("{}")
-    pipeline = defined(folder, tmp_path / "made")
-    assert dict(origin(pipeline).options) == {"sep": ";"}
-    assert casts(pipeline) == {"id": "bigint", 'a "b": c': "bigint"}
-    assert Path(origin(pipeline).path).resolve() == folder / "*.csv.gz"
+    pipeline = load_proposed(folder, tmp_path / "made")
+    assert dict(get_origin(pipeline).options) == {"sep": ";"}
+    assert list_casts(pipeline) == {"id": "bigint", 'a "b": c': "bigint"}
+    assert Path(get_origin(pipeline).path).resolve() == folder / "*.csv.gz"
 
 
 def test_european_numbers_and_days_are_converted_for_the_cast(tmp_path: Path) -> None:
     """A stage before the cast converts them. A column of numbers with a point needs no such stage."""
     lines = [f"{n},10;1.23{n},50;0{n}.01.2026;{n}.5\n" for n in range(1, 10)]
     (tmp_path / "sales.csv").write_text("".join(["a b;sum;day;share\n", *lines]))
-    pipeline = defined(tmp_path / "sales.csv", tmp_path / "made")
-    assert casts(pipeline) == {"a b": "decimal(18,2)", "sum": "decimal(18,2)", "day": "date", "share": "decimal(18,2)"}
+    pipeline = load_proposed(tmp_path / "sales.csv", tmp_path / "made")
+    assert list_casts(pipeline) == {
+        "a b": "decimal(18,2)",
+        "sum": "decimal(18,2)",
+        "day": "date",
+        "share": "decimal(18,2)",
+    }
     (put,) = [stage for stage in pipeline.stages if isinstance(stage, WithColumns)]
     assert [*put.columns] == ["a b", "sum", "day"]
 
@@ -113,7 +118,7 @@ def test_other_notations_are_left_for_the_cast(
     """No value becomes another number."""
     lines = [f"1.23{n},50;0{n}.01.2026\n" for n in range(1, 10)]
     (tmp_path / "sales.csv").write_text("".join(["sum;day\n", *lines]))
-    pipeline = defined(tmp_path / "sales.csv", tmp_path / "made")
+    pipeline = load_proposed(tmp_path / "sales.csv", tmp_path / "made")
     (stage,) = [stage for stage in pipeline.stages if isinstance(stage, WithColumns)]
     rows = spark.createDataFrame([(text,)], f"`{column}` string").selectExpr(stage.columns[column])
     assert rows.collect()[0][0] == put
@@ -131,23 +136,23 @@ def test_other_notations_are_left_for_the_cast(
 def test_a_file_that_is_not_utf_8_is_read_as_latin_1(tmp_path: Path, content: bytes, options: dict[str, str]) -> None:
     """If only a few bytes are not UTF-8, the file is read as UTF-8, and a run refuses these rows."""
     (tmp_path / "sales.csv").write_bytes(content)
-    pipeline = defined(tmp_path / "sales.csv", tmp_path / "made")
-    assert dict(origin(pipeline).options) == options
-    assert casts(pipeline) == ({"id": "bigint", "größe": "bigint"} if "sep" in options else {"id": "bigint"})
+    pipeline = load_proposed(tmp_path / "sales.csv", tmp_path / "made")
+    assert dict(get_origin(pipeline).options) == options
+    assert list_casts(pipeline) == ({"id": "bigint", "größe": "bigint"} if "sep" in options else {"id": "bigint"})
 
 
 def test_json_keeps_its_types_except_numbers_in_text(tmp_path: Path) -> None:
     """A broken line is skipped. The run will refuse it."""
     rows = [{"id": 1, "amount": "2.50", "deep": {"a": "1"}, "name": "x"}, {"id": 2, "amount": None}]
     (tmp_path / "a.jsonl").write_text("\n".join([*map(json.dumps, rows), '{"id"', "[1]"]))
-    pipeline = defined(tmp_path / "a.jsonl", tmp_path)
-    assert (origin(pipeline).format, casts(pipeline)) == ("json", {"amount": "decimal(18,2)"})
+    pipeline = load_proposed(tmp_path / "a.jsonl", tmp_path)
+    assert (get_origin(pipeline).format, list_casts(pipeline)) == ("json", {"amount": "decimal(18,2)"})
 
 
 def test_parquet_needs_no_cast(tmp_path: Path) -> None:
     """The file is not opened."""
     (tmp_path / "a.parquet").write_bytes(b"")
-    assert casts(defined(tmp_path / "a.parquet", tmp_path)) == {}
+    assert list_casts(load_proposed(tmp_path / "a.parquet", tmp_path)) == {}
 
 
 @pytest.mark.parametrize("name", ["a.xlsx", "no_suffix"])
@@ -167,7 +172,7 @@ def test_a_named_pipe_is_not_read(tmp_path: Path) -> None:
         with pytest.raises(WherryError, match=r"ends with one of \.csv, \.tsv, \.json"):
             propose(own)
     (tmp_path / "in" / "b.csv").write_text("n\n1\n")
-    assert casts(defined(tmp_path / "in", tmp_path)) == {"n": "bigint"}
+    assert list_casts(load_proposed(tmp_path / "in", tmp_path)) == {"n": "bigint"}
 
 
 def test_the_init_command_shows_what_to_type(

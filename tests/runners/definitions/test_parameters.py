@@ -100,7 +100,9 @@ class Scopes:
         return self.kept[key]
 
 
-def scoped(text: str, monkeypatch: pytest.MonkeyPatch, scopes: Scopes | None, **given: str) -> tuple[Any, Parameters]:
+def put_in_scoped(
+    text: str, monkeypatch: pytest.MonkeyPatch, scopes: Scopes | None, **given: str
+) -> tuple[Any, Parameters]:
     """Read the text in a notebook with or without `dbutils`."""
     notebook = SimpleNamespace(dbutils=SimpleNamespace(secrets=scopes)) if scopes else SimpleNamespace()
     monkeypatch.setitem(sys.modules, "__main__", notebook)
@@ -111,7 +113,7 @@ def scoped(text: str, monkeypatch: pytest.MonkeyPatch, scopes: Scopes | None, **
 def test_a_secret_of_a_databricks_scope_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """The notebook's `dbutils` reads it. It is masked like any secret."""
     scopes = Scopes(**{"db-password.1": "hunter2"})
-    found, parameters = scoped('a: "user:${secret:shop@prod/db-password.1}@host"', monkeypatch, scopes)
+    found, parameters = put_in_scoped('a: "user:${secret:shop@prod/db-password.1}@host"', monkeypatch, scopes)
     assert found == {"a": "user:hunter2@host"}
     assert parameters.secrets == {"hunter2": "${secret:shop@prod/db-password.1}"}
     assert scopes.asked == [("shop@prod", "db-password.1")]
@@ -120,7 +122,7 @@ def test_a_secret_of_a_databricks_scope_is_read(monkeypatch: pytest.MonkeyPatch)
 def test_a_given_secret_is_not_read_from_databricks(monkeypatch: pytest.MonkeyPatch) -> None:
     """So a definition for Databricks runs anywhere."""
     scopes = Scopes(key="wrong")
-    assert scoped("a: ${secret:shop/key}", monkeypatch, scopes, **{"shop/key": "given"})[0] == {"a": "given"}
+    assert put_in_scoped("a: ${secret:shop/key}", monkeypatch, scopes, **{"shop/key": "given"})[0] == {"a": "given"}
     assert scopes.asked == []
 
 
@@ -135,7 +137,7 @@ def test_a_missing_secret_of_a_scope_is_reported_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, scopes: Scopes | None, why: str
 ) -> None:
     """The message states how else it can be given."""
-    _, parameters = scoped("a: ${secret:shop/key}", monkeypatch, scopes)
+    _, parameters = put_in_scoped("a: ${secret:shop/key}", monkeypatch, scopes)
     said = f"a: the secret key of the scope shop is missing: {why}; or add 'shop/key' to a file for --secrets FILE"
     assert [str(problem) for problem in parameters.problems] == [said]
 

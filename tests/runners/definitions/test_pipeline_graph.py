@@ -28,7 +28,7 @@ def make_graph(arrows: set[tuple[str, str]]) -> PipelineGraph:
     return PipelineGraph({name: [start for start, end in sorted(arrows) if end == name] for name in NAMES})
 
 
-def reaches(arrows: set[tuple[str, str]], start: str) -> set[str]:
+def find_reached(arrows: set[tuple[str, str]], start: str) -> set[str]:
     """Return all names that are reached from a name."""
     found: set[str] = set()
     for _ in NAMES:
@@ -51,7 +51,7 @@ def test_a_pipeline_comes_after_those_that_feed_it(arrows: set[tuple[str, str]],
 @given(arrows=ARROWS)
 def test_an_order_is_refused_only_for_a_cycle(arrows: set[tuple[str, str]]) -> None:
     """It is refused if and only if a pipeline reaches itself."""
-    circular = any(name in reaches(arrows, name) for name in NAMES)
+    circular = any(name in find_reached(arrows, name) for name in NAMES)
     with pytest.raises(Refusal) if circular else nullcontext():
         make_graph(arrows).sort(NAMES)
 
@@ -60,7 +60,7 @@ def test_an_order_is_refused_only_for_a_cycle(arrows: set[tuple[str, str]]) -> N
 def test_a_selector_reaches_upstream_and_downstream(arrows: set[tuple[str, str]], name: str) -> None:
     """`name+` is downstream, `+name` upstream, and `+name+` both. Several selectors are combined."""
     graph = make_graph(arrows)
-    down, up = reaches(arrows, name), reaches({(end, start) for start, end in arrows}, name)
+    down, up = find_reached(arrows, name), find_reached({(end, start) for start, end in arrows}, name)
     assert graph.select([name]) == {name}
     assert graph.select([f"{name}+"]) == {name} | down
     assert graph.select([f"+{name}"]) == {name} | up

@@ -69,15 +69,15 @@ def main(folder: str) -> dict[str, Any]:
     for part in range(4):
         (landing / f"{part}.json").write_text("".join(json.dumps({"id": n, "part": part}) + "\n" for n in range(30)))
     reports = {
-        "nothing": carried(folder, "nothing"),
-        "failure": carried(folder, "failure", before=Spoil(fail=True, marker=f"{folder}/failure")),
-        "loss": carried(folder, "loss", behind=Spoil(lose=folder, marker=f"{folder}/loss")),
+        "nothing": carry_orders(folder, "nothing"),
+        "failure": carry_orders(folder, "failure", before=Spoil(fail=True, marker=f"{folder}/failure")),
+        "loss": carry_orders(folder, "loss", behind=Spoil(lose=folder, marker=f"{folder}/loss")),
     }
     spark.stop()
     return reports
 
 
-def carried(folder: str, name: str, before: Spoil | None = None, behind: Spoil | None = None) -> Mapping[str, Any]:
+def carry_orders(folder: str, name: str, before: Spoil | None = None, behind: Spoil | None = None) -> Mapping[str, Any]:
     """Return the report of one run, with whether a row was counted twice."""
     doubled = []
     counts = RowTally.compute_counts

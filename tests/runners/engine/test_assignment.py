@@ -14,7 +14,7 @@ from runners.engine.lane_coordination import LaneChange, LaneView, deal_lanes, d
 from runners.model.entry import Entry
 from runners.model.pipeline_state import PipelineState
 from runners.state.progress import apply_entry
-from tests.runners.state.ledger.test_progress import plan
+from tests.runners.state.ledger.test_progress import make_planned
 
 SIX = ("0", "1", "2", "3", "4", "5")
 
@@ -208,7 +208,7 @@ def test_a_finished_lane_is_taken_again_when_another_owner_joins() -> None:
 def test_a_lane_with_an_open_batch_is_dealt_even_if_the_definition_no_longer_has_it() -> None:
     """An owner must finish the batch, so the lane keeps its owner while the batch is open."""
     game = Game()
-    old = replace(plan(1), batch=replace(plan(1).batch, lane="9"))
+    old = replace(make_planned(1), batch=replace(make_planned(1).batch, lane="9"))
     game.joins("a")
     game.settles()
     entry = Entry(kind="plan", lane="9", plan="p1", owner="x", seq=game.state.seq + 1, body=old.json())

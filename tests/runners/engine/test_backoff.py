@@ -23,7 +23,7 @@ def resting() -> BackOff:
     return BackOff(RetryPolicy(attempts=2, wait=10), random.Random(1), now=100)
 
 
-def failed(error: Exception = AWAY, **of: object) -> Transition:
+def fail_write(error: Exception = AWAY, **of: object) -> Transition:
     """Return the transition after a write that ended with an error."""
     flight = replace(begin_flight(STRAIGHT, LaneState()), **of)  # type: ignore[arg-type]
     return Transition(flight=flight, error=error, again=WriteStraight(plan=STRAIGHT))
@@ -31,7 +31,7 @@ def failed(error: Exception = AWAY, **of: object) -> Transition:
 
 def test_a_transient_error_becomes_a_rest(resting: BackOff) -> None:
     """The batch is tried again after the rest. The time of the first error is kept."""
-    step = resting.postpone(failed(), now=200)
+    step = resting.postpone(fail_write(), now=200)
     flight = step.flight
     assert (step.error, flight.task, flight.tried, flight.since) == (None, WriteStraight(plan=STRAIGHT), 1, 200)
     assert flight.until is not None
@@ -42,22 +42,22 @@ def test_a_transient_error_becomes_a_rest(resting: BackOff) -> None:
 
 def test_the_rests_get_longer_and_are_limited(resting: BackOff) -> None:
     """The second rest is twice as long as the first. A third failure keeps its error."""
-    second = resting.postpone(failed(tried=1, since=200.0), now=220).flight
+    second = resting.postpone(fail_write(tried=1, since=200.0), now=220).flight
     assert second.until is not None
     assert (236 < second.until <= 240, second.since) == (True, 200)
-    assert resting.postpone(failed(tried=2, since=200.0), now=260).error is AWAY
+    assert resting.postpone(fail_write(tried=2, since=200.0), now=260).error is AWAY
 
 
 def test_of_several_errors_the_lasting_error_is_reported(resting: BackOff) -> None:
     """The order of the errors does not matter."""
     broken = ValueError("broken")
-    assert resting.postpone(failed(failed={"a": AWAY, "b": broken}), now=200).error is broken
-    assert resting.postpone(failed(failed={"a": AWAY, "b": TimeoutError()}), now=200).error is None
+    assert resting.postpone(fail_write(failed={"a": AWAY, "b": broken}), now=200).error is broken
+    assert resting.postpone(fail_write(failed={"a": AWAY, "b": TimeoutError()}), now=200).error is None
 
 
 def test_an_error_without_a_task_to_repeat_is_kept(resting: BackOff) -> None:
     """An example is a DLQ that cannot be written."""
-    assert resting.postpone(replace(failed(), again=None), now=200).error is AWAY
+    assert resting.postpone(replace(fail_write(), again=None), now=200).error is AWAY
 
 
 def test_the_ledger_is_read_before_a_destination_is_asked_about_a_failed_write(resting: BackOff) -> None:

@@ -48,7 +48,7 @@ from runners.model.tasks import (
     WriteStraight,
 )
 from runners.state.progress import read_body
-from tests.spark_errors import spark_error
+from tests.spark_errors import make_spark_error
 
 BATCH = Batch(
     pipeline="orders",
@@ -68,25 +68,27 @@ PARTED = Declined(reason="one scan cannot read them all", way="grouped")
 LENIENT = DeliveryRules(dlq=Dlq(window=0))
 
 
-def counts(*names: str, read: int = 10, nacked: int = 0, filtered: int = 0) -> Counts:
+def make_counts(*names: str, read: int = 10, nacked: int = 0, filtered: int = 0) -> Counts:
     branch = BranchCounts(expected=read - nacked - filtered, filtered=filtered)
     return Counts(read=read, nacked=nacked, branches=dict.fromkeys(names, branch))
 
 
-def landed(name: str, rows: int) -> Landed:
+def make_landed(name: str, rows: int) -> Landed:
     return Landed(written={name: Written(rows=rows)})
 
 
-def decided(plan: PlannedBatch, nacked: int = 0, rules: DeliveryRules = LENIENT) -> BatchInFlight:
+def make_decided(plan: PlannedBatch, nacked: int = 0, rules: DeliveryRules = LENIENT) -> BatchInFlight:
     """Return a flight whose batch was just prepared."""
-    outcome = Prepared(path="p1-a", counts=counts(*plan.destinations, nacked=nacked), nacks=list(range(1, nacked + 1)))
+    outcome = Prepared(
+        path="p1-a", counts=make_counts(*plan.destinations, nacked=nacked), nacks=list(range(1, nacked + 1))
+    )
     return plan_transition(begin_flight(plan, LaneState()), outcome, rules).flight
 
 
 @pytest.mark.promise("X1", "SS-07")
 def test_a_straight_batch_without_refused_rows_settles_at_once() -> None:
     """One write decides and delivers it, and one entry commits the offset."""
-    outcome = Landed(written={"orders": Written(rows=8)}, counts=counts("orders", filtered=2))
+    outcome = Landed(written={"orders": Written(rows=8)}, counts=make_counts("orders", filtered=2))
     step = plan_transition(begin_flight(STRAIGHT, LaneState()), outcome, LENIENT)
     (entry,) = step.entries
     assert (entry.kind, entry.body["offset"], entry.body["counts"]["balanced"]) == ("settle", 10, True)
@@ -95,26 +97,26 @@ def test_a_straight_batch_without_refused_rows_settles_at_once() -> None:
 
 def test_a_batch_records_the_way_that_it_took() -> None:
     """The last way counts. A batch that another run decided has no way."""
-    outcome = Landed(written={"orders": Written(rows=10)}, counts=counts("orders"), way="straight")
+    outcome = Landed(written={"orders": Written(rows=10)}, counts=make_counts("orders"), way="straight")
     assert plan_transition(begin_flight(STRAIGHT, LaneState()), outcome, LENIENT).flight.way == "straight"
-    prepared = Prepared(path="p", counts=counts("orders"), way="one_pass")
+    prepared = Prepared(path="p", counts=make_counts("orders"), way="one_pass")
     assert (
         plan_transition(
             replace(begin_flight(STRAIGHT, LaneState()), task=Prepare(plan=STRAIGHT)), prepared, LENIENT
         ).flight.way
         == "one_pass"
     )
-    assert decided(TWO).way == ""
+    assert make_decided(TWO).way == ""
 
 
 def test_a_settled_batch_has_the_way_that_it_took() -> None:
     """The way is straight or the way of its decision, which a dead run may have made. An unknown way is omitted."""
     written = {"orders": Written(rows=10)}
-    landed = Landed(written=written, counts=counts("orders"), way="grouped")
+    landed = Landed(written=written, counts=make_counts("orders"), way="grouped")
     (straight,) = plan_transition(begin_flight(STRAIGHT, LaneState()), landed, LENIENT).entries
     assert read_body(straight, SettleBody)["way"] == "grouped"
     preparing = replace(begin_flight(STRAIGHT, LaneState()), task=Prepare(plan=STRAIGHT))
-    prepared = Prepared(path="p", counts=counts("orders"), way="one_pass")
+    prepared = Prepared(path="p", counts=make_counts("orders"), way="one_pass")
     (entry,) = plan_transition(preparing, prepared, LENIENT).entries
     decision = DecidedBatch.of(read_body(entry, DecisionBody))
     for known, way in ((decision, {"one_pass"}), (replace(decision, way=""), set())):
@@ -133,7 +135,7 @@ def test_a_straight_batch_with_a_refused_row_is_prepared_under_the_same_plan() -
 @pytest.mark.parametrize("delivery", ["after_all", "after_any"])
 def test_the_offset_waits_for_the_refused_rows(delivery: Literal["after_all", "after_any"]) -> None:
     """They go to the DLQ beside the other rows. Nothing is settled or published before the DLQ has them."""
-    flight = decided(TWO, nacked=1, rules=replace(LENIENT, delivery=delivery))
+    flight = make_decided(TWO, nacked=1, rules=replace(LENIENT, delivery=delivery))
     assert isinstance(flight.task, Deliver)
     assert flight.task.names[0] == DLQ
     others = {"orders": Written(rows=9), "latest": Written(rows=9)}
@@ -145,14 +147,14 @@ def test_the_offset_waits_for_the_refused_rows(delivery: Literal["after_all", "a
 
 def test_after_any_refused_rows_are_written_beside_the_first_destination() -> None:
     """The offset waits for these two writes, and for no other destination."""
-    flight = decided(TWO, nacked=1, rules=replace(LENIENT, delivery="after_any"))
+    flight = make_decided(TWO, nacked=1, rules=replace(LENIENT, delivery="after_any"))
     assert isinstance(flight.task, Deliver)
     assert flight.task.names == [DLQ, "orders"]
 
 
 def test_after_any_destinations_are_written_one_after_the_other() -> None:
     """The offset is committed as soon as the first destination has the batch."""
-    flight = decided(TWO, rules=replace(LENIENT, delivery="after_any"))
+    flight = make_decided(TWO, rules=replace(LENIENT, delivery="after_any"))
     assert isinstance(flight.task, Deliver)
     assert flight.task.names == ["orders"]
 
@@ -160,14 +162,14 @@ def test_after_any_destinations_are_written_one_after_the_other() -> None:
 def test_a_destination_that_fails_beside_another_leaves_the_batch_open() -> None:
     """The successful write is not recorded. The next run asks the destination."""
     outcome = Landed(written={"orders": Written(rows=10)}, failed={"latest": OSError("down")})
-    step = plan_transition(decided(TWO), outcome, LENIENT)
+    step = plan_transition(make_decided(TWO), outcome, LENIENT)
     assert (step.entries, step.done, str(step.error)) == ((), False, "down")
 
 
-CONSTRAINT = spark_error("DELTA_VIOLATE_CONSTRAINT_WITH_VALUES", "constraint small", "23001")
+CONSTRAINT = make_spark_error("DELTA_VIOLATE_CONSTRAINT_WITH_VALUES", "constraint small", "23001")
 
 
-def refused(flight: BatchInFlight, *names: str, has: tuple[str, ...] = ()) -> BatchInFlight:
+def refuse_rows(flight: BatchInFlight, *names: str, has: tuple[str, ...] = ()) -> BatchInFlight:
     """Return the flight after these destinations refused rows.
 
     Wherry has asked these destinations, and they do not have the batch. The destinations in `has` have it.
@@ -179,7 +181,7 @@ def refused(flight: BatchInFlight, *names: str, has: tuple[str, ...] = ()) -> Ba
 @pytest.mark.promise("CD-16")
 def test_a_batch_with_refused_rows_is_decided_again_if_no_destination_has_it() -> None:
     """The destination is asked first, because a write may land though it raised. The old decision no longer counts."""
-    flight = decided(TWO)
+    flight = make_decided(TWO)
     step = plan_transition(flight, Landed(written={}, failed={"latest": CONSTRAINT}), LENIENT)
     assert isinstance(step.flight.task, AskDestinations)
     assert (step.flight.task.names, step.error, step.entries) == (["latest"], None, ())
@@ -187,7 +189,7 @@ def test_a_batch_with_refused_rows_is_decided_again_if_no_destination_has_it() -
     assert isinstance(step.flight.task, CheckRefusals)
     step = plan_transition(step.flight, Checked(refusing="latest"), LENIENT)
     assert (step.flight.task, step.flight.decision, step.entries) == (Prepare(plan=TWO), None, ())
-    prepared = Prepared(path="p1-b", counts=counts("orders", "latest", nacked=1), nacks=[3])
+    prepared = Prepared(path="p1-b", counts=make_counts("orders", "latest", nacked=1), nacks=[3])
     step = plan_transition(step.flight, prepared, LENIENT)
     assert [entry.kind for entry in step.entries] == ["prepared"]
     assert isinstance(step.flight.task, Deliver)
@@ -197,7 +199,7 @@ def test_a_batch_with_refused_rows_is_decided_again_if_no_destination_has_it() -
 def test_all_destinations_with_an_unknown_write_are_asked_before_a_new_decision() -> None:
     """This includes a destination whose write failed before, because that write may have landed."""
     hurried = replace(LENIENT, delivery="after_any")
-    step = plan_transition(decided(TWO), Landed(written={}, failed={"orders": RuntimeError("gone")}), hurried)
+    step = plan_transition(make_decided(TWO), Landed(written={}, failed={"orders": RuntimeError("gone")}), hurried)
     step = plan_transition(step.flight, Landed(written={}, failed={"latest": CONSTRAINT}), hurried)
     assert isinstance(step.flight.task, AskDestinations)
     assert step.flight.task.names == ["orders", "latest"]
@@ -205,7 +207,7 @@ def test_all_destinations_with_an_unknown_write_are_asked_before_a_new_decision(
 
 def test_a_write_that_landed_with_an_error_is_not_a_refusal() -> None:
     """The destination has the batch, so the batch goes on."""
-    step = plan_transition(decided(TWO), Landed(written={}, failed={"latest": CONSTRAINT}), LENIENT)
+    step = plan_transition(make_decided(TWO), Landed(written={}, failed={"latest": CONSTRAINT}), LENIENT)
     step = plan_transition(step.flight, Answers(found={"latest": Written(rows=10)}), LENIENT)
     assert isinstance(step.flight.task, Deliver)
     assert step.flight.task.names == ["orders"]
@@ -213,7 +215,7 @@ def test_a_write_that_landed_with_an_error_is_not_a_refusal() -> None:
 
 def test_a_refusal_that_no_demand_explains_fails_the_run() -> None:
     """Another try would have the same result."""
-    step = plan_transition(refused(decided(TWO), "latest"), Checked(), LENIENT)
+    step = plan_transition(refuse_rows(make_decided(TWO), "latest"), Checked(), LENIENT)
     assert (step.error, step.flight.task) == (CONSTRAINT, None)
 
 
@@ -224,7 +226,7 @@ def test_a_batch_that_another_destination_has_is_not_decided_again(
 ) -> None:
     """The run stops with a hint, and the batch stays open."""
     rules = replace(LENIENT, delivery=delivery)
-    flight = replace(decided(TWO, rules=rules), written={"orders": Written(rows=10)})
+    flight = replace(make_decided(TWO, rules=rules), written={"orders": Written(rows=10)})
     step = plan_transition(flight, Landed(written={}, failed={"latest": CONSTRAINT}), rules)
     assert isinstance(step.error, RefusedLate)
     assert "'latest' refuses rows of batch 1 of lane 0, but orders has rows of it already" in step.error.message
@@ -237,11 +239,11 @@ def test_a_batch_with_rows_in_the_dlq_is_decided_again_only_if_the_decision_is_r
     same: bool, decides: bool
 ) -> None:
     """Then the DLQ gets the missing rows. Otherwise a row might be in two places."""
-    flight = refused(replace(decided(TWO, nacked=1), written={DLQ: Written(rows=1)}), "orders")
+    flight = refuse_rows(replace(make_decided(TWO, nacked=1), written={DLQ: Written(rows=1)}), "orders")
     step = plan_transition(flight, Checked(refusing="orders", same=same), LENIENT)
     assert (step.flight.task == Prepare(plan=TWO), isinstance(step.error, RefusedLate)) == (decides, not decides)
     if decides:
-        prepared = Prepared(path="p1-b", counts=counts("orders", "latest", nacked=2), nacks=[1, 3])
+        prepared = Prepared(path="p1-b", counts=make_counts("orders", "latest", nacked=2), nacks=[1, 3])
         step = plan_transition(step.flight, prepared, DeliveryRules())
         assert step.flight.decision is not None
         assert step.flight.decision.again
@@ -251,7 +253,7 @@ def test_a_batch_with_rows_in_the_dlq_is_decided_again_only_if_the_decision_is_r
 def test_a_batch_that_was_decided_again_and_left_open_is_not_planned_again() -> None:
     """The DLQ has rows of this batch, so it stays the same batch."""
     decision = DecidedBatch(
-        path="p1-b", counts=counts("orders", "latest", nacked=2), window=LaneState().window, again=True
+        path="p1-b", counts=make_counts("orders", "latest", nacked=2), window=LaneState().window, again=True
     )
     flight = resume_flight(replace(TWO, decision=decision), LaneState(), {})
     step = plan_transition(flight, Answers(found={DLQ: Written(rows=1)}), LENIENT)
@@ -265,7 +267,7 @@ def test_a_batch_that_was_decided_again_and_left_open_is_not_planned_again() -> 
 
 def test_a_failed_check_of_refusals_is_repeated_after_a_rest() -> None:
     """Then the batch is delivered again, and a destination that refuses it reports that again."""
-    flight = refused(decided(TWO), "latest")
+    flight = refuse_rows(make_decided(TWO), "latest")
     step = plan_transition(flight, Failed(error=TimeoutError("away")), LENIENT)
     assert step.again == flight.task
     assert step.again is not None
@@ -277,7 +279,7 @@ def test_a_failed_check_of_refusals_is_repeated_after_a_rest() -> None:
 @pytest.mark.promise("CD-22")
 def test_a_decided_batch_that_was_left_open_is_checked_before_it_is_delivered() -> None:
     """It keeps its decision, or is planned again if a destination now demands something else."""
-    decision = DecidedBatch(path="p1-a", counts=counts("orders", "latest"), window=LaneState().window)
+    decision = DecidedBatch(path="p1-a", counts=make_counts("orders", "latest"), window=LaneState().window)
     flight = resume_flight(replace(TWO, decision=decision), LaneState(), {})
     step = plan_transition(flight, Answers(found={}), LENIENT)
     assert step.flight.task == CheckRefusals(plan=flight.plan, decision=decision)
@@ -291,15 +293,17 @@ def test_a_decided_batch_that_was_left_open_is_checked_before_it_is_delivered() 
 def test_discarded_rows_are_counted_and_not_written() -> None:
     """A DLQ that discards is not written. The entry has the number of discarded rows."""
     rules = DeliveryRules(dlq=Dlq(window=0), discards=True)
-    flight = decided(TWO, nacked=3, rules=rules)
-    step = plan_transition(plan_transition(flight, landed("orders", 7), rules).flight, landed("latest", 7), rules)
+    flight = make_decided(TWO, nacked=3, rules=rules)
+    step = plan_transition(
+        plan_transition(flight, make_landed("orders", 7), rules).flight, make_landed("latest", 7), rules
+    )
     assert step.entries[0].body["counts"]["discarded"] == 3
 
 
 @pytest.mark.promise("X8", "CD-16")
 def test_a_batch_that_trips_the_window_delivers_nothing() -> None:
     """The plan is cancelled, and the error names the row."""
-    prepared = Prepared(path="p1-a", counts=counts("orders", nacked=2), nacks=[4, 7])
+    prepared = Prepared(path="p1-a", counts=make_counts("orders", nacked=2), nacks=[4, 7])
     step = plan_transition(begin_flight(STRAIGHT, LaneState()), prepared, DeliveryRules())
     assert isinstance(step.flight.task, Explain)
     assert step.entries == ()
@@ -314,7 +318,7 @@ def test_a_batch_that_trips_the_window_delivers_nothing() -> None:
 @pytest.mark.promise("SS-22")
 def test_a_stage_that_stops_cancels_the_batch_even_if_the_window_allows_the_row() -> None:
     """No decision was recorded. The error names the stage and shows the row."""
-    prepared = Prepared(path="p1", counts=counts("orders", nacked=1), nacks=(4,), stops=("cast",))
+    prepared = Prepared(path="p1", counts=make_counts("orders", nacked=1), nacks=(4,), stops=("cast",))
     step = plan_transition(begin_flight(STRAIGHT, LaneState()), prepared, LENIENT)
     assert (step.entries, step.error) == ((), None)
     assert step.flight.task == Explain(plan=STRAIGHT, decision=step.flight.decision, place=0, stages=("cast",))  # type: ignore[arg-type]
@@ -330,7 +334,7 @@ def test_a_stage_that_stops_cancels_the_batch_even_if_the_window_allows_the_row(
 
 def test_a_tripped_window_is_reported_even_if_the_row_cannot_be_read() -> None:
     """The batch is cancelled."""
-    prepared = Prepared(path="p1-a", counts=counts("orders", nacked=1), nacks=[4])
+    prepared = Prepared(path="p1-a", counts=make_counts("orders", nacked=1), nacks=[4])
     step = plan_transition(begin_flight(STRAIGHT, LaneState()), prepared, DeliveryRules())
     end = plan_transition(step.flight, Failed(error=OSError("gone")), DeliveryRules())
     assert (end.done, isinstance(end.error, WindowTripped)) == (True, True)
@@ -340,10 +344,10 @@ def test_a_tripped_window_is_reported_even_if_the_row_cannot_be_read() -> None:
 def test_after_any_commits_the_offset_with_the_first_destination() -> None:
     """The other destination is owed the batch, and the lane waits for it."""
     rules = replace(LENIENT, delivery="after_any")
-    first = plan_transition(decided(TWO, rules=rules), landed("orders", 10), rules)
+    first = plan_transition(make_decided(TWO, rules=rules), make_landed("orders", 10), rules)
     assert first.entries[0].body["owed"] == ["latest"]
     assert (first.settled, first.done) == (True, False)
-    second = plan_transition(first.flight, landed("latest", 10), rules)
+    second = plan_transition(first.flight, make_landed("latest", 10), rules)
     assert second.entries[0].body["owed"] == []
     assert (second.settled, second.done) == (False, True)
 
@@ -352,9 +356,9 @@ def test_after_any_commits_the_offset_with_the_first_destination() -> None:
 def test_after_any_continues_with_the_next_destination_when_one_fails() -> None:
     """The offset is committed with the successful destination. The run stops with the error of the other."""
     rules = replace(LENIENT, delivery="after_any")
-    failed = plan_transition(decided(TWO, rules=rules), Failed(error=OSError("down")), rules)
+    failed = plan_transition(make_decided(TWO, rules=rules), Failed(error=OSError("down")), rules)
     assert isinstance(failed.flight.task, Deliver)
-    end = plan_transition(failed.flight, landed("latest", 10), rules)
+    end = plan_transition(failed.flight, make_landed("latest", 10), rules)
     assert end.entries[0].body["owed"] == ["orders"]
     assert (str(end.error), end.done) == ("down", False)
 
@@ -362,7 +366,7 @@ def test_after_any_continues_with_the_next_destination_when_one_fails() -> None:
 @pytest.mark.promise("SS-09", "CD-17")
 def test_after_all_stops_at_the_first_failure() -> None:
     """No offset is committed and the batch stays open."""
-    step = plan_transition(decided(TWO), Failed(error=OSError("down")), LENIENT)
+    step = plan_transition(make_decided(TWO), Failed(error=OSError("down")), LENIENT)
     assert (step.entries, step.done, str(step.error)) == ((), False, "down")
 
 
@@ -370,13 +374,13 @@ def test_after_all_stops_at_the_first_failure() -> None:
 def test_a_dlq_that_cannot_be_written_stops_the_run() -> None:
     """The offset does not move, not even with `after_any`."""
     rules = replace(LENIENT, delivery="after_any")
-    step = plan_transition(decided(TWO, nacked=1, rules=rules), Failed(error=OSError("disk full")), rules)
+    step = plan_transition(make_decided(TWO, nacked=1, rules=rules), Failed(error=OSError("disk full")), rules)
     assert (step.entries, str(step.error)) == ((), "disk full")
 
 
 def test_counts_that_do_not_add_up_settle_the_batch_and_stop_the_run() -> None:
     """The batch is recorded as unbalanced. It is never estimated and never tried again."""
-    outcome = Landed(written={"orders": Written(rows=9)}, counts=counts("orders"))
+    outcome = Landed(written={"orders": Written(rows=9)}, counts=make_counts("orders"))
     step = plan_transition(begin_flight(STRAIGHT, LaneState()), outcome, LENIENT)
     assert step.entries[0].body["counts"]["balanced"] is False
     assert isinstance(step.error, Unbalanced)
@@ -430,7 +434,7 @@ def test_a_batch_that_cannot_be_counted_has_an_unknown_balance() -> None:
 
 def test_an_open_prepared_batch_is_delivered_to_the_destinations_that_lack_it() -> None:
     """They get the prepared rows. No destination gets them twice."""
-    decision = DecidedBatch(path="p1-a", counts=counts("orders", "latest"), window=LaneState().window)
+    decision = DecidedBatch(path="p1-a", counts=make_counts("orders", "latest"), window=LaneState().window)
     step = plan_transition(
         resume_flight(replace(TWO, decision=decision), LaneState(), {}),
         Answers(found={"orders": Written(rows=10)}),
@@ -442,16 +446,18 @@ def test_an_open_prepared_batch_is_delivered_to_the_destinations_that_lack_it() 
 
 def test_a_lane_returns_to_the_straight_way_after_ten_batches_without_refused_rows() -> None:
     """A refused row sends the lane to the careful way. Each batch without refused rows counts as one step back."""
-    careful = plan_transition(decided(STRAIGHT, nacked=1), landed(DLQ, 1), LENIENT)
-    settled = plan_transition(careful.flight, landed("orders", 9), LENIENT)
+    careful = plan_transition(make_decided(STRAIGHT, nacked=1), make_landed(DLQ, 1), LENIENT)
+    settled = plan_transition(careful.flight, make_landed("orders", 9), LENIENT)
     assert settled.entries[0].body["clean"] == 0
-    clean = plan_transition(replace(decided(STRAIGHT), lane=LaneState(clean=9)), landed("orders", 10), LENIENT)
+    clean = plan_transition(
+        replace(make_decided(STRAIGHT), lane=LaneState(clean=9)), make_landed("orders", 10), LENIENT
+    )
     assert clean.entries[0].body["clean"] == 10
 
 
 def test_a_destination_without_rows_is_not_written() -> None:
     """All rows were filtered, so the batch settles without a delivery."""
-    outcome = Prepared(path="p1-a", counts=counts("orders", filtered=10))
+    outcome = Prepared(path="p1-a", counts=make_counts("orders", filtered=10))
     step = plan_transition(begin_flight(replace(STRAIGHT, straight=False), LaneState()), outcome, LENIENT)
     assert [entry.kind for entry in step.entries] == ["prepared", "settle"]
 
@@ -467,7 +473,7 @@ def test_a_flight_begins_with_the_planned_way() -> None:
 @pytest.mark.parametrize("plan", [STRAIGHT, TWO])
 def test_after_a_failed_write_the_destination_is_asked_before_another_write(plan: PlannedBatch) -> None:
     """A write that ended with an error may have landed."""
-    begun = begin_flight(plan, LaneState()) if plan.straight else decided(plan)
+    begun = begin_flight(plan, LaneState()) if plan.straight else make_decided(plan)
     step = plan_transition(begun, Failed(error=TimeoutError()), LENIENT)
     assert isinstance(step.again, AskDestinations)
     assert (tuple(step.again.names), step.again.ours, step.again.ended) == (plan.destinations, True, False)
@@ -477,7 +483,7 @@ def test_after_a_failed_write_the_destination_is_asked_before_another_write(plan
 def test_only_destinations_that_failed_are_asked() -> None:
     """The others have reported that they have the batch."""
     outcome = Landed(written={"orders": Written(rows=10)}, failed={"latest": TimeoutError()})
-    step = plan_transition(decided(TWO), outcome, LENIENT)
+    step = plan_transition(make_decided(TWO), outcome, LENIENT)
     assert isinstance(step.again, AskDestinations)
     flight = rest_flight(step.flight, step.again, now=5, until=7)
     assert (step.again.names, flight.failed, flight.tried, flight.since, flight.until) == (["latest"], {}, 1, 5, 7)
@@ -503,7 +509,7 @@ def test_a_straight_batch_that_no_destination_has_is_tried_again_under_the_same_
 
 def test_a_dlq_that_cannot_be_written_is_not_tried_again() -> None:
     """It stops the run."""
-    flight = decided(TWO, nacked=1)
+    flight = make_decided(TWO, nacked=1)
     assert plan_transition(flight, Failed(error=TimeoutError()), LENIENT).again is None
     failed: dict[str, Exception] = {DLQ: TimeoutError("dlq"), "latest": TimeoutError("latest")}
     step = plan_transition(flight, Landed(written={"orders": Written(rows=9)}, failed=failed), LENIENT)
@@ -512,8 +518,8 @@ def test_a_dlq_that_cannot_be_written_is_not_tried_again() -> None:
 
 def test_a_dlq_that_another_lane_fenced_is_asked_and_tried_again() -> None:
     """A lane that finishes an open batch fences the DLQ, which still works."""
-    flight = decided(TWO, nacked=1)
-    fenced = spark_error("DELTA_METADATA_CHANGED", "The metadata of the Delta table has been changed")
+    flight = make_decided(TWO, nacked=1)
+    fenced = make_spark_error("DELTA_METADATA_CHANGED", "The metadata of the Delta table has been changed")
     step = plan_transition(flight, Landed(written={"orders": Written(rows=9)}, failed={DLQ: fenced}), LENIENT)
     assert isinstance(step.again, AskDestinations)
     assert (step.again.names, step.again.ours, step.error) == ([DLQ], True, fenced)
@@ -528,11 +534,11 @@ def test_a_task_that_writes_to_no_destination_is_simply_repeated() -> None:
 def test_after_any_the_other_destinations_get_the_batch_before_a_failed_one() -> None:
     """Then the offset is published, and the failed destination is asked and tried again."""
     any_one = DeliveryRules(dlq=Dlq(window=0), delivery="after_any")
-    flight = decided(TWO, rules=any_one)
+    flight = make_decided(TWO, rules=any_one)
     one = plan_transition(flight, Landed(written={}, failed={"orders": TimeoutError()}), any_one)
     assert isinstance(one.flight.task, Deliver)
     assert (one.flight.task.names, one.again, one.error) == (["latest"], None, None)
-    two = plan_transition(one.flight, landed("latest", 10), any_one)
+    two = plan_transition(one.flight, make_landed("latest", 10), any_one)
     assert (two.settled, two.done) == (True, False)
     assert isinstance(two.again, AskDestinations)
     assert two.again.names == ["orders"]
@@ -583,10 +589,10 @@ def test_a_batch_with_an_unknown_share_gets_no_invented_counts() -> None:
 KEEPING = replace(LENIENT, keeps_filtered=True)
 
 
-def filtering(rules: DeliveryRules = KEEPING, filtered: int = 2) -> BatchInFlight:
+def make_filtering(rules: DeliveryRules = KEEPING, filtered: int = 2) -> BatchInFlight:
     """Return a flight whose batch was just prepared, with filtered rows."""
     stage = StageCount(stage="paid", entered=10, left=10 - filtered, filtered=filtered)
-    prepared = Prepared(path="p1-a", counts=replace(counts(*TWO.destinations, filtered=filtered), stages=[stage]))
+    prepared = Prepared(path="p1-a", counts=replace(make_counts(*TWO.destinations, filtered=filtered), stages=[stage]))
     return plan_transition(begin_flight(TWO, LaneState()), prepared, rules).flight
 
 
@@ -595,23 +601,23 @@ BOTH = Landed(written={"orders": Written(rows=8), "latest": Written(rows=8)})
 
 def test_filtered_rows_are_stored_after_all_destinations_and_before_the_offset() -> None:
     """Until then the batch may be decided again, and its rows must not be stored twice."""
-    flight = filtering()
+    flight = make_filtering()
     assert isinstance(flight.task, Deliver)
     assert flight.task.names == ["orders", "latest"]
     stored = plan_transition(flight, BOTH, KEEPING)
     assert isinstance(stored.flight.task, Deliver)
     assert (stored.flight.task.names, stored.entries) == ([FILTERED], ())
-    done = plan_transition(stored.flight, landed(FILTERED, 2), KEEPING)
+    done = plan_transition(stored.flight, make_landed(FILTERED, 2), KEEPING)
     assert ([entry.kind for entry in done.entries], done.done, done.error) == (["settle"], True, None)
 
 
 def test_after_any_filtered_rows_are_stored_before_the_offset_is_published() -> None:
     """They are stored after the first destination. The other destinations follow."""
     rules = replace(KEEPING, delivery="after_any")
-    stored = plan_transition(filtering(rules), landed("orders", 8), rules)
+    stored = plan_transition(make_filtering(rules), make_landed("orders", 8), rules)
     assert isinstance(stored.flight.task, Deliver)
     assert (stored.flight.task.names, stored.entries) == ([FILTERED], ())
-    published = plan_transition(stored.flight, landed(FILTERED, 2), rules)
+    published = plan_transition(stored.flight, make_landed(FILTERED, 2), rules)
     assert isinstance(published.flight.task, Deliver)
     assert ([entry.kind for entry in published.entries], published.flight.task.names) == (["settle"], ["latest"])
 
@@ -620,7 +626,7 @@ def test_after_any_filtered_rows_are_stored_before_the_offset_is_published() -> 
 def test_no_rows_are_stored_without_the_option_or_without_a_filtered_row(rules: DeliveryRules, filtered: int) -> None:
     """The batch settles without this step."""
     written = {name: Written(rows=10 - filtered) for name in TWO.destinations}
-    assert plan_transition(filtering(rules, filtered), Landed(written=written), rules).done
+    assert plan_transition(make_filtering(rules, filtered), Landed(written=written), rules).done
 
 
 @pytest.mark.parametrize("delivery", ["after_all", "after_any"])
@@ -629,7 +635,9 @@ def test_filtered_rows_that_could_not_be_stored_leave_the_batch_open(
 ) -> None:
     """The destination of filtered rows is asked and tried again."""
     rules = replace(KEEPING, delivery=delivery)
-    flight = plan_transition(filtering(rules), BOTH if delivery == "after_all" else landed("orders", 8), rules).flight
+    flight = plan_transition(
+        make_filtering(rules), BOTH if delivery == "after_all" else make_landed("orders", 8), rules
+    ).flight
     step = plan_transition(flight, Landed(written={}, failed={FILTERED: OSError("full")}), rules)
     assert isinstance(step.again, AskDestinations)
     assert (step.entries, str(step.error), step.again.names) == ((), "full", [FILTERED])
@@ -638,7 +646,7 @@ def test_filtered_rows_that_could_not_be_stored_leave_the_batch_open(
 @pytest.mark.parametrize("has", [True, False])
 def test_a_later_run_stores_filtered_rows_that_are_missing(has: bool) -> None:
     """It uses the decision in the ledger, even if its definition stores no filtered rows."""
-    decision = filtering().decision
+    decision = make_filtering().decision
     assert decision is not None
     again = DecidedBatch.of(decision.json())
     flight = resume_flight(replace(TWO, decision=again), LaneState(), {})
@@ -652,14 +660,14 @@ def test_a_later_run_stores_filtered_rows_that_are_missing(has: bool) -> None:
 def test_a_batch_whose_filtered_rows_are_stored_is_not_planned_again() -> None:
     """No row was left for a destination, so no destination has the batch."""
     rules = replace(KEEPING, delivery="after_all")
-    decision = filtering(rules, 10).decision
+    decision = make_filtering(rules, 10).decision
     flight = resume_flight(replace(TWO, decision=decision), LaneState(), {})
     assert plan_transition(flight, Answers(found={FILTERED: Written(rows=10)}), rules).done
 
 
 def test_a_wrong_number_of_stored_rows_is_unbalanced() -> None:
     """The run stops, and the error shows both numbers."""
-    flight = plan_transition(filtering(), BOTH, KEEPING).flight
-    step = plan_transition(flight, landed(FILTERED, 3), KEEPING)
+    flight = plan_transition(make_filtering(), BOTH, KEEPING).flight
+    step = plan_transition(flight, make_landed(FILTERED, 3), KEEPING)
     assert isinstance(step.error, Unbalanced)
     assert "filtered 2 (stored 3)" in step.error.message

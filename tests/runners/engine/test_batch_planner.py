@@ -25,7 +25,7 @@ class Numbers(Backlog):
         return None if (start or 0) >= rows else Span(start=start, end=min(rows, (start or 0) + 2))
 
 
-def source(backlog: Numbers) -> BatchPlanner:
+def make_source(backlog: Numbers) -> BatchPlanner:
     feed = OriginFeed(origin="o", lanes={lane: lane for lane in backlog.lanes}, schema="", backlog=backlog)
     return BatchPlanner(pipeline="orders", run="r", definition="", destinations=("a",), feeds=[feed])
 
@@ -53,13 +53,13 @@ def test_a_whole_batch_has_no_limits() -> None:
 def test_batches_behind_the_offsets_are_counted() -> None:
     """Each lane has a count."""
     clock = ManualClock()
-    found = source(Numbers(clock, _0=5, _1=4, _2=0)).count_waiting({"1": 2}, BatchSizing(), clock)
+    found = make_source(Numbers(clock, _0=5, _1=4, _2=0)).count_waiting({"1": 2}, BatchSizing(), clock)
     assert found == {"0": 3, "1": 1, "2": 0}
 
 
 def test_a_lane_that_takes_too_long_is_not_counted() -> None:
     """An endless lane does not delay the run. The lanes before it have counts."""
     clock = ManualClock()
-    found = source(Numbers(clock, slow=BLINK / 10, _0=4, _1=10**9, _2=1)).count_waiting({}, BatchSizing(), clock)
+    found = make_source(Numbers(clock, slow=BLINK / 10, _0=4, _1=10**9, _2=1)).count_waiting({}, BatchSizing(), clock)
     assert found == {"0": 2}
     assert clock.seconds < 2 * BLINK

@@ -37,7 +37,7 @@ from runners.state.journal import Journal
 from tests.manual_clock import ManualClock
 from tests.runners.state.ledger.memory_ledger import MemoryLedger
 from tests.simulation.world import SteppedCrew, Work, World
-from tests.spark_errors import spark_error
+from tests.spark_errors import make_spark_error
 
 
 class Rows(Backlog):
@@ -749,7 +749,7 @@ def test_a_batch_with_a_pin_is_planned_again_when_a_file_was_deleted() -> None:
     assert source is not None
     pinning = replace(source.feeds[0], pins=lambda: {"lookup": next(versions)}, predictable=False)
     bench.dispatcher.planning.source = replace(source, feeds=[pinning])
-    bench.error = spark_error("FAILED_READ_FILE.FILE_NOT_EXIST", "Encountered error while reading a file", "KD001")
+    bench.error = make_spark_error("FAILED_READ_FILE.FILE_NOT_EXIST", "Encountered error while reading a file", "KD001")
     bench.turn()
     bench.turn("0")
     bench.error = None
@@ -765,7 +765,7 @@ def test_a_batch_with_a_pin_is_planned_again_when_a_file_was_deleted() -> None:
 def test_a_batch_without_pins_keeps_its_plan_when_a_file_was_deleted() -> None:
     """Its rows are read again from the files that exist now."""
     bench = Resting(rows=1)
-    bench.error = spark_error("FAILED_READ_FILE.FILE_NOT_EXIST", "Encountered error while reading a file", "KD001")
+    bench.error = make_spark_error("FAILED_READ_FILE.FILE_NOT_EXIST", "Encountered error while reading a file", "KD001")
     bench.turn()
     bench.turn("0")
     bench.error = None

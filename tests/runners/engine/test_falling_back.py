@@ -22,12 +22,12 @@ from runners.engine.batch_machine import (
 from runners.model.errors import FallbackFailed, RefusedLate, WorkCancelled
 from runners.model.pipeline_state import LaneState
 from runners.model.tasks import Answers, AskDestinations, Checked, CheckRefusals, Deliver, Landed
-from tests.runners.engine.test_batch_machine import TWO, decided, landed
-from tests.spark_errors import spark_error
+from tests.runners.engine.test_batch_machine import TWO, make_decided, make_landed
+from tests.spark_errors import make_spark_error
 
 RULES = DeliveryRules(dlq=Dlq(window=0, on_failure="fallback", fallback=Delta(path="/refused")))
 DOWN = OSError("the disk is gone")
-CONSTRAINT = spark_error("DELTA_VIOLATE_CONSTRAINT_WITH_VALUES", "CHECK constraint", "23001")
+CONSTRAINT = make_spark_error("DELTA_VIOLATE_CONSTRAINT_WITH_VALUES", "CHECK constraint", "23001")
 BOTH = {"orders": Written(rows=7), "latest": Written(rows=7)}
 
 
@@ -37,7 +37,7 @@ def fail_dlq(
     """Return the transition after a write in which the DLQ and these destinations failed."""
     written = {name: each for name, each in BOTH.items() if name not in (failed or {})}
     outcome = Landed(written=written, failed={DLQ: error, **(failed or {})})
-    return plan_transition(decided(TWO, nacked=3, rules=rules), outcome, rules)
+    return plan_transition(make_decided(TWO, nacked=3, rules=rules), outcome, rules)
 
 
 def list_names(flight: BatchInFlight) -> list[str]:
@@ -49,7 +49,7 @@ def test_refused_rows_go_to_the_fallback_and_the_settle_entry_counts_them() -> N
     """The other destinations have the batch and are not written again."""
     step = turn_to_fallback(fail_dlq(), RULES)
     assert (step.error, list_names(step.flight)) == (None, [FALLBACK])
-    done = plan_transition(step.flight, landed(FALLBACK, 3), RULES)
+    done = plan_transition(step.flight, make_landed(FALLBACK, 3), RULES)
     (entry,) = done.entries
     assert (done.done, entry.body["counts"]["fallback"], entry.body["counts"]["balanced"]) == (True, 3, True)
 
@@ -70,7 +70,7 @@ def test_a_run_that_lost_its_right_to_write_does_not_fall_back(error: Exception)
 
 def test_a_conflict_is_tried_again_even_if_the_dlq_failed_before() -> None:
     """A later failure of the same write goes to the fallback."""
-    step = fail_dlq(spark_error("DELTA_CONCURRENT_APPEND", "another commit", "2D521"))
+    step = fail_dlq(make_spark_error("DELTA_CONCURRENT_APPEND", "another commit", "2D521"))
     assert turn_to_fallback(step, RULES, at_once=True) is step
     assert isinstance(step.again, AskDestinations)
     assert list_names(turn_to_fallback(step, RULES).flight) == [FALLBACK]
@@ -87,7 +87,7 @@ def test_a_destination_that_failed_beside_the_dlq_is_asked_before_it_is_tried_ag
 
 def test_a_destination_that_refuses_rows_beside_the_dlq_is_asked_about_the_batch() -> None:
     """Meanwhile, nothing is delivered to it."""
-    flight = decided(TWO, nacked=3, rules=RULES)
+    flight = make_decided(TWO, nacked=3, rules=RULES)
     outcome = Landed(written={}, failed={DLQ: DOWN, "orders": CONSTRAINT, "latest": CONSTRAINT})
     step = turn_to_fallback(plan_transition(flight, outcome, RULES), RULES)
     assert isinstance(step.flight.task, AskDestinations)
@@ -104,15 +104,15 @@ def test_a_fallback_that_fails_too_stops_the_run() -> None:
     assert turn_to_fallback(step, RULES) is step
 
 
-def left_open() -> BatchInFlight:
+def resume_left_open() -> BatchInFlight:
     """A decided batch of an earlier run."""
-    plan = replace(TWO, decision=decided(TWO, nacked=3, rules=RULES).decision)
+    plan = replace(TWO, decision=make_decided(TWO, nacked=3, rules=RULES).decision)
     return resume_flight(plan, LaneState(), {}, falls_back=True)
 
 
 def test_a_later_run_finds_the_refused_rows_in_the_fallback() -> None:
     """It settles the batch, and writes nothing again."""
-    flight = left_open()
+    flight = resume_left_open()
     assert isinstance(flight.task, AskDestinations)
     assert flight.task.names == [DLQ, FALLBACK, "orders", "latest"]
     step = plan_transition(flight, Answers(found={FALLBACK: Written(rows=3), **BOTH}), RULES)
@@ -123,7 +123,7 @@ def test_a_later_run_finds_the_refused_rows_in_the_fallback() -> None:
 @pytest.mark.parametrize(("rows", "done"), [(3, True), (2, False)])
 def test_for_a_batch_decided_again_the_fallback_counts_only_if_it_has_all_rows(rows: int, done: bool) -> None:
     """Fewer rows come from the earlier decision, so all rows are written again."""
-    flight = left_open()
+    flight = resume_left_open()
     assert flight.decision is not None
     again = replace(flight.decision, again=True)
     flight = replace(flight, decision=again, plan=replace(flight.plan, decision=again))
@@ -134,13 +134,13 @@ def test_for_a_batch_decided_again_the_fallback_counts_only_if_it_has_all_rows(r
 def test_rows_that_the_dlq_and_the_fallback_have_count_for_the_dlq() -> None:
     """They need no merge."""
     both = {DLQ: Written(rows=3), FALLBACK: Written(rows=3)}
-    (entry,) = plan_transition(left_open(), Answers(found={**both, **BOTH}), RULES).entries
+    (entry,) = plan_transition(resume_left_open(), Answers(found={**both, **BOTH}), RULES).entries
     assert "fallback" not in entry.body["counts"]
 
 
 def test_a_dlq_that_cannot_be_asked_is_asked_again_and_then_replaced_by_the_fallback() -> None:
     """The answers of the other destinations are kept."""
-    step = plan_transition(left_open(), Answers(found=BOTH, failed={DLQ: DOWN}), RULES)
+    step = plan_transition(resume_left_open(), Answers(found=BOTH, failed={DLQ: DOWN}), RULES)
     assert isinstance(step.again, AskDestinations)
     assert (step.error, step.again.names) == (DOWN, [DLQ, FALLBACK])
     assert list_names(turn_to_fallback(step, RULES).flight) == [FALLBACK]
@@ -149,12 +149,12 @@ def test_a_dlq_that_cannot_be_asked_is_asked_again_and_then_replaced_by_the_fall
 def test_a_fallback_with_the_rows_settles_a_batch_whose_dlq_cannot_be_asked() -> None:
     """The error of the DLQ does not matter."""
     found = {FALLBACK: Written(rows=3), **BOTH}
-    assert plan_transition(left_open(), Answers(found=found, failed={DLQ: DOWN}), RULES).done
+    assert plan_transition(resume_left_open(), Answers(found=found, failed={DLQ: DOWN}), RULES).done
 
 
 def test_a_batch_is_never_cancelled_while_an_unreachable_dlq_may_have_its_rows() -> None:
     """Otherwise its rows would be refused again, under another plan."""
-    asked = turn_to_fallback(plan_transition(left_open(), Answers(found={}, failed={DLQ: DOWN}), RULES), RULES)
+    asked = turn_to_fallback(plan_transition(resume_left_open(), Answers(found={}, failed={DLQ: DOWN}), RULES), RULES)
     assert isinstance(asked.flight.task, CheckRefusals)
     step = plan_transition(asked.flight, Checked(refusing="orders", same=True), RULES)
     assert (isinstance(step.error, RefusedLate), step.entries) == (True, ())
@@ -164,8 +164,8 @@ def test_a_batch_is_never_cancelled_while_an_unreachable_dlq_may_have_its_rows()
 def test_the_offset_waits_for_the_fallback(delivery: Literal["after_all", "after_any"]) -> None:
     """Nothing is settled before the fallback has the rows."""
     rules = replace(RULES, delivery=delivery)
-    first = list_names(decided(TWO, nacked=3, rules=rules))
+    first = list_names(make_decided(TWO, nacked=3, rules=rules))
     written = {name: BOTH[name] for name in first if name != DLQ}
-    flight = decided(TWO, nacked=3, rules=rules)
+    flight = make_decided(TWO, nacked=3, rules=rules)
     step = turn_to_fallback(plan_transition(flight, Landed(written=written, failed={DLQ: DOWN}), rules), rules)
     assert (FALLBACK in list_names(step.flight), step.entries, step.settled) == (True, (), False)

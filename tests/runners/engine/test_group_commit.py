@@ -14,7 +14,7 @@ from runners.model.tasks import Declined, Failed, GroupWritten, Prepare, WriteGr
 from tests.runners.engine.test_dispatcher import Rows
 
 
-def flight(
+def make_flight(
     lane: str, *, straight: bool = True, origin: str = "rows", declined: frozenset[str] = frozenset()
 ) -> BatchInFlight:
     """Return a batch of this lane that was just planned."""
@@ -33,7 +33,7 @@ def flight(
     return BatchInFlight(plan=begun.plan, lane=begun.lane, task=begun.task, declined=declined)
 
 
-def source(**feeds: tuple[bool, list[str]]) -> BatchPlanner:
+def make_source(**feeds: tuple[bool, list[str]]) -> BatchPlanner:
     """Return a planner with these origins. Each has lanes, and whether its batches may be written together."""
     return BatchPlanner(
         pipeline="orders",
@@ -47,46 +47,52 @@ def source(**feeds: tuple[bool, list[str]]) -> BatchPlanner:
     )
 
 
-def lanes(flights: list[BatchInFlight], source: BatchPlanner) -> list[list[str]]:
+def list_groups(flights: list[BatchInFlight], source: BatchPlanner) -> list[list[str]]:
     """Return the groups, by their lanes."""
     return [[each.plan.batch.lane for each in group] for group in group_flights(flights, source, most=16)]
 
 
 def test_straight_batches_of_one_origin_go_together() -> None:
     """They keep the order in which they wait. Batches of another origin have other columns."""
-    flights = [flight("a"), flight("x", origin="other"), flight("b"), flight("y", origin="other"), flight("c")]
-    both = source(rows=(True, ["a", "b", "c"]), other=(True, ["x", "y"]))
-    assert lanes(flights, both) == [["a", "b", "c"], ["x", "y"]]
+    flights = [
+        make_flight("a"),
+        make_flight("x", origin="other"),
+        make_flight("b"),
+        make_flight("y", origin="other"),
+        make_flight("c"),
+    ]
+    both = make_source(rows=(True, ["a", "b", "c"]), other=(True, ["x", "y"]))
+    assert list_groups(flights, both) == [["a", "b", "c"], ["x", "y"]]
 
 
 def test_a_batch_that_cannot_share_a_write_goes_alone() -> None:
     """Such a batch is decided first, was declined in a group, or has an origin whose batches may not share a write."""
     flights = [
-        flight("a"),
-        flight("b", straight=False),
-        flight("c", declined=frozenset({"grouped"})),
-        flight("d"),
-        flight("x", origin="o"),
+        make_flight("a"),
+        make_flight("b", straight=False),
+        make_flight("c", declined=frozenset({"grouped"})),
+        make_flight("d"),
+        make_flight("x", origin="o"),
     ]
-    mixed = source(rows=(True, ["a", "b", "c", "d"]), o=(False, ["x"]))
-    assert lanes(flights, mixed) == [["a", "d"], ["b"], ["c"], ["x"]]
+    mixed = make_source(rows=(True, ["a", "b", "c", "d"]), o=(False, ["x"]))
+    assert list_groups(flights, mixed) == [["a", "d"], ["b"], ["c"], ["x"]]
 
 
 def test_without_a_planner_no_write_is_shared() -> None:
     """A run that only finishes batches of an earlier run has not opened an origin yet."""
-    assert not may_share(flight("a"), None)
+    assert not may_share(make_flight("a"), None)
 
 
 def test_no_more_than_sixteen_go_together() -> None:
     """The seventeenth begins another group."""
     names = [f"{number:02}" for number in range(17)]
-    groups = lanes([flight(name) for name in names], source(rows=(True, names)))
+    groups = list_groups([make_flight(name) for name in names], make_source(rows=(True, names)))
     assert [len(group) for group in groups] == [16, 1]
 
 
 def test_one_batch_is_a_plain_task() -> None:
     """Several batches become one group task."""
-    one, other = WriteStraight(plan=flight("a").plan), WriteStraight(plan=flight("b").plan)
+    one, other = WriteStraight(plan=make_flight("a").plan), WriteStraight(plan=make_flight("b").plan)
     assert join_tasks([one]) is one
     assert join_tasks([one, other]) == WriteGroup(writes=[one, other])
 
@@ -112,5 +118,5 @@ def test_a_wrong_outcome_of_a_shared_task_is_an_error() -> None:
 
 def test_a_prepared_batch_is_never_joined() -> None:
     """It is a task by itself."""
-    prepare = Prepare(plan=flight("a").plan)
+    prepare = Prepare(plan=make_flight("a").plan)
     assert join_tasks([prepare]) is prepare

@@ -85,7 +85,7 @@ def host(tmp_path: Path) -> Host:
     return Host(tmp_path)
 
 
-def lanes(coordination: LaneCoordination) -> tuple[str, ...]:
+def list_lanes(coordination: LaneCoordination) -> tuple[str, ...]:
     """Return the lanes of this run, by the ledger."""
     coordination.read_others()
     return tuple(sorted(coordination.journal.state.lanes_of(coordination.view.me)))
@@ -99,13 +99,13 @@ def test_each_run_has_its_share(host: Host) -> None:
     assert second.change_lanes() == []
     first.read_others()
     assert first.change_lanes(busy={"1"}) == []
-    assert (lanes(first), first.list_kept_lanes()) == (("0", "1", "2"), {"0", "2"})
+    assert (list_lanes(first), first.list_kept_lanes()) == (("0", "1", "2"), {"0", "2"})
     second.read_others()
     assert second.change_lanes() == ["3"]
     first.change_lanes()
     second.read_others()
     assert second.change_lanes() == ["1"]
-    assert (lanes(first), lanes(second)) == (("0", "2"), ("1", "3"))
+    assert (list_lanes(first), list_lanes(second)) == (("0", "2"), ("1", "3"))
 
 
 @pytest.mark.promise("CN-27")
@@ -123,7 +123,7 @@ def test_a_run_that_is_silent_for_a_whole_lease_is_ousted(host: Host, caplog: py
     host.passes(2, listening=second)
     with caplog.at_level(logging.WARNING, "wherry"):
         assert second.change_lanes() == ["0", "2"]
-    assert lanes(second) == LANES
+    assert list_lanes(second) == LANES
     assert "elsewhere, process 7 is dead, or was silent for a whole lease" in caplog.text
     assert [each["owner"] for each in host.buried] == [first.view.me]
     with pytest.raises(Fenced):
@@ -141,7 +141,7 @@ def test_a_run_that_records_an_entry_in_time_is_not_ousted(host: Host) -> None:
     host.passes(61, listening=second)
     first.journal.renew(busy=True)
     assert second.change_lanes() == []
-    assert lanes(first) == ("0", "2")
+    assert list_lanes(first) == ("0", "2")
 
 
 def test_a_run_that_slept_along_with_the_others_ousts_none(host: Host) -> None:
@@ -219,7 +219,7 @@ def test_a_run_that_rests_holds_no_lanes_and_has_a_longer_lease(host: Host) -> N
     first.change_lanes()
     first.release_lanes()
     owner = first.journal.state.find_owner(first.view.me) or {}
-    assert (lanes(first), owner["ready"], owner["lease"]) == ((), False, 600)
+    assert (list_lanes(first), owner["ready"], owner["lease"]) == ((), False, 600)
 
 
 @pytest.mark.parametrize("how", [{"definition": "another"}, {"assignment": "local_only"}, {"assignment": "single"}])

@@ -25,9 +25,9 @@ from runners.state.location import StateLocation
 from runners.state.process_locks import StateLock, identify_host
 from runners.state.run_history import RunHistory, RunRow
 from tests.pace import measure_pace
-from tests.runners.command_line.test_cli import ROOT, spent
-from tests.runners.running.letterbox import letters, post
-from tests.runners.state.ledger.test_progress import plan, settle
+from tests.runners.command_line.test_cli import ROOT, read_children_time
+from tests.runners.running.letterbox import append_letters, make_letters
+from tests.runners.state.ledger.test_progress import make_planned, make_settle_entry
 
 DEFINITION = """
 name: orders
@@ -46,25 +46,27 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     journal = Journal(DeltaLedger(state / "ledger"))
     journal.acquire({**identify_host(), "pipeline": "orders", "run": "r"})
     journal.record(Entry(kind="open", body={"pipeline": "orders"}))
-    batches = [(plan(number, start=number - 1, end=number), f"p{number}") for number in range(1, 601)]
+    batches = [(make_planned(number, start=number - 1, end=number), f"p{number}") for number in range(1, 601)]
     entries: list[Entry] = []
     for each, name in batches:
         entries.append(Entry(kind="plan", lane="0", plan=name, body=each.json()))
-        body = {**settle().body, "offset": each.batch.span.end}
-        entries.append(replace(settle(), plan=name, body=body))
+        body = {**make_settle_entry().body, "offset": each.batch.span.end}
+        entries.append(replace(make_settle_entry(), plan=name, body=body))
     journal.record(*entries)
     journal.compact()
     report = {"status": "succeeded", "reason": "", "batches": 600, "read": 1_800, "error": None}
     journal.record(Entry(kind="release", body=report))
     for number in range(1, 601, 200):
-        post(state / "dlq", [row for n in range(number, number + 200) for row in letters(1, number=n, plan=f"p{n}")])
+        append_letters(
+            state / "dlq", [row for n in range(number, number + 200) for row in make_letters(1, number=n, plan=f"p{n}")]
+        )
     row = RunRow(run="3f9a", pipeline="orders", status="running", started_at=datetime.now(timezone.utc))
     RunHistory(state / "runs", timedelta(days=90)).write([row])
     (folder / "sales.csv").write_text("id\n1\n")
     return folder
 
 
-def answer(words: list[str], folder: Path, code: int = 0) -> tuple[float, str]:
+def time_command(words: list[str], folder: Path, code: int = 0) -> tuple[float, str]:
     """Run the command in a new process. Return the seconds that it takes and what it prints.
 
     The seconds are the smaller number of clock seconds and processor seconds. The command must import neither pyspark
@@ -75,7 +77,7 @@ def answer(words: list[str], folder: Path, code: int = 0) -> tuple[float, str]:
         "from runners.command_line.cli import main; main()"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": "", "JAVA_HOME": "/nowhere"}
-    before, began = spent(), time.monotonic()
+    before, began = read_children_time(), time.monotonic()
     ended = subprocess.run(
         [sys.executable, "-c", program, *words],
         env=environment,
@@ -84,17 +86,17 @@ def answer(words: list[str], folder: Path, code: int = 0) -> tuple[float, str]:
         text=True,
         check=False,
     )
-    seconds = min(spent() - before, time.monotonic() - began)
+    seconds = min(read_children_time() - before, time.monotonic() - began)
     assert ended.returncode == code, ended.stderr
     assert ended.stderr.splitlines()[-1] == "set()"
     return seconds, ended.stdout
 
 
-def at_once(words: list[str], folder: Path, code: int = 0) -> str:
+def check_quick(words: list[str], folder: Path, code: int = 0) -> str:
     """Return what the command prints. In one of five tries it must take less than a second of a quiet machine."""
     took = []
     for _ in range(5):
-        seconds, said = answer(words, folder, code)
+        seconds, said = time_command(words, folder, code)
         took.append(seconds / measure_pace())
         if took[-1] < 1:
             return said
@@ -124,13 +126,13 @@ def at_once(words: list[str], folder: Path, code: int = 0) -> str:
 )
 def test_a_command_that_needs_no_jvm_answers_at_once(words: str, folder: Path) -> None:
     """It needs no Java on the machine."""
-    at_once(words.split(), folder)
+    check_quick(words.split(), folder)
 
 
 @pytest.mark.parametrize("words", ["doctor", "audit orders.yaml"])
 def test_a_command_that_finds_a_problem_answers_at_once(words: str, folder: Path) -> None:
     """`doctor` finds that Java is missing. `audit` finds that none of 600 batches is in its table."""
-    at_once(words.split(), folder, code=1)
+    check_quick(words.split(), folder, code=1)
 
 
 @pytest.mark.parametrize("words", ["set --lane 0 --offset 500", "rewind --batches 2", "reset"])
@@ -138,18 +140,18 @@ def test_offsets_are_changed_at_once(words: str, folder: Path, tmp_path: Path) -
     """The command counts what is processed again, and writes the ledger."""
     there = shutil.copytree(folder, tmp_path / "orders")
     how, *options = words.split()
-    at_once(["offsets", how, "orders.yaml", *options, "--reason", "again", "--yes"], there)
-    lane = json.loads(at_once(["offsets", "show", "orders.yaml", "--json"], there))["lanes"]["0"]
+    check_quick(["offsets", how, "orders.yaml", *options, "--reason", "again", "--yes"], there)
+    lane = json.loads(check_quick(["offsets", "show", "orders.yaml", "--json"], there))["lanes"]["0"]
     assert lane["offset"] == {"set": 500, "rewind": 598, "reset": None}[how]
 
 
 def test_a_state_is_shown_at_once_without_a_jvm(folder: Path) -> None:
     """The commands show the status, the offset of each lane and the refused rows that a run left."""
-    facts = json.loads(at_once(["status", "orders.yaml", "--json"], folder))
+    facts = json.loads(check_quick(["status", "orders.yaml", "--json"], folder))
     assert (facts["state"], facts["dlq"]["rows"], facts["lanes"]["0"]["number"]) == ("idle", 600, 600)
     assert facts["last_run"]["read"] == 1_800
-    assert json.loads(at_once(["offsets", "show", "orders.yaml", "--json"], folder))["lanes"]["0"]["offset"] == 600
-    rows = json.loads(at_once(["dlq", "show", "orders.yaml", "--limit", "2", "--json"], folder))["rows"]
+    assert json.loads(check_quick(["offsets", "show", "orders.yaml", "--json"], folder))["lanes"]["0"]["offset"] == 600
+    rows = json.loads(check_quick(["dlq", "show", "orders.yaml", "--limit", "2", "--json"], folder))["rows"]
     assert [row["number"] for row in rows] == [599, 600]
     assert rows[0]["nacked_at"] == "2026-01-01T12:01:00.000+00:00"
 
@@ -172,7 +174,7 @@ def test_status_and_offsets_show_the_runs_that_share_the_lanes(tmp_path: Path) -
         journal.catch_up()
         assert journal.attempt(Entry(kind="take", body={"lanes": [lane]}))
     first.catch_up()
-    named = replace(plan(1), batch=replace(plan(1).batch, lane="0"))
+    named = replace(make_planned(1), batch=replace(make_planned(1).batch, lane="0"))
     first.record(Entry(kind="plan", lane="0", plan="p1", body=named.json()))
     pipeline = Pipeline.load(tmp_path / "orders.yaml")
     facts = pipeline.status()
@@ -252,10 +254,10 @@ def test_status_shows_that_the_file_differs_from_the_running_definition(tmp_path
     journal = Journal(place.open_ledger(None))
     who = {**identify_host(), "pipeline": "orders", "run": "r", "lock": place.lock.name, "hash": load(file).hash}
     journal.acquire(who)
-    journal.record(Entry(kind="plan", lane="0", plan="p1", body=plan(1).json()))
+    journal.record(Entry(kind="plan", lane="0", plan="p1", body=make_planned(1).json()))
     facts = Pipeline.load(file).status()
     assert (facts["state"], facts["differs"], facts["open"][0]["owed"]) == ("running", False, False)
-    journal.record(settle("orders"))
+    journal.record(make_settle_entry("orders"))
     file.write_text(DEFINITION.replace("600", "700"))
     said = CliRunner().invoke(wherry, ["status", str(file), "--json"])
     facts = json.loads(said.stdout)

@@ -19,7 +19,7 @@ from tests.runners.engine.test_dispatcher import Resting
 THOUSAND_YEARS = 365_000 * 86_400.0
 
 
-def started(retry: RetryPolicy, *, after: Resting | None = None, seconds: float = 0) -> Resting:
+def start_bench(retry: RetryPolicy, *, after: Resting | None = None, seconds: float = 0) -> Resting:
     """Return a process with this retry policy. It starts `seconds` after the process `after` was killed."""
     bench = Resting(rows=2)
     if after is not None:
@@ -33,7 +33,7 @@ def started(retry: RetryPolicy, *, after: Resting | None = None, seconds: float 
     return bench
 
 
-def rests(bench: Resting) -> list[int]:
+def run_until_rest(bench: Resting) -> list[int]:
     """Turn until the batch rests or no work is left. Return the number of each announced try."""
     before = len(bench.events)
     for _ in range(10):
@@ -47,50 +47,50 @@ def rests(bench: Resting) -> list[int]:
 @pytest.mark.promise("SS-23")
 def test_the_number_of_tries_survives_a_kill() -> None:
     """Two more tries are two, even if several processes share them. The next failure ends the run."""
-    first = started(RetryPolicy(attempts=2))
-    assert rests(first) == [1]
-    second = started(RetryPolicy(attempts=2), after=first)
-    assert rests(second) == [2]
-    third = started(RetryPolicy(attempts=2), after=second)
-    assert rests(third) == []
+    first = start_bench(RetryPolicy(attempts=2))
+    assert run_until_rest(first) == [1]
+    second = start_bench(RetryPolicy(attempts=2), after=first)
+    assert run_until_rest(second) == [2]
+    third = start_bench(RetryPolicy(attempts=2), after=second)
+    assert run_until_rest(third) == []
     assert third.dispatcher.errors == [third.error]
 
 
 def test_the_time_of_the_first_error_survives_a_kill() -> None:
     """One hour counts from the first error, even if no process ran for most of that time."""
-    first = started(RetryPolicy(attempts=9, within=3_600))
-    assert rests(first) == [1]
-    second = started(RetryPolicy(attempts=9, within=3_600), after=first, seconds=3_500)
-    assert rests(second) == [2]
-    third = started(RetryPolicy(attempts=9, within=3_600), after=second, seconds=101)
-    assert rests(third) == []
+    first = start_bench(RetryPolicy(attempts=9, within=3_600))
+    assert run_until_rest(first) == [1]
+    second = start_bench(RetryPolicy(attempts=9, within=3_600), after=first, seconds=3_500)
+    assert run_until_rest(second) == [2]
+    third = start_bench(RetryPolicy(attempts=9, within=3_600), after=second, seconds=101)
+    assert run_until_rest(third) == []
 
 
 @pytest.mark.parametrize(("status", "found"), [("failed", [1]), ("stopped", [2])])
 def test_a_run_that_gave_up_leaves_all_attempts_to_the_next(status: str, found: list[int]) -> None:
     """A user starts the next run on purpose. After a stop, the count continues."""
-    first = started(RetryPolicy(attempts=2))
-    rests(first)
+    first = start_bench(RetryPolicy(attempts=2))
+    run_until_rest(first)
     first.journal.record(Entry(kind="release", body={"status": status}))
-    assert rests(started(RetryPolicy(attempts=2), after=first)) == found
+    assert run_until_rest(start_bench(RetryPolicy(attempts=2), after=first)) == found
 
 
 def test_the_next_batch_has_all_attempts() -> None:
     """The tries of a settled batch are forgotten."""
-    bench = started(RetryPolicy(attempts=2))
-    assert rests(bench) == [1]
+    bench = start_bench(RetryPolicy(attempts=2))
+    assert run_until_rest(bench) == [1]
     bench.error = None
     bench.move(2)
     while not bench.settled():
         bench.turn("0")
     bench.error = TimeoutError("again")
-    assert rests(bench) == [1]
+    assert run_until_rest(bench) == [1]
 
 
 def test_the_ledger_records_a_try_before_it_is_announced() -> None:
     """A snapshot keeps the number of tries and the time of the first error."""
-    bench = started(RetryPolicy(attempts=2))
-    rests(bench)
+    bench = start_bench(RetryPolicy(attempts=2))
+    run_until_rest(bench)
     lane = bench.journal.state.get_lane("0")
     assert (lane.tried, lane.since) == (1, "2026-01-01T00:00:00.000+00:00")
     kept = apply_entries([Entry(kind="snapshot", seq=9, body=bench.journal.state.json())], PipelineState())
@@ -100,16 +100,16 @@ def test_the_ledger_records_a_try_before_it_is_announced() -> None:
 @pytest.mark.parametrize("retry", [RetryPolicy(attempts=0), RetryPolicy(within=0)])
 def test_a_budget_of_zero_allows_no_further_try(retry: RetryPolicy) -> None:
     """With zero attempts or zero time, the first error ends the run."""
-    bench = started(retry)
-    assert rests(bench) == []
+    bench = start_bench(retry)
+    assert run_until_rest(bench) == []
     assert bench.dispatcher.errors == [bench.error]
 
 
 def test_a_budget_of_a_thousand_years_is_kept() -> None:
     """The waits grow to their limit. Meanwhile, the ledger is read every five seconds."""
     retry = RetryPolicy(attempts=FOR_EVER, wait=1, most=THOUSAND_YEARS, within=THOUSAND_YEARS)
-    bench = started(retry)
-    assert rests(bench) == [1]
+    bench = start_bench(retry)
+    assert run_until_rest(bench) == [1]
     for _ in range(30):
         (flight,) = bench.dispatcher.work.flights.values()
         patience = bench.dispatcher.patience()
@@ -117,7 +117,7 @@ def test_a_budget_of_a_thousand_years_is_kept() -> None:
         assert patience <= 5.001
         assert flight.until is not None
         bench.move(flight.until - bench.dispatcher.clock.elapsed())
-        rests(bench)
+        run_until_rest(bench)
     assert bench.dispatcher.clock.now().year > 2026 + 10
     assert bench.dispatcher.errors == []
 
@@ -125,7 +125,7 @@ def test_a_budget_of_a_thousand_years_is_kept() -> None:
 @pytest.mark.promise("SS-23", "CD-22")
 def test_a_destination_that_is_down_for_a_minute_delays_the_run_and_loses_no_row() -> None:
     """With a manual clock, each batch is tried with the default waits until it succeeds. No row is refused."""
-    bench = started(RetryPolicy())
+    bench = start_bench(RetryPolicy())
     clock = bench.dispatcher.clock
     while len(bench.settled()) < 2:
         bench.error = TimeoutError("down") if clock.elapsed() < 60 else None

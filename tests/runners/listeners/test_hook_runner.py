@@ -23,7 +23,7 @@ SECRETS = {"hunter2": "${secret:KEY}"}
 ORDERS = "name: orders\norigin: {generate: {rows: 1}}\ndestinations: [{delta: {path: tables/orders}}]\n"
 
 
-def told(hook: Hook, *events: Mapping[str, Any], patience: float = 30.0) -> list[float]:
+def notify_hook(hook: Hook, *events: Mapping[str, Any], patience: float = 30.0) -> list[float]:
     """Call a hook and wait for its end. Return the waits between its tries."""
     waits: list[float] = []
     hook_runner = HookRunner([hook], SECRETS, sleep=waits.append)
@@ -74,7 +74,7 @@ def web() -> Iterator[Web]:
 
 def test_a_webhook_gets_the_facts(web: Web, caplog: pytest.LogCaptureFixture) -> None:
     """They are JSON, and nothing is logged."""
-    assert told(Hook(on="start", webhook=f"{web.address}/x?y=1")) == []
+    assert notify_hook(Hook(on="start", webhook=f"{web.address}/x?y=1")) == []
     assert web.sent == [("/x?y=1", dict(START))]
     assert caplog.messages == []
 
@@ -85,7 +85,7 @@ def test_a_command_gets_the_facts(tmp_path: Path) -> None:
         "import json, os, sys; print(json.dumps([json.load(sys.stdin), os.environ['WHERRY_PIPELINE'], sys.argv[2:]])"
     )
     script += ", file=open(sys.argv[1], 'w'))"
-    told(Hook(on=["start"], command=[sys.executable, "-c", script, str(tmp_path / "told"), "$HOME; exit 1"]))
+    notify_hook(Hook(on=["start"], command=[sys.executable, "-c", script, str(tmp_path / "told"), "$HOME; exit 1"]))
     assert json.loads((tmp_path / "told").read_text()) == [dict(START), "orders", ["$HOME; exit 1"]]
 
 
@@ -99,7 +99,7 @@ def test_a_function_gets_a_copy_of_the_facts() -> None:
         if len(found) == 1:
             raise ValueError("not yet")
 
-    assert told(Hook(on="start", python=page, attempts=2)) == [1.0]
+    assert notify_hook(Hook(on="start", python=page, attempts=2)) == [1.0]
     assert found == [dict(START)] * 2
 
 
@@ -109,7 +109,7 @@ def test_a_hook_is_called_only_for_its_events(web: Web) -> None:
         make_end_facts(Report(pipeline="orders", run="7f", status=status).json(), "")
         for status in ("succeeded", "failed", "stopped")
     ]
-    told(Hook(on=["success", "stop"], webhook=web.address), START, *ends)
+    notify_hook(Hook(on=["success", "stop"], webhook=web.address), START, *ends)
     assert [facts["event"] for _, facts in web.sent] == ["success", "stop"]
 
 
@@ -120,8 +120,8 @@ def test_a_run_that_refused_rows_is_reported_for_every_status(web: Web) -> None:
         make_end_facts(Report(pipeline="orders", run="7f", status=status, nacked=rows).json(), "")
         for status, rows in runs
     ]
-    told(Hook(on="refused", webhook=f"{web.address}/refused"), START, *ends)
-    told(Hook(on=["success", "refused"], webhook=f"{web.address}/both"), START, *ends)
+    notify_hook(Hook(on="refused", webhook=f"{web.address}/refused"), START, *ends)
+    notify_hook(Hook(on=["success", "refused"], webhook=f"{web.address}/both"), START, *ends)
     assert [(path, facts["event"], facts["nacked"]) for path, facts in web.sent] == [
         ("/refused", "success", 3),
         ("/refused", "failure", 2),
@@ -138,7 +138,7 @@ def test_a_command_gets_the_counts_in_its_environment(tmp_path: Path) -> None:
     )
     hook = Hook(on=["refused", "failure"], command=["sh", "-c", f"cd {tmp_path}; {line}"])
     fell = RunError(cls="WindowTripped", code="WINDOW", message="too many")
-    told(
+    notify_hook(
         hook,
         make_end_facts(Report(pipeline="orders", run="7f", status="succeeded", read=9, nacked=3, batches=2).json(), ""),
         make_end_facts(Report(pipeline="orders", run="7f", status="failed", error=fell).json(), ""),
@@ -152,11 +152,11 @@ def test_a_command_gets_the_counts_in_its_environment(tmp_path: Path) -> None:
 def test_a_failed_hook_is_tried_again_with_longer_waits(web: Web) -> None:
     """This ends when it succeeds."""
     web.answers = [500, 503, 204]
-    assert told(Hook(on="start", webhook=web.address, attempts=5, wait="2s")) == [2.0, 4.0]
+    assert notify_hook(Hook(on="start", webhook=web.address, attempts=5, wait="2s")) == [2.0, 4.0]
     assert len(web.sent) == 3
 
 
-def fails(facts: object) -> None:
+def raise_error(facts: object) -> None:
     raise ValueError("no hunter2")
 
 
@@ -167,7 +167,7 @@ class Mute(Exception):
         raise ValueError("no words")
 
 
-def fails_mutely(facts: object) -> None:
+def raise_mute(facts: object) -> None:
     raise Mute
 
 
@@ -185,9 +185,9 @@ def fails_mutely(facts: object) -> None:
             lambda web: {"command": [sys.executable, "-c", "raise SystemExit(3)"]},
             "it ended with exit code 3: it wrote nothing",
         ),
-        (lambda web: {"python": fails}, "ValueError: no ${secret:KEY}"),
+        (lambda web: {"python": raise_error}, "ValueError: no ${secret:KEY}"),
         (lambda web: {"python": sys.exit}, "SystemExit: "),
-        (lambda web: {"python": fails_mutely}, "Mute: a Mute that cannot be shown"),
+        (lambda web: {"python": raise_mute}, "Mute: a Mute that cannot be shown"),
         (lambda web: {"python": "wherry_no_such_module:page"}, "FunctionMissing: "),
     ],
 )
@@ -198,7 +198,7 @@ def test_a_hook_that_fails_finally_is_counted_and_logged(
     web.answers = [302, 302]
     made = hook(web)
     (kind,) = made
-    assert told(Hook(on="start", attempts=2, **made)) == [1.0]
+    assert notify_hook(Hook(on="start", attempts=2, **made)) == [1.0]
     assert len(caplog.messages) == 1
     assert caplog.messages[0].startswith(f"orders: hooks[0] ({kind}) failed 1 time: {why}")
     assert "hunter2" not in caplog.text
@@ -207,14 +207,14 @@ def test_a_hook_that_fails_finally_is_counted_and_logged(
 def test_a_webhook_that_answers_too_late_is_given_up(web: Web, caplog: pytest.LogCaptureFixture) -> None:
     """This happens after its timeout. It may still have received the facts."""
     web.answers = [0]
-    told(Hook(on="start", webhook=web.address, attempts=1, timeout="50ms"))
+    notify_hook(Hook(on="start", webhook=web.address, attempts=1, timeout="50ms"))
     assert "it gave no answer within 0.05 s" in caplog.text
 
 
 def test_a_command_that_does_not_end_is_ended(caplog: pytest.LogCaptureFixture) -> None:
     """It ends after its timeout."""
-    told(Hook(on="start", command=[sys.executable, "-c", "input(); input()"], attempts=1, timeout="50ms"))
-    told(Hook(on="start", command=["sleep", "60"], attempts=1, timeout="50ms"))
+    notify_hook(Hook(on="start", command=[sys.executable, "-c", "input(); input()"], attempts=1, timeout="50ms"))
+    notify_hook(Hook(on="start", command=["sleep", "60"], attempts=1, timeout="50ms"))
     assert "it did not end within 0.05 s" in caplog.messages[-1]
 
 

@@ -36,7 +36,7 @@ def lines() -> Iterator[None]:
     configure_logs("text")
 
 
-def batch(number: int, label: str = "") -> Batch:
+def make_batch(number: int, label: str = "") -> Batch:
     """Return a batch of lane 0."""
     span = Span(start=None, end=number, label=label)
     when = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -45,16 +45,16 @@ def batch(number: int, label: str = "") -> Batch:
     )
 
 
-def settled(number: int, **more: object) -> BatchSettled:
+def make_settled(number: int, **more: object) -> BatchSettled:
     """Return the event of a batch with 1,000 rows, one of which was refused."""
     counts = {"read": 1_000, "nacked": 1, "delivered": {"orders": 999}}
-    return BatchSettled(batch=batch(number), counts=counts, **more)  # type: ignore[arg-type]
+    return BatchSettled(batch=make_batch(number), counts=counts, **more)  # type: ignore[arg-type]
 
 
 def test_text_lines_show_changes_of_the_run(capsys: pytest.CaptureFixture[str]) -> None:
     """Batches have no lines."""
     listener = LogLines("text")
-    events: list[Event] = [RunStarted(pipeline="orders", run="7f"), BatchPlanned(batch=batch(1)), settled(1)]
+    events: list[Event] = [RunStarted(pipeline="orders", run="7f"), BatchPlanned(batch=make_batch(1)), make_settled(1)]
     for event in [*events, Noticed(origin="files", message="two are empty")]:
         listener(event)
     listener(RunStopping(reason="signal SIGTERM"))
@@ -86,9 +86,9 @@ def test_a_batch_that_is_resumed_before_the_run_begins_names_its_pipeline(capsys
     """It names the run that planned it, until the present run has started."""
     configure_logs("json")
     listener = LogLines("json", pipeline="orders")
-    listener(BatchResumed(batch=batch(1)))
+    listener(BatchResumed(batch=make_batch(1)))
     listener(RunStarted(pipeline="orders", run="7f"))
-    listener(settled(1))
+    listener(make_settled(1))
     flush()
     said = list(map(json.loads, capsys.readouterr().err.splitlines()))
     assert [(each["pipeline"], each["run"]) for each in said] == [("orders", "r"), ("orders", "7f"), ("orders", "7f")]
@@ -100,8 +100,8 @@ def test_json_lines_have_every_event_as_an_object(capsys: pytest.CaptureFixture[
     listener = LogLines("json", secrets={"hunter2": "${secret:KEY}"})
     for event in (
         RunStarted(pipeline="orders", run="7f"),
-        BatchPlanned(batch=batch(1, "landing/hunter2.json")),
-        settled(1, seconds={"write": 0.5}),
+        BatchPlanned(batch=make_batch(1, "landing/hunter2.json")),
+        make_settled(1, seconds={"write": 0.5}),
         Noticed(origin="orders", message="hunter2 is no folder"),
         RunEnded(status="succeeded", reason="hunter2 said so"),
     ):

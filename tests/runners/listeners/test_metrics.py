@@ -25,7 +25,7 @@ from runners.model.events import BatchCancelled, BatchPlanned, BatchRests, Batch
 from runners.model.schedule_events import Began, Broken, Draining, Ended, LeftOut, Mended
 from runners.schedules.schedule_screen import ScheduleLog
 from tests.manual_clock import ManualClock
-from tests.runners.command_line.test_progress_bar import batch
+from tests.runners.command_line.test_progress_bar import make_batch
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 COUNTS: dict[str, Any] = {
@@ -40,12 +40,12 @@ COUNTS: dict[str, Any] = {
 }
 
 
-def settled(**other: Any) -> BatchSettled:
+def make_settled(**other: Any) -> BatchSettled:
     counts: Any = {**COUNTS, **other}
-    return BatchSettled(batch=batch("0"), counts=counts, seconds={"write": 0.5, "dlq": 0.25})
+    return BatchSettled(batch=make_batch("0"), counts=counts, seconds={"write": 0.5, "dlq": 0.25})
 
 
-def figures(metrics: Metrics) -> dict[str, float]:
+def read_figures(metrics: Metrics) -> dict[str, float]:
     """Return every value by its name and labels."""
     lines = [line for line in metrics.text().splitlines() if not line.startswith("#")]
     return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
@@ -55,9 +55,14 @@ def test_a_batch_is_counted_by_the_outcomes_of_its_rows() -> None:
     """There are counts by lane, stage and destination. Counts of several batches are added."""
     metrics = Metrics(ManualClock())
     hear = metrics.of("orders")
-    for event in (BatchPlanned(batch=batch("0")), BatchPlanned(batch=batch("1")), settled(), settled()):
+    for event in (
+        BatchPlanned(batch=make_batch("0")),
+        BatchPlanned(batch=make_batch("1")),
+        make_settled(),
+        make_settled(),
+    ):
         hear(event)
-    found = figures(metrics)
+    found = read_figures(metrics)
     expected = {
         'wherry_batches_total{pipeline="orders",lane="0"}': 2,
         'wherry_rows_read_total{pipeline="orders",lane="0"}': 2_000,
@@ -76,9 +81,13 @@ def test_a_batch_is_counted_by_the_outcomes_of_its_rows() -> None:
 def test_the_dead_letter_queue_has_separate_metrics() -> None:
     """They are rows, bytes and seconds. Discarded rows do not count, and a destination need not report bytes."""
     metrics = Metrics(ManualClock())
-    for event in (settled(), settled(dlq_bytes=None), settled(nacked=0, discarded=0, stages=[], dlq_bytes=0)):
+    for event in (
+        make_settled(),
+        make_settled(dlq_bytes=None),
+        make_settled(nacked=0, discarded=0, stages=[], dlq_bytes=0),
+    ):
         metrics.of("orders")(event)
-    found = figures(metrics)
+    found = read_figures(metrics)
     assert found['wherry_dlq_rows_total{pipeline="orders"}'] == 8
     assert found['wherry_dlq_bytes_total{pipeline="orders"}'] == 2_048
     assert found['wherry_dlq_seconds_total{pipeline="orders"}'] == 0.75
@@ -88,13 +97,13 @@ def test_other_events_are_counted() -> None:
     """They are retries, cancelled batches, owed batches, unbalanced batches and notices."""
     metrics = Metrics(ManualClock())
     hear = metrics.of("orders")
-    rest = BatchRests(batch=batch(), error=ValueError(), tried=1, seconds=1.0)
-    owed = replace(settled(), owed=("copy",))
-    for event in (BatchPlanned(batch=batch()), rest, rest, BatchCancelled(batch=batch()), owed):
+    rest = BatchRests(batch=make_batch(), error=ValueError(), tried=1, seconds=1.0)
+    owed = replace(make_settled(), owed=("copy",))
+    for event in (BatchPlanned(batch=make_batch()), rest, rest, BatchCancelled(batch=make_batch()), owed):
         hear(event)
-    hear(settled(balanced="unknown"))
+    hear(make_settled(balanced="unknown"))
     hear(Noticed(origin="files", message="odd"))
-    found = figures(metrics)
+    found = read_figures(metrics)
     assert found['wherry_batches_retried_total{pipeline="orders",lane="0"}'] == 2
     assert found['wherry_batches_cancelled_total{pipeline="orders",lane="0"}'] == 1
     assert found['wherry_batches_total{pipeline="orders",lane="0"}'] == 1
@@ -107,12 +116,12 @@ def test_runs_are_counted_by_their_status() -> None:
     clock = ManualClock(time=NOON)
     metrics = Metrics(clock)
     metrics(Began(name="orders", due=NOON))
-    assert figures(metrics)['wherry_run_under_way{pipeline="orders"}'] == 1
+    assert read_figures(metrics)['wherry_run_under_way{pipeline="orders"}'] == 1
     metrics(Ended(name="orders", due=NOON, status="failed", message="", seconds=2.5))
     metrics(LeftOut(name="orders", due=[NOON, NOON], why="it runs"))
     for event in (Broken(file="a.yaml", message=""), Broken(file="b.yaml", message=""), Mended(file="a.yaml")):
         metrics(event)
-    assert figures(metrics) == {
+    assert read_figures(metrics) == {
         'wherry_batches_in_flight{pipeline="orders"}': 0,
         'wherry_runs_total{pipeline="orders",status="failed"}': 1,
         'wherry_run_seconds_total{pipeline="orders"}': 2.5,
@@ -176,7 +185,7 @@ def server() -> Iterator[MetricsServer]:
         hangs.set()
 
 
-def asked(server: MetricsServer, page: str) -> tuple[int, str]:
+def ask_server(server: MetricsServer, page: str) -> tuple[int, str]:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{page}", timeout=30) as answer:
             return answer.status, answer.read().decode()
@@ -188,9 +197,9 @@ def test_pages_are_served_while_another_hangs(server: MetricsServer) -> None:
     """Each page has its status. An unknown page lists the known pages."""
     with socket.create_connection(("127.0.0.1", server.port)) as slow:
         slow.sendall(b"GET /hang HTTP/1.0\r\n\r\n")
-        assert asked(server, "/metrics?x=1") == (200, "wherry 1\n")
-        assert asked(server, "/ready") == (503, "no\n")
-        assert asked(server, "/x") == (404, "There are: /metrics, /ready, /hang\n")
+        assert ask_server(server, "/metrics?x=1") == (200, "wherry 1\n")
+        assert ask_server(server, "/ready") == (503, "no\n")
+        assert ask_server(server, "/x") == (404, "There are: /metrics, /ready, /hang\n")
 
 
 def test_a_port_in_use_is_refused_with_a_hint(server: MetricsServer, tmp_path: Path, capsys: Any) -> None:

@@ -17,7 +17,7 @@ from runners.model.events import BatchCancelled, BatchPlanned, BatchSettled, Eve
 from tests.manual_clock import ManualClock
 
 
-def batch(number: int, label: str = "a.json") -> Batch:
+def make_batch(number: int, label: str = "a.json") -> Batch:
     """Return a batch of lane 0."""
     return Batch(
         pipeline="orders",
@@ -32,9 +32,9 @@ def batch(number: int, label: str = "a.json") -> Batch:
     )
 
 
-def settled(number: int, *, owed: tuple[str, ...] = ()) -> BatchSettled:
+def make_settled(number: int, *, owed: tuple[str, ...] = ()) -> BatchSettled:
     """Return the event of a batch with 1,000 rows, one of which was refused."""
-    return BatchSettled(batch=batch(number), counts={"read": 1_000, "nacked": 1}, owed=owed)
+    return BatchSettled(batch=make_batch(number), counts={"read": 1_000, "nacked": 1}, owed=owed)
 
 
 @pytest.mark.parametrize(
@@ -42,17 +42,19 @@ def settled(number: int, *, owed: tuple[str, ...] = ()) -> BatchSettled:
     [
         ([], "orders: opening the state, origins and tables … 12 s"),
         ([RunStarted(pipeline="orders", run="r")], "orders, 0 batches, 0:00:12"),
-        ([RunStarted(pipeline="orders", run="r"), BatchPlanned(batch=batch(1))],
+        ([RunStarted(pipeline="orders", run="r"), BatchPlanned(batch=make_batch(1))],
          "orders, 0 batches, 0:00:12; in flight: batch 1 (a.json)"),
-        ([BatchPlanned(batch=batch(1)), RunStarted(pipeline="orders", run="r"), settled(1)],
+        ([BatchPlanned(batch=make_batch(1)), RunStarted(pipeline="orders", run="r"), make_settled(1)],
          "orders, 1 batch, 1,000 rows, 1 refused, 0:00:12"),
-        ([RunStarted(pipeline="orders", run="r"), BatchPlanned(batch=batch(1)), settled(1, owed=("copy",))],
+        ([RunStarted(pipeline="orders", run="r"), BatchPlanned(batch=make_batch(1)), make_settled(1, owed=("copy",))],
          "orders, 0 batches, 0:00:12; in flight: batch 1 (a.json)"),
-        ([RunStarted(pipeline="orders", run="r"), BatchPlanned(batch=batch(1, "")), BatchCancelled(batch=batch(1))],
+        ([RunStarted(pipeline="orders", run="r"), BatchPlanned(batch=make_batch(1, "")),
+          BatchCancelled(batch=make_batch(1))],
          "orders, 0 batches, 0:00:12"),
-        ([RunStarted(pipeline="orders", run="r"), *(BatchPlanned(batch=batch(number, "")) for number in range(1, 6))],
+        ([RunStarted(pipeline="orders", run="r"),
+          *(BatchPlanned(batch=make_batch(number, "")) for number in range(1, 6))],
          "orders, 0 batches, 0:00:12; in flight: batch 1, batch 2, batch 3, 2 more"),
-        ([RunStarted(pipeline="orders", run="r"), settled(1), RunEnded(status="succeeded", reason="")],
+        ([RunStarted(pipeline="orders", run="r"), make_settled(1), RunEnded(status="succeeded", reason="")],
          "orders: succeeded, 1 batch, 1,000 rows, 1 refused, 0:00:12"),
     ],
 )  # fmt: skip
@@ -110,7 +112,7 @@ class Notebook(ModuleType):
     ("events", "line"),
     [
         ([], "orders: starting Spark … 12 s"),
-        ([RunStarted(pipeline="orders", run="r"), settled(1)],
+        ([RunStarted(pipeline="orders", run="r"), make_settled(1)],
          "orders: starting Spark, 1 batch, 1,000 rows, 1 refused, 0:00:12"),
         ([RunStopping(reason="Ctrl-C")], "orders: stopping (Ctrl-C) … 12 s"),
     ],
@@ -141,7 +143,7 @@ def test_a_notebook_shows_a_line_that_is_updated(monkeypatch: pytest.MonkeyPatch
     with show_in_notebook("orders") as listeners:
         assert notebook.lines[0] == "orders: opening the state, origins and tables"
         assert notebook.updated.wait(30)
-        for event in (RunStarted(pipeline="orders", run="r"), settled(1), RunEnded(status="succeeded", reason="")):
+        for event in (RunStarted(pipeline="orders", run="r"), make_settled(1), RunEnded(status="succeeded", reason="")):
             for listener in listeners:
                 listener(event)
     assert notebook.lines[1] == "orders: opening the state, origins and tables … 0 s"

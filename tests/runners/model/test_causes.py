@@ -90,7 +90,7 @@ def test_a_message_is_split_into_its_parts(
     assert problem in (None, parsed.problem)
 
 
-def refuse(value: str, **more: str) -> dict[str, str]:
+def make_refusal(value: str, **more: str) -> dict[str, str]:
     """Return a refusal of `cast`."""
     return {"code": "CAST", "stage": "types", "message": f"column fare: '{value}' is not a decimal(10,2)", **more}
 
@@ -99,9 +99,9 @@ def test_causes_are_described_in_words() -> None:
     """The forms of one problem share a line, the most frequent first. Each form has its files."""
     counter = CauseCounter()
     for number in range(5):
-        counter.add(refuse("n/a"), rows=80, files=[f"file:///landing/{number}.csv"])
-    counter.add(refuse("26,58"), rows=40_000, files=["file:///landing/yellow_2026-03.csv"])
-    counter.add(refuse("7,10"), rows=33, files=["file:///landing/yellow_2026-03.csv"])
+        counter.add(make_refusal("n/a"), rows=80, files=[f"file:///landing/{number}.csv"])
+    counter.add(make_refusal("26,58"), rows=40_000, files=["file:///landing/yellow_2026-03.csv"])
+    counter.add(make_refusal("7,10"), rows=33, files=["file:///landing/yellow_2026-03.csv"])
     counter.add({"code": "pos", "stage": "rules", "message": "pos: a > 0 is false"}, files=[None, ""])
     causes = counter.count()
     line = "fare is not a decimal(10,2): 40,033 rows like '26,58' in yellow_2026-03.csv; 400 like 'n/a' in 5 files"
@@ -127,7 +127,7 @@ def test_partitions_of_a_topic_are_not_called_files() -> None:
     for number in range(5):
         message = f"orders/{number % 2} offset {number}: this value is not one JSON object"
         counter.add({"code": "PARSE", "stage": "origin", "message": message}, files=[f"orders/{number % 2}"])
-    counter.add(refuse("n/a"), files=["orders/0"])
+    counter.add(make_refusal("n/a"), files=["orders/0"])
     assert counter.count().describe(placed=False) == [
         "this value is not one JSON object: 5 rows in 2 partitions",
         "fare is not a decimal(10,2): 1 row like 'n/a' in orders/0",
@@ -157,8 +157,8 @@ def test_a_file_before_a_message_does_not_separate_causes() -> None:
 def test_a_cause_shows_how_many_of_its_rows_wait() -> None:
     """It is omitted if all rows wait. A cause with waiting rows comes before a cause with decided rows only."""
     counter = CauseCounter()
-    counter.add(refuse("26,58"), rows=9, waiting=0)
-    counter.add(refuse("n/a"), rows=3, waiting=1)
+    counter.add(make_refusal("26,58"), rows=9, waiting=0)
+    counter.add(make_refusal("n/a"), rows=3, waiting=1)
     counter.add({"code": "pos", "stage": "rules", "message": "pos: a > 0 is false"}, rows=2, waiting=2)
     assert counter.count().describe(placed=False) == [
         "pos: a > 0 is false: 2 rows",
@@ -187,7 +187,7 @@ def test_memory_is_bounded_and_no_row_is_lost() -> None:
 def test_an_example_is_cut_and_has_no_control_characters() -> None:
     """A value cannot imitate a line of output."""
     counter = CauseCounter()
-    counter.add(refuse("\x1b[31m" + "y" * 80))
+    counter.add(make_refusal("\x1b[31m" + "y" * 80))
     (line,) = counter.count().describe()
     assert "\x1b" not in line
     assert len(line) < 130

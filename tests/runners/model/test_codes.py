@@ -35,25 +35,25 @@ ROOT = Path(__file__).resolve().parents[3]
 FOLDERS = (origins, stages, destinations, runners)
 
 
-def errors(kind: type[WherryError] = WherryError) -> Iterator[type[WherryError]]:
+def list_errors(kind: type[WherryError] = WherryError) -> Iterator[type[WherryError]]:
     """Yield this class of errors and all classes derived from it."""
     yield kind
     for each in kind.__subclasses__():
-        yield from errors(each)
+        yield from list_errors(each)
 
 
-def codes_of_errors() -> list[str]:
+def list_error_codes() -> list[str]:
     """Return the codes of all classes of errors."""
     for folder in FOLDERS:
         for module in pkgutil.walk_packages(folder.__path__, f"{folder.__name__}."):
             if not {"conformance", "__main__", "examples"} & {*module.name.split(".")}:
                 importlib.import_module(module.name)
-    ours = [each for each in errors() if each.__module__.split(".")[0] in [folder.__name__ for folder in FOLDERS]]
+    ours = [each for each in list_errors() if each.__module__.split(".")[0] in [folder.__name__ for folder in FOLDERS]]
     assert [each.__name__ for each in ours if "code" not in vars(each)] == []
     return [each.code for each in ours]
 
 
-def codes_of_rows() -> set[str]:
+def find_row_codes() -> set[str]:
     """Return the codes in the sources that are reasons for which a row is refused."""
     files = [file for folder in FOLDERS for file in (ROOT / folder.__name__).glob("**/*.py")]
     sources = [file.read_text() for file in files if file.name != "conformance.py"]
@@ -66,9 +66,9 @@ def codes_of_rows() -> set[str]:
 
 def test_every_error_has_a_unique_code_and_an_explanation() -> None:
     """Reasons of refused rows and findings of an audit are explained too. No other codes are explained."""
-    known = codes_of_errors()
+    known = list_error_codes()
     assert sorted(known) == sorted(set(known))
-    rows = codes_of_rows()
+    rows = find_row_codes()
     assert {"PARSE", "CAST", "CHECK", "REQUIRE"} <= rows
     assert set(read_codes()) == {*known, *rows, *FOUND, "UNEXPECTED"}
 
@@ -106,7 +106,7 @@ def test_an_unknown_code_may_be_the_name_of_a_rule(capsys: pytest.CaptureFixture
     assert "A rule of `require` has its own name as its code." in err
 
 
-def parse(typed: str) -> None:
+def parse_command(typed: str) -> None:
     """Parse a command as a shell and the command line do, with values in the place of words such as FILE."""
     words = [STANDS_FOR.get(word, word) for word in shlex.split(typed)]
     command: click.Command = wherry
@@ -122,7 +122,7 @@ COMMANDS = r"(?<![`\w])wherry (?:(?!  |\n|`|; ?$).)+"
 """A command in a text for the user. It ends before two spaces, the end of the line or a backtick."""
 
 
-def commands_in(said: str) -> list[str]:
+def find_commands(said: str) -> list[str]:
     """Return the commands that the text asks a user to type."""
     return [each.rstrip(" .;") for each in re.findall(COMMANDS, said)]
 
@@ -132,10 +132,10 @@ def test_the_commands_in_the_explanations_can_be_typed() -> None:
     typed = re.findall(r"`(wherry [^`]+)`", " ".join(read_codes().values()))
     assert len(typed) > 30
     for each in typed:
-        parse(each.replace("dlq.limits.CODE", "dlq.limits.CAST"))
+        parse_command(each.replace("dlq.limits.CODE", "dlq.limits.CAST"))
 
 
-def texts_of(source: str) -> Iterator[str]:
+def list_texts(source: str) -> Iterator[str]:
     """Yield the texts in a program, with 3 in the place of each inserted value."""
     inside = set()
     for node in ast.walk(ast.parse(source)):
@@ -149,18 +149,18 @@ def texts_of(source: str) -> Iterator[str]:
 def test_every_command_that_a_message_names_can_be_typed() -> None:
     """This includes every text in the sources with `FILE`, because a user types such a command."""
     files = [file for folder in FOLDERS for file in (ROOT / folder.__name__).rglob("*.py")]
-    said = [text for file in files for text in texts_of(file.read_text(encoding="utf-8"))]
-    typed = {each.rstrip(")") for text in said for each in commands_in(text) if " FILE" in each}
+    said = [text for file in files for text in list_texts(file.read_text(encoding="utf-8"))]
+    typed = {each.rstrip(")") for text in said for each in find_commands(text) if " FILE" in each}
     assert len(typed) > 20
     for each in typed:
-        parse(each)
+        parse_command(each)
 
 
-@pytest.mark.parametrize("code", sorted({*codes_of_errors(), "UNEXPECTED"}))
+@pytest.mark.parametrize("code", sorted({*list_error_codes(), "UNEXPECTED"}))
 def test_the_advice_after_an_error_can_be_typed(code: str) -> None:
     """The advice may repeat the failed command only if it also names a change to make first."""
     said = ADVICE[code]
-    parse(said.command)
+    parse_command(said.command)
     assert said.first or said.command.split()[1] not in ("run", "validate")
     assert said.first == "" or said.first.endswith(".")
 
@@ -188,10 +188,10 @@ TRIPPED: dict[str, Any] = {"batch": BATCH, "nacks": [NACK]}
 )
 def test_the_commands_that_an_error_names_can_be_typed(error: WherryError) -> None:
     """No command is the plain run that has failed."""
-    typed = commands_in(error.hint)
+    typed = find_commands(error.hint)
     assert typed
     for each in typed:
-        parse(each)
+        parse_command(each)
         assert each != "wherry run FILE"
 
 

@@ -15,7 +15,7 @@ from runners.model.comparison import (
 DELIVERED = Outcome(fate="delivered")
 
 
-def make(*differences: Difference, **given: object) -> Comparison:
+def make_comparison(*differences: Difference, **given: object) -> Comparison:
     """Return a comparison of one batch with one destination."""
     orders = ComparedDestination(name="orders", same=3, differences=differences, **given)  # type: ignore[arg-type]
     batch = ComparedBatch(origin="o", lane="0", number=7, label="a.json", by_row=True, destinations=[orders])
@@ -24,7 +24,7 @@ def make(*differences: Difference, **given: object) -> Comparison:
 
 def test_equal_outcomes_take_one_line_for_each_destination() -> None:
     """The comparison is the same."""
-    same = make()
+    same = make_comparison()
     assert same.is_same
     assert str(same).splitlines() == [
         "Batch 7 of lane 0 (a.json). Nothing is written.",
@@ -34,7 +34,7 @@ def test_equal_outcomes_take_one_line_for_each_destination() -> None:
 
 def test_a_changed_type_is_a_difference_although_all_values_are_the_same() -> None:
     """A table may not take the other type."""
-    changed = make(changed_columns={"id": ["bigint", "string"], "day": [None, "date"]})
+    changed = make_comparison(changed_columns={"id": ["bigint", "string"], "day": [None, "date"]})
     assert not changed.is_same
     assert str(changed).splitlines()[2:] == [
         "  column id: bigint before, string now",
@@ -58,7 +58,7 @@ def test_each_difference_shows_one_of_its_rows() -> None:
         example={"read": {"id": 2}, "why": "column id: 'x' is not a bigint"},
     )
     gone = Difference(rows=4, old=DELIVERED, new=None, example={"old": {"id": 9}})
-    lines = str(make(values, refused, gone)).splitlines()
+    lines = str(make_comparison(values, refused, gone)).splitlines()
     assert lines[1:] == [
         "orders: 3 rows are the same, 7 rows differ.",
         "  2 rows: other values in email, for example",
@@ -82,7 +82,7 @@ def test_the_batches_of_a_canary_add_up_by_destination_column_and_cause() -> Non
     assert report.is_same
     tables = {"orders": ShadowTable(place="canary/orders", rows=4)}
     for differences, causes in (((email,), {}), ((gone, more), {"cast (CAST)": 2})):
-        batch = make(*differences).batches[0]
+        batch = make_comparison(*differences).batches[0]
         report = report.add(batch, rows=5, refused=causes, tables=tables)
     report = report.add_failure("batch 9 of lane 0 (b.json) was not tried: no such table")
     assert not report.is_same

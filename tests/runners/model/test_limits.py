@@ -25,7 +25,7 @@ from runners.model.nack_window import (
 )
 from runners.model.pipeline_state import LaneState
 from runners.model.tasks import Explain, Explained, Prepared
-from tests.runners.engine.test_batch_machine import TWO, counts
+from tests.runners.engine.test_batch_machine import TWO, make_counts
 
 CODES = [(1, "CAST"), (3, "PARSE"), (4, "CAST"), (9, "CAST")]
 NACKS = [place for place, _ in CODES]
@@ -33,12 +33,12 @@ HALF = RowWeights(weighed=10, total=1_000.0, refused_weighed=4, refused=500.0)
 """Four of ten rows are refused, with half of the weight."""
 
 
-def judge(dlq: Dlq, weights: RowWeights | None = HALF, *, read: int = 10) -> Judgement:
+def judge_ten_rows(dlq: Dlq, weights: RowWeights | None = HALF, *, read: int = 10) -> Judgement:
     """Return the judgement on ten rows, four of them refused."""
     return judge_limits(NackWindow(), dlq, read, NACKS, CODES, weights)
 
 
-def limited(limits: Mapping[str, str], **options: Any) -> Dlq:
+def make_dlq(limits: Mapping[str, str], **options: Any) -> Dlq:
     """Return a DLQ whose window never stops the run."""
     return Dlq(limits=limits, weigh="amount" if "weight" in limits else None, **{"window": 0, **options})
 
@@ -62,7 +62,7 @@ def test_a_code_with_a_separate_limit_is_not_counted_in_the_window(
     limits: dict[str, str], window: tuple[int, int], tripped: tuple[int, str, int] | None
 ) -> None:
     """Four of ten rows are refused. The reported row is the first one beyond a limit or the window."""
-    found = judge(Dlq(window=window[0], threshold=window[1], limits=limits), None).tripped
+    found = judge_ten_rows(Dlq(window=window[0], threshold=window[1], limits=limits), None).tripped
     assert (found and (found.place, found.limit.of if found.limit else "", found.rows)) == tripped
 
 
@@ -98,7 +98,7 @@ def test_the_action_of_a_limit_follows_when_a_batch_exceeds_it(
 
     A batch that delivers nothing notifies of no other limit.
     """
-    found = judge(limited(limits))
+    found = judge_ten_rows(make_dlq(limits))
     tripped = found.tripped
     assert (tripped and tripped.limit and (tripped.limit.of, get_action(tripped), tripped.place)) == ending
     assert [(each.limit.of, each.place) for each in found.exceeded if each.limit] == list(told)
@@ -106,14 +106,14 @@ def test_the_action_of_a_limit_follows_when_a_batch_exceeds_it(
 
 def test_the_window_stops_the_run_even_if_a_limit_only_pauses_it() -> None:
     """The row of the limit may come first."""
-    found = judge(limited({"rows": "0% pause"}, window=10, threshold=3)).tripped
+    found = judge_ten_rows(make_dlq({"rows": "0% pause"}, window=10, threshold=3)).tripped
     assert found == TrippedLimit(place=4)
     assert get_action(found) == "stop"
 
 
 def test_the_reported_share_is_the_refused_share() -> None:
     """The limit is shown as it is written in the definition."""
-    (told,) = judge(limited({"weight": "1% notify"})).exceeded
+    (told,) = judge_ten_rows(make_dlq({"weight": "1% notify"})).exceeded
     assert told.limit == Limit(of="weight", share=0.01, text="1%", action="notify")
     assert (told.share, told.rows) == (0.5, 4)
     assert describe_limit(told, 10, "amount") == "its 4 refused rows have 50.0% of its amount (limit 1% of a batch)"
@@ -159,9 +159,11 @@ def test_the_refused_share_of_the_weight_is_between_zero_and_one(rows: Sequence[
 
 def test_the_window_continues_with_the_rows_that_it_counts() -> None:
     """The next batch knows nothing of the other rows. Limits on rows and weight leave no row out."""
-    assert judge(Dlq(window=100, threshold=5, limits={"CAST": "off"})).window == NackWindow(rows=10, nacks=(3,))
-    both = limited({"rows": "off", "weight": "off"}, window=100, threshold=5)
-    assert judge(both).window == NackWindow(rows=10, nacks=(1, 3, 4, 9))
+    assert judge_ten_rows(Dlq(window=100, threshold=5, limits={"CAST": "off"})).window == NackWindow(
+        rows=10, nacks=(3,)
+    )
+    both = make_dlq({"rows": "off", "weight": "off"}, window=100, threshold=5)
+    assert judge_ten_rows(both).window == NackWindow(rows=10, nacks=(1, 3, 4, 9))
 
 
 def test_two_refused_rows_at_one_place_count_as_two() -> None:
@@ -174,7 +176,7 @@ def test_two_refused_rows_at_one_place_count_as_two() -> None:
 
 def test_a_batch_without_refused_rows_exceeds_no_limit() -> None:
     """This is also true of a limit of 0%."""
-    dlq = limited({"rows": "0%", "weight": "0%", "CAST": "0% notify"})
+    dlq = make_dlq({"rows": "0%", "weight": "0%", "CAST": "0% notify"})
     assert judge_limits(NackWindow(), dlq, 10, []) == Judgement(window=NackWindow(rows=10))
 
 
@@ -218,14 +220,14 @@ def test_a_share_above_zero_is_never_shown_as_zero(share: float, shown: str) -> 
     assert format_share(share) == shown
 
 
-BOTH = counts("orders", "latest", nacked=2)
+BOTH = make_counts("orders", "latest", nacked=2)
 DECIDED = Prepared(path="x", counts=BOTH, nacks=[1, 2], codes=[(1, "CAST"), (2, "CAST")])
 SHOWN = Explained(nacks=[{"stage": "cast", "message": "no", "row": {"id": 1}}])
 
 
-def end(limits: Mapping[str, str]) -> Transition:
+def end_batch(limits: Mapping[str, str]) -> Transition:
     """Return how a batch ends that exceeds these limits."""
-    rules = DeliveryRules(dlq=limited(limits))
+    rules = DeliveryRules(dlq=make_dlq(limits))
     step = plan_transition(begin_flight(TWO, LaneState()), DECIDED, rules)
     assert isinstance(step.flight.task, Explain)
     assert step.entries == ()
@@ -234,7 +236,7 @@ def end(limits: Mapping[str, str]) -> Transition:
 
 def test_a_batch_beyond_a_limit_delivers_nothing_and_names_the_limit() -> None:
     """The error also shows how to raise the limit."""
-    ended = end({"CAST": "10%"})
+    ended = end_batch({"CAST": "10%"})
     assert ([entry.kind for entry in ended.entries], type(ended.error)) == (["cancel"], LimitTripped)
     said = str(ended.error)
     assert "2 of its 10 rows were refused (limit 10% of a batch)" in said
@@ -244,7 +246,7 @@ def test_a_batch_beyond_a_limit_delivers_nothing_and_names_the_limit() -> None:
 
 def test_a_batch_beyond_a_limit_that_pauses_records_the_pause_with_its_end() -> None:
     """Both entries are in one append, so that no crash loses the pause."""
-    ended = end({"rows": "10% pause"})
+    ended = end_batch({"rows": "10% pause"})
     cancel, pause = ended.entries
     assert (cancel.kind, pause.kind, pause.lane, pause.plan) == ("cancel", "pause", TWO.batch.lane, "")
     reason = "2 of its 10 rows were refused (limit 10% of a batch)"
@@ -256,7 +258,7 @@ def test_a_batch_beyond_a_limit_that_pauses_records_the_pause_with_its_end() -> 
 
 def test_a_batch_beyond_a_limit_that_notifies_is_delivered() -> None:
     """It is decided and delivered, and the limit is reported after the decision."""
-    rules = DeliveryRules(dlq=limited({"CAST": "10% notify"}))
+    rules = DeliveryRules(dlq=make_dlq({"CAST": "10% notify"}))
     step = plan_transition(begin_flight(TWO, LaneState()), DECIDED, rules)
     assert ([entry.kind for entry in step.entries], step.error) == (["prepared"], None)
     assert [(each.limit.of, each.rows) for each in step.exceeded if each.limit] == [("CAST", 2)]
@@ -266,5 +268,5 @@ def test_a_batch_beyond_a_limit_that_notifies_is_delivered() -> None:
 def test_a_replay_has_no_limits(limit: str) -> None:
     """A user asked for it."""
     again = replace(TWO, batch=replace(TWO.batch, lane="dlq/origin"))
-    step = plan_transition(begin_flight(again, LaneState()), DECIDED, DeliveryRules(dlq=limited({"CAST": limit})))
+    step = plan_transition(begin_flight(again, LaneState()), DECIDED, DeliveryRules(dlq=make_dlq({"CAST": limit})))
     assert ([entry.kind for entry in step.entries], step.exceeded) == (["prepared"], ())

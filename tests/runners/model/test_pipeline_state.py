@@ -13,7 +13,7 @@ from runners.model.entry import Settled
 from runners.model.nack_window import NackWindow
 from runners.model.pipeline_state import CLEAN, LaneHolder, LaneState, PipelineState, is_aside, is_replay
 from tests.runners.state.ledger.conformance import NOWHERE
-from tests.runners.state.ledger.test_progress import DECISION, plan
+from tests.runners.state.ledger.test_progress import DECISION, make_planned
 
 LANE = LaneState(
     offset=10,
@@ -22,8 +22,8 @@ LANE = LaneState(
     committed_at="2026-01-01T00:00:00+00:00",
     window=NackWindow(rows=3, nacks=(2,)),
     clean=4,
-    open=replace(plan(3), decision=replace(DECISION, sections=2, again=True), published=True),
-    told=plan(2),
+    open=replace(make_planned(3), decision=replace(DECISION, sections=2, again=True), published=True),
+    told=make_planned(2),
     tried=1,
     since="2026-01-01T00:00:00+00:00",
 )

@@ -20,14 +20,14 @@ from runners.state.run_history import RunHistory
 from stages.expect import gx
 from stages.expect.expectation import parse_expectation
 from stages.expect.expectation_results import VERSION, make_validation_result
-from tests.runners.state.test_run_history import ORDERS, began
+from tests.runners.state.test_run_history import ORDERS, begin_row
 
 BETWEEN = parse_expectation("expect_column_values_to_be_between", {"column": "a", "min_value": 0, "mostly": 0.9})
 COUNT = parse_expectation("expect_table_row_count_to_equal", {"value": 10, "severity": "warning"})
 RULES = [BETWEEN, COUNT]
 
 
-def found(unexpected: int = 1, *, rows: int = 10, observed: int = 10) -> list[dict[str, JSON]]:
+def make_findings(unexpected: int = 1, *, rows: int = 10, observed: int = 10) -> list[dict[str, JSON]]:
     """Return what both rules found in a batch with one missing value."""
     return [
         {
@@ -40,7 +40,7 @@ def found(unexpected: int = 1, *, rows: int = 10, observed: int = 10) -> list[di
     ]
 
 
-def batch(number: int = 1) -> Batch:
+def make_batch(number: int = 1) -> Batch:
     return Batch(
         pipeline="orders",
         run="r1",
@@ -54,16 +54,16 @@ def batch(number: int = 1) -> Batch:
     )
 
 
-def told(*batches: list[dict[str, JSON]]) -> Quality:
+def make_quality(*batches: list[dict[str, JSON]]) -> Quality:
     quality = Quality({"landing": {"rules": RULES}})
     for number, each in enumerate(batches, 1):
-        quality.add(batch(number), {"rules": each})
+        quality.add(make_batch(number), {"rules": each})
     return quality
 
 
 def test_a_run_adds_up_the_results_of_its_batches() -> None:
     """For a rule about rows this is the share of rows. For a rule about batches it is the share of batches."""
-    rows, batches = told(found(1), found(3), found(0, observed=9)).json()
+    rows, batches = make_quality(make_findings(1), make_findings(3), make_findings(0, observed=9)).json()
     assert (rows["rows"], rows["unexpected"], rows["batches"], rows["failed"]) == (30, 4, 3, 1)
     assert rows["share"] == pytest.approx(26 / 30)
     assert (batches["rows"], batches["failed"], batches["severity"]) == (None, 1, "warning")
@@ -74,13 +74,13 @@ def test_a_run_adds_up_the_results_of_its_batches() -> None:
 def test_rules_that_the_definition_no_longer_has_are_omitted() -> None:
     """A batch that an earlier run checked by other rules is not counted."""
     quality = Quality({"landing": {"rules": RULES[:1]}})
-    quality.add(batch(), {"rules": found(), "gone": found()})
+    quality.add(make_batch(), {"rules": make_findings(), "gone": make_findings()})
     assert (quality.json(), list(quality.validations)) == ([], [])
 
 
 def test_the_last_batches_are_kept_whole() -> None:
     """The report keeps as many as it can hold."""
-    kept = told(*[found()] * (MOST_VALIDATIONS + 5)).validations
+    kept = make_quality(*[make_findings()] * (MOST_VALIDATIONS + 5)).validations
     assert len(kept) == MOST_VALIDATIONS
     assert kept[-1]["meta"]["active_batch_definition"]["data_asset_name"] == "landing, lane 0, batch 25"
 
@@ -93,7 +93,7 @@ def test_a_validation_result_is_valid_for_great_expectations() -> None:
     from great_expectations.render.view import DefaultJinjaPageView
 
     said = make_validation_result(
-        RULES, found(3), suite="rules", run="r1", batch="landing", at="2026-01-01T00:00:00+00:00"
+        RULES, make_findings(3), suite="rules", run="r1", batch="landing", at="2026-01-01T00:00:00+00:00"
     )
     said = json.loads(json.dumps(said))
     with gx.silence_logs():
@@ -113,15 +113,19 @@ def test_the_format_has_the_installed_version() -> None:
     assert __version__ == VERSION
 
 
-def run(name: str, *batches: list[dict[str, JSON]]) -> dict[str, Any]:
+def make_run(name: str, *batches: list[dict[str, JSON]]) -> dict[str, Any]:
     """Return a run as in the run history."""
-    return {"run": name, "started_at": f"2026-01-{name}", "report": {"quality": told(*batches).json()}}
+    return {"run": name, "started_at": f"2026-01-{name}", "report": {"quality": make_quality(*batches).json()}}
 
 
 def test_trends_list_the_runs_from_old_to_new() -> None:
     """A run without checks has no point in the line."""
     rows, batches = compute_trends(
-        [run("03", found(2)), {"run": "02", "started_at": "x", "report": None}, run("01", found(0))]
+        [
+            make_run("03", make_findings(2)),
+            {"run": "02", "started_at": "x", "report": None},
+            make_run("01", make_findings(0)),
+        ]
     )
     assert [(each["run"], each["share"]) for each in rows["runs"]] == [("01", 1), ("03", 0.8)]
     assert [each["share"] for each in batches["runs"]] == [1, 1]
@@ -130,8 +134,8 @@ def test_trends_list_the_runs_from_old_to_new() -> None:
 def test_a_table_shows_the_share_of_each_rule_in_each_run() -> None:
     """A share below one is never shown as 100%. A run that did not check a rule has no share."""
     asked = [
-        *compute_trends([run("02", found(1, rows=99_999)), run("01", found(0))]),
-        *compute_trends([run("03", found(0))]),
+        *compute_trends([make_run("02", make_findings(1, rows=99_999)), make_run("01", make_findings(0))]),
+        *compute_trends([make_run("03", make_findings(0))]),
     ]
     head, runs, rule, shares, *_, late = format_trends(asked, ["01", "02", "03"]).splitlines()
     assert head.split()[:2] == ["stage", "rule,"]
@@ -149,7 +153,7 @@ def test_a_table_fits_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = [f"{number}".ljust(32, "0") for number in range(8)]
     options = {"column": "country", "value_set": [f"C{number}" for number in range(60)]}
     told = Quality({"landing": {"rules": [parse_expectation("expect_column_values_to_be_in_set", options)]}})
-    told.add(batch(), {"rules": found()[:1]})
+    told.add(make_batch(), {"rules": make_findings()[:1]})
     asked = compute_trends(
         [{"run": run, "started_at": "x", "report": {"quality": told.json()}} for run in reversed(runs)]
     )
@@ -160,8 +164,8 @@ def test_a_table_fits_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_report_plots_the_share_of_each_rule() -> None:
     """The plot is a line from 0 to 100%, with its values as a label for screen readers. One run has no line."""
-    shared = compute_trends([run("02", found(5)), run("01", found(0))])
-    (section,) = render_quality({"quality": told(found(5)).json()}, shared)
+    shared = compute_trends([make_run("02", make_findings(5)), make_run("01", make_findings(0))])
+    (section,) = render_quality({"quality": make_quality(make_findings(5)).json()}, shared)
     assert "<h2>Quality</h2>" in section
     assert section.count("<polyline") == 2
     assert 'aria-label="expect_column_values_to_be_between(a) min_value 0: 100%, 50.00%"' in section
@@ -187,8 +191,8 @@ def test_the_command_reads_the_run_history(
     assert "No run has checked expectations yet" in capsys.readouterr().out
     runs = RunHistory(tmp_path / ".wherry" / "orders" / "runs", timedelta(days=90))
     for minutes, name, unexpected in ((0, "aaa", 0), (1, "bbb", 5)):
-        row = began(name, minutes=minutes)
-        facts = {"reason": "", "error": None, "quality": told(found(unexpected)).json()}
+        row = begin_row(name, minutes=minutes)
+        facts = {"reason": "", "error": None, "quality": make_quality(make_findings(unexpected)).json()}
         runs.write([row.end(Report(pipeline="orders", run=name, status="succeeded"), facts, row.started_at)])
     assert cli.execute(["quality", "orders.yaml", "--json"]) == 0
     rows, _ = json.loads(capsys.readouterr().out)["rules"]

@@ -18,7 +18,7 @@ class Highest(random.Random):
         return 0.0
 
 
-def pauses(retry: RetryPolicy, times: int) -> list[float | None]:
+def list_pauses(retry: RetryPolicy, times: int) -> list[float | None]:
     """Return the waits before this many tries. The tries themselves take no time."""
     found: list[float | None] = []
     since = 0.0
@@ -32,20 +32,20 @@ def pauses(retry: RetryPolicy, times: int) -> list[float | None]:
 def test_waits_double_from_a_second_to_five_minutes() -> None:
     """These are the default waits, here without a limit of attempts or time."""
     retry = RetryPolicy(attempts=FOR_EVER, within=float("inf"))
-    assert pauses(retry, 11) == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
+    assert list_pauses(retry, 11) == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
     assert retry.pause(AWAY, tried=100_000, since=0, dice=Highest()) == 300
 
 
 @pytest.mark.promise("SS-23")
 def test_no_more_is_tried_after_the_last_attempt() -> None:
     """The default is seven attempts, which outlast a server that is down for a minute. With 0 there are none."""
-    assert pauses(RetryPolicy(), 9) == [1, 2, 4, 8, 16, 32, 64, None, None]
-    assert pauses(NEVER, 1) == [None]
+    assert list_pauses(RetryPolicy(), 9) == [1, 2, 4, 8, 16, 32, 64, None, None]
+    assert list_pauses(NEVER, 1) == [None]
 
 
 def test_no_wait_ends_after_the_total_time() -> None:
     """The first three waits are 7 seconds. The next wait of 8 seconds would end after 15."""
-    assert pauses(RetryPolicy(within=14), 5) == [1, 2, 4, None, None]
+    assert list_pauses(RetryPolicy(within=14), 5) == [1, 2, 4, None, None]
 
 
 def test_a_lasting_error_is_not_tried_again() -> None:

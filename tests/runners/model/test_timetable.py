@@ -17,48 +17,48 @@ MINUTE = timedelta(minutes=1)
 BERLIN = ZoneInfo("Europe/Berlin")
 
 
-def utc(text: str) -> datetime:
+def parse_utc(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=timezone.utc)
 
 
-def times(**options: str) -> Timetable:
+def make_times(**options: str) -> Timetable:
     found = make_timetable(ScheduleOptions(**options))  # type: ignore[arg-type]
     assert found is not None
     return found
 
 
-def in_berlin(cron: str, start: str, count: int) -> list[str]:
+def list_in_berlin(cron: str, start: str, count: int) -> list[str]:
     """Return the next times of a cron line, as a clock in Berlin shows them."""
-    due = times(cron=cron, time_zone="Europe/Berlin").list_following(utc(start), count)
+    due = make_times(cron=cron, time_zone="Europe/Berlin").list_following(parse_utc(start), count)
     return [moment.astimezone(BERLIN).strftime("%d %H:%M%z") for moment in due]
 
 
 def test_a_job_at_half_past_two_runs_once_in_autumn() -> None:
     """It runs at the first of the two moments with this time."""
-    assert in_berlin("30 2 * * *", "2026-10-24T12:00", 2) == ["25 02:30+0200", "26 02:30+0100"]
+    assert list_in_berlin("30 2 * * *", "2026-10-24T12:00", 2) == ["25 02:30+0200", "26 02:30+0100"]
 
 
 def test_a_job_at_half_past_two_runs_in_spring() -> None:
     """It runs at the end of the skipped hour."""
-    assert in_berlin("30 2 * * *", "2026-03-28T12:00", 2) == ["29 03:00+0200", "30 02:30+0200"]
+    assert list_in_berlin("30 2 * * *", "2026-03-28T12:00", 2) == ["29 03:00+0200", "30 02:30+0200"]
 
 
 def test_several_times_in_a_skipped_hour_are_one_run() -> None:
     """The run is due at the end of that hour."""
-    assert in_berlin("*/20 2,3 * * *", "2026-03-28T12:00", 4) == [
+    assert list_in_berlin("*/20 2,3 * * *", "2026-03-28T12:00", 4) == [
         "29 03:00+0200", "29 03:20+0200", "29 03:40+0200", "30 02:00+0200",
     ]  # fmt: skip
 
 
 def test_an_hourly_job_runs_in_every_real_hour() -> None:
     """Real hours count, not their names on the clock."""
-    assert in_berlin("30 * * * *", "2026-03-29T00:00", 2) == ["29 01:30+0100", "29 03:30+0200"]
-    assert in_berlin("30 * * * *", "2026-10-25T00:00", 3) == ["25 02:30+0200", "25 02:30+0100", "25 03:30+0100"]
+    assert list_in_berlin("30 * * * *", "2026-03-29T00:00", 2) == ["29 01:30+0100", "29 03:30+0200"]
+    assert list_in_berlin("30 * * * *", "2026-10-25T00:00", 3) == ["25 02:30+0200", "25 02:30+0100", "25 03:30+0100"]
 
 
 def test_a_skipped_day_still_has_its_run() -> None:
     """Samoa skipped the 30th of December in 2011."""
-    due = times(cron="30 2 30 * *", time_zone="Pacific/Apia").list_following(utc("2011-12-01T00:00"), 2)
+    due = make_times(cron="30 2 30 * *", time_zone="Pacific/Apia").list_following(parse_utc("2011-12-01T00:00"), 2)
     assert [moment.astimezone(ZoneInfo("Pacific/Apia")).strftime("%m-%d %H:%M") for moment in due] == [
         "12-31 00:00", "01-30 02:30",
     ]  # fmt: skip
@@ -117,7 +117,7 @@ class Line:
         return on and wall.hour in self.hour.numbers and wall.minute in self.minute.numbers
 
 
-def watched(zone: str, start: datetime, minutes: int) -> Iterator[tuple[datetime, datetime, list[datetime]]]:
+def watch_clock(zone: str, start: datetime, minutes: int) -> Iterator[tuple[datetime, datetime, list[datetime]]]:
     """Yield for each minute after `start` what a clock of the zone shows, and which times are new or were skipped."""
     latest = (start - timedelta(days=2)).astimezone(ZoneInfo(zone)).replace(tzinfo=None)
     for number in range(-2 * 1440 + 1, minutes):
@@ -153,8 +153,8 @@ def test_a_schedule_is_due_when_the_clock_shows_its_time(zone: str, start: str) 
     A line of every hour fires for each time that the clock shows. Each zone has 50 lines over the two days around a
     clock change.
     """
-    dice, began = random.Random(f"{zone} {start}"), utc(start)
-    minutes = list(watched(zone, began, 2880))
+    dice, began = random.Random(f"{zone} {start}"), parse_utc(start)
+    minutes = list(watch_clock(zone, began, 2880))
     for line in [Line.roll(dice) for _ in range(50)]:
         every_hour = len(line.hour.numbers) == 24
         due = [
@@ -162,7 +162,9 @@ def test_a_schedule_is_due_when_the_clock_shows_its_time(zone: str, start: str) 
             for moment, wall, new in minutes
             if (line.names(wall) if every_hour else any(line.names(each) for each in new))
         ]
-        found = times(cron=line.text, time_zone=zone).list_between(began, began + timedelta(minutes=2879), most=10_000)
+        found = make_times(cron=line.text, time_zone=zone).list_between(
+            began, began + timedelta(minutes=2879), most=10_000
+        )
         assert list(found) == due, line.text
 
 
@@ -171,7 +173,7 @@ def test_the_next_time_does_not_depend_on_the_moment_of_the_question(zone: str, 
     """The next time is the first of all later times. `list_between`, `list_following` and `find_last` agree."""
     dice = random.Random(f"{start} {zone}")
     for _ in range(20):
-        timetable, began = times(cron=Line.roll(dice).text, time_zone=zone), utc(start)
+        timetable, began = make_times(cron=Line.roll(dice).text, time_zone=zone), parse_utc(start)
         due = timetable.list_between(began, began + timedelta(days=3), most=10_000)
         for _ in range(20):
             asked = began + timedelta(seconds=dice.randint(0, 2 * 86_400))
@@ -182,37 +184,39 @@ def test_the_next_time_does_not_depend_on_the_moment_of_the_question(zone: str, 
 
 def test_a_leap_day_is_found_across_a_century_without_one() -> None:
     """After 2096 comes 2104."""
-    assert times(cron="0 0 29 2 *").find_next(utc("2096-03-01T00:00")) == utc("2104-02-29T00:00")
+    assert make_times(cron="0 0 29 2 *").find_next(parse_utc("2096-03-01T00:00")) == parse_utc("2104-02-29T00:00")
 
 
 def test_every_counts_from_1970_and_not_from_the_moment_of_the_question() -> None:
     """A restart does not change the times, and two schedulers agree."""
-    due = times(every="7m")
-    first = due.find_next(utc("2026-01-01T00:00"))
+    due = make_times(every="7m")
+    first = due.find_next(parse_utc("2026-01-01T00:00"))
     assert first is not None
-    assert (first - utc("1970-01-01T00:00")) % timedelta(minutes=7) == timedelta()
+    assert (first - parse_utc("1970-01-01T00:00")) % timedelta(minutes=7) == timedelta()
     assert due.find_next(first - timedelta(seconds=1)) == first
     assert due.find_next(first) == first + timedelta(minutes=7)
 
 
 def test_many_past_times_are_listed_from_the_end() -> None:
     """The list has the last two minutes of a month."""
-    due = times(every="1m").list_between(utc("2026-01-01T00:00"), utc("2026-02-01T00:00"), most=2)
-    assert list(due) == [utc("2026-01-31T23:59"), utc("2026-02-01T00:00")]
+    due = make_times(every="1m").list_between(parse_utc("2026-01-01T00:00"), parse_utc("2026-02-01T00:00"), most=2)
+    assert list(due) == [parse_utc("2026-01-31T23:59"), parse_utc("2026-02-01T00:00")]
 
 
 def test_a_year_of_seconds_is_listed_from_the_end() -> None:
     """The last seconds are found without counting the others."""
-    due = times(every="1s").list_between(utc("2026-01-01T00:00"), utc("2027-01-01T00:00"), most=1_000)
-    assert (len(due), due[-1]) == (1_000, utc("2027-01-01T00:00"))
-    assert due[0] == utc("2027-01-01T00:00") - timedelta(seconds=999)
-    few = times(every="1h").list_between(utc("2026-01-01T00:30"), utc("2026-01-01T03:00"), most=1_000)
-    assert list(few) == [utc(f"2026-01-01T0{hour}:00") for hour in (1, 2, 3)]
+    due = make_times(every="1s").list_between(parse_utc("2026-01-01T00:00"), parse_utc("2027-01-01T00:00"), most=1_000)
+    assert (len(due), due[-1]) == (1_000, parse_utc("2027-01-01T00:00"))
+    assert due[0] == parse_utc("2027-01-01T00:00") - timedelta(seconds=999)
+    few = make_times(every="1h").list_between(parse_utc("2026-01-01T00:30"), parse_utc("2026-01-01T03:00"), most=1_000)
+    assert list(few) == [parse_utc(f"2026-01-01T0{hour}:00") for hour in (1, 2, 3)]
 
 
 def test_a_time_of_day_is_the_same_in_summer_and_in_winter() -> None:
     """Four years of half past two have one run on each day."""
-    due = times(cron="30 2 * * *", time_zone="Europe/Berlin").list_following(utc("2026-01-01T00:00"), 4 * 365)
+    due = make_times(cron="30 2 * * *", time_zone="Europe/Berlin").list_following(
+        parse_utc("2026-01-01T00:00"), 4 * 365
+    )
     days = [moment.astimezone(BERLIN).date() for moment in due]
     assert days == [date(2026, 1, 1) + timedelta(days=number) for number in range(4 * 365)]
 
@@ -237,5 +241,5 @@ def test_a_schedule_without_a_valid_time_is_refused_with_the_name_of_its_option(
 ) -> None:
     """The error says what was expected."""
     with pytest.raises(ValueError) as raised:  # noqa: PT011  (the test checks the message)
-        times(**options)
+        make_times(**options)
     assert said in str(raised.value)

@@ -92,7 +92,7 @@ def canary(tmp_path: Path) -> FakeCanary:
     return FakeCanary(definition, definition, 1e-9)
 
 
-def go(canary: Canary, task: Task, outcome: Outcome, *, stopping: bool = False) -> Outcome:
+def process_task(canary: Canary, task: Task, outcome: Outcome, *, stopping: bool = False) -> Outcome:
     """Return the outcome of a runner with this canary, whose task has this outcome."""
     run = CarriedRun(
         id="run", spark=cast(Any, None), journal=cast(Any, None), deadline=None, is_stopping=lambda: stopping
@@ -126,7 +126,7 @@ def test_the_plan_decides_whether_a_batch_is_chosen() -> None:
 def test_the_first_batch_is_tried_with_any_share(canary: FakeCanary) -> None:
     """The outcome is the runner's outcome, with the time that the canary took."""
     for number in (1, 2, 3):
-        found = go(canary, WriteStraight(plan=make_plan(number)), LANDED)
+        found = process_task(canary, WriteStraight(plan=make_plan(number)), LANDED)
         assert isinstance(found, Landed)
         assert replace(found, beside=0.0) == LANDED
     assert canary.tried == ["0-1"]
@@ -143,10 +143,10 @@ def test_a_batch_is_tried_when_it_is_delivered(canary: FakeCanary) -> None:
         (WriteStraight(plan=plan), Failed(error=ValueError("no"))),
         (ask, Answers(found={})),
     ):
-        assert go(canary, task, outcome) is outcome
+        assert process_task(canary, task, outcome) is outcome
     assert canary.tried == []
-    go(canary, ask, Answers(found={"orders": Written(rows=3)}))
-    go(canary, WriteStraight(plan=plan), LANDED)
+    process_task(canary, ask, Answers(found={"orders": Written(rows=3)}))
+    process_task(canary, WriteStraight(plan=plan), LANDED)
     assert canary.tried == ["0-1"]
 
 
@@ -157,10 +157,12 @@ def test_a_decided_batch_is_tried_at_once_only_without_rows(
     """If no row is delivered or refused, only the settlement follows. Other batches are tried after their delivery."""
     counts = Counts(read=2, nacked=len(nacks), branches={"orders": BranchCounts(expected=expected)})
     plan = make_plan(1)
-    go(canary, Prepare(plan=plan), Prepared(path="p", counts=counts, nacks=nacks))
+    process_task(canary, Prepare(plan=plan), Prepared(path="p", counts=counts, nacks=nacks))
     assert canary.tried == tried
     decision = DecidedBatch(path="p", counts=counts, window=cast(Any, None))
-    go(canary, Deliver(plan=plan, decision=decision, names=["orders"]), Landed(written={"orders": Written(rows=2)}))
+    process_task(
+        canary, Deliver(plan=plan, decision=decision, names=["orders"]), Landed(written={"orders": Written(rows=2)})
+    )
     assert (canary.tried, canary.report.rows) == (["0-1"], 2)
 
 
@@ -169,7 +171,7 @@ def test_a_canary_tries_each_batch_of_a_group_but_no_replayed_batch(tmp_path: Pa
     definition = make_definition(tmp_path)
     canary = FakeCanary(definition, definition, 1.0)
     group = WriteGroup(writes=[WriteStraight(plan=make_plan(1, lane)) for lane in ("a", "b", "dlq/origin")])
-    go(canary, group, GroupWritten(outcomes=dict.fromkeys(("a", "b", "dlq/origin"), LANDED)))
+    process_task(canary, group, GroupWritten(outcomes=dict.fromkeys(("a", "b", "dlq/origin"), LANDED)))
     assert (canary.tried, canary.report.rows) == (["a-1", "b-1"], 6)
 
 
@@ -177,19 +179,19 @@ def test_an_error_of_the_new_definition_does_not_stop_the_batch(tmp_path: Path) 
     """The report names the batch and the reason, without secrets and protected values."""
     old = make_definition(tmp_path, secrets={"hunter2": "${secret:KEY}"})
     canary = FakeCanary(old, make_definition(tmp_path), 1.0, error=RuntimeError("hunter2 is wrong"))
-    outcome = go(canary, WriteStraight(plan=make_plan(7)), LANDED)
+    outcome = process_task(canary, WriteStraight(plan=make_plan(7)), LANDED)
     assert isinstance(outcome, Landed)
     (notice,) = canary.report.notices
     assert notice == ("batch 7 of lane 0 (7.json) was not tried with the new definition: ${secret:KEY} is wrong")
     hidden = FakeCanary(old, make_definition(tmp_path, protect=["id"]), 1.0, error=RuntimeError("id 12345"))
-    go(hidden, WriteStraight(plan=make_plan(7)), LANDED)
+    process_task(hidden, WriteStraight(plan=make_plan(7)), LANDED)
     assert (hidden.report.failed, "12345" in hidden.report.notices[0]) == (1, False)
 
 
 def test_a_stopping_run_does_not_wait_for_the_canary(canary: FakeCanary) -> None:
     """The outcome is returned, and the report states that the batch was not tried."""
     canary.hold = threading.Event()
-    assert isinstance(go(canary, WriteStraight(plan=make_plan(1)), LANDED, stopping=True), Landed)
+    assert isinstance(process_task(canary, WriteStraight(plan=make_plan(1)), LANDED, stopping=True), Landed)
     assert "the run is stopping" in canary.report.notices[0]
 
 
@@ -198,7 +200,7 @@ def test_a_canary_that_takes_too_long_tries_no_more_batches(tmp_path: Path) -> N
     definition = make_definition(tmp_path)
     canary = FakeCanary(definition, definition, 1.0, patience=0.0, hold=threading.Event())
     for number in (1, 2):
-        assert isinstance(go(canary, WriteStraight(plan=make_plan(number)), LANDED), Landed)
+        assert isinstance(process_task(canary, WriteStraight(plan=make_plan(number)), LANDED), Landed)
     assert (canary.tried, canary.report.failed) == (["0-1"], 2)
     assert "it took longer than 0 s" in canary.report.notices[0]
     assert "the run goes on without the canary" in canary.report.notices[1]

@@ -165,7 +165,7 @@ def test_values_are_compared_by_their_meaning(expected: Any, found: Any, equal: 
     assert is_equal(expected, found) is equal
 
 
-def load(folder: Path, text: str) -> Sequence[Case]:
+def load_text(folder: Path, text: str) -> Sequence[Case]:
     file = folder / "orders.test.yaml"
     file.write_text(text, encoding="utf-8")
     return load_cases(file)
@@ -178,7 +178,7 @@ def test_cases_are_read_from_the_file_beside_the_definition(tmp_path: Path) -> N
         "cases:\n- {name: a, at: 2026-03-04 23:00+02:00, file: bad.json, refused: 1}\n"
         "- {name: b, rows: [{id: 1}], delivered: 1}\n"
     )
-    first, second = load(tmp_path, text)
+    first, second = load_text(tmp_path, text)
     assert (first.file, first.time) == (str(tmp_path / "bad.json"), datetime(2026, 3, 4, 21, tzinfo=timezone.utc))
     assert (second.rows, second.delivered, second.refused) == (({"id": 1},), 1, None)
 
@@ -200,7 +200,7 @@ def test_cases_are_read_from_the_file_beside_the_definition(tmp_path: Path) -> N
 def test_an_invalid_case_is_refused_with_what_to_write(tmp_path: Path, text: str, problem: str) -> None:
     """Spark is not started for this."""
     with pytest.raises(DefinitionError) as raised:
-        load(tmp_path, text)
+        load_text(tmp_path, text)
     assert problem in raised.value.message
 
 
@@ -237,7 +237,9 @@ class Ended(Exception):
     """The watch has ended."""
 
 
-def watch(folder: Path, cases: Path, named: Sequence[Path], *moments: Callable[[], object]) -> list[Sequence[str]]:
+def watch_steps(
+    folder: Path, cases: Path, named: Sequence[Path], *moments: Callable[[], object]
+) -> list[Sequence[str]]:
     """Run these steps one after the other, and return the changes that each try reports."""
     waiting = iter(moments)
 
@@ -253,7 +255,7 @@ def watch(folder: Path, cases: Path, named: Sequence[Path], *moments: Callable[[
     return seen
 
 
-def write(file: Path, text: str) -> Callable[[], object]:
+def make_writer(file: Path, text: str) -> Callable[[], object]:
     def now() -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
@@ -264,18 +266,18 @@ def write(file: Path, text: str) -> Callable[[], object]:
 def test_a_watch_sees_changes_but_not_what_a_run_writes(tmp_path: Path) -> None:
     """Changes of a state, a Delta table or compiled Python files do not count."""
     (tmp_path / "orders.yaml").write_text("a")
-    seen = watch(
+    seen = watch_steps(
         tmp_path,
         tmp_path / "orders.test.yaml",
         [],
         lambda: None,
-        write(tmp_path / "orders" / "_delta_log" / "0.json", "{}"),
-        write(tmp_path / ".wherry" / "note.json", "{}"),
-        write(tmp_path / "__pycache__" / "tag.py", "{}"),
-        write(tmp_path / "tag.py", "b"),
+        make_writer(tmp_path / "orders" / "_delta_log" / "0.json", "{}"),
+        make_writer(tmp_path / ".wherry" / "note.json", "{}"),
+        make_writer(tmp_path / "__pycache__" / "tag.py", "{}"),
+        make_writer(tmp_path / "tag.py", "b"),
         lambda: None,
         (tmp_path / "tag.py").unlink,
-        write(tmp_path / "orders.test.yaml", "cases: []"),
+        make_writer(tmp_path / "orders.test.yaml", "cases: []"),
     )
     assert seen == [(), ["tag.py"], ["tag.py"], ["orders.test.yaml"]]
 
@@ -287,17 +289,17 @@ def test_a_file_in_another_folder_is_watched_if_it_is_named(tmp_path: Path) -> N
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     cases = there / "orders.test.yaml"
-    write(cases, "cases: [{name: a, file: ../far/*.parquet, filtered: 1}]")()
-    seen = watch(
+    make_writer(cases, "cases: [{name: a, file: ../far/*.parquet, filtered: 1}]")()
+    seen = watch_steps(
         here,
         cases,
         [there / "secrets.env"],
-        write(there / "other.env", "a"),
-        write(there / "secrets.env", "a"),
-        write(tmp_path / "far" / "a.parquet", "a"),
-        write(tmp_path / "far" / "a.parquet", "ab"),
-        write(cases, "cases: [{name: a, rows: [{id: 1}], filtered: 1}]"),
-        write(tmp_path / "far" / "a.parquet", "abc"),
+        make_writer(there / "other.env", "a"),
+        make_writer(there / "secrets.env", "a"),
+        make_writer(tmp_path / "far" / "a.parquet", "a"),
+        make_writer(tmp_path / "far" / "a.parquet", "ab"),
+        make_writer(cases, "cases: [{name: a, rows: [{id: 1}], filtered: 1}]"),
+        make_writer(tmp_path / "far" / "a.parquet", "abc"),
     )
     assert seen == [(), ["secrets.env"], ["a.parquet"], ["a.parquet"], ["orders.test.yaml"]]
 
@@ -306,8 +308,8 @@ def test_a_change_during_a_try_causes_another_try(tmp_path: Path) -> None:
     """The try may have used the content before the change."""
     tries = watch_cases(tmp_path / "orders.test.yaml", tmp_path, pause=lambda _: pytest.fail("nothing has changed"))
     assert next(tries) == ()
-    write(tmp_path / "tag.py", "a")()
+    make_writer(tmp_path / "tag.py", "a")()
     assert next(tries) == ["tag.py"]
-    write(tmp_path / "tag.py", "ab")()
-    write(tmp_path / "orders.yaml", "a")()
+    make_writer(tmp_path / "tag.py", "ab")()
+    make_writer(tmp_path / "orders.yaml", "a")()
     assert next(tries) == ["orders.yaml", "tag.py"]

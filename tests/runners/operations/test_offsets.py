@@ -20,7 +20,7 @@ from runners.running.backfill import Backfill
 from runners.state.delta_ledger import DeltaLedger
 from runners.state.journal import Journal
 from runners.state.process_locks import identify_host
-from tests.runners.state.ledger.test_progress import plan, settle
+from tests.runners.state.ledger.test_progress import make_planned, make_settle_entry
 
 DEFINITION = "name: orders\norigin: {generate: {rows: 6}}\ndestinations: [log: {}]\n"
 
@@ -29,11 +29,11 @@ DEFINITION = "name: orders\norigin: {generate: {rows: 6}}\ndestinations: [log: {
 def orders(tmp_path: Path) -> Pipeline:
     """A pipeline that has processed three batches of two orders each."""
     (tmp_path / "orders.yaml").write_text(DEFINITION)
-    carried(tmp_path, {1: (None, 2), 2: (2, 4), 3: (4, 6)})
+    record_run(tmp_path, {1: (None, 2), 2: (2, 4), 3: (4, 6)})
     return Pipeline.load(tmp_path / "orders.yaml")
 
 
-def carried(folder: Path, spans: dict[int, tuple[JSON, int]], delivered: Sequence[str] = ()) -> None:
+def record_run(folder: Path, spans: dict[int, tuple[JSON, int]], delivered: Sequence[str] = ()) -> None:
     """Record a run that processed these batches, without Spark."""
     (folder / ".wherry" / "orders").mkdir(parents=True, exist_ok=True)
     journal = Journal(DeltaLedger(folder / ".wherry" / "orders" / "ledger"))
@@ -41,15 +41,15 @@ def carried(folder: Path, spans: dict[int, tuple[JSON, int]], delivered: Sequenc
     journal.record(Entry(kind="open", body={"pipeline": "orders"}))
     for number, (start, end) in spans.items():
         name = f"p{number}"
-        counts = {**settle().body["counts"], "read": 2, "delivered": dict.fromkeys(delivered, 2)}
-        planned = plan(number, start=start, end=end)
+        counts = {**make_settle_entry().body["counts"], "read": 2, "delivered": dict.fromkeys(delivered, 2)}
+        planned = make_planned(number, start=start, end=end)
         journal.record(Entry(kind="plan", lane="0", plan=name, body=planned.json()))
-        body = {**settle().body, "offset": end, "counts": counts}
-        journal.record(replace(settle(), plan=name, body=body))
+        body = {**make_settle_entry().body, "offset": end, "counts": counts}
+        journal.record(replace(make_settle_entry(), plan=name, body=body))
     journal.record(Entry(kind="release", body={"status": "succeeded"}))
 
 
-def again(move: OffsetMove) -> tuple[int | None, int | None]:
+def count_again(move: OffsetMove) -> tuple[int | None, int | None]:
     """Return how many batches and rows are processed again."""
     return move.lanes["0"].batches, move.lanes["0"].rows
 
@@ -61,7 +61,7 @@ def test_repeated_rows_are_counted_from_a_batch_that_begins_at_the_offset(
     orders: Pipeline, offset: JSON, expected: tuple[int | None, int | None]
 ) -> None:
     """Nothing is repeated if the lane is already there. In the middle of a batch the count is unknown."""
-    assert again(plan_set(orders, "0", offset)) == expected
+    assert count_again(plan_set(orders, "0", offset)) == expected
 
 
 def test_skipped_versions_are_shown_before_an_offset_is_set(tmp_path: Path) -> None:
@@ -82,15 +82,15 @@ def test_skipped_versions_are_shown_before_an_offset_is_set(tmp_path: Path) -> N
 def test_a_reset_counts_each_row_once_after_an_offset_was_set(orders: Pipeline, tmp_path: Path) -> None:
     """Batches that were set back are not counted twice."""
     carry_out(orders, plan_set(orders, "0", 2), reason="again")
-    assert again(plan_reset(orders)) == (1, 2)
-    carried(tmp_path, {4: (2, 4), 5: (4, 6)})
-    assert again(plan_reset(orders)) == (3, 6)
+    assert count_again(plan_reset(orders)) == (1, 2)
+    record_run(tmp_path, {4: (2, 4), 5: (4, 6)})
+    assert count_again(plan_reset(orders)) == (3, 6)
 
 
 def test_a_rewind_by_no_batch_moves_no_lane(orders: Pipeline) -> None:
     """A rewind by two batches moves the lane to the begin of the batch before the last."""
     assert plan_rewind(orders, batches=0).lanes == {}
-    assert again(plan_rewind(orders, batches=2)) == (2, 4)
+    assert count_again(plan_rewind(orders, batches=2)) == (2, 4)
 
 
 def test_offsets_do_not_move_while_a_batch_is_open(orders: Pipeline, tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_offsets_do_not_move_while_a_batch_is_open(orders: Pipeline, tmp_path: P
     before = plan_reset(orders)
     journal = Journal(DeltaLedger(tmp_path / ".wherry" / "orders" / "ledger"))
     journal.acquire({**identify_host(), "pipeline": "orders", "run": "r"})
-    journal.record(Entry(kind="plan", lane="0", plan="p4", body=plan(4, start=6, end=7).json()))
+    journal.record(Entry(kind="plan", lane="0", plan="p4", body=make_planned(4, start=6, end=7).json()))
     journal.record(Entry(kind="release", body={"status": "failed"}))
     moves: list[Callable[[], object]] = [
         lambda: plan_set(orders, "0", 2),
@@ -115,31 +115,31 @@ def test_offsets_do_not_move_while_a_batch_is_open(orders: Pipeline, tmp_path: P
 
 def test_a_backfill_plan_counts_batches_or_states_why_there_are_none(orders: Pipeline) -> None:
     """No Spark is started for this. The message lists the lane's batches if none is in the range."""
-    assert again(plan_backfill(orders, Backfill(start=2, reason="a test"))) == (2, 4)
+    assert count_again(plan_backfill(orders, Backfill(start=2, reason="a test"))) == (2, 4)
     with pytest.raises(Refusal, match="No settled batch is in this range") as caught:
         plan_backfill(orders, Backfill(start=9, reason="a test"))
     assert caught.value.hint.startswith("Lane 0 has batches 1 to 3, committed from 20")
     journal = Journal(DeltaLedger(Path(str(orders.state)) / "ledger"))
     body = {"key": Backfill(start=3, reason="a test").key, "name": "backfill-1", "reason": "a test"}
     journal.record(Entry(kind="backfill", body=body))
-    assert again(plan_backfill(orders, Backfill(start=3, reason="a test"))) == (1, 2)
+    assert count_again(plan_backfill(orders, Backfill(start=3, reason="a test"))) == (1, 2)
 
 
 def test_a_backfill_plan_counts_batches_that_destinations_have(tmp_path: Path) -> None:
     """Those are left out, or repeated with `again`. A backfill without other batches is refused."""
     (tmp_path / "orders.yaml").write_text(DEFINITION)
-    carried(tmp_path, {1: (None, 2), 2: (2, 4)}, delivered=["log"])
+    record_run(tmp_path, {1: (None, 2), 2: (2, 4)}, delivered=["log"])
     (tmp_path / "orders.yaml").write_text(DEFINITION.replace("]", ", {log: {}, name: b}]"))
-    carried(tmp_path, {3: (4, 6)}, delivered=["log", "b"])
+    record_run(tmp_path, {3: (4, 6)}, delivered=["log", "b"])
     orders = Pipeline.load(tmp_path / "orders.yaml")
     planned = plan_backfill(orders, Backfill(reason="a test"))
-    assert (again(planned), planned.lanes["0"].after) == ((2, 4), 4)
+    assert (count_again(planned), planned.lanes["0"].after) == ((2, 4), 4)
     assert planned.destinations == {
         "log": "gets nothing; 3 batches, 6 rows that it has already are left out",
         "b": "gets 2 batches, 4 rows; 1 batch, 2 rows that it has already are left out",
     }
     repeated = plan_backfill(orders, Backfill(only="b", again=True, reason="a test"))
-    assert again(repeated) == (3, 6)
+    assert count_again(repeated) == (3, 6)
     assert repeated.destinations["b"].startswith(
         "gets 3 batches, 6 rows; it has 1 batch, 2 rows of these already: it gets"
     )

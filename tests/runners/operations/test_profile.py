@@ -10,7 +10,7 @@ import pytest
 
 from runners.command_line import cli
 from stages.expect.expectation import parse_suite
-from tests.scenarios.conftest import ORDERS, Place, order, place
+from tests.scenarios.conftest import ORDERS, Place, make_order, place
 from tests.stages.python.nasty import ROWS, SCHEMA
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def test_the_suggest_command_profiles_the_next_batch(
 ) -> None:
     """It profiles the rows after the other stages, and processes no batch. A stage can use the suite."""
     monkeypatch.chdir(place.folder)
-    place.land("1.json", [order(number, amount=str(number - 2)) for number in range(1, 9)])
+    place.land("1.json", [make_order(number, amount=str(number - 2)) for number in range(1, 9)])
     place.define(ORDERS)
     assert cli.execute(["expect", "suggest", "pipeline.yaml", "--to", "rules.json"]) == 0
     assert "expect: {suite: rules.json}" in capsys.readouterr().out

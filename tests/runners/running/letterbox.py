@@ -32,7 +32,7 @@ _ROW = {
 }
 
 
-def letters(*places: int, **columns: Any) -> list[dict[str, Any]]:
+def make_letters(*places: int, **columns: Any) -> list[dict[str, Any]]:
     """Return refused rows at these places of a batch. Each was refused as many minutes after noon as its place says."""
     found = []
     for place in places:
@@ -41,7 +41,7 @@ def letters(*places: int, **columns: Any) -> list[dict[str, Any]]:
     return found
 
 
-def post(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+def append_letters(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Append the rows to the DLQ in the folder."""
     kinds = [column.split(" ", 1) for column in DLQ_COLUMNS.split(", ")]
     fields = [(name, _TYPES.get(kind, pyarrow.list_(pyarrow.string()))) for name, kind in kinds]

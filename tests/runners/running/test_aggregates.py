@@ -84,7 +84,7 @@ BY_ROW = [
 """Statements that give the same rows for two batches as for both batches together."""
 
 
-def plan_of(*lines: str) -> str:
+def format_plan(*lines: str) -> str:
     """Return Spark's text of an analysed plan."""
     body = "\n".join(["Project [x#1]", *lines])
     ends = "== Optimized Logical Plan ==\nAggregate [x#1]\n\n== Physical Plan ==\n*(1) HashAggregate"
@@ -93,7 +93,7 @@ def plan_of(*lines: str) -> str:
 
 def test_a_node_counts_only_if_the_rows_reach_it() -> None:
     """The same node over another table does not count."""
-    there = plan_of(
+    there = format_plan(
         "+- Join Inner",
         "   :- SubqueryAlias a",
         "   :  +- Aggregate [x#1]",
@@ -109,9 +109,9 @@ def test_only_a_name_at_the_start_of_a_node_counts() -> None:
     """Text in a node may look like a node, and have line breaks."""
     rows = "   +- SubqueryAlias _wherry_rows"
     literal = ["+- Project [a", "+- Aggregate [x]", "         +- Window [y] AS said#2]", rows]
-    assert describe_mixing(plan_of(*literal)) == ()
-    assert describe_mixing(plan_of("+- Project [Aggregate AS Window#3, (GlobalLimit 3)]", rows)) == ()
-    assert describe_mixing(plan_of(*literal[:-1], "   +- Window [z]", "      +- SubqueryAlias _wherry_rows")) == (
+    assert describe_mixing(format_plan(*literal)) == ()
+    assert describe_mixing(format_plan("+- Project [Aggregate AS Window#3, (GlobalLimit 3)]", rows)) == ()
+    assert describe_mixing(format_plan(*literal[:-1], "   +- Window [z]", "      +- SubqueryAlias _wherry_rows")) == (
         "a window function",
     )
 
@@ -207,18 +207,18 @@ class Queue(Origin):
         raise NotImplementedError
 
 
-def pipeline(*origins: Origin, destinations: list[Destination] | None = None, **more: Any) -> PipelineSpec:
+def complete_pipeline(*origins: Origin, destinations: list[Destination] | None = None, **more: Any) -> PipelineSpec:
     """Return a completed pipeline, by default into a table that is replaced."""
     given: dict[str, Any] = {"origin": origins[0]} if len(origins) == 1 else {"origins": origins}
     return definition_of(PipelineSpec(name="gold", destinations=destinations or [GOLD], **given, **more)).pipeline
 
 
-def split(pipeline: PipelineSpec, **more: Any) -> list[SplitReason]:
+def list_split_reasons(pipeline: PipelineSpec, **more: Any) -> list[SplitReason]:
     """Return the reasons why the rows of its first origin may come in several batches."""
-    return list(list_splits(pipeline, pipeline.every_origin[0], line(pipeline), **more))
+    return list(list_splits(pipeline, pipeline.every_origin[0], make_first_chain(pipeline), **more))
 
 
-def line(pipeline: PipelineSpec) -> StageChain:
+def make_first_chain(pipeline: PipelineSpec) -> StageChain:
     """Return the stages of its first origin's rows."""
     return make_chain(pipeline, pipeline.every_origin[0], name_destinations(pipeline.every_destination))
 
@@ -238,40 +238,44 @@ def line(pipeline: PipelineSpec) -> StageChain:
 )
 def test_each_reason_for_several_batches_has_a_remedy(origins: list[Origin], why: list[str], remedy: str) -> None:
     """Each reason has another remedy."""
-    found = split(pipeline(*origins))
+    found = list_split_reasons(complete_pipeline(*origins))
     assert [each.why for each in found] == why
     assert remedy in found[0].remedy
 
 
 def test_an_origin_that_gives_one_batch_has_no_reason() -> None:
     """It has one lane and a whole batch. With `--follow`, each batch is a separate load."""
-    whole = pipeline(Generate(batch="whole"))
-    assert split(whole) == []
-    assert split(whole, follow=True) == []
-    assert split(pipeline(DeltaOrigin(path="in", read="whole"))) == []
+    whole = complete_pipeline(Generate(batch="whole"))
+    assert list_split_reasons(whole) == []
+    assert list_split_reasons(whole, follow=True) == []
+    assert list_split_reasons(complete_pipeline(DeltaOrigin(path="in", read="whole"))) == []
     tables = DeltaOrigin(tables=["shop.raw.a", "shop.raw.b"], read="whole")
-    assert split(pipeline(tables, destinations=[Delta(path="tables/{lane}")])) == []
+    assert list_split_reasons(complete_pipeline(tables, destinations=[Delta(path="tables/{lane}")])) == []
 
 
 def test_later_and_replayed_rows_are_other_batches() -> None:
     """A table that is read whole is followed by its changes. A replay processes refused rows."""
-    table = pipeline(DeltaOrigin(path="in", read="whole"))
-    assert [each.why for each in split(table, follow=True)] == ["with --follow, later rows form other batches"]
-    assert split(table, again=OF_A_REPLAY) == [OF_A_REPLAY]
+    table = complete_pipeline(DeltaOrigin(path="in", read="whole"))
+    assert [each.why for each in list_split_reasons(table, follow=True)] == [
+        "with --follow, later rows form other batches"
+    ]
+    assert list_split_reasons(table, again=OF_A_REPLAY) == [OF_A_REPLAY]
 
 
 def test_deduplicate_before_a_replaced_table_causes_a_warning() -> None:
     """The stage may be common or the destination's. For other destinations there is no warning."""
     stage, said = Deduplicate(keys=["id"], sequence_by="id"), SplitReason(why="it rains", remedy="Wait.")
-    replaced = pipeline(Generate(), stages=[stage], destinations=[replace(GOLD, stages=[stage]), Delta(path="raw")])
+    replaced = complete_pipeline(
+        Generate(), stages=[stage], destinations=[replace(GOLD, stages=[stage]), Delta(path="raw")]
+    )
     told = "sees one batch at a time, but it rains. A key in two batches is in 'gold' twice. Wait."
-    assert list(warn_of_deduplicates(replaced, line(replaced), [said])) == [
+    assert list(warn_of_deduplicates(replaced, make_first_chain(replaced), [said])) == [
         f"stage 'deduplicate' {told}",
         f"stage 'gold/deduplicate' {told}",
     ]
-    assert list(warn_of_deduplicates(replaced, line(replaced), [])) == []
-    appended = pipeline(Generate(), stages=[stage], destinations=[Delta(path="raw")])
-    assert list(warn_of_deduplicates(appended, line(appended), [said])) == []
+    assert list(warn_of_deduplicates(replaced, make_first_chain(replaced), [])) == []
+    appended = complete_pipeline(Generate(), stages=[stage], destinations=[Delta(path="raw")])
+    assert list(warn_of_deduplicates(appended, make_first_chain(appended), [said])) == []
 
 
 @pytest.mark.spark
@@ -284,20 +288,20 @@ def test_an_aggregate_is_refused_before_a_replaced_table(spark: SparkSession) ->
 
     def said(pipeline: PipelineSpec, **more: Any) -> list[str]:
         name, schema = pipeline.every_origin[0].name or "", str(rows.columns(spark, rows.survey(spark, Progress())))
-        return list(check_mixing(pipeline, spark, {name: line(pipeline)}, {name: schema}, **more)[name])
+        return list(check_mixing(pipeline, spark, {name: make_first_chain(pipeline)}, {name: schema}, **more)[name])
 
     with pytest.raises(SplitAggregate) as error:
-        said(pipeline(rows, stages=[counts]))
+        said(complete_pipeline(rows, stages=[counts]))
     assert "'gold' would get a wrong result, so no row was read. Stage 'counts' has an aggregate" in error.value.message
     assert "'memory' may give several batches" in error.value.message
     assert "`batch: whole` at the origin 'memory'" in error.value.hint
     raw = Delta(path="tables/raw")
     with pytest.raises(SplitAggregate, match="Stage 'gold/counts' has"):
-        said(pipeline(rows, destinations=[raw, replace(GOLD, stages=[counts])]))
-    (told,) = said(pipeline(rows, destinations=[GOLD, replace(raw, stages=[counts])]))
+        said(complete_pipeline(rows, destinations=[raw, replace(GOLD, stages=[counts])]))
+    (told,) = said(complete_pipeline(rows, destinations=[GOLD, replace(raw, stages=[counts])]))
     assert told.startswith("stage 'raw/counts' has an aggregate and sees one batch at a time, but 'memory' may give")
-    assert said(pipeline(replace(rows, batch="whole"), stages=[counts])) == []
-    both = pipeline(rows, destinations=[raw, replace(GOLD, stages=[counts])])
+    assert said(complete_pipeline(replace(rows, batch="whole"), stages=[counts])) == []
+    both = complete_pipeline(rows, destinations=[raw, replace(GOLD, stages=[counts])])
     assert len(said(both, only="raw")) == 1
 
 
@@ -310,8 +314,8 @@ def test_a_script_with_a_pause_gives_several_batches() -> None:
 
 def test_another_origin_gives_several_batches_by_default() -> None:
     """`batch: whole` is refused if the origin cannot make one batch."""
-    own = pipeline(Queue(), destinations=[Delta(path="raw")])
-    assert "cannot make one batch of all waiting rows" in split(own)[0].remedy
+    own = complete_pipeline(Queue(), destinations=[Delta(path="raw")])
+    assert "cannot make one batch of all waiting rows" in list_split_reasons(own)[0].remedy
     with pytest.raises(ValueError, match="batch: expected limited, since it cannot"):
         Queue(batch="whole")
     with pytest.raises(ValueError, match=r"batch: expected limited.*; `read: whole` does"):

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.connect]
 
 
-def analysed(folder: Path, stages: str, *, schema: str = 'schema: "id long, amount string", ') -> Mapping[str, str]:
+def analyse_files(
+    folder: Path, stages: str, *, schema: str = 'schema: "id long, amount string", '
+) -> Mapping[str, str]:
     """Return the columns that reach each of two destinations from files with these stages."""
     file = folder / "orders.yaml"
     file.write_text(
@@ -35,7 +37,7 @@ def test_the_columns_of_each_destination_are_found(spark: SparkSession, tmp_path
     """Nothing is read or written, so broken files do not matter."""
     (tmp_path / "landing").mkdir()
     (tmp_path / "landing" / "broken.json").write_text("}{")
-    assert analysed(tmp_path, '{cast: {amount: "decimal(10,2)"}}, {with_columns: {day: "current_date()"}}') == {
+    assert analyse_files(tmp_path, '{cast: {amount: "decimal(10,2)"}}, {with_columns: {day: "current_date()"}}') == {
         "orders": "id BIGINT,amount DECIMAL(10,2),day DATE",
         "log": "id BIGINT",
     }
@@ -56,7 +58,7 @@ def test_a_stage_with_an_error_is_named(spark: SparkSession, tmp_path: Path, sta
     """The message is one line with Spark's error."""
     (tmp_path / "landing").mkdir()
     with pytest.raises(StageError, match=said) as caught:
-        analysed(tmp_path, stages)
+        analyse_files(tmp_path, stages)
     assert "\n" not in caught.value.message
 
 
@@ -68,7 +70,7 @@ def test_a_stage_that_sees_one_batch_at_a_time_is_noted(spark: SparkSession, tmp
     matter.
     """
     (tmp_path / "landing").mkdir()
-    analysed(tmp_path, f"{COUNTS}, {{sql: \"select *, 'group by' as `distinct` from rows\"}}")
+    analyse_files(tmp_path, f"{COUNTS}, {{sql: \"select *, 'group by' as `distinct` from rows\"}}")
     file = tmp_path / "orders.yaml"
     (note,) = analyse(load(file)).notes
     assert note.startswith("files: stage 'sql' has an aggregate and sees one batch at a time, but 'files' may give")
@@ -83,10 +85,10 @@ def test_a_stage_that_sees_one_batch_at_a_time_is_noted(spark: SparkSession, tmp
 def test_unknown_columns_are_not_guessed(spark: SparkSession, tmp_path: Path) -> None:
     """An empty folder without a schema has no known columns."""
     (tmp_path / "landing").mkdir()
-    assert analysed(tmp_path, "", schema="") == {}
+    assert analyse_files(tmp_path, "", schema="") == {}
 
 
 def test_a_missing_place_is_reported(spark: SparkSession, tmp_path: Path) -> None:
     """The error names the folder."""
     with pytest.raises(OriginError, match="landing"):
-        analysed(tmp_path, "")
+        analyse_files(tmp_path, "")

@@ -26,7 +26,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 PIPELINE = Pipeline(name="orders", origin=Generate(name="made", lanes=2), destinations=[Memory(name="a")])
 
 
-def settled(lane: str, number: int, minute: int) -> Settled:
+def make_settled(lane: str, number: int, minute: int) -> Settled:
     """Return a batch that was committed this many minutes after noon."""
     at = NOON.replace(minute=minute).isoformat()
     span: SpanBody = {"start": number - 1, "end": number, "parts": [], "label": ""}
@@ -34,11 +34,11 @@ def settled(lane: str, number: int, minute: int) -> Settled:
 
 
 CARRIED = [
-    settled("0", 2, 3),
-    settled("1", 1, 1),
-    settled("0", 1, 2),
-    settled("1", 2, 4),
-    settled("backfill-1/0", 1, 2),
+    make_settled("0", 2, 3),
+    make_settled("1", 1, 1),
+    make_settled("0", 1, 2),
+    make_settled("1", 2, 4),
+    make_settled("backfill-1/0", 1, 2),
 ]
 
 
@@ -82,7 +82,7 @@ def test_a_day_as_the_last_bound_includes_the_whole_day() -> None:
     assert parse_bound("12", last=True) == 12
 
 
-def source(journal: Journal, backfill: Backfill) -> BatchPlanner:
+def make_source(journal: Journal, backfill: Backfill) -> BatchPlanner:
     """Return the planner of the backfill for a pipeline with two lanes."""
     lanes = {lane: lane for lane in ("0", "1")}
     feed = OriginFeed(origin="made", lanes=lanes, schema="", backlog=Generate(lanes=2).survey(None, None))  # type: ignore[arg-type]
@@ -104,26 +104,26 @@ class Remembering(Journal):
 def test_a_backfill_has_separate_lanes_and_can_be_resumed() -> None:
     """The same call gives the same lanes, also in another process. With `again` the lanes are new."""
     ledger = MemoryLedger()
-    first = source(Remembering(ledger), Backfill(reason="a test"))
+    first = make_source(Remembering(ledger), Backfill(reason="a test"))
     lane = next(lane for lane in first.lanes if lane.endswith("/0"))
     assert lane.startswith("backfill-")
     one = first.take(lane, None, BatchSizing())
     assert one is not None
     assert (one.start, one.end) == (0, 1)
-    resumed = source(Remembering(ledger), Backfill(reason="another word for it"))
+    resumed = make_source(Remembering(ledger), Backfill(reason="another word for it"))
     assert resumed.lanes == first.lanes
     two = resumed.take(lane, one.end, BatchSizing())
     assert two is not None
     assert (two.end, resumed.take(lane, two.end, BatchSizing())) == (2, None)
-    assert set(source(Remembering(ledger), Backfill(reason="a test", again=True)).lanes).isdisjoint(first.lanes)
+    assert set(make_source(Remembering(ledger), Backfill(reason="a test", again=True)).lanes).isdisjoint(first.lanes)
 
 
 def test_a_backfill_may_be_for_one_destination() -> None:
     """An unknown destination is refused."""
     journal = Remembering(MemoryLedger())
-    assert source(journal, Backfill(only="b", reason="a test")).destinations == ("b",)
+    assert make_source(journal, Backfill(only="b", reason="a test")).destinations == ("b",)
     with pytest.raises(Refusal, match="There is no destination 'c'; there are: a, b"):
-        source(journal, Backfill(only="c", reason="a test"))
+        make_source(journal, Backfill(only="c", reason="a test"))
 
 
 def test_the_batches_left_are_those_that_the_backfill_would_process() -> None:
@@ -140,7 +140,7 @@ def test_the_batches_left_are_those_that_the_backfill_would_process() -> None:
     past = Backfill(reason="a test")
     assert left(past) == {"0": [1, 2], "1": [1, 2]}
     assert not journal.state.backfills
-    lanes = source(journal, past).lanes
+    lanes = make_source(journal, past).lanes
     lane = next(lane for lane in lanes if lane.endswith("/0"))
     journal.record(Entry(kind="set", epoch=journal.state.epoch, body={"lanes": {lane: {"offset": 1}}}))
     assert left(past) == {"0": [2], "1": [1, 2]}
@@ -159,7 +159,7 @@ class Delivered(Remembering):
 
     def list_settled(self) -> list[Settled]:
         return [
-            replace(settled(lane, number, number), counts={"read": 10, "delivered": dict.fromkeys(names, 10)})
+            replace(make_settled(lane, number, number), counts={"read": 10, "delivered": dict.fromkeys(names, 10)})
             for lane, number, names in self.BATCHES
         ]
 
@@ -235,15 +235,15 @@ def test_a_backfill_is_kept_by_a_compaction() -> None:
     """A snapshot has the names of its lanes."""
     ledger = MemoryLedger()
     journal = Remembering(ledger)
-    first = source(journal, Backfill(reason="a test"))
+    first = make_source(journal, Backfill(reason="a test"))
     journal.record(*[Entry(kind="stop") for _ in range(10)])
     journal.compact(every=5)
-    assert source(Remembering(ledger), Backfill(reason="a test")).lanes == first.lanes
+    assert make_source(Remembering(ledger), Backfill(reason="a test")).lanes == first.lanes
 
 
 def test_limits_do_not_split_a_batch_of_the_past() -> None:
     """The spans stay the same with any limits."""
-    past = source(Remembering(MemoryLedger()), Backfill(reason="a test"))
+    past = make_source(Remembering(MemoryLedger()), Backfill(reason="a test"))
     lane = past.lanes[0]
     feed = past.feeds[0]
     assert feed.backlog.take(feed.lanes[lane], None, Limits(rows=0)) is not None
@@ -253,11 +253,11 @@ class SetBack(Remembering):
     """A journal of a lane that was set back after its third batch. Its fourth batch ends where its first one does."""
 
     def list_settled(self) -> list[Settled]:
-        again = settled("0", 4, 4)
+        again = make_settled("0", 4, 4)
         return [
-            *(settled("0", number, number) for number in (1, 2, 3)),
+            *(make_settled("0", number, number) for number in (1, 2, 3)),
             replace(again, span={**again.span, "start": 0, "end": 1}),
-            settled("1", 1, 1),
+            make_settled("1", 1, 1),
         ]
 
 
@@ -276,4 +276,4 @@ def test_batches_with_the_same_end_are_refused() -> None:
         return [batch.settled.number for batch in past.list_left(PIPELINE, journal)["0"]]
 
     assert (left(start=1, end=3), left(start=4)) == ([1, 2, 3], [4])
-    source(journal, Backfill(reason="a test", again=True, lane="1"))
+    make_source(journal, Backfill(reason="a test", again=True, lane="1"))

@@ -26,9 +26,9 @@ from runners.ways.stage_chain import StageChain
 from stages.cast import Cast
 from stages.filter import Filter
 from stages.sql import Sql
-from tests.runners.running.letterbox import letters, post
+from tests.runners.running.letterbox import append_letters, make_letters
 from tests.runners.state.ledger.memory_ledger import MemoryLedger
-from tests.runners.state.ledger.test_progress import DECISION, plan
+from tests.runners.state.ledger.test_progress import DECISION, make_planned
 
 A, B = Fix(columns={"amount": "1"}), Fix(columns={"amount": "2"})
 BRANCHES = {"a": Memory(name="a"), "b": Memory(name="b", stages=[Filter("id > 1")])}
@@ -36,7 +36,7 @@ CHAIN = StageChain.of([Filter("true"), Cast({"amount": "int"})], BRANCHES)
 PYTHON = "def helper(row):\n    return row\n\ndef fix(rows: list[dict]) -> list[dict]:\n    return rows\n"
 
 
-def no_spark() -> NoReturn:
+def refuse_spark() -> NoReturn:
     """Fail if the code asks for Spark."""
     raise AssertionError("asked for Spark")
 
@@ -118,7 +118,7 @@ def test_a_stage_of_the_definition_may_have_the_name_fix() -> None:
     assert [is_fix(name) for name in ("fix#2", "fix", "fixed", "")] == [True, True, False, False]
 
 
-def sorted_letters(chain: StageChain, fix: Fix, **columns: Any) -> Mapping[str, int]:
+def sort_letters(chain: StageChain, fix: Fix, **columns: Any) -> Mapping[str, int]:
     """Return why a replay leaves out a row with these columns."""
     letter = Letter(id="p/1", origin="origin", **{"stage": "cast", "kind": "k", **columns})
     return sort([letter], {"origin": chain}, fix=fix).left
@@ -127,21 +127,21 @@ def sorted_letters(chain: StageChain, fix: Fix, **columns: Any) -> Mapping[str, 
 def test_a_row_that_no_stage_refused_cannot_be_fixed_before_a_stage() -> None:
     """It can be fixed at the beginning."""
     there = Fix(columns={"amount": "1"}, start="refused")
-    assert list(sorted_letters(CHAIN, there, stage="gone")) == [
+    assert list(sort_letters(CHAIN, there, stage="gone")) == [
         "the definition has no stage 'gone' now; apply the fix at the beginning"
     ]
-    assert list(sorted_letters(CHAIN, there, stage="b/delta", destination="b")) == [
+    assert list(sort_letters(CHAIN, there, stage="b/delta", destination="b")) == [
         "the destination 'b' refused them, not a stage; apply the fix at the beginning"
     ]
-    assert (sorted_letters(CHAIN, there), sorted_letters(CHAIN, A, stage="gone")) == ({}, {})
+    assert (sort_letters(CHAIN, there), sort_letters(CHAIN, A, stage="gone")) == ({}, {})
 
 
 def test_a_row_that_a_fix_refused_can_be_replayed_before_a_stage_that_changes_rows() -> None:
     """It is a whole row of the origin. A row refused after such a stage is not."""
     chain = StageChain.of([Sql("select * from batch")], BRANCHES)
-    assert sorted_letters(chain, A, stage="fix", replays="o/1") == {}
-    assert sum(sorted_letters(chain, A, stage="cast", replays="o/1").values()) == 1
-    assert sum(sorted_letters(chain, A, stage="fix").values()) == 1
+    assert sort_letters(chain, A, stage="fix", replays="o/1") == {}
+    assert sum(sort_letters(chain, A, stage="cast", replays="o/1").values()) == 1
+    assert sum(sort_letters(chain, A, stage="fix").values()) == 1
 
 
 def test_rows_of_different_stages_are_fixed_in_separate_batches() -> None:
@@ -156,7 +156,7 @@ def test_rows_of_different_stages_are_fixed_in_separate_batches() -> None:
 @pytest.fixture
 def dlq(tmp_path: Path) -> Delta:
     """Three waiting rows."""
-    post(tmp_path / "dlq", letters(1, 2) + letters(3, code="PARSE"))
+    append_letters(tmp_path / "dlq", make_letters(1, 2) + make_letters(3, code="PARSE"))
     return Delta(path=str(tmp_path / "dlq"), name="dlq")
 
 
@@ -169,17 +169,17 @@ class Cut:
 
     def begin(self, dlq: Delta, replay: Replay) -> None:
         """Acquire the pipeline for a replay, as a run does."""
-        replay.check_fix(self.journal, dlq, no_spark)
+        replay.check_fix(self.journal, dlq, refuse_spark)
         self.journal.acquire({"pipeline": "orders", "replay": json.loads(json.dumps(replay.json()))})
 
     def decide(self, *ids: str, settles: bool = True) -> None:
         """Record that a batch of these rows is decided, and by default settled."""
         self.number += 1
-        batch = plan(self.number).batch
+        batch = make_planned(self.number).batch
         lane, name = "dlq/origin", f"p{self.number}"
         span = dataclasses.replace(batch.span, start=None, parts=ids, end=ids[-1])
         body = dataclasses.replace(
-            plan(self.number), straight=False, batch=dataclasses.replace(batch, lane=lane, span=span)
+            make_planned(self.number), straight=False, batch=dataclasses.replace(batch, lane=lane, span=span)
         ).json()
         self.journal.record(Entry(kind="plan", lane=lane, plan=name, body=body))
         self.journal.record(Entry(kind="prepared", lane=lane, plan=name, body=DECISION.json()))
@@ -210,7 +210,7 @@ def test_an_interrupted_replay_is_resumed_only_with_its_fix(dlq: Delta) -> None:
         Replay(fix=B, reason="x", choice=Choice(ids=("p/3",))),
     ):
         with pytest.raises(Refusal, match="with the fix amount=1 was cut short") as refused:
-            other.check_fix(cut.journal, dlq, no_spark)
+            other.check_fix(cut.journal, dlq, refuse_spark)
         assert "left 2 rows without that fix" in str(refused.value)
         assert "--resume" in str(refused.value.hint)
         assert "--give-up" in str(refused.value.hint)
@@ -245,8 +245,8 @@ def test_a_resumed_replay_has_only_rows_refused_before_it_began(dlq: Delta, tmp_
     cut.begin(dlq, Replay(fix=A, reason="first"))
     cut.decide("p/1")
     later = datetime.now(timezone.utc) + timedelta(minutes=1)
-    post(tmp_path / "dlq", letters(9, replays="p/1", nacked_at=later))
-    waiting = cut.resumed().choice.select_letters(dlq, no_spark, {"p/1"})
+    append_letters(tmp_path / "dlq", make_letters(9, replays="p/1", nacked_at=later))
+    waiting = cut.resumed().choice.select_letters(dlq, refuse_spark, {"p/1"})
     assert [each.id for each in waiting] == ["p/2", "p/3"]
     cut.decide("p/2", "p/3")
     cut.begin(dlq, Replay(fix=B, reason="what failed again"))

@@ -13,7 +13,7 @@ from destinations.delta.delta import Delta
 from runners.model.entry import Settled
 from runners.running.merge_fallback import FallbackMerge, GivenLetters
 from runners.state.journal import Journal
-from tests.runners.running.letterbox import letters
+from tests.runners.running.letterbox import make_letters
 from tests.runners.state.ledger.memory_ledger import MemoryLedger
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def test_grouping_looks_up_each_waiting_batch_at_most_once() -> None:
 def test_a_row_with_an_invalid_id_is_not_merged(id_: str | None) -> None:
     """A user may have typed the id. In the DLQ, its row could not be found by its place in the batch."""
     schema = to_arrow_schema(make_dlq_schema(), timezone="UTC")
-    rows = [*letters(7, 10), {**letters(7)[0], "id": id_}]
+    rows = [*make_letters(7, 10), {**make_letters(7)[0], "id": id_}]
     given = GivenLetters(file="rows.csv", rows=pa.Table.from_pylist(rows, schema))
     batch = Settled(lane="0", number=1, plan="p", run="r", at="", span=cast("Any", {}), counts=cast("Any", {}))
     assert [*make_merge(given)._read_few({"p": batch})["p"]] == ["p/7", "p/10"]

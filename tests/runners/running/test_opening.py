@@ -32,7 +32,7 @@ from stages.columns import WithColumns
 from stages.filter import Filter
 from stages.stage import Stage
 from tests.runners.state.ledger.memory_ledger import MemoryLedger
-from tests.runners.state.ledger.test_progress import PLANNED, settle
+from tests.runners.state.ledger.test_progress import PLANNED, make_settle_entry
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,19 +99,21 @@ class Judging(Stage):
         raise AssertionError("nothing is read when a run opens")
 
 
-def pipeline(*, origin: Origin | None = None, destinations: int = 1, stages: Sequence[Stage] = (GOOD,)) -> Pipeline:
+def make_pipeline(
+    *, origin: Origin | None = None, destinations: int = 1, stages: Sequence[Stage] = (GOOD,)
+) -> Pipeline:
     tables = [MemoryTable(name=name) for name in "abc"[:destinations]]
     return Pipeline(name="orders", origin=origin or Numbers(told=[]), destinations=tables, stages=stages)
 
 
-def why_prepared(given: Pipeline) -> list[str]:
+def list_reasons(given: Pipeline) -> list[str]:
     (origin,) = given.every_origin
     destinations = name_destinations(given.every_destination)
     candidate = make_candidate(given, origin, make_chain(given, origin, destinations), destinations)
     return list(list_prepare_reasons(candidate))
 
 
-def journal_of(*entries: Entry) -> Journal:
+def make_journal(*entries: Entry) -> Journal:
     journal = Journal(MemoryLedger())
     journal.acquire({"pipeline": "orders"})
     for entry in entries:
@@ -121,24 +123,24 @@ def journal_of(*entries: Entry) -> Journal:
 
 def test_a_batch_for_one_table_is_not_prepared() -> None:
     """Its stages give the same rows again, and its destination keeps a record of batches."""
-    assert why_prepared(pipeline()) == []
+    assert list_reasons(make_pipeline()) == []
 
 
 def test_several_destinations_are_a_reason_to_prepare() -> None:
     """All destinations must get the same rows."""
-    assert why_prepared(pipeline(destinations=3)) == ["there are 3 destinations"]
+    assert list_reasons(make_pipeline(destinations=3)) == ["there are 3 destinations"]
 
 
 def test_a_destination_without_a_record_is_a_reason_to_prepare() -> None:
     """Its rows must be the same if they are delivered again."""
-    given = replace(pipeline(), destinations=[Python("sink:take", name="sink")])
-    assert why_prepared(given) == ["sink cannot say whether it has a batch"]
+    given = replace(make_pipeline(), destinations=[Python("sink:take", name="sink")])
+    assert list_reasons(given) == ["sink cannot say whether it has a batch"]
 
 
 def test_an_origin_with_other_rows_on_a_second_read_is_a_reason_to_prepare() -> None:
     """The reason names the origin."""
-    given = pipeline(origin=Once(told=[], name="queue"))
-    assert why_prepared(given) == ["queue may give other rows when a batch is read again"]
+    given = make_pipeline(origin=Once(told=[], name="queue"))
+    assert list_reasons(given) == ["queue may give other rows when a batch is read again"]
 
 
 @pytest.mark.parametrize(
@@ -151,13 +153,13 @@ def test_an_origin_with_other_rows_on_a_second_read_is_a_reason_to_prepare() -> 
 )
 def test_a_stage_is_a_reason_to_prepare(stage: Stage, reason: str) -> None:
     """Such a stage gives other rows when it runs again, or must see the whole batch."""
-    assert why_prepared(pipeline(stages=[stage])) == [reason]
+    assert list_reasons(make_pipeline(stages=[stage])) == [reason]
 
 
 def test_all_reasons_to_prepare_are_named() -> None:
     """Destinations come first, then the origin and the stages."""
-    given = pipeline(origin=Once(told=[], name="queue"), destinations=2, stages=[Judging()])
-    assert [reason.split()[0] for reason in why_prepared(given)] == ["there", "queue", "judging"]
+    given = make_pipeline(origin=Once(told=[], name="queue"), destinations=2, stages=[Judging()])
+    assert [reason.split()[0] for reason in list_reasons(given)] == ["there", "queue", "judging"]
 
 
 def test_sizes_become_limits() -> None:
@@ -169,38 +171,38 @@ def test_sizes_become_limits() -> None:
 def test_an_origin_gets_the_offsets_of_its_lanes() -> None:
     """They have the origin's names of the lanes. Lanes without a batch are omitted."""
     told: list[Progress] = []
-    given = pipeline(origin=Numbers(told=told, lanes=2))
-    survey_origin(given, given.every_origin[0], journal_of(PLANNED, settle()), SPARK)
-    assert told == [Progress(offsets={"0": settle().body["offset"]}, parts=[])]
+    given = make_pipeline(origin=Numbers(told=told, lanes=2))
+    survey_origin(given, given.every_origin[0], make_journal(PLANNED, make_settle_entry()), SPARK)
+    assert told == [Progress(offsets={"0": make_settle_entry().body["offset"]}, parts=[])]
 
 
 def test_an_origin_that_keeps_parts_gets_all_processed_parts() -> None:
     """They come from all settled batches of its lanes."""
     told: list[Progress] = []
-    given = pipeline(origin=Parts(told=told))
-    survey_origin(given, given.every_origin[0], journal_of(PLANNED, settle()), SPARK)
+    given = make_pipeline(origin=Parts(told=told))
+    survey_origin(given, given.every_origin[0], make_journal(PLANNED, make_settle_entry()), SPARK)
     assert list(told[0].parts) == list(PLANNED.body["span"]["parts"])
 
 
-def opened_with(schema: str | None) -> Journal:
-    return journal_of(Entry(kind="open", body={"pipeline": "orders", "origins": {"origin": {"schema": schema}}}))
+def make_opened_journal(schema: str | None) -> Journal:
+    return make_journal(Entry(kind="open", body={"pipeline": "orders", "origins": {"origin": {"schema": schema}}}))
 
 
 def test_an_inferred_schema_is_kept() -> None:
     """A later run uses it, and does not infer another schema."""
     origin = Numbers(told=[], finds_out=True)
-    known = find_recorded_schema(origin, opened_with("of the first run"))
+    known = find_recorded_schema(origin, make_opened_journal("of the first run"))
     assert find_schema(origin, known, SPARK, Nothing()) == "of the first run"
 
 
 def test_a_given_schema_applies_at_once() -> None:
     """It replaces the schema of an earlier run."""
     origin = Numbers(told=[], schema="given now")
-    known = find_recorded_schema(origin, opened_with("given before"))
+    known = find_recorded_schema(origin, make_opened_journal("given before"))
     assert find_schema(origin, known, SPARK, Nothing()) == "given now"
 
 
 def test_there_is_no_schema_without_rows_to_infer_it_from() -> None:
     """No schema was recorded before."""
     origin = Numbers(told=[], schema=None, finds_out=True)
-    assert find_schema(origin, find_recorded_schema(origin, journal_of()), SPARK, Nothing()) is None
+    assert find_schema(origin, find_recorded_schema(origin, make_journal()), SPARK, Nothing()) is None

@@ -15,11 +15,11 @@ from runners.model.entry import Entry
 from runners.model.errors import BudgetExceeded
 from runners.running.refused_budget import RefusedBudget, WaitingRows, count_refused, count_undecided
 from runners.state.journal import Journal
-from tests.runners.running.letterbox import letters, post
+from tests.runners.running.letterbox import append_letters, make_letters
 from tests.runners.state.ledger.memory_ledger import MemoryLedger
 
 
-def settle(refused: int, **more: int) -> list[Entry]:
+def make_settle_entry(refused: int, **more: int) -> list[Entry]:
     """Return the entry of a batch with this many refused rows."""
     counts = {"read": 9, "nacked": refused, "branches": {}, "stages": [], "delivered": {}, "discarded": 0}
     body = {
@@ -51,7 +51,7 @@ def test_waiting_rows_are_counted_once_and_then_added() -> None:
     """Later batches only add their rows."""
     queue = Queue(3)
     budget = queue.limit(10)
-    assert [budget.check(settle(rows)) for rows in (0, 1, 2, 4)] == [None] * 4
+    assert [budget.check(make_settle_entry(rows)) for rows in (0, 1, 2, 4)] == [None] * 4
     assert queue.counted == 1
 
 
@@ -61,7 +61,7 @@ def test_more_rows_than_the_budget_stop_the_run() -> None:
     budget = queue.limit(4)
     assert budget.check() is None
     queue.waiting = 5
-    over = budget.check(settle(2))
+    over = budget.check(make_settle_entry(2))
     assert isinstance(over, BudgetExceeded)
     assert "5 refused rows wait in the DLQ, and dlq.budget is 4" in over.message
     assert ("wherry dlq replay FILE" in over.hint, "wherry dlq discard FILE" in over.hint) == (True, True)
@@ -86,7 +86,7 @@ def test_rows_are_counted_again_after_an_error() -> None:
     budget = RefusedBudget(4, queue.count, add)
     budget.check()
     with pytest.raises(TimeoutError):
-        budget.check(settle(2))
+        budget.check(make_settle_entry(2))
     queue.waiting = 5
     assert isinstance(budget.check(), BudgetExceeded)
 
@@ -97,10 +97,10 @@ def test_rows_discarded_during_the_run_no_longer_count() -> None:
     budget = queue.limit(4)
     budget.check()
     queue.waiting = 2
-    assert (budget.check(settle(2)), queue.counted) == (None, 2)
+    assert (budget.check(make_settle_entry(2)), queue.counted) == (None, 2)
 
 
-def no_spark() -> NoReturn:
+def refuse_spark() -> NoReturn:
     raise AssertionError("a DLQ on this machine is read without Spark")
 
 
@@ -109,20 +109,20 @@ def test_only_the_texts_of_a_batch_count_for_a_size(tmp_path: Path) -> None:
     there.
     """
     dlq, fallback = tmp_path / "dlq", tmp_path / "fallback"
-    post(dlq, letters(1, plan="p", row="é", original=None, message="why"))
-    post(dlq, letters(1, 2, plan="q", row="[]", original="{}", message="no"))
-    post(fallback, letters(1, plan="p", row="[1]", original="{}", message="no"))
-    post(fallback, letters(1, plan="merged"))
+    append_letters(dlq, make_letters(1, plan="p", row="é", original=None, message="why"))
+    append_letters(dlq, make_letters(1, 2, plan="q", row="[]", original="{}", message="no"))
+    append_letters(fallback, make_letters(1, plan="p", row="[1]", original="{}", message="no"))
+    append_letters(fallback, make_letters(1, plan="merged"))
     waiting = WaitingRows(
         dlq=Delta(path=str(dlq)),
         fallback=Delta(path=str(fallback)),
-        spark=no_spark,
+        spark=refuse_spark,
         journal=Journal(MemoryLedger()),
     )
     assert waiting.measure() == 5 + 2 * 6
-    assert waiting.measure_new(settle(1)) == 5
-    assert waiting.measure_new(settle(1, fallback=1)) == 7
-    assert waiting.measure(settle(1, fallback=1)) == 5 + 2 * 6 + 7
+    assert waiting.measure_new(make_settle_entry(1)) == 5
+    assert waiting.measure_new(make_settle_entry(1, fallback=1)) == 7
+    assert waiting.measure(make_settle_entry(1, fallback=1)) == 5 + 2 * 6 + 7
 
 
 @pytest.mark.parametrize("budget", [5, "5B"])
@@ -141,7 +141,7 @@ def test_a_broken_dlq_beside_a_fallback_counts_as_empty(tmp_path: Path, budget: 
 
 def test_rows_are_not_read_if_none_was_decided() -> None:
     """Their number is then known."""
-    assert count_undecided(3, Delta(table="a.b"), no_spark, Journal(MemoryLedger())) == 3
+    assert count_undecided(3, Delta(table="a.b"), refuse_spark, Journal(MemoryLedger())) == 3
 
 
 def test_exactly_the_budget_is_allowed() -> None:

@@ -26,7 +26,7 @@ from runners.state.journal import DecidedLetters, Journal
 from runners.ways.stage_chain import StageChain
 from stages.filter import Filter
 from stages.sql import Sql
-from tests.runners.running.letterbox import NOON, READ, letters, post
+from tests.runners.running.letterbox import NOON, READ, append_letters, make_letters
 from tests.runners.state.ledger.memory_ledger import MemoryLedger
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 LINES = {"origin": StageChain.of([Filter("id > 1")], {"a": Memory(name="a"), "b": Memory(name="b")})}
 
 
-def no_spark() -> NoReturn:
+def refuse_spark() -> NoReturn:
     """Fail if the code asks for Spark."""
     raise AssertionError("asked for Spark")
 
@@ -44,12 +44,12 @@ def no_spark() -> NoReturn:
 def dlq(tmp_path: Path) -> Delta:
     """Five rows: `cast` refused two, a rule refused two, and a destination refused one."""
     queue = Delta(path=str(tmp_path / "dlq"), name="dlq")
-    post(tmp_path / "dlq", letters(4, stage="b/delta", code="CHECK", destination="b"))
-    post(tmp_path / "dlq", letters(2, 1) + letters(5, 3, stage="require", code="positive"))
+    append_letters(tmp_path / "dlq", make_letters(4, stage="b/delta", code="CHECK", destination="b"))
+    append_letters(tmp_path / "dlq", make_letters(2, 1) + make_letters(5, 3, stage="require", code="positive"))
     return queue
 
 
-def places(found: Sequence[Letter]) -> list[int]:
+def list_places(found: Sequence[Letter]) -> list[int]:
     """Return the places of the rows in their batch."""
     return [int(letter.id.partition("/")[2]) for letter in found]
 
@@ -70,7 +70,7 @@ def places(found: Sequence[Letter]) -> list[int]:
 )
 def test_rows_are_chosen_by_id_code_stage_and_time(dlq: Delta, choice: Choice, found: list[int]) -> None:
     """All conditions must hold. The oldest rows come first, and Spark is not started."""
-    assert places(choice.select_letters(dlq, no_spark, ())) == found
+    assert list_places(choice.select_letters(dlq, refuse_spark, ())) == found
 
 
 @pytest.mark.parametrize(
@@ -92,11 +92,11 @@ def test_rows_are_chosen_by_id_code_stage_and_time(dlq: Delta, choice: Choice, f
 def test_rows_are_chosen_by_column_and_file(tmp_path: Path, choice: Choice, found: list[int]) -> None:
     """The message names the column. The file is given by its name, its path or a pattern."""
     fare, both = "column fare: '1,5' is not an int", "column fare: 'x' is not an int; column tip: 'y' is not an int"
-    post(tmp_path / "dlq", letters(1, message=fare, part="file:///landing/a.csv"))
-    post(tmp_path / "dlq", letters(2, message=both, part="file:///landing/b%20c.csv"))
-    post(tmp_path / "dlq", letters(3, message="no"))
+    append_letters(tmp_path / "dlq", make_letters(1, message=fare, part="file:///landing/a.csv"))
+    append_letters(tmp_path / "dlq", make_letters(2, message=both, part="file:///landing/b%20c.csv"))
+    append_letters(tmp_path / "dlq", make_letters(3, message="no"))
     queue = Delta(path=str(tmp_path / "dlq"), name="dlq")
-    assert places(choice.list_letters(queue, no_spark)) == found
+    assert list_places(choice.list_letters(queue, refuse_spark)) == found
 
 
 @pytest.fixture
@@ -111,7 +111,10 @@ def sales(tmp_path: Path) -> Delta:
     for place, (row, original) in enumerate(rows, start=1):
         text = json.dumps(row, ensure_ascii=False).replace('"price": 1,', '"price": 1.25E7,')  # as Spark writes it
         texts = {"row": text, "original": original and json.dumps(original)}
-        post(tmp_path / "dlq", letters(place, message="id is 'seven', not a number" if place == 1 else "no", **texts))
+        append_letters(
+            tmp_path / "dlq",
+            make_letters(place, message="id is 'seven', not a number" if place == 1 else "no", **texts),
+        )
     return Delta(path=str(tmp_path / "dlq"), name="dlq")
 
 
@@ -146,21 +149,21 @@ def test_rows_are_chosen_by_their_values(sales: Delta, values: tuple[str, ...], 
     """The value may be in the original row or in the row of the stage. The case of the column's name does not matter.
     The value may be a pattern.
     """
-    assert places(Choice(values=values).list_letters(sales, no_spark)) == found
+    assert list_places(Choice(values=values).list_letters(sales, refuse_spark)) == found
 
 
 @pytest.mark.parametrize(("text", "found"), TEXTS)
 def test_rows_are_chosen_by_a_text(sales: Delta, text: str, found: list[int]) -> None:
     """The text may be in a value or in the message, in any case. Names of columns do not count."""
-    assert places(Choice(text=text).list_letters(sales, no_spark)) == found
+    assert list_places(Choice(text=text).list_letters(sales, refuse_spark)) == found
 
 
 def test_the_newest_chosen_rows_are_found(sales: Delta) -> None:
     """Some rows may be excluded, and the choice may have conditions that SQL cannot express."""
     every = ["p/4", "p/3", "p/2", "p/1"]
-    assert Choice(code="CAST").list_newest(sales, no_spark, 2) == every[:2]
-    assert Choice().list_newest(sales, no_spark, 2, but=frozenset({"p/4", "p/2"})) == ["p/3", "p/1"]
-    assert Choice(values=("id=7*",)).list_newest(sales, no_spark, 1, but=frozenset({"p/2"})) == ["p/1"]
+    assert Choice(code="CAST").list_newest(sales, refuse_spark, 2) == every[:2]
+    assert Choice().list_newest(sales, refuse_spark, 2, but=frozenset({"p/4", "p/2"})) == ["p/3", "p/1"]
+    assert Choice(values=("id=7*",)).list_newest(sales, refuse_spark, 1, but=frozenset({"p/2"})) == ["p/1"]
 
 
 @pytest.mark.spark
@@ -171,7 +174,7 @@ def test_spark_chooses_the_same_rows(sales: Delta, spark: SparkSession) -> None:
     folder = Path(str(sales.path))
     odd = 'it\'s \\ "{x}"'
     message = f"column fare: '{odd}' is not an int"
-    post(folder, letters(5, code=odd, destination=odd, stage=None, message=message, part="a/b.csv"))
+    append_letters(folder, make_letters(5, code=odd, destination=odd, stage=None, message=message, part="a/b.csv"))
     moments = NOON + timedelta(minutes=2), datetime(2026, 1, 1, 12, 4)
     cases = [
         (Choice(values=("id=7*",), text="köln"), [1]),
@@ -181,24 +184,26 @@ def test_spark_chooses_the_same_rows(sales: Delta, spark: SparkSession) -> None:
         (Choice(since=moments[0], until=moments[1], ids=("p/2", "p/3", "p/5")), [2, 3]),
     ]
     for choice, found in cases:
-        assert places(choice.list_letters(sales, no_spark)) == found
-        assert places(replace(choice, where="id > ''").list_letters(sales, lambda: spark)) == found
+        assert list_places(choice.list_letters(sales, refuse_spark)) == found
+        assert list_places(replace(choice, where="id > ''").list_letters(sales, lambda: spark)) == found
 
 
 def test_a_run_counts_the_causes_of_its_refused_rows(tmp_path: Path) -> None:
     """Values of protected columns are masked, also if another column repeats them."""
-    post(tmp_path / "dlq", letters(1, 2, message="column id: '77777' is not an int", run="r", part="a.csv"))
-    post(
-        tmp_path / "dlq",
-        letters(3, message="column other: 'secret' is not an int", run="r", original='{"id": "secret"}'),
+    append_letters(
+        tmp_path / "dlq", make_letters(1, 2, message="column id: '77777' is not an int", run="r", part="a.csv")
     )
-    post(tmp_path / "dlq", letters(4, message="no", run="another"))
+    append_letters(
+        tmp_path / "dlq",
+        make_letters(3, message="column other: 'secret' is not an int", run="r", original='{"id": "secret"}'),
+    )
+    append_letters(tmp_path / "dlq", make_letters(4, message="no", run="another"))
     queue = Delta(path=str(tmp_path / "dlq"), name="dlq")
-    assert count_causes_of_run(queue, no_spark, "r").describe() == [
+    assert count_causes_of_run(queue, refuse_spark, "r").describe() == [
         "CAST, cast: id is not an int: 2 rows like '77777' in a.csv",
         "CAST, cast: other is not an int: 1 row like 'secret'",
     ]
-    assert count_causes_of_run(queue, no_spark, "r", Protection(("id",))).describe() == [
+    assert count_causes_of_run(queue, refuse_spark, "r", Protection(("id",))).describe() == [
         "CAST, cast: id is not an int: 2 rows like *** in a.csv",
         "CAST, cast: other is not an int: 1 row like 's***'",
     ]
@@ -208,14 +213,14 @@ def test_a_protected_value_in_a_message_is_masked_in_causes(tmp_path: Path) -> N
     """This holds for the report and the summary. Messages that are equal after masking are one cause."""
     for place, mail in ((1, "anna@example.com"), (2, "alan@example.com"), (3, "anna@example.com")):
         row = json.dumps({"mail": mail})
-        rows = letters(
+        rows = make_letters(
             place, message=f"no such mail {mail} in list", part=f"{place}.csv", row=row, original=row, run="r"
         )
-        post(tmp_path / "dlq", rows)
+        append_letters(tmp_path / "dlq", rows)
     queue, protection = Delta(path=str(tmp_path / "dlq"), name="dlq"), Protection(("mail",))
-    (summary,) = summarise_causes(queue, no_spark, DecidedLetters(), protection=protection)
+    (summary,) = summarise_causes(queue, refuse_spark, DecidedLetters(), protection=protection)
     masked = "no such mail a*** in list"
-    for (cause,) in (count_causes_of_run(queue, no_spark, "r", protection).json(), summary["forms"]):
+    for (cause,) in (count_causes_of_run(queue, refuse_spark, "r", protection).json(), summary["forms"]):
         assert (cause["problem"], cause["example"], cause["rows"], cause["files"]) == (masked, masked, 3, 3)
     assert "example.com" not in json.dumps(summary)
 
@@ -232,22 +237,22 @@ def test_a_cause_whose_row_is_gone_shows_no_message() -> None:
 @pytest.mark.promise("CD-30")
 def test_a_decided_row_is_not_chosen_again(dlq: Delta) -> None:
     """This holds also if it is named."""
-    assert places(Choice(code="CAST").select_letters(dlq, no_spark, {"p/1"})) == [2]
-    assert Choice(ids=("p/1",)).select_letters(dlq, no_spark, {"p/1"}) == []
+    assert list_places(Choice(code="CAST").select_letters(dlq, refuse_spark, {"p/1"})) == [2]
+    assert Choice(ids=("p/1",)).select_letters(dlq, refuse_spark, {"p/1"}) == []
 
 
 def test_an_unknown_id_is_refused(dlq: Delta) -> None:
     """No other row is replayed either."""
     with pytest.raises(Refusal, match="has no row p/9"):
-        Choice(ids=("p/1", "p/9")).select_letters(dlq, no_spark, ())
+        Choice(ids=("p/1", "p/9")).select_letters(dlq, refuse_spark, ())
 
 
-def letter(**columns: Any) -> Letter:
+def make_letter(**columns: Any) -> Letter:
     """Return a row that can be replayed."""
     return Letter(**{"id": "p/1", "origin": "origin", "stage": "filter", "kind": "k", **columns})
 
 
-def left(found: Letter, lines: Mapping[str, StageChain] = LINES) -> str:
+def find_reason(found: Letter, lines: Mapping[str, StageChain] = LINES) -> str:
     """Return why a replay leaves out the row, or empty text if it does not."""
     return "".join(sort([found], lines).left)
 
@@ -257,12 +262,12 @@ def test_a_row_that_cannot_be_replayed_has_a_reason() -> None:
     import hashlib
 
     raw = hashlib.md5(RAW.encode()).hexdigest()  # noqa: S324
-    assert left(letter()) == ""
-    assert "did not keep the original rows" in left(letter(kind=None))
-    assert "could not read these lines" in left(letter(kind=raw))
-    assert "the origin 'gone' no longer exists" in left(letter(origin="gone"))
-    assert "has them already" in left(letter(delivered_to=("b", "a")))
-    assert sort([letter(kind=None, id=f"p/{n}") for n in (1, 2)], LINES).notices == [
+    assert find_reason(make_letter()) == ""
+    assert "did not keep the original rows" in find_reason(make_letter(kind=None))
+    assert "could not read these lines" in find_reason(make_letter(kind=raw))
+    assert "the origin 'gone' no longer exists" in find_reason(make_letter(origin="gone"))
+    assert "has them already" in find_reason(make_letter(delivered_to=("b", "a")))
+    assert sort([make_letter(kind=None, id=f"p/{n}") for n in (1, 2)], LINES).notices == [
         "2 rows in the DLQ cannot be replayed: the DLQ did not keep the original rows (dlq.original is false)"
     ]
 
@@ -270,14 +275,16 @@ def test_a_row_that_cannot_be_replayed_has_a_reason() -> None:
 def test_a_row_refused_after_a_stage_that_changes_rows_is_left_out() -> None:
     """Its original rows are unknown. A row refused before that stage is replayed."""
     line = StageChain.of([Filter("id > 1"), Sql("select id from rows"), Filter("id > 2", name="late")], {"a": Memory()})
-    assert "refused after 'sql'" in left(letter(stage="late"), {"origin": line})
-    assert "refused after 'sql'" in left(letter(stage="a/delta", destination="a"), {"origin": line})
-    assert left(letter(stage="filter"), {"origin": line}) == ""
+    assert "refused after 'sql'" in find_reason(make_letter(stage="late"), {"origin": line})
+    assert "refused after 'sql'" in find_reason(make_letter(stage="a/delta", destination="a"), {"origin": line})
+    assert find_reason(make_letter(stage="filter"), {"origin": line}) == ""
 
 
 def test_rows_for_the_same_destinations_share_a_batch() -> None:
     """A destination that has a row already does not get it. Rows with another schema have a separate batch."""
-    rows = [letter(id=f"p/{n}", delivered_to=("b",) if n == 2 else (), kind="k" if n < 4 else "l") for n in range(1, 6)]
+    rows = [
+        make_letter(id=f"p/{n}", delivered_to=("b",) if n == 2 else (), kind="k" if n < 4 else "l") for n in range(1, 6)
+    ]
     found = sort(rows, LINES)
     parts = [span.parts for span in found.spans["origin"]]
     assert parts == [("p/1", "p/3"), ("p/2",), ("p/4", "p/5")]
@@ -310,7 +317,7 @@ def test_a_row_that_a_backfill_also_refused_goes_to_each_destination_once(monkey
     body = {"key": "b", "name": "backfill-1", "again": False, "reason": "b is new"}
     journal.acquire({"pipeline": "orders"})
     journal.record(Entry(kind="backfill", body=body))
-    rows = [letter(id=f"{plan}/7") for plan in brought]
+    rows = [make_letter(id=f"{plan}/7") for plan in brought]
     found = sort(leave_to_backfills(rows, journal, {"a": Memory(name="a"), "b": Memory(name="b")}), LINES)
     assert found.wanted == {"p/7": ("a",), "r/7": ("b",)}
     assert [span.parts for span in found.spans["origin"]] == [("p/7",), ("q/7", "r/7")]
@@ -318,14 +325,14 @@ def test_a_row_that_a_backfill_also_refused_goes_to_each_destination_once(monkey
 
 def test_the_rows_of_a_batch_are_limited() -> None:
     """The limit is that of the definition, and at most ten thousand."""
-    rows = [letter(id=f"p/{n}") for n in range(MOST + 1)]
+    rows = [make_letter(id=f"p/{n}") for n in range(MOST + 1)]
     assert [len(span.parts) for span in sort(rows, LINES).spans["origin"]] == [MOST, 1]
     assert [len(span.parts) for span in sort(rows[:5], LINES, 2).spans["origin"]] == [2, 2, 1]
 
 
 def test_the_backlog_gives_its_batches_in_order() -> None:
     """It starts with the first, wherever an earlier replay ended."""
-    spans = sort([letter(id=f"p/{n}") for n in range(3)], LINES, 2).spans["origin"]
+    spans = sort([make_letter(id=f"p/{n}") for n in range(3)], LINES, 2).spans["origin"]
     queue = ReplayBacklog(spans)
     assert queue.take("dlq/origin", "q/9", Limits(rows=1)) == spans[0]
     assert queue.take("dlq/origin", None, Limits()) == spans[0]
@@ -336,7 +343,7 @@ def test_the_backlog_gives_its_batches_in_order() -> None:
 def test_old_rows_are_not_merged_where_the_last_row_wins(tmp_path: Path) -> None:
     """The merge needs `sequence_by` for them."""
     merge = Delta(path=str(tmp_path / "t"), mode="merge", keys=["id"], name="a")
-    found = sort([letter()], {"origin": StageChain.of([], {"a": merge})})
+    found = sort([make_letter()], {"origin": StageChain.of([], {"a": merge})})
     with pytest.raises(Refusal, match="'a' keeps the row that arrives last") as error:
         found.check({"a": merge})
     assert "sequence_by" in error.value.hint
@@ -345,7 +352,7 @@ def test_old_rows_are_not_merged_where_the_last_row_wins(tmp_path: Path) -> None
 
 def test_rows_are_grouped_by_a_digest_of_their_schema(dlq: Delta) -> None:
     """The schema itself is not kept with each of many rows."""
-    (first, *_) = Choice().select_letters(dlq, no_spark, ())
+    (first, *_) = Choice().select_letters(dlq, refuse_spark, ())
     assert first.kind is not None
     assert len(first.kind) == 32
     assert READ not in first.kind

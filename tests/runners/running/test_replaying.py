@@ -28,11 +28,11 @@ from runners.state.journal import Journal, list_decided
 from runners.ways.stage_chain import StageChain
 from runners.ways.task_executor import TaskExecutor
 from tests.manual_clock import ManualClock
-from tests.runners.engine.test_batch_machine import TWO, counts, landed
+from tests.runners.engine.test_batch_machine import TWO, make_counts, make_landed
 from tests.runners.engine.test_dispatcher import Bench
-from tests.runners.running.letterbox import letters, post
+from tests.runners.running.letterbox import append_letters, make_letters
 from tests.runners.state.ledger.memory_ledger import MemoryLedger
-from tests.runners.state.ledger.test_progress import plan, settle
+from tests.runners.state.ledger.test_progress import make_planned, make_settle_entry
 
 LANE = "dlq/origin"
 DESTINATIONS = {"a": Memory(name="a"), "b": Memory(name="b")}
@@ -42,19 +42,21 @@ LINES = {"origin": StageChain.of([], DESTINATIONS), "other": StageChain.of([], D
 @pytest.fixture
 def dlq(tmp_path: Path) -> Delta:
     """Three rows of one origin, a row of another, and a row that cannot be replayed."""
-    rows = letters(1, 2) + letters(3, delivered_to=["b"]) + letters(4, origin="other", number=2, plan="q")
-    post(tmp_path / "state" / "dlq", rows + letters(5, original=None, original_schema=None))
+    rows = (
+        make_letters(1, 2) + make_letters(3, delivered_to=["b"]) + make_letters(4, origin="other", number=2, plan="q")
+    )
+    append_letters(tmp_path / "state" / "dlq", rows + make_letters(5, original=None, original_schema=None))
     return Delta(path=str(tmp_path / "state" / "dlq"), name="dlq")
 
 
-def journal() -> Journal:
+def make_journal() -> Journal:
     """Return the journal of a pipeline without batches."""
     made = Journal(MemoryLedger())
     made.acquire({"pipeline": "orders"})
     return made
 
 
-def source(journal: Journal, dlq: Delta, replay: Replay) -> BatchPlanner:
+def make_source(journal: Journal, dlq: Delta, replay: Replay) -> BatchPlanner:
     """Return the planner of the replay, for a pipeline with two origins and two destinations."""
     feeds = [
         OriginFeed(origin=name, lanes={name: name}, schema="s", backlog=cast("Any", None), straight=True)
@@ -77,7 +79,7 @@ def test_a_replay_needs_a_reason() -> None:
 @pytest.mark.promise("CD-30")
 def test_each_origin_has_a_lane_of_rows_of_the_dlq(dlq: Delta) -> None:
     """The batches go to destinations that lack the rows. They are never written straight."""
-    found = source(journal(), dlq, Replay(reason="a test"))
+    found = make_source(make_journal(), dlq, Replay(reason="a test"))
     assert (list(found.lanes), found.first_alone) == ([LANE, "dlq/other"], False)
     span = found.take(LANE, None, BatchSizing())
     assert span is not None
@@ -96,25 +98,27 @@ def test_each_origin_has_a_lane_of_rows_of_the_dlq(dlq: Delta) -> None:
 
 def test_only_settled_rows_are_replayed(dlq: Delta) -> None:
     """A batch that was planned and cancelled does not change its rows."""
-    owner = journal()
-    batch = replace(plan(1).batch, lane=LANE, span=replace(plan(1).batch.span, parts=("p/1", "p/2"), end="p/2"))
-    planned = Entry(kind="plan", lane=LANE, plan="p1", body=replace(plan(1), batch=batch).json())
+    owner = make_journal()
+    batch = replace(
+        make_planned(1).batch, lane=LANE, span=replace(make_planned(1).batch.span, parts=("p/1", "p/2"), end="p/2")
+    )
+    planned = Entry(kind="plan", lane=LANE, plan="p1", body=replace(make_planned(1), batch=batch).json())
     owner.record(planned)
     assert list_decided(owner).ids == set()
-    owner.record(Entry(kind="cancel", lane=LANE, plan="p1"), planned, replace(settle(), lane=LANE))
+    owner.record(Entry(kind="cancel", lane=LANE, plan="p1"), planned, replace(make_settle_entry(), lane=LANE))
     assert list_decided(owner).replayed == {"p/1", "p/2"}
-    left = source(owner, dlq, Replay(reason="a test")).take(LANE, "p/2", BatchSizing())
+    left = make_source(owner, dlq, Replay(reason="a test")).take(LANE, "p/2", BatchSizing())
     assert left is not None
     assert left.parts == ("p/3",)
 
 
 def test_a_replay_does_not_count_in_the_window() -> None:
     """All its rows may be refused again, though a single row would stop a run."""
-    prepared = Prepared(path="x", counts=counts("orders", "latest", nacked=10), nacks=list(range(1, 11)))
+    prepared = Prepared(path="x", counts=make_counts("orders", "latest", nacked=10), nacks=list(range(1, 11)))
     again = replace(TWO, batch=replace(TWO.batch, lane=LANE))
     step = plan_transition(begin_flight(again, LaneState(window=NackWindow())), prepared, DeliveryRules(dlq=Dlq()))
     assert [entry.kind for entry in step.entries] == ["prepared"]
-    done = plan_transition(step.flight, landed("dlq", 10), DeliveryRules(dlq=Dlq()))
+    done = plan_transition(step.flight, make_landed("dlq", 10), DeliveryRules(dlq=Dlq()))
     assert (done.entries[0].body["window"], done.done) == ({"rows": 10, "nacks": []}, True)
 
 
@@ -129,8 +133,8 @@ def test_a_replay_begins_no_load() -> None:
     assert (first.lane, first.first) == (LANE, False)
     bench.turn(LANE)
     assert (bench.settled(), bench.journal.state.midway) == ([(LANE, 1)], False)
-    midway = journal()
-    midway.record(Entry(kind="plan", lane="0", plan="p1", body=plan(1).json()), settle())
+    midway = make_journal()
+    midway.record(Entry(kind="plan", lane="0", plan="p1", body=make_planned(1).json()), make_settle_entry())
     midway.acquire({"pipeline": "orders", "replay": {"reason": "a test"}})
     midway.record(Entry(kind="release", body={"status": "succeeded"}))
     assert midway.state.midway
@@ -158,8 +162,8 @@ def test_an_origin_is_not_notified_of_replayed_rows() -> None:
         store=cast("Any", None),
     )
     tell = runner.list_listening(cast("Any", None))["origin"]
-    tell(plan(1).batch)
-    tell(replace(plan(1).batch, lane=LANE))
+    tell(make_planned(1).batch)
+    tell(replace(make_planned(1).batch, lane=LANE))
     assert told == ["0"]
 
 
@@ -183,6 +187,6 @@ def test_lanes_of_the_dlq_are_not_lanes_of_the_pipeline(tmp_path: Path) -> None:
     pipeline = Pipeline(
         name="orders", origin=Rows(schema="id long"), destinations=[Memory(name="a")], state=str(tmp_path / "state")
     )
-    post(tmp_path / "state" / "dlq", letters(1))
+    append_letters(tmp_path / "state" / "dlq", make_letters(1))
     pipeline.discard_dead_letters(reason="a test")
     assert (pipeline.status()["lanes"], dict(pipeline.lanes().lanes)) == ({}, {})

@@ -28,7 +28,7 @@ from runners.running.run import PipelineRun
 from runners.state.journal import Journal
 from runners.state.location import StateLocation
 from runners.state.process_locks import StateLock, identify_host
-from tests.runners.running.letterbox import letters, post
+from tests.runners.running.letterbox import append_letters, make_letters
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,17 +59,17 @@ def pipeline(tmp_path: Path) -> Pipeline:
     )
 
 
-def run(pipeline: Pipeline, **how: Any) -> PipelineRun:
+def make_run(pipeline: Pipeline, **how: Any) -> PipelineRun:
     return PipelineRun(pipeline=pipeline, text="text", hash="hash", **how)
 
 
-def locks(pipeline: Pipeline) -> list[str]:
+def list_locks(pipeline: Pipeline) -> list[str]:
     """Return the lock files of runs beside the lock of the state."""
     lock = StateLocation.of(pipeline).lock
     return sorted(file.name for file in lock.parent.glob(f"{lock.name}-*"))
 
 
-def own(pipeline: Pipeline, **how: Any) -> None:
+def record_owner(pipeline: Pipeline, **how: Any) -> None:
     """Record a living owner: a run on another host that wrote just now."""
     place = StateLocation.of(pipeline)
     place.make()
@@ -102,34 +102,34 @@ def own(pipeline: Pipeline, **how: Any) -> None:
 def test_a_run_that_concerns_all_lanes_owns_the_pipeline_alone(pipeline: Pipeline, how: dict[str, Any]) -> None:
     """The definition's setting does not matter. An ordinary run shares the pipeline."""
     shared = replace(pipeline, run_options=RunOptions(assignment="round_robin"))
-    assert (run(shared, **how).assignment, run(shared).assignment) == ("single", "round_robin")
+    assert (make_run(shared, **how).assignment, make_run(shared).assignment) == ("single", "round_robin")
 
 
 def test_a_running_pipeline_is_refused_before_spark_starts(pipeline: Pipeline) -> None:
     """The message names the host."""
-    own(pipeline)
+    record_owner(pipeline)
     with pytest.raises(Owned, match="elsewhere"):
-        run(pipeline).carry()
+        make_run(pipeline).carry()
 
 
 def test_a_run_with_take_over_does_not_wait(pipeline: Pipeline) -> None:
     """It continues and asks for Spark."""
-    own(pipeline)
+    record_owner(pipeline)
     with pytest.raises(NoSparkHere):
-        run(pipeline, take_over="the machine is gone").carry()
+        make_run(pipeline, take_over="the machine is gone").carry()
 
 
 def test_a_state_of_another_pipeline_is_refused_before_spark_starts(pipeline: Pipeline) -> None:
     """Otherwise two pipelines in one folder would use each other's offsets."""
-    own(replace(pipeline, name="other"), ownership="off")
+    record_owner(replace(pipeline, name="other"), ownership="off")
     with pytest.raises(Refusal, match="other"):
-        run(pipeline).carry()
+        make_run(pipeline).carry()
 
 
 def test_a_run_that_fails_to_start_releases_the_lock(pipeline: Pipeline) -> None:
     """So the next run need not wait."""
     with pytest.raises(NoSparkHere):
-        run(pipeline).carry()
+        make_run(pipeline).carry()
     lock = StateLock(StateLocation.of(pipeline).lock)
     assert lock.acquire()
     lock.release()
@@ -148,13 +148,13 @@ def test_a_run_that_shares_has_a_separate_lock(
     during: list[int] = []
 
     def look(*_: object) -> NoReturn:
-        during.append(len(locks(given)))
+        during.append(len(list_locks(given)))
         raise NoSparkHere
 
     monkeypatch.setattr(runs, "obtain_for", look)
     with pytest.raises(NoSparkHere):
-        run(given).carry()
-    assert (during, locks(given)) == ([beside], [])
+        make_run(given).carry()
+    assert (during, list_locks(given)) == ([beside], [])
 
 
 def test_a_run_beside_another_of_this_host_is_refused(pipeline: Pipeline) -> None:
@@ -165,15 +165,15 @@ def test_a_run_beside_another_of_this_host_is_refused(pipeline: Pipeline) -> Non
     assert other.acquire()
     try:
         with pytest.raises(Owned, match="on this host"):
-            run(pipeline).carry()
+            make_run(pipeline).carry()
     finally:
         other.release()
-    assert locks(pipeline) == []
+    assert list_locks(pipeline) == []
 
 
 def test_a_run_that_has_not_begun_can_be_stopped(pipeline: Pipeline) -> None:
     """The call has no effect."""
-    waiting = run(pipeline)
+    waiting = make_run(pipeline)
     waiting.stop("changed my mind")
     waiting.stop(force=True)
     assert waiting.dispatcher is None
@@ -183,7 +183,7 @@ def test_a_short_secret_causes_a_warning_first(pipeline: Pipeline, caplog: pytes
     """It cannot be masked. The warning does not show it."""
     given = replace(pipeline, secrets={"abc": "${secret:KEY}"})
     with caplog.at_level(logging.WARNING), pytest.raises(NoSparkHere):
-        run(given).carry()
+        make_run(given).carry()
     (said,) = [record.getMessage() for record in caplog.records]
     assert "KEY" in said
     assert "abc" not in said
@@ -194,7 +194,7 @@ def test_a_dlq_whose_causes_cannot_be_counted_fails_no_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, row: str | None
 ) -> None:
     """A warning is logged, and the report has no causes."""
-    post(tmp_path / "dlq", letters(1, run="r", row=row))
+    append_letters(tmp_path / "dlq", make_letters(1, run="r", row=row))
     queue = Delta(path=str(tmp_path / "dlq"), name="dlq")
     report = Report(pipeline="orders", run="r", status="succeeded", nacked=1)
     assert count_causes_of_report(report, queue, lambda: cast("SparkSession", None), Protection(("id",))).found == ()

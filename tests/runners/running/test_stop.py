@@ -15,7 +15,7 @@ from tests.runners.engine.test_dispatcher import Bench, Going, Resting
 from tests.runners.state.ledger.memory_ledger import MemoryLedger
 
 
-def waits(event: threading.Event) -> bool:
+def wait_for(event: threading.Event) -> bool:
     """Whether the event comes within a minute."""
     return event.wait(60)
 
@@ -27,7 +27,7 @@ def test_a_forced_stop_is_noticed_while_a_batch_is_processed() -> None:
     bench.turn()
     with force_in_time(bench.ledger, bench.dispatcher, cancelled.set, every=0.001):
         ask_to_stop(bench.ledger, "fire", force=True)
-        assert waits(cancelled)
+        assert wait_for(cancelled)
     assert (bench.dispatcher.forced, bench.dispatcher.asked_to_stop) == (True, "fire")
     assert bench.turn() is False
 
@@ -54,7 +54,7 @@ def test_a_stop_that_is_not_forced_cancels_nothing() -> None:
     bench.journal.refresh()
     with force_in_time(ledger, bench.dispatcher, cancelled.set, every=0.001):
         ask_to_stop(bench.ledger, "no haste")
-        assert waits(ledger.twice)
+        assert wait_for(ledger.twice)
     assert not cancelled.is_set()
     assert not bench.dispatcher.forced
 
@@ -71,9 +71,9 @@ def test_a_forced_stop_is_noticed_although_the_callback_fails() -> None:
 
     failed = threading.Event()
     with force_in_time(bench.ledger, bench.dispatcher, cancelled.set, every=0.001, beside=fail):
-        assert waits(failed)
+        assert wait_for(failed)
         ask_to_stop(bench.ledger, "fire", force=True)
-        assert waits(cancelled)
+        assert wait_for(cancelled)
 
 
 def test_a_stop_of_a_pipeline_that_is_not_running_has_no_effect() -> None:
@@ -106,14 +106,14 @@ class Watched(MemoryLedger):
             assert self.looked.wait_for(lambda: self.looks >= enough, timeout=60)
 
 
-def writing() -> Bench:
+def make_writing() -> Bench:
     """Return a run that is processing a batch."""
     bench = Bench()
     bench.turn()
     return bench
 
 
-def backing_off() -> Bench:
+def make_backing_off() -> Bench:
     """Return a run whose batch waits for its next attempt."""
     bench = Resting()
     bench.turn()
@@ -121,20 +121,20 @@ def backing_off() -> Bench:
     return bench
 
 
-def idle() -> Bench:
+def make_idle() -> Bench:
     """Return a run that follows its origin and has nothing to do."""
     run = Going()
     run.turn()
     return run
 
 
-def planning() -> Bench:
+def make_planning() -> Bench:
     """Return a run that has not planned a batch yet."""
     return Bench()
 
 
 @pytest.mark.promise("CD-34")
-@pytest.mark.parametrize("busy", [writing, backing_off, idle, planning])
+@pytest.mark.parametrize("busy", [make_writing, make_backing_off, make_idle, make_planning])
 @pytest.mark.parametrize("asked", ["here", "through the ledger"])
 def test_a_stop_is_forced_when_its_time_is_over(busy: Callable[[], Bench], asked: str) -> None:
     """It is not forced earlier. The first reason is kept, no open batch is settled, and the run ends."""
@@ -153,14 +153,14 @@ def test_a_stop_is_forced_when_its_time_is_over(busy: Callable[[], Bench], asked
         ledger.looks_twice()
         assert not bench.dispatcher.forced
         clock.move(1)
-        assert waits(cancelled)
+        assert wait_for(cancelled)
     assert bench.turn() is False
     assert bench.settled() == settled
 
 
 def test_a_stop_without_a_deadline_is_never_forced() -> None:
     """It waits as long as the batch takes."""
-    bench, cancelled = writing(), threading.Event()
+    bench, cancelled = make_writing(), threading.Event()
     ledger = Watched(bench)
     with force_in_time(ledger, bench.dispatcher, cancelled.set, every=0.001):
         bench.dispatcher.request_stop("the night")
@@ -172,7 +172,7 @@ def test_a_stop_without_a_deadline_is_never_forced() -> None:
 
 def test_spark_is_cancelled_repeatedly_until_the_task_ends() -> None:
     """A task may start several Spark jobs. An error of a cancellation is ignored."""
-    bench, left = writing(), [3]
+    bench, left = make_writing(), [3]
     done = threading.Event()
 
     def cancel() -> None:
@@ -184,7 +184,7 @@ def test_spark_is_cancelled_repeatedly_until_the_task_ends() -> None:
 
     with force_in_time(bench.ledger, bench.dispatcher, cancel, every=0.001):
         bench.dispatcher.request_stop("fire", force=True)
-        assert waits(done)
+        assert wait_for(done)
 
 
 @pytest.mark.promise("CD-35")

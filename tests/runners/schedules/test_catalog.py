@@ -16,7 +16,7 @@ from tests.runners.engine.toys import TOYS
 BODY = "origin: {folder: {path: landing}}\ndestinations: [{table: {table: main.orders}}]\n"
 
 
-def schedule_catalog(folder: Path, **schedules: str) -> ScheduleCatalog:
+def make_catalog(folder: Path, **schedules: str) -> ScheduleCatalog:
     """Return the catalog of definitions with these schedules."""
     for name, schedule in schedules.items():
         text = f"schedule: {schedule}\n" if schedule else ""
@@ -26,7 +26,7 @@ def schedule_catalog(folder: Path, **schedules: str) -> ScheduleCatalog:
 
 def test_pipelines_with_and_without_a_schedule_are_separated(tmp_path: Path) -> None:
     """A pipeline without a schedule is run by hand."""
-    found = schedule_catalog(tmp_path, orders="{every: 5m}", prices="{after: orders}", odd="")
+    found = make_catalog(tmp_path, orders="{every: 5m}", prices="{after: orders}", odd="")
     assert sorted(found.scheduled) == ["orders", "prices"]
     assert found.by_hand == {"odd": "odd.yaml"}
     assert found.broken == {}
@@ -34,7 +34,7 @@ def test_pipelines_with_and_without_a_schedule_are_separated(tmp_path: Path) -> 
 
 def test_a_cycle_names_all_pipelines_in_it(tmp_path: Path) -> None:
     """None of them is scheduled. A pipeline that waits for one of them is scheduled."""
-    found = schedule_catalog(tmp_path, a="{after: b}", b="{after: c}", c="{after: a}", d="{after: a}", e="{every: 1h}")
+    found = make_catalog(tmp_path, a="{after: b}", b="{after: c}", c="{after: a}", d="{after: a}", e="{every: 1h}")
     assert found.broken == {
         "a.yaml": "schedule.after: it waits for itself: a → b → c → a",
         "b.yaml": "schedule.after: it waits for itself: b → c → a → b",
@@ -45,12 +45,12 @@ def test_a_cycle_names_all_pipelines_in_it(tmp_path: Path) -> None:
 
 def test_a_pipeline_that_waits_for_an_unknown_one_is_reported(tmp_path: Path) -> None:
     """The message has the nearest name, or states that the other pipeline never runs here."""
-    found = schedule_catalog(tmp_path, orders="{after: price}", prices="{every: 1h}", late="{after: odd}", odd="")
+    found = make_catalog(tmp_path, orders="{after: price}", prices="{every: 1h}", late="{after: odd}", odd="")
     assert found.broken == {
         "orders.yaml": "schedule.after: there is no pipeline 'price' here; did you mean 'prices'?",
         "late.yaml": "schedule.after: odd has no schedule, so it never runs here",
     }
-    assert schedule_catalog(tmp_path, orders="{after: prices}").broken == {
+    assert make_catalog(tmp_path, orders="{after: prices}").broken == {
         "orders.yaml": "schedule.after: 'prices' is not here"
     }
 
@@ -66,7 +66,7 @@ def test_only_the_first_of_two_pipelines_with_one_name_is_scheduled(tmp_path: Pa
 
 def test_a_broken_definition_is_listed(tmp_path: Path) -> None:
     """Other definitions are not affected."""
-    good = schedule_catalog(tmp_path, orders="{every: 5m}").scheduled["orders"]
+    good = make_catalog(tmp_path, orders="{every: 5m}").scheduled["orders"]
     found = ScheduleCatalog.of({"bad.yaml": "bad.yaml: 1 problem", "orders.yaml": good})
     assert found.broken == {"bad.yaml": "bad.yaml: 1 problem"}
     assert list(found.scheduled) == ["orders"]

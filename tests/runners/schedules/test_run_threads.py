@@ -19,7 +19,7 @@ from runners.schedules.scheduling import open_session
 from tests.runners.engine.toys import Folder, Table
 
 
-def definition(name: str, **conf: str) -> Definition:
+def make_definition(name: str, **conf: str) -> Definition:
     pipeline = Pipeline(
         name=name,
         origin=Folder(path="landing"),
@@ -40,7 +40,7 @@ def test_anything_that_a_run_raises_is_its_outcome(error: BaseException) -> None
 
     run_workers = RunThreads(carry)
     for name in ("bad", "good"):
-        run_workers.start(name, definition(name))
+        run_workers.start(name, make_definition(name))
     ended: dict[str, RunOutcome] = {}
     while len(ended) < 2:
         ended.update({each.name: each for each in run_workers.wait(30)})
@@ -62,7 +62,7 @@ def test_all_active_runs_are_asked_to_stop() -> None:
 
     run_workers = RunThreads(carry)
     for name in ("a", "b"):
-        run_workers.start(name, definition(name))
+        run_workers.start(name, make_definition(name))
     ready.wait(30)
     run_workers.stop("SIGTERM", force=False)
     assert sorted(asked) == [("a", "SIGTERM", False), ("b", "SIGTERM", False)]
@@ -84,7 +84,7 @@ def test_a_wait_can_be_ended() -> None:
 def test_definitions_with_different_spark_settings_are_refused() -> None:
     """The message has both pipelines, and the value of each."""
     with pytest.raises(Refusal, match=r"orders and prices share one Spark, but they set spark\.x to 1 and 2"):
-        open_session([definition("orders", **{"spark.x": "1"}), definition("prices", **{"spark.x": "2"})])
+        open_session([make_definition("orders", **{"spark.x": "1"}), make_definition("prices", **{"spark.x": "2"})])
 
 
 @pytest.mark.parametrize("other", ["4321-word", SecretText("4321-word", "${secret:B}")])
@@ -93,7 +93,7 @@ def test_settings_with_secrets_are_not_shown_in_the_refusal(other: str) -> None:
     key = "spark.hadoop.fs.s3a.secret.key"
     mine = SecretText("word-1234", "${secret:A}")
     with pytest.raises(Refusal, match=rf"they set {re.escape(key)} to two values, which stay secret") as refused:
-        open_session([definition("orders", **{key: mine}), definition("prices", **{key: other})])
+        open_session([make_definition("orders", **{key: mine}), make_definition("prices", **{key: other})])
     assert "word" not in f"{refused.value} {refused.value.hint}"
 
 
@@ -101,5 +101,7 @@ def test_one_spark_has_the_settings_of_all_definitions(monkeypatch: pytest.Monke
     """It has their packages too."""
     wanted: list[object] = []
     monkeypatch.setattr("runners.schedules.scheduling.obtain", lambda options, *, warm: wanted.append((options, warm)))
-    open_session([definition("orders", **{"spark.x": "1"}), definition("prices", **{"spark.y": "2", "spark.x": "1"})])
+    open_session(
+        [make_definition("orders", **{"spark.x": "1"}), make_definition("prices", **{"spark.y": "2", "spark.x": "1"})]
+    )
     assert wanted == [(SparkOptions(conf={"spark.x": "1", "spark.y": "2"}, packages=()), False)]

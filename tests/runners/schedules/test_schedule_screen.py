@@ -26,17 +26,17 @@ NOON = datetime(2026, 6, 1, 12, tzinfo=timezone.utc)
 LATER = NOON.replace(minute=5)
 
 
-def ended(name: str, status: str, message: str = "") -> Ended:
+def make_ended(name: str, status: str, message: str = "") -> Ended:
     return Ended(name=name, due=NOON, status=status, message=message, seconds=3.21)
 
 
-def screen(*, terminal: bool, width: int = 120) -> ScheduleScreen:
+def make_screen(*, terminal: bool, width: int = 120) -> ScheduleScreen:
     due = {"orders": LATER, "prices": NOON.replace(minute=2), "runs": LATER, "monthly": NOON.replace(day=30)}
     console = Console(file=StringIO(), force_terminal=terminal, width=width)
     return ScheduleScreen(due.get, clock=ManualClock(time=NOON), console=console)
 
 
-def drawn(shown: ScheduleScreen) -> list[list[str]]:
+def split_cells(shown: ScheduleScreen) -> list[list[str]]:
     """Return the cells of the table."""
     console = Console(file=StringIO(), width=160, color_system=None)
     console.print(shown.draw_all())
@@ -46,14 +46,14 @@ def drawn(shown: ScheduleScreen) -> list[list[str]]:
 
 def test_the_table_shows_active_next_and_failed_runs() -> None:
     """Active runs come first, then the next runs in order. Unscheduled and broken pipelines come last."""
-    shown = screen(terminal=True)
+    shown = make_screen(terminal=True)
     for name in ("orders", "prices", "runs", "away", "monthly"):
         shown.board(Scheduled(name=name, file=f"{name}.yaml"))
     events: list[ScheduleEvent] = [
         Began(name="orders", due=NOON),
-        ended("orders", "failed", "the disk is full\nfree some"),
+        make_ended("orders", "failed", "the disk is full\nfree some"),
         Began(name="orders", due=NOON),
-        ended("orders", "failed", "the disk is full\nfree some"),
+        make_ended("orders", "failed", "the disk is full\nfree some"),
         Began(name="runs", due=NOON),
         Unscheduled(name="away", why="it is paused: a move"),
         Broken(file="bad.yaml", message="bad.yaml: 1 problem\n  line 1"),
@@ -61,7 +61,7 @@ def test_the_table_shows_active_next_and_failed_runs() -> None:
     for event in events:
         shown.board(event)
     shown.board.clock.move(42)  # type: ignore[attr-defined]
-    assert drawn(shown) == [
+    assert split_cells(shown) == [
         ["pipeline", "now", "next (UTC)", "last run"],
         ["runs", "runs, 42 s", "Mon 12:05:00"],
         ["prices", "Mon 12:02:00"],
@@ -74,19 +74,19 @@ def test_the_table_shows_active_next_and_failed_runs() -> None:
 
 def test_the_table_removes_a_mended_definition_and_shows_a_drain() -> None:
     """During a drain there are no next runs."""
-    shown = screen(terminal=True)
+    shown = make_screen(terminal=True)
     for event in (
         Scheduled(name="orders", file="orders.yaml"),
         Broken(file="bad.yaml", message="bad"),
         Mended(file="bad.yaml"),
         Began(name="orders", due=NOON),
-        ended("orders", "failed", "once"),
+        make_ended("orders", "failed", "once"),
         Began(name="orders", due=NOON),
-        ended("orders", "succeeded", "1 batch"),
+        make_ended("orders", "succeeded", "1 batch"),
         Draining(reason="signal SIGTERM"),
     ):
         shown.board(event)
-    assert drawn(shown)[1:] == [
+    assert split_cells(shown)[1:] == [
         ["orders", "succeeded at Mon 12:00:00: 1 batch"],
         ["signal SIGTERM: waiting for open runs"],
     ]
@@ -100,9 +100,9 @@ def test_the_table_removes_a_mended_definition_and_shows_a_drain() -> None:
         (Broken(file="a.yaml", message="a.yaml: 1\n  line 1"), ["a.yaml is left out:", "a.yaml: 1", "  line 1"]),
         (Mended(file="a.yaml"), ["a.yaml is valid again"]),
         (Began(name="orders", due=NOON), ["orders began (due Mon 12:00:00)"]),
-        (ended("orders", "succeeded", "2 batches"), ["orders succeeded after 3.2 s: 2 batches"]),
-        (ended("orders", "failed", "no\nway"), ["orders failed after 3.2 s: no", "  way"]),
-        (ended("orders", "owned", "It is run already."), ["orders did not begin: It is run already."]),
+        (make_ended("orders", "succeeded", "2 batches"), ["orders succeeded after 3.2 s: 2 batches"]),
+        (make_ended("orders", "failed", "no\nway"), ["orders failed after 3.2 s: no", "  way"]),
+        (make_ended("orders", "owned", "It is run already."), ["orders did not begin: It is run already."]),
         (
             LeftOut(name="orders", due=[NOON], why="another scheduler began it"),
             ["orders: the run of Mon 12:00:00 is left out, for another scheduler began it"],
@@ -124,7 +124,7 @@ def test_an_event_is_a_line_of_the_log(event: ScheduleEvent, lines: list[str]) -
 
 def test_every_line_of_the_log_has_its_time_and_no_colour() -> None:
     """Markup in a name is shown as text."""
-    shown = screen(terminal=False, width=40)
+    shown = make_screen(terminal=False, width=40)
     with shown:
         shown(Scheduled(name="orders", file="[red]a.yaml"))
         shown(Began(name="orders", due=NOON))
@@ -136,13 +136,13 @@ def test_every_line_of_the_log_has_its_time_and_no_colour() -> None:
 
 def test_only_failures_are_printed_above_the_table() -> None:
     """The table shows a success until the next event."""
-    shown = screen(terminal=True)
+    shown = make_screen(terminal=True)
     for event in (
         Scheduled(name="orders", file="a.yaml"),
         Began(name="orders", due=NOON),
-        ended("orders", "succeeded", "2 batches"),
+        make_ended("orders", "succeeded", "2 batches"),
         Began(name="orders", due=NOON),
-        ended("orders", "failed", "the disk is full"),
+        make_ended("orders", "failed", "the disk is full"),
     ):
         shown(event)
     written = shown._console.file.getvalue()  # type: ignore[attr-defined]
@@ -165,11 +165,11 @@ def test_a_log_whose_reader_is_gone_stops_nothing() -> None:
 @pytest.mark.parametrize("terminal", [True, False])
 def test_text_of_a_run_moves_no_cursor(terminal: bool) -> None:
     """This holds in the table and in lines."""
-    shown = screen(terminal=terminal)
+    shown = make_screen(terminal=terminal)
     hostile = "a\x1b[2Jb\x9bc\rd\u202ee"
     shown(Scheduled(name="orders", file="orders.yaml"))
     shown(Broken(file=f"{hostile}.yaml", message=hostile))
-    shown(ended("orders", "failed", hostile))
+    shown(make_ended("orders", "failed", hostile))
     with shown._console.capture() as captured:
         shown._console.print(shown.draw_all())
     said = captured.get() + shown._console.file.getvalue()  # type: ignore[attr-defined]

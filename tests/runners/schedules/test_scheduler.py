@@ -14,7 +14,7 @@ from runners.definitions.definition import Definition
 from runners.model.schedule_events import Began, Broken, Draining, Ended, LeftOut, Mended, Scheduled, Unscheduled
 from runners.schedules.run_marks import FolderMarks
 from runners.schedules.scheduler import RunOutcome, Scheduler
-from tests.runners.pretend import World, moved, utc
+from tests.runners.pretend import World, make_moved, parse_utc
 
 Start = Callable[[str], World]
 NOON = "2026-06-01T12:00"
@@ -26,19 +26,19 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
 
     def world(start: str = NOON) -> World:
         made = World(tmp_path, start)
-        monkeypatch.setattr("apscheduler.schedulers.base.datetime", moved(made.clock))
+        monkeypatch.setattr("apscheduler.schedulers.base.datetime", make_moved(made.clock))
         return made
 
     return world
 
 
-def at(*minutes: int, of: str = "2026-06-01T12") -> list[datetime]:
-    return [utc(f"{of}:{minute:02}") for minute in minutes]
+def list_moments(*minutes: int, of: str = "2026-06-01T12") -> list[datetime]:
+    return [parse_utc(f"{of}:{minute:02}") for minute in minutes]
 
 
-def steps(start: str, minutes: int) -> list[datetime]:
+def list_steps(start: str, minutes: int) -> list[datetime]:
     """Return the moments of the day after the start that are a multiple of these minutes after midnight in UTC."""
-    moments = [utc(start) + timedelta(minutes=number) for number in range(1, 24 * 60 + 1)]
+    moments = [parse_utc(start) + timedelta(minutes=number) for number in range(1, 24 * 60 + 1)]
     return [moment for moment in moments if (moment.hour * 60 + moment.minute) % minutes == 0]
 
 
@@ -61,12 +61,12 @@ def test_a_change_of_clocks_loses_and_doubles_no_run(
     here.define("steps", "{every: 6m}")
     here.define("behind", "{after: night}")
     here.go(here.scheduler(at_once=6), 24 * 3600 + 60)
-    assert here.runs("night") == [utc(half_past_two)]
-    assert here.runs("daily") == [utc(midnight)]
-    assert here.runs("hourly") == [moment for moment in steps(start, 30) if moment.minute == 30]
-    assert here.runs("quarters") == steps(start, 15)
-    assert here.runs("steps") == steps(start, 6)
-    assert here.runs("behind") == [utc(half_past_two) + timedelta(seconds=2)]
+    assert here.runs("night") == [parse_utc(half_past_two)]
+    assert here.runs("daily") == [parse_utc(midnight)]
+    assert here.runs("hourly") == [moment for moment in list_steps(start, 30) if moment.minute == 30]
+    assert here.runs("quarters") == list_steps(start, 15)
+    assert here.runs("steps") == list_steps(start, 6)
+    assert here.runs("behind") == [parse_utc(half_past_two) + timedelta(seconds=2)]
     assert here.said(LeftOut) == []
 
 
@@ -78,7 +78,7 @@ def test_a_scheduler_that_is_killed_repeatedly_loses_and_doubles_no_run(world: S
     here.define("night", '{cron: "30 2 * * *", time_zone: Europe/Berlin, catch_up: all}')
     here.define("quarters", '{cron: "*/15 * * * *", time_zone: Europe/Berlin, catch_up: all, on_overlap: queue}')
     heard = 0
-    while here.clock.now() < utc(start) + timedelta(days=1):
+    while here.clock.now() < parse_utc(start) + timedelta(days=1):
         here.go(here.scheduler(), dice.uniform(60, 3_000))
         here.kill()
         here.clock.move(dice.uniform(1, 1_800))
@@ -86,7 +86,7 @@ def test_a_scheduler_that_is_killed_repeatedly_loses_and_doubles_no_run(world: S
     here.go(here.scheduler(), 600)
     served = Counter((event.name, event.due) for event in here.said(Ended))
     assert heard > 20
-    assert [served["quarters", moment] for moment in steps(start, 15)] == [1] * 96
+    assert [served["quarters", moment] for moment in list_steps(start, 15)] == [1] * 96
     assert sum(count for (name, _), count in served.items() if name == "night") == 1
 
 
@@ -107,7 +107,7 @@ def test_two_schedulers_of_a_directory_run_each_pipeline_once(world: Start) -> N
     for name in ("one", "two", "three"):
         here.define(name, "{every: 5m}")
     both = [here.scheduler(), here.scheduler()]
-    while here.clock.now() < utc(NOON) + timedelta(hours=2, minutes=1):
+    while here.clock.now() < parse_utc(NOON) + timedelta(hours=2, minutes=1):
         for scheduler, run_workers in dice.sample(list(zip(both, here.run_workers, strict=True)), 2):
             scheduler.take_turn(run_workers.finished())
         here.clock.move(dice.uniform(0.1, 5))
@@ -146,7 +146,7 @@ def test_a_run_of_another_process_is_not_begun_twice(world: Start) -> None:
     here.kill()
     here.go(scheduler, 60)
     assert here.runs("skips") == []
-    assert here.runs("queues") == at(6)
+    assert here.runs("queues") == list_moments(6)
     assert [event.status for event in here.said(Ended) if event.name == "skips"] == ["owned"]
     assert here.said(Ended)[0].message.endswith(("The run is left out.", "The run is tried again soon."))
     here.go(here.scheduler(), 100)
@@ -168,7 +168,7 @@ def test_a_run_that_is_due_during_another_is_left_out_or_waits(
     here.define("slow", f"{{every: 5m, on_overlap: {how}}}")
     here.takes["slow"] = 12 * 60
     here.go(here.scheduler(), 45 * 60 - 1)
-    assert here.runs("slow") == at(*began)
+    assert here.runs("slow") == list_moments(*began)
     assert sum(len(event.due) for event in here.said(LeftOut)) == left
 
 
@@ -189,17 +189,17 @@ def test_runs_missed_during_a_gap_are_made_up_as_the_schedule_says(
     good = here.define("nightly", f"{{every: 5m, catch_up: {how}}}")
     scheduler = here.scheduler()
     here.go(scheduler, 330)
-    pause(here, scheduler, gone)
+    stop_for_a_minute(here, scheduler, gone)
     here.clock.move(33 * 60 - 390)
     if gone in ("paused", "broken"):
         here.marks.pause("nightly", None, here.clock.now())
         here.define("nightly", f"{{every: 5m, catch_up: {how}}}", file=good.name)
     here.go(here.scheduler() if gone == "off" else scheduler, 110)
     behind = [moment.replace(second=0, microsecond=0) for moment in here.runs("nightly")]
-    assert behind == at(5, *began)
+    assert behind == list_moments(5, *began)
 
 
-def pause(here: World, scheduler: Scheduler, gone: str) -> None:
+def stop_for_a_minute(here: World, scheduler: Scheduler, gone: str) -> None:
     """Let a minute pass in which the scheduler or the pipeline stops."""
     if gone == "paused":
         here.marks.pause("nightly", "by hand", here.clock.now())
@@ -219,7 +219,7 @@ def test_a_run_that_is_a_little_late_is_not_missed(world: Start) -> None:
     here.go(scheduler, 290)
     here.clock.move(40)
     here.go(scheduler, 10)
-    assert here.runs("nightly") == [utc("2026-06-01T12:05:30")]
+    assert here.runs("nightly") == [parse_utc("2026-06-01T12:05:30")]
 
 
 def test_a_new_pipeline_has_missed_no_run(world: Start) -> None:
@@ -238,7 +238,7 @@ def test_a_pipeline_runs_after_another_that_succeeded(world: Start) -> None:
     ends = iter(["succeeded", "failed", "stopped", "succeeded"])
     here.ends["prices"] = lambda name: RunOutcome(name=name, status=next(ends), message="")
     here.go(here.scheduler(), 21 * 60)
-    assert here.runs("orders") == [moment + timedelta(seconds=2) for moment in at(5, 20)]
+    assert here.runs("orders") == [moment + timedelta(seconds=2) for moment in list_moments(5, 20)]
 
 
 def test_a_run_after_another_is_made_up_by_the_next_scheduler(world: Start) -> None:
@@ -252,7 +252,7 @@ def test_a_run_after_another_is_made_up_by_the_next_scheduler(world: Start) -> N
     here.kill()
     here.go(here.scheduler(), 90)
     here.go(here.scheduler(), 90)
-    assert here.runs("orders") == [utc("2026-06-01T13:00:01.900")]
+    assert here.runs("orders") == [parse_utc("2026-06-01T13:00:01.900")]
     assert here.said(LeftOut) == []
 
 
@@ -303,7 +303,7 @@ def test_a_run_that_fails_affects_no_other(world: Start) -> None:
     here.define("good", "{every: 5m}")
     here.ends["bad"] = lambda name: RunOutcome(name=name, status="failed", message="the disk is full")
     here.go(here.scheduler(), 16 * 60)
-    assert here.runs("good") == here.runs("bad") == at(5, 10, 15)
+    assert here.runs("good") == here.runs("bad") == list_moments(5, 10, 15)
     assert {(event.name, event.message) for event in here.said(Ended) if event.status == "failed"} == {
         ("bad", "the disk is full")
     }
@@ -320,7 +320,7 @@ def test_added_changed_and_deleted_files_are_noticed(world: Start) -> None:
     here.go(scheduler, 900)
     first.unlink()
     here.go(scheduler, 1_800)
-    assert here.runs("orders") == at(5, 16)
+    assert here.runs("orders") == list_moments(5, 16)
     assert ["window" in ran.text for ran in here.run_workers[0].ran] == [False, True]
     assert [event.status for event in here.said(Ended)] == ["succeeded", "succeeded"]
     assert here.said(Unscheduled) == [Unscheduled(name="orders", why="its definition is missing")]
@@ -340,8 +340,8 @@ def test_a_definition_that_breaks_begins_no_run_until_it_is_mended(world: Start)
     here.go(scheduler, 960 - 310)
     file.write_text(good)
     here.go(scheduler, 300)
-    assert here.runs("orders") == at(5, 20)
-    assert here.runs("other") == at(5, 10, 15, 20)
+    assert here.runs("orders") == list_moments(5, 20)
+    assert here.runs("other") == list_moments(5, 10, 15, 20)
     assert {event.status for event in here.said(Ended)} == {"succeeded"}
     (broken,) = here.said(Broken)
     assert broken.file == "orders.yaml"
@@ -375,7 +375,7 @@ def test_a_file_that_is_being_written_is_not_broken(world: Start) -> None:
         here.go(scheduler, 10)
     here.go(scheduler, 300)
     assert here.said(Broken) == []
-    assert here.runs("orders") == at(5)
+    assert here.runs("orders") == list_moments(5)
 
 
 def test_a_directory_that_cannot_be_read_for_a_while_changes_nothing(world: Start) -> None:
@@ -389,7 +389,7 @@ def test_a_directory_that_cannot_be_read_for_a_while_changes_nothing(world: Star
     here.go(scheduler, 120)
     away.rename(here.folder)
     here.go(scheduler, 200)
-    assert here.runs("orders") == at(5)
+    assert here.runs("orders") == list_moments(5)
     assert here.said(Unscheduled) == []
 
 
@@ -422,7 +422,7 @@ def test_a_definition_that_cannot_be_read_fails_only_its_run(world: Start) -> No
 
     scheduler.folder.load = load
     here.go(scheduler, 320)
-    assert here.runs("good") == at(5)
+    assert here.runs("good") == list_moments(5)
     assert [(event.name, event.status, event.message) for event in here.said(Ended) if event.name == "bad"] == [
         ("bad", "failed", "bad.yaml: ZeroDivisionError: division by zero")
     ]
@@ -434,11 +434,11 @@ def test_jitter_delays_runs_but_not_their_due_times(world: Start) -> None:
     for number in range(20):
         here.define(f"p{number}", "{every: 10m, jitter: 2m}")
     here.go(here.scheduler(at_once=20), 1_330)
-    late = [(began - utc(NOON)).total_seconds() % 600 for began in here.runs()]
+    late = [(began - parse_utc(NOON)).total_seconds() % 600 for began in here.runs()]
     assert len(late) == 40
     assert max(late) <= 121
     assert len({round(seconds) for seconds in late}) > 25
-    assert {event.due for event in here.said(Began)} == {*at(10, 20)}
+    assert {event.due for event in here.said(Began)} == {*list_moments(10, 20)}
 
 
 def test_a_stop_begins_no_run_and_waits_for_active_runs(world: Start) -> None:
@@ -457,7 +457,7 @@ def test_a_stop_begins_no_run_and_waits_for_active_runs(world: Start) -> None:
     assert here.run_workers[0].stopped[-1] == ("signal SIGTERM", True)
     here.go(scheduler, 1_000)
     assert scheduler.take_turn() is None
-    assert here.runs() == at(1)
+    assert here.runs() == list_moments(1)
     assert here.said(Draining) == [Draining(reason="signal SIGTERM")]
     assert [event.name for event in here.said(Ended)] == ["orders"]
 
@@ -469,7 +469,7 @@ def test_the_scheduler_ends_when_spark_is_gone(world: Start) -> None:
     here.ends["orders"] = lambda name: RunOutcome(name=name, status="failed", message="no answer", spark_is_gone=True)
     scheduler = here.scheduler()
     here.go(scheduler, 600)
-    assert here.runs() == at(1)
+    assert here.runs() == list_moments(1)
     assert (scheduler.error, scheduler.take_turn()) == ("no answer", None)
 
 
@@ -484,7 +484,7 @@ def test_marks_that_cannot_be_written_stop_no_run(world: Start, monkeypatch: pyt
 
     monkeypatch.setattr(here.marks, "put", full)
     here.go(scheduler, 660)
-    assert here.runs("orders") == at(5, 10)
+    assert here.runs("orders") == list_moments(5, 10)
 
 
 def test_the_next_due_time_is_found(world: Start) -> None:
@@ -493,4 +493,4 @@ def test_the_next_due_time_is_found(world: Start) -> None:
     here.define("orders", "{every: 5m}")
     here.define("behind", "{after: orders}")
     scheduler = here.scheduler()
-    assert (scheduler.find_next("orders"), scheduler.find_next("behind")) == (*at(5), None)
+    assert (scheduler.find_next("orders"), scheduler.find_next("behind")) == (*list_moments(5), None)

@@ -138,7 +138,7 @@ def test_pyspark_is_imported_before_the_starting_thread_begins() -> None:
 
 def test_a_start_that_failed_ahead_raises_when_spark_is_needed(spark: Any, starts: Starts) -> None:
     """The thread that started Spark ahead reports nothing."""
-    starts.during = fail
+    starts.during = raise_missing_java
     assert spark.late.start_ahead().exception(10) is not None
     with pytest.raises(RuntimeError, match="no Java"):
         spark.table("orders")
@@ -193,7 +193,7 @@ def test_work_that_gives_up_does_not_wait_for_the_start(spark: Any, starts: Star
 
 def test_a_start_that_failed_is_tried_again(spark: Any, starts: Starts) -> None:
     """The next run of a scheduler tries it."""
-    starts.during = fail
+    starts.during = raise_missing_java
     with pytest.raises(RuntimeError, match="no Java"):
         spark.table("orders")
     starts.during = lambda: None
@@ -275,7 +275,7 @@ def test_a_separate_session_starts_no_spark(spark: Any, starts: Starts) -> None:
     assert starts.times == 0
 
 
-def fail() -> None:
+def raise_missing_java() -> None:
     """Raise, because Spark cannot be started."""
     raise RuntimeError("no Java")
 

@@ -53,7 +53,7 @@ def jar(tmp_path: Path) -> Path:
     return tmp_path / "delta.jar"
 
 
-def find(java: str, **conf: str) -> QuickStart:
+def find_kept(java: str, **conf: str) -> QuickStart:
     """Return what is kept for these settings."""
     found = find_quick_start(java, {**SETTINGS, **conf})
     assert found is not None
@@ -75,10 +75,10 @@ def make_jvm(java: str) -> Any:
     return jvm
 
 
-def learn(java: str, *jars: Path) -> QuickStart:
+def learn_jars(java: str, *jars: Path) -> QuickStart:
     """Return what is kept after such a JVM got these JARs."""
-    find(java).learn(SETTINGS, ",".join(each.as_uri() for each in jars), make_jvm(java))
-    return find(java)
+    find_kept(java).learn(SETTINGS, ",".join(each.as_uri() for each in jars), make_jvm(java))
+    return find_kept(java)
 
 
 def make_archive(quick: QuickStart, content: bytes = b"classes") -> None:
@@ -101,12 +101,12 @@ def fail_to_make_archive(quick: QuickStart) -> None:
 
 def test_a_first_start_finds_no_recipe(java: str) -> None:
     """Spark's script starts the JVM."""
-    assert (find(java).recipe, find(java).lacks_archive) == (None, False)
+    assert (find_kept(java).recipe, find_kept(java).lacks_archive) == (None, False)
 
 
 def test_the_next_start_runs_java_directly_with_the_fetched_jars(java: str, jar: Path) -> None:
     """The JARs come after those of Spark. If two classes have one name, that of Spark counts, as with its script."""
-    command = learn(java, jar).build_command({**SETTINGS, "spark.log.level": "FATAL"})
+    command = learn_jars(java, jar).build_command({**SETTINGS, "spark.log.level": "FATAL"})
     assert command[:3] == [java, "-cp", f"/spark/conf:/spark/core.jar:{jar}"]
     options = command[3 : command.index("org.apache.spark.deploy.SparkSubmit")]
     ours = SETTINGS["spark.driver.extraJavaOptions"].split()
@@ -117,7 +117,7 @@ def test_the_next_start_runs_java_directly_with_the_fetched_jars(java: str, jar:
 
 def test_options_of_the_user_are_not_kept(java: str, jar: Path, cache: Path) -> None:
     """They may be secret, and belong to another run."""
-    learn(java, jar)
+    learn_jars(java, jar)
     (kept,) = (cache / "wherry" / "spark").iterdir()
     assert "DontCompileHugeMethods" not in kept.read_text()
     assert (cache / "wherry" / "spark").stat().st_mode & 0o777 == 0o700
@@ -125,35 +125,35 @@ def test_options_of_the_user_are_not_kept(java: str, jar: Path, cache: Path) -> 
 
 def test_a_changed_jar_is_noticed(java: str, jar: Path) -> None:
     """Spark's script fetches missing JARs again."""
-    assert learn(java, jar).recipe is not None
+    assert learn_jars(java, jar).recipe is not None
     jar.write_bytes(b"another one")
-    assert find(java).recipe is None
+    assert find_kept(java).recipe is None
     jar.unlink()
-    assert find(java).recipe is None
+    assert find_kept(java).recipe is None
 
 
 def test_another_java_has_a_separate_recipe(java: str, jar: Path) -> None:
     """This is also true of an update in the same place."""
-    learn(java, jar)
+    learn_jars(java, jar)
     Path(java).parents[1].joinpath("release").write_text(RELEASE.replace("17.0.15", "21.0.1"))
-    assert find(java).recipe is None
+    assert find_kept(java).recipe is None
 
 
 def test_other_packages_have_a_separate_recipe(java: str, jar: Path) -> None:
     """Each set of packages has separate JARs."""
-    learn(java, jar)
-    assert find(java, **{"spark.jars.packages": "org.example:other:1.0"}).recipe is None
-    assert find(java, **{"spark.driver.memory": "4g"}).recipe is not None
+    learn_jars(java, jar)
+    assert find_kept(java, **{"spark.jars.packages": "org.example:other:1.0"}).recipe is None
+    assert find_kept(java, **{"spark.driver.memory": "4g"}).recipe is not None
 
 
 def test_jars_with_python_modules_are_left_to_spark(java: str, tmp_path: Path) -> None:
     """Spark puts them on Python's path. Installed modules are found without it."""
     with ZipFile(tmp_path / "frames.jar", "w") as inside:
         inside.writestr("json/tool.py", b"")
-    assert learn(java, tmp_path / "frames.jar").recipe is not None
+    assert learn_jars(java, tmp_path / "frames.jar").recipe is not None
     with ZipFile(tmp_path / "frames.jar", "w") as inside:
         inside.writestr("graphs_of_frames/__init__.py", b"")
-    assert learn(java, tmp_path / "frames.jar").recipe is None
+    assert learn_jars(java, tmp_path / "frames.jar").recipe is None
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_an_unsafe_cache_folder_is_not_used(java: str, cache: Path, monkeypatch:
     cache.touch()
     assert find_quick_start(java, SETTINGS) is None
     cache.unlink()
-    folder = find(java).folder
+    folder = find_kept(java).folder
     folder.chmod(0o770)
     assert find_quick_start(java, SETTINGS) is None
     folder.chmod(0o700)
@@ -203,44 +203,44 @@ def test_an_unsafe_cache_folder_is_not_used(java: str, cache: Path, monkeypatch:
 
 def test_an_unreadable_recipe_counts_as_missing(java: str, jar: Path, cache: Path) -> None:
     """The next start writes another one."""
-    learn(java, jar)
+    learn_jars(java, jar)
     (kept,) = (cache / "wherry" / "spark").iterdir()
     for content in ("", "[]", '{"java": 1}', "\x00"):
         kept.write_text(content)
-        assert find(java).recipe is None
-    assert learn(java, jar).recipe is not None
+        assert find_kept(java).recipe is None
+    assert learn_jars(java, jar).recipe is not None
 
 
 def test_the_jvm_gets_a_complete_archive(java: str, jar: Path) -> None:
     """Its messages about the archive go to standard error."""
-    quick = learn(java, jar)
+    quick = learn_jars(java, jar)
     assert quick.lacks_archive
     make_archive(quick)
-    command = find(java).build_command(SETTINGS)
+    command = find_kept(java).build_command(SETTINGS)
     assert f"-XX:SharedArchiveFile={quick.folder / quick.key}.jsa" in command
     assert "-Xlog:all=warning:stderr" in command
-    assert not find(java).lacks_archive
+    assert not find_kept(java).lacks_archive
 
 
 def test_a_changed_archive_is_not_used(java: str, jar: Path) -> None:
     """It may be cut off, and the JVM would map it into its memory."""
-    quick = learn(java, jar)
+    quick = learn_jars(java, jar)
     make_archive(quick)
     (quick.folder / f"{quick.key}.jsa").write_bytes(b"class")
-    assert not any("SharedArchiveFile" in word for word in find(java).build_command(SETTINGS))
-    assert find(java).lacks_archive
+    assert not any("SharedArchiveFile" in word for word in find_kept(java).build_command(SETTINGS))
+    assert find_kept(java).lacks_archive
 
 
 def test_a_failed_archive_leaves_nothing(java: str, jar: Path) -> None:
     """Wherry tries to make it three times."""
     for tries in range(3):
-        quick = learn(java, jar) if tries == 0 else find(java)
+        quick = learn_jars(java, jar) if tries == 0 else find_kept(java)
         assert quick.lacks_archive
         with pytest.raises(OSError, match="No space"):
             fail_to_make_archive(quick)
         assert [each.suffix for each in quick.folder.iterdir()] == [".json"]
-    assert not find(java).lacks_archive
-    assert find(java).recipe is not None
+    assert not find_kept(java).lacks_archive
+    assert find_kept(java).recipe is not None
 
 
 def test_the_archive_is_made_after_the_second_start(java: str, jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,24 +248,24 @@ def test_the_archive_is_made_after_the_second_start(java: str, jar: Path, monkey
     later: list[tuple[Any, ...]] = []
     monkeypatch.setattr(atexit, "register", lambda *given: later.append(given))
     session: Any = SimpleNamespace(conf={"spark.jars": jar.as_uri()}, _jvm=make_jvm(java))
-    start._prepare_next_start(session, SETTINGS, find(java))
+    start._prepare_next_start(session, SETTINGS, find_kept(java))
     assert later == []
-    quick = find(java)
+    quick = find_kept(java)
     start._prepare_next_start(session, SETTINGS, quick)
     assert later == [(make_archive_later, quick, "2g", os.getpid())]
     make_archive(quick)
-    start._prepare_next_start(session, SETTINGS, find(java))
+    start._prepare_next_start(session, SETTINGS, find_kept(java))
     assert len(later) == 1
 
 
 def test_only_one_of_two_processes_makes_an_archive(java: str, jar: Path) -> None:
     """The other process ends at once."""
-    quick = learn(java, jar)
+    quick = learn_jars(java, jar)
     with quick.make_archive() as ours:
-        with find(java).make_archive() as theirs:
+        with find_kept(java).make_archive() as theirs:
             assert theirs == []
         write_archive(ours)
-    with find(java).make_archive() as later:
+    with find_kept(java).make_archive() as later:
         assert later == []
 
 
@@ -273,7 +273,7 @@ def test_no_archive_is_made_on_a_disk_that_is_almost_full(
     java: str, jar: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The archive needs about 200 MB, and other programs need the rest."""
-    quick = learn(java, jar)
+    quick = learn_jars(java, jar)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 20))
     with quick.make_archive() as options:
         assert options == []
@@ -284,7 +284,7 @@ def test_a_full_or_read_only_disk_keeps_nothing(
 ) -> None:
     """The start works without a cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(small_disk.folder))
-    quick = find(java)
+    quick = find_kept(java)
     small_disk.fill()
     session: Any = SimpleNamespace(conf={"spark.jars": jar.as_uri()}, _jvm=make_jvm(java))
     start._prepare_next_start(session, SETTINGS, quick)
@@ -301,7 +301,7 @@ def test_two_archives_are_kept(tmp_path: Path, java: str, jar: Path) -> None:
     keys = []
     for number, version in enumerate(("17.0.1", "17.0.2", "17.0.3")):
         Path(java).parents[1].joinpath("release").write_text(version)
-        quick = learn(java, jar)
+        quick = learn_jars(java, jar)
         os.utime(quick.folder / f"{quick.key}.json", (number + 1, number + 1))
         make_archive(quick)
         keys.append(quick.key)
@@ -323,10 +323,10 @@ def test_a_quick_start_that_fails_is_repeated_with_the_script_of_spark(
 
     monkeypatch.setattr(start, "launch_jvm", launch)
     monkeypatch.setattr(start, "check_java", lambda: "Java 17")
-    quick = learn(java, jar)
+    quick = learn_jars(java, jar)
     assert start._launch(SETTINGS, quick, 2)
     assert tried == [True, False]
-    assert find(java).recipe is None
+    assert find_kept(java).recipe is None
 
 
 def test_without_java_there_is_no_quick_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def answering(error: Exception) -> SparkSession:
+def make_failing_session(error: Exception) -> SparkSession:
     """Return a session whose server answers every request with this error."""
 
     def get(_: str) -> str:
@@ -29,14 +29,14 @@ def test_a_session_of_the_caller_is_not_replaced() -> None:
     """Its settings and views are unknown, so the run ends. The error has a hint."""
     changed = SparkConnectGrpcException("no", errorClass="INVALID_HANDLE.SESSION_CHANGED", messageParameters={})
     with pytest.raises(SessionForgotten, match="no longer has the given session") as told:
-        reconnect(answering(changed))
+        reconnect(make_failing_session(changed))
     assert "Create a session and run again" in told.value.hint
 
 
 def test_any_other_error_of_a_server_is_raised_unchanged() -> None:
     """An unavailable server may still know the session."""
     with pytest.raises(SparkConnectGrpcException, match="away"):
-        reconnect(answering(SparkConnectGrpcException("away", grpc_status_code=StatusCode.UNAVAILABLE)))
+        reconnect(make_failing_session(SparkConnectGrpcException("away", grpc_status_code=StatusCode.UNAVAILABLE)))
 
 
 @pytest.mark.parametrize(

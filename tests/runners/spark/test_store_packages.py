@@ -18,7 +18,9 @@ from runners.spark.start import EXCLUDED, list_settings
 HOST = "acc.dfs.core.windows.net"
 
 
-def make(*, path: str = "landing", table: str = "tables/orders", state: str = "", dlq: str = "") -> PipelineSpec:
+def make_pipeline(
+    *, path: str = "landing", table: str = "tables/orders", state: str = "", dlq: str = ""
+) -> PipelineSpec:
     """Return a pipeline with these places."""
     return PipelineSpec(
         name="orders",
@@ -31,7 +33,7 @@ def make(*, path: str = "landing", table: str = "tables/orders", state: str = ""
 
 def list_names(**places: str) -> list[str]:
     """Return the names of the artifacts without versions."""
-    return [package.split(":")[1] for package in list_packages(make(**places))]
+    return [package.split(":")[1] for package in list_packages(make_pipeline(**places))]
 
 
 @pytest.mark.parametrize("place", ["path", "table", "state", "dlq"])
@@ -39,7 +41,7 @@ def test_a_place_on_s3_adds_its_jars(place: str) -> None:
     """This is true of every place. Amazon's bundle is excluded."""
     names = list_names(**{place: "s3://bucket/folder"})
     assert names == ["hadoop-aws", "s3", "sts", "s3-transfer-manager", "apache-client"]
-    settings = list_settings({}, list_packages(make(**{place: "s3a://bucket/folder"})))
+    settings = list_settings({}, list_packages(make_pipeline(**{place: "s3a://bucket/folder"})))
     assert "software.amazon.awssdk:bundle" in settings["spark.jars.excludes"]
 
 
@@ -64,7 +66,7 @@ def test_local_places_add_no_jars() -> None:
 )
 def test_a_definition_with_a_connector_gets_no_other(spark: SparkOptions) -> None:
     """The connector may be a package or a file."""
-    packages = list_packages(replace(make(state="s3://bucket/folder"), spark=spark))
+    packages = list_packages(replace(make_pipeline(state="s3://bucket/folder"), spark=spark))
     assert packages == list(spark.packages)
     assert "spark.jars.excludes" not in list_settings(spark.conf, packages)
 
@@ -73,7 +75,7 @@ def test_a_definition_with_a_connector_gets_no_other(spark: SparkOptions) -> Non
 def test_packages_of_a_definition_keep_all_their_dependencies(scheme: str) -> None:
     """Spark's exclusions apply to all packages, so nothing is excluded."""
     options = SparkOptions(packages=["org.example:udfs:1.0"])
-    packages = list_packages(replace(make(state=f"{scheme}://c@{HOST}/orders"), spark=options))
+    packages = list_packages(replace(make_pipeline(state=f"{scheme}://c@{HOST}/orders"), spark=options))
     assert packages[0] == "org.example:udfs:1.0"
     assert len(packages) > 1
     assert "spark.jars.excludes" not in list_settings({}, packages)

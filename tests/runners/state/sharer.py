@@ -47,14 +47,14 @@ class Numbers(Backlog):
         return Span(start=start, end=min(ROWS, first + MOST), parts=(), label=f"behind {first}")
 
 
-def place_in(folder: Path) -> StateLocation:
+def locate_state(folder: Path) -> StateLocation:
     """Return the location of the state."""
     return StateLocation(directory=folder / "state", schema="", name="numbers")
 
 
 def main(folder: Path) -> None:
     """Process rows with the other runs until no rows are left."""
-    place, landed = place_in(folder), folder / "landed"
+    place, landed = locate_state(folder), folder / "landed"
     place.make()
     landed.mkdir(exist_ok=True)
     lock = StateLock(place.lock.with_name(f"lock-{os.getpid()}"))
@@ -88,7 +88,7 @@ def main(folder: Path) -> None:
         clock=tenure.clock,
         rules=DeliveryRules(),
         options=CarryingOptions(max_in_flight=len(LANES)),
-        callbacks=ProgressCallbacks(committed={}, forget=lambda plan: None, listeners=[_tell]),
+        callbacks=ProgressCallbacks(committed={}, forget=lambda plan: None, listeners=[_print_event]),
     )
     coordination.await_opening(lambda: False)
     journal.record(Entry(kind="open", body={"pipeline": "numbers", "run": "", "hash": HASH}))
@@ -109,7 +109,7 @@ def main(folder: Path) -> None:
     journal.record(Entry(kind="release", body={"status": "succeeded"}))
 
 
-def _tell(event: Event) -> None:
+def _print_event(event: Event) -> None:
     print(type(event).__name__, flush=True)  # noqa: T201
 
 

@@ -23,20 +23,20 @@ PLACE = [StructField("part", StringType()), StructField("block", LongType()), St
 STATE = StructField("state", IntegerType())
 
 
-def lie(folder: Path, columns: Sequence[StructField], *rows: Mapping[str, Any]) -> FolderStore:
+def store_rows(folder: Path, columns: Sequence[StructField], *rows: Mapping[str, Any]) -> FolderStore:
     """Store rows of a decided batch as its first section."""
     store = FolderStore(folder)
     store.put("p-0", rows, StructType(list(columns)))
     return store
 
 
-def decided(*branches: str, nacked: int = 0, **more: Any) -> DecidedBatch:
+def make_decision(*branches: str, nacked: int = 0, **more: Any) -> DecidedBatch:
     """Return a decision of one section for these destinations."""
     counts = Counts(read=9, nacked=nacked, branches={name: BranchCounts(expected=1) for name in branches})
     return DecidedBatch(path="p", counts=counts, window=NackWindow(), **{"sections": 1, "bases": {}, **more})
 
 
-def ids(rows: BatchRows) -> list[int]:
+def list_ids(rows: BatchRows) -> list[int]:
     table = rows.table()
     assert table is not None
     return [row["id"] for row in table.to_pylist()]
@@ -45,33 +45,33 @@ def ids(rows: BatchRows) -> list[int]:
 def test_a_destination_gets_the_rows_that_no_stage_removed(tmp_path: Path) -> None:
     """Filtered and refused rows are left out."""
     rows = [{"state": state, "live": {"id": at} if state == 0 else None} for at, state in enumerate((0, 1, -1, 0))]
-    store = lie(tmp_path, [STATE, StructField("live", ROW)], *rows)
-    assert ids(select_rows_for(NO_SPARK, store, decided("a", "b"), "b")) == [0, 3]
+    store = store_rows(tmp_path, [STATE, StructField("live", ROW)], *rows)
+    assert list_ids(select_rows_for(NO_SPARK, store, make_decision("a", "b"), "b")) == [0, 3]
 
 
 def test_a_destination_with_separate_stages_gets_the_rows_of_these_stages(tmp_path: Path) -> None:
     """Rows that its stages filtered are left out."""
     columns = [STATE, StructField("live", ROW), StructField("b1", ROW), StructField("f1", IntegerType())]
     rows = [{"state": 0, "live": {"id": at}, "b1": {"id": 10 + at}, "f1": at % 2} for at in range(4)]
-    store = lie(tmp_path, columns, *rows)
-    decision = decided("a", "b")
-    assert ids(select_rows_for(NO_SPARK, store, decision, "a")) == [0, 1, 2, 3]
-    assert ids(select_rows_for(NO_SPARK, store, decision, "b")) == [10, 12]
+    store = store_rows(tmp_path, columns, *rows)
+    decision = make_decision("a", "b")
+    assert list_ids(select_rows_for(NO_SPARK, store, decision, "a")) == [0, 1, 2, 3]
+    assert list_ids(select_rows_for(NO_SPARK, store, decision, "b")) == [10, 12]
 
 
 def test_rows_in_separate_files_come_with_these_files(tmp_path: Path) -> None:
     """All rows in these files are live."""
-    store = lie(tmp_path, [STATE], {"state": -1})
+    store = store_rows(tmp_path, [STATE], {"state": -1})
     store.put(f"p{LIVE}-0", [{"id": 7}, {"id": 8}], ROW)
-    rows = select_rows_for(NO_SPARK, store, decided("a"), "a")
-    assert ids(rows) == [7, 8]
+    rows = select_rows_for(NO_SPARK, store, make_decision("a"), "a")
+    assert list_ids(rows) == [7, 8]
     assert [*(rows.files() or {}).values()] == [*(tmp_path / f"p{LIVE}-0").iterdir()]
 
 
 def test_rows_in_mixed_files_have_no_files(tmp_path: Path) -> None:
     """A file with other rows cannot be used for these rows."""
-    store = lie(tmp_path, [STATE, StructField("live", ROW)], {"state": 0, "live": {"id": 1}})
-    rows = select_rows_for(NO_SPARK, store, decided("a"), "a")
+    store = store_rows(tmp_path, [STATE, StructField("live", ROW)], {"state": 0, "live": {"id": 1}})
+    rows = select_rows_for(NO_SPARK, store, make_decision("a"), "a")
     assert (rows.files(), rows.count()) == (None, 1)
 
 
@@ -83,8 +83,8 @@ def test_a_refused_row_has_its_position_in_the_batch(tmp_path: Path) -> None:
         {"part": "x", "block": 0, "row": 1, "state": -1, NACKED: {"code": "A"}},
         {"part": "y", "block": 5, "row": 2, "state": -2, NACKED: {"code": "B"}},
     ]
-    store = lie(tmp_path, [*PLACE, STATE, StructField(NACKED, nack)], *rows)
-    decision = decided(nacked=2, bases={"0:0#x": 1, "0:5#y": 10})
+    store = store_rows(tmp_path, [*PLACE, STATE, StructField(NACKED, nack)], *rows)
+    decision = make_decision(nacked=2, bases={"0:0#x": 1, "0:5#y": 10})
     table = RefusedRows(NO_SPARK, store, decision).table()
     assert table is not None
     assert table.to_pylist() == [
@@ -96,13 +96,13 @@ def test_a_refused_row_has_its_position_in_the_batch(tmp_path: Path) -> None:
 @pytest.mark.parametrize("more", [{"nacked": 10_001}, {"sections": 2}, {"again": True}])
 def test_many_or_scattered_refused_rows_are_left_to_spark(tmp_path: Path, more: Mapping[str, Any]) -> None:
     """This process does not read them."""
-    store = lie(tmp_path, [*PLACE, STATE, StructField(NACKED, ROW)])
-    assert RefusedRows(NO_SPARK, store, decided(**more)).table() is None
+    store = store_rows(tmp_path, [*PLACE, STATE, StructField(NACKED, ROW)])
+    assert RefusedRows(NO_SPARK, store, make_decision(**more)).table() is None
 
 
 def test_the_number_of_refused_rows_is_the_counted_number(tmp_path: Path) -> None:
     """It does not matter whether they are read."""
-    rows = RefusedRows(NO_SPARK, FolderStore(tmp_path), decided(nacked=3))
+    rows = RefusedRows(NO_SPARK, FolderStore(tmp_path), make_decision(nacked=3))
     assert rows.count() == replace(rows).count() == 3
 
 
@@ -116,6 +116,6 @@ def test_refused_rows_are_read_before_a_column_needs_a_spark_session(
             raise InterruptedError("Spark starts here.")
 
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
-    rows = RefusedRows(NO_SPARK, Unread(tmp_path), decided(nacked=1, bases={"0:0#x": 1}))
+    rows = RefusedRows(NO_SPARK, Unread(tmp_path), make_decision(nacked=1, bases={"0:0#x": 1}))
     with pytest.raises(InterruptedError, match="Spark starts here"):
         rows.frame()

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from runners.state.prepared_store import FolderStore, fetch_table
-from tests.spark_errors import spark_error
+from tests.spark_errors import make_spark_error
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,12 +37,12 @@ EVERYTHING = """
 """
 
 
-def texts(frame: DataFrame) -> list[str]:
+def list_texts(frame: DataFrame) -> list[str]:
     """Return the rows as texts, because NaN is not equal to itself and Python has no year 10000."""
     return sorted(row[0] for row in frame.selectExpr("to_json(struct(*))").collect())
 
 
-def shown(table: Any) -> str:
+def format_table(table: Any) -> str:
     """Return the table as text, because NaN is not equal to itself."""
     return str(table.to_string(preview_cols=99))
 
@@ -57,7 +57,7 @@ def test_rows_that_pass_through_this_process_equal_those_that_spark_writes(spark
     for reader in (store, FolderStore(tmp_path / "few")):
         found = reader.read(spark, "batch-0")
         assert found.schema == expected.schema
-        assert texts(found) == texts(expected)
+        assert list_texts(found) == list_texts(expected)
 
 
 def test_the_metadata_of_a_column_is_kept(spark: SparkSession, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_result_that_is_too_large_is_left_to_spark() -> None:
 
     def too_large() -> None:
         said = "Total size of serialized results of 2 tasks (9 MiB) is bigger than spark.driver.maxResultSize"
-        raise spark_error(said=f"Job aborted due to stage failure: {said}")
+        raise make_spark_error(said=f"Job aborted due to stage failure: {said}")
 
     schema = SimpleNamespace(json=lambda: '{"type": "struct", "fields": []}')
     assert fetch_table(cast("DataFrame", SimpleNamespace(schema=schema, toArrow=too_large))) is None
@@ -103,7 +103,7 @@ def test_stored_rows_are_read_here_as_spark_reads_them(
         found = store.scan(name, lambda _: True)
         assert found is not None
         table = found.read_all().sort_by("id").cast(expected.schema)
-        assert shown(table) == shown(expected.sort_by("id"))
+        assert format_table(table) == format_table(expected.sort_by("id"))
 
 
 def test_only_the_wanted_columns_are_read(spark: SparkSession, tmp_path: Path) -> None:

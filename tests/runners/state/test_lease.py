@@ -17,7 +17,7 @@ from runners.state.journal import Journal, Lease
 from tests.manual_clock import ManualClock
 from tests.runners.engine.test_dispatcher import Bench, Going
 from tests.runners.state.ledger.memory_ledger import MemoryLedger
-from tests.spark_errors import spark_error
+from tests.spark_errors import make_spark_error
 
 LEASE = 60.0
 
@@ -35,7 +35,7 @@ class Slow(MemoryLedger):
         return landed
 
 
-def owning(bench: Bench) -> Bench:
+def give_lease(bench: Bench) -> Bench:
     """Return the same run with a lease."""
     clock = bench.dispatcher.clock
     journal = Journal(bench.ledger, Lease(clock, LEASE))
@@ -44,7 +44,7 @@ def owning(bench: Bench) -> Bench:
     return bench
 
 
-def moved(bench: Bench, seconds: float) -> Bench:
+def move_clock(bench: Bench, seconds: float) -> Bench:
     """Return the same run after so many seconds."""
     clock = bench.dispatcher.clock
     assert isinstance(clock, ManualClock)
@@ -52,12 +52,12 @@ def moved(bench: Bench, seconds: float) -> Bench:
     return bench
 
 
-def kinds(bench: Bench, behind: int) -> list[str]:
+def list_kinds(bench: Bench, behind: int) -> list[str]:
     """Return the kinds of the entries since then."""
     return [entry.kind for entry in bench.ledger.read(behind)]
 
 
-def tenure_of(bench: Bench) -> Lease:
+def get_tenure(bench: Bench) -> Lease:
     """Return the lease of the run."""
     assert bench.journal.tenure is not None
     return bench.journal.tenure
@@ -83,100 +83,100 @@ def test_a_lease_counts_from_before_the_append() -> None:
 @pytest.mark.promise("HP-06")
 def test_a_long_batch_keeps_its_lease_alive() -> None:
     """A runner works for an hour. The dispatcher wakes up after each third of a lease and renews it."""
-    bench = owning(Bench())
+    bench = give_lease(Bench())
     bench.turn()
     behind = bench.journal.state.seq
     for _ in range(180):
         patience = bench.dispatcher.patience()
         assert patience is not None
-        moved(bench, patience)
+        move_clock(bench, patience)
         bench.turn()
-        assert tenure_of(bench).count_seconds_left() == LEASE
+        assert get_tenure(bench).count_seconds_left() == LEASE
     assert bench.dispatcher.clock.elapsed() == 3_600
-    assert kinds(bench, behind) == ["renew"] * 180
+    assert list_kinds(bench, behind) == ["renew"] * 180
 
 
 def test_every_entry_renews_the_lease() -> None:
     """A run that settles batches often enough records no other entries."""
-    bench = owning(Bench(rows=3))
+    bench = give_lease(Bench(rows=3))
     bench.turn()
     behind = bench.journal.state.seq
     for _ in range(2):
-        moved(bench, 19)
+        move_clock(bench, 19)
         bench.turn("0")
-    assert kinds(bench, behind) == ["settle", "plan", "settle", "plan"]
-    assert tenure_of(bench).count_seconds_left() == LEASE
+    assert list_kinds(bench, behind) == ["settle", "plan", "settle", "plan"]
+    assert get_tenure(bench).count_seconds_left() == LEASE
 
 
 def test_an_idle_owner_takes_a_long_lease_and_a_short_one_with_its_next_plan() -> None:
     """An idle run that follows renews it every 200 seconds. The plan needs no additional append."""
     run = Going()
-    owning(run)
+    give_lease(run)
     run.after(0, rows=3)
-    moved(run, 1)
+    move_clock(run, 1)
     run.turn("0")
     behind = run.journal.state.seq
-    moved(run, 20)
+    move_clock(run, 20)
     run.turn()
-    assert (kinds(run, behind), tenure_of(run).count_seconds_left()) == (["renew"], 600)
-    moved(run, 199)
+    assert (list_kinds(run, behind), get_tenure(run).count_seconds_left()) == (["renew"], 600)
+    move_clock(run, 199)
     run.turn()
-    assert kinds(run, behind) == ["renew"]
+    assert list_kinds(run, behind) == ["renew"]
     behind = run.journal.state.seq
     run.after(1, rows=3)
-    assert (kinds(run, behind), tenure_of(run).count_seconds_left()) == (["renew", "plan"], LEASE)
+    assert (list_kinds(run, behind), get_tenure(run).count_seconds_left()) == (["renew", "plan"], LEASE)
     assert run.journal.state.owner is not None
     assert run.journal.state.owner["lease"] == LEASE
 
 
 def test_a_stop_is_noticed_when_the_lease_is_renewed_in_a_long_batch() -> None:
     """No other batch is planned then."""
-    bench = owning(Bench())
+    bench = give_lease(Bench())
     bench.turn()
     bench.ledger.append([Entry(kind="stop", body={"reason": "the night"})], after=bench.journal.state.seq)
-    moved(bench, 30)
+    move_clock(bench, 30)
     bench.turn()
     assert bench.dispatcher.stopping == "the night"
 
 
 def test_no_lease_is_renewed_while_spark_does_not_answer() -> None:
     """An owner whose work is blocked loses its pipeline, and gets an error when it continues."""
-    bench = owning(Bench())
+    bench = give_lease(Bench())
     bench.turn()
     behind = bench.journal.state.seq
 
     def frozen() -> None:
-        moved(bench, 3_600)
+        move_clock(bench, 3_600)
         Journal(bench.ledger).acquire({"pipeline": "orders", "host": "elsewhere", "pid": 7})
 
     bench.dispatcher.callbacks = replace(bench.dispatcher.callbacks, pulse=frozen)
-    moved(bench, 30)
+    move_clock(bench, 30)
     with pytest.raises(Fenced, match="elsewhere, process 7"):
         bench.turn()
-    assert kinds(bench, behind) == ["acquire"]
+    assert list_kinds(bench, behind) == ["acquire"]
 
 
 def test_a_run_that_lost_its_pipeline_reports_only_that_loss() -> None:
     """Its write fails because the next owner fenced it, but that is not the error that the user sees."""
-    bench = owning(Bench())
+    bench = give_lease(Bench())
     bench.turn()
     Journal(bench.ledger).acquire({"pipeline": "orders", "host": "elsewhere", "pid": 7})
-    bench.error = spark_error("DELTA_METADATA_CHANGED")
+    bench.error = make_spark_error("DELTA_METADATA_CHANGED")
     with pytest.raises(Fenced):
         bench.turn("0")
     assert bench.dispatcher.errors == []
     with pytest.raises(Late):
-        tenure_of(bench).secure()
+        get_tenure(bench).secure()
 
 
 def test_a_runner_begins_no_work_before_an_expired_lease_is_renewed() -> None:
     """It wakes the dispatcher, which renews the lease at its next turn. The run still has the pipeline."""
-    bench = owning(Bench())
+    bench = give_lease(Bench())
     bench.turn()
-    tenure = tenure_of(bench)
+    tenure = get_tenure(bench)
     woken, begun = threading.Event(), threading.Event()
     tenure.wake = woken.set
-    moved(bench, 3_600)
+    move_clock(bench, 3_600)
 
     def begin() -> None:
         tenure.secure()

@@ -10,7 +10,7 @@ import pytest
 from runners.state.location import StateLocation
 
 
-def made(directory: Path) -> int:
+def make_and_find_mode(directory: Path) -> int:
     """Return the mode of a state's directory after a run has made it."""
     StateLocation(directory=directory, schema="", name="orders").make()
     return directory.stat().st_mode & 0o7777
@@ -20,7 +20,7 @@ def test_only_its_owner_can_read_a_new_state(tmp_path: Path) -> None:
     """It contains rows."""
     before = os.umask(0)
     try:
-        assert made(tmp_path / ".wherry" / "orders") == 0o700
+        assert make_and_find_mode(tmp_path / ".wherry" / "orders") == 0o700
     finally:
         os.umask(before)
 
@@ -33,7 +33,7 @@ def test_an_existing_state_keeps_its_mode(
 ) -> None:
     """A group may share it. Wherry warns if every user of the machine can read it."""
     tmp_path.chmod(mode)
-    assert made(tmp_path) == mode
+    assert make_and_find_mode(tmp_path) == mode
     said = [
         f"Every user of this machine can read the state, and it holds rows. To prevent that:  chmod o-rwx {tmp_path}"
     ]

@@ -109,7 +109,7 @@ def shop(tmp_path: Path) -> Shop:
     return Shop(tmp_path)
 
 
-def long_ago(shop: Shop) -> None:
+def pass_an_hour(shop: Shop) -> None:
     """Move the clock to an hour later."""
     shop.clock.time += 60 * MINUTES
 
@@ -132,7 +132,7 @@ def test_a_second_run_is_refused_with_the_owner_and_its_start(shop: Shop) -> Non
 def test_a_pipeline_is_taken_after_a_whole_lease_of_silence(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     """The taker waits by its clock, even if the lease ended long ago by the time of day."""
     owner = shop.owner(lease=60)
-    long_ago(shop)
+    pass_an_hour(shop)
     with caplog.at_level(logging.WARNING, "wherry"):
         shop.takes()
     assert shop.clock.seconds == 60
@@ -145,7 +145,7 @@ def test_a_pipeline_is_taken_after_a_whole_lease_of_silence(shop: Shop, caplog: 
 def test_one_entry_of_the_owner_is_enough_to_refuse_a_taker(shop: Shop, second: int) -> None:
     """This is true up to the last moment of the lease."""
     owner = shop.owner(lease=60)
-    long_ago(shop)
+    pass_an_hour(shop)
     shop.clock.happens[second] = lambda: owner.renew(busy=True)
     with pytest.raises(Owned, match="elsewhere, process 7"):
         shop.takes()
@@ -155,7 +155,7 @@ def test_one_entry_of_the_owner_is_enough_to_refuse_a_taker(shop: Shop, second: 
 def test_entries_of_other_processes_do_not_count_for_the_owner(shop: Shop) -> None:
     """Any process may ask a dead run to stop."""
     owner = shop.owner(lease=60)
-    long_ago(shop)
+    pass_an_hour(shop)
     stop = Entry(kind="stop", body={"reason": "please"})
     shop.clock.happens[30] = lambda: shop.ledger.append([stop], after=owner.state.seq)
     shop.takes()
@@ -166,7 +166,7 @@ def test_an_idle_owner_has_a_longer_lease(shop: Shop) -> None:
     """Its lease is ten times as long."""
     owner = shop.owner(lease=60)
     owner.renew(busy=False)
-    long_ago(shop)
+    pass_an_hour(shop)
     shop.takes()
     assert shop.clock.seconds == 600
 
@@ -186,7 +186,7 @@ def test_clocks_that_differ_by_minutes_take_nothing_from_a_live_owner(tmp_path: 
 def test_one_of_two_waiting_runs_takes_the_pipeline(shop: Shop) -> None:
     """The other run finds a new live owner."""
     shop.owner()
-    long_ago(shop)
+    pass_an_hour(shop)
     other = Takeover(pipeline="orders", place=shop.place, lock=StateLock(shop.place.lock), clock=Waiting(60 * MINUTES))
     shop.clock.happens[60] = lambda: shop.takes(other)
     with pytest.raises(Owned, match="here, process 8"):
@@ -197,7 +197,7 @@ def test_one_of_two_waiting_runs_takes_the_pipeline(shop: Shop) -> None:
 def test_an_owner_that_records_an_entry_after_the_wait_keeps_the_pipeline(shop: Shop) -> None:
     """The entry comes after the wait, while Spark starts. The append of the taker meets it."""
     owner = shop.owner()
-    long_ago(shop)
+    pass_an_hour(shop)
     taking, journal = shop.taker(), Journal(shop.ledger)
     taking.may(journal)
     owner.renew(busy=True)
@@ -209,7 +209,7 @@ def test_an_owner_that_records_an_entry_after_the_wait_keeps_the_pipeline(shop: 
 def test_a_taker_waits_only_once(shop: Shop) -> None:
     """A wait before the start of Spark counts when the pipeline is taken."""
     shop.owner()
-    long_ago(shop)
+    pass_an_hour(shop)
     taking, journal = shop.taker(), Journal(shop.ledger)
     taking.may(journal)
     journal.acquire({"pipeline": "orders", **ELSEWHERE}, may=taking.may)
@@ -231,7 +231,7 @@ def test_a_taker_waits_for_a_frozen_owner_on_this_host(shop: Shop) -> None:
     second = shop.taker("lock-2")
     with pytest.raises(Owned, match="already on this host: process"):
         second.may(Journal(shop.ledger))
-    long_ago(shop)
+    pass_an_hour(shop)
     journal = Journal(shop.ledger, Lease(ManualClock(), 60))
     journal.acquire({"pipeline": "orders", **ELSEWHERE, **me, "lock": "lock-2"}, may=second.may)
     assert shop.clock.seconds == 60
@@ -246,7 +246,7 @@ def test_the_wait_ends_when_the_owner_dies(shop: Shop) -> None:
     """Its lock is free then."""
     held = shop.locked()
     shop.owner(**identify_host())
-    long_ago(shop)
+    pass_an_hour(shop)
     shop.clock.happens[5] = held.release
     shop.takes(shop.taker("lock-2"))
     assert shop.clock.seconds == 5
@@ -325,7 +325,7 @@ def test_an_owner_of_a_catalog_state_without_a_recorded_lock_file_is_not_replace
     shop = Shop(tmp_path, schema="main.wherry")
     name = lock_path(str(shop.place)).name
     shop.owner(**identify_host(), lock=name)
-    long_ago(shop)
+    pass_an_hour(shop)
     shop.takes(shop.taker(name))
     assert shop.clock.seconds == 60
 
@@ -348,7 +348,7 @@ def test_an_owner_of_an_older_version_is_never_replaced(shop: Shop) -> None:
     """It recorded no lease, so no wait can be long enough."""
     journal = Journal(shop.ledger)
     journal.acquire({"pipeline": "orders", **ELSEWHERE})
-    long_ago(shop)
+    pass_an_hour(shop)
     with pytest.raises(Owned, match="elsewhere"):
         shop.takes()
     assert shop.clock.seconds == 0

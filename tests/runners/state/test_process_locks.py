@@ -71,7 +71,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def holder(path: Path, how: str = "") -> subprocess.Popen[str]:
+def start_holder(path: Path, how: str = "") -> subprocess.Popen[str]:
     """Start another process that has the lock, and waits."""
     return subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(path), how],
@@ -82,7 +82,7 @@ def holder(path: Path, how: str = "") -> subprocess.Popen[str]:
     )
 
 
-def said_by(process: subprocess.Popen[str]) -> str:
+def read_line(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
@@ -110,8 +110,8 @@ def test_a_lock_may_be_acquired_and_released_twice(path: Path) -> None:
 @pytest.mark.promise("CN-20")
 def test_a_killed_process_no_longer_has_the_lock(path: Path) -> None:
     """SIGKILL is enough, and no cleanup is needed."""
-    process = holder(path)
-    said_by(process)
+    process = start_holder(path)
+    read_line(process)
     assert not StateLock(path).acquire()
     process.kill()
     process.communicate()
@@ -122,8 +122,8 @@ def test_a_killed_process_no_longer_has_the_lock(path: Path) -> None:
 
 def test_a_child_that_outlives_its_parent_does_not_keep_the_lock(path: Path) -> None:
     """A JVM that a run started may outlive the run."""
-    process = holder(path, "with a child")
-    child = int(said_by(process))
+    process = start_holder(path, "with a child")
+    child = int(read_line(process))
     process.kill()
     process.communicate()
     assert identify_process(child)["started"]

@@ -28,11 +28,11 @@ NOON = datetime(2026, 6, 1, 12, tzinfo=timezone.utc)
 ORDERS = "name: orders\norigin: {generate: {rows: 1}}\ndestinations: [{delta: {path: tables/orders}}]\n"
 
 
-def began(run: str, *, minutes: int = 0) -> RunRow:
+def begin_row(run: str, *, minutes: int = 0) -> RunRow:
     return RunRow(run=run, pipeline="orders", status="running", started_at=NOON + timedelta(minutes=minutes), host="h")
 
 
-def over(row: RunRow, status: str = "succeeded") -> RunRow:
+def end_row(row: RunRow, status: str = "succeeded") -> RunRow:
     error = RunError(cls="E", code="E", message="it's <b>full</b>") if status == "failed" else None
     report = Report(
         pipeline="orders",
@@ -52,21 +52,21 @@ def over(row: RunRow, status: str = "succeeded") -> RunRow:
 def history(tmp_path: Path) -> RunHistory:
     """Return a history of four runs: two succeeded, one failed, and one is still running or was killed."""
     made = RunHistory(tmp_path / ".wherry" / "orders" / "runs", timedelta(days=90))
-    first, second, third, fourth = (began(f"{name}-run", minutes=at) for at, name in enumerate("abcd"))
+    first, second, third, fourth = (begin_row(f"{name}-run", minutes=at) for at, name in enumerate("abcd"))
     made.write([first])
-    made.write([over(first), second])
-    made.write([over(second, "failed"), third, fourth, over(fourth)])
+    made.write([end_row(first), second])
+    made.write([end_row(second, "failed"), third, fourth, end_row(fourth)])
     return made
 
 
-def names(found: list[dict[str, Any]]) -> str:
+def join_names(found: list[dict[str, Any]]) -> str:
     return "".join(each["run"][0] for each in found)
 
 
 def test_runs_are_listed_once_with_the_newest_first(history: RunHistory) -> None:
     """A run is shown with its end, or with its beginning if no end is recorded."""
     found = history.list_runs()
-    assert names(found) == "dcba"
+    assert join_names(found) == "dcba"
     assert [each["status"] for each in found] == ["succeeded", "running", "failed", "succeeded"]
     assert (found[0]["read"], found[0]["ended_at"]) == (1_000, "2026-06-01T12:03:04.500+00:00")
     assert "report" not in found[0]
@@ -86,7 +86,7 @@ def test_runs_are_listed_once_with_the_newest_first(history: RunHistory) -> None
 )
 def test_filters_select_runs(history: RunHistory, filters: dict[str, Any], found: str) -> None:
     """All filters apply, and a quote in a value does not change the query."""
-    assert names(history.list_runs(WantedRuns(**filters))) == found
+    assert join_names(history.list_runs(WantedRuns(**filters))) == found
 
 
 OWNER: OwnerBody = {
@@ -104,8 +104,8 @@ def test_a_run_that_was_taken_over_was_killed(history: RunHistory) -> None:
     (found,) = history.list_runs(WantedRuns(status="killed"))
     assert (found["run"], found["reason"]) == ("c-run", "its process ended without a report; run e-run took over")
     assert (found["started_at"][11:16], found["ended_at"][11:16]) == ("12:02", "12:30")
-    assert names(history.list_runs()) == "dcba"
-    history.write([over(began("c-run", minutes=2), "stopped")])
+    assert join_names(history.list_runs()) == "dcba"
+    history.write([end_row(begin_row("c-run", minutes=2), "stopped")])
     assert [each["status"] for each in history.list_runs()] == ["succeeded", "stopped", "failed", "succeeded"]
 
 
@@ -113,7 +113,7 @@ def test_a_run_without_a_recorded_end_has_the_known_fate(history: RunHistory) ->
     """A filter by status uses the fate too. A run with a recorded end is not changed."""
     known = {"c-run": "killed", "d-run": "killed"}
     assert [each["status"] for each in history.list_runs(WantedRuns(fates=known))][:2] == ["succeeded", "killed"]
-    assert names(history.list_runs(WantedRuns(status="killed", fates=known))) == "c"
+    assert join_names(history.list_runs(WantedRuns(status="killed", fates=known))) == "c"
     assert history.list_runs(WantedRuns(status="running", fates=known)) == []
 
 
@@ -158,7 +158,7 @@ def test_old_runs_are_archived_when_files_are_merged(tmp_path: Path, monkeypatch
     monkeypatch.setattr(run_history, "FILES", 4)
     history = RunHistory(tmp_path / "runs", timedelta(minutes=10))
     for at in range(20):
-        history.write([over(began(f"{at:02}", minutes=at))])
+        history.write([end_row(begin_row(f"{at:02}", minutes=at))])
     table = DeltaTable(str(history.path))
     assert len(table.file_uris()) <= 5
     assert table.metadata().configuration["delta.logRetentionDuration"] == "interval 5 seconds"
@@ -177,7 +177,7 @@ def test_a_history_that_cannot_be_written_causes_only_a_warning(
     """The folder may be a file."""
     (tmp_path / "runs").write_text("")
     writer: BackgroundWriter[RunRow] = BackgroundWriter(RunHistory(tmp_path / "runs", timedelta(days=1)).write)
-    writer.put(began("a"))
+    writer.put(begin_row("a"))
     with caplog.at_level(logging.WARNING, "wherry"):
         await_writer(writer, "orders")
     assert writer.dropped == 1
@@ -195,7 +195,7 @@ def test_a_history_that_takes_too_long_is_abandoned(
         go.wait(30)
 
     writer = BackgroundWriter(hang)
-    writer.put(began("a"))
+    writer.put(begin_row("a"))
     with caplog.at_level(logging.WARNING, "wherry"):
         await_writer(writer, "orders")
     go.set()
@@ -209,13 +209,13 @@ def test_the_commands_list_and_show_runs(
     file = tmp_path / "orders.yaml"
     file.write_text(ORDERS)
     assert cli.execute(["runs", "list", str(file), "--status", "failed", "--json"]) == 0
-    assert names(json.loads(capsys.readouterr().out)["runs"]) == "b"
+    assert join_names(json.loads(capsys.readouterr().out)["runs"]) == "b"
     assert cli.execute(["runs", "list", str(file), "--since", "2026-06-01T12:02"]) == 0
     heading, *lines = capsys.readouterr().out.splitlines()
     assert heading.split("  ")[0] == "run"
     assert [line.split()[:2] for line in lines] == [["d-run", "succeeded"], ["c-run", "killed"]]
     assert cli.execute(["runs", "list", str(file), "--archived", "--json"]) == 0
-    assert names(json.loads(capsys.readouterr().out)["runs"]) == "dcba"
+    assert join_names(json.loads(capsys.readouterr().out)["runs"]) == "dcba"
     assert cli.execute(["runs", "show", str(file), "b"]) == 0
     shown = capsys.readouterr().out
     assert "it's <b>full</b>" in shown
@@ -240,5 +240,5 @@ def test_a_pipeline_that_never_ran_has_no_runs(tmp_path: Path, capsys: pytest.Ca
 
 def test_a_running_run_has_empty_cells() -> None:
     """Its rows are not known yet."""
-    row = {**vars(began("abcdefghijkl")), "started_at": "2026-06-01T12:00:00.000+00:00"}
+    row = {**vars(begin_row("abcdefghijkl")), "started_at": "2026-06-01T12:00:00.000+00:00"}
     assert printing.format_runs([row]).splitlines()[1].split() == ["abcdefgh", "running", "2026-06-01", "12:00:00"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from runners.state.progress import apply_entries
-from tests.runners.state.sharer import LANES, ROWS, place_in
+from tests.runners.state.sharer import LANES, ROWS, locate_state
 
 KILLS = 4
 
@@ -67,5 +67,5 @@ def test_processes_that_share_lanes_deliver_each_row_once_if_some_are_killed(sha
     for lane in LANES:
         spans = sorted((start, end) for of, start, end in landed if of == lane)
         assert [0, *(end for _, end in spans)] == [*(start for start, _ in spans), ROWS]
-    state = apply_entries(place_in(sharers.folder).open_ledger(None).read())
+    state = apply_entries(locate_state(sharers.folder).open_ledger(None).read())
     assert (state.owners, state.held, state.open_plans) == ((), {}, ())

@@ -74,7 +74,7 @@ TEXT = pa.schema([("value", pa.string())])
 GOOD: Sequence[Stage] = (Filter("id <> 4", name="not_four"), Require({"good": "amount >= 0"}, name="good"))
 
 
-def row(number: int, amount: float | None = 1.0) -> dict[str, Any]:
+def make_row(number: int, amount: float | None = 1.0) -> dict[str, Any]:
     """Return a row with values of every shape. Every third row lacks some values."""
     if number % 3 == 0:
         return {"id": number, "amount": amount}
@@ -108,27 +108,32 @@ class WayCase:
 
 
 CASES: Mapping[str, WayCase] = {
-    "clean": WayCase(rows=[row(1), row(2), row(2), row(3), row(4)]),
-    "nested": WayCase(rows=[row(1), row(2, -1.0), row(3), row(4)], schema=NESTED),
-    "maps": WayCase(rows=[row(1), row(2, -1.0), row(3), row(4)], schema=MAPS),
-    "first": WayCase(rows=[row(1, -1.0), row(2), row(3)]),
-    "last": WayCase(rows=[row(1), row(2), row(3, None)]),
-    "every": WayCase(rows=[row(1, -1.0), row(2, None)]),
+    "clean": WayCase(rows=[make_row(1), make_row(2), make_row(2), make_row(3), make_row(4)]),
+    "nested": WayCase(rows=[make_row(1), make_row(2, -1.0), make_row(3), make_row(4)], schema=NESTED),
+    "maps": WayCase(rows=[make_row(1), make_row(2, -1.0), make_row(3), make_row(4)], schema=MAPS),
+    "first": WayCase(rows=[make_row(1, -1.0), make_row(2), make_row(3)]),
+    "last": WayCase(rows=[make_row(1), make_row(2), make_row(3, None)]),
+    "every": WayCase(rows=[make_row(1, -1.0), make_row(2, None)]),
     "empty": WayCase(rows=[]),
-    "same for two": WayCase(rows=[row(1), row(2, -1.0), row(5)], own={"a": (), "b": ()}),
+    "same for two": WayCase(rows=[make_row(1), make_row(2, -1.0), make_row(5)], own={"a": (), "b": ()}),
     "branches": WayCase(
-        rows=[row(1), row(2, -1.0), row(3), row(5)], own={"a": (), "b": (Filter("id > 2", name="late"),)}
+        rows=[make_row(1), make_row(2, -1.0), make_row(3), make_row(5)],
+        own={"a": (), "b": (Filter("id > 2", name="late"),)},
     ),
     "expected": WayCase(
-        rows=[row(1), row(2, -5.0), row(3, None), row(6)],
+        rows=[make_row(1), make_row(2, -5.0), make_row(3, None), make_row(6)],
         stages=[
             Expect([{"expect_column_values_to_be_between": {"column": "amount", "min_value": 0}}], name="expected"),
             Filter("id <> 6", name="not_six"),
         ],
     ),
-    "raising": WayCase(rows=[row(1), row(2), row(3)], stages=[Filter("1 div (id - 2) <> 7", name="divides")]),
+    "raising": WayCase(
+        rows=[make_row(1), make_row(2), make_row(3)], stages=[Filter("1 div (id - 2) <> 7", name="divides")]
+    ),
     **{
-        f"plain {kind}": WayCase(rows=[row(1), row(2), row(2), row(3, None)], stages=(), into_a_table=kind)
+        f"plain {kind}": WayCase(
+            rows=[make_row(1), make_row(2), make_row(2), make_row(3, None)], stages=(), into_a_table=kind
+        )
         for kind in ("json", "csv", "parquet")
     },
     "plain text": WayCase(
@@ -162,7 +167,7 @@ class WayBench:
         order: str = "up",
         lanes: int = 1,
     ) -> None:
-        self.up, self.spark, self.folder = spark, _order(spark, order), folder
+        self.up, self.spark, self.folder = spark, _order_spark(spark, order), folder
         self.origin = _land(case, folder / "landing", lanes)
         self.store = FolderStore(folder / "prepared")
         self.destinations: Mapping[str, Destination] = {
@@ -237,7 +242,7 @@ class WayBench:
         self.runner.close()
 
 
-def _order(spark: SparkSession, order: str) -> SparkSession:
+def _order_spark(spark: SparkSession, order: str) -> SparkSession:
     """Return this Spark, or a late Spark that becomes it at its first use. A use of a Spark that never starts fails."""
 
     def begin() -> SparkSession:
@@ -330,7 +335,7 @@ class WayConformance(InEveryOrder):
         with watch_points(note):
             second, again = _decide(bench, plan)
             bench.store.sweep(spark, lambda: [second.path])
-            landed = bench.carry(Deliver(plan=plan, decision=_decision(second), names=plan.destinations))
+            landed = bench.carry(Deliver(plan=plan, decision=_make_decision(second), names=plan.destinations))
         bench.close()
         assert points == ["after-prepare", "before-write", "after-write", "after-writes"]
         assert (first.path == second.path, outcome == again) == (False, True)
@@ -366,7 +371,7 @@ class StraightConformance(InEveryOrder):
         outcome = bench.carry(WriteStraight(plan=plan))
         bench.close()
         assert is_late(bench.spark) is (order == "never")
-        rows = Counter(map(_esc, bench.rows("all")))
+        rows = Counter(map(_format_row, bench.rows("all")))
         if name not in self.carries:
             assert (isinstance(outcome, Landed), rows) == (False, Counter())
             return
@@ -400,7 +405,7 @@ class GroupedConformance(InEveryOrder):
         outcome = bench.carry(WriteGroup(writes=[WriteStraight(plan=plan) for plan in plans]))
         bench.close()
         assert is_late(bench.spark) is (order == "never")
-        rows = Counter(map(_esc, bench.rows("all")))
+        rows = Counter(map(_format_row, bench.rows("all")))
         if name not in self.carries:
             assert (isinstance(outcome, GroupWritten), rows) == (False, Counter())
             return
@@ -415,13 +420,13 @@ def _decide(bench: WayBench, plan: PlannedBatch) -> tuple[Prepared, Decided]:
     """Prepare the batch. Return what was prepared, and the whole decision as read from the store."""
     prepared = bench.carry(Prepare(plan=plan))
     assert isinstance(prepared, Prepared)
-    decision, spark, store = _decision(prepared), bench.spark, bench.store
+    decision, spark, store = _make_decision(prepared), bench.spark, bench.store
     refused = RefusedRows(spark, store, decision).frame().collect() if prepared.counts.nacked else []
     rows = {}
     for name in bench.destinations:
         live = select_rows_for(spark, store, decision, name)
         table = live.table()
-        found = Counter(_esc(each.asDict(recursive=True)) for each in live.frame().collect())
+        found = Counter(_format_row(each.asDict(recursive=True)) for each in live.frame().collect())
         assert table is None or table.num_rows == found.total()
         rows[name] = found
     assert sorted(each["position"] for each in refused) == list(prepared.nacks)
@@ -446,7 +451,7 @@ def expect_decided(spark: SparkSession, name: str) -> Decided:
 def find_filtered(bench: WayBench, plan: PlannedBatch) -> tuple[str, Counter[tuple[str, ...]], Decided]:
     """Return the way of the batch, its filtered rows by stage and destination, and the rest of the decision."""
     prepared, decided = _decide(bench, plan)
-    rows = FilteredRows(bench.spark, bench.store, replace(_decision(prepared), keeps_filtered=True))
+    rows = FilteredRows(bench.spark, bench.store, replace(_make_decision(prepared), keeps_filtered=True))
     table, found = rows.table(), Counter(map(_describe_filtered, rows.frame().collect()))
     assert table is None or Counter(map(_describe_filtered, table.to_pylist())) == found
     assert found.total() == rows.count()
@@ -458,7 +463,7 @@ def _describe_filtered(row: Any) -> tuple[str, ...]:
     return nack["stage"], str(nack["destination"]), nack["row"], nack["original"]
 
 
-def _decision(prepared: Prepared) -> DecidedBatch:
+def _make_decision(prepared: Prepared) -> DecidedBatch:
     return DecidedBatch(
         path=prepared.path,
         counts=prepared.counts,
@@ -468,5 +473,5 @@ def _decision(prepared: Prepared) -> DecidedBatch:
     )
 
 
-def _esc(row: Mapping[str, Any]) -> str:
+def _format_row(row: Mapping[str, Any]) -> str:
     return str(sorted(row.items()))

@@ -22,7 +22,7 @@ from stages.python import Handler
 from stages.rows import MarkedRows
 from stages.sql import Sql
 from stages.stage import Stage
-from tests.spark_errors import spark_error
+from tests.spark_errors import make_spark_error
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 CAST, FILTER, SQL = Cast({"id": "long"}), Filter("id"), Sql("select * from rows")
 ASKING = Handler("somewhere:rows")
-DIVISION = spark_error("DIVIDE_BY_ZERO", "Division by zero.", "22012")
-LOST = spark_error("", "no connection", "08006")
+DIVISION = make_spark_error("DIVIDE_BY_ZERO", "Division by zero.", "22012")
+LOST = make_spark_error("", "no connection", "08006")
 
 
-def steps(*stages: Stage) -> Sequence[PlacedStage]:
+def make_steps(*stages: Stage) -> Sequence[PlacedStage]:
     return StageChain.of(stages, {"orders": Memory()}).common
 
 
@@ -112,7 +112,7 @@ class Bench:
         monkeypatch.setattr(f"{module}._part", self._cut)
         monkeypatch.setattr(f"{module}._make_poison", lambda found: self.found.update(found) or MagicMock())
         for name in ("_apply_steps", "_apply_changing"):
-            monkeypatch.setattr(RowErrorIsolator, name, lambda _, rows, mine: _pass(rows, mine))
+            monkeypatch.setattr(RowErrorIsolator, name, lambda _, rows, mine: _pass_stages(rows, mine))
         rows = MarkedRows(
             frame=cast("DataFrame", self.frame),
             names=("id",),
@@ -120,14 +120,14 @@ class Bench:
             original_schema="",
             materialise=lambda rows: rows.frame,
         )
-        return self.isolator.isolate(rows, steps(*stages))
+        return self.isolator.isolate(rows, make_steps(*stages))
 
     def _cut(self, rows: Any, first: int, end: int) -> Any:
         piece = Piece(range(first, end), self.raising, explained=self.explained, computed=self.frame.computed)
         return SimpleNamespace(frame=piece)
 
 
-def _pass(rows: Any, mine: Sequence[PlacedStage]) -> Piece:
+def _pass_stages(rows: Any, mine: Sequence[PlacedStage]) -> Piece:
     rows.frame.upto = mine[-1].number
     found: Piece = rows.frame
     return found
@@ -145,7 +145,7 @@ def _pass(rows: Any, mine: Sequence[PlacedStage]) -> Piece:
 )
 def test_stages_are_tried_together_if_each_needs_only_one_row(stages: list[Stage], runs: list[list[int]]) -> None:
     """A stage that changes rows or asks an outside system is tried separately."""
-    assert [[step.number for step in run] for run in split_runs(steps(*stages))] == runs
+    assert [[step.number for step in run] for run in split_runs(make_steps(*stages))] == runs
 
 
 def test_a_row_is_refused_by_the_first_stage_that_raises_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +207,7 @@ def test_an_error_raised_on_purpose_over_combined_rows_belongs_to_no_row(
     monkeypatch: pytest.MonkeyPatch, plan: str
 ) -> None:
     """A statement that sums rows and then raises does not blame one of them."""
-    raised = spark_error("USER_RAISED_EXCEPTION", "too many", "P0001")
+    raised = make_spark_error("USER_RAISED_EXCEPTION", "too many", "P0001")
     bench = Bench({3: (1, raised)}, explained=f"== Analyzed Logical Plan ==\n+- {plan}\n== Optimized Logical Plan ==")
     with pytest.raises(type(raised), match="too many"):
         bench.isolate(monkeypatch, SQL)

@@ -49,16 +49,16 @@ run: {batch: {files: FILES}}
 """
 
 
-def outcome(place: Place, files: int = 2, **limits: int) -> tuple[Any, ...]:
-    return test_one_pass.outcome(place, files, PIPELINE, **limits)
+def find_outcome(place: Place, files: int = 2, **limits: int) -> tuple[Any, ...]:
+    return test_one_pass.find_outcome(place, files, PIPELINE, **limits)
 
 
-def order(number: int, **other: Any) -> dict[str, Any]:
+def make_order(number: int, **other: Any) -> dict[str, Any]:
     at = datetime(2026, 1, 1, 0, 0, number % 60, tzinfo=timezone.utc)
     return {"id": number, "email": f"A{number}", "amount": number / 2, "at": at, **other}
 
 
-def land(place: Place, name: str, rows: Sequence[Mapping[str, Any]], **options: Any) -> Path:
+def write_file(place: Place, name: str, rows: Sequence[Mapping[str, Any]], **options: Any) -> Path:
     """Write a file of these rows. Files are older in the order in which they are written."""
     (place.folder / "landing").mkdir(exist_ok=True)
     file = place.folder / "landing" / name
@@ -68,27 +68,39 @@ def land(place: Place, name: str, rows: Sequence[Mapping[str, Any]], **options: 
     return file
 
 
-def landed(place: Place) -> None:
+def write_files(place: Place) -> None:
     """Write three files and an empty one.
 
     Rows are delivered, filtered before and after a refusing stage, and refused in three ways. One file has only good
     rows.
     """
-    land(
+    write_file(
         place,
         "a.parquet",
-        [order(1), order(2, amount=-1.0), order(3, amount=None), order(4), order(10, email="nobody")],
+        [
+            make_order(1),
+            make_order(2, amount=-1.0),
+            make_order(3, amount=None),
+            make_order(4),
+            make_order(10, email="nobody"),
+        ],
     )
-    land(
+    write_file(
         place,
         "b %20ä:.parquet",
-        [order(5, amount=-1.0), order(6), order(7), order(8, amount=-3.0, email="é"), order(11, email=None)],
+        [
+            make_order(5, amount=-1.0),
+            make_order(6),
+            make_order(7),
+            make_order(8, amount=-3.0, email="é"),
+            make_order(11, email=None),
+        ],
     )
-    land(place, "c.parquet", [order(9)])
-    land(place, "d.parquet", [])
+    write_file(place, "c.parquet", [make_order(9)])
+    write_file(place, "d.parquet", [])
 
 
-def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def note_writes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return a list that notes how the live rows of each batch are written."""
     names: list[str] = []
     write, copy = FolderStore.write, FolderStore.copy
@@ -106,7 +118,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def with_setting(monkeypatch: pytest.MonkeyPatch, key: str, value: str) -> None:
+def set_setting(monkeypatch: pytest.MonkeyPatch, key: str, value: str) -> None:
     """Give this setting to the sessions of runners."""
 
     def set_up(spark: SparkSession, time_zone: str) -> SparkSession:
@@ -125,27 +137,27 @@ def test_the_copying_way_gives_the_same_as_the_writing_way(
 
     One table takes files over, and the rows of the other table get a stamp.
     """
-    landed(place)
+    write_files(place)
     with monkeypatch.context() as patched:
-        whole = written(patched)
-        expected = outcome(place, files, **WHOLE)
+        whole = note_writes(patched)
+        expected = find_outcome(place, files, **WHOLE)
     assert set(whole) == {"whole"}
     figures, rows, refused = expected
     assert (figures[:4], [len(each) for each in rows]) == (("succeeded", True, 11, 5), [4, 4])
     assert [row["position"] for row in refused] == {1: [2, 5, 1, 4, 5], 2: [2, 5, 6, 9, 10], 4: [2, 5, 6, 9, 10]}[files]
-    names = written(monkeypatch)
-    assert outcome(place, files) == expected
+    names = note_writes(monkeypatch)
+    assert find_outcome(place, files) == expected
     assert set(names) == {"copied"}
 
 
 def test_positions_are_right_if_spark_reads_a_file_in_parts(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several tasks read the file, and each begins in the middle."""
     bad = [3, 1_000, 5_555, 5_556, 19_999]
-    rows = [order(number, amount=-1.0 if number in bad else 1.0) for number in range(20_000)]
-    land(place, "a.parquet", rows, row_group_size=1_000)
-    land(place, "b.parquet", [order(20_000, amount=-1.0)])
-    with_setting(monkeypatch, "spark.sql.files.maxPartitionBytes", "20000")
-    names = written(monkeypatch)
+    rows = [make_order(number, amount=-1.0 if number in bad else 1.0) for number in range(20_000)]
+    write_file(place, "a.parquet", rows, row_group_size=1_000)
+    write_file(place, "b.parquet", [make_order(20_000, amount=-1.0)])
+    set_setting(monkeypatch, "spark.sql.files.maxPartitionBytes", "20000")
+    names = note_writes(monkeypatch)
     report = place.carry(PIPELINE.replace("FILES", "2"), small_bytes=0)
     assert (report.balanced, report.nacked, report.filtered, names) == (True, 6, 2, ["copied"])
     assert [row["position"] for row in place.refused()] == [number + 1 for number in [*bad, 20_000]]
@@ -155,30 +167,32 @@ def test_positions_are_right_if_spark_reads_a_file_in_parts(place: Place, monkey
 @pytest.mark.long
 def test_a_lane_with_too_many_other_rows_is_no_longer_copied(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Looking for such rows costs as much as writing all rows. The run uses other ways, with the same result."""
-    landed(place)
-    expected = outcome(place, 1)
-    names = written(monkeypatch)
-    assert outcome(place, 1, copied_others=5) == expected
+    write_files(place)
+    expected = find_outcome(place, 1)
+    names = note_writes(monkeypatch)
+    assert find_outcome(place, 1, copied_others=5) == expected
     assert names == ["copied"] * 4
-    assert outcome(place, 1, copied_others=4) == expected
+    assert find_outcome(place, 1, copied_others=4) == expected
     assert names[4:] == ["picked"] * 4
 
 
 def test_a_long_refused_row_is_not_picked(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would have to pass through this process."""
-    landed(place)
-    expected = outcome(place, 4)
-    names = written(monkeypatch)
-    assert outcome(place, 4, picked_row_bytes=10) == expected
+    write_files(place)
+    expected = find_outcome(place, 4)
+    names = note_writes(monkeypatch)
+    assert find_outcome(place, 4, picked_row_bytes=10) == expected
     assert names == ["picked", "whole"]
 
 
 def test_days_of_another_calendar_are_written_by_spark(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """The copy notices them, and its files are deleted."""
-    land(
-        place, "a.parquet", [order(1), order(2, amount=-1.0), order(3, at=datetime(1899, 12, 31, tzinfo=timezone.utc))]
+    write_file(
+        place,
+        "a.parquet",
+        [make_order(1), make_order(2, amount=-1.0), make_order(3, at=datetime(1899, 12, 31, tzinfo=timezone.utc))],
     )
-    names = written(monkeypatch)
+    names = note_writes(monkeypatch)
     report = place.carry(PIPELINE.replace("FILES", "1"), small_bytes=0)
     assert (report.balanced, report.nacked, names) == (True, 1, ["copied", "picked"])
     assert place.ids("tables/orders") == [1, 3]
@@ -192,8 +206,8 @@ def test_rows_that_this_process_cannot_read_are_written_by_spark(place: Place, m
     def raising(*_: object) -> None:
         raise pa.ArrowInvalid("input array too large")
 
-    land(place, "a.parquet", [order(1), order(2, amount=-1.0), order(3)])
-    names = written(monkeypatch)
+    write_file(place, "a.parquet", [make_order(1), make_order(2, amount=-1.0), make_order(3)])
+    names = note_writes(monkeypatch)
     monkeypatch.setattr(prepared_store, "read_pieces", raising)
     report = place.carry(PIPELINE.replace("FILES", "1"), small_bytes=0)
     assert (report.balanced, report.nacked, names) == (True, 1, ["copied", "picked"])
@@ -203,8 +217,8 @@ def test_rows_that_this_process_cannot_read_are_written_by_spark(place: Place, m
 def test_many_small_files_become_few(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """At most one file for each processor is written. Every row keeps its position."""
     for number in range(20, 60):
-        land(place, f"{number}.parquet", [order(number), order(100 + number, amount=-1.0)])
-    names = written(monkeypatch)
+        write_file(place, f"{number}.parquet", [make_order(number), make_order(100 + number, amount=-1.0)])
+    names = note_writes(monkeypatch)
     report = place.carry(PIPELINE.replace("FILES", "40"), small_bytes=0)
     assert (report.balanced, report.read, report.nacked, names) == (True, 80, 40, ["copied"])
     assert len(list((place.folder / "tables" / "orders").glob("*.parquet"))) <= (os.cpu_count() or 1)
@@ -219,7 +233,7 @@ def test_a_file_that_changes_while_it_is_copied_stops_the_run(
     place: Place, rows: list[dict[str, int]], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rows that were judged would not be the rows that are delivered."""
-    file = land(place, "a.parquet", [order(1), order(2, amount=-1.0)])
+    file = write_file(place, "a.parquet", [make_order(1), make_order(2, amount=-1.0)])
     copy = FolderStore.copy
 
     def replaced(store: FolderStore, *arguments: Any) -> int | None:
@@ -249,8 +263,8 @@ def test_rows_that_a_batch_changes_are_written_by_spark(
     place: Place, before: str, after: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stage changes, drops or moves a column, or a column is not in the file."""
-    landed(place)
-    names = written(monkeypatch)
+    write_files(place)
+    names = note_writes(monkeypatch)
     report = place.carry(PIPELINE.replace("FILES", "4").replace(before, after), small_bytes=0)
     assert (report.balanced, report.read, names) == (True, 11, ["picked"])
 
@@ -259,9 +273,9 @@ def test_nothing_is_copied_if_spark_may_read_other_rows_than_arrow(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark might judge other timestamps."""
-    landed(place)
-    names = written(monkeypatch)
-    with_setting(monkeypatch, "spark.sql.parquet.int96TimestampConversion", "true")
+    write_files(place)
+    names = note_writes(monkeypatch)
+    set_setting(monkeypatch, "spark.sql.parquet.int96TimestampConversion", "true")
     report = place.carry(PIPELINE.replace("FILES", "4"), small_bytes=0)
     assert (report.balanced, report.read, names) == (True, 11, ["picked"])
 
@@ -272,14 +286,14 @@ def test_an_open_batch_is_finished_from_its_copied_files(place: Place, monkeypat
     def away(*_: object) -> None:
         raise RuntimeError("the disk is away")
 
-    landed(place)
+    write_files(place)
     with monkeypatch.context() as patched:
         patched.setattr(FileAppend, "write", away)
         report = place.carry(PIPELINE.replace("FILES", "4"), small_bytes=0)
     assert report.status == "failed"
     for file in (place.folder / "landing").iterdir():
         file.unlink()
-    names = written(monkeypatch)
+    names = note_writes(monkeypatch)
     report = place.carry(small_bytes=0)
     assert (report.status, report.balanced, names) == ("succeeded", True, [])
     assert place.ids("tables/orders") == place.ids("tables/stamped") == [1, 3, 6, 9]

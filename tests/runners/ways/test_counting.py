@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def figure(step: int, seen: int | None, again: int = 0, *, twice: bool = False) -> SeenFigure:
+def make_figure(step: int, seen: int | None, again: int = 0, *, twice: bool = False) -> SeenFigure:
     return SeenFigure(step=step, seen=seen, twice=twice, again=lambda: again)
 
 
-def line(*stages: Stage) -> StageChain:
+def make_chain(*stages: Stage) -> StageChain:
     return StageChain.of(stages, {"orders": Memory()})
 
 
@@ -48,9 +48,9 @@ def test_observed_numbers_are_used_if_the_last_one_agrees() -> None:
 @pytest.mark.parametrize(
     ("figures", "delivered"),
     [
-        ([figure(0, 10, 5), figure(2, 14, 7)], 7),
-        ([figure(0, 10, 5, twice=True), figure(2, 7, 7)], 7),
-        ([figure(0, 5, 5), figure(1, 20, 7, twice=True), figure(2, 7, 7)], None),
+        ([make_figure(0, 10, 5), make_figure(2, 14, 7)], 7),
+        ([make_figure(0, 10, 5, twice=True), make_figure(2, 7, 7)], 7),
+        ([make_figure(0, 5, 5), make_figure(1, 20, 7, twice=True), make_figure(2, 7, 7)], None),
     ],
     ids=["the destination has fewer", "an early figure is doubled", "one between is doubled"],
 )
@@ -61,9 +61,9 @@ def test_all_numbers_are_counted_again_if_one_is_doubtful(figures: list[SeenFigu
 
 def test_only_numbers_that_were_not_observed_are_counted() -> None:
     """Numbers that were observed are kept."""
-    figures = [figure(0, None, 10), figure(1, 3, 99), figure(2, 3, 99)]
+    figures = [make_figure(0, None, 10), make_figure(1, 3, 99), make_figure(2, 3, 99)]
     assert verify_figures(figures, 3) == {0: 10, 1: 3, 2: 3}
-    assert verify_figures([figure(0, 3, 99), figure(1, None, 4)], 4) == {0: 3, 1: 4}
+    assert verify_figures([make_figure(0, 3, 99), make_figure(1, None, 4)], 4) == {0: 3, 1: 4}
 
 
 @pytest.mark.promise("CD-16")
@@ -84,7 +84,7 @@ def test_a_batch_does_not_balance_if_spark_saw_fewer_rows_than_the_origin(known:
 @pytest.mark.promise("CD-10", "CD-16")
 def test_each_stage_has_separate_counts() -> None:
     """Rows that a filter removes are filtered. Rows that a stage adds or merges are changed."""
-    way = line(Filter("a"), Cast({"a": "int"}), Sql("select explode(a) from rows"), Filter("b"))
+    way = make_chain(Filter("a"), Cast({"a": "int"}), Sql("select explode(a) from rows"), Filter("b"))
     counts = make_straight_counts(way, {0: 10, 1: 8, 3: 20, 4: 15})
     (branch,) = counts.branches.values()
     assert (counts.read, branch.filtered, branch.changed, branch.expected) == (10, 7, 12, 15)

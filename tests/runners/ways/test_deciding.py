@@ -58,7 +58,7 @@ class PickingWriter:
     """A writer whose rows were all in one block, without notes."""
 
     def group_rows(self, picked: PickedRows) -> Sequence[Mapping[str, JSON]]:
-        return [group("a", 0, 0, 9, first=0), group("a", 0, -1, 1, first=4, refused=[4])]
+        return [make_group("a", 0, 0, 9, first=0), make_group("a", 0, -1, 1, first=4, refused=[4])]
 
     def count_notes(self, picked: PickedRows, columns: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
         return {}
@@ -71,7 +71,7 @@ class Described:
     columns = ("row", "live")
 
 
-def decision(
+def make_decision(
     *stages: Stage, order: Sequence[str] = ("a",), store: PreparedStore | None = None, **branches: Sequence[Stage]
 ) -> BatchDecision:
     """Return the decision of a batch that passes these stages. Its destinations may have more stages."""
@@ -86,19 +86,21 @@ def decision(
     )
 
 
-def group(part: str, block: int, state: int, rows: int, *, first: int, refused: Sequence[int] = (), **own: int) -> Any:
+def make_group(
+    part: str, block: int, state: int, rows: int, *, first: int, refused: Sequence[int] = (), **own: int
+) -> Any:
     """Return the group of rows of one block with one state, as the store returns it."""
     return {"part": part, "block": block, "state": state, "rows": rows, "first": first, "refused": refused, **own}
 
 
-def states(**rows: int) -> RowOutcomes:
+def make_outcomes(**rows: int) -> RowOutcomes:
     """Return the outcomes of these live rows and of rows that the second stage filtered."""
     return RowOutcomes(states=Counter({0: rows["live"], 2: rows.get("filtered", 0)}))
 
 
 def test_every_observed_row_is_delivered_or_filtered() -> None:
     """Each destination is balanced."""
-    prepared = decision(CAST, FILTER).decide_seen([states(live=7, filtered=3)])
+    prepared = make_decision(CAST, FILTER).decide_seen([make_outcomes(live=7, filtered=3)])
     assert (prepared.counts.read, prepared.counts.nacked) == (10, 0)
     assert prepared.counts.branches == {"orders": BranchCounts(expected=7, filtered=3)}
     assert prepared.counts.stages[-1] == StageCount(stage="filter", entered=10, left=7, filtered=3)
@@ -107,7 +109,7 @@ def test_every_observed_row_is_delivered_or_filtered() -> None:
 def test_a_filter_of_one_destination_affects_no_other() -> None:
     """The other destination gets the rows."""
     seen = RowOutcomes(states=Counter({0: 10}), filters={"f1": Counter({2: 4})})
-    prepared = decision(CAST, all=(), some=[FILTER]).decide_seen([seen])
+    prepared = make_decision(CAST, all=(), some=[FILTER]).decide_seen([seen])
     assert prepared.counts.branches == {
         "all": BranchCounts(expected=10),
         "some": BranchCounts(expected=6, filtered=4),
@@ -116,7 +118,7 @@ def test_a_filter_of_one_destination_affects_no_other() -> None:
 
 def test_rows_that_a_stage_adds_are_counted_as_changed() -> None:
     """For a stage that changes rows, only the rows before and after it are known."""
-    prepared = decision(CAST, SQL).decide_seen([states(live=10), states(live=25)])
+    prepared = make_decision(CAST, SQL).decide_seen([make_outcomes(live=10), make_outcomes(live=25)])
     assert prepared.counts.branches == {"orders": BranchCounts(expected=25, changed=15)}
     assert prepared.counts.stages[-1] == StageCount(stage="sql", entered=10, left=25)
 
@@ -124,13 +126,13 @@ def test_rows_that_a_stage_adds_are_counted_as_changed() -> None:
 def test_a_stage_does_not_change_rows_that_it_refuses() -> None:
     """They are refused, and neither added nor merged."""
     before = RowOutcomes(states=Counter({0: 8, -2: 2}))
-    prepared = decision(CAST, SQL).decide_seen([before, states(live=8)])
+    prepared = make_decision(CAST, SQL).decide_seen([before, make_outcomes(live=8)])
     assert (prepared.counts.nacked, prepared.counts.branches["orders"].changed) == (2, 0)
 
 
 def test_rows_that_the_origin_refused_enter_no_stage() -> None:
     """They still count as refused."""
-    prepared = decision(CAST).decide_seen([RowOutcomes(states=Counter({0: 6, REFUSED_BY_ORIGIN: 4}))])
+    prepared = make_decision(CAST).decide_seen([RowOutcomes(states=Counter({0: 6, REFUSED_BY_ORIGIN: 4}))])
     assert (prepared.counts.read, prepared.counts.nacked) == (10, 4)
     assert prepared.counts.stages == [StageCount(stage="cast", entered=6, left=6)]
 
@@ -138,45 +140,45 @@ def test_rows_that_the_origin_refused_enter_no_stage() -> None:
 def test_refused_rows_have_positions_in_the_order_in_which_parts_were_read() -> None:
     """The order of the groups does not matter. Blocks of a part are ordered by their beginning."""
     groups = [
-        group("b", 0, -1, 1, first=100, refused=[100]),
-        group("a", 128, -1, 1, first=50, refused=[50]),
-        group("b", 0, 0, 2, first=101),
-        group("a", 0, 0, 3, first=0),
+        make_group("b", 0, -1, 1, first=100, refused=[100]),
+        make_group("a", 128, -1, 1, first=50, refused=[50]),
+        make_group("b", 0, 0, 2, first=101),
+        make_group("a", 0, 0, 3, first=0),
     ]
-    prepared = decision(CAST, order=("a", "b")).decide_by([groups])
+    prepared = make_decision(CAST, order=("a", "b")).decide_by([groups])
     assert prepared.nacks == [4, 5]
     assert prepared.bases == {"0:128#a": 4 - 50, "0:0#b": 5 - 100}
 
 
 def test_a_block_without_refused_rows_has_no_recorded_position() -> None:
     """This keeps the ledger entry of a batch with many files short."""
-    groups = [group("a", 0, 0, 3, first=0), group("b", 0, -1, 1, first=0, refused=[0])]
-    assert list(decision(CAST, order=("a", "b")).decide_by([groups]).bases) == ["0:0#b"]
+    groups = [make_group("a", 0, 0, 3, first=0), make_group("b", 0, -1, 1, first=0, refused=[0])]
+    assert list(make_decision(CAST, order=("a", "b")).decide_by([groups]).bases) == ["0:0#b"]
 
 
 def test_a_row_that_is_refused_after_a_changing_stage_has_the_last_position() -> None:
     """Its position is never beyond the last row that was read."""
-    later = [group("", 0, -3, 1, first=0, refused=[0]), group("", 0, 0, 4, first=1)]
-    prepared = decision(CAST, SQL, CAST).decide_by([[group("a", 0, 0, 3, first=0)], later])
+    later = [make_group("", 0, -3, 1, first=0, refused=[0]), make_group("", 0, 0, 4, first=1)]
+    prepared = make_decision(CAST, SQL, CAST).decide_by([[make_group("a", 0, 0, 3, first=0)], later])
     assert (prepared.counts.read, prepared.nacks) == (3, [3])
 
 
 @pytest.mark.parametrize(("stage", "stops"), [(CAST, []), (STOPPING, ["cast"])])
 def test_a_refusing_stage_stops_the_run_only_if_it_has_on_error_stop(stage: Stage, stops: list[str]) -> None:
     """By default a refused row goes to the DLQ."""
-    prepared = decision(stage).decide_by([[group("a", 0, -1, 1, first=0, refused=[0])]])
+    prepared = make_decision(stage).decide_by([[make_group("a", 0, -1, 1, first=0, refused=[0])]])
     assert list(prepared.stops) == stops
 
 
 def test_a_stage_with_on_error_stop_that_refuses_nothing_does_not_stop_the_run() -> None:
     """It passed all its rows."""
-    assert list(decision(STOPPING).decide_by([[group("a", 0, 0, 1, first=0)]]).stops) == []
+    assert list(make_decision(STOPPING).decide_by([[make_group("a", 0, 0, 1, first=0)]]).stops) == []
 
 
 def test_picked_rows_are_stored_beside_separate_live_rows() -> None:
     """Their positions come from the writer."""
     store = RememberingStore()
-    work = decision(CAST, store=store)
+    work = make_decision(CAST, store=store)
     work.described = cast("DataFrame", Described())
     refused = [{"row": 4}]
     picked = PickedRows(verdicts=RowOutcomes(states=Counter({0: 9, -1: 1})), refused=refused, notes={})
@@ -188,7 +190,7 @@ def test_picked_rows_are_stored_beside_separate_live_rows() -> None:
 
 def test_nothing_is_decided_if_the_store_accepts_no_rows_of_this_process() -> None:
     """Then another way decides the batch from the start."""
-    work = decision(CAST, store=RememberingStore(takes=False))
+    work = make_decision(CAST, store=RememberingStore(takes=False))
     work.described = cast("DataFrame", Described())
     picked = PickedRows(verdicts=RowOutcomes(states=Counter({0: 10})), refused=[], notes={})
     assert work.decide_apart(picked, PickingWriter()) is None

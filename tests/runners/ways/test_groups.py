@@ -38,7 +38,7 @@ def written(spark: SparkSession, tmp_path: Path) -> FolderStore:
     return store
 
 
-def sorted_groups(groups: Sequence[Mapping[str, JSON]]) -> list[list[JSON]]:
+def sort_groups(groups: Sequence[Mapping[str, JSON]]) -> list[list[JSON]]:
     """Return the groups in an order that does not depend on how they were made."""
     named = [sorted({**group, "refused": sorted(group["refused"])}.items()) for group in groups]
     return sorted(named, key=str)
@@ -47,7 +47,7 @@ def sorted_groups(groups: Sequence[Mapping[str, JSON]]) -> list[list[JSON]]:
 def test_arrow_and_spark_give_the_same_groups(spark: SparkSession, written: FolderStore) -> None:
     """Names, counts, first rows and refused rows are the same."""
     here = group_by_arrow(parquet.read_table(written.root / "batch"))
-    assert sorted_groups(here) == sorted_groups(group_by_spark(written.read(spark, "batch")))
+    assert sort_groups(here) == sort_groups(group_by_spark(written.read(spark, "batch")))
     assert {(each["part"], each["block"], each["state"], each["f0"]): each["rows"] for each in here} == {
         ("a.json", 0, 0, 0): 1,
         ("a.json", 0, -2, 0): 2,

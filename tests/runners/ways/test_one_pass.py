@@ -10,7 +10,7 @@ import pytest
 
 from destinations.delta.writers import FileAppend
 from runners.state.prepared_store import FolderStore
-from tests.scenarios.conftest import Place, order, place
+from tests.scenarios.conftest import Place, make_order, place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,7 +41,7 @@ WHOLE: Mapping[str, int] = {"figures": 0}
 OF_A_RUN = ("id", "plan", "run", "nacked_at", "read_at", "path")
 
 
-def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def note_writes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return a list that notes whether all rows of a batch or only its live rows are written."""
     names: list[str] = []
     write = FolderStore.write
@@ -54,18 +54,22 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def landed(place: Place) -> None:
+def write_files(place: Place) -> None:
     """Write three files.
 
     Rows are delivered, filtered before and after a refusing stage, and refused in three ways. One file has only good
     rows.
     """
-    place.land("a.json", [order(1), order(2, amount="x"), order(3, amount=None), order(4), "rubbish"])
-    place.land("b.json", [order(5, amount="-1"), order(6), order(7), order(8, amount="-3", email="é")])
-    place.land("c.json", [order(9)])
+    place.land(
+        "a.json", [make_order(1), make_order(2, amount="x"), make_order(3, amount=None), make_order(4), "rubbish"]
+    )
+    place.land(
+        "b.json", [make_order(5, amount="-1"), make_order(6), make_order(7), make_order(8, amount="-3", email="é")]
+    )
+    place.land("c.json", [make_order(9)])
 
 
-def outcome(place: Place, files: int = 2, pipeline: str = PIPELINE, /, **limits: int) -> tuple[Any, ...]:
+def find_outcome(place: Place, files: int = 2, pipeline: str = PIPELINE, /, **limits: int) -> tuple[Any, ...]:
     """Run the pipeline. Return all results that do not differ from run to run."""
     report = place.carry(pipeline.replace("FILES", str(files)), small_bytes=0, **limits)
     refused = [{name: value for name, value in row.items() if name not in OF_A_RUN} for row in place.refused()]
@@ -83,10 +87,10 @@ def test_one_pass_gives_the_same_as_two(place: Place, files: int, monkeypatch: p
 
     One table takes files over, and the rows of the other table get a stamp.
     """
-    landed(place)
+    write_files(place)
     with monkeypatch.context() as patched:
-        whole = written(patched)
-        expected = outcome(place, files, **WHOLE)
+        whole = note_writes(patched)
+        expected = find_outcome(place, files, **WHOLE)
     assert set(whole) == {"whole"}
     figures, rows, refused = expected
     assert (figures[:4], [len(each) for each in rows], [row["position"] for row in refused]) == (
@@ -94,8 +98,8 @@ def test_one_pass_gives_the_same_as_two(place: Place, files: int, monkeypatch: p
         [4, 4],
         {1: [2, 5, 1, 4], 2: [2, 5, 6, 9]}[files],
     )
-    names = written(monkeypatch)
-    assert outcome(place, files) == expected
+    names = note_writes(monkeypatch)
+    assert find_outcome(place, files) == expected
     assert set(names) == {"live"}
 
 
@@ -104,25 +108,25 @@ def test_a_batch_with_too_many_or_too_long_refused_rows_is_written_whole(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A task picks a limited number of refused rows up to a limited length. Beyond that, the result is the same."""
-    landed(place)
-    expected = outcome(place, 1)
-    names = written(monkeypatch)
-    assert outcome(place, 1, picked_rows=2) == expected
+    write_files(place)
+    expected = find_outcome(place, 1)
+    names = note_writes(monkeypatch)
+    assert find_outcome(place, 1, picked_rows=2) == expected
     assert names == ["live", "live", "live"]
-    assert outcome(place, 1, picked_rows=1) == expected
+    assert find_outcome(place, 1, picked_rows=1) == expected
     assert names[3:] == ["live", "whole", "whole", "whole"]
-    assert outcome(place, 1, picked_rows=2, picked_row_bytes=100) == expected
+    assert find_outcome(place, 1, picked_rows=2, picked_row_bytes=100) == expected
     assert names[7:] == ["live", "whole", "whole", "whole"]
 
 
 def test_no_rows_are_picked_after_a_batch_with_many_refused_rows(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """This ends with a batch of the lane that has no refused row."""
-    names = written(monkeypatch)
-    place.land("a.json", [order(1), order(2, amount="x"), order(3, amount="x")])
-    place.land("b.json", [order(4), order(5, amount="x")])
-    place.land("c.json", [order(6)])
-    place.land("d.json", [order(8), order(9, amount="x")])
-    figures, rows, _ = outcome(place, 1, picked_rows=1)
+    names = note_writes(monkeypatch)
+    place.land("a.json", [make_order(1), make_order(2, amount="x"), make_order(3, amount="x")])
+    place.land("b.json", [make_order(4), make_order(5, amount="x")])
+    place.land("c.json", [make_order(6)])
+    place.land("d.json", [make_order(8), make_order(9, amount="x")])
+    figures, rows, _ = find_outcome(place, 1, picked_rows=1)
     assert (figures[:4], [len(each) for each in rows]) == (("succeeded", True, 8, 4), [3, 3])
     assert names == ["live", "whole", "whole", "whole", "live"]
 
@@ -133,12 +137,12 @@ def test_an_open_batch_is_finished_from_its_files(place: Place, monkeypatch: pyt
     def away(*_: object) -> None:
         raise RuntimeError("the disk is away")
 
-    landed(place)
+    write_files(place)
     with monkeypatch.context() as patched:
         patched.setattr(FileAppend, "write", away)
         report = place.carry(PIPELINE.replace("FILES", "3"), small_bytes=0)
     assert report.status == "failed"
-    names = written(monkeypatch)
+    names = note_writes(monkeypatch)
     report = place.carry(small_bytes=0)
     assert (report.status, report.balanced, names) == ("succeeded", True, [])
     assert place.ids("tables/orders") == place.ids("tables/stamped") == [1, 3, 6, 9]
@@ -154,7 +158,7 @@ def test_a_batch_with_a_stage_that_must_not_run_twice_is_written_whole(
     """One stage combines rows. The other is a function, and a second call of it may be noticed outside."""
     text = 'def length(rows: list[dict]) -> list:\n    return [{"length": len(row["email"])} for row in rows]\n'
     (place.folder / "own.py").write_text(text, encoding="utf-8")
-    landed(place)
-    names = written(monkeypatch)
+    write_files(place)
+    names = note_writes(monkeypatch)
     report = place.carry(PIPELINE.replace("FILES", "1").replace('filter: "id <> 7"', stage), small_bytes=0)
     assert (report.balanced, report.read, set(names)) == (True, 10, {"whole"})

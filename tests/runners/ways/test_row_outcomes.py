@@ -10,7 +10,7 @@ import pytest
 
 from runners.ways.row_outcomes import OutcomeObserver, RowOutcomes, group_by_spark
 from runners.ways.stage_chain import PlacedStage
-from tests.scenarios.conftest import Place, order, place
+from tests.scenarios.conftest import Place, make_order, place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation
@@ -32,7 +32,7 @@ dlq: {window: 0}
 """
 
 
-def seen(found: Mapping[str, int]) -> OutcomeObserver:
+def make_observer(found: Mapping[str, int]) -> OutcomeObserver:
     """Return an observer with these counts of one common stage, and of a second stage for one destination."""
 
     class Observed:
@@ -45,7 +45,7 @@ def seen(found: Mapping[str, int]) -> OutcomeObserver:
 
 def test_observed_counts_are_used_if_the_written_number_agrees() -> None:
     """The remaining rows were not filtered."""
-    verdicts = seen({"rows": 10, "refused": 0, "state 1": 3, "f0 2": 2}).read_outcomes(10)
+    verdicts = make_observer({"rows": 10, "refused": 0, "state 1": 3, "f0 2": 2}).read_outcomes(10)
     assert verdicts == RowOutcomes(states=Counter({0: 7, 1: 3}), filters={"f0": Counter({2: 2})})
 
 
@@ -60,7 +60,7 @@ def test_observed_counts_are_used_if_the_written_number_agrees() -> None:
 )
 def test_uncertain_counts_are_not_used(found: Mapping[str, int], written: int | None) -> None:
     """A task ran twice, the written number or the position of a refused row is unknown, or nothing was observed."""
-    assert seen(found).read_outcomes(written) is None
+    assert make_observer(found).read_outcomes(written) is None
 
 
 def test_groups_give_the_same_outcomes() -> None:
@@ -97,8 +97,8 @@ def test_a_batch_without_refused_rows_is_not_read_again_to_count_it(
         return group_by_spark(frame)
 
     monkeypatch.setattr("runners.ways.written.group_by_spark", noted)
-    place.land("a.json", [order(number) for number in range(1, 8)])
-    place.land("b.json", [order(8, amount="x" if bad else "8")])
+    place.land("a.json", [make_order(number) for number in range(1, 8)])
+    place.land("b.json", [make_order(8, amount="x" if bad else "8")])
     report = place.carry(TWO, small_bytes=0)
     assert (report.balanced, report.read, report.nacked) == (True, 8, int(bad))
     assert report.delivered == {"all": 7 - bad, "some": 2}

@@ -25,7 +25,7 @@ from stages.stage import Stage
 OLD, NEW = Require({"old": "true"}, name="demands"), Require({"new": "true"}, name="demands")
 
 
-def told(line: StageChain) -> list[tuple[int, str, Stage]]:
+def list_steps(line: StageChain) -> list[tuple[int, str, Stage]]:
     """Return the steps in their order."""
     return [(step.number, step.name, step.stage) for step in line.steps]
 
@@ -48,7 +48,7 @@ def test_the_demands_of_destinations_may_change(
     stages = [Filter("x")]
     changed = StageChain.of(stages, destinations, before).with_demands(now)
     assert changed == StageChain.of(stages, destinations, now)
-    assert told(changed) == told(StageChain.of(stages, destinations, now))
+    assert list_steps(changed) == list_steps(StageChain.of(stages, destinations, now))
 
 
 def test_labels_that_are_common_to_all_batches_may_be_used_together() -> None:

@@ -37,7 +37,7 @@ from runners.model.tasks import (
     WriteStraight,
 )
 from runners.ways.task_executor import TaskExecutor, with_batch_context
-from tests.spark_errors import spark_error
+from tests.spark_errors import make_spark_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 MODULE = "runners.ways.task_executor"
 NO_SPARK = cast("SparkSession", None)
-DIVISION = spark_error("DIVIDE_BY_ZERO", "Division by zero.", "22012")
-FORGOTTEN = spark_error("INVALID_HANDLE.SESSION_NOT_FOUND", "Session not found.", "HY000")
+DIVISION = make_spark_error("DIVIDE_BY_ZERO", "Division by zero.", "22012")
+FORGOTTEN = make_spark_error("INVALID_HANDLE.SESSION_NOT_FOUND", "Session not found.", "HY000")
 COUNTS = Counts(read=1, branches={"orders": BranchCounts(expected=1)})
 LANDED = Landed(written={"orders": Written(rows=1)}, counts=COUNTS)
 DECIDED = Prepared(path="p1", counts=COUNTS)
@@ -119,7 +119,7 @@ class Listening(origins.Memory):
         self.heard.append(batch.lane)
 
 
-def plan(number: int = 1, lane: str = "a/0") -> PlannedBatch:
+def make_plan(number: int = 1, lane: str = "a/0") -> PlannedBatch:
     batch = Batch(
         pipeline="orders",
         run="r",
@@ -154,14 +154,14 @@ def executor(monkeypatch: pytest.MonkeyPatch) -> Iterator[TaskExecutor]:
     found.close()
 
 
-def script(monkeypatch: pytest.MonkeyPatch, name: str, result: object) -> ScriptedWay:
+def script_way(monkeypatch: pytest.MonkeyPatch, name: str, result: object) -> ScriptedWay:
     """Give this result to the way with this name."""
     way = ScriptedWay(name.lower(), result)
     monkeypatch.setattr(f"{MODULE}.{name}", way)
     return way
 
 
-def decide(monkeypatch: pytest.MonkeyPatch, result: Callable[[], Prepared]) -> None:
+def set_decision(monkeypatch: pytest.MonkeyPatch, result: Callable[[], Prepared]) -> None:
     """Set the result of deciding a batch."""
     work = type("Work", (), {"describe": lambda *_: None})
     monkeypatch.setattr("runners.ways.deciding.BatchDecision.of", lambda *_: (work(), None))
@@ -170,8 +170,8 @@ def decide(monkeypatch: pytest.MonkeyPatch, result: Callable[[], Prepared]) -> N
 
 def fail_with(monkeypatch: pytest.MonkeyPatch, executor: TaskExecutor, error: Exception) -> WherryError:
     """Return the error of a task that raises this error."""
-    script(monkeypatch, "STRAIGHT", error)
-    outcome = executor.process(WriteStraight(plan=plan()))
+    script_way(monkeypatch, "STRAIGHT", error)
+    outcome = executor.process(WriteStraight(plan=make_plan()))
     assert isinstance(outcome, Failed)
     assert isinstance(outcome.error, WherryError)
     return outcome.error
@@ -179,16 +179,16 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, executor: TaskExecutor, error: Ex
 
 def test_a_straight_write_lands(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
     """The outcome has the way."""
-    script(monkeypatch, "STRAIGHT", LANDED)
-    assert executor.process(WriteStraight(plan=plan())) == replace(LANDED, way="straight")
+    script_way(monkeypatch, "STRAIGHT", LANDED)
+    assert executor.process(WriteStraight(plan=make_plan())) == replace(LANDED, way="straight")
 
 
 def test_a_straight_write_with_a_refused_row_is_declined(
     executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing was written, so this is no error."""
-    script(monkeypatch, "STRAIGHT", Declined(reason="a row is refused"))
-    assert executor.process(WriteStraight(plan=plan())) == Declined(reason="a row is refused", way="straight")
+    script_way(monkeypatch, "STRAIGHT", Declined(reason="a row is refused"))
+    assert executor.process(WriteStraight(plan=make_plan())) == Declined(reason="a row is refused", way="straight")
 
 
 def test_an_error_is_an_outcome_that_names_its_batch(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +196,7 @@ def test_an_error_is_an_outcome_that_names_its_batch(executor: TaskExecutor, mon
     error = fail_with(monkeypatch, executor, OSError("no route"))
     assert isinstance(error, CarryFailed)
     assert error.message.startswith("batch 1 of lane a/0 (row 1): ")
-    assert (error.batch, type(error.__cause__)) == (plan().batch, OSError)
+    assert (error.batch, type(error.__cause__)) == (make_plan().batch, OSError)
     assert "this batch first" in error.hint
 
 
@@ -207,7 +207,7 @@ def test_a_cluster_that_lacks_something_is_a_hint_to_wherry_doctor(
     """Without a cluster the hint is omitted."""
     monkeypatch.setattr(f"{MODULE}.is_here", lambda _: here)
     lost = "Lost task 0.0 in stage 3.0 (TID 3) (192.0.2.2 executor 1): java.lang.ClassNotFoundException: a.B"
-    error = fail_with(monkeypatch, executor, spark_error(said=f"Job aborted due to stage failure: {lost}"))
+    error = fail_with(monkeypatch, executor, make_spark_error(said=f"Job aborted due to stage failure: {lost}"))
     assert ("wherry doctor --cluster FILE" in error.hint) == shown
     assert "this batch first" in error.hint
 
@@ -216,19 +216,19 @@ def test_an_error_of_wherry_is_not_wrapped(executor: TaskExecutor, monkeypatch: 
     """Only the batch is added to it."""
     given = StageError("no column 'total'", hint="there are: id")
     error = fail_with(monkeypatch, executor, given)
-    assert (error, error.message, error.batch) == (given, "no column 'total'", plan().batch)
+    assert (error, error.message, error.batch) == (given, "no column 'total'", make_plan().batch)
 
 
 def test_an_error_that_knows_its_batch_keeps_it(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
     """This is true even if another batch was being processed."""
     given = StageError("no column 'total'")
-    given.batch = plan(7).batch
-    assert fail_with(monkeypatch, executor, given).batch == plan(7).batch
+    given.batch = make_plan(7).batch
+    assert fail_with(monkeypatch, executor, given).batch == make_plan(7).batch
 
 
 def test_an_error_of_many_batches_names_three_of_them() -> None:
     """It counts the others, and its `batch` is None."""
-    error = with_batch_context([plan(number).batch for number in range(1, 6)], OSError("no"), Protection())
+    error = with_batch_context([make_plan(number).batch for number in range(1, 6)], OSError("no"), Protection())
     assert error.message.startswith(
         "batch 1 of lane a/0 (row 1), batch 2 of lane a/0 (row 2), batch 3 of lane a/0 (row 3) and 2 more: "
     )
@@ -240,7 +240,7 @@ def test_messages_of_other_programs_are_hidden_if_a_column_is_protected() -> Non
     secret = ValueError("bob@example.org is no number")
     ours = StageError("the function failed: bob@example.org is no number")
     ours.__cause__ = secret
-    errors = [with_batch_context([plan().batch], each, Protection(columns=("email",))) for each in (secret, ours)]
+    errors = [with_batch_context([make_plan().batch], each, Protection(columns=("email",))) for each in (secret, ours)]
     assert ["bob@example.org" in each.message for each in errors] == [False, False]
 
 
@@ -277,8 +277,8 @@ def test_batches_that_are_written_together_have_separate_outcomes(
     executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each outcome has the way."""
-    script(monkeypatch, "GROUPED", GroupWritten(outcomes={"a/0": LANDED, "a/1": LANDED}))
-    outcome = executor.process(WriteGroup(writes=[WriteStraight(plan=plan(lane=lane)) for lane in ("a/0", "a/1")]))
+    script_way(monkeypatch, "GROUPED", GroupWritten(outcomes={"a/0": LANDED, "a/1": LANDED}))
+    outcome = executor.process(WriteGroup(writes=[WriteStraight(plan=make_plan(lane=lane)) for lane in ("a/0", "a/1")]))
     assert isinstance(outcome, GroupWritten)
     assert {lane: each.way for lane, each in outcome.outcomes.items()} == {"a/0": "grouped", "a/1": "grouped"}
 
@@ -288,8 +288,8 @@ def test_a_group_that_declined_permanently_is_not_tried_again(
 ) -> None:
     """The error of its write is reported only the first time."""
     error = OSError("no route")
-    grouped = script(monkeypatch, "GROUPED", Declined(reason="parted", remember=True, error=error))
-    task = WriteGroup(writes=[WriteStraight(plan=plan(1)), WriteStraight(plan=plan(2))])
+    grouped = script_way(monkeypatch, "GROUPED", Declined(reason="parted", remember=True, error=error))
+    task = WriteGroup(writes=[WriteStraight(plan=make_plan(1)), WriteStraight(plan=make_plan(2))])
     assert [executor.process(task), executor.process(task)] == [
         Declined(reason="parted", way="grouped", remember=True, error=error),
         Declined(reason="an earlier batch of a lane declined it", way="grouped"),
@@ -301,8 +301,8 @@ def test_a_batch_is_decided_by_the_way_that_processes_it(
     executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Codes are not read if no row was refused."""
-    decide(monkeypatch, lambda: DECIDED)
-    assert executor.process(Prepare(plan=plan(), codes=True)) == replace(DECIDED, way="one_pass")
+    set_decision(monkeypatch, lambda: DECIDED)
+    assert executor.process(Prepare(plan=make_plan(), codes=True)) == replace(DECIDED, way="one_pass")
 
 
 def test_a_batch_of_which_spark_saw_fewer_rows_fails(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,11 +321,11 @@ def test_codes_of_refused_rows_are_read_if_a_limit_needs_them(
     executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch, codes: bool, found: Sequence[tuple[int, str]]
 ) -> None:
     """This reads the refused rows again."""
-    decide(monkeypatch, lambda: replace(DECIDED, nacks=[1]))
+    set_decision(monkeypatch, lambda: replace(DECIDED, nacks=[1]))
     monkeypatch.setattr(
         "runners.ways.deliver.Inquiry.add_codes", lambda _, __, prepared: replace(prepared, codes=[(1, "CAST")])
     )
-    outcome = executor.process(Prepare(plan=plan(), codes=codes))
+    outcome = executor.process(Prepare(plan=make_plan(), codes=codes))
     assert isinstance(outcome, Prepared)
     assert list(outcome.codes) == found
 
@@ -339,9 +339,9 @@ def test_only_an_error_that_belongs_to_a_row_causes_a_bisection(
     def fail() -> Prepared:
         raise error
 
-    decide(monkeypatch, fail)
+    set_decision(monkeypatch, fail)
     monkeypatch.setattr(executor, "_bisect", lambda *_: DECIDED)
-    outcome = executor.process(Prepare(plan=plan()))
+    outcome = executor.process(Prepare(plan=make_plan()))
     assert (outcome == DECIDED, isinstance(outcome, Failed)) == (bisected, not bisected)
 
 
@@ -350,14 +350,14 @@ def test_maintenance_follows_a_successful_write(executor: TaskExecutor, monkeypa
     noted: list[Outcome] = []
     monkeypatch.setattr(executor._upkeep, "note_outcome", noted.append)
     fail_with(monkeypatch, executor, OSError("no route"))
-    script(monkeypatch, "STRAIGHT", LANDED)
-    executor.process(WriteStraight(plan=plan()))
+    script_way(monkeypatch, "STRAIGHT", LANDED)
+    executor.process(WriteStraight(plan=make_plan()))
     assert noted == [replace(LANDED, way="straight")]
 
 
 def test_the_rows_of_a_missing_origin_are_not_counted(executor: TaskExecutor) -> None:
     """A destination has the batch, so the run goes on."""
-    assert executor.process(CountSpan(plan=plan(), written=Written(rows=1))) == Counted(read=None)
+    assert executor.process(CountSpan(plan=make_plan(), written=Written(rows=1))) == Counted(read=None)
 
 
 def test_each_destination_confirms_once_despite_errors_of_others(executor: TaskExecutor) -> None:
@@ -376,7 +376,7 @@ def test_origins_that_listen_are_notified_of_their_lanes(executor: TaskExecutor)
     executor.origins = {"a": listening, "b": origins.Memory(schema="id long")}
     hear = executor.list_listening(NO_SPARK)
     for lane in ("a/0", f"{REPLAY}orders"):
-        hear["a"](plan(lane=lane).batch)
+        hear["a"](make_plan(lane=lane).batch)
     assert (list(hear), listening.heard) == (["a"], ["0"])
 
 
@@ -385,11 +385,11 @@ def test_only_decided_rows_are_removed(executor: TaskExecutor) -> None:
     removed: list[str] = []
     executor.store = cast("Any", type("Store", (), {"remove": lambda _, __, path: removed.append(path)})())
     decided = DecidedBatch(path="p1-x", counts=COUNTS, window=NackWindow())
-    for each in (plan(), replace(plan(), decision=decided)):
+    for each in (make_plan(), replace(make_plan(), decision=decided)):
         executor.forget(NO_SPARK, each)
     assert removed == ["p1-x"]
 
 
 def test_a_sample_of_unreadable_rows_is_empty(executor: TaskExecutor) -> None:
     """It must not hide why the run failed."""
-    assert executor.sample(NO_SPARK, plan().batch, 3) == []
+    assert executor.sample(NO_SPARK, make_plan().batch, 3) == []

@@ -94,7 +94,9 @@ def test_a_way_is_chosen_without_a_spark_job(spark: SparkSession, tmp_path: Path
     bench.close()
 
 
-def candidate(*stages: Stage, destinations: Sequence[Destination] = (Delta(path="orders"),), **more: Any) -> Candidate:
+def make_candidate(
+    *stages: Stage, destinations: Sequence[Destination] = (Delta(path="orders"),), **more: Any
+) -> Candidate:
     """Return a definition with these stages, without a batch."""
     named = {f"d{number}": each for number, each in enumerate(destinations)}
     origin = Files(path="landing/*.parquet", format="parquet", name="files")
@@ -104,23 +106,23 @@ def candidate(*stages: Stage, destinations: Sequence[Destination] = (Delta(path=
 
 def test_a_definition_without_obstacles_can_take_every_way() -> None:
     """The way of a batch then depends only on the batch."""
-    assert list_reasons(candidate(Filter("id > 1"))) == dict.fromkeys(WAYS, "")
+    assert list_reasons(make_candidate(Filter("id > 1"))) == dict.fromkeys(WAYS, "")
 
 
 @pytest.mark.parametrize(
     ("given", "not_by"),
     [
-        (candidate(lanes=1), {"grouped"}),
-        (candidate(destinations=[Delta(path="a", stamp="_batch")]), {"grouped"}),
-        (candidate(Deduplicate(keys=["id"], name="once")), {"grouped", "straight", "copy_files", "one_pass"}),
-        (candidate(Sql("select * from rows", name="own")), {"grouped", "in_process", "copy_files", "one_pass"}),
-        (candidate(destinations=[Memory(name="a"), Memory(name="b")]), {"grouped", "straight"}),
-        (candidate(spark_is_local=False), {"copy_files", "one_pass"}),
-        (candidate(spark_is_local=False, keeps_few=False), {"in_process", "copy_files", "one_pass"}),
-        (candidate(declined=list_ways_off(["written"])), set(WAYS) - {"written"}),
-        (candidate(Filter("id > 1"), keeps_filtered=True), set(WAYS) - {"in_process", "written"}),
-        (candidate(keeps_filtered=True), set()),
-        (candidate(declined=list_ways_off(["one_pass"])), set(WAYS) - {"written", "one_pass"}),
+        (make_candidate(lanes=1), {"grouped"}),
+        (make_candidate(destinations=[Delta(path="a", stamp="_batch")]), {"grouped"}),
+        (make_candidate(Deduplicate(keys=["id"], name="once")), {"grouped", "straight", "copy_files", "one_pass"}),
+        (make_candidate(Sql("select * from rows", name="own")), {"grouped", "in_process", "copy_files", "one_pass"}),
+        (make_candidate(destinations=[Memory(name="a"), Memory(name="b")]), {"grouped", "straight"}),
+        (make_candidate(spark_is_local=False), {"copy_files", "one_pass"}),
+        (make_candidate(spark_is_local=False, keeps_few=False), {"in_process", "copy_files", "one_pass"}),
+        (make_candidate(declined=list_ways_off(["written"])), set(WAYS) - {"written"}),
+        (make_candidate(Filter("id > 1"), keeps_filtered=True), set(WAYS) - {"in_process", "written"}),
+        (make_candidate(keeps_filtered=True), set()),
+        (make_candidate(declined=list_ways_off(["one_pass"])), set(WAYS) - {"written", "one_pass"}),
     ],
     ids=[
         "one lane",
@@ -143,8 +145,8 @@ def test_each_way_gives_a_reason_why_it_cannot_process_a_definition(given: Candi
 
 def test_a_batch_takes_the_first_possible_way() -> None:
     """The last way is always possible."""
-    assert choose(candidate(), DECIDING).name == "in_process"
-    assert choose(candidate(spark_is_local=False, keeps_few=False), DECIDING).name == "written"
+    assert choose(make_candidate(), DECIDING).name == "in_process"
+    assert choose(make_candidate(spark_is_local=False, keeps_few=False), DECIDING).name == "written"
     assert [way.name for way in EVERY][-1] == "written"
 
 
@@ -178,7 +180,7 @@ def test_a_way_that_declines_gives_the_batch_to_the_next() -> None:
     """Later batches of the lane do not try that way again until one of them has no refused row."""
     memory, asked, ways = DeclinedWays(), list[str](), (Reluctant(), Willing())
     for clean in (False, False, True, False):
-        way, result, declined = carry(candidate(declined=memory.of("0")), ways, asked)
+        way, result, declined = carry(make_candidate(declined=memory.of("0")), ways, asked)
         assert (way.name, result) == ("willing", "carried")
         memory.note("0", declined, clean=clean)
     assert asked == ["reluctant", "willing", "willing", "willing", "reluctant", "willing"]

@@ -113,12 +113,12 @@ class TestUnclaimWithoutReferences(ClaimConformance):
         return Unclaim(path=place)
 
 
-def enter(frame: DataFrame, *, claims: bool | None = True, step: int = 1) -> MarkedRows:
+def enter_stage(frame: DataFrame, *, claims: bool | None = True, step: int = 1) -> MarkedRows:
     """Return the rows with verdicts, at the start of the stage with this number."""
     return replace(begin(frame), claims=claims).enter("it", step)
 
 
-def straight(frame: DataFrame, *, claims: bool = False) -> StraightRows:
+def make_straight(frame: DataFrame, *, claims: bool = False) -> StraightRows:
     """Return the rows of a frame on the straight way."""
     rows = StraightRows.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen)
     return replace(rows, claims=claims).enter("it", 1)
@@ -131,7 +131,7 @@ def test_the_first_large_value_restarts_the_batch(spark: SparkSession, path: str
     """So does the first value that looks like a reference, at both stages. Nothing is stored before."""
     for stage in (make_claim(path), Unclaim(path=path)):
         frame = spark.createDataFrame([(1, {"k": ["a", value]})], "id int, v map<string, array<string>>")
-        rows = enter(frame, claims=False) if marked else straight(frame)
+        rows = enter_stage(frame, claims=False) if marked else make_straight(frame)
         if isinstance(stage, Unclaim) and value == LONG:
             assert apply_stage(stage, rows).frame.count() == 1
             continue
@@ -146,9 +146,9 @@ def test_a_large_value_in_a_row_that_left_raises_nothing(spark: SparkSession, pa
     """The same holds for a row that `when` excludes from the stage."""
     frame = spark.createDataFrame([(1, LONG), (2, "a")], "id int, v string")
     stage = make_claim(path)
-    gone = enter(frame, claims=False).filter(F.col("id") == 2)
+    gone = enter_stage(frame, claims=False).filter(F.col("id") == 2)
     assert apply_stage(stage, gone).frame.count() == 2
-    assert apply_stage(replace(stage, when="id = 2"), straight(frame)).frame.count() == 2
+    assert apply_stage(replace(stage, when="id = 2"), make_straight(frame)).frame.count() == 2
 
 
 @pytest.mark.spark
@@ -157,7 +157,7 @@ def test_a_large_value_in_a_row_that_left_raises_nothing(spark: SparkSession, pa
 def test_claim_and_unclaim_together_change_nothing(spark: SparkSession, path: str, kind: Format) -> None:
     """This holds for straight rows too. Between the stages all large values are references."""
     frame = spark.createDataFrame(TestClaimOfLargeValues.rows, TestClaimOfLargeValues.schema)
-    claimed = apply_stage(make_claim(path, format=kind), straight(frame, claims=True))
+    claimed = apply_stage(make_claim(path, format=kind), make_straight(frame, claims=True))
     (between,) = claimed.frame.where("id = 1").collect()
     assert len(str(between)) < 1_000
     back = apply_stage(Unclaim(path=path, format=kind), claimed)
@@ -184,7 +184,7 @@ def test_values_known_to_be_small_are_not_checked_again(
 ) -> None:
     """Values that a stage in between made are checked."""
     frame = spark.createDataFrame([(1, "a", b"b")], "id int, v string, b binary")
-    rows: Any = enter(frame, claims=False) if marked else straight(frame)
+    rows: Any = enter_stage(frame, claims=False) if marked else make_straight(frame)
     rows = apply_stage(make_claim(path), rows)
     for stage in between:
         rows = apply_stage(stage, rows)
@@ -195,7 +195,7 @@ def test_values_known_to_be_small_are_not_checked_again(
 def test_a_stage_that_rows_may_skip_makes_no_column_known(spark: SparkSession, path: str) -> None:
     """`unclaim` finds a reference in a row that skipped `claim`."""
     frame = spark.createDataFrame([(1, "a"), (2, f"{PREFIX}x")], "id int, v string")
-    for rows in (enter(frame, claims=False), straight(frame)):
+    for rows in (enter_stage(frame, claims=False), make_straight(frame)):
         claimed = apply_stage(replace(make_claim(path), when="id = 1"), rows)
         with pytest.raises(Exception, match=LARGE):
             apply_stage(Unclaim(path=path), claimed).frame.collect()
@@ -205,7 +205,7 @@ def test_a_stage_that_rows_may_skip_makes_no_column_known(spark: SparkSession, p
 def test_only_chosen_columns_are_claimed(spark: SparkSession, path: str) -> None:
     """The case of their names does not matter, and the order of the columns remains."""
     frame = spark.createDataFrame([(LONG, LONG, 1)], "a string, B string, c int")
-    claimed = apply_stage(make_claim(path, columns=["b"]), straight(frame, claims=True))
+    claimed = apply_stage(make_claim(path, columns=["b"]), make_straight(frame, claims=True))
     (row,) = claimed.frame.collect()
     assert claimed.names == ("a", "B", "c")
     assert row["a"] == LONG
@@ -217,7 +217,7 @@ def test_a_value_over_the_hard_limit_is_stored_and_its_row_refused(spark: SparkS
     """The DLQ gets only references, also in the original row, from which `unclaim` restores the rows."""
     rows = [(1, "a", [HUGE]), (2, HUGE, None), (3, LONG, None)]
     frame = spark.createDataFrame(rows, "id int, v string, l array<string>")
-    refused = apply_stage(make_claim(path), enter(frame)).frame.where(F.col(STATE) < 0)
+    refused = apply_stage(make_claim(path), enter_stage(frame)).frame.where(F.col(STATE) < 0)
     nacks = refused.select(f"{VERDICT}.*").orderBy("row").collect()
     assert [nack["code"] for nack in nacks] == ["LARGE"] * 2
     assert [nack["message"] for nack in nacks] == [
@@ -226,7 +226,7 @@ def test_a_value_over_the_hard_limit_is_stored_and_its_row_refused(spark: SparkS
     ]
     assert all(len(nack["row"]) < 400 and nack["original"] == nack["row"] for nack in nacks)
     again = refused.select(F.expr(restore(f"{VERDICT}.original", frame.schema)).alias("r")).select("r.*")
-    back = apply_stage(Unclaim(path=path), straight(again, claims=True))
+    back = apply_stage(Unclaim(path=path), make_straight(again, claims=True))
     assert sorted(map(tuple, back.frame.collect())) == rows[:2]
 
 
@@ -234,11 +234,11 @@ def test_a_value_over_the_hard_limit_is_stored_and_its_row_refused(spark: SparkS
 def test_a_reference_to_a_value_over_the_hard_limit_is_refused_again(spark: SparkSession, path: str) -> None:
     """Its size is that of the value. A higher limit lets the row pass."""
     frame = spark.createDataFrame([(HUGE,)], "v string")
-    stored = apply_stage(make_claim(path, refuse_over=None), straight(frame, claims=True)).frame
+    stored = apply_stage(make_claim(path, refuse_over=None), make_straight(frame, claims=True)).frame
     again = spark.createDataFrame(stored.collect(), "v string")
-    kept, refused, _ = collect_decided(apply_stage(make_claim(path), enter(again)))
+    kept, refused, _ = collect_decided(apply_stage(make_claim(path), enter_stage(again)))
     assert (kept, refused) == ([], [0])
-    kept, refused, _ = collect_decided(apply_stage(make_claim(path, refuse_over="5kB"), enter(again)))
+    kept, refused, _ = collect_decided(apply_stage(make_claim(path, refuse_over="5kB"), enter_stage(again)))
     assert (len(kept), refused) == (1, [])
 
 
@@ -246,7 +246,7 @@ def test_a_reference_to_a_value_over_the_hard_limit_is_refused_again(spark: Spar
 def test_after_another_stage_the_original_row_keeps_its_values(spark: SparkSession, path: str) -> None:
     """A replay sends the row through that stage again, which must see the value."""
     frame = spark.createDataFrame([(HUGE,)], "v string")
-    rows = apply_stage(make_claim(path), enter(frame, step=2))
+    rows = apply_stage(make_claim(path), enter_stage(frame, step=2))
     (nack,) = rows.frame.select(f"{VERDICT}.*").collect()
     assert HUGE not in nack["row"]
     assert HUGE in nack["original"]
@@ -259,16 +259,16 @@ def test_on_error_decides_about_a_row_over_the_hard_limit(spark: SparkSession, p
     frame = spark.createDataFrame([(1, HUGE), (2, LONG)], "id int, v string")
     stage = make_claim(path, on_error=on_error)
     wanted = [1, 2] if on_error == "keep" else [2]
-    kept, refused, _ = collect_decided(apply_stage(stage, enter(frame)))
+    kept, refused, _ = collect_decided(apply_stage(stage, enter_stage(frame)))
     assert (sorted(row.id for row in kept), refused) == (wanted, [])
-    assert sorted(row.id for row in apply_stage(stage, straight(frame, claims=True)).frame.collect()) == wanted
+    assert sorted(row.id for row in apply_stage(stage, make_straight(frame, claims=True)).frame.collect()) == wanted
 
 
 @pytest.mark.spark
 def test_a_trial_stores_nothing_and_shows_the_values(spark: SparkSession, path: str) -> None:
     """It refuses the rows that a run would refuse."""
     frame = spark.createDataFrame([("a",), (LONG,), (HUGE,)], "v string")
-    kept, refused, _ = collect_decided(apply_stage(make_claim(path), enter(frame, claims=None)))
+    kept, refused, _ = collect_decided(apply_stage(make_claim(path), enter_stage(frame, claims=None)))
     assert (sorted(row.v for row in kept), refused) == (["a", LONG], [2])
     assert not Path(path).exists()
 
@@ -278,11 +278,11 @@ def test_a_reference_whose_value_is_missing_is_refused(spark: SparkSession, path
     """The row keeps the reference."""
     Unclaim(path=path)
     frame = spark.createDataFrame([(LONG,)], "v string")
-    claimed = apply_stage(make_claim(path), straight(frame, claims=True)).frame.collect()
+    claimed = apply_stage(make_claim(path), make_straight(frame, claims=True)).frame.collect()
     for file in Path(path, "values").rglob("*"):
         if file.is_file():
             file.unlink()
-    rows = apply_stage(Unclaim(path=path), enter(spark.createDataFrame(claimed, "v string")))
+    rows = apply_stage(Unclaim(path=path), enter_stage(spark.createDataFrame(claimed, "v string")))
     (nack,) = rows.frame.select(f"{VERDICT}.*").collect()
     assert nack["code"] == "CLAIM"
     assert nack["message"].startswith("a reference names a value of 2,000 bytes that the store does not have: ")
@@ -302,7 +302,7 @@ def test_a_column_without_text_or_bytes_cannot_be_chosen(spark: SparkSession, st
     """The error is raised before a row is read."""
     frame = spark.sql("select 1 as n, parse_json('1') as j, 'a' as v")
     with pytest.raises(ValueError, match=problem):
-        apply_stage(stage, straight(frame))
+        apply_stage(stage, make_straight(frame))
 
 
 @pytest.mark.parametrize(
@@ -342,7 +342,7 @@ def test_other_readers_can_read_a_table_of_values(spark: SparkSession, path: str
     """Spark finds a value by its hash, and reads one file for it."""
     frame = spark.createDataFrame([(LONG,), (HUGE,)], "v string")
     stage = make_claim(path, format="delta", refuse_over=None)
-    claimed = apply_stage(stage, straight(frame, claims=True)).frame.collect()
+    claimed = apply_stage(stage, make_straight(frame, claims=True)).frame.collect()
     name = next(row.v for row in claimed if ":5000:" in row.v).split(":")[1]
     found = spark.read.format("delta").load(f"{path}/table").where(F.col("hash") == name)
     assert [bytes(row.value).decode() for row in found.collect()] == [HUGE]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 BETWEEN, NOT_NULL = "expect_column_values_to_be_between", "expect_column_values_to_not_be_null"
 
 
-def judged(
+def judge_frame(
     frame: DataFrame, stage: Expect, *, protected: tuple[str, ...] = ()
 ) -> tuple[MarkedRows, list[Mapping[str, JSON]]]:
     """Return the rows after a stage that sees the whole batch, and its findings."""
@@ -131,9 +131,9 @@ def test_every_row_has_the_verdict_of_great_expectations(nasty: DataFrame) -> No
     assert {name for name, _ in OF_ROWS} == {name for name, known in EXPECTATIONS.items() if known.of_rows}
     rules = [parse_expectation(name, options) for name, options in OF_ROWS]
     stage = Expect([{name: {**options, "severity": "warning"}} for name, options in OF_ROWS])
-    rows, found = judged(nasty, stage)
+    rows, found = judge_frame(nasty, stage)
     note = {row["pos"]: row[rows.note] for row in rows.frame.select("pos", rows.note).collect()}
-    expected = theirs(rules, nasty)
+    expected = find_gx_results(rules, nasty)
     for at, (rule, (success, failed, result)) in enumerate(zip(rules, expected, strict=True)):
         ours = sorted(pos for pos, each in note.items() if each[at] == "4")
         assert (rule.type, rule.options, ours) == (rule.type, rule.options, failed)
@@ -142,7 +142,7 @@ def test_every_row_has_the_verdict_of_great_expectations(nasty: DataFrame) -> No
         assert told == {name: result.get(name) for name in told}, (rule.type, rule.options)
 
 
-def theirs(rules: list[Expectation], frame: DataFrame) -> list[tuple[bool, list[int], Mapping[str, JSON]]]:
+def find_gx_results(rules: list[Expectation], frame: DataFrame) -> list[tuple[bool, list[int], Mapping[str, JSON]]]:
     """Return the result of Great Expectations for each rule, and the positions of the unexpected rows."""
     made = [gx.make_expectation(rule, {}) for rule in rules]
     for number, each in enumerate(made):
@@ -164,12 +164,12 @@ def test_every_expectation_of_a_batch_is_evaluated(nasty: DataFrame) -> None:
     """Each has options that hold for the rows, and options that do not."""
     assert {name for name, _, _ in OF_BATCH} == {name for name, known in EXPECTATIONS.items() if known.way == "batch"}
     asked = [{name: options} for name, good, bad in OF_BATCH for options in (good, bad)]
-    _, found = judged(nasty, Expect(asked, on_batch_failure="report"))
-    wrong = [(*of, each) for of, each in zip(both(), found, strict=True) if each["success"] != (of[1] == "good")]
+    _, found = judge_frame(nasty, Expect(asked, on_batch_failure="report"))
+    wrong = [(*of, each) for of, each in zip(list_both(), found, strict=True) if each["success"] != (of[1] == "good")]
     assert wrong == []
 
 
-def both() -> list[tuple[str, str]]:
+def list_both() -> list[tuple[str, str]]:
     return [(name, how) for name, _, _ in OF_BATCH for how in ("good", "bad")]
 
 
@@ -179,10 +179,10 @@ def test_an_unsupported_expectation_has_no_implementation_on_spark(
 ) -> None:
     """Great Expectations itself reports this for each of them."""
     assert len(NOWHERE_ON_SPARK) == sum(not known.way for known in EXPECTATIONS.values())
-    assert said_to(Expectation(type=name, options=options), nasty)
+    assert find_gx_error(Expectation(type=name, options=options), nasty)
 
 
-def said_to(rule: Expectation, frame: DataFrame) -> JSON:
+def find_gx_error(rule: Expectation, frame: DataFrame) -> JSON:
     """Return the error of Great Expectations for an expectation, or None if it has a result."""
     try:
         (told,) = gx.validate_batch([rule], frame, {})
@@ -225,14 +225,14 @@ def test_a_batch_below_mostly_is_stopped(nasty: DataFrame) -> None:
     with pytest.raises(
         BatchRefused, match=rf"(?s)stage 'it'.*{BETWEEN} of i, expected min_value 0, in 0.9 .*0.875 of 8"
     ):
-        judged(nasty, Expect([FAILS]))
+        judge_frame(nasty, Expect([FAILS]))
 
 
 def test_a_quarantined_batch_is_refused_as_a_whole(nasty: DataFrame) -> None:
     """All rows have the same message."""
     from stages.rows import VERDICT
 
-    rows, _ = judged(nasty, Expect([FAILS], on_batch_failure="quarantine"))
+    rows, _ = judge_frame(nasty, Expect([FAILS], on_batch_failure="quarantine"))
     said = {(row[0], row[1]) for row in rows.frame.select(f"{VERDICT}.code", f"{VERDICT}.message").collect()}
     assert said == {
         ("QUARANTINE", f"the batch failed: {BETWEEN} of i, expected min_value 0, in 0.9 of the rows or more, "
@@ -245,7 +245,7 @@ def test_a_batch_that_is_only_reported_continues_without_its_failing_rows(nasty:
     """So does a batch above its share `mostly`."""
     for mostly, success in ((0.9, False), (0.8, True)):
         options = {**FAILS[BETWEEN], "mostly": mostly}
-        rows, found = judged(nasty, Expect([{BETWEEN: options}], on_batch_failure="report"))
+        rows, found = judge_frame(nasty, Expect([{BETWEEN: options}], on_batch_failure="report"))
         assert [each["success"] for each in found] == [success]
         assert collect_decided(rows)[1] == [4]
 
@@ -253,7 +253,7 @@ def test_a_batch_that_is_only_reported_continues_without_its_failing_rows(nasty:
 def test_a_batch_without_rows_fails_no_expectation_of_rows(nasty: DataFrame) -> None:
     """An expectation of the number of rows may fail."""
     count = {"expect_table_row_count_to_be_between": {"min_value": 1}}
-    _, found = judged(nasty.limit(0), Expect([FAILS, count], on_batch_failure="report"))
+    _, found = judge_frame(nasty.limit(0), Expect([FAILS, count], on_batch_failure="report"))
     assert [each["success"] for each in found] == [True, False]
 
 
@@ -261,7 +261,7 @@ def test_values_of_protected_columns_are_hidden_in_findings(nasty: DataFrame) ->
     """This holds for observed values. Findings of other columns do not change."""
     high = {"expect_column_max_to_be_between": {"column": "J", "max_value": 3}}
     asked = [high, {"expect_column_min_to_be_between": {"column": "i", "min_value": 3}}]
-    shown = judged(nasty, Expect(asked, on_batch_failure="report"))[1]
-    hidden = judged(nasty, Expect(asked, on_batch_failure="report"), protected=("j",))[1]
+    shown = judge_frame(nasty, Expect(asked, on_batch_failure="report"))[1]
+    hidden = judge_frame(nasty, Expect(asked, on_batch_failure="report"), protected=("j",))[1]
     assert (shown[0]["result"]["observed_value"], hidden[0]["result"]["observed_value"]) == (11, "***")
     assert shown[1] == hidden[1]

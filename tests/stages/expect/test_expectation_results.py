@@ -12,14 +12,14 @@ from stages.expect.expectation_results import list_failures, list_findings
 BETWEEN = "expect_column_values_to_be_between"
 
 
-def rules(*options: dict[str, Any]) -> list[Any]:
+def make_rules(*options: dict[str, Any]) -> list[Any]:
     return [parse_expectation(BETWEEN, {"column": "a", "min_value": 0, **each}) for each in options]
 
 
 def test_rows_are_counted_by_their_notes() -> None:
     """A row is excluded by a condition, has no value, meets the expectation, breaks it, or only causes a report."""
     notes: dict[str, int] = {"00": 5, "12": 1, "23": 10, "34": 2}
-    first, second = list_findings(rules({}, {}), notes, [])
+    first, second = list_findings(make_rules({}, {}), notes, [])
     assert first == {"success": False, "element_count": 13, "missing_count": 1, "unexpected_count": 2}
     assert second == {"success": False, "element_count": 13, "missing_count": 0, "unexpected_count": 12}
 
@@ -30,19 +30,19 @@ def test_rows_are_counted_by_their_notes() -> None:
 def test_mostly_is_the_share_of_the_existing_values(mostly: float, broken: int, success: bool) -> None:
     """Exactly that share is enough. Missing values do not count."""
     notes: dict[str, int] = {"1": 50, "2": 100 - broken, "3": broken}
-    (found,) = list_findings(rules({"mostly": mostly}), notes, [])
+    (found,) = list_findings(make_rules({"mostly": mostly}), notes, [])
     assert found["success"] is success
 
 
 def test_an_empty_batch_fails_no_expectation_of_rows() -> None:
     """Great Expectations treats it in the same way."""
-    (found,) = list_findings(rules({"mostly": 1}), {}, [])
+    (found,) = list_findings(make_rules({"mostly": 1}), {}, [])
     assert found == {"success": True, "element_count": 0, "missing_count": 0, "unexpected_count": 0}
 
 
 def test_a_straight_batch_meets_its_expectations() -> None:
     """Only the number of its rows is known. The number of missing values is not."""
-    (found,) = list_findings(rules({}), {"": 7}, [])
+    (found,) = list_findings(make_rules({}), {"": 7}, [])
     assert found == {"success": True, "element_count": 7, "missing_count": None, "unexpected_count": 0}
 
 
@@ -50,7 +50,7 @@ def test_a_batch_fails_by_mostly_and_by_expectations_of_the_batch() -> None:
     """It does not fail by single rows, or by warnings."""
     count = parse_expectation("expect_table_row_count_to_equal", {"value": 3})
     told = parse_expectation("expect_table_row_count_to_equal", {"value": 3, "severity": "warning"})
-    suite = [*rules({}, {"mostly": 0.5}, {"mostly": 0.5, "severity": "info"}), count, told]
+    suite = [*make_rules({}, {"mostly": 0.5}, {"mostly": 0.5, "severity": "info"}), count, told]
     of_batch = [{"success": False, "result": {"observed_value": 4}, "exception": None}] * 2
     notes: dict[str, int] = {"334": 3, "222": 1, "111": 6}
     assert list_failures(suite, list_findings(suite, notes, of_batch)) == [

@@ -15,7 +15,7 @@ OF_ALL = {"id", "meta", "notes", "result_format", "description", "catch_exceptio
 OF_ALL |= {"batch_id", "severity", "library_metadata"}
 
 
-def core() -> dict[str, Any]:
+def list_core() -> dict[str, Any]:
     """Return the core expectations of the installed Great Expectations by name."""
     found = gx.load()
     classes = [getattr(found, name) for name in dir(found) if name.startswith(("Expect", "UnexpectedRows"))]
@@ -25,14 +25,14 @@ def core() -> dict[str, Any]:
 def test_all_core_expectations_are_known_with_their_options() -> None:
     """There are sixty, each with its options and its required options."""
     found = {
-        name: ({*fields(each)}, {option for option, field in fields(each).items() if field.required})
-        for name, each in core().items()
+        name: ({*list_own_fields(each)}, {option for option, field in list_own_fields(each).items() if field.required})
+        for name, each in list_core().items()
     }
     assert len(found) == 60
     assert {name: ({*known.options}, {*known.required}) for name, known in EXPECTATIONS.items()} == found
 
 
-def fields(each: Any) -> dict[str, Any]:
+def list_own_fields(each: Any) -> dict[str, Any]:
     """Return the fields that only this expectation has."""
     return {name: field for name, field in each.__fields__.items() if name not in OF_ALL}
 
@@ -47,7 +47,7 @@ def test_expectations_with_a_spark_condition_apply_to_rows() -> None:
         return "SparkDFExecutionEngine" in metric.get("providers", {})
 
     of_rows = {name for name, known in EXPECTATIONS.items() if known.of_rows}
-    assert {name for name, each in core().items() if has_condition(each)} == of_rows
+    assert {name for name, each in list_core().items() if has_condition(each)} == of_rows
 
 
 def test_the_table_in_the_documentation_matches_the_code() -> None:

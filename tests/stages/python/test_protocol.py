@@ -32,7 +32,7 @@ LEAVING = json.dumps(
 )
 
 
-def answered(function: Callable[..., Any], rows: int, *, at_once: int = 1000, timeout: float = 20.0) -> list[Any]:
+def answer_rows(function: Callable[..., Any], rows: int, *, at_once: int = 1000, timeout: float = 20.0) -> list[Any]:
     """Return the result for each of this many rows: the values that leave, or the fate and its reason.
 
     The rows are `{"id": 0, "name": "n0"}` and so on.
@@ -49,16 +49,16 @@ def answered(function: Callable[..., Any], rows: int, *, at_once: int = 1000, ti
     names = pa.array([f"n{at}" for at in range(rows)], pa.string())
     came = pa.StructArray.from_arrays([ids, names], names=["id", "name"])
     (told,) = answering.answer_batches(iter([(pa.array([True] * rows, pa.bool_()), came)]))
-    return [told_of(each) for each in told.to_pylist()]
+    return [describe_answer(each) for each in told.to_pylist()]
 
 
-def told_of(answer: dict[str, Any]) -> Any:
+def describe_answer(answer: dict[str, Any]) -> Any:
     if answer["fate"] == "go":
         return tuple(answer["values"].values())
     return (answer["fate"], answer["code"], answer["message"])
 
 
-def refused(found: Sequence[Any]) -> dict[int, str]:
+def list_refused(found: Sequence[Any]) -> dict[int, str]:
     """Return the positions of the refused rows with their codes."""
     return {at: each[1] for at, each in enumerate(found) if each[0] == "nack"}
 
@@ -70,7 +70,7 @@ def test_a_row_is_kept_changed_discarded_or_refused() -> None:
     def function(rows: list[dict[str, Any]]) -> list[Any]:
         return [keep, {"score": 0.5}, discard, nack("not this one"), nack("nor this", code="MINE")]
 
-    assert answered(function, 5) == [
+    assert answer_rows(function, 5) == [
         (0, "n0", None),
         (1, "n1", 0.5),
         ("discard", "", ""),
@@ -86,7 +86,7 @@ def test_a_dataframe_may_be_returned_with_verdicts() -> None:
     def function(rows: pd.DataFrame) -> Any:
         return rows.assign(score=rows["id"] / 2), [None, keep, discard, nack("no")]
 
-    found = answered(function, 4)
+    found = answer_rows(function, 4)
     assert found[:3] == [(0, "n0", 0.0), (1, "n1", None), ("discard", "", "")]
     assert found[3][0] == "nack"
 
@@ -119,10 +119,10 @@ def test_an_arrow_table_may_be_returned() -> None:
     def function(rows: pa.Table) -> pa.Table:
         return rows.append_column("score", pa.array([1.0, 2.0]))
 
-    assert answered(function, 2) == [(0, "n0", 1.0), (1, "n1", 2.0)]
+    assert answer_rows(function, 2) == [(0, "n0", 1.0), (1, "n1", 2.0)]
 
 
-def balanced(found: Sequence[Any], left_out: set[int], fate: Any) -> None:
+def check_balanced(found: Sequence[Any], left_out: set[int], fate: Any) -> None:
     """Check that each row outside `left_out` leaves with the right value, and that each other row has this fate."""
     assert {at: each for at, each in enumerate(found) if at not in left_out} == {
         at: (at, f"n{at}", float(at)) for at in range(len(found)) if at not in left_out
@@ -147,8 +147,8 @@ def test_a_row_missing_in_a_list_is_refused_alone(given: tuple[int, set[int]]) -
     def generator(rows: list[dict[str, Any]]) -> Iterator[Any]:
         yield from function(rows)
 
-    balanced(answered(function, rows), left_out, ("nack", "ANSWER"))
-    balanced(answered(generator, rows), left_out, ("nack", "ANSWER"))
+    check_balanced(answer_rows(function, rows), left_out, ("nack", "ANSWER"))
+    check_balanced(answer_rows(generator, rows), left_out, ("nack", "ANSWER"))
 
 
 @pytest.mark.promise("HP-15")
@@ -165,8 +165,8 @@ def test_a_row_missing_in_a_frame_with_a_fresh_index_is_refused_alone(given: tup
         scored = rows.append_column("score", rows["id"].cast(pa.float64()))
         return scored.filter(pa.array([each not in left_out for each in rows["id"].to_pylist()]))
 
-    balanced(answered(frame, rows), left_out, ("nack", "ANSWER"))
-    balanced(answered(table, rows), left_out, ("nack", "ANSWER"))
+    check_balanced(answer_rows(frame, rows), left_out, ("nack", "ANSWER"))
+    check_balanced(answer_rows(table, rows), left_out, ("nack", "ANSWER"))
 
 
 @pytest.mark.promise("HP-15")
@@ -183,8 +183,8 @@ def test_the_original_index_of_a_frame_names_the_rows_that_stay(given: tuple[int
     def series(rows: pd.DataFrame) -> pd.Series:
         return frame(rows).apply(lambda row: {"score": row["score"]}, axis=1)
 
-    balanced(answered(frame, rows), left_out, ("discard", ""))
-    balanced(answered(series, rows), left_out, ("discard", ""))
+    check_balanced(answer_rows(frame, rows), left_out, ("discard", ""))
+    check_balanced(answer_rows(series, rows), left_out, ("discard", ""))
 
 
 @pytest.mark.promise("HP-15")
@@ -207,7 +207,7 @@ def test_a_frame_keeps_its_index_through_operations_of_pandas(shorter: Callable[
     def function(rows: pd.DataFrame) -> pd.DataFrame:
         return shorter(rows)
 
-    assert answered(function, 4) == [(0, "n0", None), (1, "n1", None), ("discard", "", ""), ("discard", "", "")]
+    assert answer_rows(function, 4) == [(0, "n0", None), (1, "n1", None), ("discard", "", ""), ("discard", "", "")]
 
 
 @pytest.mark.promise("HP-15")
@@ -249,8 +249,8 @@ def test_verdicts_beside_a_frame_are_matched_to_its_rows() -> None:
         return rows[rows["id"] > 0], bad.apply(lambda row: nack(f"no {row['id']}"), axis=1)
 
     gone = ("discard", "", "")
-    assert answered(listed, 4) == [gone, (1, "n1", None), gone, ("nack", "PYTHON", "three")]
-    assert answered(series, 4) == [
+    assert answer_rows(listed, 4) == [gone, (1, "n1", None), gone, ("nack", "PYTHON", "three")]
+    assert answer_rows(series, 4) == [
         ("nack", "PYTHON", "no 0"),
         (1, "n1", None),
         (2, "n2", None),
@@ -288,7 +288,7 @@ class Number(Exception):
         return 7  # type: ignore[return-value]
 
 
-def raises(error: BaseException) -> Any:
+def raise_error(error: BaseException) -> Any:
     raise error
 
 
@@ -311,12 +311,12 @@ LONG = "x" * 3_000_000
         (lambda: {"name": "\ud800"}, ("ANSWER", "name: '\\ud800' is not a string")),
         (lambda: {"\ud800": 1}, ("ANSWER", "the answer has '\\ud800', which is not a column; name new columns in the")),
         (lambda: {Mute(): 1}, ("ANSWER", "f returned an answer that cannot be read: ValueError: no words")),
-        (lambda: raises(ValueError("\ud800")), ("RAISED", "f raised ValueError: \\ud800")),
-        (lambda: raises(Mute()), ("RAISED", "f raised Mute: a Mute that cannot be shown")),
-        (lambda: raises(Number()), ("RAISED", "f raised Number: a Number that cannot be shown")),
-        (lambda: raises(StopIteration()), ("RAISED", "f raised ")),
-        (lambda: raises(SystemExit(Mute())), ("RAISED", "f raised SystemExit: a SystemExit that cannot be shown")),
-        (lambda: raises(KeyboardInterrupt("\ud800")), ("RAISED", "f raised KeyboardInterrupt: \\ud800")),
+        (lambda: raise_error(ValueError("\ud800")), ("RAISED", "f raised ValueError: \\ud800")),
+        (lambda: raise_error(Mute()), ("RAISED", "f raised Mute: a Mute that cannot be shown")),
+        (lambda: raise_error(Number()), ("RAISED", "f raised Number: a Number that cannot be shown")),
+        (lambda: raise_error(StopIteration()), ("RAISED", "f raised ")),
+        (lambda: raise_error(SystemExit(Mute())), ("RAISED", "f raised SystemExit: a SystemExit that cannot be shown")),
+        (lambda: raise_error(KeyboardInterrupt("\ud800")), ("RAISED", "f raised KeyboardInterrupt: \\ud800")),
     ],
 )
 def test_any_text_or_exception_about_a_row_refuses_only_that_row(
@@ -330,7 +330,7 @@ def test_any_text_or_exception_about_a_row_refuses_only_that_row(
     async def one(row: dict[str, Any]) -> Any:
         return function([row])[0]
 
-    for found in (answered(function, 5), answered(one, 5)):
+    for found in (answer_rows(function, 5), answer_rows(one, 5)):
         fate, code, message = found.pop(2)
         assert (fate, code, message[: len(expected[1])]) == ("nack", *expected)
         assert found == [(at, f"n{at}", None) for at in (0, 1, 3, 4)]
@@ -341,11 +341,11 @@ def test_an_iterator_that_ends_early_leaves_a_row_out() -> None:
 
     def function(rows: list[dict[str, Any]]) -> Any:
         def score(row: dict[str, Any]) -> Any:
-            return raises(StopIteration()) if row["id"] == 1 else {"score": float(row["id"])}
+            return raise_error(StopIteration()) if row["id"] == 1 else {"score": float(row["id"])}
 
         return map(score, rows)
 
-    balanced(answered(function, 4), {1}, ("nack", "ANSWER"))
+    check_balanced(answer_rows(function, 4), {1}, ("nack", "ANSWER"))
 
 
 @pytest.mark.promise("HP-15")
@@ -364,7 +364,7 @@ def test_rows_for_which_a_function_raises_are_refused_alone(tmp_path: Path, bad:
             file.writelines(f"{row['id']}\n" for row in rows)
         return [{"score": 1.0} for _ in rows]
 
-    found = answered(function, 1000)
+    found = answer_rows(function, 1000)
     assert {at: each for at, each in enumerate(found) if each[0] == "nack"} == {
         at: ("nack", "RAISED", f"f raised ValueError: {at} is unlucky") for at in bad
     }
@@ -392,9 +392,9 @@ def test_a_row_that_ends_or_blocks_the_process_is_refused_alone(
                 end()
         return [keep for _ in rows]
 
-    found = answered(function, 4, timeout=timeout)
+    found = answer_rows(function, 4, timeout=timeout)
     assert found[2] == ("nack", "LOST", f"f {says}")
-    assert refused(found) == {2: "LOST"}
+    assert list_refused(found) == {2: "LOST"}
 
 
 def test_a_function_that_ends_every_process_fails_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -407,7 +407,7 @@ def test_a_function_that_ends_every_process_fails_the_batch(monkeypatch: pytest.
     with pytest.raises(
         FunctionCannotRun, match="more than 2 of 30 rows fail like this: f ended the process of the call"
     ):
-        answered(function, 30)
+        answer_rows(function, 30)
 
 
 @pytest.mark.parametrize("code", ["sys.exit(1)", "raise KeyboardInterrupt", "raise MemoryError", "1 / 0"])
@@ -418,7 +418,7 @@ def test_any_exception_refuses_the_row(code: str) -> None:
         exec(f"import sys\n{code}")  # noqa: S102 -- it is one of the lines above
         return []
 
-    assert refused(answered(function, 2)) == {0: "RAISED", 1: "RAISED"}
+    assert list_refused(answer_rows(function, 2)) == {0: "RAISED", 1: "RAISED"}
 
 
 @pytest.mark.parametrize(
@@ -447,7 +447,7 @@ def test_an_invalid_answer_refuses_the_row(returned: Any, says: str) -> None:
     def function(rows: list[dict[str, Any]]) -> Any:
         return returned
 
-    assert answered(function, 1) == [("nack", "ANSWER", says)]
+    assert answer_rows(function, 1) == [("nack", "ANSWER", says)]
 
 
 def test_a_value_that_does_not_fit_refuses_only_its_row() -> None:
@@ -456,7 +456,7 @@ def test_a_value_that_does_not_fit_refuses_only_its_row() -> None:
     def function(rows: list[dict[str, Any]]) -> list[Any]:
         return [{"score": 1.0}, {"score": "x"}, {"score": 2}]
 
-    assert refused(answered(function, 3)) == {1: "ANSWER"}
+    assert list_refused(answer_rows(function, 3)) == {1: "ANSWER"}
 
 
 def test_a_generator_may_answer() -> None:
@@ -466,7 +466,7 @@ def test_a_generator_may_answer() -> None:
         for row in rows:
             yield {"score": 1 / (row["id"] - 1)}
 
-    assert answered(function, 3) == [
+    assert answer_rows(function, 3) == [
         (0, "n0", -1.0),
         ("nack", "RAISED", "f raised ZeroDivisionError: division by zero"),
         (2, "n2", 1.0),
@@ -483,7 +483,7 @@ def test_a_function_that_changes_its_input_changes_nothing_else() -> None:
             raise ValueError("together")
         return [keep if rows[0]["id"] else rows[0]]
 
-    assert answered(function, 2) == [(0, "n0!", None), (1, "n1", None)]
+    assert answer_rows(function, 2) == [(0, "n0!", None), (1, "n1", None)]
 
 
 def test_output_that_a_function_prints_does_no_harm(capfd: pytest.CaptureFixture[str]) -> None:
@@ -493,7 +493,7 @@ def test_output_that_a_function_prints_does_no_harm(capfd: pytest.CaptureFixture
         os.write(1, b"hello " * 10)
         return [keep for _ in rows]
 
-    assert answered(function, 1) == [(0, "n0", None)]
+    assert answer_rows(function, 1) == [(0, "n0", None)]
     assert capfd.readouterr().out == ""
 
 
@@ -512,10 +512,10 @@ def test_an_error_that_no_row_causes_fails_the_batch(error: Exception, kind: typ
         raise error
 
     if kind is None:
-        assert refused(answered(function, 1)) == {0: "RAISED"}
+        assert list_refused(answer_rows(function, 1)) == {0: "RAISED"}
     else:
         with pytest.raises(kind, match=str(error)):
-            answered(function, 1)
+            answer_rows(function, 1)
 
 
 def test_a_function_gets_a_limited_number_of_rows_at_a_time() -> None:
@@ -524,7 +524,7 @@ def test_a_function_gets_a_limited_number_of_rows_at_a_time() -> None:
     def function(rows: list[dict[str, Any]]) -> list[Any]:
         return [{"score": float(len(rows))} for _ in rows]
 
-    assert [row[2] for row in answered(function, 5, at_once=2)] == [2.0, 2.0, 2.0, 2.0, 1.0]
+    assert [row[2] for row in answer_rows(function, 5, at_once=2)] == [2.0, 2.0, 2.0, 2.0, 1.0]
 
 
 def test_a_row_that_is_gone_is_not_given_to_the_function() -> None:
@@ -546,7 +546,7 @@ def test_no_rows_make_no_call() -> None:
     def function(rows: list[dict[str, Any]]) -> list[Any]:
         raise ConnectionError("asked")
 
-    assert answered(function, 0) == []
+    assert answer_rows(function, 0) == []
 
 
 def test_the_function_in_the_documentation_works() -> None:

@@ -30,28 +30,28 @@ ROWS: Sequence[dict[str, Any]] = [{"id": 1, "name": "a", "share": 0.5}, {"id": 2
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A table with one file."""
-    return written(tmp_path / "table", ROWS)
+    return write_table(tmp_path / "table", ROWS)
 
 
-def written(folder: Path, rows: Sequence[dict[str, Any]]) -> Path:
+def write_table(folder: Path, rows: Sequence[dict[str, Any]]) -> Path:
     """Write a table with these rows."""
     write_deltalake(folder, pyarrow.Table.from_pylist(list(rows), schema=SCHEMA))
     return folder
 
 
-def files(folder: Path) -> list[AddedFile]:
+def list_files(folder: Path) -> list[AddedFile]:
     """Return the files in the table's log."""
     return [file for version in VersionLog(str(folder)).list_after(cast("Any", None), -1) for file in version.added]
 
 
-def said(folder: Path) -> list[str]:
+def list_losses(folder: Path) -> list[str]:
     """Return the losses that the audit finds in them."""
-    return [f"{loss.code} {loss.reason}" for loss in find_harm(folder, files(folder)).values()]
+    return [f"{loss.code} {loss.reason}" for loss in find_harm(folder, list_files(folder)).values()]
 
 
 def test_an_unchanged_file_is_not_reported(folder: Path) -> None:
     """This holds for columns of several types."""
-    assert said(folder) == []
+    assert list_losses(folder) == []
 
 
 @pytest.mark.parametrize(
@@ -76,9 +76,9 @@ def test_a_file_replaced_by_another_is_reported(
     folder: Path, tmp_path: Path, rows: Sequence[dict[str, Any]], differs: str
 ) -> None:
     """The audit compares the size, and the statistics of the columns in the footer."""
-    other = written(tmp_path / "other", rows)
-    shutil.copy(other / files(other)[0].path, folder / files(folder)[0].path)
-    (told,) = said(folder)
+    other = write_table(tmp_path / "other", rows)
+    shutil.copy(other / list_files(other)[0].path, folder / list_files(folder)[0].path)
+    (told,) = list_losses(folder)
     assert told.startswith("FILE_CHANGED")
     assert differs in told
 
@@ -92,20 +92,20 @@ def test_a_file_replaced_by_another_is_reported(
 )
 def test_a_missing_or_damaged_file_is_reported(folder: Path, harmed: Callable[[Path], None], told: str) -> None:
     """The audit reports which of the two it is."""
-    harmed(folder / files(folder)[0].path)
-    assert told in said(folder)[0]
+    harmed(folder / list_files(folder)[0].path)
+    assert told in list_losses(folder)[0]
 
 
 def test_another_number_of_rows_than_the_log_records_is_reported(folder: Path) -> None:
     """The log records 3 rows, and the file has 2."""
-    (file,) = files(folder)
+    (file,) = list_files(folder)
     noted = AddedFile(path=file.path, size=file.size, rows=3, plain=True)
     assert "2 rows instead of 3" in find_harm(folder, [noted])[file.path].reason
 
 
 def test_another_number_of_nulls_than_the_log_records_is_reported(folder: Path) -> None:
     """The log records no NULL, and the file has one."""
-    (file,) = files(folder)
+    (file,) = list_files(folder)
     stats = json.dumps({"nullCount": {"name": 0}})
     noted = AddedFile(path=file.path, size=file.size, rows=2, plain=True, stats=stats)
     assert "1 NULLs in column name instead of 0" in find_harm(folder, [noted])[file.path].reason
@@ -170,7 +170,7 @@ def test_files_of_deleted_versions_are_checked_in_folders_of_any_name(tmp_path: 
     for number in range(2):
         rows = pyarrow.table({"id": [number], "name": ["a b=50%é"]})
         write_deltalake(folder, rows, mode="append", partition_by=["name"])
-    first = files(folder)[0]
+    first = list_files(folder)[0]
     DeltaTable(folder).create_checkpoint()
     (folder / "_delta_log" / f"{0:020}.json").unlink()
     assert make_account("t", folder, "append", cast("Any", None), "orders").losses == []

@@ -209,7 +209,7 @@ def test_a_label_on_an_operation_that_brings_no_rows_proves_nothing(table: Table
     assert 7 not in [each.label["number"] for each in table.story.brought]
 
 
-def mixed(table: Table) -> None:
+def mix_files(table: Table) -> None:
     """Compact the nine rows of the first two batches and three rows of another writer into one file."""
     table.turn("WRITE", brings=["x"])
     table.turn("OPTIMIZE", brings=["abcx"], takes=["a", "b", "c", "x"], rearranges=True, rows=12)
@@ -227,7 +227,7 @@ def test_a_change_of_as_many_rows_as_others_have_is_judged_by_the_files(
     table: Table, seen: bool | None, lost: list[tuple[int, str]], doubtful: list[tuple[int, int]]
 ) -> None:
     """The changed file also holds Wherry's rows. If the files cannot be compared, the change is a doubt and no loss."""
-    mixed(table)
+    mix_files(table)
     table.seen = dict.fromkeys(["a", "b", "c"], seen)
     table.turn("UPDATE", brings=["new"], takes=["abcx"], metrics={"numUpdatedRows": "3"}, rows=12)
     assert ([(number, code) for number, code, _ in table.lost], table.doubtful) == (
@@ -243,7 +243,7 @@ def test_a_change_of_as_many_rows_as_others_have_is_judged_by_the_files(
 )
 def test_a_change_that_must_include_wherrys_rows_is_a_loss(table: Table, metrics: Mapping[str, str], rows: int) -> None:
     """The comparison of the files does not matter then."""
-    mixed(table)
+    mix_files(table)
     table.seen = dict.fromkeys(["a", "b", "c"], True)
     table.turn("DELETE", brings=["new"], takes=["abcx"], metrics=metrics, rows=rows)
     assert [(number, code) for number, code, _ in table.lost] == [(1, "ROWS_GONE"), (2, "ROWS_GONE")]
@@ -251,7 +251,7 @@ def test_a_change_that_must_include_wherrys_rows_is_a_loss(table: Table, metrics
 
 def test_rows_deleted_by_a_deletion_vector_are_a_doubt(table: Table) -> None:
     """The file remains, and Wherry does not read which of its rows are deleted. The doubt follows the file."""
-    mixed(table)
+    mix_files(table)
     table.seen = dict.fromkeys(["a", "b", "c"], True)
     table.turn("DELETE", brings=["abcx"], takes=["abcx"], metrics={"numDeletedRows": "2"}, rows=12, plain=False)
     assert (table.lost, table.doubtful) == ([], [(1, 5), (2, 5)])

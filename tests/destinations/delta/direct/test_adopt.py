@@ -20,11 +20,11 @@ from origins.batch_rows import BatchRows, FrameRows
 from tests.destinations.delta.direct.test_append import (
     COMPARED,
     VALUES,
-    engine,
-    newest,
+    make_table,
+    name_engine,
     read_as_spark_tells,
-    table,
-    told,
+    read_newest,
+    read_statistics,
 )
 from tests.destinations.delta.writers_conformance import write as write_by
 
@@ -36,7 +36,7 @@ KINDS = dict(zip("abcdefghijkl", VALUES, strict=True))
 ROWS = [{name: f"CAST({VALUES[kind][row]} AS {kind})" for name, kind in KINDS.items()} for row in range(3)]
 
 
-def lying(spark: SparkSession, folder: Path, rows: DataFrame) -> Sequence[Path]:
+def write_files(spark: SparkSession, folder: Path, rows: DataFrame) -> Sequence[Path]:
     """Write the rows to files, as the store of a decided batch holds them."""
     rows.write.parquet(str(folder))
     return sorted(folder.glob("*.parquet"))
@@ -56,16 +56,16 @@ class InFiles(BatchRows):
         return {path.name: path for path in self.paths}
 
 
-def valued(spark: SparkSession, row: int) -> DataFrame:
+def make_valued(spark: SparkSession, row: int) -> DataFrame:
     """Return a row with a value of every type."""
     return spark.range(1).selectExpr(*[f"{value} AS {name}" for name, value in ROWS[row].items()])
 
 
-def some(spark: SparkSession) -> DataFrame:
+def make_some(spark: SparkSession) -> DataFrame:
     return spark.range(5).selectExpr("id", "'x' as name")
 
 
-def files_in(folder: Path) -> list[str]:
+def list_files(folder: Path) -> list[str]:
     return sorted(file.name for file in folder.glob("*.parquet"))
 
 
@@ -80,16 +80,16 @@ def test_a_table_adopts_files_and_leaves_the_originals_unchanged(
 
     if not links:
         monkeypatch.setattr(Path, "hardlink_to", unknown)
-    orders = table(spark, tmp_path / "orders")
-    identity = orders.ensure_place(spark, some(spark).schema)
-    files = lying(spark, tmp_path / "rows", some(spark).repartition(4).where("id < 2"))
+    orders = make_table(spark, tmp_path / "orders")
+    identity = orders.ensure_place(spark, make_some(spark).schema)
+    files = write_files(spark, tmp_path / "rows", make_some(spark).repartition(4).where("id < 2"))
     before = {file: file.read_bytes() for file in files}
     seventh, eighth = make_label(number=7), make_label(number=8)
     written = orders.write(spark, InFiles(spark, files), [seventh])
     assert written == orders.find(spark, seventh, identity)
     assert written is not None
-    assert (written.rows, newest(orders, "commitInfo")["engineInfo"]) == (2, "wherry")
-    assert written.bytes == sum((tmp_path / "orders" / name).stat().st_size for name in files_in(tmp_path / "orders"))
+    assert (written.rows, read_newest(orders, "commitInfo")["engineInfo"]) == (2, "wherry")
+    assert written.bytes == sum((tmp_path / "orders" / name).stat().st_size for name in list_files(tmp_path / "orders"))
     assert orders.write(spark, InFiles(spark, files), [eighth]) is not None
     assert sorted(row["id"] for row in spark.table(orders.destination.sql_name).collect()) == [0, 0, 1, 1]
     assert {file: file.read_bytes() for file in files} == before
@@ -98,15 +98,15 @@ def test_a_table_adopts_files_and_leaves_the_originals_unchanged(
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a folder another group")
 def test_adopted_files_have_the_permissions_of_the_tables_other_files(spark: SparkSession, tmp_path: Path) -> None:
     """They get the group of the table's folder and the mode of Spark's files. The originals keep theirs."""
-    orders = table(spark, tmp_path / "orders")
+    orders = make_table(spark, tmp_path / "orders")
     (tmp_path / "orders").chmod(0o2775)
     os.chown(tmp_path / "orders", -1, 4321)
-    orders.ensure_place(spark, some(spark).schema)
-    files = lying(spark, tmp_path / "rows", some(spark).coalesce(1))
+    orders.ensure_place(spark, make_some(spark).schema)
+    files = write_files(spark, tmp_path / "rows", make_some(spark).coalesce(1))
     files[0].chmod(0o600)
     assert orders.write(spark, InFiles(spark, files), [make_label()]) is not None
-    assert orders.write(spark, FrameRows(some(spark)), [make_label(number=8)]).rows == 5
-    there = [(tmp_path / "orders" / name).stat() for name in files_in(tmp_path / "orders")]
+    assert orders.write(spark, FrameRows(make_some(spark)), [make_label(number=8)]).rows == 5
+    there = [(tmp_path / "orders" / name).stat() for name in list_files(tmp_path / "orders")]
     assert {(each.st_uid, each.st_gid, oct(each.st_mode)) for each in there} == {(0, 4321, oct(0o100644))}
     private = files[0].stat()
     assert (private.st_gid, oct(private.st_mode), private.st_nlink) == (os.getegid(), oct(0o100600), 1)
@@ -114,9 +114,9 @@ def test_adopted_files_have_the_permissions_of_the_tables_other_files(spark: Spa
 
 def test_files_without_rows_make_no_commit(spark: SparkSession, tmp_path: Path) -> None:
     """Any write without rows makes none."""
-    orders = table(spark, tmp_path / "orders")
-    identity = orders.ensure_place(spark, some(spark).schema)
-    files = lying(spark, tmp_path / "rows", some(spark).where("id > 9"))
+    orders = make_table(spark, tmp_path / "orders")
+    identity = orders.ensure_place(spark, make_some(spark).schema)
+    files = write_files(spark, tmp_path / "rows", make_some(spark).where("id > 9"))
     assert orders.write(spark, InFiles(spark, files), [make_label()]) == Written(rows=0)
     assert orders.find(spark, make_label(), identity) is None
 
@@ -125,24 +125,26 @@ def test_the_statistics_of_a_file_equal_sparks(spark: SparkSession, tmp_path: Pa
     """They are the rows, the NULLs, and the lowest and highest value of every type that Spark compares."""
     rows = spark.range(0, 4, 1, 1).selectExpr(*[f"{value} AS {name}" for name, value in COMPARED.items()])
     kinds = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in rows.schema)
-    ours, theirs = table(spark, tmp_path / "ours", kinds), table(spark, tmp_path / "theirs", kinds)
+    ours, theirs = make_table(spark, tmp_path / "ours", kinds), make_table(spark, tmp_path / "theirs", kinds)
     for orders in (ours, theirs):
         orders.ensure_place(spark, rows.schema)
-    assert ours.write(spark, InFiles(spark, lying(spark, tmp_path / "rows", rows)), [make_label()]) is not None
+    assert ours.write(spark, InFiles(spark, write_files(spark, tmp_path / "rows", rows)), [make_label()]) is not None
     write_by(SparkAppend(), theirs, FrameRows(rows))
-    (its,) = told(theirs)
+    (its,) = read_statistics(theirs)
     its.pop("tightBounds", None)
     assert read_as_spark_tells(ours) == [its]
 
 
 def test_a_reader_that_skips_files_finds_every_value(spark: SparkSession, tmp_path: Path) -> None:
     """The values are at the ends of every type, where the log has bounds or leaves them out."""
-    orders = table(spark, tmp_path / "orders", ", ".join(f"{name} {kind}" for name, kind in KINDS.items()))
+    orders = make_table(spark, tmp_path / "orders", ", ".join(f"{name} {kind}" for name, kind in KINDS.items()))
     for row in range(3):
-        rows = valued(spark, row)
+        rows = make_valued(spark, row)
         orders.ensure_place(spark, rows.schema)
-        written = orders.write(spark, InFiles(spark, lying(spark, tmp_path / str(row), rows)), [make_label(number=row)])
-        assert (written and written.rows, engine(orders)) == (1, "wherry")
+        written = orders.write(
+            spark, InFiles(spark, write_files(spark, tmp_path / str(row), rows)), [make_label(number=row)]
+        )
+        assert (written and written.rows, name_engine(orders)) == (1, "wherry")
     there = spark.table(orders.destination.sql_name)
     missed = [value for row in ROWS for name, value in row.items() if not there.where(f"{name} <=> {value}").count()]
     assert missed == []
@@ -156,12 +158,12 @@ def test_a_value_is_found_beside_any_other_value_in_its_file(spark: SparkSession
         "at": (*[f"timestamp'2026-01-01 00:00:00.{micros}'" for micros in ("000001", "999999", "5")], "NULL"),
     }
     rows = spark.sql(
-        f"SELECT * FROM VALUES {', '.join(map(_tuple, zip(*values.values(), strict=True)))} AS (ratio, text, at)"
+        f"SELECT * FROM VALUES {', '.join(map(_format_tuple, zip(*values.values(), strict=True)))} AS (ratio, text, at)"
     )
-    orders = table(spark, tmp_path / "orders", "ratio double, text string, at timestamp")
+    orders = make_table(spark, tmp_path / "orders", "ratio double, text string, at timestamp")
     orders.ensure_place(spark, rows.schema)
     assert (
-        orders.write(spark, InFiles(spark, lying(spark, tmp_path / "rows", rows.coalesce(1))), [make_label()])
+        orders.write(spark, InFiles(spark, write_files(spark, tmp_path / "rows", rows.coalesce(1))), [make_label()])
         is not None
     )
     there = spark.table(orders.destination.sql_name)
@@ -169,7 +171,7 @@ def test_a_value_is_found_beside_any_other_value_in_its_file(spark: SparkSession
     assert missed == []
 
 
-def _tuple(values: tuple[str, ...]) -> str:
+def _format_tuple(values: tuple[str, ...]) -> str:
     return f"({', '.join(values)})"
 
 
@@ -193,9 +195,9 @@ def test_files_that_do_not_fit_the_table_are_read_by_spark(
     spark.sql(f"CREATE TABLE delta.`{tmp_path / 'orders'}` ({columns}) USING delta {more}")
     orders = Delta(path=str(tmp_path / "orders"), **options).open()
     orders.ensure_place(spark, None)
-    files = lying(spark, tmp_path / "rows", some(spark))
+    files = write_files(spark, tmp_path / "rows", make_some(spark))
     orders.write(spark, InFiles(spark, files), [make_label()])
-    assert engine(orders).startswith(by)
+    assert name_engine(orders).startswith(by)
     assert spark.table(orders.destination.sql_name).count() == 5
 
 
@@ -204,11 +206,11 @@ def test_files_that_spark_did_not_write_are_not_adopted(spark: SparkSession, tmp
     import pyarrow as pa
     from pyarrow import parquet
 
-    orders = table(spark, tmp_path / "orders")
-    orders.ensure_place(spark, some(spark).schema)
+    orders = make_table(spark, tmp_path / "orders")
+    orders.ensure_place(spark, make_some(spark).schema)
     parquet.write_table(pa.table({"id": [1], "name": ["x"]}), tmp_path / "own.parquet")
     orders.write(spark, InFiles(spark, [tmp_path / "own.parquet"]), [make_label()])
-    assert engine(orders) == "wherry, files by Spark"
+    assert name_engine(orders) == "wherry, files by Spark"
 
 
 def test_a_write_that_is_too_late_leaves_no_file(spark: SparkSession, tmp_path: Path) -> None:
@@ -218,13 +220,13 @@ def test_a_write_that_is_too_late_leaves_no_file(spark: SparkSession, tmp_path: 
         def check(self) -> None:
             raise Late
 
-    orders = table(spark, tmp_path / "orders")
-    orders.ensure_place(spark, some(spark).schema)
-    files = lying(spark, tmp_path / "rows", some(spark))
+    orders = make_table(spark, tmp_path / "orders")
+    orders.ensure_place(spark, make_some(spark).schema)
+    files = write_files(spark, tmp_path / "rows", make_some(spark))
     late = dataclasses.replace(make_label(), deadline=Over(left=lambda: 60.0))
     with pytest.raises(Late):
         orders.write(spark, InFiles(spark, files), [late])
-    assert files_in(tmp_path / "orders") == []
+    assert list_files(tmp_path / "orders") == []
     assert spark.table(orders.destination.sql_name).count() == 0
 
 
@@ -232,9 +234,9 @@ def test_a_fence_stops_the_adoption_of_files(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The fence comes between the start of the write and its commit."""
-    orders = table(spark, tmp_path / "orders")
-    orders.ensure_place(spark, some(spark).schema)
-    files = lying(spark, tmp_path / "rows", some(spark))
+    orders = make_table(spark, tmp_path / "orders")
+    orders.ensure_place(spark, make_some(spark).schema)
+    files = write_files(spark, tmp_path / "rows", make_some(spark))
     other = Delta(path=str(tmp_path / "orders")).open()
     other.ensure_place(spark, None)
 

@@ -38,22 +38,22 @@ pytestmark = [pytest.mark.spark]
 COLUMNS = "id bigint, name string"
 
 
-def table(spark: SparkSession, folder: Path, columns: str = COLUMNS, more: str = "") -> OpenDelta:
+def make_table(spark: SparkSession, folder: Path, columns: str = COLUMNS, more: str = "") -> OpenDelta:
     """Return an existing table."""
     spark.sql(f"CREATE TABLE delta.`{folder}` ({columns}) USING delta {more}")
     return Delta(path=str(folder)).open()
 
 
-def brought(spark: SparkSession, orders: OpenDelta, rows: DataFrame) -> str:
+def append_few(spark: SparkSession, orders: OpenDelta, rows: DataFrame) -> str:
     """Append the rows as few rows, and return the engine of the commit."""
     orders.ensure_place(spark, rows.schema)
     written = orders.write(spark, FrameRows(rows, 0), [make_label()])
     assert written.rows == rows.count()
     assert written.bytes
-    return engine(orders)
+    return name_engine(orders)
 
 
-def newest(orders: OpenDelta, action: str) -> dict[str, Any]:
+def read_newest(orders: OpenDelta, action: str) -> dict[str, Any]:
     """Return an action of the newest version, without its empty fields."""
     log = LocalLog(Path(orders.destination.place))
     actions = map(json.loads, log.path_of(log.find_newest()).read_text().splitlines())
@@ -61,19 +61,19 @@ def newest(orders: OpenDelta, action: str) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def told(orders: OpenDelta) -> list[dict[str, Any]]:
+def read_statistics(orders: OpenDelta) -> list[dict[str, Any]]:
     """Return the statistics of the files in the newest version of a table."""
     log = LocalLog(Path(orders.destination.place))
     lines = map(json.loads, log.path_of(log.find_newest()).read_text(encoding="utf-8").splitlines())
     return [json.loads(line["add"]["stats"]) for line in lines if "add" in line]
 
 
-def engine(orders: OpenDelta) -> str:
+def name_engine(orders: OpenDelta) -> str:
     """Return the engine of the newest version, and whether Spark wrote its file for Wherry."""
-    name = str(newest(orders, "commitInfo")["engineInfo"]).partition(":")[0]
+    name = str(read_newest(orders, "commitInfo")["engineInfo"]).partition(":")[0]
     if name != "wherry":
         return name
-    file = Path(orders.destination.place, unquote(newest(orders, "add")["path"]))
+    file = Path(orders.destination.place, unquote(read_newest(orders, "add")["path"]))
     is_sparks = parquet.read_metadata(file).created_by.startswith("parquet-mr") and file.stat().st_nlink == 1
     return f"{name}, files by Spark" if is_sparks else name
 
@@ -81,12 +81,14 @@ def engine(orders: OpenDelta) -> str:
 @pytest.mark.connect
 def test_few_rows_are_committed_without_spark(spark: SparkSession, tmp_path: Path) -> None:
     """Afterwards Spark reads, appends to and optimizes the table."""
-    orders = table(spark, tmp_path / "orders", more="TBLPROPERTIES ('delta.checkpointInterval' = '3', 'mine' = 'x')")
+    orders = make_table(
+        spark, tmp_path / "orders", more="TBLPROPERTIES ('delta.checkpointInterval' = '3', 'mine' = 'x')"
+    )
     for number in range(4):
-        assert brought(spark, orders, spark.range(number, number + 1).selectExpr("id", "'x' as NAME")) == "wherry"
+        assert append_few(spark, orders, spark.range(number, number + 1).selectExpr("id", "'x' as NAME")) == "wherry"
     assert orders.write(spark, FrameRows(spark.range(4, 5).selectExpr("id", "'y' as name")), [make_label()]).rows == 1
     spark.sql(f"OPTIMIZE {orders.destination.sql_name}").collect()
-    assert brought(spark, orders, spark.range(5, 6).selectExpr("'z' as name", "id")) == "wherry"
+    assert append_few(spark, orders, spark.range(5, 6).selectExpr("'z' as name", "id")) == "wherry"
     found = spark.table(orders.destination.sql_name).orderBy("id").collect()
     assert [tuple(row) for row in found] == [(0, "x"), (1, "x"), (2, "x"), (3, "x"), (4, "y"), (5, "z")]
     log = os.listdir(Path(orders.destination.place, "_delta_log"))
@@ -112,8 +114,8 @@ def test_a_table_that_demands_more_than_files_is_left_to_spark(
     spark: SparkSession, tmp_path: Path, columns: str, more: str
 ) -> None:
     """It has partitions, mapped names, a change feed, rules, or columns that the rows lack."""
-    orders = table(spark, tmp_path / "orders", columns, more)
-    assert brought(spark, orders, spark.range(1).selectExpr("id", "'x' as name")).startswith("Apache-Spark")
+    orders = make_table(spark, tmp_path / "orders", columns, more)
+    assert append_few(spark, orders, spark.range(1).selectExpr("id", "'x' as name")).startswith("Apache-Spark")
 
 
 @pytest.mark.connect
@@ -125,7 +127,7 @@ def test_rows_in_memory_are_written_under_their_label(spark: SparkSession, tmp_p
     identity = orders.ensure_place(spark, rows.schema)
     seventh, eighth = make_label(number=7), make_label(number=8)
     written = orders.write(spark, TableRows(spark, rows.toArrow()), [seventh])
-    assert (written.rows, engine(orders)) == (2, "wherry")
+    assert (written.rows, name_engine(orders)) == (2, "wherry")
     assert orders.find(spark, seventh, identity) == written
     assert [tuple(row) for row in spark.table(orders.destination.sql_name).orderBy("id").collect()] == [
         (0, "x", "0/7"),
@@ -138,14 +140,14 @@ def test_rows_in_memory_are_written_under_their_label(spark: SparkSession, tmp_p
 @pytest.mark.connect
 def test_a_plain_table_is_fenced_without_spark(spark: SparkSession, tmp_path: Path) -> None:
     """A write that began before the fence fails. Only the fence changes in the table's metadata."""
-    orders = table(
+    orders = make_table(
         spark, tmp_path / "orders", "id bigint, text string", "COMMENT 'ours' TBLPROPERTIES (team = 'sales')"
     )
     orders.ensure_place(spark, spark.range(1).selectExpr("id", "'x' as text").schema)
-    before = newest(orders, "metaData")
+    before = read_newest(orders, "metaData")
     orders.fence(spark, "first")
-    assert engine(orders) == "delta-rs"
-    after = newest(orders, "metaData")
+    assert name_engine(orders) == "delta-rs"
+    after = read_newest(orders, "metaData")
     assert after == {**before, "configuration": {**before["configuration"], "wherry.fence": "first"}}
     with start_paused_write(spark, orders, make_label()) as (write, let_go):
         assert DirectTable(FolderPlace(tmp_path / "orders"), after["id"]).mark({"wherry.fence": "second"})
@@ -156,12 +158,12 @@ def test_a_plain_table_is_fenced_without_spark(spark: SparkSession, tmp_path: Pa
 
 def test_a_day_that_readers_write_differently_is_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
     """The day may be anywhere among the rows. Wherry leaves no file of a first attempt."""
-    orders = table(spark, tmp_path / "orders", "id bigint, at date")
+    orders = make_table(spark, tmp_path / "orders", "id bigint, at date")
     days = pa.chunked_array([pa.array([day], pa.date32()) for day in (20_000, 20_001, 3_000_000)])
     rows = TableRows(spark, pa.table({"id": pa.array([1, 2, 3]), "at": days}))
     orders.ensure_place(spark, spark.table(orders.destination.sql_name).schema)
     assert orders.write(spark, rows, [make_label()]).rows == 3
-    assert engine(orders) == "wherry, files by Spark"
+    assert name_engine(orders) == "wherry, files by Spark"
     assert len([*(tmp_path / "orders").glob("*.parquet")]) == 1
 
 
@@ -173,12 +175,12 @@ def test_rows_in_memory_are_written_by_spark_where_the_table_needs_it(
     spark: SparkSession, tmp_path: Path, more: str, options: dict[str, Any]
 ) -> None:
     """The table has partitions, or the mode is not `append`."""
-    table(spark, tmp_path / "orders", more=more)
+    make_table(spark, tmp_path / "orders", more=more)
     orders = Delta(path=str(tmp_path / "orders"), **options).open()
     rows = spark.range(2).selectExpr("id", "'x' as name")
     orders.ensure_place(spark, rows.schema)
     assert orders.write(spark, TableRows(spark, rows.toArrow()), [make_label()]).rows == 2
-    assert engine(orders).startswith("Apache-Spark")
+    assert name_engine(orders).startswith("Apache-Spark")
     assert spark.table(orders.destination.sql_name).count() == 2
 
 
@@ -223,7 +225,7 @@ COMPARED = {
 
 def read_as_spark_tells(orders: OpenDelta) -> list[dict[str, Any]]:
     """Return the statistics without the bounds of booleans, which Spark does not write."""
-    files = told(orders)
+    files = read_statistics(orders)
     for file in files:
         assert (file["minValues"].pop("yes"), file["maxValues"].pop("yes")) == (False, True)
     return files
@@ -233,11 +235,11 @@ def read_as_spark_tells(orders: OpenDelta) -> list[dict[str, Any]]:
 def test_a_reader_that_skips_files_finds_every_value(spark: SparkSession, tmp_path: Path) -> None:
     """Each row is a file. The table's log has the lowest and highest value of each of its columns."""
     kinds = dict(zip("abcdefghijkl", VALUES, strict=True))
-    orders = table(spark, tmp_path / "orders", ", ".join(f"{name} {kind}" for name, kind in kinds.items()))
+    orders = make_table(spark, tmp_path / "orders", ", ".join(f"{name} {kind}" for name, kind in kinds.items()))
     rows = [{name: f"CAST({VALUES[kind][row]} AS {kind})" for name, kind in kinds.items()} for row in range(3)]
     for row in rows:
         frame = spark.range(1).selectExpr(*[f"{value} AS {name}" for name, value in row.items()])
-        assert brought(spark, orders, frame) == "wherry"
+        assert append_few(spark, orders, frame) == "wherry"
     there = spark.table(orders.destination.sql_name)
     missed = [value for row in rows for name, value in row.items() if not there.where(f"{name} <=> {value}").count()]
     assert missed == []
@@ -280,8 +282,8 @@ def test_a_value_that_readers_might_skip_is_written_by_spark(
 ) -> None:
     """It is a time that readers write differently, a type of another kind, or a NULL that PySpark does not fetch."""
     rows = spark.range(1).selectExpr(f"{value} AS value")
-    orders = table(spark, tmp_path / "orders", f"value {rows.schema['value'].dataType.simpleString()}")
-    assert brought(spark, orders, rows).startswith(by)
+    orders = make_table(spark, tmp_path / "orders", f"value {rows.schema['value'].dataType.simpleString()}")
+    assert append_few(spark, orders, rows).startswith(by)
     there, given = (
         each.selectExpr("cast(value AS string)") for each in (spark.table(orders.destination.sql_name), rows)
     )
@@ -290,8 +292,8 @@ def test_a_value_that_readers_might_skip_is_written_by_spark(
 
 def test_a_rule_added_during_a_run_is_enforced(spark: SparkSession, tmp_path: Path) -> None:
     """From then on Spark writes the rows, and refuses those that break the rule."""
-    orders = table(spark, tmp_path / "orders")
-    assert brought(spark, orders, spark.range(1).selectExpr("id", "'x' as name")) == "wherry"
+    orders = make_table(spark, tmp_path / "orders")
+    assert append_few(spark, orders, spark.range(1).selectExpr("id", "'x' as name")) == "wherry"
     spark.sql(f"ALTER TABLE {orders.destination.sql_name} ADD CONSTRAINT early CHECK (id < 5)")
     with pytest.raises(Exception, match="early"):
         orders.write(spark, FrameRows(spark.range(9, 10).selectExpr("id", "'x' as name"), 0), [make_label()])
@@ -302,7 +304,7 @@ def test_a_commit_that_succeeded_and_then_raised_counts_as_written(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A failure after the commit does not make Wherry write the rows again."""
-    orders = table(spark, tmp_path / "orders")
+    orders = make_table(spark, tmp_path / "orders")
     rows = spark.range(3).selectExpr("id", "'x' as name")
     orders.ensure_place(spark, rows.schema)
 
@@ -319,7 +321,7 @@ def test_a_commit_that_raised_and_failed_raises(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run gets the error of the commit."""
-    orders = table(spark, tmp_path / "orders")
+    orders = make_table(spark, tmp_path / "orders")
     rows = spark.range(3).selectExpr("id", "'x' as name")
     orders.ensure_place(spark, rows.schema)
 
@@ -336,14 +338,14 @@ def test_a_checkpoint_that_cannot_be_written_is_logged(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The rows are written, and so are later ones."""
-    orders = table(spark, tmp_path / "orders", more="TBLPROPERTIES ('delta.checkpointInterval' = '1')")
+    orders = make_table(spark, tmp_path / "orders", more="TBLPROPERTIES ('delta.checkpointInterval' = '1')")
 
     def full(*_: Any) -> None:
         raise OSError("no space left on device")
 
     monkeypatch.setattr(deltalake.DeltaTable, "create_checkpoint", full)
     for number in range(2):
-        assert brought(spark, orders, spark.range(number, number + 1).selectExpr("id", "'x' as name")) == "wherry"
+        assert append_few(spark, orders, spark.range(number, number + 1).selectExpr("id", "'x' as name")) == "wherry"
     assert spark.table(orders.destination.sql_name).count() == 2
     assert f"no checkpoint could be written for {tmp_path / 'orders'}: no space left on device" in caplog.text
 
@@ -356,42 +358,42 @@ def test_spark_writes_where_links_do_not_keep_versions_apart(
     def unknown(*_: Any) -> None:
         raise PermissionError(1, "Operation not permitted")
 
-    orders = table(spark, tmp_path / "orders")
+    orders = make_table(spark, tmp_path / "orders")
     monkeypatch.setattr(os, "link", unknown)
-    assert brought(spark, orders, spark.range(1).selectExpr("id", "'x' as name")).startswith("Apache-Spark")
+    assert append_few(spark, orders, spark.range(1).selectExpr("id", "'x' as name")).startswith("Apache-Spark")
 
 
 def test_the_log_of_few_rows_equals_that_of_spark(spark: SparkSession, tmp_path: Path) -> None:
     """This holds for the history, the rows, the NULLs, and the lowest and highest value of every column."""
     rows = spark.range(0, 4, 1, 1).selectExpr(*[f"{value} AS {name}" for name, value in COMPARED.items()])
     kinds = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in rows.schema)
-    ours, theirs = table(spark, tmp_path / "ours", kinds), table(spark, tmp_path / "theirs", kinds)
-    assert brought(spark, ours, rows) == "wherry"
+    ours, theirs = make_table(spark, tmp_path / "ours", kinds), make_table(spark, tmp_path / "theirs", kinds)
+    assert append_few(spark, ours, rows) == "wherry"
     theirs.ensure_place(spark, rows.schema)
     write_by(SparkAppend(), theirs, FrameRows(rows))
-    its = told(theirs)
+    its = read_statistics(theirs)
     for each in its:
         each.pop("tightBounds", None)
     assert read_as_spark_tells(ours) == its
-    ours_said, theirs_said = (newest(each, "commitInfo") for each in (ours, theirs))
+    ours_said, theirs_said = (read_newest(each, "commitInfo") for each in (ours, theirs))
     for name in ("operation", "operationParameters", "isBlindAppend", "isolationLevel", "readVersion"):
         assert ours_said[name] == theirs_said[name], name
     assert ours_said["operationMetrics"].keys() == theirs_said["operationMetrics"].keys()
     (history,) = spark.sql(f"DESCRIBE HISTORY {ours.destination.sql_name} LIMIT 1").collect()
     assert (history.operation, history.operationMetrics["numOutputRows"]) == ("WRITE", "4")
-    assert history.operationMetrics["numOutputBytes"] == str(newest(ours, "add")["size"])
+    assert history.operationMetrics["numOutputBytes"] == str(read_newest(ours, "add")["size"])
 
 
 def test_during_a_write_by_spark_rows_are_written_by_spark(spark: SparkSession, tmp_path: Path) -> None:
     """Two writers that commit in different ways could take the same version."""
-    orders = table(spark, tmp_path / "orders")
+    orders = make_table(spark, tmp_path / "orders")
     with hold_table(tmp_path / "orders"):
-        assert brought(spark, orders, spark.range(1).selectExpr("id", "'x' as name")).startswith("Apache-Spark")
-    assert brought(spark, orders, spark.range(1).selectExpr("id", "'x' as name")) == "wherry"
+        assert append_few(spark, orders, spark.range(1).selectExpr("id", "'x' as name")).startswith("Apache-Spark")
+    assert append_few(spark, orders, spark.range(1).selectExpr("id", "'x' as name")) == "wherry"
 
 
 @contextlib.contextmanager
-def stranger(spark: SparkSession, folder: Path, done: threading.Event) -> Iterator[Future[None]]:
+def start_stranger(spark: SparkSession, folder: Path, done: threading.Event) -> Iterator[Future[None]]:
     """Run another writer in this JVM, which has found the next version free.
 
     It takes that version by a rename once another thread waits for its lock, or once the event is set.
@@ -419,29 +421,29 @@ def stranger(spark: SparkSession, folder: Path, done: threading.Event) -> Iterat
 
 def test_a_batch_takes_no_version_that_spark_is_committing(spark: SparkSession, tmp_path: Path) -> None:
     """Each commit of this JVM holds the lock of the table's log, and the batch is committed after it."""
-    orders, done = table(spark, tmp_path / "orders"), threading.Event()
+    orders, done = make_table(spark, tmp_path / "orders"), threading.Event()
     rows, seventh = spark.range(1).selectExpr("id", "'x' as name"), make_label(number=7)
     identity = orders.ensure_place(spark, rows.schema)
-    with stranger(spark, tmp_path / "orders", done) as ended:
+    with start_stranger(spark, tmp_path / "orders", done) as ended:
         try:
             written = orders.write(spark, FrameRows(rows, 0), [seventh])
         finally:
             done.set()
         ended.result()
     assert orders.find(spark, seventh, identity) == written
-    assert (engine(orders), written.version) == ("wherry", 2)
+    assert (name_engine(orders), written.version) == ("wherry", 2)
     orders.confirm()
 
 
 def test_spark_waits_while_wherry_takes_a_version(spark: SparkSession, tmp_path: Path) -> None:
     """Before that, this JVM had not loaded the table, so it had no lock."""
-    table(spark, tmp_path / "orders")
+    make_table(spark, tmp_path / "orders")
     jvm: Any = spark._jvm
     jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
     done = threading.Event()
     with contextlib.ExitStack() as stack:
         with get_commits(spark).hold(tmp_path / "orders"):
-            ended = stack.enter_context(stranger(spark, tmp_path / "orders", done))
+            ended = stack.enter_context(start_stranger(spark, tmp_path / "orders", done))
         waited = LocalLog(tmp_path / "orders").find_newest()
         done.set()
         ended.result()
@@ -453,7 +455,7 @@ def test_a_batch_that_another_process_replaced_stops_the_next_batch(
     spark: SparkSession, tmp_path: Path, few: bool
 ) -> None:
     """This holds for both ways of writing. Without a next batch, `confirm` raises at the end."""
-    orders = table(spark, tmp_path / "orders")
+    orders = make_table(spark, tmp_path / "orders")
     rows = spark.range(1).selectExpr("id", "'x' as name")
     given = FrameRows(rows, 0 if few else None)
     orders.ensure_place(spark, rows.schema)
@@ -472,7 +474,7 @@ def test_a_batch_that_another_process_replaced_stops_the_next_batch(
 
 def test_writers_in_one_jvm_lose_no_row(spark: SparkSession, tmp_path: Path) -> None:
     """Spark's appends and Wherry's batches of few rows make as many versions as commits."""
-    orders = table(spark, tmp_path / "orders", "id bigint")
+    orders = make_table(spark, tmp_path / "orders", "id bigint")
     orders.ensure_place(spark, spark.range(1).schema)
     sessions = [make_own_session(spark) for _ in range(2)]
 
@@ -512,24 +514,24 @@ def test_a_session_that_sets_how_to_write_is_left_to_spark(
     spark: SparkSession, tmp_path: Path, key: str, value: str
 ) -> None:
     """The settings are about compression, sizes, actions after a commit, encryption, and the lock of commits."""
-    orders = table(spark, tmp_path / "orders")
+    orders = make_table(spark, tmp_path / "orders")
     rows = spark.range(1).selectExpr("id", "'x' as name")
     orders.ensure_place(spark, rows.schema)
     spark.conf.set(key, value)
     orders.write(spark, TableRows(spark, rows.toArrow()), [make_label()])
-    assert engine(orders).startswith("Apache-Spark")
+    assert name_engine(orders).startswith("Apache-Spark")
 
 
 def test_a_hadoop_setting_for_parquet_is_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
     """A session does not show these settings."""
-    orders = table(spark, tmp_path / "orders")
+    orders = make_table(spark, tmp_path / "orders")
     rows = spark.range(1).selectExpr("id", "'x' as name")
     orders.ensure_place(spark, rows.schema)
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
     hadoop.set("parquet.encryption.footer.key", "k1")
     try:
         orders.write(spark, TableRows(spark, rows.toArrow()), [make_label()])
-        assert engine(orders).startswith("Apache-Spark")
+        assert name_engine(orders).startswith("Apache-Spark")
     finally:
         hadoop.unset("parquet.encryption.footer.key")
 
@@ -541,8 +543,8 @@ def test_files_have_the_permissions_of_sparks_files(spark: SparkSession, tmp_pat
         orders = Delta(path=str(tmp_path / "orders"), properties={"delta.checkpointInterval": "100"}).open()
         rows = spark.range(1).selectExpr("id", "'x' as name")
         orders.ensure_place(spark, rows.schema)
-        assert engine(orders) != "wherry"
-        assert brought(spark, orders, rows) == "wherry"
+        assert name_engine(orders) != "wherry"
+        assert append_few(spark, orders, rows) == "wherry"
         orders.fence(spark, "token")
         write_checkpoint(FolderPlace(tmp_path / "orders"))
         (tmp_path / "kept").mkdir()
@@ -558,7 +560,7 @@ def test_files_have_the_permissions_of_sparks_files(spark: SparkSession, tmp_pat
 
 def test_lanes_write_in_parallel(spark: SparkSession, tmp_path: Path) -> None:
     """Every batch is in the table once, under its label."""
-    orders = table(spark, tmp_path / "orders")
+    orders = make_table(spark, tmp_path / "orders")
     identity = orders.ensure_place(spark, spark.table(orders.destination.sql_name).schema)
     labels = [make_label(number=number) for number in range(12)]
 
@@ -576,8 +578,8 @@ def test_a_table_without_checksums_is_opened_without_spark(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only Spark writes checksums beside a version. Without them Wherry compares the log itself."""
-    orders = table(spark, tmp_path / "orders")
-    assert brought(spark, orders, spark.range(1).selectExpr("id", "'x' as name")) == "wherry"
+    orders = make_table(spark, tmp_path / "orders")
+    assert append_few(spark, orders, spark.range(1).selectExpr("id", "'x' as name")) == "wherry"
 
     def described(self: SparkSession, statement: str, *_: Any) -> None:
         raise AssertionError(statement)

@@ -47,97 +47,97 @@ def orders(tmp_path: Path) -> Path:
     return tmp_path / "orders"
 
 
-def lying(folder: Path, number: int) -> list[FileBody]:
+def write_file(folder: Path, number: int) -> list[FileBody]:
     """Write a file with this number to the folder, and return its description for the log."""
     name = f"part-{number}.snappy.parquet"
     write([pa.table({"id": [number]}, SCHEMA)], SCHEMA, json.dumps(COLUMNS), folder / name)
     return describe_files({name: folder / name}, COLUMNS)
 
 
-def bring(folder: Path, number: int) -> int:
+def append_number(folder: Path, number: int) -> int:
     """Append the number, as a process that has just opened the table."""
-    return append(folder, LogHead.of(folder), lying(folder, number), f"tag {number}").version
+    return append(folder, LogHead.of(folder), write_file(folder, number), f"tag {number}").version
 
 
-def numbers(folder: Path) -> list[int]:
+def read_numbers(folder: Path) -> list[int]:
     return sorted(DeltaTable(str(folder)).to_pyarrow_table()["id"].to_pylist())
 
 
-def litter(folder: Path) -> list[str]:
+def list_litter(folder: Path) -> list[str]:
     return [name for name in os.listdir(folder / "_delta_log") if not name.endswith(".json")]
 
 
 def test_other_readers_find_the_appended_rows(orders: Path) -> None:
     """`deltalake` finds the rows, the tag and the metrics, and appends after them."""
-    assert [bring(orders, 1), bring(orders, 2)] == [1, 2]
+    assert [append_number(orders, 1), append_number(orders, 2)] == [1, 2]
     write_deltalake(str(orders), pa.table({"id": [3]}, SCHEMA), mode="append")
-    assert bring(orders, 4) == 4
-    assert numbers(orders) == [1, 2, 3, 4]
+    assert append_number(orders, 4) == 4
+    assert read_numbers(orders) == [1, 2, 3, 4]
     newest = DeltaTable(str(orders)).history()[0]
     assert (newest["operation"], newest["userMetadata"]) == ("WRITE", "tag 4")
     assert newest["operationMetrics"]["numOutputRows"] == "1"
-    assert litter(orders) == []
+    assert list_litter(orders) == []
 
 
 def test_an_append_takes_the_next_free_version(orders: Path) -> None:
     """Versions that came after the write began do not matter."""
     began = LogHead.of(orders)
-    bring(orders, 1)
-    bring(orders, 2)
-    assert append(orders, began, lying(orders, 3), "tag").version == 3
-    assert numbers(orders) == [1, 2, 3]
+    append_number(orders, 1)
+    append_number(orders, 2)
+    assert append(orders, began, write_file(orders, 3), "tag").version == 3
+    assert read_numbers(orders) == [1, 2, 3]
 
 
-def renamed(folder: Path) -> None:
+def rename(folder: Path) -> None:
     DeltaTable(str(folder)).alter.set_table_properties({"mine": "x"}, raise_if_not_exists=False)
 
 
-def replaced(folder: Path) -> None:
+def replace_table(folder: Path) -> None:
     write_deltalake(str(folder), pa.table({"name": ["x"]}), mode="overwrite", schema_mode="overwrite")
 
 
-def fenced_and_back(folder: Path) -> None:
+def fence_and_restore(folder: Path) -> None:
     """Write a fence, and then the former metadata again."""
     first = (folder / "_delta_log" / f"{0:020}.json").read_text(encoding="utf-8").splitlines()
-    renamed(folder)
+    rename(folder)
     (before,) = [line for line in first if "metaData" in json.loads(line)]
     back = folder / "_delta_log" / f"{DeltaTable(str(folder)).version() + 1:020}.json"
     back.write_text(f"{json.dumps({'commitInfo': {'operation': 'RESTORE'}})}\n{before}\n", encoding="utf-8")
 
 
-def recreated(folder: Path) -> None:
+def recreate(folder: Path) -> None:
     """Put another table in the same place, which has more versions than the one before."""
     version = DeltaTable(str(folder)).version()
     shutil.rmtree(folder)
     DeltaTable.create(str(folder), Schema.from_json(json.dumps(COLUMNS)))
     for number in range(version + 2):
-        bring(folder, 100 + number)
+        append_number(folder, 100 + number)
 
 
 def test_a_table_with_only_a_checkpoint_left_is_left_to_spark(orders: Path) -> None:
     """Wherry could not find out whether its newest version is still the newest."""
-    bring(orders, 1)
+    append_number(orders, 1)
     there = DeltaTable(str(orders))
     there.create_checkpoint()
     assert DirectTable(FolderPlace(orders), str(there.metadata().id)).begin() is not None
     (orders / "_delta_log" / f"{1:020}.json").unlink()
-    assert numbers(orders) == [1]
+    assert read_numbers(orders) == [1]
     assert DirectTable(FolderPlace(orders), str(there.metadata().id)).begin() is None
 
 
-@pytest.mark.parametrize("change", [renamed, replaced, recreated, fenced_and_back])
+@pytest.mark.parametrize("change", [rename, replace_table, recreate, fence_and_restore])
 @pytest.mark.parametrize("behind", [0, 1])
 def test_an_append_after_a_metadata_change_fails(orders: Path, change: Any, behind: int) -> None:
     """The change is the next version or a later one. A fence is such a change."""
     began = LogHead.of(orders)
     for number in range(behind):
-        bring(orders, number)
+        append_number(orders, number)
     change(orders)
     version = DeltaTable(str(orders)).version()
     with pytest.raises(MetadataChanged, match="metadata changed"):
-        append(orders, began, lying(orders, 9), "tag")
+        append(orders, began, write_file(orders, 9), "tag")
     assert DeltaTable(str(orders)).version() == version
-    assert litter(orders) == []
+    assert list_litter(orders) == []
 
 
 def test_a_link_that_is_wrongly_reported_as_failed_counts_once(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,24 +149,24 @@ def test_a_link_that_is_wrongly_reported_as_failed_counts_once(orders: Path, mon
         raise FileExistsError(17, "File exists")
 
     monkeypatch.setattr(os, "link", lost)
-    assert bring(orders, 1) == 1
+    assert append_number(orders, 1) == 1
     monkeypatch.undo()
-    assert (numbers(orders), DeltaTable(str(orders)).version()) == ([1], 1)
+    assert (read_numbers(orders), DeltaTable(str(orders)).version()) == ([1], 1)
 
 
 def test_a_version_below_the_newest_whose_name_is_free_is_not_taken(orders: Path) -> None:
     """After a cleanup of old versions, a writer that paused finds a free name far below the newest version."""
     for number in range(3):
-        bring(orders, number)
+        append_number(orders, number)
     began = LogHead.of(orders)
-    bring(orders, 3)
+    append_number(orders, 3)
     DeltaTable(str(orders)).create_checkpoint()
     for version in range(5):
         (orders / "_delta_log" / f"{version:020}.json").unlink()
     with pytest.raises(MetadataChanged, match="cleaned up"):
-        append(orders, began, lying(orders, 9), "tag")
-    assert numbers(orders) == [0, 1, 2, 3]
-    assert litter(orders) == [name for name in litter(orders) if "checkpoint" in name]
+        append(orders, began, write_file(orders, 9), "tag")
+    assert read_numbers(orders) == [0, 1, 2, 3]
+    assert list_litter(orders) == [name for name in list_litter(orders) if "checkpoint" in name]
     assert began.refresh(orders).version == 4
 
 
@@ -176,31 +176,31 @@ def test_an_append_into_a_log_with_a_gap_fails(orders: Path) -> None:
     The version that a write knows may then exist although the next ones are missing.
     """
     for number in range(3):
-        bring(orders, number)
+        append_number(orders, number)
     known = LogHead.of(orders)
     long_ago = replace(known, seen=known.seen - 3_600)
     for number in range(3, 9):
-        bring(orders, number)
+        append_number(orders, number)
     DeltaTable(str(orders)).create_checkpoint()
     for version in {*range(9)} - {known.version}:
         (orders / "_delta_log" / f"{version:020}.json").unlink()
     with pytest.raises(MetadataChanged):
-        append(orders, long_ago, lying(orders, 99), "tag")
+        append(orders, long_ago, write_file(orders, 99), "tag")
     assert not (orders / "_delta_log" / f"{4:020}.json").exists()
     newest = long_ago.refresh(orders)
-    assert append(orders, newest, lying(orders, 9), "tag").version == 10
-    assert numbers(orders) == list(range(10))
+    assert append(orders, newest, write_file(orders, 9), "tag").version == 10
+    assert read_numbers(orders) == list(range(10))
 
 
 def test_a_writer_paused_before_the_link_fills_no_gap(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pause comes after all checks. A checkpoint that another process makes after the link does no harm."""
-    bring(orders, 1)
+    append_number(orders, 1)
     began, link = LogHead.of(orders), os.link
 
     def slept(file: Path, name: Path) -> None:
         monkeypatch.undo()
         for number in range(2, 5):
-            bring(orders, number)
+            append_number(orders, number)
         DeltaTable(str(orders)).create_checkpoint()
         for version in (0, 2, 3):
             (orders / "_delta_log" / f"{version:020}.json").unlink()
@@ -209,8 +209,8 @@ def test_a_writer_paused_before_the_link_fills_no_gap(orders: Path, monkeypatch:
 
     monkeypatch.setattr(os, "link", slept)
     with pytest.raises(MetadataChanged, match="cleaned up"):
-        append(orders, began, lying(orders, 99), "tag")
-    assert numbers(orders) == [1, 2, 3, 4]
+        append(orders, began, write_file(orders, 99), "tag")
+    assert read_numbers(orders) == [1, 2, 3, 4]
     assert not (orders / "_delta_log" / f"{2:020}.json").exists()
     monkeypatch.undo()
     began = LogHead.of(orders)
@@ -218,28 +218,28 @@ def test_a_writer_paused_before_the_link_fills_no_gap(orders: Path, monkeypatch:
     def overtaken(file: Path, name: Path) -> None:
         monkeypatch.undo()
         link(file, name)
-        bring(orders, 6)
+        append_number(orders, 6)
         DeltaTable(str(orders)).create_checkpoint()
         monkeypatch.setattr("destinations.delta.direct_commit.read_clock", lambda: began.seen + 3_600)
 
     monkeypatch.setattr(os, "link", overtaken)
-    assert append(orders, began, lying(orders, 5), "tag").version == 5
-    assert numbers(orders) == [1, 2, 3, 4, 5, 6]
+    assert append(orders, began, write_file(orders, 5), "tag").version == 5
+    assert read_numbers(orders) == [1, 2, 3, 4, 5, 6]
 
 
 def test_another_table_in_the_same_place_gets_no_append(orders: Path) -> None:
     """This holds even if it appears at the last moment and has as many versions."""
-    bring(orders, 1)
+    append_number(orders, 1)
     began = LogHead.of(orders)
 
     def anew() -> None:
         shutil.rmtree(orders)
         DeltaTable.create(str(orders), Schema.from_json(json.dumps(COLUMNS)))
-        bring(orders, 2)
+        append_number(orders, 2)
 
     with pytest.raises(MetadataChanged):
-        append(orders, began, lying(orders, 99), "tag", anew)
-    assert numbers(orders) == [2]
+        append(orders, began, write_file(orders, 99), "tag", anew)
+    assert read_numbers(orders) == [2]
     began = LogHead.of(orders)
 
     def put_back() -> None:
@@ -249,8 +249,8 @@ def test_another_table_in_the_same_place_gets_no_append(orders: Path) -> None:
         file.write_text(text, encoding="utf-8")
 
     with pytest.raises(MetadataChanged):
-        append(orders, began, lying(orders, 99), "tag", put_back)
-    assert (numbers(orders), DeltaTable(str(orders)).version()) == ([2], 1)
+        append(orders, began, write_file(orders, 99), "tag", put_back)
+    assert (read_numbers(orders), DeltaTable(str(orders)).version()) == ([2], 1)
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_a_rule_inside_a_column_is_found(tmp_path: Path) -> None:
 
 def test_a_version_that_others_may_have_read_is_not_removed(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process replaces the version below it at that moment. The append raises, and removes nothing."""
-    bring(orders, 1)
+    append_number(orders, 1)
     began, link = LogHead.of(orders), os.link
 
     def replaced_below(file: Path, name: Path) -> None:
@@ -324,7 +324,7 @@ def test_a_version_that_others_may_have_read_is_not_removed(orders: Path, monkey
 
     monkeypatch.setattr(os, "link", replaced_below)
     with pytest.raises(Overwritten, match="version 1 of the table"):
-        append(orders, began, lying(orders, 2), "tag 2")
+        append(orders, began, write_file(orders, 2), "tag 2")
     assert DeltaTable(str(orders)).history()[0]["userMetadata"] == "tag 2"
 
 
@@ -338,7 +338,7 @@ def test_a_version_replaced_during_the_append_is_not_reported_as_written(orders:
         overwrite(orders, 1)
 
     with pytest.raises(Overwritten, match=r"version 1 of the table .* batch 7 of lane 0"):
-        append(orders, began, lying(orders, 7), make_tag([make_label(number=7)]), held=held)
+        append(orders, began, write_file(orders, 7), make_tag([make_label(number=7)]), held=held)
 
 
 def overwrite(folder: Path, version: int) -> None:
@@ -353,7 +353,7 @@ def test_a_replaced_version_of_the_run_is_reported_once(orders: Path) -> None:
     own, log = OwnCommits(), LocalLog(orders)
     for number in (1, 2, 3):
         labels = [make_label(number=number)]
-        landed = append(orders, LogHead.of(orders), lying(orders, number), make_tag(labels))
+        landed = append(orders, LogHead.of(orders), write_file(orders, number), make_tag(labels))
         own.note(log, landed.version, labels)
     log.path_of(2).with_name("copy").write_bytes(log.path_of(2).read_bytes())
     log.path_of(2).with_name("copy").rename(log.path_of(2))
@@ -370,7 +370,7 @@ def test_a_replaced_version_of_the_run_is_reported_once(orders: Path) -> None:
 
 def test_a_version_replaced_before_it_could_be_noted_is_reported(orders: Path) -> None:
     """Its content shows that another process wrote it."""
-    bring(orders, 1)
+    append_number(orders, 1)
     with pytest.raises(Overwritten, match="batch 7"):
         OwnCommits().note(LocalLog(orders), 1, [make_label(number=7)])
 
@@ -390,7 +390,7 @@ def test_rows_and_the_version_are_durable_before_the_version_counts(
         "destinations.delta.direct_commit._make_durable", lambda path: done.append(path.suffix or path.name)
     )
     monkeypatch.setattr(os, "link", linked)
-    bring(orders, 1)
+    append_number(orders, 1)
     assert done == [".tmp", ".parquet", "orders", "link", "_delta_log"]
 
 
@@ -402,14 +402,14 @@ def test_an_append_to_a_failing_disk_raises(orders: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(os, "fsync", failing)
     with pytest.raises(OSError, match="Input/output"):
-        bring(orders, 1)
+        append_number(orders, 1)
     assert DeltaTable(str(orders)).version() == 0
 
     def unknown(handle: int) -> None:
         raise OSError(errno.EINVAL, "Invalid argument")
 
     monkeypatch.setattr(os, "fsync", unknown)
-    assert bring(orders, 1) == 1
+    assert append_number(orders, 1) == 1
 
 
 def test_an_append_that_fails_leaves_nothing(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -420,23 +420,23 @@ def test_an_append_that_fails_leaves_nothing(orders: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(os, "link", full)
     with pytest.raises(OSError, match="No space"):
-        bring(orders, 1)
+        append_number(orders, 1)
     assert DeltaTable(str(orders)).version() == 0
-    assert litter(orders) == []
+    assert list_litter(orders) == []
 
 
 def test_parallel_processes_take_separate_versions(orders: Path) -> None:
     """They need no lock. Every number is in the table once, and the versions have no gap."""
     with ProcessPoolExecutor(4, mp_context=get_context("spawn")) as pool:
-        versions = list(pool.map(partial(bring, orders), range(48)))
+        versions = list(pool.map(partial(append_number, orders), range(48)))
     assert sorted(versions) == list(range(1, 49))
-    assert numbers(orders) == list(range(48))
+    assert read_numbers(orders) == list(range(48))
 
 
-def keep_on(folder: Path) -> None:
+def keep_appending(folder: Path) -> None:
     """Append one number after another, from the next one on."""
-    for number in itertools.count(len(numbers(folder))):
-        bring(folder, number)
+    for number in itertools.count(len(read_numbers(folder))):
+        append_number(folder, number)
 
 
 def test_a_killed_writer_leaves_only_whole_versions(orders: Path) -> None:
@@ -446,14 +446,14 @@ def test_a_killed_writer_leaves_only_whole_versions(orders: Path) -> None:
     """
     spawn = get_context("spawn")
     for turn in range(2):
-        process = spawn.Process(target=keep_on, args=(orders,))
+        process = spawn.Process(target=keep_appending, args=(orders,))
         process.start()
         wanted = 25 * (turn + 1)
         while not (orders / "_delta_log" / f"{wanted:020}.json").exists():
             assert process.is_alive()
         process.kill()
         process.join()
-        landed = numbers(orders)
+        landed = read_numbers(orders)
         assert len(landed) >= wanted
         assert landed == list(range(DeltaTable(str(orders)).version()))
 
@@ -461,25 +461,25 @@ def test_a_killed_writer_leaves_only_whole_versions(orders: Path) -> None:
 def test_a_writer_stopped_during_a_fence_writes_nothing_afterwards(orders: Path) -> None:
     """The append in progress fails, and so does every append that starts from the old state."""
     began, done = LogHead.of(orders), orders / "done"
-    process = get_context("spawn").Process(target=one_after_another, args=(orders, began, done))
+    process = get_context("spawn").Process(target=append_one_by_one, args=(orders, began, done))
     process.start()
     while not (orders / "_delta_log" / f"{20:020}.json").exists():
         assert process.is_alive()
     os.kill(process.pid or 0, signal.SIGSTOP)
-    renamed(orders)
+    rename(orders)
     fenced = DeltaTable(str(orders)).version()
     os.kill(process.pid or 0, signal.SIGCONT)
     process.join()
     assert done.read_text() == "MetadataChanged"
     assert DeltaTable(str(orders)).version() == fenced
-    assert numbers(orders) == list(range(fenced - 1))
+    assert read_numbers(orders) == list(range(fenced - 1))
 
 
-def one_after_another(folder: Path, began: LogHead, done: Path) -> None:
+def append_one_by_one(folder: Path, began: LogHead, done: Path) -> None:
     """Append numbers with the table's state from the beginning, and record the error that ends this."""
     try:
         for number in itertools.count():
-            append(folder, began, lying(folder, number), "tag")
+            append(folder, began, write_file(folder, number), "tag")
     except MetadataChanged as error:
         done.write_text(type(error).__name__)
 

@@ -45,12 +45,12 @@ NOT_PLAIN: list[dict[str, Any]] = [
 ]
 
 
-def rows(spark: SparkSession, kinds: str) -> StructType:
+def make_row_type(spark: SparkSession, kinds: str) -> StructType:
     """Return the type of rows with these columns."""
     return spark.createDataFrame([], kinds).schema
 
 
-def actions(folder: Path) -> dict[str, Any]:
+def read_actions(folder: Path) -> dict[str, Any]:
     """Return the actions of the table's first version, without its id and its time."""
     lines = (folder / "_delta_log" / f"{0:020}.json").read_text().splitlines()
     found = {name: action for line in lines for name, action in json.loads(line).items()}
@@ -62,11 +62,11 @@ def actions(folder: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("more", [{}, {"delta.isolationLevel": "Serializable"}])
 def test_the_table_equals_one_made_by_spark(spark: SparkSession, tmp_path: Path, more: dict[str, str]) -> None:
     """The protocol, schema and properties are the same in the log and in Spark's description."""
-    schema, properties = rows(spark, PLAIN), {**PROPERTIES, **more}
+    schema, properties = make_row_type(spark, PLAIN), {**PROPERTIES, **more}
     here, there = tmp_path / "here", tmp_path / "there"
     assert make_here(spark, here, schema, properties)
     spark.sql(f"create table delta.`{there}` {format_layout(Delta(path=str(there)), schema, properties)}")
-    assert actions(here) == actions(there)
+    assert read_actions(here) == read_actions(there)
     named = "format, name, description, numFiles, sizeInBytes, partitionColumns, clusteringColumns, properties"
     said = [
         spark.sql(f"describe detail delta.`{each}`").selectExpr(*named.split(", "), "minReaderVersion",
@@ -80,7 +80,7 @@ def test_the_table_equals_one_made_by_spark(spark: SparkSession, tmp_path: Path,
 @pytest.mark.spark
 def test_the_checksum_equals_the_one_made_by_spark(spark: SparkSession, tmp_path: Path) -> None:
     """Each of its fields is equal, and Delta allows the missing ones to be left out."""
-    schema = rows(spark, "id long, at timestamp")
+    schema = make_row_type(spark, "id long, at timestamp")
     assert make_here(spark, tmp_path / "here", schema, PROPERTIES)
     spark.sql(f"create table delta.`{tmp_path / 'there'}` ({format_columns(schema)}) using delta")
     mine, its = (json.loads(LocalLog(tmp_path / name).read_checksum(0)) for name in ("here", "there"))
@@ -95,10 +95,10 @@ def test_the_checksum_equals_the_one_made_by_spark(spark: SparkSession, tmp_path
 def test_spark_and_wherry_write_into_the_table_in_turn(spark: SparkSession, tmp_path: Path) -> None:
     """Each commit adds its rows once."""
     orders = Delta(path=str(tmp_path / "orders")).open()
-    found = orders.ensure_place(spark, rows(spark, "id long"))
+    found = orders.ensure_place(spark, make_row_type(spark, "id long"))
     assert (found.version, found.id) == (
         0,
-        Delta(path=orders.destination.path).open().ensure_place(spark, rows(spark, "id long")).id,
+        Delta(path=orders.destination.path).open().ensure_place(spark, make_row_type(spark, "id long")).id,
     )
     versions = [
         orders.write(spark, FrameRows(spark.range(2), 0 if few else None), [make_label()]).version
@@ -113,8 +113,8 @@ def test_spark_sees_a_new_table_in_the_place_of_a_removed_one(spark: SparkSessio
     """Spark caches what it read of a log. It does not use that for a new table, even if the log has the same length."""
     name, folder = f"delta.`{tmp_path / 'orders'}`", tmp_path / "orders"
     for kinds in ("id long", "name string, id long", "day date"):
-        make(spark, Delta(path=str(folder)), rows(spark, kinds))
-        assert spark.table(name).schema == rows(spark, kinds)
+        make(spark, Delta(path=str(folder)), make_row_type(spark, kinds))
+        assert spark.table(name).schema == make_row_type(spark, kinds)
         assert spark.table(name).count() == 0
         shutil.rmtree(folder)
 
@@ -124,9 +124,9 @@ def test_spark_is_not_asked_to_make_the_table(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark is not asked whether the table exists either."""
-    schema = rows(spark, "id long, name string")
-    monkeypatch.setattr(type(spark), "sql", never)
-    monkeypatch.setattr(type(spark), "read", property(never))
+    schema = make_row_type(spark, "id long, name string")
+    monkeypatch.setattr(type(spark), "sql", refuse_spark)
+    monkeypatch.setattr(type(spark), "read", property(refuse_spark))
     assert Delta(path=str(tmp_path / "deep" / "orders")).open().ensure_place(spark, schema).version == 0
 
 
@@ -134,7 +134,7 @@ def test_spark_is_not_asked_to_make_the_table(
 @pytest.mark.parametrize("kinds", OTHERS)
 def test_a_column_that_needs_a_table_feature_is_left_to_spark(spark: SparkSession, tmp_path: Path, kinds: str) -> None:
     """It needs a feature of Delta, or a name that Parquet does not allow in every table."""
-    assert not make_here(spark, tmp_path / "orders", rows(spark, kinds), PROPERTIES)
+    assert not make_here(spark, tmp_path / "orders", make_row_type(spark, kinds), PROPERTIES)
     assert not (tmp_path / "orders").exists()
 
 
@@ -144,15 +144,15 @@ def test_a_table_that_is_not_plain_is_made_by_spark(
     spark: SparkSession, tmp_path: Path, options: dict[str, Any]
 ) -> None:
     """The table's log names Spark as the engine."""
-    table = make(spark, Delta(path=str(tmp_path / "orders"), **options), rows(spark, "id long, day date"))
-    assert by_whom(table) == "Spark"
+    table = make(spark, Delta(path=str(tmp_path / "orders"), **options), make_row_type(spark, "id long, day date"))
+    assert name_maker(table) == "Spark"
 
 
 @pytest.mark.spark
 def test_a_session_with_default_properties_makes_tables_itself(spark: SparkSession, tmp_path: Path) -> None:
     """Spark applies such properties to every new table."""
     spark.conf.set("spark.databricks.delta.properties.defaults.enableChangeDataFeed", "true")
-    table = make(spark, Delta(path=str(tmp_path / "orders")), rows(spark, "id long"))
+    table = make(spark, Delta(path=str(tmp_path / "orders")), make_row_type(spark, "id long"))
     assert table.properties == {**PROPERTIES, "delta.enableChangeDataFeed": "true"}
 
 
@@ -161,9 +161,9 @@ def test_a_folder_with_other_files_is_left_to_spark(spark: SparkSession, tmp_pat
     """Spark then reports the problem. An empty folder gets the table."""
     (tmp_path / "orders").mkdir()
     (tmp_path / "orders" / "notes.txt").touch()
-    assert not make_here(spark, tmp_path / "orders", rows(spark, "id long"), PROPERTIES)
+    assert not make_here(spark, tmp_path / "orders", make_row_type(spark, "id long"), PROPERTIES)
     (tmp_path / "orders" / "notes.txt").unlink()
-    assert make_here(spark, tmp_path / "orders", rows(spark, "id long"), PROPERTIES)
+    assert make_here(spark, tmp_path / "orders", make_row_type(spark, "id long"), PROPERTIES)
 
 
 @pytest.mark.spark
@@ -172,27 +172,27 @@ def test_only_one_of_two_writers_makes_the_table(
 ) -> None:
     """The other writer saw an empty folder before. It then finds the table, and makes none."""
     monkeypatch.setattr("destinations.delta.direct_append._is_empty", lambda _: True)
-    schema, folder = rows(spark, "id long"), tmp_path / "orders"
+    schema, folder = make_row_type(spark, "id long"), tmp_path / "orders"
     assert make_here(spark, folder, schema, PROPERTIES)
-    before = actions(folder)
+    before = read_actions(folder)
     assert not make_here(spark, folder, schema, PROPERTIES)
-    monkeypatch.setattr(TargetTable, "find", unseen_at_first(TargetTable.find))
+    monkeypatch.setattr(TargetTable, "find", hide_at_first(TargetTable.find))
     assert make(spark, Delta(path=str(folder)), schema).version == 0
-    assert actions(folder) == before
+    assert read_actions(folder) == before
 
 
-def unseen_at_first(find: Callable[..., TargetTable | None]) -> Callable[..., TargetTable | None]:
+def hide_at_first(find: Callable[..., TargetTable | None]) -> Callable[..., TargetTable | None]:
     """Return a version of `find` that finds no table the first time."""
     looks = iter([lambda *_: None])
     return staticmethod(lambda *asked: next(looks, find)(*asked))
 
 
-def by_whom(table: TargetTable) -> str:
+def name_maker(table: TargetTable) -> str:
     """Return what made the table."""
     assert isinstance(table.log, LocalLog)
     first = json.loads(table.log.path_of(0).read_text().splitlines()[0])["commitInfo"]
     return "Spark" if "Spark" in first["engineInfo"] else "this process"
 
 
-def never(*_: object, **__: object) -> None:
+def refuse_spark(*_: object, **__: object) -> None:
     raise AssertionError("Spark was asked")

@@ -21,7 +21,7 @@ from origins.nack import REFUSED
 from origins.names import is_one_disk
 from origins.origin import PLACE
 from origins.schema import parse_schema
-from tests.origins.files.test_files import planned, read_by_spark
+from tests.origins.files.test_files import plan_batch, read_by_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,7 +73,9 @@ OTHER_LINES = [
 NO_HEADER = {"header": False}
 
 
-def here(line: str, schema: StructType, form: str = "json", *, extra: bool = False, missing: bool = False) -> Any:
+def read_in_process(
+    line: str, schema: StructType, form: str = "json", *, extra: bool = False, missing: bool = False
+) -> Any:
     """Return the rows that this process reads from a line, or None."""
     content = line.encode("utf-8", "surrogatepass")
     if form == "text":
@@ -83,20 +85,20 @@ def here(line: str, schema: StructType, form: str = "json", *, extra: bool = Fal
     return parse_rows(content, schema, extra=extra, missing=missing, zone=lambda: "UTC")
 
 
-def by_both(spark: SparkSession, folder: Path, files: Files, lines: Sequence[str]) -> tuple[list[str], list[str]]:
+def read_by_both(spark: SparkSession, folder: Path, files: Files, lines: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the rows of a file of these lines, as this process and as Spark read them. Spark must refuse none."""
     folder.mkdir(exist_ok=True)
     (folder / "lines").write_text("\n".join(lines), encoding="utf-8", newline="")
-    batch = planned(spark, files)
+    batch = plan_batch(spark, files)
     mine, its = files.fetch(spark, [batch]).table(), read_by_spark(spark, files, batch)
     assert mine is not None
     assert REFUSED not in its.columns or its.where(f"{REFUSED} is not null").count() == 0
     found = its.drop(REFUSED).toArrow()
     assert mine.schema.equals(found.schema)
-    return shown(mine), shown(found)
+    return format_rows(mine), format_rows(found)
 
 
-def shown(rows: pa.Table) -> list[str]:
+def format_rows(rows: pa.Table) -> list[str]:
     """Return the rows as texts.
 
     A zero keeps its sign, and dates and times are numbers, since Python lacks some of them.
@@ -113,12 +115,12 @@ def test_a_value_is_read_as_spark_reads_it(spark: SparkSession, tmp_path: Path, 
     """The test uses very many values, as far as this process reads them for the column's type."""
     schema, options = parse_schema(spark, f"c {kind}, d double", "here"), NO_HEADER if form == "csv" else {}
     lines = [f"{field}," for field in FIELDS] if form == "csv" else [f'{{"c": {token}}}' for token in TOKENS]
-    read = [line for line in lines if here(line, schema, form) is not None]
+    read = [line for line in lines if read_in_process(line, schema, form) is not None]
     zoned = [line for line in read if re.search(r'(Z|\\u005a)"?[,}]', line)]
     files = Files(path=str(tmp_path / "in"), format=form, schema=f"c {kind}, d double", options=options)
     for some in ([line for line in read if line not in zoned], zoned):
         if some:
-            mine, its = by_both(spark, tmp_path / "in", files, some)
+            mine, its = read_by_both(spark, tmp_path / "in", files, some)
             assert mine == its
     assert len(read) > 1
 
@@ -143,10 +145,10 @@ def test_a_line_is_read_as_spark_reads_it(
     columns = "value string" if form == "text" else "n int, name string"
     schema, counts = parse_schema(spark, columns, "here"), dict.fromkeys(policies, True)
     lines, last = (LINES, '{"n": 5, "name": "last"}') if form == "json" else (OTHER_LINES, "5,last")
-    read = [line for line in lines if here(line, schema, form, **counts) is not None]
+    read = [line for line in lines if read_in_process(line, schema, form, **counts) is not None]
     options = NO_HEADER if form == "csv" else {}
     files = Files(path=str(tmp_path / "in"), format=form, schema=columns, on_change=policies, options=options)
-    mine, its = by_both(spark, tmp_path / "in", files, [*read, last])
+    mine, its = read_by_both(spark, tmp_path / "in", files, [*read, last])
     assert mine == its
     assert len(mine) > 0
 
@@ -166,10 +168,10 @@ def test_a_csv_header_must_have_exactly_the_columns_of_the_schema(
     """They may have any order. Spark decides about every other header."""
     files = Files(path=str(tmp_path), format="csv", schema="n int, name string")
     (tmp_path / "lines").write_text(f"{header}\n1,2", encoding="utf-8", newline="")
-    batch = planned(spark, files)
+    batch = plan_batch(spark, files)
     mine = files.fetch(spark, [batch]).table()
     assert (mine is not None) is is_here
-    assert mine is None or shown(mine) == shown(read_by_spark(spark, files, batch).drop(REFUSED).toArrow())
+    assert mine is None or format_rows(mine) == format_rows(read_by_spark(spark, files, batch).drop(REFUSED).toArrow())
 
 
 @pytest.mark.spark
@@ -180,10 +182,10 @@ def test_mixed_lines_are_read_as_spark_reads_them(spark: SparkSession, tmp_path:
     values = [chance.choice(TOKENS) for _ in range(4_000)]
     lines = [f'{{"{chance.choice("abcdefg")}": {one}, "{chance.choice("abcdefg")}": {two}}}' for one, two in
              zip(values[::2], values[1::2], strict=True)]  # fmt: skip
-    read = [line for line in lines if here(line, schema) is not None]
+    read = [line for line in lines if read_in_process(line, schema) is not None]
     assert len(read) > 200
     files = Files(path=str(tmp_path / "in"), format="json", schema="a bigint, b string, c double, d boolean, e date")
-    mine, its = by_both(
+    mine, its = read_by_both(
         spark, tmp_path / "in", files, [line + chance.choice(["", "\r", "\r\n", "\n  "]) for line in read]
     )
     assert mine == its
@@ -201,14 +203,14 @@ def test_mixed_lines_are_read_as_spark_reads_them(spark: SparkSession, tmp_path:
 )  # fmt: skip
 def test_a_line_that_is_not_plain_leaves_the_file_to_spark(line: str) -> None:
     """The line may be bad or only unusual, and Spark decides which."""
-    schema = plain("n integer", "name string", "x double", "at timestamp")
-    assert here('{"n": 1}', schema).num_rows == 1
-    assert here('{"n": 1}\n' + line, schema) is None
+    schema = make_plain("n integer", "name string", "x double", "at timestamp")
+    assert read_in_process('{"n": 1}', schema).num_rows == 1
+    assert read_in_process('{"n": 1}\n' + line, schema) is None
 
 
 def test_times_without_a_zone_are_read_only_in_a_session_in_utc() -> None:
     """In other zones a local time may be missing or occur twice when clocks change."""
-    line, schema = b'{"at": "2026-03-29T02:30:00"}', plain("at timestamp")
+    line, schema = b'{"at": "2026-03-29T02:30:00"}', make_plain("at timestamp")
 
     def read(line: bytes, zone: str) -> pa.Table | None:
         return parse_rows(line, schema, extra=False, missing=False, zone=lambda: zone)
@@ -220,7 +222,7 @@ def test_times_without_a_zone_are_read_only_in_a_session_in_utc() -> None:
 @pytest.mark.parametrize("kind", ["float", "binary", "variant"])
 def test_columns_of_other_types_are_left_to_spark(kind: str) -> None:
     """This holds even if no line has a value for such a column."""
-    assert here("{}", plain("n integer", f"c {kind}")) is None
+    assert read_in_process("{}", make_plain("n integer", f"c {kind}")) is None
 
 
 @pytest.mark.spark
@@ -249,8 +251,8 @@ def test_options_beyond_plain_lines_are_left_to_spark(
     (tmp_path / "a").write_text("{}\n" if form == "json" else "n\n")
     files = {"path": str(tmp_path), "format": form, "schema": "n string" if form == "text" else "n int"}
     plainly, asked = Files(**files), Files(**{**files, **more})  # type: ignore[arg-type]
-    assert plainly.fetch(spark, [planned(spark, plainly)]).table() is not None
-    assert asked.fetch(spark, [planned(spark, asked)]).table() is None
+    assert plainly.fetch(spark, [plan_batch(spark, plainly)]).table() is not None
+    assert asked.fetch(spark, [plan_batch(spark, asked)]).table() is None
 
 
 @pytest.mark.spark
@@ -260,7 +262,7 @@ def test_a_compressed_or_partitioned_file_is_left_to_spark(spark: SparkSession, 
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("{}\n")
     files = Files(path=str(tmp_path / "**"), format="json", schema="n int")
-    assert files.fetch(spark, [planned(spark, files)]).table() is None
+    assert files.fetch(spark, [plan_batch(spark, files)]).table() is None
 
 
 @pytest.mark.spark
@@ -284,12 +286,12 @@ def test_stages_get_the_rows_that_were_read_here(spark: SparkSession, tmp_path: 
             (tmp_path / f"{number}.{form}").write_text("\n".join(lines[form][some]) + "\n")
     options = NO_HEADER if form == "csv" else {}
     files = Files(path=str(tmp_path / "*"), format=form, schema=columns, options=options)
-    batch = planned(spark, files)
+    batch = plan_batch(spark, files)
     here = files.fetch(spark, [batch], places=places).frame()
     there = read_by_spark(spark, files, batch, places=places).select(here.columns)
     if not places:
         assert here.schema == there.schema
-        assert sorted(shown(here.toArrow())) == sorted(shown(there.toArrow()))
+        assert sorted(format_rows(here.toArrow())) == sorted(format_rows(there.toArrow()))
         return
     names = [name for name in here.columns if name != PLACE]
     place = [f"{PLACE}.part as part", f"row_number() over (partition by {PLACE}.part order by {PLACE}.row) as nth"]
@@ -304,7 +306,7 @@ def test_many_lines_are_left_to_spark(spark: SparkSession, tmp_path: Path) -> No
     files = Files(path=str(tmp_path), format="json", schema="n int")
     for lines, is_here in ((1_000, True), (200_000, False)):
         (tmp_path / "a.json").write_text('{"n": 1}\n' * lines)
-        assert (files.fetch(spark, [planned(spark, files)]).table() is not None) == is_here
+        assert (files.fetch(spark, [plan_batch(spark, files)]).table() is not None) == is_here
 
 
 @pytest.mark.spark
@@ -316,7 +318,7 @@ def test_files_of_a_spark_with_another_disk_are_left_to_spark(
     files = Files(path=str(tmp_path), format="json", schema="n int")
     assert is_one_disk(spark)
     monkeypatch.setattr("origins.files.files.is_one_disk", lambda _: False)
-    assert files.fetch(spark, [planned(spark, files)]).table() is None
+    assert files.fetch(spark, [plan_batch(spark, files)]).table() is None
 
 
 @pytest.mark.spark
@@ -327,7 +329,7 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(
     file = tmp_path / "a.json"
     file.write_text('{"n": 1}\n')
     files = Files(path=str(tmp_path), format="json", schema="n int")
-    batch, read = planned(spark, files), Path.read_bytes
+    batch, read = plan_batch(spark, files), Path.read_bytes
 
     def late(path: Path) -> bytes:
         found = read(path)
@@ -339,7 +341,7 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(
         files.fetch(spark, [batch]).table()
 
 
-def plain(*columns: str) -> StructType:
+def make_plain(*columns: str) -> StructType:
     """Return a schema, without Spark."""
     fields = [dict(zip(("name", "type"), column.split(), strict=True)) for column in columns]
     told = {"type": "struct", "fields": [{**field, "nullable": True, "metadata": {}} for field in fields]}

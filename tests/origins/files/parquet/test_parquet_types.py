@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 )
 
 from origins.files.parquet_values import differs, is_read_as, list_differences
-from tests.origins.files.test_growth import struct
+from tests.origins.files.test_growth import make_struct
 
 INT, LONG, TEXT, REAL = IntegerType(), LongType(), StringType(), DoubleType()
 
@@ -33,10 +33,16 @@ def test_differences_are_reported_by_path_at_any_depth() -> None:
 
     Fields inside a missing column, or one of another type, are not reported too.
     """
-    want = struct(
-        id=INT, s=struct(a=INT, b=INT), items=ArrayType(struct(c=INT)), tags=MapType(TEXT, INT), z=struct(d=INT)
+    want = make_struct(
+        id=INT,
+        s=make_struct(a=INT, b=INT),
+        items=ArrayType(make_struct(c=INT)),
+        tags=MapType(TEXT, INT),
+        z=make_struct(d=INT),
     )
-    found = struct(ID=LONG, S=struct(A=TEXT, e=INT), items=ArrayType(struct(c=REAL, f=INT)), tags=MapType(TEXT, TEXT))
+    found = make_struct(
+        ID=LONG, S=make_struct(A=TEXT, e=INT), items=ArrayType(make_struct(c=REAL, f=INT)), tags=MapType(TEXT, TEXT)
+    )
     assert list(list_differences(want, found)) == [
         ("wider", "id", "id as bigint instead of int"),
         ("other", "s.a", "s.a as string instead of int"),
@@ -52,8 +58,8 @@ def test_differences_are_reported_by_path_at_any_depth() -> None:
 @pytest.mark.parametrize(
     ("want", "found"),
     [
-        (struct(a=INT), TEXT),
-        (TEXT, struct(a=INT)),
+        (make_struct(a=INT), TEXT),
+        (TEXT, make_struct(a=INT)),
         (ArrayType(INT), INT),
         (ArrayType(INT), MapType(TEXT, INT)),
         (MapType(INT, INT), MapType(TEXT, INT)),
@@ -61,8 +67,10 @@ def test_differences_are_reported_by_path_at_any_depth() -> None:
 )
 def test_a_nested_type_differs_from_a_simple_one(want: DataType, found: DataType) -> None:
     """A map with keys of another type differs too."""
-    assert [(kind, path) for kind, path, _ in list_differences(struct(v=want), struct(v=found))] == [("other", "v")]
-    assert differs(struct(v=want), struct(v=found))
+    assert [(kind, path) for kind, path, _ in list_differences(make_struct(v=want), make_struct(v=found))] == [
+        ("other", "v")
+    ]
+    assert differs(make_struct(v=want), make_struct(v=found))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +85,7 @@ def test_a_nested_type_differs_from_a_simple_one(want: DataType, found: DataType
         (TimestampNTZType(), TimestampType(), True),
         (TimestampNTZType(), DateType(), True),
         (TEXT, BinaryType(), True),
-        (VariantType(), struct(a=INT), True),
+        (VariantType(), make_struct(a=INT), True),
         (INT, LONG, False),
         (ShortType(), INT, False),
         (REAL, LONG, False),

@@ -55,11 +55,11 @@ VALUES: dict[str, Sequence[Any]] = {
 }
 
 
-def long(*names: str) -> T.StructType:
+def make_long(*names: str) -> T.StructType:
     return T.StructType([T.StructField(name, T.LongType()) for name in names])
 
 
-def lying(folder: Path, **columns: pa.Array) -> Path:
+def write_columns(folder: Path, **columns: pa.Array) -> Path:
     """Write a file with these columns."""
     parquet.write_table(pa.table(columns), folder / "a.parquet")
     return folder / "a.parquet"
@@ -78,7 +78,7 @@ def lying(folder: Path, **columns: pa.Array) -> Path:
 )
 def test_a_column_that_spark_reads_unchanged_is_plain(tmp_path: Path, kind: T.DataType, column: pa.Array) -> None:
     """Any writer may have written it. Text may have any size, and a moment may have any zone."""
-    assert is_plain(lying(tmp_path, value=column), T.StructType([T.StructField("value", kind)]))
+    assert is_plain(write_columns(tmp_path, value=column), T.StructType([T.StructField("value", kind)]))
 
 
 @pytest.mark.parametrize(
@@ -103,16 +103,16 @@ def test_a_column_that_might_be_read_differently_is_left_to_spark(
     tmp_path: Path, kind: T.DataType, column: pa.Array
 ) -> None:
     """It has another type, a time without a zone, or nested values."""
-    assert not is_plain(lying(tmp_path, value=column), T.StructType([T.StructField("value", kind)]))
+    assert not is_plain(write_columns(tmp_path, value=column), T.StructType([T.StructField("value", kind)]))
 
 
 @pytest.mark.parametrize("names", [["id"], ["id", "more", "third"], ["id", "More"], ["id", "other"]])
 def test_a_file_must_have_exactly_the_requested_columns(tmp_path: Path, names: list[str]) -> None:
     """The names must match exactly, and may have any order."""
-    file = lying(tmp_path, more=pa.array([1]), id=pa.array([2]))
-    assert is_plain(file, long("id", "more"))
-    assert not is_plain(file, long(*names))
-    (table,) = read_pieces(file, long("id", "more"), [])
+    file = write_columns(tmp_path, more=pa.array([1]), id=pa.array([2]))
+    assert is_plain(file, make_long("id", "more"))
+    assert not is_plain(file, make_long(*names))
+    (table,) = read_pieces(file, make_long("id", "more"), [])
     assert table.to_pylist() == [{"id": 2, "more": 1}]
 
 
@@ -120,14 +120,14 @@ def test_a_column_given_twice_is_left_to_spark(tmp_path: Path) -> None:
     """Wherry cannot match such columns by name."""
     table = pa.table([pa.array([1]), pa.array([2])], names=["id", "id"])
     parquet.write_table(table, tmp_path / "a.parquet")
-    assert not is_plain(tmp_path / "a.parquet", long("id", "id"))
+    assert not is_plain(tmp_path / "a.parquet", make_long("id", "id"))
 
 
 def test_a_file_that_is_not_parquet_is_left_to_spark(tmp_path: Path) -> None:
     """Spark reports what is wrong with it."""
     (tmp_path / "a.parquet").write_bytes(b"PAR1 rubbish")
-    assert not is_plain(tmp_path / "a.parquet", long("id"))
-    assert not is_plain(tmp_path / "b.parquet", long("id"))
+    assert not is_plain(tmp_path / "a.parquet", make_long("id"))
+    assert not is_plain(tmp_path / "b.parquet", make_long("id"))
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_days_of_another_calendar_are_left_to_spark(tmp_path: Path, key: str, va
     """The file's metadata names the calendar or the version of Spark."""
     noted = {f"org.apache.spark.{key}": value}
     parquet.write_table(pa.table({"id": [1]}).replace_schema_metadata(noted), tmp_path / "a.parquet")
-    assert is_plain(tmp_path / "a.parquet", long("id")) is plain
+    assert is_plain(tmp_path / "a.parquet", make_long("id")) is plain
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_day_before_1900_is_left_to_spark(tmp_path: Path, kind: T.DataType, co
     """Spark's settings decide which day it is."""
     schema = T.StructType([T.StructField("value", kind)])
     with pytest.raises(ReadsOtherwise, match="before 1900"):
-        list(read_pieces(lying(tmp_path, value=column), schema, []))
+        list(read_pieces(write_columns(tmp_path, value=column), schema, []))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -172,7 +172,7 @@ def test_all_rows_except_the_excluded_ones_are_read(tmp_path: Path, seed: int) -
     parquet.write_table(
         pa.table({"id": range(rows)}), tmp_path / "a.parquet", row_group_size=chance.randint(10_000, rows + 10_000)
     )
-    tables = list(read_pieces(tmp_path / "a.parquet", long("id"), sorted(gone)))
+    tables = list(read_pieces(tmp_path / "a.parquet", make_long("id"), sorted(gone)))
     assert count_rows(tmp_path / "a.parquet") == rows
     assert pa.concat_tables(tables)["id"].to_pylist() == [number for number in range(rows) if number not in gone]
 
@@ -180,7 +180,7 @@ def test_all_rows_except_the_excluded_ones_are_read(tmp_path: Path, seed: int) -
 def test_a_small_file_with_too_many_rows_is_left_to_spark(tmp_path: Path) -> None:
     """So is every file if Spark shifts moments, and a file that is cut short."""
     spark, shifted = (cast("SparkSession", SimpleNamespace(conf=conf)) for conf in ({}, {SHIFTED: "true"}))
-    few, many = (lying(tmp_path, text=pa.array(["a" * 1_000] * rows)).read_bytes() for rows in (10, 10_000))
+    few, many = (write_columns(tmp_path, text=pa.array(["a" * 1_000] * rows)).read_bytes() for rows in (10, 10_000))
     schema = T.StructType([T.StructField("text", T.StringType())])
     assert len(many) < 100_000
     rows = [parse_few(spark, content, schema) for content in (few, many)]
@@ -189,7 +189,7 @@ def test_a_small_file_with_too_many_rows_is_left_to_spark(tmp_path: Path) -> Non
     assert parse_few(spark, few[:-9], schema) is None
 
 
-def some(seed: int) -> list[dict[str, Any]]:
+def draw_rows(seed: int) -> list[dict[str, Any]]:
     """Return rows with every type, at its ends and with NULL."""
     chance = random.Random(seed)
     return [{name: chance.choice([None, *values]) for name, values in VALUES.items()} for _ in range(300)]
@@ -199,7 +199,7 @@ def some(seed: int) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("writer", ["spark", "spark, whole moments", "arrow", "arrow, old moments"])
 def test_spark_reads_the_same_rows(spark: SparkSession, tmp_path: Path, writer: str) -> None:
     """They have every type at its ends, and Spark and other writers wrote the files."""
-    rows = some(7)
+    rows = draw_rows(7)
     if writer.startswith("spark"):
         kind = "TIMESTAMP_MICROS" if "whole" in writer else "INT96"
         frame = spark.createDataFrame([tuple(row.values()) for row in rows], SCHEMA).coalesce(1)

@@ -17,7 +17,7 @@ from origins.errors import OriginError
 from origins.files import Files
 from origins.files.changes import STOPS, SchemaChanged
 from origins.nack import REFUSED
-from tests.origins.test_on_change import both_ways, planned, told
+from tests.origins.test_on_change import describe_row, plan_batch, read_both_ways
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,7 +96,7 @@ def test_a_parquet_value_fits_if_the_new_type_keeps_it_unchanged(
     for policy in ("nack", "rescue"):
         changes = {"missing": "evolve", "wider": policy, "other": policy}
         files = Files(path=str(tmp_path), format="parquet", schema=f"id int, v {kind}", on_change=changes)
-        rows = [row.asDict(recursive=True) for row in both_ways(spark, files)]
+        rows = [row.asDict(recursive=True) for row in read_both_ways(spark, files)]
         assert [row["id"] for row in rows] == [*range(len(column))] if policy == "rescue" else True
         given = [row["v"] for number, row in enumerate(rows) if number not in lost]
         assert given == [each for each in expected if not isinstance(each, Lost)]
@@ -122,7 +122,7 @@ def test_a_parquet_file_with_another_type_stops_the_run(spark: SparkSession, tmp
     for changes in ({}, {"missing": "evolve", "extra": "ignore"}):
         files = Files(path=str(tmp_path), format="parquet", schema=f"v {kind}", on_change=changes)
         with pytest.raises(SchemaChanged, match=r"/a has the column v.* as \S+ instead of \w+"):
-            both_ways(spark, files)
+            read_both_ways(spark, files)
 
 
 def test_each_kind_of_change_in_parquet_follows_its_policy(spark: SparkSession, tmp_path: Path) -> None:
@@ -132,12 +132,24 @@ def test_each_kind_of_change_in_parquet_follows_its_policy(spark: SparkSession, 
     wide = {"id": str(BIG)}
     files = {"path": str(tmp_path), "format": "parquet", "schema": "id int"}
     rescued = Files(**files, on_change={"wider": "rescue", "other": "nack"})  # type: ignore[arg-type]
-    assert [told(row) for row in both_ways(spark, rescued)] == [(1,), (None, {"id": BIG}), (2,), "PARSE", (None, wide)]
+    assert [describe_row(row) for row in read_both_ways(spark, rescued)] == [
+        (1,),
+        (None, {"id": BIG}),
+        (2,),
+        "PARSE",
+        (None, wide),
+    ]
     kept = Files(**files, on_change={"wider": "nack", "other": "rescue"})  # type: ignore[arg-type]
-    assert [told(row) for row in both_ways(spark, kept)] == [(1,), "PARSE", (2,), (None, {"id": "six"}), "PARSE"]
+    assert [describe_row(row) for row in read_both_ways(spark, kept)] == [
+        (1,),
+        "PARSE",
+        (2,),
+        (None, {"id": "six"}),
+        "PARSE",
+    ]
     stops = Files(**{**files, "path": f"{tmp_path}/b"}, on_change={"other": "rescue"})  # type: ignore[arg-type]
     with pytest.raises(Exception, match=f"{STOPS}b: column id: '{BIG}' is not an int"):
-        both_ways(spark, stops)
+        read_both_ways(spark, stops)
 
 
 @pytest.mark.parametrize("used", [["id"], ["note"], []])
@@ -147,7 +159,9 @@ def test_the_verdict_on_a_parquet_row_does_not_depend_on_the_used_columns(
     """Spark reads only the requested columns. The verdict requests all columns with other types."""
     parquet.write_table(pa.table({"id": ["1", "six"], "note": ["a", "b"]}), tmp_path / "a")
     files = Files(path=str(tmp_path), format="parquet", schema="id int, note string", on_change={"other": "nack"})
-    rows = files.fetch(spark, [planned(spark, files)]).frame().selectExpr(*used, f"{REFUSED} is null as good").collect()
+    rows = (
+        files.fetch(spark, [plan_batch(spark, files)]).frame().selectExpr(*used, f"{REFUSED} is null as good").collect()
+    )
     assert [row.good for row in rows] == [True, False]
 
 
@@ -156,7 +170,7 @@ def test_a_parquet_column_without_values_fits_any_type(spark: SparkSession, tmp_
     """pandas writes such a column for None values. It is no change, even if changes stop the run."""
     parquet.write_table(pa.table({"id": pa.array([1, 2], pa.int32()), "V": pa.nulls(2)}), tmp_path / "a")
     files = Files(path=str(tmp_path), format="parquet", schema=f"id int, v {kind}")
-    assert [told(row) for row in both_ways(spark, files)] == [(1, None), (2, None)]
+    assert [describe_row(row) for row in read_both_ways(spark, files)] == [(1, None), (2, None)]
 
 
 def test_a_type_that_spark_cannot_read_fails_with_the_name_of_its_file(spark: SparkSession, tmp_path: Path) -> None:
@@ -165,7 +179,7 @@ def test_a_type_that_spark_cannot_read_fails_with_the_name_of_its_file(spark: Sp
     for kind in ("timestamp", "string"):
         files = Files(path=str(tmp_path), format="parquet", schema=f"at {kind}", on_change={"other": "nack"})
         with pytest.raises(Exception, match="nanoseconds"):
-            both_ways(spark, files)
+            read_both_ways(spark, files)
 
 
 @pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz", None])
@@ -182,7 +196,7 @@ def test_nanoseconds_are_read_as_microseconds(spark: SparkSession, tmp_path: Pat
     if kind == "timestamp":
         parquet.write_table(old, tmp_path / "b", use_deprecated_int96_timestamps=True)
         whole = [*whole, 5_000_000]
-    rows = both_ways(spark, Files(path=str(tmp_path), format="parquet", schema=schema))
+    rows = read_both_ways(spark, Files(path=str(tmp_path), format="parquet", schema=schema))
     micros = [
         row.at and (row.at.replace(tzinfo=None) - datetime(1970, 1, 1)) // timedelta(microseconds=1) for row in rows
     ]
@@ -198,7 +212,7 @@ def test_a_moment_that_microseconds_would_cut_is_refused(spark: SparkSession, tm
     parquet.write_table(pa.table(columns), tmp_path / "a")
     for kind, policies in (("timestamp", {}), ("string", {"other": "nack"})):
         files = Files(path=str(tmp_path), format="parquet", schema=f"at {kind}, note string", on_change=policies)
-        good, bad = both_ways(spark, files)
+        good, bad = read_both_ways(spark, files)
         assert good.note == "a"
         assert good[REFUSED] is None
         assert json.loads(bad[REFUSED].raw) == {"at": 1001, "note": "b"}
@@ -210,17 +224,18 @@ def test_nanoseconds_inside_a_nested_column_are_an_error(spark: SparkSession, tm
     columns = {"s": pa.array([{"at": 1}], pa.struct([("at", pa.timestamp("ns"))])), "n": pa.array([1])}
     parquet.write_table(pa.table(columns), tmp_path / "inside")
     with pytest.raises(OriginError, match="inside has times in nanoseconds inside the column s"):
-        both_ways(spark, Files(path=str(tmp_path), format="parquet", schema="s struct<at: timestamp>, n bigint"))
-    assert [told(row) for row in both_ways(spark, Files(path=str(tmp_path), format="parquet", schema="n bigint"))] == [
-        (1,)
-    ]
+        read_both_ways(spark, Files(path=str(tmp_path), format="parquet", schema="s struct<at: timestamp>, n bigint"))
+    assert [
+        describe_row(row)
+        for row in read_both_ways(spark, Files(path=str(tmp_path), format="parquet", schema="n bigint"))
+    ] == [(1,)]
 
 
 def test_a_refused_parquet_row_is_shown_completely(spark: SparkSession, tmp_path: Path) -> None:
     """It has the columns that the schema leaves out. Rescued values are kept together with rescued columns."""
     parquet.write_table(pa.table({"ID": ["six"], "note": ["a"], "new": [[1]]}), tmp_path / "a")
     files = {"path": str(tmp_path), "format": "parquet", "schema": "id int, note string"}
-    (refused,) = both_ways(spark, Files(**files, on_change={"other": "nack"}))  # type: ignore[arg-type]
+    (refused,) = read_both_ways(spark, Files(**files, on_change={"other": "nack"}))  # type: ignore[arg-type]
     assert json.loads(refused[REFUSED].raw) == {"ID": "six", "note": "a", "new": [1]}
     rescued = Files(**files, on_change={"other": "rescue", "extra": "rescue"})  # type: ignore[arg-type]
-    assert [told(row) for row in both_ways(spark, rescued)] == [(None, "a", {"ID": "six", "new": [1]})]
+    assert [describe_row(row) for row in read_both_ways(spark, rescued)] == [(None, "a", {"ID": "six", "new": [1]})]

@@ -23,10 +23,10 @@ from runners.pipeline import Pipeline
 from runners.state.delta_ledger import DeltaLedger
 from runners.state.journal import Journal
 from runners.state.process_locks import identify_host
-from tests.runners.running.letterbox import letters, post
+from tests.runners.running.letterbox import append_letters, make_letters
 
 
-def batch(number: int, *, lane: str = "0", start: Any = None, end: Any = None, plan: str = "") -> Batch:
+def make_batch(number: int, *, lane: str = "0", start: Any = None, end: Any = None, plan: str = "") -> Batch:
     """A batch of the lane. By default it starts where the previous batch ends."""
     begin = (number - 1) * 10 or None
     return Batch(
@@ -42,7 +42,7 @@ def batch(number: int, *, lane: str = "0", start: Any = None, end: Any = None, p
     )
 
 
-def append(folder: Path, rows: Sequence[int], labels: Sequence[Label] = ()) -> None:
+def append_rows(folder: Path, rows: Sequence[int], labels: Sequence[Label] = ()) -> None:
     """Append these ids in one commit, with the tag of these labels."""
     properties = CommitProperties(custom_metadata={"userMetadata": make_tag(labels)}) if labels else None
     table = pyarrow.table({"id": pyarrow.array(rows, pyarrow.int64())})
@@ -64,7 +64,7 @@ class Carried:
         (self.folder / "state" / "lock").touch()
         for name in self.names:
             if not self.table(name).exists():
-                append(self.table(name), [])
+                append_rows(self.table(name), [])
 
     def table(self, name: str = "orders") -> Path:
         """Return the path of a destination's table."""
@@ -96,25 +96,25 @@ class Carried:
     def carry(self, *numbers: int, **how: Any) -> None:
         """Process these batches as a run does: plan, write and settle each."""
         for number in numbers:
-            self.plan(number, **_only(how, "lane", "start", "end", "plan"))
-            self.land(number, **_only(how, "lane", "plan", "nacked", "to"))
-            self.settle(number, **_only(how, "lane", "start", "end", "plan", "nacked", "owed"))
+            self.plan(number, **_pick_options(how, "lane", "start", "end", "plan"))
+            self.land(number, **_pick_options(how, "lane", "plan", "nacked", "to"))
+            self.settle(number, **_pick_options(how, "lane", "start", "end", "plan", "nacked", "owed"))
 
     def plan(self, number: int, *, destinations: Sequence[str] | None = None, **which: Any) -> None:
         """Record the plan of a batch."""
-        of = batch(number, **which)
+        of = make_batch(number, **which)
         planned = PlannedBatch(batch=of, destinations=tuple(destinations or self.names), straight=False)
         self.journal.record(Entry(kind="plan", lane=of.lane, plan=of.plan, body=planned.json()))
 
     def land(self, number: int, *, nacked: int = 0, to: Sequence[str] | None = None, **which: Any) -> None:
         """Write a batch's rows, and its refused rows to the DLQ."""
-        of = batch(number, **which)
+        of = make_batch(number, **which)
         ids = [number * 10 + place for place in range(nacked + 1, 4)]
         for name in self.names if to is None else to:
             if ids:
-                append(self.table(name), ids, [Label(batch=of, destination=name)])
+                append_rows(self.table(name), ids, [Label(batch=of, destination=name)])
         if nacked:
-            post(self.dlq, letters(*range(1, nacked + 1), plan=of.plan, number=number, lane=of.lane))
+            append_letters(self.dlq, make_letters(*range(1, nacked + 1), plan=of.plan, number=number, lane=of.lane))
 
     def settle(
         self,
@@ -126,7 +126,7 @@ class Carried:
         **of: Any,
     ) -> None:
         """Record that a batch is settled."""
-        which = batch(number, **of)
+        which = make_batch(number, **of)
         decided = Counts(
             read=3, nacked=nacked, branches={name: BranchCounts(expected=3 - nacked) for name in self.names}
         )
@@ -149,16 +149,16 @@ class Carried:
         return [(each.code, each.destination, each.number) for each in self.pipeline.audit().problems]
 
 
-def several(folder: Path, *batches: tuple[str, int]) -> None:
+def append_several(folder: Path, *batches: tuple[str, int]) -> None:
     """Append batches of several lanes in one commit."""
-    labels = [Label(batch=batch(number, lane=lane), destination="orders") for lane, number in batches]
-    append(folder, [number * 10 + place for _, number in batches for place in (1, 2, 3)], labels)
+    labels = [Label(batch=make_batch(number, lane=lane), destination="orders") for lane, number in batches]
+    append_rows(folder, [number * 10 + place for _, number in batches for place in (1, 2, 3)], labels)
 
 
-def other(one: Batch) -> Batch:
+def replan_batch(one: Batch) -> Batch:
     """Return the same batch with another plan."""
     return replace(one, plan=uuid.uuid4().hex)
 
 
-def _only(how: Mapping[str, Any], *names: str) -> dict[str, Any]:
+def _pick_options(how: Mapping[str, Any], *names: str) -> dict[str, Any]:
     return {name: value for name, value in how.items() if name in names}

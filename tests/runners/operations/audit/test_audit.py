@@ -20,8 +20,8 @@ from runners.model.planned_batch import BranchBody, PlannedBatch
 from runners.operations.audit.audit import DlqContent, HeldLetters, make_audit
 from runners.operations.audit.finding import FOUND, Audit, Finding
 from runners.operations.audit.ledger_claims import LedgerClaims
-from tests.runners.model.test_codes import commands_in, parse
-from tests.runners.operations.audit.evidence import batch
+from tests.runners.model.test_codes import find_commands, parse_command
+from tests.runners.operations.audit.evidence import make_batch
 
 NAMES = ("orders", "copy")
 
@@ -109,7 +109,7 @@ sizes = st.tuples(st.integers(0, 4), st.integers(0, 3), st.integers(0, 3))
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> World:
+def draw_worlds(draw: st.DrawFn) -> World:
     """Worlds of some lanes with some batches. Some batches have no rows, and some have refused or filtered rows."""
     world = World()
     for lane in ("0", "1", "dlq/origin")[: draw(st.integers(1, 3))]:
@@ -120,7 +120,7 @@ def worlds(draw: st.DrawFn) -> World:
 
 
 @settings(max_examples=60)
-@given(worlds())
+@given(draw_worlds())
 def test_whole_batches_balance(world: World) -> None:
     """The equation holds for each destination's account, and is proved from each lane's first batch."""
     found = world.audit()
@@ -133,19 +133,23 @@ def test_whole_batches_balance(world: World) -> None:
 BREAKS: Mapping[str, Callable[[World, str, int], object]] = {
     "NOT_DELIVERED": lambda world, name, at: world.brought[name].pop(at),
     "TWICE": lambda world, name, at: world.brought[name].append(world.brought[name][at]),
-    "MISCOUNT": lambda world, name, at: _changed(world, name, at, rows=99, listed=99),
-    "ROWS_GONE": lambda world, name, at: _changed(world, name, at, loss=Loss(code="ROWS_GONE", reason="x", version=9)),
-    "RESTORED": lambda world, name, at: _changed(world, name, at, loss=Loss(code="RESTORED", reason="x", whole=True)),
-    "FILE_GONE": lambda world, name, at: _changed(world, name, at, loss=Loss(code="FILE_GONE", reason="x")),
-    "NOT_COMMITTED": lambda world, name, at: _forgotten(world, name, at),
+    "MISCOUNT": lambda world, name, at: _change_brought(world, name, at, rows=99, listed=99),
+    "ROWS_GONE": lambda world, name, at: _change_brought(
+        world, name, at, loss=Loss(code="ROWS_GONE", reason="x", version=9)
+    ),
+    "RESTORED": lambda world, name, at: _change_brought(
+        world, name, at, loss=Loss(code="RESTORED", reason="x", whole=True)
+    ),
+    "FILE_GONE": lambda world, name, at: _change_brought(world, name, at, loss=Loss(code="FILE_GONE", reason="x")),
+    "NOT_COMMITTED": lambda world, name, at: _add_forgotten(world, name, at),
 }
 
 
-def _changed(world: World, name: str, at: int, **what: Any) -> None:
+def _change_brought(world: World, name: str, at: int, **what: Any) -> None:
     world.brought[name][at] = replace(world.brought[name][at], **what)
 
 
-def _forgotten(world: World, name: str, at: int) -> None:
+def _add_forgotten(world: World, name: str, at: int) -> None:
     """Add a commit of a batch that has no plan, beside a known batch."""
     label: BatchLabel = {**world.brought[name][at].label, "plan": "stranger", "key": f"stranger/{name}"}
     world.brought[name].append(replace(world.brought[name][at], label=label, together=[f"stranger/{name}"]))
@@ -153,7 +157,7 @@ def _forgotten(world: World, name: str, at: int) -> None:
 
 @pytest.mark.parametrize("code", sorted(BREAKS))
 @settings(max_examples=20)
-@given(world=worlds(), data=st.data())
+@given(world=draw_worlds(), data=st.data())
 def test_a_break_is_the_only_finding_at_its_batch_and_destination(code: str, world: World, data: st.DataObject) -> None:
     """Only one batch of one destination is broken."""
     name = data.draw(st.sampled_from(NAMES))
@@ -166,7 +170,7 @@ def test_a_break_is_the_only_finding_at_its_batch_and_destination(code: str, wor
 
 
 @settings(max_examples=30)
-@given(world=worlds(), data=st.data())
+@given(world=draw_worlds(), data=st.data())
 def test_missing_duplicate_and_stray_dlq_rows_are_found(world: World, data: st.DataObject) -> None:
     """The refused rows of one batch are missing, are in the DLQ twice, or have an unknown plan."""
     if not world.held:
@@ -246,7 +250,7 @@ def test_a_merge_may_leave_no_commit(world: World) -> None:
     world.account = {"silent": True}
     del world.brought["orders"][1]
     assert world.summarise_notes() == []
-    _changed(world, "orders", 0, rows=5, listed=None)
+    _change_brought(world, "orders", 0, rows=5, listed=None)
     assert world.summarise_notes() == [("MISCOUNT", "orders", "0", 1)]
 
 
@@ -273,7 +277,7 @@ def test_part_of_a_batch_beside_the_whole_batch_is_twice(world: World) -> None:
     """Part of a lost batch was left in the table, and then the batch was written again."""
     world.bring("orders", "0", 2, 3, loss=Loss(code="ROWS_GONE", reason="x", version=9))
     assert world.summarise_notes() == [("TWICE", "orders", "0", 2)]
-    _changed(world, "orders", 4, loss=Loss(code="ROWS_GONE", reason="x", version=9, whole=True))
+    _change_brought(world, "orders", 4, loss=Loss(code="ROWS_GONE", reason="x", version=9, whole=True))
     assert world.summarise_notes() == []
 
 
@@ -286,11 +290,11 @@ def test_a_commit_of_several_batches_has_the_rows_of_all(world: World) -> None:
     world.brought["orders"].append(replace(second, rows=6, listed=6, together=together))
     assert (world.summarise_notes(), world.audit().destinations["orders"].delivered) == ([], 15)
     for at in (0, 4):
-        _changed(world, "orders", at, rows=5, listed=5)
+        _change_brought(world, "orders", at, rows=5, listed=5)
     assert world.summarise_notes() == [("MISCOUNT", "orders", "0", 1), ("MISCOUNT", "orders", "1", 1)]
 
 
-def _uncounted(world: World, lane: str, number: int, **counts: Any) -> None:
+def _settle_uncounted(world: World, lane: str, number: int, **counts: Any) -> None:
     """Change a batch as the next run settles it if a commit of several batches has it, so that its rows are unknown."""
     at = next(at for at, each in enumerate(world.settled) if (each.lane, each.number) == (lane, number))
     settled = world.settled[at]
@@ -301,7 +305,7 @@ def _uncounted(world: World, lane: str, number: int, **counts: Any) -> None:
     world.settled[at] = replace(settled, counts={**settled.counts, **unknown})
 
 
-def _shared(world: World, rows: int) -> None:
+def _share_commit(world: World, rows: int) -> None:
     """Put the first batches of lanes 0 and 1 into one commit with `rows` rows."""
     world.carry("1", 1)
     first, second = world.brought["orders"][0], world.brought["orders"].pop()
@@ -312,9 +316,9 @@ def _shared(world: World, rows: int) -> None:
 
 def test_a_commit_with_all_read_rows_proves_its_uncounted_batches(world: World) -> None:
     """The audit counts the read rows of each batch as delivered, and the equation holds."""
-    _shared(world, rows=6)
-    _uncounted(world, "0", 1)
-    _uncounted(world, "1", 1)
+    _share_commit(world, rows=6)
+    _settle_uncounted(world, "0", 1)
+    _settle_uncounted(world, "1", 1)
     found = world.audit()
     assert (found.problems, found.read, found.destinations["orders"].delivered) == ([], 15, 15)
 
@@ -322,21 +326,21 @@ def test_a_commit_with_all_read_rows_proves_its_uncounted_batches(world: World) 
 @pytest.mark.parametrize("rows", [5, 7])
 def test_uncounted_batches_are_named_if_their_commit_has_other_rows(world: World, rows: int) -> None:
     """Rows may have been filtered, added or lost. So only the batch that the ledger has counts of is proved."""
-    _shared(world, rows=rows)
-    _uncounted(world, "1", 1)
+    _share_commit(world, rows=rows)
+    _settle_uncounted(world, "1", 1)
     assert world.summarise_notes() == [("NOT_PROVED", "orders", "1", 1)]
     assert world.audit().destinations["orders"].delivered == 12
 
 
 def test_a_batch_whose_read_rows_were_never_counted_is_not_proved(world: World) -> None:
     """The batch's file was gone, so the ledger has delivered rows in place of the read rows."""
-    _uncounted(world, "0", 2, delivered={"orders": 3, "copy": 3})
+    _settle_uncounted(world, "0", 2, delivered={"orders": 3, "copy": 3})
     assert world.summarise_notes() == [("NOT_PROVED", "copy", "0", 2), ("NOT_PROVED", "orders", "0", 2)]
 
 
 def test_a_batch_counted_in_neither_ledger_nor_history_is_not_proved(world: World) -> None:
     """The history begins after the batch."""
-    _uncounted(world, "0", 1)
+    _settle_uncounted(world, "0", 1)
     del world.brought["orders"][0]
     world.account = {"since": 7}
     assert world.summarise_notes() == [("NOT_PROVED", "orders", "0", 1)]
@@ -358,7 +362,7 @@ def test_rows_that_a_backfill_delivered_again_count_once(world: World) -> None:
 
 
 @settings(max_examples=60)
-@given(world=worlds(), data=st.data())
+@given(world=draw_worlds(), data=st.data())
 def test_an_audit_balances_only_if_the_equation_holds(world: World, data: st.DataObject) -> None:
     """One batch of the ledger has missing or wrong counts."""
     at = data.draw(st.integers(0, len(world.settled) - 1))
@@ -407,7 +411,9 @@ def test_an_owed_batch_that_is_open_is_one_finding(world: World) -> None:
     settled = world.settled[3]
     world.settled[3] = replace(settled, counts={**settled.counts, "delivered": {"orders": 3}, "owed": ["copy"]})
     world.brought["copy"].pop()
-    plan = PlannedBatch(batch=replace(batch(4), plan=settled.plan), destinations=NAMES, straight=False, published=True)
+    plan = PlannedBatch(
+        batch=replace(make_batch(4), plan=settled.plan), destinations=NAMES, straight=False, published=True
+    )
     world.lanes["0"] = replace(world.lanes["0"], open=plan)
     assert world.summarise_notes() == [("OWED", "copy", "0", 4)]
     world.said = {"running": True}
@@ -455,10 +461,10 @@ def test_a_batch_that_the_ledger_could_not_balance_stays_a_finding(world: World)
 
 def test_an_accepted_loss_stays_accepted_when_more_is_lost(world: World) -> None:
     """Each batch is accepted separately, so a loss of the next batch is a new finding."""
-    _changed(world, "orders", 1, loss=Loss(code="ROWS_GONE", reason="x", version=9))
+    _change_brought(world, "orders", 1, loss=Loss(code="ROWS_GONE", reason="x", version=9))
     (problem,) = world.audit().problems
     world.state = {"accepted": frozenset(problem.members)}
-    _changed(world, "orders", 2, loss=Loss(code="ROWS_GONE", reason="x", version=9))
+    _change_brought(world, "orders", 2, loss=Loss(code="ROWS_GONE", reason="x", version=9))
     assert world.summarise_notes() == [("ROWS_GONE", "orders", "0", 3)]
 
 
@@ -505,18 +511,20 @@ def test_an_offset_away_from_the_end_of_the_last_batch_is_a_gap(world: World) ->
     assert world.summarise_notes() == []
 
 
-def _broken(change: Callable[[World, str, int], object], world: World) -> None:
+def _break_world(change: Callable[[World, str, int], object], world: World) -> None:
     """Break the second batch of a destination in this way."""
     change(world, "orders", 1)
 
 
-def _worlds_of_every_kind() -> Iterator[World]:
+def _make_worlds_of_every_kind() -> Iterator[World]:
     """Yield one world for each kind of problem."""
     changes: list[Callable[[World], object]] = [
-        *(functools.partial(_broken, change) for change in BREAKS.values()),
-        lambda world: _changed(world, "orders", 1, loss=Loss(code="RESTORED", reason="x", version=9, whole=True)),
-        lambda world: _changed(world, "orders", 1, doubt=Loss(code="NOT_PROVED", reason="x", version=9)),
-        lambda world: _uncounted(world, "0", 1, delivered={"orders": 3, "copy": 3}),
+        *(functools.partial(_break_world, change) for change in BREAKS.values()),
+        lambda world: _change_brought(
+            world, "orders", 1, loss=Loss(code="RESTORED", reason="x", version=9, whole=True)
+        ),
+        lambda world: _change_brought(world, "orders", 1, doubt=Loss(code="NOT_PROVED", reason="x", version=9)),
+        lambda world: _settle_uncounted(world, "0", 1, delivered={"orders": 3, "copy": 3}),
         lambda world: world.lanes.update({"0": replace(world.lanes["0"], offset={"a": "it's"})}),
         lambda world: world.settled.pop(1),
         lambda world: world.settled.append(world.settled[1]),
@@ -534,13 +542,13 @@ def _worlds_of_every_kind() -> Iterator[World]:
 
 def test_the_commands_in_a_finding_can_be_typed() -> None:
     """Each command parses with its options and values."""
-    found = [finding for world in _worlds_of_every_kind() for finding in world.audit().problems]
+    found = [finding for world in _make_worlds_of_every_kind() for finding in world.audit().problems]
     codes = {finding.code for finding in found}
     assert codes >= {"NOT_DELIVERED", "GAP", "TABLE_GONE", "NOT_PROVED", "ROWS_GONE", "DLQ_STRAY", "TWICE"}
-    typed = [each for finding in found for each in commands_in(format_problem(finding, "orders.yaml"))]
+    typed = [each for finding in found for each in find_commands(format_problem(finding, "orders.yaml"))]
     assert {each.split()[1] for each in typed} == {"repair", "backfill", "offsets"}
     for each in typed:
-        parse(each)
+        parse_command(each)
 
 
 def test_a_finding_has_an_explained_code() -> None:
@@ -557,6 +565,6 @@ def test_only_rows_that_are_wholly_gone_can_be_put_back(world: World) -> None:
     whole: Sequence[tuple[bool, bool, str]] = [(True, True, "put_back"), (False, True, ""), (True, False, "")]
     for lost, mends, remedy in whole:
         world.account = {"mends": mends}
-        _changed(world, "orders", 1, loss=Loss(code="RESTORED", reason="x", version=9, whole=lost))
+        _change_brought(world, "orders", 1, loss=Loss(code="RESTORED", reason="x", version=9, whole=lost))
         (problem,) = world.audit().problems
         assert (problem.remedy, "Wherry can put them back" in problem.repair) == (remedy, remedy != "")

@@ -21,8 +21,8 @@ from origins.store_access import StoreError
 from runners.model.spec import PipelineSpec
 from runners.operations.audit.finding import Audit
 from runners.state import location
-from tests.runners.operations.audit.evidence import Carried, append, batch, other, several
-from tests.runners.running.letterbox import letters, post
+from tests.runners.operations.audit.evidence import Carried, append_rows, append_several, make_batch, replan_batch
+from tests.runners.running.letterbox import append_letters, make_letters
 
 
 @pytest.fixture(scope="module")
@@ -43,13 +43,13 @@ def carried(whole: Path, tmp_path: Path) -> Carried:
     return Carried(tmp_path)
 
 
-def the(found: Audit) -> dict[str, object]:
+def get_only(found: Audit) -> dict[str, object]:
     """Return the only problem as JSON."""
     (problem,) = found.json()["problems"]
     return dict(problem)
 
 
-def file_of(table: Path, version: int) -> Path:
+def locate_file(table: Path, version: int) -> Path:
     """Return the path of the file that a version added."""
     actions = (table / "_delta_log" / f"{version:020}.json").read_text().splitlines()
     (added,) = [action["add"]["path"] for action in map(json.loads, actions) if "add" in action]
@@ -110,7 +110,7 @@ def test_a_settled_batch_that_never_reached_the_table_is_found(carried: Carried)
     """The finding names the backfill that delivers the batch."""
     carried.plan(4)
     carried.settle(4)
-    problem = the(carried.pipeline.audit())
+    problem = get_only(carried.pipeline.audit())
     assert (problem["code"], problem["lane"], problem["number"], problem["destination"]) == (
         "NOT_DELIVERED",
         "0",
@@ -124,8 +124,8 @@ def test_a_settled_batch_that_never_reached_the_table_is_found(carried: Carried)
 
 def test_a_batch_without_a_ledger_entry_is_found(carried: Carried) -> None:
     """The table has a batch of this pipeline that the ledger does not know."""
-    append(carried.table(), [1, 2], [Label(batch=batch(9), destination="orders")])
-    problem = the(carried.pipeline.audit())
+    append_rows(carried.table(), [1, 2], [Label(batch=make_batch(9), destination="orders")])
+    problem = get_only(carried.pipeline.audit())
     assert (problem["code"], problem["number"], problem["version"]) == ("NOT_COMMITTED", 9, 4)
     assert "2 rows of it are here (version 4)" in str(problem["message"])
 
@@ -134,31 +134,31 @@ def test_a_written_but_unsettled_batch_is_found(carried: Carried) -> None:
     """The batch is open and the table has it. The next run settles it, and so does `repair`."""
     carried.plan(4)
     carried.land(4)
-    problem = the(carried.pipeline.audit())
+    problem = get_only(carried.pipeline.audit())
     assert (problem["code"], problem["number"], problem["safe"]) == ("NOT_SETTLED", 4, True)
 
 
-def beside_ours(carried: Carried) -> DeltaTable:
+def compact_with_others(carried: Carried) -> DeltaTable:
     """Return the table with three rows of another writer and all rows of the pipeline, compacted into one file."""
-    append(carried.table(), [901, 902, 903])
+    append_rows(carried.table(), [901, 902, 903])
     DeltaTable(carried.table()).optimize.compact()
     return DeltaTable(carried.table())
 
 
 def test_another_writer_may_change_rows_in_the_same_file(carried: Carried) -> None:
     """Each change writes the file again. The audit finds the pipeline's rows in the new file."""
-    table = beside_ours(carried)
+    table = compact_with_others(carried)
     table.update({"id": "id + 50"}, predicate="id > 900")
     table.delete("id = 952")
     assert carried.pipeline.audit().problems == []
     table.delete("id = 953 OR id = 11")
-    problem = the(carried.pipeline.audit())
+    problem = get_only(carried.pipeline.audit())
     assert (problem["code"], problem["number"]) == ("ROWS_GONE", 1)
 
 
 def test_another_writers_change_is_a_doubt_if_the_old_file_is_gone(carried: Carried) -> None:
     """The finding names the version since which nothing can be checked. It is no loss, and a user can accept it."""
-    table = beside_ours(carried)
+    table = compact_with_others(carried)
     (before,) = table.file_uris()
     table.update({"id": "id + 50"}, predicate="id > 900")
     Path(before).unlink()
@@ -192,7 +192,7 @@ def test_an_owed_batch_is_a_problem_until_its_destination_has_it(tmp_path: Path)
     two = Carried(tmp_path, names=("orders", "copy"))
     two.carry(1, to=["orders"], owed=["copy"])
     found = two.pipeline.audit()
-    assert (the(found)["code"], the(found)["destination"], the(found)["safe"]) == ("OWED", "copy", True)
+    assert (get_only(found)["code"], get_only(found)["destination"], get_only(found)["safe"]) == ("OWED", "copy", True)
     assert (found.destinations["copy"].owed, found.destinations["copy"].delivered) == (1, 0)
     two.land(1, to=["copy"])
     two.settle(1)
@@ -225,7 +225,7 @@ def test_rows_that_were_updated_are_found(carried: Carried) -> None:
 def test_an_overwritten_table_is_found(carried: Carried) -> None:
     """Another writer replaced all rows, so all earlier batches are gone. They are one finding."""
     write_deltalake(carried.table(), pyarrow.table({"id": pyarrow.array([1], pyarrow.int64())}), mode="overwrite")
-    problem = the(carried.pipeline.audit())
+    problem = get_only(carried.pipeline.audit())
     assert (problem["code"], problem["number"], problem["last"], problem["version"]) == ("ROWS_GONE", 1, 3, 4)
 
 
@@ -234,7 +234,7 @@ def test_a_restored_table_is_found(carried: Carried) -> None:
     finding.
     """
     DeltaTable(carried.table()).restore(1)
-    problem = the(carried.pipeline.audit())
+    problem = get_only(carried.pipeline.audit())
     assert (problem["code"], problem["number"], problem["last"], problem["version"]) == ("RESTORED", 2, 3, 4)
     DeltaTable(carried.table()).restore(3)
     assert carried.codes() == []
@@ -243,8 +243,8 @@ def test_a_restored_table_is_found(carried: Carried) -> None:
 def test_a_replaced_table_is_found(carried: Carried) -> None:
     """Another table at the same place is found, even if it has the same rows."""
     shutil.rmtree(carried.table())
-    append(carried.table(), [11, 12, 13])
-    problem = the(carried.pipeline.audit())
+    append_rows(carried.table(), [11, 12, 13])
+    problem = get_only(carried.pipeline.audit())
     assert (problem["code"], problem["number"]) == ("REPLACED", None)
     assert "was replaced after the last run" in str(problem["message"])
 
@@ -252,7 +252,7 @@ def test_a_replaced_table_is_found(carried: Carried) -> None:
 def test_a_missing_table_is_found(carried: Carried) -> None:
     """All its batches are one finding."""
     shutil.rmtree(carried.table())
-    problem = the(carried.pipeline.audit())
+    problem = get_only(carried.pipeline.audit())
     assert (problem["code"], problem["destination"]) == ("TABLE_GONE", "orders")
     assert "3 batches" in str(problem["message"])
 
@@ -261,29 +261,29 @@ def test_a_vacuum_of_unused_files_is_no_loss(carried: Carried) -> None:
     """Small files were compacted and the old files deleted. Each batch is still whole."""
     DeltaTable(carried.table()).optimize.compact()
     DeltaTable(carried.table()).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
-    assert not file_of(carried.table(), 1).exists()
+    assert not locate_file(carried.table(), 1).exists()
     assert carried.codes() == []
 
 
 def test_a_needed_file_that_a_vacuum_deleted_is_found(carried: Carried) -> None:
     """The table is restored to the version before a deletion, but a vacuum had deleted that version's file."""
     DeltaTable(carried.table()).delete("id < 20")
-    file = file_of(carried.table(), 1)
+    file = locate_file(carried.table(), 1)
     kept = file.read_bytes()
     DeltaTable(carried.table()).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
     assert not file.exists()
     DeltaTable(carried.table()).restore(3, ignore_missing_files=True)
-    problem = the(carried.pipeline.audit())
+    problem = get_only(carried.pipeline.audit())
     assert (problem["code"], problem["number"]) in [("FILE_GONE", 1), ("ROWS_GONE", 1)]
     file.write_bytes(kept)
 
 
 def test_a_deleted_file_is_found(carried: Carried) -> None:
     """The table's log still lists the file."""
-    file_of(carried.table(), 2).unlink()
-    problem = the(carried.pipeline.audit())
+    locate_file(carried.table(), 2).unlink()
+    problem = get_only(carried.pipeline.audit())
     assert (problem["code"], problem["number"]) == ("FILE_GONE", 2)
-    assert str(file_of(carried.table(), 2)) in str(problem["message"])
+    assert str(locate_file(carried.table(), 2)) in str(problem["message"])
 
 
 @pytest.mark.parametrize(
@@ -295,27 +295,27 @@ def test_a_deleted_file_is_found(carried: Carried) -> None:
 )
 def test_a_replaced_file_is_found(carried: Carried, ids: list[int], said: str) -> None:
     """The new file has another size or other values. The size and the values are both checked."""
-    file = file_of(carried.table(), 2)
+    file = locate_file(carried.table(), 2)
     written = carried.folder / "made"
-    append(written, ids)
-    shutil.copy(file_of(written, 0), file)
-    problem = the(carried.pipeline.audit())
+    append_rows(written, ids)
+    shutil.copy(locate_file(written, 0), file)
+    problem = get_only(carried.pipeline.audit())
     assert (problem["code"], problem["number"]) == ("FILE_CHANGED", 2)
     assert said in str(problem["message"])
 
 
 def test_a_damaged_file_is_found(carried: Carried) -> None:
     """The file no longer ends with a parquet footer."""
-    file = file_of(carried.table(), 2)
+    file = locate_file(carried.table(), 2)
     whole = file.read_bytes()
     file.write_bytes(whole[:-8] + bytes(8))
-    assert "not a whole parquet file" in str(the(carried.pipeline.audit())["message"])
+    assert "not a whole parquet file" in str(get_only(carried.pipeline.audit())["message"])
 
 
 def test_a_batch_written_twice_is_found(carried: Carried) -> None:
     """Two commits have its tag. A restore that removes the second also removes the finding."""
-    append(carried.table(), [31, 32, 33], [Label(batch=batch(3), destination="orders")])
-    problem = the(carried.pipeline.audit())
+    append_rows(carried.table(), [31, 32, 33], [Label(batch=make_batch(3), destination="orders")])
+    problem = get_only(carried.pipeline.audit())
     assert (problem["code"], problem["number"], problem["version"]) == ("TWICE", 3, 4)
     DeltaTable(carried.table()).restore(3)
     assert carried.codes() == []
@@ -325,7 +325,7 @@ def test_an_edited_commit_is_found(carried: Carried) -> None:
     """The commit's count of rows differs from the rows in its files."""
     log = carried.table() / "_delta_log" / f"{1:020}.json"
     log.write_text(log.read_text().replace('"num_added_rows":3', '"num_added_rows":4'))
-    problem = the(carried.pipeline.audit())
+    problem = get_only(carried.pipeline.audit())
     assert (problem["code"], problem["number"]) == ("MISCOUNT", 1)
     assert "counts 4 rows, but its files have 3" in str(problem["message"])
 
@@ -333,16 +333,16 @@ def test_an_edited_commit_is_found(carried: Carried) -> None:
 def test_a_commit_with_fewer_rows_than_were_settled_is_found(carried: Carried) -> None:
     """The ledger counts three rows, and the commit has two."""
     carried.plan(4)
-    append(carried.table(), [41, 42], [Label(batch=batch(4), destination="orders")])
+    append_rows(carried.table(), [41, 42], [Label(batch=make_batch(4), destination="orders")])
     carried.settle(4)
-    assert "counts 3 rows as delivered, but its commit has 2" in str(the(carried.pipeline.audit())["message"])
+    assert "counts 3 rows as delivered, but its commit has 2" in str(get_only(carried.pipeline.audit())["message"])
 
 
 def test_a_commit_of_several_lanes_proves_each_batch(carried: Carried) -> None:
     """Their sum proves each batch, and a wrong sum is found."""
     for lane in ("1", "2"):
         carried.plan(1, lane=lane)
-    several(carried.table(), ("1", 1), ("2", 1))
+    append_several(carried.table(), ("1", 1), ("2", 1))
     for lane in ("1", "2"):
         carried.settle(1, lane=lane)
     found = carried.pipeline.audit()
@@ -380,7 +380,7 @@ def test_a_cleaned_history_proves_from_its_oldest_batch(carried: Carried) -> Non
 
 def test_a_missing_file_from_before_the_history_is_found(carried: Carried) -> None:
     """The finding names no batch, since the history no longer shows which batch wrote the file."""
-    first = file_of(carried.table(), 1)
+    first = locate_file(carried.table(), 1)
     DeltaTable(carried.table()).create_checkpoint()
     for version in (0, 1):
         (carried.table() / "_delta_log" / f"{version:020}.json").unlink()
@@ -436,7 +436,7 @@ def test_rewound_and_repeated_batches_are_whole(carried: Carried) -> None:
 def test_missing_refused_rows_are_found(carried: Carried) -> None:
     """The DLQ lost rows that were neither replayed nor discarded."""
     DeltaTable(carried.dlq).delete("number = 2")
-    problem = the(carried.pipeline.audit())
+    problem = get_only(carried.pipeline.audit())
     assert (problem["code"], problem["number"], problem["destination"]) == ("DLQ_MISSING", 2, "dlq")
     assert "1 of 1 refused rows are missing" in str(problem["message"])
 
@@ -451,27 +451,27 @@ def test_refused_rows_without_a_batch_are_found(carried: Carried) -> None:
     """The rows' batch belongs to this pipeline, but the ledger does not know it. Rows of another pipeline are no
     finding.
     """
-    post(carried.dlq, letters(1, plan="nobody", number=7))
-    post(carried.dlq, letters(1, plan="theirs", number=7, pipeline="invoices"))
+    append_letters(carried.dlq, make_letters(1, plan="nobody", number=7))
+    append_letters(carried.dlq, make_letters(1, plan="theirs", number=7, pipeline="invoices"))
     assert carried.codes() == [("DLQ_STRAY", "dlq", 7)]
 
 
 def test_duplicate_refused_rows_are_found(carried: Carried) -> None:
     """The DLQ has two rows with the same id."""
-    post(carried.dlq, letters(1, plan="0-p2", number=2))
+    append_letters(carried.dlq, make_letters(1, plan="0-p2", number=2))
     assert carried.codes() == [("DLQ_TWICE", "dlq", 2)]
 
 
 def test_more_refused_rows_than_the_batch_has_are_found(carried: Carried) -> None:
     """A row was added to the DLQ by hand."""
-    post(carried.dlq, letters(3, plan="0-p3", number=3))
+    append_letters(carried.dlq, make_letters(3, plan="0-p3", number=3))
     assert carried.codes() == [("DLQ_STRAY", "dlq", 3)]
 
 
 def test_refused_rows_of_an_open_batch_are_no_strays(carried: Carried) -> None:
     """They are written before the batch is settled."""
     carried.plan(4)
-    post(carried.dlq, letters(1, plan="0-p4", number=4))
+    append_letters(carried.dlq, make_letters(1, plan="0-p4", number=4))
     assert carried.codes() == []
 
 
@@ -484,7 +484,7 @@ def test_decided_refused_rows_may_be_gone(carried: Carried) -> None:
 
 def test_two_plans_with_one_number_are_found(carried: Carried) -> None:
     """This happens if two ledgers were merged."""
-    carried.carry(3, plan=other(batch(3)).plan, start=30, end=30)
+    carried.carry(3, plan=replan_batch(make_batch(3)).plan, start=30, end=30)
     assert ("TWICE", None, 3) in carried.codes()
 
 
@@ -492,7 +492,7 @@ def test_a_lost_ledger_is_found(carried: Carried) -> None:
     """The table has batches of this pipeline that no ledger knows."""
     shutil.rmtree(carried.folder / "state")
     assert carried.codes() == [("NOT_COMMITTED", "orders", 1)]
-    assert the(carried.pipeline.audit())["last"] == 3
+    assert get_only(carried.pipeline.audit())["last"] == 3
 
 
 def test_a_batch_that_a_backfill_delivered_again_is_whole(carried: Carried) -> None:
@@ -505,6 +505,6 @@ def test_a_batch_that_a_backfill_delivered_again_is_whole(carried: Carried) -> N
 
 def test_rows_of_other_writers_are_ignored(carried: Carried) -> None:
     """The table has rows without a tag, and rows of another pipeline."""
-    append(carried.table(), [7, 8])
-    append(carried.table(), [9], [Label(batch=replace(batch(5), pipeline="invoices"), destination="orders")])
+    append_rows(carried.table(), [7, 8])
+    append_rows(carried.table(), [9], [Label(batch=replace(make_batch(5), pipeline="invoices"), destination="orders")])
     assert carried.codes() == []

@@ -19,9 +19,9 @@ from runners.pipeline import Pipeline
 from runners.state.journal import Journal
 from runners.state.location import StateLocation
 from runners.state.progress import apply_entries
-from tests.runners.engine.test_batch_machine import counts
+from tests.runners.engine.test_batch_machine import make_counts
 from tests.runners.engine.test_dispatcher import Bench
-from tests.runners.operations.dlq.test_discard import acquired
+from tests.runners.operations.dlq.test_discard import acquire_journal
 
 
 @pytest.fixture
@@ -43,7 +43,10 @@ def settle_with(bench: Bench, nacked: int) -> None:
     assert isinstance(bench.dispatcher.work.flights["0"].task, Prepare)
     codes = [(place, "CAST") for place in range(1, nacked + 1)]
     prepared = Prepared(
-        path=flight.plan.batch.plan, counts=counts("orders", nacked=nacked), nacks=[p for p, _ in codes], codes=codes
+        path=flight.plan.batch.plan,
+        counts=make_counts("orders", nacked=nacked),
+        nacks=[p for p, _ in codes],
+        codes=codes,
     )
     bench.dispatcher._decide("0", prepared)
 
@@ -79,7 +82,7 @@ def test_a_changed_setting_lasts_until_the_run_ends() -> None:
 @pytest.mark.promise("DQ-13")
 def test_settings_are_read_and_changed_from_another_process(pipeline: Pipeline) -> None:
     """The ledger records the change, the user and the reason. Settings that are not named stay the same."""
-    owner = acquired(pipeline)
+    owner = acquire_journal(pipeline)
     assert read_settings(pipeline) == {"window": 1000, "threshold": 50, "limits": {}, "changed": []}
     assert change_settings(pipeline, {"window": "0", "limits.CAST": "5%"}, reason="known")["limits"] == {"CAST": "5%"}
     change_settings(pipeline, {"limits.PARSE": "off"}, reason="known")
@@ -103,7 +106,7 @@ def test_settings_are_read_and_changed_from_another_process(pipeline: Pipeline) 
 )
 def test_an_invalid_setting_is_refused(pipeline: Pipeline, settings: dict[str, str], said: str) -> None:
     """The ledger records nothing."""
-    before = acquired(pipeline).state.seq
+    before = acquire_journal(pipeline).state.seq
     with pytest.raises(Refusal, match=said):
         change_settings(pipeline, settings, reason="a test")
     assert Journal(StateLocation.of(pipeline).open_ledger(None)).state.seq == before
@@ -127,7 +130,7 @@ def test_the_config_commands_read_and_change_settings(
         'name: orders\norigin: {memory: {schema: "id long"}}\ndestinations: [{memory: {}}]\nstate: state\n'
         "dlq: {limits: {CAST: off, LOOKUP: 0.05, KEY: 5%}}\n"
     )
-    acquired(pipeline)
+    acquire_journal(pipeline)
     assert cli.execute(["dlq", "config", "set", "orders.yaml", "window=0", "--reason", "known", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["window"] == 0
     assert cli.execute(["dlq", "config", "get", "orders.yaml"]) == 0

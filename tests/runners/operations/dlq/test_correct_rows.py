@@ -24,9 +24,9 @@ from runners.running.fix import Fix
 from runners.running.given_rows import GivenRows, find_given
 from runners.running.replay import Replay
 from runners.state.journal import Journal
-from tests.runners.running.letterbox import letters, post
+from tests.runners.running.letterbox import append_letters, make_letters
 from tests.runners.state.ledger.memory_ledger import MemoryLedger
-from tests.runners.state.ledger.test_progress import DECISION, plan
+from tests.runners.state.ledger.test_progress import DECISION, make_planned
 
 FIELDS = {"id": "long", "email": "string", "amount": "string"}
 SCHEMA = json.dumps(
@@ -60,40 +60,40 @@ def file(tmp_path: Path) -> Path:
     rows = []
     for place in (1, 2, 3):
         values = {"id": place, "email": f"ann{place}@shop.example", "amount": f"{place},50"}
-        rows += letters(
+        rows += make_letters(
             place,
             original=json.dumps(values),
             row=json.dumps(values),
             original_schema=SCHEMA,
             message=f"amount '{place},50' of ann{place}@shop.example is no number",
         )
-    rows += letters(4, original='{"raw": "{"}', original_schema=UNREAD, stage="origin")
-    post(tmp_path / ".wherry/orders/dlq", rows)
+    rows += make_letters(4, original='{"raw": "{"}', original_schema=UNREAD, stage="origin")
+    append_letters(tmp_path / ".wherry/orders/dlq", rows)
     return tmp_path / "rows.csv"
 
 
-def load(file: Path, more: str = "") -> Pipeline:
+def load_beside(file: Path, more: str = "") -> Pipeline:
     """Return the pipeline beside the file."""
     (file.parent / "orders.yaml").write_text(DEFINITION + more)
     return Pipeline.load(file.parent / "orders.yaml")
 
 
-def decide(file: Path, *ids: str) -> None:
+def discard_rows(file: Path, *ids: str) -> None:
     """Discard these rows."""
-    load(file).discard_dead_letters(Choice(ids=ids), reason="a test")
+    load_beside(file).discard_dead_letters(Choice(ids=ids), reason="a test")
 
 
 def test_an_export_has_the_waiting_rows_and_counts_the_others(file: Path) -> None:
     """A discarded row is not exported. An unread line has no columns, so it is counted as left out."""
-    decide(file, "p/2")
-    exported = load(file).export_dead_letters(file)
+    discard_rows(file, "p/2")
+    exported = load_beside(file).export_dead_letters(file)
     assert (exported.rows, exported.masked) == (2, False)
     assert [*exported.left.values()] == [1]
     assert "could not read these lines" in next(iter(exported.left))
     lines = file.read_text(encoding="utf-8-sig").splitlines()
     assert lines[0] == "_wherry_id,_wherry_code,_wherry_message,id,email,amount"
     assert lines[1] == 'p/1,CAST,"amount \'1,50\' of ann1@shop.example is no number",1,ann1@shop.example,"1,50"'
-    assert load(file).export_dead_letters(file.with_suffix(".json"), choice=Choice(ids=("p/3",))).rows == 1
+    assert load_beside(file).export_dead_letters(file.with_suffix(".json"), choice=Choice(ids=("p/3",))).rows == 1
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_an_export_has_the_waiting_rows_and_counts_the_others(file: Path) -> Non
 )
 def test_an_export_without_a_row_writes_no_file(file: Path, choice: Choice, words: str) -> None:
     """The output states the reason."""
-    exported = load(file).export_dead_letters(file, choice=choice)
+    exported = load_beside(file).export_dead_letters(file, choice=choice)
     assert (exported.rows, exported.json()["file"], file.exists()) == (0, None, False)
     assert format_exported(exported, "orders.yaml").startswith(words)
 
@@ -117,30 +117,30 @@ def test_an_export_without_a_row_writes_no_file(file: Path, choice: Choice, word
 def test_an_unedited_file_changes_nothing(file: Path, ending: str) -> None:
     """With `unchanged=True` the rows are imported as they were read."""
     file = file.with_suffix(ending)
-    load(file).export_dead_letters(file)
-    same = load(file).correct_dead_letters(file)
+    load_beside(file).export_dead_letters(file)
+    same = load_beside(file).correct_dead_letters(file)
     assert (same.changed, same.unchanged, bool(same.rows)) == (0, 3, False)
-    every = load(file).correct_dead_letters(file, unchanged=True)
+    every = load_beside(file).correct_dead_letters(file, unchanged=True)
     assert json.loads(every.rows.texts["p/2"]) == {"id": 2, "email": "ann2@shop.example", "amount": "2,50"}
     assert [*every.rows.texts] == ["p/1", "p/2", "p/3"]
 
 
-def edited(file: Path, change: Callable[[str], str]) -> correct_rows.CorrectedRows:
+def edit_and_read(file: Path, change: Callable[[str], str]) -> correct_rows.CorrectedRows:
     """Export the rows, change the file's text, and return what Wherry finds in it."""
-    load(file).export_dead_letters(file)
+    load_beside(file).export_dead_letters(file)
     text = file.read_text(encoding="utf-8-sig")
     assert change(text) != text
     file.write_text(change(text), encoding="utf-8")
-    return load(file).correct_dead_letters(file)
+    return load_beside(file).correct_dead_letters(file)
 
 
 def test_the_rows_of_an_edited_file_are_counted(file: Path) -> None:
     """The counts are of changed, unchanged, duplicate and decided rows."""
-    load(file).export_dead_letters(file)
-    decide(file, "p/3")
+    load_beside(file).export_dead_letters(file)
+    discard_rows(file, "p/3")
     lines = file.read_text(encoding="utf-8-sig").splitlines(keepends=True)
     file.write_text("".join([*lines, lines[2]]).replace("3,50", "3.50"), encoding="utf-8")
-    found = load(file).correct_dead_letters(file)
+    found = load_beside(file).correct_dead_letters(file)
     counts = {"changed": 1, "unchanged": 2, "replayed": 0, "discarded": 1, "duplicated": 1}
     assert found.json() == {"file": str(file), **counts}
     words = "1 row changed, 2 unchanged. Of these, 1 was discarded before. 1 row is in the file twice."
@@ -151,7 +151,7 @@ def test_the_rows_of_an_edited_file_are_counted(file: Path) -> None:
 def test_a_column_that_the_file_lacks_keeps_its_value(file: Path) -> None:
     """The file's columns may be in any order, in upper or lower case."""
     file.write_text(f"AMOUNT,{ID}\n1.50,p/1\n")
-    assert json.loads(load(file).correct_dead_letters(file).rows.texts["p/1"]) == {
+    assert json.loads(load_beside(file).correct_dead_letters(file).rows.texts["p/1"]) == {
         "id": 1,
         "email": "ann1@shop.example",
         "amount": "1.50",
@@ -179,7 +179,7 @@ def test_an_invalid_row_is_named_before_anything_is_written(
 ) -> None:
     """The message names the row's number, as a spreadsheet counts, and its column."""
     with pytest.raises(Refusal, match=re.compile(message, re.DOTALL)) as refused:
-        edited(file, lambda text: change(text.replace("\r\n", "\n")))
+        edit_and_read(file, lambda text: change(text.replace("\r\n", "\n")))
     assert "rows.csv was not imported, and nothing was written" in str(refused.value)
 
 
@@ -187,7 +187,7 @@ def test_too_many_rows_are_refused(file: Path, monkeypatch: pytest.MonkeyPatch) 
     """The ledger keeps the id of each row."""
     monkeypatch.setattr(correct_rows, "MOST_CORRECTED", 1)
     with pytest.raises(Refusal, match=r"changes 3 rows; Wherry takes at most 1 at once"):
-        edited(file, lambda text: text.replace("shop.", "the."))
+        edit_and_read(file, lambda text: text.replace("shop.", "the."))
 
 
 PROTECT = "protect: [email]\n"
@@ -197,30 +197,30 @@ PROTECT = "protect: [email]\n"
 def test_protected_values_are_masked_and_masks_are_never_imported(file: Path, ending: str) -> None:
     """With `--reveal` the values are exported, and can be imported."""
     file = file.with_suffix(ending)
-    assert load(file, PROTECT).export_dead_letters(file).masked
+    assert load_beside(file, PROTECT).export_dead_letters(file).masked
     assert b"shop.example" not in file.read_bytes()
     with pytest.raises(Refusal, match="was exported with masked values"):
-        load(file, PROTECT).correct_dead_letters(file)
+        load_beside(file, PROTECT).correct_dead_letters(file)
     file.unlink()
-    load(file, PROTECT).export_dead_letters(file, reveal=True)
-    assert load(file, PROTECT).correct_dead_letters(file).unchanged == 3
+    load_beside(file, PROTECT).export_dead_letters(file, reveal=True)
+    assert load_beside(file, PROTECT).correct_dead_letters(file).unchanged == 3
 
 
 @pytest.mark.parametrize("mask", ["a***", "b***", "***"])
 def test_a_mask_is_not_imported_from_a_file_without_its_mark(file: Path, mask: str) -> None:
     """The mask of another row is refused too, and the message has no protected value. A new value is accepted."""
-    pipeline = load(file, PROTECT)
+    pipeline = load_beside(file, PROTECT)
     for given in (mask, 7):
         with pytest.raises(Refusal, match="row 1, column email") as refused:
             pipeline.correct_dead_letters({"p/1": {"email": given}})
         assert "shop.example" not in str(refused.value)
     assert pipeline.correct_dead_letters({"p/1": {"email": "new@shop.example"}}).changed == 1
-    assert load(file).correct_dead_letters({"p/1": {"email": mask}}).changed == 1
+    assert load_beside(file).correct_dead_letters({"p/1": {"email": mask}}).changed == 1
 
 
 def test_an_editor_shows_why_a_row_was_refused_and_no_protected_value(file: Path) -> None:
     """Columns that the editor does not show keep their values."""
-    entry = correct_rows.find_correctable(load(file, PROTECT), "p/1")
+    entry = correct_rows.find_correctable(load_beside(file, PROTECT), "p/1")
     shown = json.loads(entry.show_for_editor(reveal=False))
     assert shown == {
         "_wherry_id": "p/1",
@@ -229,7 +229,7 @@ def test_an_editor_shows_why_a_row_was_refused_and_no_protected_value(file: Path
         "id": 1,
         "amount": "1,50",
     }
-    pipeline, text = load(file, PROTECT), entry.show_for_editor(reveal=False).replace("1,50", "1.50")
+    pipeline, text = load_beside(file, PROTECT), entry.show_for_editor(reveal=False).replace("1,50", "1.50")
     found = correct_rows.correct_text(pipeline, "p/1", text).rows.texts["p/1"]
     assert json.loads(found) == {"id": 1, "email": "ann1@shop.example", "amount": "1.50"}
     assert "ann1@shop.example" in entry.show_for_editor(reveal=True)
@@ -247,22 +247,22 @@ def test_an_editor_shows_why_a_row_was_refused_and_no_protected_value(file: Path
 def test_invalid_text_of_an_edited_row_is_refused(file: Path, text: str, message: str) -> None:
     """The message states what is wrong."""
     with pytest.raises(Refusal, match=message):
-        correct_rows.correct_text(load(file), "p/1", text)
+        correct_rows.correct_text(load_beside(file), "p/1", text)
 
 
 def test_a_row_that_cannot_be_replayed_is_not_edited(file: Path) -> None:
     """Such a row is unknown, was decided, or could not be read."""
-    decide(file, "p/2")
+    discard_rows(file, "p/2")
     for id_, message in {"p/9": "has no row p/9", "p/2": "was discarded", "p/4": "could not read these lines"}.items():
         with pytest.raises(Refusal, match=message):
-            correct_rows.find_correctable(load(file), id_)
+            correct_rows.find_correctable(load_beside(file), id_)
 
 
 def test_the_ledger_keeps_a_key_of_the_fix_and_no_value(file: Path) -> None:
     """The same values make the same fix, wherever the file is. Another value makes another fix."""
-    first = load(file).correct_dead_letters({"p/1": {"amount": "1.50"}})
-    again = load(file).correct_dead_letters({"p/1": {"amount": "1.50"}})
-    other = load(file).correct_dead_letters({"p/1": {"amount": "1.51"}})
+    first = load_beside(file).correct_dead_letters({"p/1": {"amount": "1.50"}})
+    again = load_beside(file).correct_dead_letters({"p/1": {"amount": "1.50"}})
+    other = load_beside(file).correct_dead_letters({"p/1": {"amount": "1.51"}})
     replay = first.make_replay(reason="by hand")
     body = json.loads(json.dumps(replay.json()))
     assert "1.50" not in json.dumps(body)
@@ -296,9 +296,16 @@ def test_the_state_keeps_corrected_rows_until_all_are_settled() -> None:
     journal.acquire({"pipeline": "orders", "replay": json.loads(json.dumps(replay.json()))})
     assert find_given(journal).name == rows.name
     for number, id_ in enumerate(("p/1", "p/2"), 1):
-        batch = replace(plan(number).batch, lane="dlq/origin", span=Span(start=None, parts=(id_,), end=id_, label=""))
+        batch = replace(
+            make_planned(number).batch, lane="dlq/origin", span=Span(start=None, parts=(id_,), end=id_, label="")
+        )
         journal.record(
-            Entry(kind="plan", lane="dlq/origin", plan=f"p{number}", body=replace(plan(number), batch=batch).json())
+            Entry(
+                kind="plan",
+                lane="dlq/origin",
+                plan=f"p{number}",
+                body=replace(make_planned(number), batch=batch).json(),
+            )
         )
         counts = {**DECISION.counts.json(), "delivered": {"orders": 1}, "discarded": 0, "balanced": True}
         body = {"offset": id_, "counts": counts, "window": {"rows": 1, "nacks": []}, "clean": 0, "owed": []}
@@ -314,7 +321,9 @@ def test_rows_of_thousands_of_writes_are_found(file: Path) -> None:
     at = datetime(2026, 1, 1, tzinfo=timezone.utc)
     many: list[dict[str, Any]] = []
     for number in range(1_200):
-        many += letters(1, plan=f"q{number}", original='{"id": 1}', original_schema=SCHEMA, nacked_at=at + timedelta(1))
-    post(file.parent / ".wherry/orders/dlq", many)
+        many += make_letters(
+            1, plan=f"q{number}", original='{"id": 1}', original_schema=SCHEMA, nacked_at=at + timedelta(1)
+        )
+    append_letters(file.parent / ".wherry/orders/dlq", many)
     values = {f"q{number}/1": {"amount": "1"} for number in range(1_200)}
-    assert load(file).correct_dead_letters(values).changed == 1_200
+    assert load_beside(file).correct_dead_letters(values).changed == 1_200

@@ -23,8 +23,8 @@ from runners.running.choice import Choice
 from runners.state.journal import Journal, list_decided
 from runners.state.location import StateLocation
 from runners.state.process_locks import StateLock, identify_host
-from tests.runners.running.letterbox import letters, post
-from tests.runners.state.ledger.test_progress import plan, settle
+from tests.runners.running.letterbox import append_letters, make_letters
+from tests.runners.state.ledger.test_progress import make_planned, make_settle_entry
 
 
 @pytest.fixture
@@ -36,20 +36,22 @@ def pipeline(tmp_path: Path) -> Pipeline:
         destinations=[Memory(name="a")],
         state=str(tmp_path / "state"),
     )
-    acquired(made)
-    journal(made).ledger.append([Entry(kind="release", body={"status": "succeeded"})], after=journal(made).state.seq)
-    post(tmp_path / "state" / "dlq", letters(1, 2, code="CAST") + letters(3, 4, code="PARSE"))
+    acquire_journal(made)
+    open_journal(made).ledger.append(
+        [Entry(kind="release", body={"status": "succeeded"})], after=open_journal(made).state.seq
+    )
+    append_letters(tmp_path / "state" / "dlq", make_letters(1, 2, code="CAST") + make_letters(3, 4, code="PARSE"))
     return made
 
 
-def journal(pipeline: Pipeline) -> Journal:
+def open_journal(pipeline: Pipeline) -> Journal:
     """Return the pipeline's ledger, as another process reads it."""
     return Journal(StateLocation.of(pipeline).open_ledger(None))
 
 
-def acquired(pipeline: Pipeline, **body: object) -> Journal:
+def acquire_journal(pipeline: Pipeline, **body: object) -> Journal:
     """Return the ledger after a run acquired it."""
-    owner = journal(pipeline)
+    owner = open_journal(pipeline)
     owner.acquire({**identify_host(), "pipeline": "orders", "run": "r", **body})
     return owner
 
@@ -60,7 +62,7 @@ def test_discarded_rows_no_longer_wait(pipeline: Pipeline) -> None:
     assert pipeline.discard_dead_letters(Choice(code="PARSE"), reason="test files") == 0
     assert [row["discarded"] for row in pipeline.dead_letters()] == [False, False, True, True]
     assert pipeline.status()["dlq"] == {"rows": 4, "unreplayed": 2, "fallback": 0}
-    (settled,) = journal(pipeline).list_settled()
+    (settled,) = open_journal(pipeline).list_settled()
     assert settled.counts["discards"]["reason"] == "test files"
     assert "@" in settled.counts["discards"]["who"]
     assert pipeline.status()["lanes"] == {}
@@ -69,29 +71,29 @@ def test_discarded_rows_no_longer_wait(pipeline: Pipeline) -> None:
 def test_a_decision_is_kept_when_entries_are_compacted(pipeline: Pipeline) -> None:
     """The compacted ledger still lists the discarded row."""
     pipeline.discard_dead_letters(Choice(ids=("p/2",)), reason="a test")
-    acquired(pipeline).compact(every=1)
-    assert list_decided(journal(pipeline)).discarded == {"p/2"}
-    assert list_decided(journal(pipeline)).replayed == frozenset()
+    acquire_journal(pipeline).compact(every=1)
+    assert list_decided(open_journal(pipeline)).discarded == {"p/2"}
+    assert list_decided(open_journal(pipeline)).replayed == frozenset()
 
 
 def test_a_discard_does_not_stop_a_run(pipeline: Pipeline) -> None:
     """The run's next entry comes after the discard in the ledger."""
-    owner = acquired(pipeline)
+    owner = acquire_journal(pipeline)
     assert pipeline.discard_dead_letters(reason="a test") == 4
-    owner.record(Entry(kind="plan", lane="0", plan="p1", body=plan(1).json()))
+    owner.record(Entry(kind="plan", lane="0", plan="p1", body=make_planned(1).json()))
     assert len(list_decided(owner).discarded) == 4
 
 
 def test_nothing_is_discarded_during_a_replay(pipeline: Pipeline) -> None:
     """This includes a dead process's replay that left an open batch. If it left none, rows can be discarded."""
     lock = StateLock(StateLocation.of(pipeline).lock)
-    owner = acquired(pipeline, replay={"reason": "a test"})
+    owner = acquire_journal(pipeline, replay={"reason": "a test"})
     assert lock.acquire()
     with pytest.raises(Owned, match="a replay of the DLQ of orders is under way"):
         pipeline.discard_dead_letters(reason="a test")
     lock.release()
-    batch = replace(plan(1).batch, lane="dlq/origin")
-    body = replace(plan(1), batch=batch).json()
+    batch = replace(make_planned(1).batch, lane="dlq/origin")
+    body = replace(make_planned(1), batch=batch).json()
     owner.record(Entry(kind="plan", lane="dlq/origin", plan="p1", body=body))
     with pytest.raises(Owned, match="a replay of the DLQ of orders is under way"):
         pipeline.discard_dead_letters(reason="a test")
@@ -118,8 +120,8 @@ def test_causes_are_counted_with_first_last_and_example(pipeline: Pipeline) -> N
 def test_rows_of_a_cause_are_grouped_by_column_and_form(pipeline: Pipeline, tmp_path: Path) -> None:
     """A choice limits the grouped rows. The same choice limits the rows that are shown."""
     queue = tmp_path / "state" / "dlq"
-    post(queue, letters(5, 6, 7, message="column fare: '1,5' is not an int", part="landing/a.csv"))
-    post(queue, letters(8, message="column fare: 'n/a' is not an int", part="landing/b.csv"))
+    append_letters(queue, make_letters(5, 6, 7, message="column fare: '1,5' is not an int", part="landing/a.csv"))
+    append_letters(queue, make_letters(8, message="column fare: 'n/a' is not an int", part="landing/b.csv"))
     chosen = Choice(column="fare")
     (cause,) = pipeline.dead_letter_causes(chosen)
     assert [(each["form"], each["rows"], each["files"]) for each in cause["forms"]] == [("9,9", 3, 1), ("a/a", 1, 1)]
@@ -135,7 +137,7 @@ def test_rows_of_a_cause_are_grouped_by_column_and_form(pipeline: Pipeline, tmp_
 def test_a_row_that_was_refused_again_counts_once(pipeline: Pipeline, tmp_path: Path) -> None:
     """It counts under the cause of its last refusal, where it waits."""
     queue = tmp_path / "state" / "dlq"
-    post(queue, letters(1, plan="r", code="RULE", stage="rules", replays="p/1", message="too small"))
+    append_letters(queue, make_letters(1, plan="r", code="RULE", stage="rules", replays="p/1", message="too small"))
     cast, parse, rule = sorted(pipeline.dead_letter_causes(), key=lambda cause: str(cause["code"]))
     assert [cause["rows"] for cause in (cast, parse, rule)] == [1, 2, 1]
     pipeline.discard_dead_letters(Choice(ids=("p/3",)), reason="a test")
@@ -153,7 +155,7 @@ def test_a_row_that_failed_repeatedly_names_its_first_entry(
     again = [("r", "p/1", "r is not the first"), ("s", "r/1", "third"), ("t", "s/1", "fourth")]
     again += [("u", "gone/1", "after retain")]
     for batch, before, why in again:
-        post(tmp_path / "state" / "dlq", letters(1, plan=batch, replays=before, message=why))
+        append_letters(tmp_path / "state" / "dlq", make_letters(1, plan=batch, replays=before, message=why))
     names = {row["id"]: (row["replays"], row["first"]) for row in pipeline.dead_letters()}
     assert (names["r/1"], names["s/1"], names["t/1"]) == (("p/1", "p/1"), ("r/1", "p/1"), ("s/1", "p/1"))
     assert names["u/1"] == ("gone/1", "gone/1")
@@ -187,7 +189,9 @@ def test_the_same_options_choose_rows_for_each_command(
     """`show` prints the id and file, and `summary` the forms. An invalid time is refused."""
     monkeypatch.chdir(tmp_path)
     Path("orders.yaml").write_text(DEFINITION)
-    post(tmp_path / "state" / "dlq", letters(9, message="column fare: '1,5' is not an int", part="landing/a.csv"))
+    append_letters(
+        tmp_path / "state" / "dlq", make_letters(9, message="column fare: '1,5' is not an int", part="landing/a.csv")
+    )
     every = ["--code", "CAST", "--stage", "cast", "--column", "fare", "--file", "*.csv", "--id", "p/9"]
     every += ["--since", "2026-01-01T12:09", "--until", "2026-01-01T12:10"]
     assert cli.execute(["dlq", "show", "orders.yaml", *every]) == 0
@@ -224,8 +228,10 @@ def test_refused_rows_are_searched_by_text_column_and_time(
     """Conditions work alone or together. The text may be in the row, in the row as read, or in the reason."""
     monkeypatch.chdir(tmp_path)
     Path("orders.yaml").write_text(DEFINITION)
-    post(tmp_path / "state" / "dlq", letters(8, original=json.dumps({"id": 8, "mail": "kim@shop.example"})))
-    post(tmp_path / "state" / "dlq", letters(9, message="column fare: 'n/a' is not an int"))
+    append_letters(
+        tmp_path / "state" / "dlq", make_letters(8, original=json.dumps({"id": 8, "mail": "kim@shop.example"}))
+    )
+    append_letters(tmp_path / "state" / "dlq", make_letters(9, message="column fare: 'n/a' is not an int"))
     assert cli.execute(["dlq", "search", *search, "--json"]) == 0
     assert [row["id"] for row in json.loads(capsys.readouterr().out)["rows"]] == found
     assert cli.execute(["dlq", "search", *search]) == 0
@@ -237,10 +243,10 @@ def test_the_newest_of_many_rows_that_match_are_found(pipeline: Pipeline, tmp_pa
     lacking.
     """
     queue, noon = tmp_path / "state" / "dlq", datetime(2026, 1, 2, 12, tzinfo=timezone.utc)
-    post(queue, letters(10, 11, 12, plan="old", message="column fare: 'n/a' is not an int"))
-    post(queue, letters(*range(1, 15_001), plan="q", nacked_at=noon))
-    post(queue, letters(*range(1, 15_001), plan="r", nacked_at=noon + timedelta(hours=1)))
-    post(queue, letters(1, 2, plan="s", message="column fare: 'n/a' is not an int", nacked_at=noon))
+    append_letters(queue, make_letters(10, 11, 12, plan="old", message="column fare: 'n/a' is not an int"))
+    append_letters(queue, make_letters(*range(1, 15_001), plan="q", nacked_at=noon))
+    append_letters(queue, make_letters(*range(1, 15_001), plan="r", nacked_at=noon + timedelta(hours=1)))
+    append_letters(queue, make_letters(1, 2, plan="s", message="column fare: 'n/a' is not an int", nacked_at=noon))
     for choice in (Choice(column="fare"), Choice(text="n/a")):
         ids = [row["id"] for row in pipeline.dead_letters(4, choice=choice)]
         assert ids == ["old/11", "old/12", "s/1", "s/2"]
@@ -301,7 +307,9 @@ def test_protected_values_can_be_searched_and_stay_masked(
     monkeypatch.chdir(tmp_path)
     Path("orders.yaml").write_text(f"{DEFINITION}protect: [mail]\n")
     row = json.dumps({"id": 9, "mail": "anna@shop.example"})
-    post(tmp_path / "state" / "dlq", letters(9, row=row, original=row, message="no such mail anna@shop.example"))
+    append_letters(
+        tmp_path / "state" / "dlq", make_letters(9, row=row, original=row, message="no such mail anna@shop.example")
+    )
     by_value, by_text = ["show", "--column", "mail=anna@shop.example"], ["show", "--text", "ANNA@shop"]
     for search in (by_value, by_text, ["search", "ANNA@shop"]):
         assert cli.execute(["dlq", *search]) == 0
@@ -313,14 +321,16 @@ def test_protected_values_can_be_searched_and_stay_masked(
     assert "expected NAME=VALUE, got '=anna'" in capsys.readouterr().err
 
 
-def carry(pipeline: Pipeline, run: str, at: str, *, read: int, lane: str = "0") -> None:
+def record_run(pipeline: Pipeline, run: str, at: str, *, read: int, lane: str = "0") -> None:
     """Record a run that settles one batch at this time."""
-    owner = acquired(pipeline, run=run)
+    owner = acquire_journal(pipeline, run=run)
     name, number = f"plan of {run}", owner.state.get_lane(lane).number + 1
-    batch = replace(plan(number).batch, run=run, lane=lane, plan=name)
-    counts = {**settle().body["counts"], "read": read}
-    owner.record(Entry(kind="plan", lane=lane, plan=name, body=replace(plan(1), batch=batch).json(), at=at))
-    owner.record(replace(settle(), lane=lane, plan=name, body={**settle().body, "counts": counts}, at=at))
+    batch = replace(make_planned(number).batch, run=run, lane=lane, plan=name)
+    counts = {**make_settle_entry().body["counts"], "read": read}
+    owner.record(Entry(kind="plan", lane=lane, plan=name, body=replace(make_planned(1), batch=batch).json(), at=at))
+    owner.record(
+        replace(make_settle_entry(), lane=lane, plan=name, body={**make_settle_entry().body, "counts": counts}, at=at)
+    )
     owner.record(Entry(kind="release", body={"status": "succeeded"}))
 
 
@@ -330,10 +340,10 @@ def runs(pipeline: Pipeline, tmp_path: Path) -> Pipeline:
     moments = {
         run: datetime(2026, 2, day, 6, tzinfo=timezone.utc) for run, day in zip("abcd", (1, 1, 2, 3), strict=True)
     }
-    carry(pipeline, "a", moments["a"].isoformat(timespec="milliseconds"), read=10)
-    carry(pipeline, "b", "2026-02-01T07:00:00.000+00:00", read=20)
-    carry(pipeline, "c", "2026-02-02T06:00:00.000+00:00", read=2, lane="dlq/origin")
-    carry(pipeline, "d", "2026-02-03T06:00:00.000+00:00", read=40)
+    record_run(pipeline, "a", moments["a"].isoformat(timespec="milliseconds"), read=10)
+    record_run(pipeline, "b", "2026-02-01T07:00:00.000+00:00", read=20)
+    record_run(pipeline, "c", "2026-02-02T06:00:00.000+00:00", read=2, lane="dlq/origin")
+    record_run(pipeline, "d", "2026-02-03T06:00:00.000+00:00", read=40)
     for run, places, columns in (
         ("a", (1, 2, 3), {"code": "CAST"}),
         ("a", (4,), {"code": "RULE", "stage": "rules"}),
@@ -341,8 +351,8 @@ def runs(pipeline: Pipeline, tmp_path: Path) -> Pipeline:
         ("d", (6,), {"code": "CAST"}),
         ("d", (7, 8), {"code": "LOOKUP", "stage": "lookup"}),
     ):
-        rows = letters(*places, plan=f"plan of {run}", run=run, nacked_at=moments[run], **columns)
-        post(tmp_path / "state" / "dlq", rows)
+        rows = make_letters(*places, plan=f"plan of {run}", run=run, nacked_at=moments[run], **columns)
+        append_letters(tmp_path / "state" / "dlq", rows)
     return pipeline
 
 
@@ -373,11 +383,11 @@ def test_causes_are_compared_by_day(runs: Pipeline) -> None:
 
 def test_a_cause_is_not_gone_while_the_last_run_is_active(runs: Pipeline) -> None:
     """The run may refuse such rows later."""
-    owner = acquired(runs, run="e")
-    batch = replace(plan(4).batch, run="e", plan="e")
-    counts = {**settle().body["counts"], "read": 1}
-    owner.record(Entry(kind="plan", lane="0", plan="e", body=replace(plan(4), batch=batch).json()))
-    owner.record(replace(settle(), plan="e", body={**settle().body, "counts": counts}))
+    owner = acquire_journal(runs, run="e")
+    batch = replace(make_planned(4).batch, run="e", plan="e")
+    counts = {**make_settle_entry().body["counts"], "read": 1}
+    owner.record(Entry(kind="plan", lane="0", plan="e", body=replace(make_planned(4), batch=batch).json()))
+    owner.record(replace(make_settle_entry(), plan="e", body={**make_settle_entry().body, "counts": counts}))
     compared = runs.compare_causes()
     assert compared["periods"][-1] | {"began": ""} == {
         "run": "e", "began": "", "read": 1, "refused": 0, "under_way": True,

@@ -20,7 +20,7 @@ from runners.running.opening import make_chain
 from runners.state.journal import Journal
 from runners.state.location import StateLocation
 from runners.ways.stage_chain import name_destinations
-from tests.runners.running.letterbox import letters, post
+from tests.runners.running.letterbox import append_letters, make_letters
 
 ORDERS = """
 name: orders
@@ -36,15 +36,15 @@ state: state
 @pytest.fixture
 def definition(tmp_path: Path) -> Definition:
     """A definition whose state has two rows that `require` refused, and one row that `cast` refused."""
-    made = read(tmp_path, ORDERS)
+    made = read_definition(tmp_path, ORDERS)
     record_opening(made)
-    refused = letters(1, 2, stage="require", code="positive", message="positive: amount > 0 is false")
+    refused = make_letters(1, 2, stage="require", code="positive", message="positive: amount > 0 is false")
     rows = [{**each, "row": '{"id": 7, "amount": "-1"}', "definition": made.hash} for each in refused]
-    post(tmp_path / "state" / "dlq", [*rows, *letters(3, definition="gone", part="landing/a.csv")])
+    append_letters(tmp_path / "state" / "dlq", [*rows, *make_letters(3, definition="gone", part="landing/a.csv")])
     return made
 
 
-def read(folder: Path, text: str) -> Definition:
+def read_definition(folder: Path, text: str) -> Definition:
     (folder / "orders.yaml").write_text(text)
     return load(folder / "orders.yaml")
 
@@ -66,13 +66,13 @@ def test_a_row_is_explained_with_the_values_that_its_rule_read(definition: Defin
 
 def test_a_stage_is_shown_as_it_was_then_and_is_now(definition: Definition, tmp_path: Path) -> None:
     """If the definition no longer has the stage, only the old one is shown."""
-    changed = read(tmp_path, ORDERS.replace("amount > 0", "amount > -5"))
+    changed = read_definition(tmp_path, ORDERS.replace("amount > 0", "amount > -5"))
     stage = load_refused_row(changed, "p/1").stage
     assert (stage.then, stage.now) == (
         {"require": {"positive": "amount > 0"}},
         {"require": {"positive": "amount > -5"}},
     )
-    without = read(tmp_path, ORDERS.replace('  - require: {positive: "amount > 0"}\n', ""))
+    without = read_definition(tmp_path, ORDERS.replace('  - require: {positive: "amount > 0"}\n', ""))
     assert load_refused_row(without, "p/1").stage.now is None
 
 
@@ -92,13 +92,13 @@ def test_an_unknown_id_is_named(definition: Definition) -> None:
 
 def test_a_rule_name_may_have_a_quote(definition: Definition, tmp_path: Path) -> None:
     """Rows with the same rule are counted."""
-    post(tmp_path / "state" / "dlq", letters(7, 8, 9, code="it's", stage="a 'b'"))
+    append_letters(tmp_path / "state" / "dlq", make_letters(7, 8, 9, code="it's", stage="a 'b'"))
     assert load_refused_row(definition, "p/8").alike == 2
 
 
 def test_protected_values_are_masked(definition: Definition, tmp_path: Path) -> None:
     """Values are masked in the row, and in the values beside the message."""
-    hidden = read(tmp_path, f"{ORDERS}protect: [amount]\n")
+    hidden = read_definition(tmp_path, f"{ORDERS}protect: [amount]\n")
     row = load_refused_row(hidden, "p/1")
     assert "-1" not in json.dumps([dict(row.letter), dict(row.values)])
     assert load_refused_row(hidden, "p/1", reveal=True).values == {"amount": "-1"}
@@ -130,7 +130,7 @@ destinations:
 @pytest.mark.parametrize("text", [ORDERS, MANY])
 def test_stages_have_the_same_names_as_in_a_run(text: str, tmp_path: Path) -> None:
     """For each origin, the names are those of the run's chain of stages."""
-    made = read(tmp_path, text)
+    made = read_definition(tmp_path, text)
     for origin in made.pipeline.every_origin:
         chain = make_chain(made.pipeline, origin, name_destinations(made.pipeline.every_destination))
         names = [step.name.removeprefix("memory/") for step in chain.steps]
@@ -189,7 +189,7 @@ def test_no_fix_is_suggested_for_a_value_that_is_too_large(
     definition: Definition, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """`dlq suggest` changes values, but none of its changes makes a value smaller."""
-    post(tmp_path / "state" / "dlq", letters(7, code="LARGE", stage="claim"))
+    append_letters(tmp_path / "state" / "dlq", make_letters(7, code="LARGE", stage="claim"))
     monkeypatch.chdir(tmp_path)
     today = replace(TODAY, outcome="rejected", stage="claim", message="no", destinations=[])
     monkeypatch.setattr("runners.operations.explain_row.RefusedRow.try_again", lambda self: RowTrial(today=today))
@@ -213,7 +213,7 @@ def test_an_id_is_not_taken_for_a_definition_file(
 ) -> None:
     """The definition may be omitted."""
     plan = "0123456789abcdef" * 2
-    post(tmp_path / "state" / "dlq", letters(4, plan=plan))
+    append_letters(tmp_path / "state" / "dlq", make_letters(4, plan=plan))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("runners.operations.explain_row.RefusedRow.try_again", lambda self: RowTrial(today=TODAY))
     assert cli.execute(["dlq", "explain", f"{plan}/4", "--json"]) == 0
@@ -232,7 +232,9 @@ def test_python_explains_a_row(definition: Definition) -> None:
 
 def test_a_row_that_failed_again_names_its_first_entry(definition: Definition, tmp_path: Path) -> None:
     """It lists all earlier entries, through each replay that refused the row."""
-    post(tmp_path / "state" / "dlq", letters(1, plan="q", replays="p/1") + letters(1, plan="r", replays="q/1"))
+    append_letters(
+        tmp_path / "state" / "dlq", make_letters(1, plan="q", replays="p/1") + make_letters(1, plan="r", replays="q/1")
+    )
     row = load_refused_row(definition, "r/1")
     assert list(row.earlier) == ["p/1", "q/1"]
     facts = row.json(RowTrial())

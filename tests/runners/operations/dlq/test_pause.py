@@ -23,9 +23,9 @@ from runners.running.run import PipelineRun
 from runners.state.journal import Journal
 from runners.state.location import StateLocation
 from runners.state.progress import apply_entries
-from tests.runners.engine.test_batch_machine import counts
+from tests.runners.engine.test_batch_machine import make_counts
 from tests.runners.engine.test_dispatcher import Bench
-from tests.runners.operations.dlq.test_discard import acquired
+from tests.runners.operations.dlq.test_discard import acquire_journal
 
 YAML = (
     'name: orders\norigin: {memory: {schema: "id long"}}\ndestinations: [{memory: {}}]\nstate: state\n'
@@ -40,7 +40,7 @@ def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     monkeypatch.chdir(tmp_path)
     Path("orders.yaml").write_text(YAML)
     pipeline = Pipeline.load("orders.yaml")
-    owner = acquired(pipeline)
+    owner = acquire_journal(pipeline)
     owner.record(PAUSE)
     owner.record(Entry(kind="release", body=Report(pipeline="orders", run="r", status="failed").json()))
     return pipeline
@@ -58,7 +58,7 @@ def settle_with(bench: Bench, limits: dict[str, str], *lanes: str) -> None:
     for lane in lanes or ("0",):
         bench.dispatcher._decide(lane, Declined(reason="a row is refused", way="straight"))
         path = bench.dispatcher.work.flights[lane].plan.batch.plan
-        refused = Prepared(path=path, counts=counts("orders", nacked=2), nacks=[1, 2])
+        refused = Prepared(path=path, counts=make_counts("orders", nacked=2), nacks=[1, 2])
         steps.append(bench.dispatcher._decide(lane, refused))
     bench.dispatcher._record(steps)
 

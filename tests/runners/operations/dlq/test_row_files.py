@@ -27,16 +27,16 @@ from runners.operations.row_files import ID, EditableRow, find_format, read_rows
 ENDINGS = ["csv", "json", "parquet"]
 
 
-def struct(*fields: tuple[str, Json]) -> dict[str, Any]:
+def make_struct(*fields: tuple[str, Json]) -> dict[str, Any]:
     """Return a struct type with these fields."""
     return {"type": "struct", "fields": [{"name": name, "type": kind} for name, kind in fields]}
 
 
-def array(kind: Json) -> dict[str, Json]:
+def make_array(kind: Json) -> dict[str, Json]:
     return {"type": "array", "elementType": kind}
 
 
-def mapping(key: Json, value: Json) -> dict[str, Json]:
+def make_mapping(key: Json, value: Json) -> dict[str, Json]:
     return {"type": "map", "keyType": key, "valueType": value}
 
 
@@ -51,7 +51,7 @@ them.
 TEXTS = st.sampled_from(TRICKY) | st.text(st.characters(codec="utf-8", exclude_characters="\0"))
 
 
-def decimals(precision: int, scale: int) -> st.SearchStrategy[Number]:
+def draw_decimals(precision: int, scale: int) -> st.SearchStrategy[Number]:
     """Numbers as Spark writes them, with all digits after the point."""
 
     def write(digits: int) -> Number:
@@ -69,8 +69,8 @@ SCALARS: list[tuple[Json, st.SearchStrategy[Any]]] = [
     ("double", st.floats(allow_nan=False, allow_infinity=False).map(repr).map(Number)),
     ("double", st.sampled_from(["NaN", "Infinity", "-Infinity"])),
     ("float", st.sampled_from(["0.1", "1.0E10", "3.4028235E38", "-0.0"]).map(Number)),
-    ("decimal(10,2)", decimals(10, 2)),
-    ("decimal(38,18)", decimals(38, 18) | st.just(Number("11641532182.693481445312499995"))),
+    ("decimal(10,2)", draw_decimals(10, 2)),
+    ("decimal(38,18)", draw_decimals(38, 18) | st.just(Number("11641532182.693481445312499995"))),
     ("date", st.dates().map(str)),
     ("timestamp", st.datetimes().map(lambda at: at.isoformat(timespec="microseconds") + "Z")),
     ("timestamp_ntz", st.datetimes().map(lambda at: at.isoformat(timespec="microseconds"))),
@@ -78,25 +78,25 @@ SCALARS: list[tuple[Json, st.SearchStrategy[Any]]] = [
 ]
 
 
-def nest(inner: tuple[Json, st.SearchStrategy[Any]]) -> st.SearchStrategy[tuple[Json, st.SearchStrategy[Any]]]:
+def draw_nested(inner: tuple[Json, st.SearchStrategy[Any]]) -> st.SearchStrategy[tuple[Json, st.SearchStrategy[Any]]]:
     """Types that contain this type."""
     kind, values = inner
     some, keys = st.none() | values, st.integers(0, 99).map(Number)
     entry = st.fixed_dictionaries({"key": keys, "value": some})
     entries = st.lists(entry, max_size=3, unique_by=lambda each: each["key"])
     return st.sampled_from([
-        (array(kind), st.lists(some, max_size=3)),
-        (struct(("a", kind), ("B c", "long")), st.fixed_dictionaries({"a": some, "B c": st.just(Number("7"))})),
-        (mapping("string", kind), st.dictionaries(TEXTS, some, max_size=3)),
-        (mapping("long", kind), entries),
+        (make_array(kind), st.lists(some, max_size=3)),
+        (make_struct(("a", kind), ("B c", "long")), st.fixed_dictionaries({"a": some, "B c": st.just(Number("7"))})),
+        (make_mapping("string", kind), st.dictionaries(TEXTS, some, max_size=3)),
+        (make_mapping("long", kind), entries),
     ])  # fmt: skip
 
 
-COLUMNS = st.recursive(st.sampled_from(SCALARS), lambda inner: inner.flatmap(nest), max_leaves=3)
+COLUMNS = st.recursive(st.sampled_from(SCALARS), lambda inner: inner.flatmap(draw_nested), max_leaves=3)
 
 
 @st.composite
-def rows(draw: st.DrawFn) -> EditableRow:
+def draw_rows(draw: st.DrawFn) -> EditableRow:
     """A refused row with a few columns of any type."""
     columns = {f"c{number}": column for number, column in enumerate(draw(st.lists(COLUMNS, min_size=1, max_size=4)))}
     return EditableRow(
@@ -108,7 +108,7 @@ def rows(draw: st.DrawFn) -> EditableRow:
     )
 
 
-def come_back(row: EditableRow, ending: str, folder: Path) -> Mapping[str, Json]:
+def write_and_read(row: EditableRow, ending: str, folder: Path) -> Mapping[str, Json]:
     """Write a row to a file, read it, and return its values."""
     file = folder / f"rows.{ending}"
     write_rows(file, [row], {name: [kind] for name, kind in row.kinds.items()})
@@ -122,11 +122,11 @@ def come_back(row: EditableRow, ending: str, folder: Path) -> Mapping[str, Json]
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-@given(row=rows())
+@given(row=draw_rows())
 def test_a_row_of_any_type_is_read_back_unchanged(ending: str, row: EditableRow) -> None:
     """This includes all digits, text that looks like a formula, empty text, NULL, and bytes that are no text."""
     with tempfile.TemporaryDirectory() as folder:
-        assert write_json(come_back(row, ending, Path(folder))) == write_json(row.values)
+        assert write_json(write_and_read(row, ending, Path(folder))) == write_json(row.values)
 
 
 @given(column=COLUMNS, data=st.data())
@@ -164,12 +164,12 @@ def test_a_cell_never_looks_like_a_formula(text: str) -> None:
         ("2026-01-31T06:00:00Z", "timestamp_ntz", "it has no time zone"),
         ("x", "binary", "in base64"),
         ("\ud800", "string", "half of a pair"),
-        ([Number("1"), "x"], array("long"), r"^\[2\]: 'x' is not a bigint"),
-        ({"a": Number("1"), "z": None}, struct(("a", "long")), "there is no field 'z'"),
-        ({"a": {"b": "x"}}, struct(("a", struct(("b", "long")))), r"^\.a\.b: 'x'"),
-        ({"k": "x"}, mapping("long", "string"), "a list of"),
-        ([{"key": Number("1")}, {"key": Number("01")}], mapping("long", "string"), "the same key twice"),
-        ([{"value": "x"}], mapping("long", "string"), "needs a key"),
+        ([Number("1"), "x"], make_array("long"), r"^\[2\]: 'x' is not a bigint"),
+        ({"a": Number("1"), "z": None}, make_struct(("a", "long")), "there is no field 'z'"),
+        ({"a": {"b": "x"}}, make_struct(("a", make_struct(("b", "long")))), r"^\.a\.b: 'x'"),
+        ({"k": "x"}, make_mapping("long", "string"), "a list of"),
+        ([{"key": Number("1")}, {"key": Number("01")}], make_mapping("long", "string"), "the same key twice"),
+        ([{"value": "x"}], make_mapping("long", "string"), "needs a key"),
         ("x", "interval day to second", "can only stay as it is"),
     ],
 )
@@ -190,8 +190,8 @@ def test_a_value_of_another_type_is_refused(value: Json, kind: Json, message: st
         ("2026-01-31 07:00+01:00", "2026-01-31T06:00:00.000000Z", "timestamp", True),
         ("2026-01-31 06:00", "2026-01-31T06:00:00.000000Z", "timestamp", True),
         ("2026-01-31 06:01", "2026-01-31T06:00:00.000000Z", "timestamp", False),
-        ("1", Number("1"), array("long"), None),
-        ([Number("01")], [Number("1")], array("long"), True),
+        ("1", Number("1"), make_array("long"), None),
+        ([Number("01")], [Number("1")], make_array("long"), True),
         ("INTERVAL '1' DAY", "INTERVAL '1' DAY", "interval day", True),
         ("", None, "string", False),
         (None, "", "string", False),
@@ -212,10 +212,10 @@ def test_another_notation_of_a_value_is_no_change(value: Json, original: Json, k
         ("1.23457E+15", "long", "a spreadsheet may have rounded it"),
         ("1E+3", "decimal(38,0)", "a spreadsheet may have rounded it"),
         ("2,50", "decimal(10,2)", "'2,50' is not a decimal"),
-        ("[1,", array("long"), "it is not JSON"),
-        ('{"a": 1, "a": 2}', struct(("a", "long")), "there twice"),
-        ("[NaN]", array("double"), "NaN is not JSON"),
-        ("[" * 100_000, array("long"), "too deep"),
+        ("[1,", make_array("long"), "it is not JSON"),
+        ('{"a": 1, "a": 2}', make_struct(("a", "long")), "there twice"),
+        ("[NaN]", make_array("double"), "NaN is not JSON"),
+        ("[" * 100_000, make_array("long"), "too deep"),
         ("base64:?", "string", "is not base64"),
         (" ", "long", "' ' is not a bigint"),
     ],
@@ -257,7 +257,7 @@ def test_parquet_of_other_programs_is_read(tmp_path: Path) -> None:
     entries = [[{"key": "a", "value": 1}]]
     parquet.write_table(pa.table({ID: ["p/1"], "n": [7.0], "m": entries, "at": at, "f": [7.5]}), file)
     (row,) = read_rows(file)
-    kinds: dict[str, Json] = {"n": "long", "m": mapping("string", "long"), "at": "timestamp", "f": "long"}
+    kinds: dict[str, Json] = {"n": "long", "m": make_mapping("string", "long"), "at": "timestamp", "f": "long"}
     form = find_format(file)
     found = {name: form.parse(row.cells[name], kind, None) for name, kind in kinds.items()}
     assert write_json({name: check_value(found[name], kinds[name]) for name in ("n", "m", "at")}) == (
@@ -348,7 +348,7 @@ def test_a_value_that_parquet_cannot_store_is_refused(tmp_path: Path) -> None:
     row = EditableRow(id="p/1", code="", message="", values={"d": "+10000-01-01"}, kinds={"d": "date"})
     with pytest.raises(Refusal, match="Parquet cannot have a value of row p/1"):
         write_rows(tmp_path / "rows.parquet", [row], {"d": ["date"]})
-    assert come_back(row, "csv", tmp_path) == row.values
+    assert write_and_read(row, "csv", tmp_path) == row.values
 
 
 def test_a_long_value_that_a_spreadsheet_cut_is_refused() -> None:

@@ -22,7 +22,7 @@ PATIENCE = 60.0
 """How many seconds an answer may take on a slow machine."""
 
 
-def browser() -> str | None:
+def find_browser() -> str | None:
     """Return the command of a browser, or None. On Debian, root installs a browser if there is none."""
     found = next((name for name in NAMES if shutil.which(name)), None)
     if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
@@ -113,7 +113,7 @@ class Page:
 
 
 @contextmanager
-def opened(command: str) -> Iterator[Page]:
+def open_browser(command: str) -> Iterator[Page]:
     """Start a browser with one empty page, and end it afterwards."""
     (ours_in, theirs_out), (theirs_in, ours_out) = os.pipe(), os.pipe()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:

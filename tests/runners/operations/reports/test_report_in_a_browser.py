@@ -11,8 +11,8 @@ import pytest
 
 from runners.operations.reports.report_page import render_cell, render_page
 from runners.operations.reports.write_html import render_index
-from tests.runners.operations.reports.browser import Page, browser, opened
-from tests.runners.operations.reports.test_report_page import HOSTILE, REPORT, RUN, SAMPLES, full_of_html, timeline_of
+from tests.runners.operations.reports.browser import Page, find_browser, open_browser
+from tests.runners.operations.reports.test_report_page import HOSTILE, REPORT, RUN, SAMPLES, make_hostile, make_timeline
 
 FAILED = {
     "code": "WINDOW",
@@ -27,10 +27,10 @@ KEPT = {"lane": "0", "number": 412, "of": "a.json", "stage": "cast", "rows": [{"
 @pytest.fixture(scope="module")
 def screen() -> Iterator[Page]:
     """A browser for all tests of the module."""
-    command = browser()
+    command = find_browser()
     if command is None:
         pytest.skip("there is no browser here, and none can be installed by apt-get")
-    with opened(command) as page:
+    with open_browser(command) as page:
         yield page
 
 
@@ -42,24 +42,24 @@ def report(tmp_path: Path) -> Path:
         "status": "failed",
         "report": {**REPORT, "error": FAILED, "snapshot": KEPT, "notices": ["a.txt: odd"]},
     }
-    return written(
+    return write_page(
         tmp_path, render_page(run, {"name": "orders", "stages": [{"cast": {"amount": "decimal(10,2)"}}]}, SAMPLES)
     )
 
 
-def written(place: Path, content: str) -> Path:
+def write_page(place: Path, content: str) -> Path:
     file = place / "report.html"
     file.write_text(content, encoding="utf-8")
     return file
 
 
-def picture(screen: Page, name: str) -> None:
+def save_picture(screen: Page, name: str) -> None:
     """Save a picture in the folder that WHERRY_PICTURES names, if it is set."""
     if os.environ.get("WHERRY_PICTURES"):
         screen.photographed(Path(os.environ["WHERRY_PICTURES"]) / f"{name}.png")
 
 
-def colour(screen: Page, which: str, what: str) -> int:
+def measure_brightness(screen: Page, which: str, what: str) -> int:
     """Return the brightness of a colour of the page, from 0 to 765."""
     said = screen.value(f"getComputedStyle(document.querySelector('{which}')).{what}")
     return sum(int(part) for part in said.removeprefix("rgb(").removesuffix(")").split(","))
@@ -68,7 +68,7 @@ def colour(screen: Page, which: str, what: str) -> int:
 def test_a_page_requests_nothing_and_raises_no_error(screen: Page, report: Path) -> None:
     """There is no request, no script error, and nothing that its content policy blocked."""
     screen.open(report)
-    picture(screen, "wide")
+    save_picture(screen, "wide")
     assert (screen.requests(), screen.complaints()) == ([], [])
     assert screen.value("document.querySelectorAll('h2').length") >= 6
 
@@ -77,7 +77,7 @@ def test_a_page_requests_nothing_and_raises_no_error(screen: Page, report: Path)
 def test_no_page_is_wider_than_the_screen(screen: Page, report: Path, width: int) -> None:
     """Wide tables scroll inside their containers."""
     screen.open(report, width=width)
-    picture(screen, f"light-{width}")
+    save_picture(screen, f"light-{width}")
     assert screen.value("document.documentElement.scrollWidth") <= width
 
 
@@ -94,11 +94,14 @@ def test_the_page_follows_dark_mode(screen: Page, report: Path) -> None:
     """The text has enough contrast in light and dark colours."""
     for dark in (False, True):
         screen.open(report, width=390, dark=dark)
-        picture(screen, f"phone-{'dark' if dark else 'light'}")
-        behind, text = colour(screen, ".wherry", "backgroundColor"), colour(screen, "h1", "color")
+        save_picture(screen, f"phone-{'dark' if dark else 'light'}")
+        behind, text = (
+            measure_brightness(screen, ".wherry", "backgroundColor"),
+            measure_brightness(screen, "h1", "color"),
+        )
         assert (behind < 150) == dark
         assert abs(behind - text) > 450
-        assert colour(screen, "html", "backgroundColor") < 150 if dark else True
+        assert measure_brightness(screen, "html", "backgroundColor") < 150 if dark else True
 
 
 def test_the_keyboard_reaches_all_that_opens_or_scrolls(screen: Page, report: Path) -> None:
@@ -119,18 +122,18 @@ def test_the_keyboard_reaches_all_that_opens_or_scrolls(screen: Page, report: Pa
 def test_a_page_of_ten_thousand_batches_opens_fast(screen: Page, tmp_path: Path) -> None:
     """It opens within a second, and is smaller than 2 MiB."""
     lanes = {str(n): {"batches": 100, "offset": {"file": f"{n}.json"}} for n in range(100)}
-    report = {**REPORT, "batches": 10_000, "lanes": lanes, "timeline": timeline_of(lanes=100, batches=100)}
-    file = written(tmp_path, render_page({**RUN, "report": report}, {"name": "orders"}, SAMPLES))
+    report = {**REPORT, "batches": 10_000, "lanes": lanes, "timeline": make_timeline(lanes=100, batches=100)}
+    file = write_page(tmp_path, render_page({**RUN, "report": report}, {"name": "orders"}, SAMPLES))
     assert file.stat().st_size < 2 << 20
     screen.open(file)
-    picture(screen, "many")
+    save_picture(screen, "many")
     took = "performance.getEntriesByType('navigation')[0].loadEventEnd"
     assert 0 < screen.value(took) < 1_000
 
 
 def test_values_with_html_are_shown_as_text(screen: Page, tmp_path: Path) -> None:
     """No script in a value runs or loads anything, in a report, a notebook cell or an index."""
-    run = full_of_html()
+    run = make_hostile()
     texts = {
         "page": render_page(run, {"name": HOSTILE}, [{**SAMPLES[0], "message": HOSTILE, "row": {HOSTILE: HOSTILE}}]),
         "cell": render_cell(run),
@@ -139,8 +142,8 @@ def test_values_with_html_are_shown_as_text(screen: Page, tmp_path: Path) -> Non
         ),
     }
     for name, content in texts.items():
-        screen.open(written(tmp_path, content))
-        picture(screen, f"hostile-{name}")
+        screen.open(write_page(tmp_path, content))
+        save_picture(screen, f"hostile-{name}")
         assert (screen.requests(), screen.complaints()) == ([], []), name
         assert screen.value("document.querySelectorAll('script, img, iframe').length") == 0
         assert "onerror" in screen.value("document.querySelector('h1, h2').parentElement.innerText")
@@ -149,8 +152,8 @@ def test_values_with_html_are_shown_as_text(screen: Page, tmp_path: Path) -> Non
 def test_a_notebook_cell_keeps_the_notebook_style(screen: Page, tmp_path: Path) -> None:
     """The cell has the flow, and the styles of the notebook around it do not change."""
     run: dict[str, Any] = {**RUN, "report": REPORT}
-    screen.open(written(tmp_path, f"<!doctype html><h1 id=own>mine</h1>{render_cell(run)}"))
-    picture(screen, "cell")
+    screen.open(write_page(tmp_path, f"<!doctype html><h1 id=own>mine</h1>{render_cell(run)}"))
+    save_picture(screen, "cell")
     assert screen.value("document.querySelectorAll('.flow .box').length") >= 5
     assert screen.value("getComputedStyle(document.querySelector('#own')).fontSize") == "32px"
     assert screen.value("getComputedStyle(document.body).margin") == "8px"

@@ -16,7 +16,7 @@ from runners.operations.reports.report_page import render_page
 from runners.state.run_history import RunHistory, Timeline
 from tests.manual_clock import ManualClock
 from tests.pace import measure_pace
-from tests.runners.command_line.test_progress_bar import settled
+from tests.runners.command_line.test_progress_bar import make_settled
 from tests.runners.state.test_run_history import ORDERS, history
 
 __all__ = ["history"]
@@ -108,16 +108,16 @@ class Seen(HTMLParser):
             self.text.append(data)
 
 
-def of(report: dict[str, Any] | None = None, known: Any = None, **run: Any) -> Seen:
+def see_page(report: dict[str, Any] | None = None, known: Any = None, **run: Any) -> Seen:
     return Seen(render_page({**RUN, **run, "report": {**REPORT, **(report or {})}}, known))
 
 
 def test_a_page_shows_where_every_row_went() -> None:
     """It has the counts of each destination, cause and stage, and whether they balance."""
-    seen = of()
+    seen = see_page()
     assert ["orders", "1,000", "20", "5", "975", "0"] in seen.rows
     assert ["copy", "1,000", "0", "5", "995", "1"] in seen.rows
-    assert flow_of(seen) == [
+    assert list_flow(seen) == [
         ("1,000", "read"),
         ("5", "refused by cast"),
         ("995", "taken"),
@@ -127,11 +127,11 @@ def test_a_page_shows_where_every_row_went() -> None:
     assert ["cast", "1,000", "0", "5", "995"] in seen.rows
     assert ["0", "12", '{"file": "b.json"}'] in seen.rows
     assert "All counts balance." in seen.text
-    assert "The counts do not balance." in of({"balanced": False}).text
-    assert "Some rows could not be counted." in of({"balanced": "unknown"}).text
+    assert "The counts do not balance." in see_page({"balanced": False}).text
+    assert "Some rows could not be counted." in see_page({"balanced": "unknown"}).text
 
 
-def flow_of(seen: Seen) -> list[tuple[str, str]]:
+def list_flow(seen: Seen) -> list[tuple[str, str]]:
     """Return the number and text of each box of the flow, in order."""
     return list(zip(seen.boxes[::2], seen.boxes[1::2], strict=True))
 
@@ -143,8 +143,8 @@ def test_the_flow_names_rows_that_no_stage_counts() -> None:
         {"stage": "orders/filter", "in": 9, "filtered": 20, "nacked": 0, "out": 9},
         {"stage": "cast", "in": 9, "filtered": 0, "nacked": 5, "out": 9},
     ]
-    seen = of({"destinations": one, "stages": stages, "filtered": 30, "nacked": 9, "changed": 10})
-    assert flow_of(seen)[1:] == [
+    seen = see_page({"destinations": one, "stages": stages, "filtered": 30, "nacked": 9, "changed": 10})
+    assert list_flow(seen)[1:] == [
         ("20", "filtered by orders/filter"),
         ("10", "filtered otherwise"),
         ("5", "refused by cast"),
@@ -157,7 +157,7 @@ def test_the_flow_names_rows_that_no_stage_counts() -> None:
 
 def test_every_lane_has_a_timeline() -> None:
     """Each part has its position in the run, and is divided by the time of each activity."""
-    seen = of()
+    seen = see_page()
     tracks = [attrs for tag, attrs in seen.tags if tag == "div" and attrs.get("class") == "track"]
     assert [attrs["aria-label"] for attrs in tracks] == ["lane 0: 12 batches, 7.5 s of work"]
     styles = [str(attrs.get("style")) for tag, attrs in seen.tags if tag == "span" and attrs.get("style")]
@@ -180,32 +180,34 @@ def test_a_page_shows_the_causes_of_refused_rows() -> None:
     counter = CauseCounter()
     counter.add({"code": "CAST", "stage": "cast", "message": "column amount: '1,5' is not an int"}, 3, ["a.csv"])
     line = "CAST, cast: amount is not an int: 3 rows like '1,5' in a.csv"
-    assert line in of({"causes": counter.count().json()}).text
-    assert "Causes of refused rows" not in of().text
+    assert line in see_page({"causes": counter.count().json()}).text
+    assert "Causes of refused rows" not in see_page().text
 
 
 def test_a_page_of_a_failed_run_shows_its_last_rows() -> None:
     """These are the rows that the run kept."""
     kept = {"lane": "0", "number": 7, "of": "a.json", "stage": None, "rows": [{"id": 1}]}
-    seen = of({"snapshot": kept, "error": {"code": "X", "message": "no", "hint": ""}}, status="failed")
+    seen = see_page({"snapshot": kept, "error": {"code": "X", "message": "no", "hint": ""}}, status="failed")
     assert {"Rows of batch 7 of lane 0", '{"id": 1}'} <= set(seen.text)
 
 
 def test_a_page_shows_where_the_time_went() -> None:
     """The width of each bar is its share of the time. A label has the same figures as text."""
     bars = [
-        attrs for tag, attrs in of({"timeline": {}}).tags if tag == "span" and "width" in (attrs.get("style") or "")
+        attrs
+        for tag, attrs in see_page({"timeline": {}}).tags
+        if tag == "span" and "width" in (attrs.get("style") or "")
     ]
     widths = [str(attrs["style"]).partition("%")[0] for attrs in bars]
     assert widths == ["width:10.00", "width:20.00", "width:60.00", "width:10.00"]
-    (label,) = [attrs["aria-label"] for _, attrs in of({"timeline": {}}).tags if attrs.get("role") == "img"]
+    (label,) = [attrs["aria-label"] for _, attrs in see_page({"timeline": {}}).tags if attrs.get("role") == "img"]
     assert label == "planning 1.0 s, reading 2.0 s, writing 6.0 s, ledger 1.0 s"
 
 
 def test_a_page_shows_why_the_run_failed_and_the_hint() -> None:
     """It names the stage and the lane."""
     error = {"code": "WINDOW", "message": "tripped\n  here", "hint": "let it pass", "stage": "cast", "lane": "0"}
-    seen = of({"error": error}, status="failed")
+    seen = see_page({"error": error}, status="failed")
     assert {"tripped\n  here", "let it pass", "WINDOW stage cast, lane 0"} <= set(seen.text)
 
 
@@ -221,7 +223,7 @@ def test_a_page_of_a_run_without_an_end_has_no_counts() -> None:
 HOSTILE = "</style></pre><script>alert(1)</script><img src=x onerror=\"alert('&amp;')\">"
 
 
-def full_of_html() -> dict[str, Any]:
+def make_hostile() -> dict[str, Any]:
     """A run in which every name is hostile."""
     report = {
         **REPORT,
@@ -237,7 +239,7 @@ def full_of_html() -> dict[str, Any]:
     return {**RUN, **hostile, "report": report}
 
 
-def timeline_of(*, lanes: int, batches: int) -> dict[str, Any]:
+def make_timeline(*, lanes: int, batches: int) -> dict[str, Any]:
     """Return the timeline of a run with this many lanes, and this many batches in each."""
     clock = ManualClock()
     remembered = Timeline(clock)
@@ -245,13 +247,13 @@ def timeline_of(*, lanes: int, batches: int) -> dict[str, Any]:
         clock.move(1.0)
         for lane in range(lanes):
             spent = {"plan": 0.1, "read": 0.2, "write": 0.5, "ledger": 0.1}
-            remembered(replace(settled(read=10, lane=str(lane)), seconds=spent))
+            remembered(replace(make_settled(read=10, lane=str(lane)), seconds=spent))
     return dict(remembered.json())
 
 
 def test_names_with_html_are_shown_as_text() -> None:
     """They may be names of pipelines, stages, destinations or lanes, and text in an error or in the definition."""
-    seen = Seen(render_page(full_of_html(), {"name": HOSTILE}, [{**SAMPLES[0], "stage": HOSTILE, "message": HOSTILE}]))
+    seen = Seen(render_page(make_hostile(), {"name": HOSTILE}, [{**SAMPLES[0], "stage": HOSTILE, "message": HOSTILE}]))
     names = {tag for tag, _ in seen.tags}
     assert names.isdisjoint({"script", "img", "link", "iframe", "object", "form"})
     assert not any(attribute.startswith("on") for _, attrs in seen.tags for attribute in attrs)

@@ -11,7 +11,7 @@ import pytest
 from runners.command_line import cli
 from runners.state.run_history import RunHistory
 from tests.runners.operations.reports.test_report_page import Seen
-from tests.runners.state.test_run_history import ORDERS, began, over
+from tests.runners.state.test_run_history import ORDERS, begin_row, end_row
 
 
 @pytest.fixture
@@ -22,8 +22,8 @@ def directory(tmp_path: Path) -> Path:
     (tmp_path / "silent.yaml").write_text(f"{ORDERS.replace('orders', 'silent')}run: {{history: 0s}}\n")
     (tmp_path / "broken.yaml").write_text("name: [")
     history = RunHistory(tmp_path / ".wherry" / "orders" / "runs", timedelta(days=90))
-    first, second = began("a" * 32), began("b" * 32, minutes=5)
-    history.write([first, over(first), second, over(second, "failed")])
+    first, second = begin_row("a" * 32), begin_row("b" * 32, minutes=5)
+    history.write([first, end_row(first), second, end_row(second, "failed")])
     return tmp_path
 
 

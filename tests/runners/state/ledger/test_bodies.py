@@ -19,7 +19,7 @@ from runners.model.entry import Entry
 from runners.state.delta_ledger import DeltaLedger, LocalTable
 from runners.state.journal import Journal
 from runners.state.ledger import LARGEST, LedgerError
-from tests.runners.state.ledger.test_progress import COUNTS, plan
+from tests.runners.state.ledger.test_progress import COUNTS, make_planned
 
 LARGE = {"parts": list(range(10_000))}
 FILES = 100_000
@@ -31,20 +31,20 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "ledger"
 
 
-def rows_of(path: Path) -> list[dict[str, Any]]:
+def read_rows(path: Path) -> list[dict[str, Any]]:
     """Return the rows of a table."""
     found: list[dict[str, Any]] = pa.table(DeltaTable(str(path)).to_pyarrow_table()).to_pylist()
     return found
 
 
-def largest(path: Path) -> int:
+def measure_largest(path: Path) -> int:
     """Return the size of the largest row of a ledger, in characters of JSON."""
-    return max(len(json.dumps(row)) for row in rows_of(path))
+    return max(len(json.dumps(row)) for row in read_rows(path))
 
 
-def carry(journal: Journal, number: int, span: Span) -> None:
+def record_batch(journal: Journal, number: int, span: Span) -> None:
     """Plan a batch of this span, and settle it."""
-    planned = plan(number, start=span.start, end=span.end)
+    planned = make_planned(number, start=span.start, end=span.end)
     body = {**planned.json(), "span": {"start": None, "end": span.end, "parts": list(span.parts), "label": ""}}
     journal.record(Entry(kind="plan", lane="0", plan=planned.batch.plan, body=body))
     counts = {**COUNTS.json(), "delivered": {}, "discarded": 0, "balanced": True}
@@ -59,13 +59,15 @@ def test_no_entry_is_larger_than_16_kib_after_100_000_files(path: Path) -> None:
     parts: tuple[Json, ...] = tuple(
         [f"landing/2026-01-01/part-{number:06}.json", 1_000, number] for number in range(FILES)
     )
-    carry(journal, 1, Span(start=None, end={"file": "x", "modified": 1}, parts=parts[: FILES // 2]))
+    record_batch(journal, 1, Span(start=None, end={"file": "x", "modified": 1}, parts=parts[: FILES // 2]))
     for number in range(2, 52):
         first = FILES // 2 + (number - 2) * 1_000
-        carry(journal, number, Span(start=None, end={"file": "x", "modified": 1}, parts=parts[first : first + 1_000]))
-    assert largest(path) < 16 * 1024
+        record_batch(
+            journal, number, Span(start=None, end={"file": "x", "modified": 1}, parts=parts[first : first + 1_000])
+        )
+    assert measure_largest(path) < 16 * 1024
     journal.compact(every=1)
-    assert largest(path) < 16 * 1024
+    assert measure_largest(path) < 16 * 1024
     again = Journal(DeltaLedger(path))
     assert again.state.get_lane("0").told == journal.state.get_lane("0").told
     assert sorted(
@@ -75,7 +77,7 @@ def test_no_entry_is_larger_than_16_kib_after_100_000_files(path: Path) -> None:
 
 def make_plan(span: Span) -> Mapping[str, Any]:
     """Return the body of a plan with this span."""
-    planned = plan(1)
+    planned = make_planned(1)
     return {**replace(planned, batch=replace(planned.batch, span=span)).json()}
 
 
@@ -99,7 +101,7 @@ GROWING: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 def test_a_growing_entry_stays_below_16_kib(path: Path, kind: str, body: Mapping[str, Any]) -> None:
     """Its body is read back whole."""
     DeltaLedger(path).append([Entry(kind=kind, lane="0", body=body)], after=0)
-    (row,) = rows_of(path)
+    (row,) = read_rows(path)
     assert sum(len(str(value).encode()) for value in row.values()) < 16 * 1024
     (entry,) = DeltaLedger(path).read()
     assert json.dumps(entry.body) == json.dumps(body)
@@ -112,7 +114,7 @@ def test_a_small_body_needs_no_second_commit(path: Path) -> None:
     ledger.append([Entry(kind="plan", body=fits)], after=0)
     assert not path.with_name("ledger_bodies").exists()
     ledger.append([Entry(kind="plan", body={"text": fits["text"] + "x"})], after=1)
-    assert len(rows_of(path.with_name("ledger_bodies"))) == 1
+    assert len(read_rows(path.with_name("ledger_bodies"))) == 1
 
 
 def test_a_body_is_removed_with_its_entry(path: Path) -> None:
@@ -121,7 +123,7 @@ def test_a_body_is_removed_with_its_entry(path: Path) -> None:
     ledger.append([Entry(kind="plan", id="a", body=LARGE)], after=0)
     ledger.compact(Entry(kind="snapshot", id="s", body=LARGE), [], after=1)
     ledger.append([Entry(kind="plan", id="b", body=LARGE)], after=2)
-    assert sorted(row["id"] for row in rows_of(path.with_name("ledger_bodies"))) == ["b", "s"]
+    assert sorted(row["id"] for row in read_rows(path.with_name("ledger_bodies"))) == ["b", "s"]
 
 
 def test_a_ledger_that_is_compacted_during_a_read_is_read_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from runners.state.ledger import ENTRIES, LedgerError
 from runners.state.spark_ledger import CatalogTable
-from tests.spark_errors import spark_error
+from tests.spark_errors import make_spark_error
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,9 +23,9 @@ def reconnected(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     return sessions
 
 
-def table() -> CatalogTable:
+def make_table() -> CatalogTable:
     """Return a table of a server that has lost the session at the first request. The table does not exist."""
-    answers = iter([spark_error("NO_ACTIVE_SESSION", "No active Spark session found."), None])
+    answers = iter([make_spark_error("NO_ACTIVE_SESSION", "No active Spark session found."), None])
 
     def exists(_: str) -> bool:
         error = next(answers)
@@ -39,12 +39,12 @@ def table() -> CatalogTable:
 
 def test_a_read_is_repeated_in_a_new_session(reconnected: list[object]) -> None:
     """A second read has no effect on the table."""
-    assert table().rows() == []
+    assert make_table().rows() == []
     assert len(reconnected) == 1
 
 
 def test_a_write_is_not_repeated_in_a_new_session(reconnected: list[object]) -> None:
     """It may have landed, so it raises an error and the ledger checks."""
     with pytest.raises(LedgerError, match="cannot be written"):
-        table().commit([], "true")
+        make_table().commit([], "true")
     assert len(reconnected) == 1

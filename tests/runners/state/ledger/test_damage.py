@@ -24,27 +24,27 @@ from tests.runners.operations.audit.evidence import Carried
 from tests.small_disk import SmallDisk
 
 
-def opened(carried: Carried) -> Journal:
+def open_journal(carried: Carried) -> Journal:
     """Return the ledger as another process finds it."""
     return Journal(DeltaLedger(carried.folder / "state" / "ledger"))
 
 
-def last(folder: Path, pattern: str) -> Path:
+def find_newest(folder: Path, pattern: str) -> Path:
     """Return the newest file that matches the pattern."""
     return max(folder.glob(pattern), key=lambda path: (path.stat().st_mtime_ns, path.name))
 
 
-def gone(file: Path) -> None:
+def delete_file(file: Path) -> None:
     """Delete the file."""
     file.unlink()
 
 
-def cut(file: Path) -> None:
+def cut_file(file: Path) -> None:
     """Keep only half of the file."""
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
 
 
-@pytest.mark.parametrize("harm", [gone, cut])
+@pytest.mark.parametrize("harm", [delete_file, cut_file])
 @pytest.mark.parametrize(
     ("which", "newest"),
     [("ledger", "*.parquet"), ("ledger/_delta_log", "*00003.json"), ("ledger_history", "*.parquet")],
@@ -57,15 +57,15 @@ def test_a_missing_or_cut_file_is_reported(
     carried.carry(1)
     carried.compacted()
     carried.carry(2)
-    before = list_settled_ever(opened(carried))
-    file = last(tmp_path / "state" / which, newest)
+    before = list_settled_ever(open_journal(carried))
+    file = find_newest(tmp_path / "state" / which, newest)
     kept = file.read_bytes()
     harm(file)
     with pytest.raises(LedgerError, match=f"ledger at {tmp_path}/state/ledger") as told:
-        list_settled_ever(opened(carried))
+        list_settled_ever(open_journal(carried))
     assert told.value.hint
     file.write_bytes(kept)
-    assert list_settled_ever(opened(carried)) == before
+    assert list_settled_ever(open_journal(carried)) == before
     carried.carry(3)
     assert carried.codes() == []
 
@@ -79,9 +79,9 @@ def test_a_missing_history_is_reported(tmp_path: Path, what: str) -> None:
     place, aside = tmp_path / "state" / what, tmp_path / "aside"
     shutil.move(place, aside)
     with pytest.raises(LedgerError, match="it lacks batch 1 of lane 0, which was settled"):
-        opened(carried).list_settled()
+        open_journal(carried).list_settled()
     shutil.move(aside, place)
-    assert [each.number for each in opened(carried).list_settled()] == [1]
+    assert [each.number for each in open_journal(carried).list_settled()] == [1]
 
 
 def test_a_full_disk_loses_no_entry(small_disk: SmallDisk) -> None:
@@ -93,9 +93,9 @@ def test_a_full_disk_loses_no_entry(small_disk: SmallDisk) -> None:
         carried.journal.record(Entry(kind="stop", body={"reason": "x"}))
     assert "with free space" in told.value.hint
     small_disk.empty()
-    assert (opened(carried).state.get_lane("0").committed, opened(carried).state.stopping) == (1, "")
+    assert (open_journal(carried).state.get_lane("0").committed, open_journal(carried).state.stopping) == (1, "")
     carried.carry(2)
-    assert opened(carried).state.get_lane("0").committed == 2
+    assert open_journal(carried).state.get_lane("0").committed == 2
     assert carried.codes() == []
 
 
@@ -112,9 +112,9 @@ def test_an_unreadable_ledger_is_not_mistaken_for_a_missing_one(
     with monkeypatch.context() as patched:
         patched.setattr(os, "scandir", forbidden)
         with pytest.raises(LedgerError, match="cannot be read: Permission denied") as told:
-            opened(carried)
+            open_journal(carried)
     assert "Give this user the right to read it" in told.value.hint
-    assert opened(carried).state.get_lane("0").committed == 1
+    assert open_journal(carried).state.get_lane("0").committed == 1
 
 
 def test_a_read_only_ledger_can_be_read_and_audited(small_disk: SmallDisk) -> None:
@@ -126,18 +126,18 @@ def test_a_read_only_ledger_can_be_read_and_audited(small_disk: SmallDisk) -> No
         carried.journal.record(Entry(kind="stop", body={"reason": "x"}))
     with pytest.raises(Refusal, match="The state cannot be written"):
         StateLocation.of(carried.pipeline).make()
-    assert (opened(carried).state.get_lane("0").committed, carried.codes()) == (1, [])
+    assert (open_journal(carried).state.get_lane("0").committed, carried.codes()) == (1, [])
     small_disk.writable()
     carried.carry(2)
-    assert opened(carried).state.get_lane("0").committed == 2
+    assert open_journal(carried).state.get_lane("0").committed == 2
 
 
-@pytest.mark.parametrize("harm", [gone, cut])
+@pytest.mark.parametrize("harm", [delete_file, cut_file])
 def test_a_damaged_dlq_is_reported(tmp_path: Path, harm: Callable[[Path], None]) -> None:
     """The error of a read and the finding of an audit name the table."""
     carried = Carried(tmp_path)
     carried.carry(1, nacked=1)
-    harm(last(tmp_path / "state" / "dlq", "*.parquet"))
+    harm(find_newest(tmp_path / "state" / "dlq", "*.parquet"))
     with pytest.raises(DestinationError, match=f"The DLQ at {tmp_path}/state/dlq cannot be read"):
         carried.pipeline.dead_letters()
     ((_, destination, _),) = carried.codes()

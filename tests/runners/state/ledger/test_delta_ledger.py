@@ -52,15 +52,15 @@ def writing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Write], None]:
     return lambda instead: monkeypatch.setattr(delta_ledger, "write_deltalake", instead)
 
 
-def entries(*ids: str) -> list[Entry]:
+def make_entries(*ids: str) -> list[Entry]:
     return [Entry(kind="plan", id=name) for name in ids]
 
 
-def ids(ledger: Ledger) -> list[str]:
+def list_ids(ledger: Ledger) -> list[str]:
     return [entry.id for entry in ledger.read()]
 
 
-def settled(plan: str, number: int) -> Settled:
+def make_settled(plan: str, number: int) -> Settled:
     return Settled(lane="0", number=number, plan=plan, run="r", at="", span=NOWHERE, counts={})
 
 
@@ -79,9 +79,9 @@ def test_an_append_that_landed_and_then_raised_counts_as_landed(path: Path, writ
 
     writing(lands_and_raises)
     ledger = DeltaLedger(path)
-    ledger.append(entries("a", "b"), after=0)
-    ledger.append(entries("c"), after=2)
-    assert ids(DeltaLedger(path)) == ["a", "b", "c"]
+    ledger.append(make_entries("a", "b"), after=0)
+    ledger.append(make_entries("c"), after=2)
+    assert list_ids(DeltaLedger(path)) == ["a", "b", "c"]
 
 
 def test_a_compaction_that_landed_and_then_raised_counts_as_landed(
@@ -94,11 +94,11 @@ def test_a_compaction_that_landed_and_then_raised_counts_as_landed(
         raise OSError("the checkpoint could not be written")
 
     ledger = DeltaLedger(path)
-    ledger.append(entries("a"), after=0)
+    ledger.append(make_entries("a"), after=0)
     writing(lands_and_raises)
-    landed = ledger.compact(Entry(kind="snapshot"), [settled("p", 1)], after=1)
+    landed = ledger.compact(Entry(kind="snapshot"), [make_settled("p", 1)], after=1)
     assert DeltaLedger(path).read() == [landed]
-    assert list(ledger.history()) == [settled("p", 1)]
+    assert list(ledger.history()) == [make_settled("p", 1)]
 
 
 def test_an_append_that_did_not_land_is_tried_again(path: Path, writing: Callable[[Write], None]) -> None:
@@ -111,8 +111,8 @@ def test_an_append_that_did_not_land_is_tried_again(path: Path, writing: Callabl
         write_deltalake(*args, **options)
 
     writing(raises_twice)
-    DeltaLedger(path).append(entries("a"), after=0)
-    assert ids(DeltaLedger(path)) == ["a"]
+    DeltaLedger(path).append(make_entries("a"), after=0)
+    assert list_ids(DeltaLedger(path)) == ["a"]
 
 
 def test_an_append_that_never_lands_reports_the_cause(path: Path, writing: Callable[[Write], None]) -> None:
@@ -124,12 +124,12 @@ def test_an_append_that_never_lands_reports_the_cause(path: Path, writing: Calla
         )
 
     ledger = DeltaLedger(path)
-    ledger.append(entries("a"), after=0)
+    ledger.append(make_entries("a"), after=0)
     writing(raises)
     with pytest.raises(LedgerError, match="ledger cannot be written: No space left on device") as caught:
-        ledger.append(entries("b"), after=1)
+        ledger.append(make_entries("b"), after=1)
     assert "writable, with free space" in caught.value.hint
-    assert ids(DeltaLedger(path)) == ["a"]
+    assert list_ids(DeltaLedger(path)) == ["a"]
 
 
 def test_an_interrupt_after_a_commit_leaves_the_handle_correct(path: Path, writing: Callable[[Write], None]) -> None:
@@ -140,14 +140,14 @@ def test_an_interrupt_after_a_commit_leaves_the_handle_correct(path: Path, writi
         raise KeyboardInterrupt
 
     ledger = DeltaLedger(path)
-    ledger.append(entries("a"), after=0)
+    ledger.append(make_entries("a"), after=0)
     writing(lands_and_is_interrupted)
     with pytest.raises(KeyboardInterrupt):
-        ledger.append(entries("b"), after=1)
+        ledger.append(make_entries("b"), after=1)
     writing(write_deltalake)
     with pytest.raises(Conflict):
-        ledger.append(entries("c"), after=1)
-    assert ids(ledger) == ["a", "b"]
+        ledger.append(make_entries("c"), after=1)
+    assert list_ids(ledger) == ["a", "b"]
 
 
 def test_a_crash_between_history_and_snapshot_is_repaired(path: Path, writing: Callable[[Write], None]) -> None:
@@ -159,26 +159,26 @@ def test_a_crash_between_history_and_snapshot_is_repaired(path: Path, writing: C
         write_deltalake(*args, **options)
 
     ledger = DeltaLedger(path)
-    ledger.append(entries("a"), after=0)
+    ledger.append(make_entries("a"), after=0)
     writing(dies_before_the_snapshot)
     with pytest.raises(SystemExit):
-        ledger.compact(Entry(kind="snapshot"), [settled("p", 1)], after=1)
+        ledger.compact(Entry(kind="snapshot"), [make_settled("p", 1)], after=1)
     writing(write_deltalake)
 
     later = DeltaLedger(path)
-    assert ids(later) == ["a"]
-    later.append(entries("b"), after=1)
-    later.compact(Entry(kind="snapshot"), [settled("p", 1), settled("q", 2)], after=2)
+    assert list_ids(later) == ["a"]
+    later.append(make_entries("b"), after=1)
+    later.compact(Entry(kind="snapshot"), [make_settled("p", 1), make_settled("q", 2)], after=2)
     assert sorted(each.plan for each in later.history()) == ["p", "q"]
 
 
 def test_a_commit_without_an_entry_does_no_harm(path: Path) -> None:
     """Another program may set a property of the table or vacuum it. The last number stays the last."""
     ledger = DeltaLedger(path)
-    ledger.append(entries("a"), after=0)
+    ledger.append(make_entries("a"), after=0)
     DeltaTable(str(path)).alter.set_table_properties({"delta.checkpointInterval": "10"})
-    ledger.append(entries("b"), after=1)
-    assert ids(DeltaLedger(path)) == ["a", "b"]
+    ledger.append(make_entries("b"), after=1)
+    assert list_ids(DeltaLedger(path)) == ["a", "b"]
 
 
 @pytest.fixture
@@ -187,19 +187,19 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(delta_ledger.PROPERTIES, "delta.logRetentionDuration", "interval 0 seconds")
 
 
-def go_on(path: Path, *, after: int) -> None:
+def append_beyond_cleanup(path: Path, *, after: int) -> None:
     """Append by another process until the log is cleaned up behind it."""
     other = DeltaLedger(path)
     for end in range(after, after + CHECKPOINT_EVERY):
-        other.append(entries(f"other{end}"), after=end)
+        other.append(make_entries(f"other{end}"), after=end)
 
 
 @pytest.mark.usefixtures("forgetful")
 def test_a_handle_behind_a_cleaned_log_reads_on(path: Path) -> None:
     """The part of the log that the handle has not read is gone."""
     behind = DeltaLedger(path)
-    behind.append(entries("a"), after=0)
-    go_on(path, after=1)
+    behind.append(make_entries("a"), after=0)
+    append_beyond_cleanup(path, after=1)
     assert not (path / "_delta_log" / f"{2:020}.json").exists()
     assert [entry.seq for entry in behind.read(1)] == list(range(2, CHECKPOINT_EVERY + 2))
 
@@ -214,20 +214,20 @@ def test_a_log_that_is_cleaned_during_a_read_is_read_again(path: Path, monkeypat
                 raise faults.pop()
             super().__init__(*args, **options)
 
-    DeltaLedger(path).append(entries("a"), after=0)
+    DeltaLedger(path).append(make_entries("a"), after=0)
     monkeypatch.setattr(delta_ledger, "DeltaTable", Vanishing)
-    assert ids(DeltaLedger(path)) == ["a"]
+    assert list_ids(DeltaLedger(path)) == ["a"]
 
 
 @pytest.mark.usefixtures("forgetful")
 def test_a_handle_behind_a_cleaned_log_cannot_append(path: Path) -> None:
     """The version that it would take is free again, but the append is refused."""
     behind = DeltaLedger(path)
-    behind.append(entries("a"), after=0)
-    go_on(path, after=1)
+    behind.append(make_entries("a"), after=0)
+    append_beyond_cleanup(path, after=1)
     with pytest.raises(Conflict):
-        behind.append(entries("b"), after=1)
-    assert "b" not in ids(DeltaLedger(path))
+        behind.append(make_entries("b"), after=1)
+    assert "b" not in list_ids(DeltaLedger(path))
 
 
 @pytest.mark.usefixtures("forgetful")
@@ -240,7 +240,7 @@ def test_a_writer_that_sleeps_in_the_middle_of_its_commit_gets_a_conflict(
     def sleeps(*args: Any, **options: Any) -> None:
         seen = shutil.copytree(log, tmp_path / "seen")
         writing(write_deltalake)
-        go_on(path, after=1)
+        append_beyond_cleanup(path, after=1)
         log.rename(aside)
         seen.rename(log)
         write_deltalake(*args, **options)
@@ -249,12 +249,12 @@ def test_a_writer_that_sleeps_in_the_middle_of_its_commit_gets_a_conflict(
         aside.rename(log)
 
     sleeper = DeltaLedger(path)
-    sleeper.append(entries("a"), after=0)
+    sleeper.append(make_entries("a"), after=0)
     writing(sleeps)
     with pytest.raises(Conflict):
-        sleeper.append(entries("b"), after=1)
-    assert "b" not in ids(DeltaLedger(path))
-    assert "b" not in ids(sleeper)
+        sleeper.append(make_entries("b"), after=1)
+    assert "b" not in list_ids(DeltaLedger(path))
+    assert "b" not in list_ids(sleeper)
 
 
 @pytest.mark.usefixtures("forgetful")
@@ -262,20 +262,20 @@ def test_the_log_stays_short(path: Path) -> None:
     """Every commit lists the log, so its length must not depend on the number of appends."""
     ledger = DeltaLedger(path)
     for end in range(4 * CHECKPOINT_EVERY):
-        ledger.append(entries(f"{end}"), after=end)
+        ledger.append(make_entries(f"{end}"), after=end)
     assert len(list((path / "_delta_log").iterdir())) <= CHECKPOINT_EVERY + 3
 
 
 def compact_often(ledger: Ledger, *, after: int) -> None:
     """Compact until the ledger is tidied."""
     for end in range(after, after + 2 * FILES):
-        ledger.compact(Entry(kind="snapshot"), [settled(f"p{end}", end)], after=end)
+        ledger.compact(Entry(kind="snapshot"), [make_settled(f"p{end}", end)], after=end)
 
 
 def test_the_history_keeps_few_files(path: Path) -> None:
     """Small files are merged, for any number of compactions."""
     ledger = DeltaLedger(path)
-    ledger.append(entries("a"), after=0)
+    ledger.append(make_entries("a"), after=0)
     compact_often(ledger, after=1)
     assert len(DeltaTable(f"{path}_history").file_uris()) <= FILES
     assert sorted(each.number for each in ledger.history()) == list(range(1, 2 * FILES + 1))
@@ -284,7 +284,7 @@ def test_the_history_keeps_few_files(path: Path) -> None:
 def test_files_are_kept_for_seven_days(path: Path) -> None:
     """Only older files that failed writes left behind are deleted."""
     ledger = DeltaLedger(path)
-    ledger.append(entries("a"), after=0)
+    ledger.append(make_entries("a"), after=0)
     replaced = set(path.glob("*.parquet"))
     old, young = path / "old.parquet", path / "young.parquet"
     for left, days in ((old, 8), (young, 6)):
@@ -305,7 +305,7 @@ def test_an_error_of_the_tidying_has_no_effect(path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(LocalTable, "optimize", raises)
     ledger = DeltaLedger(path)
-    ledger.append(entries("a"), after=0)
+    ledger.append(make_entries("a"), after=0)
     compact_often(ledger, after=1)
     assert [entry.kind for entry in ledger.read()] == ["snapshot"]
 
@@ -326,7 +326,7 @@ def test_threads_share_a_handle(path: Path, writing: Callable[[Write], None]) ->
         end, turn = 0, 0
         while turn < 5:
             try:
-                end = ledger.append(entries(f"{name}{turn}"), after=end)[0].seq
+                end = ledger.append(make_entries(f"{name}{turn}"), after=end)[0].seq
                 turn += 1
             except Conflict:
                 end = ledger.read(end)[-1].seq
@@ -342,7 +342,7 @@ def test_threads_share_a_handle(path: Path, writing: Callable[[Write], None]) ->
     assert overlaps == []
 
 
-def start(path: Path, name: str, *, turns: int, compact_every: int) -> subprocess.Popen[str]:
+def start_appender(path: Path, name: str, *, turns: int, compact_every: int) -> subprocess.Popen[str]:
     words = [*APPENDER, str(path), name, str(turns), str(compact_every)]
     return subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
 
@@ -350,7 +350,7 @@ def start(path: Path, name: str, *, turns: int, compact_every: int) -> subproces
 @pytest.mark.promise("CN-20")
 def test_processes_that_append_at_once_leave_no_gap_and_no_duplicate(path: Path) -> None:
     """Each of them may find no ledger and make it."""
-    processes = [start(path, name, turns=30, compact_every=1000) for name in "abcd"]
+    processes = [start_appender(path, name, turns=30, compact_every=1000) for name in "abcd"]
     assert [process.communicate()[0].count("\n") for process in processes] == [30] * 4
     found = DeltaLedger(path).read()
     assert [entry.seq for entry in found] == list(range(1, 121))
@@ -360,7 +360,7 @@ def test_processes_that_append_at_once_leave_no_gap_and_no_duplicate(path: Path)
 def test_entries_that_a_killed_process_appended_are_kept(path: Path) -> None:
     """A SIGKILL at any moment of an append or a compaction leaves a whole ledger that takes the next entry."""
     for life, told in enumerate((1, 25, 60)):
-        process = start(path, f"life{life}-", turns=10_000, compact_every=10)
+        process = start_appender(path, f"life{life}-", turns=10_000, compact_every=10)
         assert process.stdout is not None
         said = [process.stdout.readline().strip() for _ in range(told)]
         process.kill()
@@ -373,14 +373,14 @@ def test_entries_that_a_killed_process_appended_are_kept(path: Path) -> None:
         assert last < since or said[-1] in [entry.id for entry in found]
         batches = [each.plan for each in ledger.history()]
         assert len(batches) == len(set(batches))
-        ledger.append(entries(f"after life {life}"), after=found[-1].seq)
+        ledger.append(make_entries(f"after life {life}"), after=found[-1].seq)
 
 
 @pytest.mark.parametrize("name", ["with space", "größe", "it's", 'say "so"', "100%", "a#b?c", "ledger.v1"])
 def test_a_folder_may_have_any_usual_name(tmp_path: Path, name: str) -> None:
     """Characters in the name of a folder are not read as part of an address."""
-    DeltaLedger(tmp_path / name / "ledger").append(entries("a"), after=0)
-    assert ids(DeltaLedger(tmp_path / name / "ledger")) == ["a"]
+    DeltaLedger(tmp_path / name / "ledger").append(make_entries("a"), after=0)
+    assert list_ids(DeltaLedger(tmp_path / name / "ledger")) == ["a"]
     assert [each.name for each in tmp_path.iterdir()] == [name]
 
 
@@ -395,20 +395,20 @@ def test_a_folder_that_cannot_be_made_is_reported_plainly(tmp_path: Path) -> Non
     """A file is where the folder should be."""
     (tmp_path / "file").write_text("")
     with pytest.raises(LedgerError, match=r"file/ledger cannot be written: Not a directory\."):
-        DeltaLedger(tmp_path / "file" / "ledger").append(entries("a"), after=0)
+        DeltaLedger(tmp_path / "file" / "ledger").append(make_entries("a"), after=0)
 
 
 def test_a_folder_that_cannot_keep_two_writers_apart_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No append is conditional if a second file may replace the first one of that name."""
     monkeypatch.setattr(os, "link", shutil.copyfile)
     with pytest.raises(LedgerError, match="Wherry cannot keep two writers apart"):
-        DeltaLedger(path).append(entries("a"), after=0)
+        DeltaLedger(path).append(make_entries("a"), after=0)
     assert DeltaLedger(path).read() == []
 
 
 def test_a_broken_ledger_is_not_mistaken_for_an_empty_one(path: Path) -> None:
     """An empty ledger would process everything again."""
-    DeltaLedger(path).append(entries("a"), after=0)
+    DeltaLedger(path).append(make_entries("a"), after=0)
     for file in (path / "_delta_log").iterdir():
         file.write_text("broken")
     with pytest.raises(LedgerError, match="ledger cannot be read"):
@@ -426,7 +426,7 @@ def test_another_table_in_place_of_the_ledger_is_refused(path: Path) -> None:
     ):
         DeltaLedger(path).read()
     with pytest.raises(LedgerError, match="not a ledger"):
-        DeltaLedger(path).append(entries("a"), after=0)
+        DeltaLedger(path).append(make_entries("a"), after=0)
     assert DeltaTable(str(path)).version() == 0
 
 

@@ -10,7 +10,7 @@ from runners.model.entry import Entry, Settled
 from runners.model.errors import Fenced
 from runners.state.journal import Journal
 from tests.runners.state.ledger.memory_ledger import MemoryLedger
-from tests.runners.state.ledger.test_progress import PLANNED, settle
+from tests.runners.state.ledger.test_progress import PLANNED, make_settle_entry
 
 
 class Counting(MemoryLedger):
@@ -32,7 +32,7 @@ def test_the_history_is_read_only_once() -> None:
     journal.acquire({"pipeline": "orders"})
     assert journal.list_settled() == []
     journal.record(PLANNED)
-    journal.record(settle())
+    journal.record(make_settle_entry())
     assert [each.plan for each in journal.list_settled()] == ["p1"]
     journal.compact(every=1)
     assert [each.plan for each in journal.list_settled()] == ["p1"]
@@ -48,7 +48,7 @@ def test_a_history_that_another_journal_compacted_is_read_again() -> None:
     other = Journal(ledger)
     other.owner = journal.owner
     other.record(PLANNED)
-    other.record(settle())
+    other.record(make_settle_entry())
     other.compact(every=1)
     journal.record(Entry(kind="stop", body={"reason": "x"}))
     assert [each.plan for each in journal.list_settled()] == ["p1"]

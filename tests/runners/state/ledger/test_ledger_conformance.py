@@ -151,7 +151,7 @@ FAULTS = {
 }
 
 
-def failing(faulty: type[MemoryLedger]) -> list[str]:
+def list_failing(faulty: type[MemoryLedger]) -> list[str]:
     """Return the checks that find a fault in this kind of ledger."""
 
     class Suite(LedgerConformance):
@@ -179,9 +179,9 @@ def test_every_check_has_a_fault_to_find() -> None:
 @pytest.mark.parametrize(("check", "faulty"), [(check, fault) for check, all_of in FAULTS.items() for fault in all_of])
 def test_a_fault_is_found_only_by_its_check(check: str, faulty: type[MemoryLedger]) -> None:
     """A failed check therefore shows what is broken."""
-    assert failing(faulty) == [check]
+    assert list_failing(faulty) == [check]
 
 
 def test_a_ledger_without_a_fault_passes() -> None:
     """The faulty ledgers fail only because of their faults."""
-    assert failing(MemoryLedger) == []
+    assert list_failing(MemoryLedger) == []

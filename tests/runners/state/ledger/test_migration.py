@@ -12,7 +12,7 @@ from runners.model.pipeline_state import PipelineState
 from runners.state.ledger import LedgerError, migrate_entry, to_entries, to_row, to_settled
 from runners.state.progress import apply_entries
 from tests.runners.state.ledger.conformance import NOWHERE
-from tests.runners.state.ledger.test_progress import PLANNED, PREPARED, numbered, plan, settle
+from tests.runners.state.ledger.test_progress import PLANNED, PREPARED, make_planned, make_settle_entry, number_entries
 
 OPENED: Mapping[str, Any] = {
     "pipeline": "orders",
@@ -23,7 +23,7 @@ OPENED: Mapping[str, Any] = {
 """What the first version recorded of a definition: one origin, with the schema beside it."""
 
 
-def old(entry: Entry, *without: str) -> Entry:
+def make_old(entry: Entry, *without: str) -> Entry:
     """Return the entry as the first version wrote it."""
     body = {name: value for name, value in entry.body.items() if name not in without}
     return Entry(**{**vars(entry), "body": body, "format": 1})
@@ -37,13 +37,13 @@ def test_entries_of_this_version_are_not_changed() -> None:
 def test_a_ledger_of_the_first_version_gives_the_same_state() -> None:
     """It has plans without pins, decisions without sections and one origin. Its snapshot is read too."""
     entries = [
-        old(Entry(kind="open", body=OPENED)),
-        old(PLANNED, "pins", "first"),
-        old(PREPARED, "sections"),
-        old(settle()),
-        old(Entry(kind="plan", lane="0", plan="p2", body=plan(2).json()), "pins", "first", "decision"),
+        make_old(Entry(kind="open", body=OPENED)),
+        make_old(PLANNED, "pins", "first"),
+        make_old(PREPARED, "sections"),
+        make_old(make_settle_entry()),
+        make_old(Entry(kind="plan", lane="0", plan="p2", body=make_planned(2).json()), "pins", "first", "decision"),
     ]
-    rows = [to_row(entry) for entry in numbered(*entries)]
+    rows = [to_row(entry) for entry in number_entries(*entries)]
     state = apply_entries(to_entries("here", rows))
     assert (state.get_lane("0").offset, [each.batch.number for each in state.open_plans]) == (10, [2])
     assert state.opened["origins"] == {"files": {"lanes": ["0"], "place": "/landing", "schema": "{}"}}
@@ -59,7 +59,7 @@ def test_a_ledger_of_the_first_version_gives_the_same_state() -> None:
 def test_an_older_wherry_refuses_a_repaired_ledger() -> None:
     """A repair has a format that the older version does not read."""
     assert Entry(kind="repair", body={"accepted": []}).format == FORMAT > 1
-    state = apply_entries(numbered(Entry(kind="repair", body={"accepted": ["a"]})), PipelineState())
+    state = apply_entries(number_entries(Entry(kind="repair", body={"accepted": ["a"]})), PipelineState())
     assert apply_entries([Entry(kind="snapshot", body=state.json(), seq=2)]).accepted == {"a"}
 
 

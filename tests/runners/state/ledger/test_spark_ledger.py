@@ -44,15 +44,15 @@ class TestSparkLedger(LedgerConformance):
         return SparkLedger(make_own_session(self.server), self.table)
 
 
-def entries(*ids: str) -> list[Entry]:
+def make_entries(*ids: str) -> list[Entry]:
     return [Entry(kind="plan", id=name) for name in ids]
 
 
-def ids(ledger: Ledger) -> list[str]:
+def list_ids(ledger: Ledger) -> list[str]:
     return [entry.id for entry in ledger.read()]
 
 
-def settled(plan: str, number: int) -> Settled:
+def make_settled(plan: str, number: int) -> Settled:
     return Settled(lane="0", number=number, plan=plan, run="r", at="", span=NOWHERE, counts={})
 
 
@@ -64,13 +64,13 @@ def test_reading_creates_nothing(spark: SparkSession, table: str) -> None:
 
 def test_only_one_of_two_simultaneous_appends_lands(spark_server: SparkSession, table: str) -> None:
     """The other session gets a conflict, and none of its entries is stored."""
-    SparkLedger(make_own_session(spark_server), table).append(entries("first"), after=0)
+    SparkLedger(make_own_session(spark_server), table).append(make_entries("first"), after=0)
     ready, answers = threading.Barrier(2), []
 
     def append(ledger: SparkLedger, name: str) -> None:
         ready.wait()
         try:
-            answers.append(ledger.append(entries(name), after=1)[0].id)
+            answers.append(ledger.append(make_entries(name), after=1)[0].id)
         except Conflict:
             answers.append("conflict")
 
@@ -83,7 +83,7 @@ def test_only_one_of_two_simultaneous_appends_lands(spark_server: SparkSession, 
     for thread in threads:
         thread.join()
     (landed,) = [answer for answer in answers if answer != "conflict"]
-    assert ids(SparkLedger(make_own_session(spark_server), table)) == ["first", landed]
+    assert list_ids(SparkLedger(make_own_session(spark_server), table)) == ["first", landed]
 
 
 def test_a_commit_that_landed_and_then_raised_counts_as_landed(
@@ -99,8 +99,8 @@ def test_a_commit_that_landed_and_then_raised_counts_as_landed(
 
     monkeypatch.setattr(CatalogTable, "commit", lands_and_raises)
     ledger = SparkLedger(spark, table)
-    ledger.append(entries("a"), after=0)
-    assert ids(ledger) == ["a"]
+    ledger.append(make_entries("a"), after=0)
+    assert list_ids(ledger) == ["a"]
     assert len(raised) == 1
 
 
@@ -116,15 +116,15 @@ def test_a_crash_between_history_and_snapshot_is_repaired(
         commit(self, *args)  # type: ignore[arg-type]
 
     ledger = SparkLedger(spark, table)
-    ledger.append(entries("a"), after=0)
+    ledger.append(make_entries("a"), after=0)
     with monkeypatch.context() as dying:
         dying.setattr(CatalogTable, "commit", dies_before_the_snapshot)
         with pytest.raises(SystemExit):
-            ledger.compact(Entry(kind="snapshot"), [settled("p", 1)], after=1)
+            ledger.compact(Entry(kind="snapshot"), [make_settled("p", 1)], after=1)
 
     later = SparkLedger(spark, table)
-    assert ids(later) == ["a"]
-    later.compact(Entry(kind="snapshot"), [settled("p", 1), settled("q", 2)], after=1)
+    assert list_ids(later) == ["a"]
+    later.compact(Entry(kind="snapshot"), [make_settled("p", 1), make_settled("q", 2)], after=1)
     assert sorted(each.plan for each in later.history()) == ["p", "q"]
 
 
@@ -146,13 +146,13 @@ def test_a_newer_ledger_with_other_columns_is_recognized(spark: SparkSession, ta
 def test_a_missing_schema_is_reported_plainly(spark: SparkSession) -> None:
     """The message has one line and no stack trace."""
     with pytest.raises(LedgerError, match=r"`nowhere`\.`x_ledger` cannot be written") as caught:
-        SparkLedger(spark, "nowhere.x_ledger").append(entries("a"), after=0)
+        SparkLedger(spark, "nowhere.x_ledger").append(make_entries("a"), after=0)
     assert "\n" not in caught.value.message
 
 
 def test_files_are_kept_for_seven_days(spark: SparkSession, table: str) -> None:
     """This holds for every vacuum of the table. Commits are serializable."""
-    SparkLedger(spark, table).append(entries("a"), after=0)
+    SparkLedger(spark, table).append(make_entries("a"), after=0)
     found = {row["key"]: row["value"] for row in spark.sql(f"SHOW TBLPROPERTIES {table}").collect()}
     assert {key: found[key] for key in spark_ledger.PROPERTIES} == spark_ledger.PROPERTIES
     assert found["delta.deletedFileRetentionDuration"] == "interval 7 days"
@@ -173,9 +173,9 @@ def test_the_files_of_the_history_are_merged(spark: SparkSession, table: str, mo
     """Small files become one, and no batch is lost."""
     monkeypatch.setattr("runners.state.ledger.FILES", 1)
     ledger = SparkLedger(spark, table)
-    ledger.append(entries("a"), after=0)
-    ledger.compact(Entry(kind="snapshot"), [settled("p", 1)], after=1)
-    ledger.compact(Entry(kind="snapshot"), [settled("q", 2)], after=2)
+    ledger.append(make_entries("a"), after=0)
+    ledger.compact(Entry(kind="snapshot"), [make_settled("p", 1)], after=1)
+    ledger.compact(Entry(kind="snapshot"), [make_settled("q", 2)], after=2)
     assert spark.sql(f"DESCRIBE DETAIL {table}_history").collect()[0]["numFiles"] == 1
     assert sorted(each.plan for each in ledger.history()) == ["p", "q"]
 

@@ -42,7 +42,7 @@ def url(s3: S3) -> StoreUrl:
     return StoreUrl(s3.make_url("state/ledger"), s3.spark_settings)
 
 
-def append(ledger: Ledger, *ids: str, after: int = 0) -> None:
+def append_plans(ledger: Ledger, *ids: str, after: int = 0) -> None:
     ledger.append([Entry(kind="plan", id=name) for name in ids], after=after)
 
 
@@ -60,13 +60,13 @@ def test_an_append_needs_two_requests(s3: S3, url: StoreUrl, monkeypatch: pytest
     """They are its file and its version. Some seconds after the last listing, the log is listed too."""
     ledger, now = DeltaLedger(url), 100.0
     monkeypatch.setattr(delta_ledger, "read_clock", lambda: now)
-    append(ledger, "a")
+    append_plans(ledger, "a")
     s3.proxy.reset_counts()
-    append(ledger, "b", after=1)
+    append_plans(ledger, "b", after=1)
     assert s3.proxy.count() == {"PUT": 2}
     now += StoreHome.sure
-    append(ledger, "c", after=2)
-    append(ledger, "d", after=3)
+    append_plans(ledger, "c", after=2)
+    append_plans(ledger, "d", after=3)
     assert s3.proxy.count() == {"PUT": 6, "LIST": 1}
     assert list_ids(DeltaLedger(url)) == ["a", "b", "c", "d"]
 
@@ -75,7 +75,7 @@ def test_opening_a_ledger_needs_one_request_for_each_append_and_few_for_the_log(
     """A checkpoint replaces the log before it is long."""
     ledger = DeltaLedger(url)
     for number in range(2 * STORE_CHECKPOINT_EVERY):
-        append(ledger, str(number), after=number)
+        append_plans(ledger, str(number), after=number)
     s3.proxy.reset_counts()
     assert len(DeltaLedger(url).read()) == 2 * STORE_CHECKPOINT_EVERY
     rows = [request for request in s3.proxy.list_requests() if "/ledger/part-" in request.key]
@@ -89,22 +89,22 @@ def test_a_writer_that_slept_past_a_checkpoint_appends_nothing(
     """Its version is free again after the cleanup of the log, but a file of that version is in no table."""
     now, sleeper, other = 100.0, DeltaLedger(url), DeltaLedger(url)
     monkeypatch.setattr(delta_ledger, "read_clock", lambda: now)
-    append(sleeper, "a")
+    append_plans(sleeper, "a")
     for number in range(1, STORE_CHECKPOINT_EVERY + 1):
-        append(other, str(number), after=number)
+        append_plans(other, str(number), after=number)
     client = make_client(s3.behind)
     for number in range(STORE_CHECKPOINT_EVERY):
         client.delete_object(Bucket=s3.bucket, Key=f"state/ledger/_delta_log/{number:020}.json")
     now += StoreHome.sure
     with pytest.raises(Conflict):
-        append(sleeper, "late", after=1)
+        append_plans(sleeper, "late", after=1)
     assert "late" not in list_ids(DeltaLedger(url))
 
 
 def test_an_append_by_an_older_version_of_wherry_is_read(s3: S3, url: StoreUrl) -> None:
     """The older version commits with `deltalake`. Each version refuses an append if the other was faster."""
     ledger = DeltaLedger(url)
-    append(ledger, "a")
+    append_plans(ledger, "a")
     assert list_ids(ledger) == ["a"]
     older = DeltaTable(str(url), storage_options=s3.storage_options)
     entry = older.to_pyarrow_table().to_pylist()[0]
@@ -112,8 +112,8 @@ def test_an_append_by_an_older_version_of_wherry_is_read(s3: S3, url: StoreUrl) 
     once = CommitProperties(max_commit_retries=0)
     write_deltalake(older, rows, mode="append", commit_properties=once)
     with pytest.raises(Conflict):
-        append(ledger, "late", after=1)
-    append(ledger, "c", after=2)
+        append_plans(ledger, "late", after=1)
+    append_plans(ledger, "c", after=2)
     with pytest.raises(CommitFailedError):
         write_deltalake(older, rows, mode="append", commit_properties=once)
     assert list_ids(DeltaLedger(url)) == ["a", "b", "c"]
@@ -122,9 +122,9 @@ def test_an_append_by_an_older_version_of_wherry_is_read(s3: S3, url: StoreUrl) 
 def test_an_append_with_a_lost_answer_has_landed(s3: S3, url: StoreUrl) -> None:
     """The ids of the entries show it, so no entry is appended twice."""
     ledger = DeltaLedger(url)
-    append(ledger, "a")
+    append_plans(ledger, "a")
     s3.proxy.add(Fault("lose_answer", kind="PUT", key=r"/ledger/_delta_log/0+2\.json"))
-    append(ledger, "b", after=1)
+    append_plans(ledger, "b", after=1)
     assert list_ids(DeltaLedger(url)) == ["a", "b"]
 
 
@@ -134,11 +134,11 @@ def test_a_ledger_continues_with_renewed_credentials(s3: S3, url: StoreUrl, monk
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "word")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "old")
     ledger = DeltaLedger(StoreUrl(str(url), given))
-    append(ledger, "a")
+    append_plans(ledger, "a")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "new")
     s3.proxy.reset_counts()
     refused = s3.proxy.add(Fault("forbid", times=2))
-    append(ledger, "b", after=1)
+    append_plans(ledger, "b", after=1)
     signed = [request.headers["authorization"].partition("Credential=")[2][:4] for request in s3.proxy.list_requests()]
     assert (refused.hits, signed[0], signed.count("old/"), signed[-1]) == (2, "new/", 1, "new/")
     assert list_ids(ledger) == ["a", "b"]
@@ -147,13 +147,13 @@ def test_a_ledger_continues_with_renewed_credentials(s3: S3, url: StoreUrl, monk
 def test_the_later_of_two_simultaneous_appends_is_refused(s3: S3, url: StoreUrl) -> None:
     """The second writer commits between the listing and the commit of the first."""
     first, second = DeltaLedger(url), DeltaLedger(url)
-    append(first, "a")
+    append_plans(first, "a")
     assert list_ids(second) == ["a"]
     held = s3.proxy.add(Fault("hold", kind="PUT", key=r"/ledger/_delta_log/0+2\.json"))
     with ThreadPoolExecutor(1) as pool:
-        late = pool.submit(append, first, "late", after=1)
+        late = pool.submit(append_plans, first, "late", after=1)
         assert held.reached.wait(60)
-        append(second, "b", after=1)
+        append_plans(second, "b", after=1)
         held.let_go()
         with pytest.raises(Conflict):
             late.result()
@@ -165,7 +165,7 @@ def test_a_store_that_overwrites_keys_is_refused(s3: S3, url: StoreUrl, effect: 
     """Such a store ignores the condition or does not know it. The first append checks it, and writes no entry."""
     s3.proxy.add(Fault(effect, kind="PUT", times=None))
     with pytest.raises(LedgerError, match="lets a new object replace another one") as raised:
-        append(DeltaLedger(url), "a")
+        append_plans(DeltaLedger(url), "a")
     assert "conditional writes" in raised.value.hint
     assert DeltaLedger(url).read() == []
 
@@ -183,22 +183,22 @@ def test_a_refusal_of_the_store_is_reported_and_loses_nothing(
     s3: S3, url: StoreUrl, kind: Kind | None, effect: Effect, words: str
 ) -> None:
     """The store may refuse writes or all requests. When it accepts them again, the ledger continues."""
-    append(DeltaLedger(url), "a")
+    append_plans(DeltaLedger(url), "a")
     s3.proxy.add(Fault(effect, kind=kind, times=None))
     with pytest.raises(LedgerError, match=words):
-        append(DeltaLedger(url), "b", after=1)
+        append_plans(DeltaLedger(url), "b", after=1)
     s3.proxy.clear()
-    append(DeltaLedger(url), "b", after=1)
+    append_plans(DeltaLedger(url), "b", after=1)
     assert list_ids(DeltaLedger(url)) == ["a", "b"]
 
 
 def test_a_version_that_is_not_visible_yet_is_not_replaced(s3: S3, url: StoreUrl) -> None:
     """A store may answer 404 for a new version. An entry of another writer does not land then."""
-    append(DeltaLedger(url), "a")
-    append(DeltaLedger(url), "b", after=1)
+    append_plans(DeltaLedger(url), "a")
+    append_plans(DeltaLedger(url), "b", after=1)
     s3.proxy.add(Fault("hide", key=r"/ledger/_delta_log/0+2\.json", times=None))
     with pytest.raises(LedgerError):
-        append(DeltaLedger(url), "late", after=1)
+        append_plans(DeltaLedger(url), "late", after=1)
     s3.proxy.clear()
     assert list_ids(DeltaLedger(url)) == ["a", "b"]
 
@@ -207,7 +207,7 @@ def test_the_history_keeps_few_files(s3: S3, url: StoreUrl, monkeypatch: pytest.
     """Small files are merged, and each batch is in the history once."""
     monkeypatch.setattr(table_ledger, "FILES", 3)
     ledger = DeltaLedger(url)
-    append(ledger, "a")
+    append_plans(ledger, "a")
     for end in range(1, 8):
         batch = Settled(lane="0", number=end, plan=f"p{end}", run="r", at="", span=NOWHERE, counts={})
         ledger.compact(Entry(kind="snapshot"), [batch], after=end)
@@ -221,7 +221,7 @@ def test_a_versioned_bucket_works_like_any_other(s3: S3) -> None:
     make_bucket(s3.behind, f"{s3.bucket}-kept", versioned=True)
     url = StoreUrl(f"s3://{s3.bucket}-kept/state", s3.spark_settings)
     ledger, prepared = DeltaLedger(url / "ledger"), ObjectStore(url / "prepared")
-    append(ledger, "a", "b")
+    append_plans(ledger, "a", "b")
     ledger.compact(Entry(kind="snapshot", id="s"), [], after=2)
     assert [entry.id for entry in DeltaLedger(url / "ledger").read()] == ["s"]
     assert [prepared.put_new("p/part", b"") for _ in range(2)] == [True, False]
@@ -233,7 +233,7 @@ def test_a_commit_below_a_newer_checkpoint_did_not_land(url: StoreUrl) -> None:
     """A file below a newer checkpoint is in no table."""
     ledger = DeltaLedger(url)
     for number in range(CHECKPOINT_EVERY + 2):
-        append(ledger, str(number), after=number)
+        append_plans(ledger, str(number), after=number)
     assert not ledger._entries._has_checkpoint_above(CHECKPOINT_EVERY)
     assert ledger._entries._has_checkpoint_above(1)
 
@@ -248,10 +248,10 @@ def test_a_missing_bucket_is_named(s3: S3) -> None:
 def test_a_ledger_works_on_azure(azure: Azure) -> None:
     """Its conditional write works there too."""
     url = StoreUrl(azure.make_url("state/ledger"), azure.spark_settings)
-    append(DeltaLedger(url), "a")
+    append_plans(DeltaLedger(url), "a")
     stale = DeltaLedger(url)
     assert list_ids(stale) == ["a"]
-    append(DeltaLedger(url), "b", after=1)
+    append_plans(DeltaLedger(url), "b", after=1)
     with pytest.raises(Conflict):
-        append(stale, "late", after=1)
+        append_plans(stale, "late", after=1)
     assert list_ids(DeltaLedger(url)) == ["a", "b"]

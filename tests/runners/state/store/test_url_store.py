@@ -70,7 +70,7 @@ def test_rows_of_a_process_that_took_over_are_not_swept(url: StoreUrl) -> None:
     assert list_names(url) == ["theirs-1"]
 
 
-def describe(table: pa.Table) -> DataFrame:
+def make_frame(table: pa.Table) -> DataFrame:
     """Return a frame with these rows."""
     return cast("DataFrame", SimpleNamespace(schema=SCHEMA, toArrow=lambda: table))
 
@@ -78,7 +78,7 @@ def describe(table: pa.Table) -> DataFrame:
 def test_few_rows_pass_through_this_process(url: StoreUrl) -> None:
     """This run and the next one read the rows without Spark."""
     store, table = UrlStore(url), make_table(ROWS, SCHEMA)
-    assert store.write_few("batch-0", describe(table)).equals(table)
+    assert store.write_few("batch-0", make_frame(table)).equals(table)
     assert store.put("put-0", ROWS, SCHEMA)
     for name in ("batch-0", "put-0"):
         for reader in (store, UrlStore(url)):
@@ -121,6 +121,6 @@ def test_objects_that_spark_encrypts_are_left_to_spark(url: StoreUrl) -> None:
     UrlStore(url).put("batch-0", ROWS, SCHEMA)
     store = UrlStore(StoreUrl(url, {**url.settings, "spark.hadoop.fs.s3a.encryption.algorithm": "SSE-KMS"}))
     assert store.scan("batch-0", lambda _: True) is None
-    assert store.write_few("batch-1", describe(make_table(ROWS, SCHEMA))) is None
+    assert store.write_few("batch-1", make_frame(make_table(ROWS, SCHEMA))) is None
     assert not store.put("batch-2", ROWS, SCHEMA)
     assert not {"batch-1", "batch-2"} & {*list_names(url)}
