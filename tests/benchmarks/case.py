@@ -23,7 +23,7 @@ class Bar:
     of: str = "Wherry"
     to: str | None = None
 
-    def figure(self, taken: Taken) -> float | None:
+    def find_figure(self, taken: Taken) -> float | None:
         """Return the figure to compare with `most`, or None if one of the ways was not measured."""
         if not all(taken.get(name) for name in (self.of, self.to or self.of)):
             return None

@@ -29,7 +29,10 @@ def format_table(case: Case, result: Result) -> str:
 def draw_plot(measured: Sequence[tuple[Case, Result]]) -> str:
     """Return one SVG that shows how much of each bar is used. The dashed line marks the bars."""
     bars = [
-        (case, bar, figure) for case, result in measured for bar in case.bars if (figure := bar.figure(result.taken))
+        (case, bar, figure)
+        for case, result in measured
+        for bar in case.bars
+        if (figure := bar.find_figure(result.taken))
     ]
     height = ROW * (len(bars) + 2)
     parts = [
@@ -54,7 +57,7 @@ def draw_plot(measured: Sequence[tuple[Case, Result]]) -> str:
 
 
 def _describe_bar(bar: Bar, result: Result) -> str:
-    figure = bar.figure(result.taken)
+    figure = bar.find_figure(result.taken)
     if figure is None:
         return f"{_name_bar(bar)}: not measured; the bar is {bar.most:g}"
     return f"{_name_bar(bar)}: **{figure:.2f}**, the bar is {bar.most:g}: {'met' if figure <= bar.most else 'missed'}"

@@ -137,7 +137,7 @@ class World:
         found = [ran for run_workers in self.run_workers for ran in run_workers.ran]
         return sorted(ran.began for ran in found if name in ("", ran.name))
 
-    def said(self, kind: type) -> list[Any]:
+    def list_events(self, kind: type) -> list[Any]:
         """Return the events of this kind."""
         return [event for event in self.heard if isinstance(event, kind)]
 

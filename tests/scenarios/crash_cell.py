@@ -167,7 +167,7 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
     def finish(self, spark: Spark | None) -> dict[str, Any]:
         """Examine what the crash left, run again, and examine the result."""
         with self._in(spark) as session:
-            early, open_plans = self._lacking(session)
+            early, open_plans = self._list_lacking(session)
             report = self.load().run(check=False)
             audit = self.load().audit()
         return {
@@ -189,7 +189,7 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
         if facts["status"] != "succeeded":
             found.append(f"the restart {facts['status']}: {facts['error']}")
         for name in self.cell.names:
-            found += self._compared(name, good, set(facts["open"]))
+            found += self._compare_rows(name, good, set(facts["open"]))
         letters = sorted(self.letters())
         if letters != bad:
             found.append(f"the dead letter queue has {letters}, expected {bad}")
@@ -200,7 +200,7 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
             found.append("a run started a JVM" if started or facts["jvm"] else "no run started the JVM")
         return found
 
-    def _compared(self, name: str, good: Sequence[int], open_plans: set[str]) -> list[str]:
+    def _compare_rows(self, name: str, good: Sequence[int], open_plans: set[str]) -> list[str]:
         if name != "python":
             there = sorted(self.there(name))
             return [] if there == sorted(good) else [f"{name} has {there}, expected {list(good)}"]
@@ -273,7 +273,7 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
         """A file that exists once a run has asked for a Spark that was not up."""
         return self.folder / "starts"
 
-    def _lacking(self, session: SparkSession | None) -> tuple[list[str], list[str]]:
+    def _list_lacking(self, session: SparkSession | None) -> tuple[list[str], list[str]]:
         """Find rows of settled batches that a destination lacks although it owes nothing. Return them with the open
         plans."""
         place = StateLocation.of(self.load())

@@ -68,7 +68,7 @@ class Ended:
     wrong: list[str]
     seconds: float
 
-    def line(self) -> str:
+    def format_line(self) -> str:
         """Return the result as a row of the table."""
         cell = self.cell
         values = [cell.point, cell.how, cell.destinations, cell.refused, cell.delivery, cell.lanes, cell.ledger]
@@ -250,7 +250,7 @@ def format_table(found: Sequence[Ended], of: int) -> str:
     ]
     head += ["JVM", "batch", "weaker by", "took", ""]
     lines = [f"{len(found)} of {of} cells were run, {right} are right.", "", f"| {' | '.join(head)} |"]
-    return "\n".join([*lines, "|" + "---|" * len(head), *(each.line() for each in found), ""])
+    return "\n".join([*lines, "|" + "---|" * len(head), *(each.format_line() for each in found), ""])
 
 
 def main() -> int:
@@ -282,7 +282,7 @@ def main() -> int:
             kept = sorted([*kept, ended], key=lambda each: each.number)
             replace_file(notes, [asdict(each) for each in kept])
             (asked.into / "crashes.md").write_text(format_table(kept, len(numbers)), encoding="utf-8")
-            print(ended.line(), flush=True)  # noqa: T201
+            print(ended.format_line(), flush=True)  # noqa: T201
     return 0 if len(done) + len(waiting) == len(numbers) and not any(each.wrong for each in kept) else 1
 
 

@@ -251,13 +251,13 @@ class Trial:
     def counted(self) -> Facts:
         """Return the numbers of rows and of distinct ids, both delivered and refused."""
         return {
-            "delivered": self._counted(self.folder / "tables" / "orders"),
-            "refused": self._counted(self.folder / ".wherry" / "orders" / "dlq"),
+            "delivered": self._count_rows(self.folder / "tables" / "orders"),
+            "refused": self._count_rows(self.folder / ".wherry" / "orders" / "dlq"),
             "open": len(self.state().open_plans),
             "audit": [problem["code"] for problem in Pipeline.load(self.file).audit().json()["problems"]],
         }
 
-    def _counted(self, table: Path) -> list[int]:
+    def _count_rows(self, table: Path) -> list[int]:
         from deltalake import DeltaTable, QueryBuilder
 
         asked = "select count(*) n, count(distinct id) ids from t"

@@ -165,10 +165,10 @@ class Trial:
         pipeline.replay(self.choose_replay())
         again = [row["replays"] for row in pipeline.dead_letters() if not row["replayed"]]
         first = {row["id"] for row in pipeline.dead_letters() if not row["replays"]}
-        counted = {name: self._counted(name) for name in ("a", "b")}
+        counted = {name: self._count_rows(name) for name in ("a", "b")}
         return {"waiting": len(again), "of": len(first.intersection(again)), **counted}
 
-    def _counted(self, name: str) -> tuple[int, int, int]:
+    def _count_rows(self, name: str) -> tuple[int, int, int]:
         """Return the number of rows, the number of distinct ids, and the sum of the amounts in cents."""
         from deltalake import DeltaTable, QueryBuilder
 

@@ -124,13 +124,13 @@ class Load:
         there.close()
         found: Mapping[str, Any] = here.recv()
         process.join()
-        return {**found, **self.count_delivered(), "dlq": self._counted(".wherry/orders/dlq")["ids"]}
+        return {**found, **self.count_delivered(), "dlq": self._count_rows(".wherry/orders/dlq")["ids"]}
 
     def count_delivered(self) -> Mapping[str, Any]:
         """Count the rows at the destination."""
-        return self._counted("tables/orders")
+        return self._count_rows("tables/orders")
 
-    def _counted(self, table: str) -> Mapping[str, int]:
+    def _count_rows(self, table: str) -> Mapping[str, int]:
         from deltalake import DeltaTable, QueryBuilder
 
         rows = QueryBuilder().register("t", DeltaTable(str(self.folder / table)))

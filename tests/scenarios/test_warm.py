@@ -66,7 +66,7 @@ class Shop:
         self.begun.append(process)
         return process
 
-    def wherry(self, *words: str, **variables: str) -> str:
+    def call_wherry(self, *words: str, **variables: str) -> str:
         """Run a command that must succeed, and return its output."""
         process = self.begin(*words, **variables)
         said, told = process.communicate(timeout=600)
@@ -75,7 +75,7 @@ class Shop:
 
     def list_warm(self) -> list[dict[str, Any]]:
         """Return the warm Sparks."""
-        return list(json.loads(self.wherry("warm", "--json"))["sparks"])
+        return list(json.loads(self.call_wherry("warm", "--json"))["sparks"])
 
     def find_jvm(self) -> int:
         """Return the process id of the JVM of the only warm Spark."""
@@ -148,7 +148,7 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
             close(stream)
         process.wait()
     keepers = [each["keeper"] for each in shop.list_warm()]
-    shop.wherry("warm", "stop")
+    shop.call_wherry("warm", "stop")
     for keeper in keepers:
         await_end(keeper)
 
@@ -162,12 +162,12 @@ def close(stream: IO[str] | None) -> None:
 def test_two_runs_use_one_spark_and_the_second_gets_nothing_from_the_first(shop: Shop) -> None:
     """The second run has new code and no secret, in the same folder."""
     shop.land(1, 2)
-    shop.wherry("run", SHOP_SECRET="hunter2")  # noqa: S106
+    shop.call_wherry("run", SHOP_SECRET="hunter2")  # noqa: S106
     jvm = shop.find_jvm()
     environment = Path(f"/proc/{jvm}/environ").read_bytes()
     (shop.folder / "tag.py").write_text(TAG.replace("TAG", "new"))
     shop.land(3)
-    shop.wherry("run")
+    shop.call_wherry("run")
     assert shop.find_jvm() == jvm
     assert b"hunter2" not in environment
     assert shop.read("tag") == ["TAG", "TAG", "new"]
@@ -178,12 +178,12 @@ def test_two_runs_use_one_spark_and_the_second_gets_nothing_from_the_first(shop:
 def test_no_process_of_a_run_remains(shop: Shop) -> None:
     """Python workers end with the run. The JVM stays, and a preview uses it to show rows."""
     shop.land(1)
-    shop.wherry("run")
+    shop.call_wherry("run")
     jvm = shop.find_jvm()
     children = Path(f"/proc/{jvm}/task/{jvm}/children")
     await_true(lambda: children.read_text() == "")
     shop.land(2)
-    assert "2.50" in shop.wherry("preview")
+    assert "2.50" in shop.call_wherry("preview")
     assert shop.find_jvm() == jvm
 
 
@@ -194,7 +194,7 @@ def test_a_killed_run_ends_its_warm_spark(shop: Shop) -> None:
     jvm = shop.find_jvm()
     run.kill()
     await_end(jvm)
-    shop.wherry("run")
+    shop.call_wherry("run")
     assert shop.find_jvm() != jvm
     assert shop.read() == [1, 2]
 
@@ -208,7 +208,7 @@ def test_a_killed_keeper_ends_its_spark(shop: Shop) -> None:
     await_end(found["jvm"])
     run.communicate(timeout=300)
     assert run.returncode == 1
-    shop.wherry("run")
+    shop.call_wherry("run")
     assert shop.read() == [1, 2]
 
 
@@ -220,19 +220,19 @@ def test_a_run_and_its_keeper_killed_together_leave_no_spark(shop: Shop) -> None
     os.kill(found["keeper"], signal.SIGKILL)
     run.kill()
     await_end(found["jvm"])
-    shop.wherry("run")
+    shop.call_wherry("run")
     assert shop.read() == [1, 2]
 
 
 def test_a_run_survives_the_kill_of_an_idle_spark(shop: Shop) -> None:
     """The run starts another Spark."""
     shop.land(1)
-    shop.wherry("run")
+    shop.call_wherry("run")
     jvm = shop.find_jvm()
     os.kill(jvm, signal.SIGKILL)
     await_true(lambda: shop.list_warm() == [])
     shop.land(2)
-    shop.wherry("run")
+    shop.call_wherry("run")
     assert shop.read() == [1, 2]
 
 
@@ -243,7 +243,7 @@ def test_a_run_whose_warm_jvm_is_killed_fails_and_the_next_one_finishes(shop: Sh
     os.kill(shop.find_jvm(), signal.SIGKILL)
     run.communicate(timeout=300)
     assert run.returncode == 1
-    shop.wherry("run")
+    shop.call_wherry("run")
     assert shop.read() == [1, 2]
 
 
@@ -253,7 +253,7 @@ def test_a_second_command_at_the_same_time_uses_a_separate_spark(shop: Shop) -> 
     run, gate = shop.hold()
     (found,) = shop.list_warm()
     assert (found["state"], found["used_by"]) == ("busy", run.pid)
-    assert "1.50" in shop.wherry("preview")
+    assert "1.50" in shop.call_wherry("preview")
     open_gate(gate)
     _, told = run.communicate(timeout=300)
     assert run.returncode == 0, told
@@ -263,14 +263,14 @@ def test_a_second_command_at_the_same_time_uses_a_separate_spark(shop: Shop) -> 
 def test_a_frozen_keeper_delays_no_command(shop: Shop) -> None:
     """The command starts a separate Spark. `wherry warm stop` ends the keeper with its JVM."""
     shop.land(1)
-    shop.wherry("run")
+    shop.call_wherry("run")
     (found,) = shop.list_warm()
     await_true(lambda: shop.list_warm()[0]["state"] == "idle")
     os.kill(found["keeper"], signal.SIGSTOP)
     shop.land(2)
-    shop.wherry("run")
+    shop.call_wherry("run")
     assert shop.read() == [1, 2]
     assert [each["state"] for each in shop.list_warm()] == ["frozen"]
-    shop.wherry("warm", "stop")
+    shop.call_wherry("warm", "stop")
     await_end(found["jvm"])
     assert shop.list_warm() == []

@@ -92,7 +92,7 @@ class Trial:
         command = [sys.executable, "-m", "tests.scenarios.zombie", str(self.folder), moment, way, frozen]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as zombie:
             try:
-                return self._frozen(zombie, moment, way, frozen)
+                return self._freeze(zombie, moment, way, frozen)
             finally:
                 for process in self._processes(zombie):
                     with contextlib.suppress(ProcessLookupError):
@@ -109,7 +109,7 @@ class Trial:
         for pipe in ("at", "on"):
             os.mkfifo(self.folder / pipe)
 
-    def _frozen(self, zombie: subprocess.Popen[str], moment: str, way: str, frozen: str) -> Ended:
+    def _freeze(self, zombie: subprocess.Popen[str], moment: str, way: str, frozen: str) -> Ended:
         said = Said(zombie.stdout)
         with self._standing(said, moment, way) as let_go:
             python, jvm = self._processes(zombie)

@@ -65,7 +65,7 @@ class Watched(MemoryLedger):
 class Partner(Owner):
     """A process that shares the lanes with others."""
 
-    world: Companies
+    world: SharingHosts
 
     def take(self, journal: Journal, who: dict[str, JSON]) -> None:
         lock = StateLock(PLACE.lock)
@@ -74,7 +74,7 @@ class Partner(Owner):
         journal.acquire({"pipeline": "numbers", **who, **how}, may=taking.may)
 
     def recover(self) -> None:
-        self.coordination = _Company(
+        self.coordination = _TestedCoordination(
             self,
             journal=self.journal,
             tenure=self.tenure,
@@ -91,7 +91,7 @@ class Partner(Owner):
 
     def turn(self) -> None:
         if self.waits:
-            self._comes()
+            self._join()
             return
         finished, self.worker_pool.finished = self.worker_pool.finished, []
         if self.dispatcher.take_turn(finished):
@@ -100,37 +100,37 @@ class Partner(Owner):
             self.finishing = False
             self.dispatcher.planning.coordination = None
             self.coordination.release_lanes()
-            self._opens()
+            self._open()
             return
         self.over = True
         status = "failed" if self.dispatcher.errors else "stopped" if self.dispatcher.stopping else "succeeded"
         self.journal.record(Entry(kind="release", body={"status": status}))
 
-    def _comes(self) -> None:
+    def _join(self) -> None:
         if not self.coordination.may_open:
             self.coordination.read_others()
             self.coordination.change_lanes()
             return
         self.waits = False
         if not self.coordination.alone:
-            self._opens()
+            self._open()
             return
         self.finishing = True
-        self._begins()
+        self._begin()
 
-    def _opens(self) -> None:
+    def _open(self) -> None:
         self.opened = True
         body = {"pipeline": "numbers", "run": "", "hash": HASH}
         self.journal.record(Entry(kind="open", body=body))
         self.dispatcher.planning.source = self._source()
-        self._begins()
+        self._begin()
 
-    def _begins(self) -> None:
+    def _begin(self) -> None:
         self.coordination.begin()
         self.dispatcher.planning.coordination = self.coordination
 
 
-class _Company(LaneCoordination):
+class _TestedCoordination(LaneCoordination):
     """A coordination that does not wait for entries of the others if the test turns the lease off."""
 
     def __init__(self, partner: Partner, **how: Any) -> None:
@@ -144,7 +144,7 @@ class _Company(LaneCoordination):
             yield from (owner["owner"] for owner in self.journal.state.owners if owner["owner"] != self.view.me)
 
 
-class Companies(Owners):
+class SharingHosts(Owners):
     """Up to `most` partners at once, with a time that is common to all."""
 
     ledger: Watched
@@ -177,14 +177,14 @@ class Companies(Owners):
         elif frozen and dice < 3 * self.lands:
             self._thaws(self.rng.choice(frozen))
         elif len(awake) < self.most and (not awake or dice < 0.2):
-            self._comes()
+            self._join()
         elif self.faults and dice < 0.3:
             self.faults -= 1
             self._goes_wrong(self.rng.choice(awake))
         else:
             self._moves(self.rng.choice(awake))
 
-    def _comes(self) -> None:
+    def _join(self) -> None:
         self.alive = True
         with contextlib.suppress(Killed):
             self.partners.append(Partner(self, self.definition))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.simulation.companies import Companies
+from tests.simulation.companies import SharingHosts
 from tests.simulation.world import ALL, Protections
 
 SHAPES = st.fixed_dictionaries(
@@ -35,14 +35,14 @@ def test_runs_that_share_lanes_lose_and_double_no_row(seed: int, shape: dict[str
 
     No run records entries of another run's lane, and no run waits without an end.
     """
-    world = Companies(random.Random(seed), **shape)
+    world = SharingHosts(random.Random(seed), **shape)
     world.run()
     assert world.faults_found() == set()
 
 
 def test_lanes_change_hands_in_these_schedules() -> None:
     """In 60 schedules lanes change owners often, and ousted owners are fenced when they continue."""
-    worlds = [Companies(random.Random(seed), lanes=4, rows=12, faults=10) for seed in range(60)]
+    worlds = [SharingHosts(random.Random(seed), lanes=4, rows=12, faults=10) for seed in range(60)]
     for world in worlds:
         world.run()
     assert sum(world.ledger.moves for world in worlds) > 600
@@ -57,7 +57,7 @@ def test_twenty_runs_share_many_lanes(lanes: int) -> None:
 
     Each lane has one owner at a time, each batch is settled once, and all rows are processed.
     """
-    world = Companies(random.Random(lanes), lanes=lanes, most=20, rows=2, largest=2, faults=40, hears=False)
+    world = SharingHosts(random.Random(lanes), lanes=lanes, most=20, rows=2, largest=2, faults=40, hears=False)
     world.runners, world.max_in_flight = 4, 8
     world.run()
     assert world.faults_found() == set()
@@ -76,7 +76,7 @@ def test_without_one_rule_rows_of_shared_lanes_are_lost_or_doubled(without: str)
 
 def _goes_wrong(seed: int, protections: Protections) -> bool:
     faults = 12 if protections.lease else 30  # owners that do not wait for others need more faults before they conflict
-    world = Companies(random.Random(seed), protections=protections, lanes=3, faults=faults)
+    world = SharingHosts(random.Random(seed), protections=protections, lanes=3, faults=faults)
     try:
         world.run()
     except Exception:  # a ledger that contradicts itself is as wrong as a lost row

@@ -211,7 +211,7 @@ class Numbers(Backlog):
         return Span(start=start, end=end, parts=(), label=f"{first + 1}..{end}", full=end - first == self.largest)
 
 
-class SteppedCrew(TaskWorkers):
+class SteppedWorkers(TaskWorkers):
     """Runners for which the test chooses every step."""
 
     def __init__(self, size: int, process: Callable[[Task], Work]) -> None:
@@ -254,7 +254,7 @@ class Process:
         if not world.protections.goes_on:
             self.journal.state = replace(self.journal.state, midway=False)
         self.acquire()
-        self.worker_pool = SteppedCrew(world.runners, self.carry)
+        self.worker_pool = SteppedWorkers(world.runners, self.carry)
         self.dispatcher = Dispatcher(
             journal=self.journal,
             worker_pool=self.worker_pool,
@@ -270,7 +270,7 @@ class Process:
                 retry=RetryPolicy(attempts=FOR_EVER, within=float("inf")) if world.retries else NEVER,
             ),
             callbacks=ProgressCallbacks(
-                committed={"numbers": world.told} if world.hears else {},
+                committed={"numbers": world.note_committed} if world.hears else {},
                 forget=world.forget,
                 listeners=[world.events.append],
             ),
@@ -373,7 +373,9 @@ class Process:
             landed: dict[str, Written] = {}
             for name in task.names:
                 refused = name in (DLQ, FALLBACK)
-                rows = self._lacking(batch, bad) if name == DLQ and task.decision.again else bad if refused else good
+                rows = (
+                    self._list_lacking(batch, bad) if name == DLQ and task.decision.again else bad if refused else good
+                )
                 try:
                     world.check_dlq(name, f"{batch.plan}/{name}", rows)
                     if not refused and world.may_break():
@@ -401,7 +403,7 @@ class Process:
         good, _ = world.verdicts(rows, self.definition)
         return Counted(read=len(rows), left=len(good))
 
-    def _lacking(self, batch: Batch, refused: list[int]) -> list[int]:
+    def _list_lacking(self, batch: Batch, refused: list[int]) -> list[int]:
         """Return the refused rows that the DLQ does not have."""
         own = [commit for commit in self.world.tables[DLQ].commits if commit.key == f"{batch.plan}/{DLQ}"]
         there = {row for commit in own for row in commit.rows}
@@ -595,7 +597,7 @@ class World:
             bad = {row for row in rows if (row * 7 + definition * 3) % 5 == 0}
         return [row for row in rows if row not in bad], [row for row in rows if row in bad]
 
-    def told(self, batch: Batch) -> None:
+    def note_committed(self, batch: Batch) -> None:
         """Check as an origin that the offset of the batch is durable."""
         entries = self.ledger.read()
         assert any(entry.kind == "settle" and entry.plan == batch.plan for entry in entries) or any(

@@ -143,7 +143,7 @@ class Writer:
         self._process.stdin.write(f"{first} {after}\n")
         self._process.stdin.flush()
 
-    def hear(self) -> dict[str, list[Any]]:
+    def read_answers(self) -> dict[str, list[Any]]:
         """Return the confirmed commits and the errors. The first call returns when the writer is ready."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
@@ -173,7 +173,7 @@ def try_round(each: Round) -> Found:
             writers[name] = Writer(name, kind, proxy.endpoint, SETTINGS[each.settings], log)
             stack.callback(writers[name].end)
         for writer in writers.values():
-            writer.hear()
+            writer.read_answers()
         answers = WAYS[each.kind](writers, proxy, each.commits)
         return judge_round(each, answers, behind, time.monotonic() - began)
 
@@ -185,23 +185,23 @@ def hold_version(writers: Mapping[str, Writer], proxy: FaultProxy, commits: int)
     if not held.reached.wait(300):
         raise RuntimeError("the first writer has not come to its commit")
     writers["b"].ask(0, 1)
-    second = writers["b"].hear()
+    second = writers["b"].read_answers()
     held.let_go()
-    return {"a": writers["a"].hear(), "b": second}
+    return {"a": writers["a"].read_answers(), "b": second}
 
 
 def lose_answer(writers: Mapping[str, Writer], proxy: FaultProxy, commits: int) -> Answers:
     """Lose the answer to the first writer's commit."""
     proxy.add(Fault("lose_answer", "PUT", rf"{TABLE}/_delta_log/0+1\.json"))
     writers["a"].ask(0, 1)
-    return {"a": writers["a"].hear()}
+    return {"a": writers["a"].read_answers()}
 
 
 def race_writers(writers: Mapping[str, Writer], proxy: FaultProxy, commits: int) -> Answers:
     """Let both write as fast as they can."""
     for writer in writers.values():
         writer.ask(0, commits)
-    return {name: writer.hear() for name, writer in writers.items()}
+    return {name: writer.read_answers() for name, writer in writers.items()}
 
 
 WAYS: Mapping[str, Callable[[Mapping[str, Writer], FaultProxy, int], Answers]] = {

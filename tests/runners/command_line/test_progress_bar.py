@@ -29,7 +29,7 @@ class Terminal:
         console = Console(file=self.written, force_terminal=is_one, width=120)
         self.bar = ProgressBar(RunProgress("orders", batches=batches, clock=self.clock), console=console)
 
-    def drawn(self, events: Sequence[Event | float]) -> list[str]:
+    def read_drawn(self, events: Sequence[Event | float]) -> list[str]:
         """Return the lines that were drawn last, without the spinner. A number among the events is a pause in
         seconds.
         """
@@ -92,7 +92,7 @@ def make_started(**waiting: int) -> RunStarted:
 )  # fmt: skip
 def test_the_first_line_shows_the_progress_of_the_run(events: list[Event | float], line: str) -> None:
     """A batch counts once nothing of it is owed. Refused rows are shown if there are any."""
-    assert Terminal(batches=4).drawn(events)[0] == line
+    assert Terminal(batches=4).read_drawn(events)[0] == line
 
 
 def test_every_lane_has_a_line_with_rows_rate_and_an_estimate() -> None:
@@ -107,7 +107,7 @@ def test_every_lane_has_a_line_with_rows_rate_and_an_estimate() -> None:
         make_settled(read=40, lane="1"),
         make_settled(read=20, lane="1"),
     ]
-    assert Terminal().drawn(events) == [
+    assert Terminal().read_drawn(events) == [
         "orders 4 batches 560 rows 0:00:10",
         "lane 0 2/5 batches 500 rows 50 rows/s about 0:00:15 left a.json",
         "lane 1 2/2 batches 60 rows 6 rows/s b.json",
@@ -123,7 +123,7 @@ def test_a_long_line_is_cut_after_its_figures() -> None:
         5.0,
         make_settled(read=123_456),
     ]
-    lines = Terminal().drawn(events)
+    lines = Terminal().read_drawn(events)
     assert len(lines) == 2
     assert lines[1].startswith("lane 0 1/9 batches 123,456 rows 24,691 rows/s about 0:00:40 left landing/a-very")
     assert lines[1].endswith("…")
@@ -132,9 +132,9 @@ def test_a_long_line_is_cut_after_its_figures() -> None:
 def test_there_is_no_estimate_if_the_waiting_batches_are_unknown() -> None:
     """This is so in a run that follows its origin. More batches than were counted are no error."""
     events: list[Event | float] = [make_started(), BatchPlanned(batch=make_batch("0")), 10.0, make_settled(read=500)]
-    assert Terminal().drawn(events)[1] == "lane 0 1 batch 500 rows 50 rows/s a.json"
+    assert Terminal().read_drawn(events)[1] == "lane 0 1 batch 500 rows 50 rows/s a.json"
     events = [make_started(_0=1), BatchPlanned(batch=make_batch()), 10.0, make_settled(read=5), make_settled(read=5)]
-    assert Terminal().drawn(events)[1] == "lane 0 2/2 batches 10 rows 1 rows/s a.json"
+    assert Terminal().read_drawn(events)[1] == "lane 0 2/2 batches 10 rows 1 rows/s a.json"
 
 
 def test_a_lane_that_waits_for_a_retry_is_shown() -> None:
@@ -143,12 +143,12 @@ def test_a_lane_that_waits_for_a_retry_is_shown() -> None:
         make_started(),
         BatchRests(batch=make_batch(), error=ValueError(), tried=1, seconds=8.0),
     ]
-    assert Terminal().drawn(events)[1] == "lane 0 0 batches 0 rows waits 8 s for its next attempt"
+    assert Terminal().read_drawn(events)[1] == "lane 0 0 batches 0 rows waits 8 s for its next attempt"
 
 
 def test_only_the_first_of_many_lanes_are_shown() -> None:
     """The others are counted."""
-    lines = Terminal().drawn([make_settled(read=1, lane=str(number)) for number in range(MOST_LANES + 3)])
+    lines = Terminal().read_drawn([make_settled(read=1, lane=str(number)) for number in range(MOST_LANES + 3)])
     assert len(lines) == 1 + MOST_LANES + 1
     assert lines[-1] == "and 3 more lanes"
 
@@ -188,5 +188,5 @@ def test_a_real_terminal_is_restored_at_the_end() -> None:
 
 def test_a_file_name_moves_no_cursor() -> None:
     """Control characters in the name are escaped."""
-    drawn = Terminal().drawn([BatchPlanned(batch=make_batch(label="a\x1b[2Jb\x9bc\u202ed\ne.json"))])
+    drawn = Terminal().read_drawn([BatchPlanned(batch=make_batch(label="a\x1b[2Jb\x9bc\u202ed\ne.json"))])
     assert drawn[-1].endswith(r"a\u001b[2Jb\u009bc\u202ed\ne.json")

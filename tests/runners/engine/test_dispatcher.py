@@ -36,7 +36,7 @@ from runners.model.tasks import GroupWritten as SharedOutcome
 from runners.state.journal import Journal
 from tests.manual_clock import ManualClock
 from tests.runners.state.ledger.memory_ledger import MemoryLedger
-from tests.simulation.world import SteppedCrew, Work, World
+from tests.simulation.world import SteppedWorkers, Work, World
 from tests.spark_errors import make_spark_error
 
 
@@ -64,7 +64,7 @@ class Bench:
         self.journal = Journal(self.ledger)
         self.journal.acquire({"pipeline": "orders"})
         self.journal.record(Entry(kind="open", body={"pipeline": "orders"}))
-        self.worker_pool = SteppedCrew(runners, self.carry)
+        self.worker_pool = SteppedWorkers(runners, self.carry)
         names = [str(number) for number in range(lanes)]
         self.dispatcher = Dispatcher(
             journal=self.journal,

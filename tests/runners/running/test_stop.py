@@ -99,7 +99,7 @@ class Watched(MemoryLedger):
                 self.looked.notify_all()
         return super().read(after)
 
-    def looks_twice(self) -> None:
+    def wait_for_two_looks(self) -> None:
         """Wait until the thread has seen the current state."""
         with self.looked:
             enough = self.looks + 2
@@ -148,9 +148,9 @@ def test_a_stop_is_forced_when_its_time_is_over(busy: Callable[[], Bench], asked
             bench.dispatcher.request_stop("the night")
         else:
             ask_to_stop(bench.ledger, "the night", within=60)
-        ledger.looks_twice()
+        ledger.wait_for_two_looks()
         clock.move(59)
-        ledger.looks_twice()
+        ledger.wait_for_two_looks()
         assert not bench.dispatcher.forced
         clock.move(1)
         assert wait_for(cancelled)
@@ -166,7 +166,7 @@ def test_a_stop_without_a_deadline_is_never_forced() -> None:
         bench.dispatcher.request_stop("the night")
         assert isinstance(bench.dispatcher.clock, ManualClock)
         bench.dispatcher.clock.move(1e9)
-        ledger.looks_twice()
+        ledger.wait_for_two_looks()
     assert (bench.dispatcher.forced, cancelled.is_set()) == (False, False)
 
 
@@ -198,7 +198,7 @@ def test_a_run_that_fails_has_no_deadline() -> None:
     with force_in_time(ledger, bench.dispatcher, cancelled.set, every=0.001, drain=1):
         assert isinstance(bench.dispatcher.clock, ManualClock)
         bench.dispatcher.clock.move(100)
-        ledger.looks_twice()
+        ledger.wait_for_two_looks()
     assert not bench.dispatcher.forced
     bench.error = OSError("second")
     bench.turn("1")

@@ -67,7 +67,7 @@ def test_a_change_of_clocks_loses_and_doubles_no_run(
     assert here.runs("quarters") == list_steps(start, 15)
     assert here.runs("steps") == list_steps(start, 6)
     assert here.runs("behind") == [parse_utc(half_past_two) + timedelta(seconds=2)]
-    assert here.said(LeftOut) == []
+    assert here.list_events(LeftOut) == []
 
 
 @pytest.mark.parametrize("start", ["2026-03-28T12:00", "2026-10-24T12:00"])
@@ -84,7 +84,7 @@ def test_a_scheduler_that_is_killed_repeatedly_loses_and_doubles_no_run(world: S
         here.clock.move(dice.uniform(1, 1_800))
         heard += 1
     here.go(here.scheduler(), 600)
-    served = Counter((event.name, event.due) for event in here.said(Ended))
+    served = Counter((event.name, event.due) for event in here.list_events(Ended))
     assert heard > 20
     assert [served["quarters", moment] for moment in list_steps(start, 15)] == [1] * 96
     assert sum(count for (name, _), count in served.items() if name == "night") == 1
@@ -98,7 +98,7 @@ def test_fifty_pipelines_run_every_minute_for_an_hour(world: Start) -> None:
     here.go(here.scheduler(at_once=4), 3_600 + 40)
     assert Counter(ran.name for ran in here.run_workers[0].ran) == {f"p{number:02}": 60 for number in range(50)}
     assert here.run_workers[0].most == 4
-    assert here.said(LeftOut) == []
+    assert here.list_events(LeftOut) == []
 
 
 def test_two_schedulers_of_a_directory_run_each_pipeline_once(world: Start) -> None:
@@ -111,11 +111,11 @@ def test_two_schedulers_of_a_directory_run_each_pipeline_once(world: Start) -> N
         for scheduler, run_workers in dice.sample(list(zip(both, here.run_workers, strict=True)), 2):
             scheduler.take_turn(run_workers.finished())
         here.clock.move(dice.uniform(0.1, 5))
-    begun = Counter((event.name, event.due) for event in here.said(Began))
+    begun = Counter((event.name, event.due) for event in here.list_events(Began))
     assert set(begun.values()) == {1}
     assert len(begun) == 3 * 24
     assert all(run_workers.ran for run_workers in here.run_workers)
-    assert {event.why for event in here.said(LeftOut)} == {"another scheduler began it"}
+    assert {event.why for event in here.list_events(LeftOut)} == {"another scheduler began it"}
 
 
 def test_a_second_scheduler_does_not_repeat_an_active_run(world: Start) -> None:
@@ -131,7 +131,7 @@ def test_a_second_scheduler_does_not_repeat_an_active_run(world: Start) -> None:
             scheduler.take_turn(run_workers.finished())
         here.clock.move(30)
     assert len(here.runs()) == 1
-    assert [event.status for event in here.said(Ended)] == ["owned", "succeeded"]
+    assert [event.status for event in here.list_events(Ended)] == ["owned", "succeeded"]
 
 
 def test_a_run_of_another_process_is_not_begun_twice(world: Start) -> None:
@@ -147,8 +147,8 @@ def test_a_run_of_another_process_is_not_begun_twice(world: Start) -> None:
     here.go(scheduler, 60)
     assert here.runs("skips") == []
     assert here.runs("queues") == list_moments(6)
-    assert [event.status for event in here.said(Ended) if event.name == "skips"] == ["owned"]
-    assert here.said(Ended)[0].message.endswith(("The run is left out.", "The run is tried again soon."))
+    assert [event.status for event in here.list_events(Ended) if event.name == "skips"] == ["owned"]
+    assert here.list_events(Ended)[0].message.endswith(("The run is left out.", "The run is tried again soon."))
     here.go(here.scheduler(), 100)
     assert here.runs("skips") == []
 
@@ -169,7 +169,7 @@ def test_a_run_that_is_due_during_another_is_left_out_or_waits(
     here.takes["slow"] = 12 * 60
     here.go(here.scheduler(), 45 * 60 - 1)
     assert here.runs("slow") == list_moments(*began)
-    assert sum(len(event.due) for event in here.said(LeftOut)) == left
+    assert sum(len(event.due) for event in here.list_events(LeftOut)) == left
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_a_run_after_another_is_made_up_by_the_next_scheduler(world: Start) -> N
     here.go(here.scheduler(), 90)
     here.go(here.scheduler(), 90)
     assert here.runs("orders") == [parse_utc("2026-06-01T13:00:01.900")]
-    assert here.said(LeftOut) == []
+    assert here.list_events(LeftOut) == []
 
 
 @pytest.mark.parametrize(("how", "again"), [("none", False), ("once", True), ("all", True)])
@@ -304,7 +304,7 @@ def test_a_run_that_fails_affects_no_other(world: Start) -> None:
     here.ends["bad"] = lambda name: RunOutcome(name=name, status="failed", message="the disk is full")
     here.go(here.scheduler(), 16 * 60)
     assert here.runs("good") == here.runs("bad") == list_moments(5, 10, 15)
-    assert {(event.name, event.message) for event in here.said(Ended) if event.status == "failed"} == {
+    assert {(event.name, event.message) for event in here.list_events(Ended) if event.status == "failed"} == {
         ("bad", "the disk is full")
     }
 
@@ -322,9 +322,9 @@ def test_added_changed_and_deleted_files_are_noticed(world: Start) -> None:
     here.go(scheduler, 1_800)
     assert here.runs("orders") == list_moments(5, 16)
     assert ["window" in ran.text for ran in here.run_workers[0].ran] == [False, True]
-    assert [event.status for event in here.said(Ended)] == ["succeeded", "succeeded"]
-    assert here.said(Unscheduled) == [Unscheduled(name="orders", why="its definition is missing")]
-    assert len(here.said(Scheduled)) == 2
+    assert [event.status for event in here.list_events(Ended)] == ["succeeded", "succeeded"]
+    assert here.list_events(Unscheduled) == [Unscheduled(name="orders", why="its definition is missing")]
+    assert len(here.list_events(Scheduled)) == 2
 
 
 def test_a_definition_that_breaks_begins_no_run_until_it_is_mended(world: Start) -> None:
@@ -342,11 +342,11 @@ def test_a_definition_that_breaks_begins_no_run_until_it_is_mended(world: Start)
     here.go(scheduler, 300)
     assert here.runs("orders") == list_moments(5, 20)
     assert here.runs("other") == list_moments(5, 10, 15, 20)
-    assert {event.status for event in here.said(Ended)} == {"succeeded"}
-    (broken,) = here.said(Broken)
+    assert {event.status for event in here.list_events(Ended)} == {"succeeded"}
+    (broken,) = here.list_events(Broken)
     assert broken.file == "orders.yaml"
     assert "schedule.every: expected a duration such as 500ms" in broken.message
-    assert here.said(Mended) == [Mended(file="orders.yaml")]
+    assert here.list_events(Mended) == [Mended(file="orders.yaml")]
 
 
 def test_a_definition_that_is_mended_during_its_run_begins_no_second_run(world: Start) -> None:
@@ -361,7 +361,7 @@ def test_a_definition_that_is_mended_during_its_run_begins_no_second_run(world: 
     here.go(scheduler, 100)
     file.write_text(good)
     here.go(scheduler, 3_600)
-    assert len(here.said(Mended)) == 1
+    assert len(here.list_events(Mended)) == 1
     assert len(here.runs()) == 1
 
 
@@ -374,7 +374,7 @@ def test_a_file_that_is_being_written_is_not_broken(world: Start) -> None:
         (here.folder / "orders.yaml").write_text(whole[:length])
         here.go(scheduler, 10)
     here.go(scheduler, 300)
-    assert here.said(Broken) == []
+    assert here.list_events(Broken) == []
     assert here.runs("orders") == list_moments(5)
 
 
@@ -390,7 +390,7 @@ def test_a_directory_that_cannot_be_read_for_a_while_changes_nothing(world: Star
     away.rename(here.folder)
     here.go(scheduler, 200)
     assert here.runs("orders") == list_moments(5)
-    assert here.said(Unscheduled) == []
+    assert here.list_events(Unscheduled) == []
 
 
 def test_files_named_in_a_definition_are_read_when_its_run_begins(world: Start) -> None:
@@ -423,7 +423,7 @@ def test_a_definition_that_cannot_be_read_fails_only_its_run(world: Start) -> No
     scheduler.folder.load = load
     here.go(scheduler, 320)
     assert here.runs("good") == list_moments(5)
-    assert [(event.name, event.status, event.message) for event in here.said(Ended) if event.name == "bad"] == [
+    assert [(event.name, event.status, event.message) for event in here.list_events(Ended) if event.name == "bad"] == [
         ("bad", "failed", "bad.yaml: ZeroDivisionError: division by zero")
     ]
 
@@ -438,7 +438,7 @@ def test_jitter_delays_runs_but_not_their_due_times(world: Start) -> None:
     assert len(late) == 40
     assert max(late) <= 121
     assert len({round(seconds) for seconds in late}) > 25
-    assert {event.due for event in here.said(Began)} == {*list_moments(10, 20)}
+    assert {event.due for event in here.list_events(Began)} == {*list_moments(10, 20)}
 
 
 def test_a_stop_begins_no_run_and_waits_for_active_runs(world: Start) -> None:
@@ -458,8 +458,8 @@ def test_a_stop_begins_no_run_and_waits_for_active_runs(world: Start) -> None:
     here.go(scheduler, 1_000)
     assert scheduler.take_turn() is None
     assert here.runs() == list_moments(1)
-    assert here.said(Draining) == [Draining(reason="signal SIGTERM")]
-    assert [event.name for event in here.said(Ended)] == ["orders"]
+    assert here.list_events(Draining) == [Draining(reason="signal SIGTERM")]
+    assert [event.name for event in here.list_events(Ended)] == ["orders"]
 
 
 def test_the_scheduler_ends_when_spark_is_gone(world: Start) -> None:

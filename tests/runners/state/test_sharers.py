@@ -22,9 +22,9 @@ class Sharers:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.alive = [self.started() for _ in range(3)]
+        self.alive = [self.start() for _ in range(3)]
 
-    def started(self) -> subprocess.Popen[str]:
+    def start(self) -> subprocess.Popen[str]:
         """Start one more process."""
         command = [sys.executable, "-m", "tests.runners.state.sharer", str(self.folder)]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -37,7 +37,7 @@ class Sharers:
             process.stdout.readline()
         process.kill()
         process.communicate()
-        self.alive.append(self.started())
+        self.alive.append(self.start())
 
     def finish(self) -> list[int]:
         """Let all processes end. Return their exit codes."""

@@ -140,7 +140,7 @@ class Carried:
         }
         self.journal.record(Entry(kind="settle", lane=which.lane, plan=which.plan, body=body))
 
-    def compacted(self) -> None:
+    def compact(self) -> None:
         """Compact the ledger's entries."""
         self.journal.compact(every=1)
 

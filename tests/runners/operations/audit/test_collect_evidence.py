@@ -68,7 +68,7 @@ def test_whole_batches_balance(carried: Carried) -> None:
 
 def test_an_audit_balances_after_the_entries_were_compacted(carried: Carried) -> None:
     """Batches in the compacted history count like batches in the ledger."""
-    carried.compacted()
+    carried.compact()
     carried.carry(4)
     found = carried.pipeline.audit()
     assert (found.balanced, found.read) == (True, 12)
@@ -197,7 +197,7 @@ def test_an_owed_batch_is_a_problem_until_its_destination_has_it(tmp_path: Path)
     two.land(1, to=["copy"])
     two.settle(1)
     assert two.pipeline.audit().balanced
-    two.compacted()
+    two.compact()
     assert two.pipeline.audit().balanced
 
 
@@ -416,7 +416,7 @@ def test_an_offset_that_was_set_is_no_gap(carried: Carried) -> None:
     carried.journal.record(Entry(kind="set", body={"lanes": {"0": {"offset": 40}}, "reason": "skipped"}))
     carried.carry(4, start=40, end=50)
     assert carried.codes() == []
-    carried.compacted()
+    carried.compact()
     assert carried.codes() == []
 
 

@@ -83,7 +83,7 @@ class Page:
             typed = {"text": text} if text and kind == "keyDown" else {}
             self.ask("Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=code, **typed)
 
-    def photographed(self, place: Path) -> None:
+    def take_picture(self, place: Path) -> None:
         """Save a picture of the whole page."""
         told = self.ask("Page.captureScreenshot", captureBeyondViewport=True)
         place.write_bytes(base64.b64decode(told["data"]))

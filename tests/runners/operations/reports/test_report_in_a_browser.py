@@ -56,7 +56,7 @@ def write_page(place: Path, content: str) -> Path:
 def save_picture(screen: Page, name: str) -> None:
     """Save a picture in the folder that WHERRY_PICTURES names, if it is set."""
     if os.environ.get("WHERRY_PICTURES"):
-        screen.photographed(Path(os.environ["WHERRY_PICTURES"]) / f"{name}.png")
+        screen.take_picture(Path(os.environ["WHERRY_PICTURES"]) / f"{name}.png")
 
 
 def measure_brightness(screen: Page, which: str, what: str) -> int:

@@ -55,7 +55,7 @@ def test_a_missing_or_cut_file_is_reported(
     """The error names the ledger and has a hint. With the file restored, everything works again."""
     carried = Carried(tmp_path)
     carried.carry(1)
-    carried.compacted()
+    carried.compact()
     carried.carry(2)
     before = list_settled_ever(open_journal(carried))
     file = find_newest(tmp_path / "state" / which, newest)
@@ -75,7 +75,7 @@ def test_a_missing_history_is_reported(tmp_path: Path, what: str) -> None:
     """Otherwise files would be processed again. A restored history works again."""
     carried = Carried(tmp_path)
     carried.carry(1)
-    carried.compacted()
+    carried.compact()
     place, aside = tmp_path / "state" / what, tmp_path / "aside"
     shutil.move(place, aside)
     with pytest.raises(LedgerError, match="it lacks batch 1 of lane 0, which was settled"):
