@@ -166,7 +166,7 @@ class TaskExecutor:
     _inquiry: Inquiry = field(init=False)
     _lookahead: Lookahead = field(init=False)
     _sessions: SessionPool = field(init=False)
-    _upkeep: Maintenance = field(init=False)
+    _maintenance: Maintenance = field(init=False)
 
     def __post_init__(self) -> None:
         self.reading = BatchReader(self.origins, self.destinations, protection=self.protection)
@@ -196,7 +196,7 @@ class TaskExecutor:
             explained=self.explained,
         )
         self._lookahead = Lookahead(self._sessions)
-        self._upkeep = Maintenance(
+        self._maintenance = Maintenance(
             lambda name: name == FILTERED or self._inquiry.get_destination(name).needs_maintenance, self._maintain
         )
 
@@ -218,7 +218,7 @@ class TaskExecutor:
                 outcome = doing[type(task)](spark, task)
         except Exception as error:  # noqa: BLE001 -- the edge of the thread, where an error is an outcome
             return Failed(error=self._explain(list_batches(task), error))
-        self._upkeep.note_outcome(outcome)
+        self._maintenance.note_outcome(outcome)
         return outcome
 
     def cancel(self) -> None:
@@ -239,7 +239,7 @@ class TaskExecutor:
 
     def close(self) -> None:
         """Stop the threads that work beside the runners."""
-        self._upkeep.close()
+        self._maintenance.close()
         self._sessions.close()
 
     def list_listening(self, spark: SparkSession) -> Mapping[str, Callable[[Batch], None]]:
@@ -444,7 +444,7 @@ class Maintenance:
         self._keeps = keeps
         """Whether the destination of this name ever needs maintenance."""
         self._maintain_destination = maintain
-        self._thread = ThreadPoolExecutor(1, "wherry-upkeep")
+        self._thread = ThreadPoolExecutor(1, "wherry-maintenance")
         self._last: dict[str, Future[None]] = {}
 
     def note_outcome(self, outcome: Outcome) -> None:

@@ -25,9 +25,9 @@ def is_always_kept(name: str) -> bool:
 def test_each_destination_of_a_write_is_maintained() -> None:
     """This is also true of a write for several lanes. An outcome without a write causes no maintenance."""
     kept: list[str] = []
-    upkeep = Maintenance(is_always_kept, kept.append)
-    upkeep.note_outcome(make_landed("a", "b"))
-    upkeep.close()
+    maintenance = Maintenance(is_always_kept, kept.append)
+    maintenance.note_outcome(make_landed("a", "b"))
+    maintenance.close()
     other = Maintenance(is_always_kept, kept.append)
     other.note_outcome(GroupWritten(outcomes={"0": make_landed("c"), "1": make_landed("c")}))
     other.note_outcome(Declined(reason="a row is refused", way="straight"))
@@ -37,10 +37,10 @@ def test_each_destination_of_a_write_is_maintained() -> None:
 
 def test_only_destinations_that_need_maintenance_use_a_thread() -> None:
     """The others need no Spark session for it."""
-    upkeep = Maintenance(lambda name: name == "a", lambda name: kept.append(name))
+    maintenance = Maintenance(lambda name: name == "a", lambda name: kept.append(name))
     kept: list[str] = []
-    upkeep.note_outcome(make_landed("a", "b"))
-    upkeep.close()
+    maintenance.note_outcome(make_landed("a", "b"))
+    maintenance.close()
     assert kept == ["a"]
 
 
@@ -53,14 +53,14 @@ def test_maintenance_delays_no_batch_and_runs_once_at_a_time() -> None:
         may.wait(30)
         kept.append(name)
 
-    upkeep = Maintenance(is_always_kept, slow)
-    upkeep.note_outcome(make_landed("a"))
+    maintenance = Maintenance(is_always_kept, slow)
+    maintenance.note_outcome(make_landed("a"))
     assert began.wait(30)
     for _ in range(5):
-        upkeep.note_outcome(make_landed("a"))
+        maintenance.note_outcome(make_landed("a"))
     assert kept == []
     may.set()
-    upkeep.close()
+    maintenance.close()
     assert kept == ["a"]
 
 
@@ -74,8 +74,8 @@ def test_failed_maintenance_is_logged_and_tried_again_after_the_next_write(caplo
 
     with caplog.at_level(logging.WARNING, logger="wherry"):
         for _ in range(2):
-            upkeep = Maintenance(is_always_kept, broken)
-            upkeep.note_outcome(make_landed("a"))
-            upkeep.close()
+            maintenance = Maintenance(is_always_kept, broken)
+            maintenance.note_outcome(make_landed("a"))
+            maintenance.close()
     assert tries == ["a", "a"]
     assert "a: its maintenance failed and will be tried again: the disk is full" in caplog.text

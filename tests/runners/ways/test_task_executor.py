@@ -348,7 +348,7 @@ def test_only_an_error_that_belongs_to_a_row_causes_a_bisection(
 def test_maintenance_follows_a_successful_write(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not follow a failed task."""
     noted: list[Outcome] = []
-    monkeypatch.setattr(executor._upkeep, "note_outcome", noted.append)
+    monkeypatch.setattr(executor._maintenance, "note_outcome", noted.append)
     fail_with(monkeypatch, executor, OSError("no route"))
     script_way(monkeypatch, "STRAIGHT", LANDED)
     executor.process(WriteStraight(plan=make_plan()))
