@@ -190,7 +190,7 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
             found.append(f"the restart {facts['status']}: {facts['error']}")
         for name in self.cell.names:
             found += self._compare_rows(name, good, set(facts["open"]))
-        letters = sorted(self.letters())
+        letters = sorted(self.list_letters())
         if letters != bad:
             found.append(f"the dead letter queue has {letters}, expected {bad}")
         if facts["balanced"] is not True or facts["problems"]:
@@ -202,9 +202,9 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
 
     def _compare_rows(self, name: str, good: Sequence[int], open_plans: set[str]) -> list[str]:
         if name != "python":
-            there = sorted(self.there(name))
+            there = sorted(self.list_delivered(name))
             return [] if there == sorted(good) else [f"{name} has {there}, expected {list(good)}"]
-        given = self._taken()
+        given = self._list_taken()
         found = []
         if {row for _, ids in given for row in ids} != set(good):
             found.append(f"python was given {given}, expected all of {list(good)}")
@@ -217,10 +217,10 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
             found.append(f"python was given {again} again, and only {open_plans} were open")
         return found
 
-    def there(self, name: str) -> list[int]:
+    def list_delivered(self, name: str) -> list[int]:
         """Return the ids of a destination. An id that the destination has twice is returned twice."""
         if name == "python":
-            return [row for _, ids in self._taken() for row in ids]
+            return [row for _, ids in self._list_taken() for row in ids]
         if name == "files":
             from pyarrow import parquet
 
@@ -244,7 +244,7 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
             for url in read(each["Key"]).decode().splitlines():
                 yield io.BytesIO(read(url.removeprefix(f"s3a://{BUCKET}/")))
 
-    def letters(self) -> list[int]:
+    def list_letters(self) -> list[int]:
         """Return the ids of the rows in the dead letter queue."""
         place = self.locate("state", "dlq") if self.s3 else self.locate(".wherry", "orders", "dlq")
         if self.cell.ledger == "spark":
@@ -262,7 +262,7 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
         rows = QueryBuilder().register("t", found).execute(f"select {name} from t").read_all()
         return list(rows[name].to_pylist())
 
-    def _taken(self) -> list[tuple[str, list[int]]]:
+    def _list_taken(self) -> list[tuple[str, list[int]]]:
         file = self.folder / "taken"
         if not file.exists():
             return []
@@ -281,8 +281,8 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
             return [], []
         journal = Journal(place.open_ledger(session if place.needs_spark else None))
         planned = {entry.plan: entry.body for entry in journal.tail if entry.kind == "plan"}
-        there = {name: set(self.there(name)) for name in self.cell.names}
-        letters, lacking = set(self.letters()), []
+        there = {name: set(self.list_delivered(name)) for name in self.cell.names}
+        letters, lacking = set(self.list_letters()), []
         for entry in (entry for entry in journal.tail if entry.kind == "settle"):
             rows = [row for part in planned[entry.plan]["span"]["parts"] for row in self.ids(_parse_file(part))]
             settled = [name for name in self.cell.names if name not in entry.body["owed"]]

@@ -240,7 +240,7 @@ class Trial:
         last = self.start()
         assert last.process.wait(LOAD) == 0, last.told
         self.members.clear()
-        return self.counted()
+        return self.count_all()
 
     def end(self) -> None:
         """End all remaining processes."""
@@ -248,7 +248,7 @@ class Trial:
             member.process.kill()
             member.process.wait()
 
-    def counted(self) -> Facts:
+    def count_all(self) -> Facts:
         """Return the numbers of rows and of distinct ids, both delivered and refused."""
         return {
             "delivered": self._count_rows(self.folder / "tables" / "orders"),

@@ -52,7 +52,7 @@ def test_local_lanes_of_a_killed_process_wait_for_a_take_over(trial: Trial) -> N
     assert (untold.process.wait(LOAD), untold.told) == (1, [])
     told = trial.start("--take-over", "it was killed")
     assert told.process.wait(LOAD) == 0
-    assert trial.counted() == trial.expected
+    assert trial.count_all() == trial.expected
 
 
 @pytest.mark.long

@@ -94,7 +94,7 @@ class Trial:
             try:
                 return self._freeze(zombie, moment, way, frozen)
             finally:
-                for process in self._processes(zombie):
+                for process in self._list_processes(zombie):
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(process, signal.SIGCONT)
                 zombie.kill()
@@ -112,7 +112,7 @@ class Trial:
     def _freeze(self, zombie: subprocess.Popen[str], moment: str, way: str, frozen: str) -> Ended:
         said = Said(zombie.stdout)
         with self._standing(said, moment, way) as let_go:
-            python, jvm = self._processes(zombie)
+            python, jvm = self._list_processes(zombie)
             stopped = {"python": [python], "jvm": [jvm], "both": [python, jvm]}[frozen]
             for process in stopped:
                 os.kill(process, signal.SIGSTOP)
@@ -126,7 +126,7 @@ class Trial:
 
             thawing = threading.Thread(target=thaw)
             thawing.start()
-            taker = self._taken(taken)
+            taker = self._run_until_taken(taken)
             thawing.join()
             ended = json.loads(said.until("run "))
         epochs = [(entry.kind, entry.epoch) for entry in Journal(self._place.open_ledger(None)).ledger.read()]
@@ -136,7 +136,7 @@ class Trial:
             write=said.heard.get("ended", ""),
             status=ended["status"],
             code=ended["code"],
-            ids=self._ids(),
+            ids=self._read_ids(),
             taker=taker,
             offset_moved=bool(late),
         )
@@ -170,13 +170,13 @@ class Trial:
 
         yield let_go
 
-    def _processes(self, zombie: subprocess.Popen[str]) -> list[int]:
+    def _list_processes(self, zombie: subprocess.Popen[str]) -> list[int]:
         """Return the process ids of the run's Python and its JVM."""
         entries = Journal(self._place.open_ledger(None)).ledger.read() if (self.folder / ".wherry").exists() else []
         jvms = [entry.body["jvm"] for entry in entries if entry.kind == "acquire"]
         return [zombie.pid, *(jvm["pid"] for jvm in jvms[:1])]
 
-    def _taken(self, taken: threading.Event) -> str:
+    def _run_until_taken(self, taken: threading.Event) -> str:
         """Run the pipeline again until the lease has ended and the run is not refused. Set `taken` when the open batch
         is settled or cancelled. Return how the run ended."""
 
@@ -196,7 +196,7 @@ class Trial:
     def _place(self) -> StateLocation:
         return StateLocation(directory=self.folder / ".wherry" / "orders", schema="", name="orders")
 
-    def _ids(self) -> list[int]:
+    def _read_ids(self) -> list[int]:
         from deltalake import DeltaTable, QueryBuilder
 
         table = QueryBuilder().register("t", DeltaTable(str(self.folder / "tables" / "orders")))

@@ -29,7 +29,7 @@ class Replaying(Process):
         world = self.world
         known = list_decided(self.journal) if world.remembers else ()
         letters = [
-            Letter(id=key, origin="numbers", stage="rule", kind="k") for key in world.letters() if key not in known
+            Letter(id=key, origin="numbers", stage="rule", kind="k") for key in world.list_letters() if key not in known
         ]
         world.rng.shuffle(letters)
         line = StageChain.of([], {name: Memory(name=name) for name in world.names})
@@ -62,7 +62,7 @@ class AgainWorld(World):
             self.faults = faults
             self.run()
 
-    def letters(self) -> dict[str, int]:
+    def list_letters(self) -> dict[str, int]:
         """Return the rows of the DLQ by their ids."""
         found = {}
         for commit in self.tables[DLQ].commits:
@@ -73,7 +73,7 @@ class AgainWorld(World):
     def rows_of(self, batch: Batch) -> list[int]:
         if not is_replay(batch.lane):
             return super().rows_of(batch)
-        letters = self.letters()
+        letters = self.list_letters()
         return [letters[str(part)] for part in batch.span.parts]
 
     def faults_found(self) -> set[str]:
@@ -81,7 +81,7 @@ class AgainWorld(World):
         if not self.again:
             return super().faults_found()
         known = list_decided(Journal(self.ledger))
-        waiting = Counter(row for key, row in self.letters().items() if key not in known)
+        waiting = Counter(row for key, row in self.list_letters().items() if key not in known)
         found = set()
         for name in self.names:
             delivered = Counter(self.tables[name].rows)

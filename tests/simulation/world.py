@@ -543,13 +543,13 @@ class World:
         process: Process | None = None
         for _ in range(20_000):
             if process is None:
-                process = self._started()
+                process = self._start()
             elif process.over:
                 self.tripped += [error for error in process.dispatcher.errors if isinstance(error, WindowTripped)]
                 if self.tripped or (self._carried(process) and self._the_rest_is_done()):
                     return
                 if process.dispatcher.errors or not self._carried(process):
-                    self._gone(process)
+                    self._end_process(process)
                     process = None
             elif self.taken_over and self.rng.random() < 0.3:
                 self._thaw()
@@ -558,7 +558,7 @@ class World:
                 self.taken_over.append(process)
                 process = None
             else:
-                process = self._moved(process)
+                process = self._move(process)
         raise AssertionError("the load never ends")
 
     def _carried(self, process: Process) -> bool:
@@ -628,24 +628,24 @@ class World:
                 found |= {"out of order"} if order != sorted(order) else set()
         return found
 
-    def _started(self) -> Process | None:
+    def _start(self) -> Process | None:
         self.alive = True
         try:
             return self._process()
         except Killed:
-            self._gone(None)
+            self._end_process(None)
             return None
 
     def _process(self) -> Process:
         return Process(self, self.definition)
 
-    def _moved(self, process: Process) -> Process | None:
+    def _move(self, process: Process) -> Process | None:
         if self.orphans and self.rng.random() < 0.2:
             self._orphan_ends()
             return process
         if self.faults and self.rng.random() < 0.02:
             self.faults -= 1
-            self._gone(process)
+            self._end_process(process)
             return None
         process.clock.move(self.rng.random() if self.retries else 0)
         if self.follows:
@@ -656,7 +656,7 @@ class World:
             elif process.worker_pool.finished or not process.worker_pool.work or self.follows:
                 process.turn()
         except Killed:
-            self._gone(process)
+            self._end_process(process)
             return None
         return process
 
@@ -671,7 +671,7 @@ class World:
                 last = self.ledger.read()[-1].seq
                 self.ledger.append([Entry(kind="stop", body={"reason": "asked"})], after=last)
 
-    def _gone(self, process: Process | None) -> None:
+    def _end_process(self, process: Process | None) -> None:
         self.alive = False
         self.definition += self.rng.random() < 0.3
         if process is not None:

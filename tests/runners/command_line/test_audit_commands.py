@@ -25,7 +25,7 @@ state: state
 def carried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Carried:
     """A pipeline with two processed batches. The second has a refused row."""
     made = Carried(tmp_path)
-    made.opened()
+    made.record_opening()
     made.carry(1)
     made.carry(2, nacked=1)
     (tmp_path / "orders.yaml").write_text(DEFINITION)

@@ -85,7 +85,7 @@ class Carried:
             state=str(self.folder / "state"),
         )
 
-    def opened(self) -> None:
+    def record_opening(self) -> None:
         """Record what a run records of its destinations when it opens them."""
         known = {
             name: {"place": str(self.table(name)), "id": str(DeltaTable(self.table(name)).metadata().id), "version": 0}
@@ -144,7 +144,7 @@ class Carried:
         """Compact the ledger's entries."""
         self.journal.compact(every=1)
 
-    def codes(self) -> list[tuple[str, str | None, int | None]]:
+    def list_codes(self) -> list[tuple[str, str | None, int | None]]:
         """Audit the pipeline. Return each problem's code, destination and first batch."""
         return [(each.code, each.destination, each.number) for each in self.pipeline.audit().problems]
 

@@ -29,7 +29,7 @@ from tests.runners.running.letterbox import append_letters, make_letters
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three batches. The second has a refused row."""
     made = Carried(tmp_path_factory.mktemp("whole"))
-    made.opened()
+    made.record_opening()
     made.carry(1)
     made.carry(2, nacked=1)
     made.carry(3)
@@ -237,7 +237,7 @@ def test_a_restored_table_is_found(carried: Carried) -> None:
     problem = get_only(carried.pipeline.audit())
     assert (problem["code"], problem["number"], problem["last"], problem["version"]) == ("RESTORED", 2, 3, 4)
     DeltaTable(carried.table()).restore(3)
-    assert carried.codes() == []
+    assert carried.list_codes() == []
 
 
 def test_a_replaced_table_is_found(carried: Carried) -> None:
@@ -262,7 +262,7 @@ def test_a_vacuum_of_unused_files_is_no_loss(carried: Carried) -> None:
     DeltaTable(carried.table()).optimize.compact()
     DeltaTable(carried.table()).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
     assert not locate_file(carried.table(), 1).exists()
-    assert carried.codes() == []
+    assert carried.list_codes() == []
 
 
 def test_a_needed_file_that_a_vacuum_deleted_is_found(carried: Carried) -> None:
@@ -318,7 +318,7 @@ def test_a_batch_written_twice_is_found(carried: Carried) -> None:
     problem = get_only(carried.pipeline.audit())
     assert (problem["code"], problem["number"], problem["version"]) == ("TWICE", 3, 4)
     DeltaTable(carried.table()).restore(3)
-    assert carried.codes() == []
+    assert carried.list_codes() == []
 
 
 def test_an_edited_commit_is_found(carried: Carried) -> None:
@@ -349,20 +349,20 @@ def test_a_commit_of_several_lanes_proves_each_batch(carried: Carried) -> None:
     assert (found.balanced, found.destinations["orders"].delivered) == (True, 14)
     log = carried.table() / "_delta_log" / f"{4:020}.json"
     log.write_text(log.read_text().replace('"num_added_rows":6', '"num_added_rows":5'))
-    assert {code for code, _, _ in carried.codes()} == {"MISCOUNT"}
+    assert {code for code, _, _ in carried.list_codes()} == {"MISCOUNT"}
 
 
 def test_a_missing_version_in_the_log_is_found(carried: Carried) -> None:
     """A version between two others is missing."""
     (carried.table() / "_delta_log" / f"{2:020}.json").unlink()
-    assert ("LOG_BROKEN", "orders", None) in carried.codes()
+    assert ("LOG_BROKEN", "orders", None) in carried.list_codes()
 
 
 def test_a_log_that_cannot_be_read_is_found(carried: Carried) -> None:
     """A version's file was truncated."""
     log = carried.table() / "_delta_log" / f"{2:020}.json"
     log.write_text(log.read_text()[:30])
-    assert ("LOG_BROKEN", "orders", None) in carried.codes()
+    assert ("LOG_BROKEN", "orders", None) in carried.list_codes()
 
 
 def test_a_cleaned_history_proves_from_its_oldest_batch(carried: Carried) -> None:
@@ -375,7 +375,7 @@ def test_a_cleaned_history_proves_from_its_oldest_batch(carried: Carried) -> Non
     assert found.destinations["orders"].delivered == 8
     carried.plan(4)
     carried.settle(4)
-    assert carried.codes() == [("NOT_DELIVERED", "orders", 4)]
+    assert carried.list_codes() == [("NOT_DELIVERED", "orders", 4)]
 
 
 def test_a_missing_file_from_before_the_history_is_found(carried: Carried) -> None:
@@ -385,7 +385,7 @@ def test_a_missing_file_from_before_the_history_is_found(carried: Carried) -> No
     for version in (0, 1):
         (carried.table() / "_delta_log" / f"{version:020}.json").unlink()
     first.unlink()
-    assert carried.codes() == [("FILE_GONE", "orders", None)]
+    assert carried.list_codes() == [("FILE_GONE", "orders", None)]
 
 
 def test_deleted_rows_from_before_the_history_are_found(carried: Carried) -> None:
@@ -394,19 +394,19 @@ def test_deleted_rows_from_before_the_history_are_found(carried: Carried) -> Non
     for version in (0, 1):
         (carried.table() / "_delta_log" / f"{version:020}.json").unlink()
     DeltaTable(carried.table()).delete("id < 20")
-    assert carried.codes() == [("ROWS_GONE", "orders", None)]
+    assert carried.list_codes() == [("ROWS_GONE", "orders", None)]
 
 
 def test_a_gap_between_two_spans_is_found(carried: Carried) -> None:
     """A batch begins after the end of the previous batch."""
     carried.carry(5, start=40, end=50)
-    assert carried.codes() == [("GAP", None, 5)]
+    assert carried.list_codes() == [("GAP", None, 5)]
 
 
 def test_overlapping_spans_are_found(carried: Carried) -> None:
     """A batch begins where an earlier batch began."""
     carried.carry(4, start=10, end=40)
-    assert carried.codes() == [("OVERLAP", None, 4)]
+    assert carried.list_codes() == [("OVERLAP", None, 4)]
 
 
 def test_an_offset_that_was_set_is_no_gap(carried: Carried) -> None:
@@ -415,9 +415,9 @@ def test_an_offset_that_was_set_is_no_gap(carried: Carried) -> None:
 
     carried.journal.record(Entry(kind="set", body={"lanes": {"0": {"offset": 40}}, "reason": "skipped"}))
     carried.carry(4, start=40, end=50)
-    assert carried.codes() == []
+    assert carried.list_codes() == []
     carried.compact()
-    assert carried.codes() == []
+    assert carried.list_codes() == []
 
 
 def test_rewound_and_repeated_batches_are_whole(carried: Carried) -> None:
@@ -430,7 +430,7 @@ def test_rewound_and_repeated_batches_are_whole(carried: Carried) -> None:
     found = carried.pipeline.audit()
     assert (found.balanced, found.read, found.destinations["orders"].delivered) == (True, 6, 6)
     DeltaTable(carried.table()).delete("id < 40 and id > 20")
-    assert carried.codes() == []
+    assert carried.list_codes() == []
 
 
 def test_missing_refused_rows_are_found(carried: Carried) -> None:
@@ -444,7 +444,7 @@ def test_missing_refused_rows_are_found(carried: Carried) -> None:
 def test_a_missing_dlq_is_found(carried: Carried) -> None:
     """All batches are one finding."""
     shutil.rmtree(carried.dlq)
-    assert carried.codes() == [("DLQ_GONE", "dlq", None)]
+    assert carried.list_codes() == [("DLQ_GONE", "dlq", None)]
 
 
 def test_refused_rows_without_a_batch_are_found(carried: Carried) -> None:
@@ -453,58 +453,58 @@ def test_refused_rows_without_a_batch_are_found(carried: Carried) -> None:
     """
     append_letters(carried.dlq, make_letters(1, plan="nobody", number=7))
     append_letters(carried.dlq, make_letters(1, plan="theirs", number=7, pipeline="invoices"))
-    assert carried.codes() == [("DLQ_STRAY", "dlq", 7)]
+    assert carried.list_codes() == [("DLQ_STRAY", "dlq", 7)]
 
 
 def test_duplicate_refused_rows_are_found(carried: Carried) -> None:
     """The DLQ has two rows with the same id."""
     append_letters(carried.dlq, make_letters(1, plan="0-p2", number=2))
-    assert carried.codes() == [("DLQ_TWICE", "dlq", 2)]
+    assert carried.list_codes() == [("DLQ_TWICE", "dlq", 2)]
 
 
 def test_more_refused_rows_than_the_batch_has_are_found(carried: Carried) -> None:
     """A row was added to the DLQ by hand."""
     append_letters(carried.dlq, make_letters(3, plan="0-p3", number=3))
-    assert carried.codes() == [("DLQ_STRAY", "dlq", 3)]
+    assert carried.list_codes() == [("DLQ_STRAY", "dlq", 3)]
 
 
 def test_refused_rows_of_an_open_batch_are_no_strays(carried: Carried) -> None:
     """They are written before the batch is settled."""
     carried.plan(4)
     append_letters(carried.dlq, make_letters(1, plan="0-p4", number=4))
-    assert carried.codes() == []
+    assert carried.list_codes() == []
 
 
 def test_decided_refused_rows_may_be_gone(carried: Carried) -> None:
     """The rows were discarded, and `dlq.retain` has passed."""
     carried.pipeline.discard_dead_letters(reason="known")
     DeltaTable(carried.dlq).delete("number = 2")
-    assert carried.codes() == []
+    assert carried.list_codes() == []
 
 
 def test_two_plans_with_one_number_are_found(carried: Carried) -> None:
     """This happens if two ledgers were merged."""
     carried.carry(3, plan=replan_batch(make_batch(3)).plan, start=30, end=30)
-    assert ("TWICE", None, 3) in carried.codes()
+    assert ("TWICE", None, 3) in carried.list_codes()
 
 
 def test_a_lost_ledger_is_found(carried: Carried) -> None:
     """The table has batches of this pipeline that no ledger knows."""
     shutil.rmtree(carried.folder / "state")
-    assert carried.codes() == [("NOT_COMMITTED", "orders", 1)]
+    assert carried.list_codes() == [("NOT_COMMITTED", "orders", 1)]
     assert get_only(carried.pipeline.audit())["last"] == 3
 
 
 def test_a_batch_that_a_backfill_delivered_again_is_whole(carried: Carried) -> None:
     """The same span reached the same table later."""
     DeltaTable(carried.table()).delete("id < 20")
-    assert carried.codes() == [("ROWS_GONE", "orders", 1)]
+    assert carried.list_codes() == [("ROWS_GONE", "orders", 1)]
     carried.carry(1, lane="backfill-1/0")
-    assert carried.codes() == []
+    assert carried.list_codes() == []
 
 
 def test_rows_of_other_writers_are_ignored(carried: Carried) -> None:
     """The table has rows without a tag, and rows of another pipeline."""
     append_rows(carried.table(), [7, 8])
     append_rows(carried.table(), [9], [Label(batch=replace(make_batch(5), pipeline="invoices"), destination="orders")])
-    assert carried.codes() == []
+    assert carried.list_codes() == []

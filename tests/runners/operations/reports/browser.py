@@ -54,7 +54,7 @@ class Page:
         if self.session:
             order["sessionId"] = self.session
         os.write(self.orders, json.dumps(order).encode() + b"\0")
-        for said in self._said():
+        for said in self._list_messages():
             if said.get("id") == number:
                 assert "error" not in said, said
                 return said["result"]
@@ -69,7 +69,7 @@ class Page:
         self.ask("Emulation.setEmulatedMedia", features=scheme)
         self.ask("Page.navigate", url=file.as_uri())
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
-            self.events.append(next(self._said()))
+            self.events.append(next(self._list_messages()))
 
     def value(self, script: str) -> Any:
         """Return the value of a script."""
@@ -88,17 +88,17 @@ class Page:
         told = self.ask("Page.captureScreenshot", captureBeyondViewport=True)
         place.write_bytes(base64.b64decode(told["data"]))
 
-    def requests(self) -> list[str]:
+    def list_requests(self) -> list[str]:
         """List the URLs requested since the page was opened, without the page itself."""
         asked = [event["params"] for event in self.events if event.get("method") == "Network.requestWillBeSent"]
         return [each["request"]["url"] for each in asked if each["type"] != "Document"]
 
-    def complaints(self) -> list[Any]:
+    def list_complaints(self) -> list[Any]:
         """List the errors of scripts, and the browser's complaints about the page."""
         wrong = ("Runtime.exceptionThrown", "Log.entryAdded")
         return [event["params"] for event in self.events if event.get("method") in wrong]
 
-    def _said(self) -> Iterator[dict[str, Any]]:
+    def _list_messages(self) -> Iterator[dict[str, Any]]:
         until = time.monotonic() + PATIENCE
         while True:
             said, whole, rest = self._rest.partition(b"\0")

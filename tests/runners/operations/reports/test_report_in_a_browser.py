@@ -69,7 +69,7 @@ def test_a_page_requests_nothing_and_raises_no_error(screen: Page, report: Path)
     """There is no request, no script error, and nothing that its content policy blocked."""
     screen.open(report)
     save_picture(screen, "wide")
-    assert (screen.requests(), screen.complaints()) == ([], [])
+    assert (screen.list_requests(), screen.list_complaints()) == ([], [])
     assert screen.value("document.querySelectorAll('h2').length") >= 6
 
 
@@ -144,7 +144,7 @@ def test_values_with_html_are_shown_as_text(screen: Page, tmp_path: Path) -> Non
     for name, content in texts.items():
         screen.open(write_page(tmp_path, content))
         save_picture(screen, f"hostile-{name}")
-        assert (screen.requests(), screen.complaints()) == ([], []), name
+        assert (screen.list_requests(), screen.list_complaints()) == ([], []), name
         assert screen.value("document.querySelectorAll('script, img, iframe').length") == 0
         assert "onerror" in screen.value("document.querySelector('h1, h2').parentElement.innerText")
 
@@ -157,4 +157,4 @@ def test_a_notebook_cell_keeps_the_notebook_style(screen: Page, tmp_path: Path) 
     assert screen.value("document.querySelectorAll('.flow .box').length") >= 5
     assert screen.value("getComputedStyle(document.querySelector('#own')).fontSize") == "32px"
     assert screen.value("getComputedStyle(document.body).margin") == "8px"
-    assert screen.complaints() == []
+    assert screen.list_complaints() == []

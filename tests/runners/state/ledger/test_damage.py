@@ -67,7 +67,7 @@ def test_a_missing_or_cut_file_is_reported(
     file.write_bytes(kept)
     assert list_settled_ever(open_journal(carried)) == before
     carried.carry(3)
-    assert carried.codes() == []
+    assert carried.list_codes() == []
 
 
 @pytest.mark.parametrize("what", ["ledger_history", "ledger_history/_delta_log"])
@@ -96,7 +96,7 @@ def test_a_full_disk_loses_no_entry(small_disk: SmallDisk) -> None:
     assert (open_journal(carried).state.get_lane("0").committed, open_journal(carried).state.stopping) == (1, "")
     carried.carry(2)
     assert open_journal(carried).state.get_lane("0").committed == 2
-    assert carried.codes() == []
+    assert carried.list_codes() == []
 
 
 def test_an_unreadable_ledger_is_not_mistaken_for_a_missing_one(
@@ -126,7 +126,7 @@ def test_a_read_only_ledger_can_be_read_and_audited(small_disk: SmallDisk) -> No
         carried.journal.record(Entry(kind="stop", body={"reason": "x"}))
     with pytest.raises(Refusal, match="The state cannot be written"):
         StateLocation.of(carried.pipeline).make()
-    assert (open_journal(carried).state.get_lane("0").committed, carried.codes()) == (1, [])
+    assert (open_journal(carried).state.get_lane("0").committed, carried.list_codes()) == (1, [])
     small_disk.writable()
     carried.carry(2)
     assert open_journal(carried).state.get_lane("0").committed == 2
@@ -140,5 +140,5 @@ def test_a_damaged_dlq_is_reported(tmp_path: Path, harm: Callable[[Path], None])
     harm(find_newest(tmp_path / "state" / "dlq", "*.parquet"))
     with pytest.raises(DestinationError, match=f"The DLQ at {tmp_path}/state/dlq cannot be read"):
         carried.pipeline.dead_letters()
-    ((_, destination, _),) = carried.codes()
+    ((_, destination, _),) = carried.list_codes()
     assert destination == "dlq"
