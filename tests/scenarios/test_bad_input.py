@@ -104,10 +104,9 @@ def test_no_session_skips_a_corrupt_file(place: Place, monkeypatch: pytest.Monke
 
     if lenient:
         monkeypatch.setattr(type(place.spark), "newSession", make_lenient)
-    text = (
-        ORDERS.replace("*.json", "*.parquet").replace("format: json", "format: parquet").replace("files: 1", "files: 3")
-    )
-    error = error_of(place.load(text).run(check=False))
+    text = ORDERS.replace("*.json", "*.parquet").replace("format: json", "format: parquet")
+    text = text.replace("files: 1", "files: 3")
+    error = get_error(place.load(text).run(check=False))
     assert re.search(r"Spark cannot read file:/\S*/landing/b\.parquet: \w", error.message)
 
 

@@ -307,10 +307,10 @@ def test_a_batch_is_decided_by_the_way_that_processes_it(
 
 def test_a_batch_of_which_spark_saw_fewer_rows_fails(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
     """The decision is not used, so nothing is delivered."""
-    decide(monkeypatch, lambda: DECIDED)
+    set_decision(monkeypatch, lambda: DECIDED)
     rows = TableRows(NO_SPARK, pa.table({"id": [1, 2]}))
     monkeypatch.setattr(executor, "make_candidate", lambda _, plan, **__: Batches(plan, frozenset(), rows))
-    outcome = executor.process(Prepare(plan=plan()))
+    outcome = executor.process(Prepare(plan=make_plan()))
     assert isinstance(outcome, Failed)
     assert isinstance(outcome.error, Unbalanced)
     assert "Spark saw 1 of the 2 rows of batch 1 of lane a/0 (row 1)" in str(outcome.error)
