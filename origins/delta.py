@@ -333,13 +333,6 @@ class DeltaBacklog(Backlog):
             return replace(self, versions=[*self.versions, *without], newest=newest, notices=notices)
         return replace(self, versions=[*self.versions, *found], newest=newest)
 
-    def behind(self, lane: str, start: Json) -> str:
-        if (opening := self._find_opening(start)) is not None:
-            return opening.label
-        waiting = [brought for version in self._list_after(start) if (brought := self._measure_load(version)).files]
-        size = sum(brought.bytes for brought in waiting)
-        return f"{len(waiting)} version{'s' * (len(waiting) != 1)}, {size:,} bytes" if waiting else ""
-
     def _find_opening(self, start: Json) -> Span | None:
         """Return the opening, unless it is before this offset."""
         if self.opening is None or start is None:

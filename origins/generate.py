@@ -108,9 +108,5 @@ class OrderBacklog(Backlog):
             return None
         return Span(start=start, end=end, label=f"orders {begin + 1} to {end}", bytes=(end - begin) * _BYTES)
 
-    def behind(self, lane: str, start: Json) -> str:
-        waiting = max(0, self._count_orders(lane) - read_count(start))
-        return f"{waiting:,} orders" if waiting else ""
-
     def _count_orders(self, lane: str) -> int:
         return len(range(int(lane), self.rows, self.lanes))

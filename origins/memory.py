@@ -145,10 +145,6 @@ class Script(Backlog):
             at += 1
         return Span(start=start, end=at, label=f"items {begin + 1} to {at}") if at > first else None
 
-    def behind(self, lane: str, start: Json) -> str:
-        rows = sum(isinstance(item, Mapping) for item in self.memory.script(lane)[read_count(start) :])
-        return f"{rows} row{'s' * (rows != 1)}" if rows else ""
-
     def _can_pass(self, lane: str, start: int, at: int) -> bool:
         """Return whether the lane continues after an item that is not a row.
 

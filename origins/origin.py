@@ -72,10 +72,6 @@ class Backlog(ABC):
         """
         return self
 
-    def behind(self, lane: str, start: Json) -> str:
-        """Return in a few words what waits in the lane after `start`, for `status`; empty if unknown."""
-        return ""
-
     @property
     def notices(self) -> Sequence[str]:
         """Return what the origin found and will not read: one sentence each, for people."""

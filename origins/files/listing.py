@@ -329,11 +329,6 @@ class FileBacklog(Backlog):
         plain = self._terms.plain and not any(file.name.lower().endswith(PACKED) for file in files)
         return replace(make_span(start, files), full=full, bytes=size if plain else None)
 
-    def behind(self, lane: str, start: Json) -> str:
-        waiting = self._lanes[lane][self._find_first(lane, start) :]
-        size = sum(file.size for file in waiting)
-        return f"{len(waiting)} file{'s' * (len(waiting) != 1)}, {size:,} bytes" if waiting else ""
-
     def _find_first(self, lane: str, start: Json) -> int:
         """Return the index of the first file after an offset.
 

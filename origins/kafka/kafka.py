@@ -408,9 +408,6 @@ class KafkaBacklog(Backlog):
         pinned = {name: {**found.begins.get(name, {}), **known} for name, known in self.begins.items()}
         return replace(found, begins={**found.begins, **pinned, "earliest": found.begins["earliest"]})
 
-    def behind(self, lane: str, start: Json) -> str:
-        return str(_sum_lag(self.list_waiting(lane, start), {}))
-
     def list_waiting(self, lane: str, start: Json) -> Mapping[Partition, tuple[int, int]]:
         """Return the partitions of a lane with messages after this offset: their next offsets and their ends."""
         begins = self._find_positions(lane, start)

@@ -398,16 +398,6 @@ def test_a_missing_topic_is_named(kafka: Broker) -> None:
         plan_batch(make_origin(kafka, "nowhere"))
 
 
-def test_the_lag_is_in_rows(kafka: Broker) -> None:
-    """Each lane has its number of waiting rows."""
-    topic = kafka.make_topic(2)
-    kafka.send(topic, ["a", "b"], partition=0)
-    kafka.send(topic, ["c"], partition=1)
-    origin = make_origin(kafka, topic, lanes=2)
-    waiting = origin.survey(NO_SPARK, Progress())
-    assert sorted(waiting.behind(lane, None) for lane in origin.lane_names()) == ["1 row", "2 rows"]
-
-
 def send_at(kafka: Broker, topic: str, value: str, moment: float, **given: Any) -> None:
     """Send a message with this time, in seconds since 1970."""
     kafka.send(topic, [value], timestamp=int(moment * 1_000), **given)

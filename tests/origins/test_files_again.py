@@ -122,7 +122,7 @@ def test_a_file_younger_than_min_age_waits(tmp_path: Path) -> None:
     write_aged(tmp_path, "young", 10)
     write_aged(tmp_path, "of_the_future", -100)
     first = survey_folder(tmp_path, min_age="1m")
-    assert (list_names(first, None), first.behind("0", None)) == (["old"], "1 file, 1 bytes")
+    assert list_names(first, None) == ["old"]
     assert first.notices == ["2 files younger than min_age will be read later"]
     end = first.take("0", None, Limits()).end  # type: ignore[union-attr]
     write_aged(tmp_path, "young", 70)

@@ -75,4 +75,3 @@ def test_without_orders_there_is_no_batch(spark: SparkSession) -> None:
     origin = dataclasses.replace(Generate(), rows=0)
     backlog = origin.survey(spark, Progress())
     assert backlog.take("0", None, Limits()) is None
-    assert backlog.behind("0", None) == ""

@@ -90,8 +90,6 @@ def test_each_lane_has_a_separate_script() -> None:
     backlog = memory.survey(NOBODY, Progress())
     assert memory.lane_names() == ("a", "b")
     assert backlog.take("b", 1, Limits()) is None
-    assert backlog.behind("b", None) == "2 rows"
-    assert backlog.behind("a", 1) == ""
 
 
 def test_several_lanes_need_a_script_each() -> None:

@@ -132,13 +132,6 @@ class TestVersions:
         rows = delta.fetch(spark, [make_batch(span, backlog.columns)]).frame().collect()
         assert sorted((row.id, row.later) for row in rows) == [*((each, None) for each in range(6)), (6, 7)]
 
-    def test_the_backlog_is_described(self, spark: SparkSession, table: Path) -> None:
-        """`status` shows how many versions wait, and their size."""
-        backlog = Delta(path=str(table)).survey(spark, Progress())
-        size = sum(file.stat().st_size for file in table.glob("*.parquet"))
-        assert backlog.behind("0", None) == f"3 versions, {size:,} bytes"
-        assert backlog.behind("0", {"version": 2, "table": backlog.table.id}) == ""
-
 
 class TestOddTables:
     """Tables whose files do not hold their rows unchanged."""

@@ -158,14 +158,6 @@ class TestBatches:
         assert set(before.values()) == {"0", "1", "2"}
         assert lanes() == {name: lane for name, lane in before.items() if name != "0"}
 
-    def test_the_backlog_is_described(self, spark: SparkSession, tmp_path: Path) -> None:
-        """`status` shows how many files wait, and their size."""
-        write_files(tmp_path, {"a": 1, "b": 1500})
-        backlog = Files(path=str(tmp_path), format="text").survey(spark, Progress())
-        assert backlog.behind("0", None) == "2 files, 1,501 bytes"
-        assert backlog.behind("0", {"file": "a", "modified": 0}) == "1 file, 1,500 bytes"
-        assert backlog.behind("0", {"file": "b", "modified": 1_000}) == ""
-
     def test_an_empty_folder_has_an_empty_backlog(self, spark: SparkSession, tmp_path: Path) -> None:
         """It causes no error, and no schema can be inferred."""
         files = Files(path=str(tmp_path), format="csv")
