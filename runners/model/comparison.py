@@ -10,13 +10,14 @@ from typing import Literal
 
 from origins.batch import JSON
 from origins.quick_dataclass import dataclass
+from runners.model.json_form import JsonForm
 from runners.model.text import escape_line, format_batches, format_count, paint, shorten_paths
 
 Fate = Literal["delivered", "filtered", "refused"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class Outcome(JsonForm):
     """What a definition does with a row on its way to one destination."""
 
     fate: Fate
@@ -31,7 +32,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
+class Difference(JsonForm):
     """Rows that the two definitions treat differently, all in the same way."""
 
     rows: int
@@ -43,13 +44,9 @@ class Difference:
     example: Mapping[str, JSON] = field(default_factory=dict)
     """One of the rows, masked: `read`, `old` and `new` as delivered, and `why` it is refused."""
 
-    def json(self) -> dict[str, JSON]:
-        old, new = (None if each is None else vars(each).copy() for each in (self.old, self.new))
-        return {"rows": self.rows, "old": old, "new": new, "columns": list(self.columns), "example": dict(self.example)}
-
 
 @dataclass(frozen=True, kw_only=True)
-class ComparedDestination:
+class ComparedDestination(JsonForm):
     """What both definitions do with the rows of a batch for one destination."""
 
     name: str
@@ -79,13 +76,11 @@ class ComparedDestination:
         )
 
     def json(self) -> dict[str, JSON]:
-        differences = [each.json() for each in self.differences]
-        columns = {name: list(types) for name, types in self.changed_columns.items()}
-        return {**vars(self), "differing": self.differing, "differences": differences, "changed_columns": columns}
+        return {**super().json(), "differing": self.differing}
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComparedBatch:
+class ComparedBatch(JsonForm):
     """One batch that both definitions were tried on."""
 
     origin: str
@@ -110,13 +105,7 @@ class ComparedBatch:
         return not any(lists)
 
     def json(self) -> dict[str, JSON]:
-        beside = {name: list(getattr(self, name)) for name in ("only_old", "only_new")}
-        return {
-            **vars(self),
-            **beside,
-            "same": self.is_same,
-            "destinations": [each.json() for each in self.destinations],
-        }
+        return {**super().json(), "same": self.is_same}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +133,7 @@ MOST_FAILED = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShadowTable:
+class ShadowTable(JsonForm):
     """The shadow table of one destination of the new definition."""
 
     place: str
@@ -153,7 +142,7 @@ class ShadowTable:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CanaryReport:
+class CanaryReport(JsonForm):
     """What a run with a canary found. It tried another definition on a share of its batches."""
 
     share: float
@@ -220,12 +209,9 @@ class CanaryReport:
 
     def json(self) -> dict[str, JSON]:
         return {
-            **vars(self),
+            **super().json(),
             "same": self.is_same,
             "destinations": [each.json() for each in self.destinations.values()],
-            **{name: list(getattr(self, name)) for name in ("only_old", "only_new", "notices")},
-            "refused": dict(self.refused),
-            "tables": {name: vars(table).copy() for name, table in self.tables.items()},
         }
 
     def __str__(self) -> str:

@@ -19,6 +19,7 @@ from runners.model.comparison import CanaryReport
 from runners.model.error_kinds import is_disk_full
 from runners.model.errors import add_full_disk, wrap_file_error
 from runners.model.events import BatchSettled, Event, Noticed, describe_warning
+from runners.model.json_form import JsonForm, to_json
 from runners.model.masking import without
 from runners.model.planned_batch import StageCountBody
 from runners.model.text import format_batches, format_count, format_repr, summarise_error
@@ -38,7 +39,7 @@ class LaneReport(TypedDict):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DestinationReport:
+class DestinationReport(JsonForm):
     """One destination's side of a run."""
 
     read: int = 0
@@ -206,20 +207,10 @@ class Report:
         """Return the report as `wherry run --json` prints it."""
         shown = {name: each for name, each in vars(self).items() if name not in ("html", "timeline")}
         return {
-            **shown,
-            "causes": self.causes.json(),
+            **{name: to_json(each) for name, each in shown.items()},
             "delivered": dict(self.delivered),
-            "destinations": {name: vars(destination).copy() for name, destination in self.destinations.items()},
-            "stages": list(self.stages),
             "seconds": round(self.seconds, 3),
             "spent": {phase: round(seconds, 3) for phase, seconds in self.spent.items()},
-            "ways": dict(self.ways),
-            "lanes": dict(self.lanes),
-            "notices": list(self.notices),
-            "quality": [dict(each) for each in self.quality],
-            "validations": [dict(each) for each in self.validations],
-            "error": self.error and self.error.json(),
-            "canary": self.canary and self.canary.json(),
         }
 
     def __repr__(self) -> str:

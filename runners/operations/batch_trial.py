@@ -21,6 +21,7 @@ from origins.protection import Protection
 from origins.quick_dataclass import dataclass
 from runners.model.causes import CauseCounter, Causes
 from runners.model.error_kinds import classify
+from runners.model.json_form import to_json
 from runners.model.masking import without
 from runners.model.planned_batch import StageCount
 from runners.operations.preview import READ, BatchPreview, SeenRow, StageFailure, StagePreview
@@ -74,12 +75,8 @@ class TracedRow:
     """The masked row after that stage; None if the row did not leave the stage."""
 
     def json(self) -> dict[str, JSON]:
-        shown = {"row", "outcome", "stage", "code", "message"}
-        return {
-            **{name: value for name, value in vars(self).items() if name in shown},
-            "destinations": list(self.destinations),
-            "filtered_for": dict(self.filtered_for),
-        }
+        shown = {"row", "outcome", "stage", "code", "message", "destinations", "filtered_for"}
+        return {name: to_json(value) for name, value in vars(self).items() if name in shown}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ from origins.origin import PLACE, Origin
 from origins.quick_dataclass import dataclass
 from runners.definitions.definition import Definition
 from runners.model.error_kinds import classify
+from runners.model.json_form import JsonForm
 from runners.model.pipeline_state import is_aside
 from runners.operations.pipeline_access import open_state
 from runners.running.choice import Choice, Letter
@@ -54,16 +55,12 @@ class StageHistory:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NeighbourRow:
+class NeighbourRow(JsonForm):
     """A row of the same file."""
 
     position: int
     """Its place in the batch, from 1."""
     row: JSON
-
-    def json(self) -> dict[str, JSON]:
-        """Return the form that `--json` prints."""
-        return vars(self).copy()
 
 
 @dataclass(frozen=True, kw_only=True)

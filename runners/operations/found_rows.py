@@ -10,6 +10,7 @@ from typing import Literal
 
 from origins.batch import JSON
 from origins.quick_dataclass import dataclass
+from runners.model.json_form import JsonForm
 from runners.model.text import escape_line, format_batches, format_count, format_sections, shorten_paths, show_moment
 from runners.operations.batch_trial import TracedRow
 
@@ -18,7 +19,7 @@ SHOWN = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchMatches:
+class BatchMatches(JsonForm):
     """The matching rows of one batch, and their outcomes."""
 
     lane: str
@@ -37,22 +38,17 @@ class BatchMatches:
 
     def json(self) -> dict[str, JSON]:
         """Return the form that `--json` prints."""
-        counts = {name: dict(getattr(self, name)) for name in ("filtered", "rejected", "wanted")}
-        return {**vars(self), **counts, "at": self.at or None, "rows": [row.json() for row in self.rows]}
+        return {**super().json(), "at": self.at or None}
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnreadBatch:
+class UnreadBatch(JsonForm):
     """A batch whose rows cannot be read again."""
 
     lane: str
     number: int
     label: str
     why: str
-
-    def json(self) -> dict[str, JSON]:
-        """Return the form that `--json` prints."""
-        return vars(self).copy()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +68,7 @@ class Write:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DestinationMatches:
+class DestinationMatches(JsonForm):
     """The matching rows that a destination has now."""
 
     rows: int | None
@@ -83,13 +79,9 @@ class DestinationMatches:
     merges: bool = False
     """Whether a later merge may have copied a row into the file that has it now."""
 
-    def json(self) -> dict[str, JSON]:
-        """Return the form that `--json` prints."""
-        return {**vars(self), "writes": [each.json() for each in self.writes]}
-
 
 @dataclass(frozen=True, kw_only=True)
-class LetterMatch:
+class LetterMatch(JsonForm):
     """A matching row of the DLQ; masked."""
 
     id: str
@@ -102,13 +94,9 @@ class LetterMatch:
     message: str
     row: JSON
 
-    def json(self) -> dict[str, JSON]:
-        """Return the form that `--json` prints."""
-        return vars(self).copy()
-
 
 @dataclass(frozen=True, kw_only=True)
-class DlqMatches:
+class DlqMatches(JsonForm):
     """The matching rows of the DLQ."""
 
     states: Mapping[str, int] = field(default_factory=dict)
@@ -117,13 +105,9 @@ class DlqMatches:
     why: str = ""
     """Why some or all of its rows cannot be searched."""
 
-    def json(self) -> dict[str, JSON]:
-        """Return the form that `--json` prints."""
-        return {"states": dict(self.states), "rows": [row.json() for row in self.rows], "why": self.why}
-
 
 @dataclass(frozen=True, kw_only=True)
-class KeptMatch:
+class KeptMatch(JsonForm):
     """A matching row that a stage filtered, as it was before that stage; masked."""
 
     lane: str
@@ -136,13 +120,9 @@ class KeptMatch:
     """Why the stage refused the row, if the stage discards refused rows."""
     row: JSON
 
-    def json(self) -> dict[str, JSON]:
-        """Return the form that `--json` prints."""
-        return vars(self).copy()
-
 
 @dataclass(frozen=True, kw_only=True)
-class KeptMatches:
+class KeptMatches(JsonForm):
     """The matching filtered rows that the state keeps."""
 
     stages: Mapping[str, int] = field(default_factory=dict)
@@ -151,13 +131,9 @@ class KeptMatches:
     why: str = ""
     """Why some or all of its rows cannot be searched."""
 
-    def json(self) -> dict[str, JSON]:
-        """Return the form that `--json` prints."""
-        return {"stages": dict(self.stages), "rows": [row.json() for row in self.rows], "why": self.why}
-
 
 @dataclass(frozen=True, kw_only=True)
-class FoundRows:
+class FoundRows(JsonForm):
     """The places of the rows for which a condition is true."""
 
     pipeline: str
@@ -190,15 +166,9 @@ class FoundRows:
         """Return the form that `wherry find --json` prints."""
         names: tuple[Literal["filtered", "rejected", "wanted"], ...] = ("filtered", "rejected", "wanted")
         return {
-            **vars(self),
+            **super().json(),
             "since": self.since or None,
             **{name: self.count(name) for name in names},
-            "batches": [each.json() for each in self.batches],
-            "unread": [each.json() for each in self.unread],
-            "destinations": {name: each.json() for name, each in self.destinations.items()},
-            "dlq": self.dlq.json(),
-            "kept": self.kept.json() if self.kept else None,
-            "notices": list(self.notices),
         }
 
     def __str__(self) -> str:

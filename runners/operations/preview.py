@@ -9,6 +9,7 @@ from typing import Any, Literal
 from origins.batch import JSON
 from origins.quick_dataclass import dataclass
 from runners.model.causes import Causes
+from runners.model.json_form import JsonForm, to_json
 from runners.model.planned_batch import StageCount
 from runners.model.text import (
     ShownRow,
@@ -32,7 +33,7 @@ _OUTCOMES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeenRow:
+class SeenRow(JsonForm):
     """A row at a stage: as it left if it was kept, or else as it came."""
 
     outcome: Literal["kept", "filtered", "refused"]
@@ -41,12 +42,9 @@ class SeenRow:
     message: str | None = None
     """Why the row is refused."""
 
-    def json(self) -> dict[str, Any]:
-        return vars(self).copy()
-
 
 @dataclass(frozen=True, kw_only=True)
-class StageFailure:
+class StageFailure(JsonForm):
     """A failure of the whole batch at a stage."""
 
     why: tuple[str, ...]
@@ -61,9 +59,6 @@ class StageFailure:
     def outcome(self) -> str:
         return _OUTCOMES[self.then]
 
-    def json(self) -> dict[str, Any]:
-        return {"why": list(self.why), "then": self.then}
-
 
 @dataclass(frozen=True, kw_only=True)
 class StagePreview:
@@ -77,12 +72,11 @@ class StagePreview:
     """Why rows are refused."""
 
     def json(self) -> dict[str, Any]:
-        failure, rows = self.failure and self.failure.json(), [row.json() for row in self.rows]
-        return {**self.counts.json(), "failure": failure, "rows": rows, "causes": self.causes.json()}
+        return {**self.counts.json(), **{name: to_json(getattr(self, name)) for name in ("failure", "rows", "causes")}}
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchPreview:
+class BatchPreview(JsonForm):
     """A trial of the next batch of one lane."""
 
     lane: str
@@ -100,19 +94,16 @@ class BatchPreview:
         return any(stage.failure is not None and stage.failure.then == "stop" for stage in self.stages)
 
     def json(self) -> dict[str, Any]:
-        return {**vars(self), "stages": [stage.json() for stage in self.stages], "stops": self.stops}
+        return {**super().json(), "stops": self.stops}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Preview:
+class Preview(JsonForm):
     """What would happen to the waiting rows. A notebook shows it as tables."""
 
     pipeline: str
     batches: tuple[BatchPreview, ...]
     """The next batch of each origin; empty if no row waits."""
-
-    def json(self) -> dict[str, Any]:
-        return {"pipeline": self.pipeline, "batches": [batch.json() for batch in self.batches]}
 
     def __str__(self) -> str:
         return format_preview(self)

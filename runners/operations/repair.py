@@ -25,6 +25,7 @@ from origins.quick_dataclass import dataclass
 from runners.definitions.definition import Definition, definition_of
 from runners.model.entry import Entry
 from runners.model.errors import Owned, Refusal
+from runners.model.json_form import JsonForm
 from runners.model.pipeline_state import PipelineState
 from runners.model.row_values import BadValue, check_value, parse_row
 from runners.model.run_report import PipelineFailed
@@ -44,25 +45,17 @@ from runners.ways.stage_chain import name_destinations
 
 
 @dataclass(frozen=True, kw_only=True)
-class RepairResult:
+class RepairResult(JsonForm):
     """What was done, what could not be done, and the audit afterwards."""
 
     done: Sequence[str]
     failed: Sequence[str] = ()
-    audit: Audit
     accepted: Sequence[str] = ()
+    audit: Audit
 
     def __repr__(self) -> str:
         facts = [f"{len(self.done)} done", f"{len(self.failed)} not done", f"{len(self.accepted)} accepted"]
         return format_repr("RepairResult", self.audit.pipeline, *facts, repr(self.audit))
-
-    def json(self) -> dict[str, JSON]:
-        return {
-            "done": list(self.done),
-            "failed": list(self.failed),
-            "accepted": list(self.accepted),
-            "audit": self.audit.json(),
-        }
 
 
 def repair(pipeline: PipelineSpec, *, reason: str, accept: Sequence[str] = ()) -> RepairResult:

@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from origins.batch import JSON
 from origins.quick_dataclass import dataclass
+from runners.model.json_form import JsonForm
 from runners.model.text import format_count, format_repr
 
 FOUND = frozenset({
@@ -95,7 +96,7 @@ class Finding:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DestinationProof:
+class DestinationProof(JsonForm):
     """One destination's side of the equation."""
 
     delivered: int
@@ -111,12 +112,9 @@ class DestinationProof:
     """By lane, the first batch that its history still covers; None if it covers none."""
     proof: str = ""
 
-    def json(self) -> dict[str, JSON]:
-        return {**vars(self), "proved_from": None if self.proved_from is None else dict(self.proved_from)}
-
 
 @dataclass(frozen=True, kw_only=True)
-class Audit:
+class Audit(JsonForm):
     """Whether Wherry can show for every row that it is where it should be."""
 
     pipeline: str
@@ -125,15 +123,15 @@ class Audit:
     filtered: int
     nacked: int
     destinations: Mapping[str, DestinationProof]
+    dlq: Mapping[str, JSON] | None = None
+    """How many refused rows should be in the DLQ and how many are; None if the DLQ cannot be read."""
+    open: Sequence[Mapping[str, JSON]] = ()
+    """The open batches that have no problem."""
+    removed: Mapping[str, Mapping[str, JSON]] = field(default_factory=dict)
+    """The batches and rows of each destination that the definition no longer has. They are not checked."""
     problems: Sequence[Finding]
     accepted: Sequence[Finding] = ()
     """The findings that were accepted."""
-    open: Sequence[Mapping[str, JSON]] = ()
-    """The open batches that have no problem."""
-    dlq: Mapping[str, JSON] | None = None
-    """How many refused rows should be in the DLQ and how many are; None if the DLQ cannot be read."""
-    removed: Mapping[str, Mapping[str, JSON]] = field(default_factory=dict)
-    """The batches and rows of each destination that the definition no longer has. They are not checked."""
 
     @property
     def balanced(self) -> bool:
@@ -144,20 +142,7 @@ class Audit:
         return format_repr("Audit", self.pipeline, verdict, f"{format_count(self.read)} read")
 
     def json(self) -> dict[str, JSON]:
-        return {
-            "pipeline": self.pipeline,
-            "balanced": self.balanced,
-            "lanes": {name: dict(lane) for name, lane in self.lanes.items()},
-            "read": self.read,
-            "filtered": self.filtered,
-            "nacked": self.nacked,
-            "destinations": {name: proof.json() for name, proof in self.destinations.items()},
-            "dlq": self.dlq,
-            "open": list(self.open),
-            "removed": {name: dict(each) for name, each in self.removed.items()},
-            "problems": [finding.json() for finding in self.problems],
-            "accepted": [finding.json() for finding in self.accepted],
-        }
+        return {"pipeline": self.pipeline, "balanced": self.balanced, **super().json()}
 
 
 _ALIKE = ("code", "destination", "lane", "remedy", "repair")
