@@ -248,22 +248,18 @@ def _is_possible(id_: str) -> bool:
     return not {"'", "\\"}.intersection(id_)
 
 
-def query_dlq(
-    dlq: Destination, spark: Callable[[], SparkSession], query: str, *, in_sparks_words: bool = False
-) -> list[dict[str, Any]]:
+def query_dlq(dlq: Destination, spark: Callable[[], SparkSession], query: str) -> list[dict[str, Any]]:
     """Return the rows of a query over `{table}`, which stands for the DLQ; none if the DLQ does not exist yet.
 
-    A DLQ in a folder or an object store is read without Spark, unless the query is in Spark's SQL. Raises
-    `DestinationError` if the DLQ cannot be read.
+    A DLQ in a folder or an object store is read without Spark. Raises `DestinationError` if the DLQ cannot be read.
     """
-    tables = stream_dlq(dlq, spark, query, in_sparks_words=in_sparks_words)
-    return [row for each in tables for row in to_python_rows(each)]
+    return [row for each in stream_dlq(dlq, spark, query) for row in to_python_rows(each)]
 
 
 def stream_dlq(
     dlq: Destination, spark: Callable[[], SparkSession], query: str, *, in_sparks_words: bool = False
 ) -> Iterator[pyarrow.Table]:
-    """Return the rows of such a query as tables, none of them empty.
+    """Return the rows of such a query as tables, none of them empty. A query in Spark's SQL is read through Spark.
 
     Without Spark, one table at a time is in memory.
     """

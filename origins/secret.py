@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, SupportsIndex
+from typing import Any, SupportsIndex, TypeVar
+
+S = TypeVar("S", bound="_Secret")
 
 SHORT = 6
 """A secret with fewer characters is masked only as a whole word."""
@@ -15,71 +17,44 @@ EXCERPT = 80
 """The most characters of a value that a message shows."""
 
 
-class SecretText(str):
-    """A text of a definition that contains a secret. `reference` is the same text with `${secret:NAME}` in it."""
+class _Secret:
+    """A plain value that contains a secret. Copies in other processes have only the plain value."""
 
     reference: str
 
-    def __new__(cls, value: str, reference: str) -> SecretText:
-        made = super().__new__(cls, value)
+    def __new__(cls: type[S], value: Any, reference: str) -> S:
+        made: S = super().__new__(cls, value)  # type: ignore[call-arg]
         made.reference = reference
         return made
 
     def __repr__(self) -> str:
         return repr(self.reference)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        plain: Any = type(self).__mro__[2]
+        return plain, (plain(self),)
+
+    def __deepcopy__(self: S, memo: object) -> S:
+        return self
+
+
+class SecretText(_Secret, str):
+    """A text of a definition that contains a secret. `reference` is the same text with `${secret:NAME}` in it."""
 
     def replace(self, old: str, new: str, count: SupportsIndex = -1) -> SecretText:
         return SecretText(super().replace(old, new, count), self.reference.replace(old, new, count))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return str, (str(self),)
 
-    def __deepcopy__(self, memo: object) -> SecretText:
-        return self
-
-
-class SecretInt(int):
+class SecretInt(_Secret, int):
     """A whole number that is a secret."""
-
-    reference: str
-
-    def __new__(cls, value: int, reference: str) -> SecretInt:
-        made = super().__new__(cls, value)
-        made.reference = reference
-        return made
-
-    def __repr__(self) -> str:
-        return repr(self.reference)
 
     __str__ = int.__repr__
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return int, (int(self),)
 
-    def __deepcopy__(self, memo: object) -> SecretInt:
-        return self
-
-
-class SecretFloat(float):
+class SecretFloat(_Secret, float):
     """A number that is a secret."""
 
-    reference: str
-
-    def __new__(cls, value: float, reference: str) -> SecretFloat:
-        made = super().__new__(cls, value)
-        made.reference = reference
-        return made
-
-    def __repr__(self) -> str:
-        return repr(self.reference)
-
     __str__ = float.__repr__
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return float, (float(self),)
-
-    def __deepcopy__(self, memo: object) -> SecretFloat:
-        return self
 
 
 SECRET = (SecretText, SecretInt, SecretFloat)
