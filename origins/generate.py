@@ -102,11 +102,8 @@ class OrderBacklog(Backlog):
     lanes: int
 
     def take(self, lane: str, start: Json, limits: Limits) -> Span | None:
-        begin, there = read_count(start), self._count_orders(lane)
+        begin, there = read_count(start), len(range(int(lane), self.rows, self.lanes))
         end = there if limits.rows is None else min(there, begin + limits.rows)
         if end <= begin:
             return None
         return Span(start=start, end=end, label=f"orders {begin + 1} to {end}", bytes=(end - begin) * _BYTES)
-
-    def _count_orders(self, lane: str) -> int:
-        return len(range(int(lane), self.rows, self.lanes))

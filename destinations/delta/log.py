@@ -395,7 +395,8 @@ class StoreLog(OwnLog):
         except StoreError as error:
             if spark is None or error.is_away:
                 raise
-            yield from (commit for commit in self._by_spark.list_commits(spark, after) if commit.version < upto)
+            known = SparkLog(self.table, self.url).list_commits(spark, after)
+            yield from (commit for commit in known if commit.version < upto)
 
     @property
     def name(self) -> str:
@@ -410,10 +411,6 @@ class StoreLog(OwnLog):
     def has_label(self, version: int, key: str) -> bool:
         found = open_store(self.url).read_object(format_key(version))
         return found is not None and _parse_commit(version, io.StringIO(found[1].decode())).has_label(key)
-
-    @property
-    def _by_spark(self) -> SparkLog:
-        return SparkLog(self.table, self.url)
 
 
 def _list_versions(store: ObjectStore, after: int) -> list[int]:

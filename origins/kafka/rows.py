@@ -107,7 +107,9 @@ class KafkaRows(BatchRows):
 
     def load_messages(self) -> DataFrame:
         """Return the messages with all their properties."""
-        return self._load_by_spark() if self._messages is None else self._load_here(self._messages)
+        if self._messages is None:
+            return self._load_by_spark()
+        return make_frame(self.spark, self._make_raw_table(self._messages), self._raw_columns)
 
     @cached_property
     def _frame(self) -> DataFrame:
@@ -286,9 +288,6 @@ class KafkaRows(BatchRows):
         """Return the columns with all facts about a message, and its number in its range."""
         columns = T.StructType.fromJson(json.loads(parse_schema(self.spark, _RAW, "kafka").json()))
         return T.StructType([*columns, T.StructField(_INDEX, T.LongType())])
-
-    def _load_here(self, messages: Sequence[Message]) -> DataFrame:
-        return make_frame(self.spark, self._make_raw_table(messages), self._raw_columns)
 
     def _make_raw_table(self, messages: Sequence[Message]) -> pa.Table:
         from pyspark.sql.pandas.types import to_arrow_schema

@@ -237,7 +237,7 @@ class Dispatcher:
     def _poll(self) -> None:
         """Look for more rows, when it is time to."""
         following = self.planning.following
-        if self.stopping or following is None or not following.is_due(self.clock.elapsed()):
+        if self.stopping or following is None or self.clock.elapsed() < following.next:
             return
         self.journal.refresh()
         self._heed_ledger()

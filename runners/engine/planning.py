@@ -258,9 +258,6 @@ class Follower:
         self.quiet = now
         """Since when there has been no batch, not even an empty one."""
 
-    def is_due(self, now: float) -> bool:
-        return now >= self.next
-
     def poll(self, source: BatchPlanner | None, offsets: Mapping[str, Json], clock: Clock) -> BatchPlanner | None:
         began = clock.elapsed()
         planner = self.again(source, offsets)
