@@ -36,6 +36,7 @@ PRIVATE = {
 """Private names of pyspark."""
 PRINTED = {
     "runners/model/comparison.py",
+    "runners/model/json_form.py",
     "runners/model/spec.py",
     "runners/model/text.py",
     "runners/model/run_report.py",
