@@ -78,8 +78,8 @@ def crashing(standing: Standing, monkeypatch: pytest.MonkeyPatch) -> Call:
         assert cell == cells[number]
         return crashes.Ended(number=number, cell=cell, wrong=standing.do(number), seconds=1.0)
 
-    monkeypatch.setattr(crashes, "run", run)
-    monkeypatch.setattr(crashes, "cells", lambda seed: cells)
+    monkeypatch.setattr(crashes, "run_cell", run)
+    monkeypatch.setattr(crashes, "make_cells", lambda seed: cells)
     monkeypatch.setattr(crashes, "Server", lambda folder, settings: standing)
     return make_call(crashes, standing, monkeypatch)
 
