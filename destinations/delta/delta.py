@@ -198,7 +198,7 @@ class OpenDelta(OpenDestination):
         stamp, mode = self.destination.stamp, self.destination.mode
         stamped = RowsWithText(rows, stamp, _format_stamp(labels)) if stamp else rows
         append = PendingAppend(spark=spark, table=table, rows=stamped, labels=labels, shared=self._shared)
-        adds = mode == "append" and not append.instead
+        adds = mode == "append" and not append.replaces
         try:
             written = append_rows(append) if adds else self._change_rows(append)
         except AnalysisException as error:
@@ -317,8 +317,8 @@ class OpenDelta(OpenDestination):
         delta, table = self.destination, append.table
 
         def commit(rows: DataFrame) -> None:
-            if append.instead:
-                table.replace(rows, append.tag, append.instead)
+            if append.replaces:
+                table.replace(rows, append.tag, append.replaces)
             elif delta.mode == "merge":
                 merge_rows(delta, rows, append.tag)
             elif any(label.batch.first for label in append.labels):

@@ -137,10 +137,10 @@ class PendingAppend:
         return make_tag(self.labels)
 
     @property
-    def instead(self) -> str:
+    def replaces(self) -> str:
         """The condition for the rows that these rows replace; empty if they replace none."""
         first = self.labels[0]
-        return first.batch.instead.get(first.destination, "")
+        return first.batch.replaces.get(first.destination, "")
 
     @property
     def deadline(self) -> Deadline | None:

@@ -354,7 +354,7 @@ def _plan_next_deliveries(flight: BatchInFlight, rules: DeliveryRules) -> Transi
     assert decision is not None
     counts = decision.counts
     batch = flight.plan.batch
-    opens = {*batch.instead, *(rules.replacing if batch.first else ())}
+    opens = {*batch.replaces, *(rules.replacing if batch.first else ())}
     nothing = {
         name: Written(rows=0)
         for name in flight.plan.destinations

@@ -40,7 +40,7 @@ class OriginFeed:
     """Whether all waiting rows of a lane are one batch, regardless of the limits."""
     destinations: Callable[[Span], Sequence[str]] | None = None
     """The destinations of a batch. The default is all."""
-    instead: Mapping[str, str] = field(default_factory=dict)
+    replaces: Mapping[str, str] = field(default_factory=dict)
     """By destination, the condition for old rows that the rows of a batch replace."""
     predictable: bool = False
     """Whether Wherry may predict a batch before its turn."""
@@ -146,7 +146,7 @@ class BatchPlanner:
             time=now,
             first=first,
             definition=self.definition,
-            instead=feed.instead,
+            replaces=feed.replaces,
         )
 
 

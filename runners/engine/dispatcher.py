@@ -196,8 +196,8 @@ class Dispatcher:
 
     def _resume(self, name: str) -> None:
         lane = self.journal.state.get_lane(name)
-        if lane.told is not None:
-            self._commit(lane.told.batch)
+        if lane.settled is not None:
+            self._commit(lane.settled.batch)
         if lane.open is not None:
             since = self.resting.find_first_failure(lane, self.clock)
             knows_fallback = self.rules.falls_back and FALLBACK in self.journal.state.identities

@@ -48,7 +48,7 @@ class LaneState:
     clean: int = CLEAN
     """How many batches in a row had no nack. Counting ends at `CLEAN`."""
     open: PlannedBatch | None = None
-    told: PlannedBatch | None = None
+    settled: PlannedBatch | None = None
     """The last settled batch. Wherry reports it to the origin again when the origin opens."""
     tried: int = 0
     """How often the next batch was retried, by all runs together.
@@ -65,15 +65,16 @@ class LaneState:
 
     def json(self) -> LaneBody:
         """Return the lane as a `snapshot` stores it."""
-        plans = {"open": self.open and self.open.json(), "told": self.told and self.told.json()}
-        return cast(LaneBody, {**vars(self), "window": self.window.json(), **plans})
+        body = {name: value for name, value in vars(self).items() if name != "settled"}
+        plans = {"open": self.open and self.open.json(), "told": self.settled and self.settled.json()}
+        return cast(LaneBody, {**body, "window": self.window.json(), **plans})
 
     @staticmethod
     def of(pipeline: str, value: LaneBody) -> LaneState:
         """Make a lane from what a `snapshot` stores."""
         plans = [value["open"], value["told"]]
-        opened, told = (plan and PlannedBatch.of(pipeline, plan) for plan in plans)
-        made = {"window": NackWindow.of(value["window"]), "open": opened, "told": told}
+        opened, settled = (plan and PlannedBatch.of(pipeline, plan) for plan in plans)
+        made = {"window": NackWindow.of(value["window"]), "open": opened, "settled": settled}
         return LaneState(**{**pick_fields(LaneState, value), **made})
 
 

@@ -280,8 +280,8 @@ class PlannedBatch:
             "decision": self.decision.json() if self.decision else None,
             "published": self.published,
         }
-        if batch.instead:
-            body["instead"] = dict(batch.instead)
+        if batch.replaces:
+            body["instead"] = dict(batch.replaces)
         return body
 
     @staticmethod
@@ -292,6 +292,7 @@ class PlannedBatch:
             "pipeline": pipeline,
             "span": Span(**{**pick_fields(Span, span), "parts": tuple(span["parts"])}),
             "time": datetime.fromisoformat(value["time"]),
+            "replaces": value.get("instead", {}),
         }
         return PlannedBatch(
             batch=Batch(**{**pick_fields(Batch, value), **made}),

@@ -223,8 +223,8 @@ class Canary:
         """Write the rows of one destination into its shadow table, in place of rows that an earlier trial left."""
         shadow = StateLocation.of(self.old.pipeline).make_shadow(name, self.new.hash)
         earlier = _list_earlier(run, batch)
-        instead = f"{SHADOW_STAMP} IN ({', '.join(map(quote_text, earlier))})" if earlier else ""
-        labelled = replace(batch, instead={name: instead} if instead else {})
+        replaced = f"{SHADOW_STAMP} IN ({', '.join(map(quote_text, earlier))})" if earlier else ""
+        labelled = replace(batch, replaces={name: replaced} if replaced else {})
         label = Label(batch=labelled, destination=name, deadline=run.deadline)
 
         def write(rows: DataFrame) -> Written:

@@ -136,7 +136,7 @@ class Redo:
                 lanes={lane: plan.lane},
                 backlog=PastBacklog({plan.lane: [span]}),
                 destinations=lambda _: tables,
-                instead={each: old.format_condition(lane) for each, old in plan.tables.items() if old.condition},
+                replaces={each: old.format_condition(lane) for each, old in plan.tables.items() if old.condition},
                 shares=False,
                 whole=False,
             )
@@ -199,7 +199,7 @@ def _check_open_redos(journal: Journal, key: str) -> None:
     begun = journal.state.backfills.get(key)
     own = begun["name"] if begun else ""
     for plan in journal.state.open_plans:
-        if plan.batch.instead and plan.batch.lane.partition("/")[0] != own:
+        if plan.batch.replaces and plan.batch.lane.partition("/")[0] != own:
             raise Refusal("A redo that began earlier is not finished.", hint="Finish it first:  wherry run FILE")
 
 

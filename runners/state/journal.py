@@ -235,10 +235,10 @@ def _load_history(ledger: Ledger, entries: Sequence[Entry]) -> dict[str, Settled
         history = {settled.plan: settled for settled in ledger.history()}
     known = apply_entries(entries[:1]) if entries and entries[0].kind == "snapshot" else PipelineState()
     for name, lane in known.lanes.items():
-        if lane.told is not None and lane.told.batch.plan not in history:
+        if lane.settled is not None and lane.settled.batch.plan not in history:
             raise LedgerError(
                 f"The history of the ledger at {ledger.place} is missing or an older copy: it lacks batch "
-                f"{lane.told.batch.number} of lane {name}, which was settled.",
+                f"{lane.settled.batch.number} of lane {name}, which was settled.",
                 hint="Put it back from a backup. The run processed nothing, since the history lists delivered batches.",
             )
     return history

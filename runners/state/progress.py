@@ -238,7 +238,7 @@ def _settle(state: PipelineState, entry: Entry) -> PipelineState:
         window=NackWindow.of(body["window"]),
         clean=body["clean"],
         open=replace(plan, published=True) if owed else None,
-        told=None if is_replay(entry.lane) else plan,
+        settled=None if is_replay(entry.lane) else plan,
         tried=0,
         since="",
     )
@@ -272,7 +272,7 @@ def _set(state: PipelineState, entry: Entry) -> PipelineState:
             state.get_lane(name),
             offset=target["offset"],
             window=NackWindow(),
-            told=None,
+            settled=None,
             clean=CLEAN,
             tried=0,
             since="",

@@ -23,7 +23,7 @@ LANE = LaneState(
     window=NackWindow(rows=3, nacks=(2,)),
     clean=4,
     open=replace(make_planned(3), decision=replace(DECISION, sections=2, again=True), published=True),
-    told=make_planned(2),
+    settled=make_planned(2),
     tried=1,
     since="2026-01-01T00:00:00+00:00",
 )

@@ -69,7 +69,7 @@ def test_no_entry_is_larger_than_16_kib_after_100_000_files(path: Path) -> None:
     journal.compact(every=1)
     assert measure_largest(path) < 16 * 1024
     again = Journal(DeltaLedger(path))
-    assert again.state.get_lane("0").told == journal.state.get_lane("0").told
+    assert again.state.get_lane("0").settled == journal.state.get_lane("0").settled
     assert sorted(
         number for settled in again.list_settled() for number, _, _ in list_files(settled.span["parts"])
     ) == list(range(FILES))
