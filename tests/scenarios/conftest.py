@@ -112,13 +112,13 @@ class Place:
     def rows(self, table: str) -> list[dict[str, Any]]:
         """Return the rows of a table below the folder. They are read without Spark if the table allows it."""
         from deltalake import DeltaTable, QueryBuilder
-        from deltalake.exceptions import DeltaProtocolError
+        from deltalake.exceptions import DeltaError
 
         try:
             query = QueryBuilder().register("t", DeltaTable(self.folder / table)).execute("select * from t")
             found: list[dict[str, Any]] = pa.table(query.read_all()).to_pylist()
             return found
-        except DeltaProtocolError:
+        except DeltaError:
             frame = self.spark.read.format("delta").load(str(self.folder / table))
             return [row.asDict(recursive=True) for row in frame.collect()]
 
