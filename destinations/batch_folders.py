@@ -37,7 +37,10 @@ _WRITING = "_writing"
 
 
 class NameTaken(Exception):
-    """A batch was already published under this name, or another process claimed the name."""
+    """A batch was published under this name, or another process claimed the name, or a fence stopped the attempt.
+
+    The fence may be of another lane of the same run. The run then asks for the batch, and writes it again.
+    """
 
 
 class NoteBody(TypedDict, total=False):

@@ -229,7 +229,7 @@ class OpenFiles(OpenDestination):
                 f"Batch {first.batch.number} of lane {first.batch.lane} was not written to {store.root}: "
                 "another run has fenced this one or claimed the batch, or the batch is there already.",
                 hint="No row of it was published. Find the other run of this pipeline:  wherry status FILE",
-            ) from error
+            ) from (error if isinstance(error, NameTaken) else NameTaken(str(error)))
 
     def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
         """Find the batch, or claim it. After the claim no earlier owner can publish it."""

@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Iterator, Sequence
 
+from destinations.batch_folders import NameTaken
 from destinations.destination import Late
 from origins.errors import RAISED, ErrorCause, WherryError, get_raised_words, is_store_silent, list_causes, list_errors
 from origins.quick_dataclass import dataclass
@@ -188,6 +189,8 @@ def classify(error: BaseException, also: Sequence[str] = ()) -> ErrorKind:
     passing = next(filter(None, map(_find_transient_reason, known)), "")
     if any(isinstance(each, Late) for each in errors):
         transient = "the run's lease ended before its write began"
+    elif any(isinstance(each, NameTaken) for each in errors):
+        transient = _CONFLICT
     else:
         transient = "" if ours or any(map(_is_our_own_jvm, errors)) else passing
     away = is_store_silent(error)

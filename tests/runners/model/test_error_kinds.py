@@ -17,6 +17,7 @@ from pyspark.errors.exceptions.connect import PythonException as ConnectPythonEx
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from destinations.batch_folders import NameTaken
 from destinations.delta.direct_commit import MetadataChanged
 from destinations.destination import DestinationError, Late, Misfit
 from origins.errors import get_raised_words, has_condition, is_too_large, parse_heads
@@ -295,6 +296,14 @@ def test_the_name_of_a_batch_does_not_classify_an_error() -> None:
 def test_a_write_after_the_end_of_the_lease_is_transient() -> None:
     """The run may still own the pipeline, because its lease may have been renewed."""
     assert classify(wrap_error(Late())).transient == "the run's lease ended before its write began"
+
+
+def test_a_write_that_a_fence_stopped_is_asked_for_and_tried_again() -> None:
+    """The fence may be of another lane of the same run. If it is of another run, the ledger ends this one."""
+    failed = DestinationError("Batch 1 of lane 2 was not written.")
+    failed.__cause__ = NameTaken("_lane=2/_batch=1")
+    kind = classify(wrap_error(failed))
+    assert (kind.is_conflict, kind.transient) == (True, "another commit came in between")
 
 
 @pytest.mark.parametrize(
