@@ -27,6 +27,7 @@ from destinations.files import Files, OpenFiles
 from origins.batch_rows import FrameRows
 from origins.memory import Memory
 from runners.definitions.definition import definition_of
+from runners.model.error_kinds import classify
 from runners.operations.validate import explain
 from runners.pipeline import Pipeline
 
@@ -238,9 +239,10 @@ def test_a_fence_stops_a_writer_whose_folder_spark_made_again(
         save(self, *args)
 
     monkeypatch.setattr(OpenFiles, "_save", fenced_before)
-    with pytest.raises(DestinationError, match="another run has fenced this one"):
+    with pytest.raises(DestinationError, match="another run has fenced this one") as failed:
         destination.write(spark, FrameRows(spark.range(1)), [make_label()])
     assert list_visible(folder) == []
+    assert classify(failed.value).is_conflict, "the run asks for the batch, and writes it again"
 
 
 @pytest.mark.spark
