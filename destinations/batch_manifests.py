@@ -126,6 +126,10 @@ class BatchManifests:
         found = [each for page in self.store.list_objects(attempt.folder) for each in page]
         return {each.key: each.size for each in found if each.size and not _is_hidden(each.key)}
 
+    def is_taken(self, attempt: StoreAttempt) -> bool:
+        """Whether a batch, a claim or a fence has the manifest of an attempt. A fence also deletes its files."""
+        return self.store.read_object(attempt.manifest) is not None
+
     def publish(
         self, attempt: StoreAttempt, labels: Sequence[Label], written: Written, files: Mapping[str, int]
     ) -> None:

@@ -272,11 +272,16 @@ class OpenFiles(OpenDestination):
             written, ready = attempt / "rows", attempt / "ready"
             written.mkdir()
             (written / NOTE).touch()
-            self._save(rows, str(written))
-            written.rename(ready)
+            try:
+                self._save(rows, str(written))
+                written.rename(ready)
+                written_rows = self._count_written(spark, ready, rows.schema)
+            except list_spark_errors(DestinationError) as error:
+                if (written / NOTE).exists() or (ready / NOTE).exists():
+                    raise
+                raise FileNotFoundError(ready / NOTE) from error  # a fence removed the files under Spark
             if not (ready / NOTE).exists():
                 raise FileNotFoundError(ready / NOTE)
-            written_rows = self._count_written(spark, ready, rows.schema)
             if written_rows.rows:
                 (ready / NOTE).write_text(json.dumps(make_note(labels, written_rows)), encoding="utf-8")
                 folders.publish(ready, name_folder(labels, self._claims.get(labels[0].key, 0)))
@@ -287,12 +292,19 @@ class OpenFiles(OpenDestination):
     ) -> Written:
         """Publish the rows by a manifest. Raises `NameTaken` if a fence, a claim or a batch prevents it."""
         with manifests.open_attempt(labels, self._claims.get(labels[0].key, 0)) as attempt:
-            self._save(rows, attempt.url)
-            files = manifests.list_files(attempt)
-            count = self._count_rows(spark, attempt.url, rows.schema) if files else 0
+            try:
+                self._save(rows, attempt.url)
+                files = manifests.list_files(attempt)
+                count = self._count_rows(spark, attempt.url, rows.schema) if files else 0
+            except list_spark_errors() as error:
+                if manifests.is_taken(attempt):
+                    raise NameTaken(attempt.manifest) from error
+                raise
             written = Written(rows=count, bytes=sum(files.values()))
             if count:
                 manifests.publish(attempt, labels, written, files)
+            elif manifests.is_taken(attempt):
+                raise NameTaken(attempt.manifest)
         return written
 
     def _save(self, rows: DataFrame, target: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass
@@ -28,6 +28,7 @@ from origins.batch_rows import FrameRows
 from origins.memory import Memory
 from runners.definitions.definition import definition_of
 from runners.model.error_kinds import classify
+from runners.model.spec import BatchOptions, RetryOptions, RunOptions
 from runners.operations.validate import explain
 from runners.pipeline import Pipeline
 
@@ -222,6 +223,55 @@ def test_a_fence_stops_a_writer_after_spark_has_finished(
     monkeypatch.setattr(OpenFiles, "_count_written", fenced_behind)
     with pytest.raises(DestinationError, match="another run has fenced this one"):
         destination.write(spark, FrameRows(spark.range(1)), [mine])
+    assert list_visible(folder) == []
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", ["parquet", "json"])
+@pytest.mark.parametrize("step", ["_save", "_count_written", "_save afterwards", "_count_written afterwards"])
+def test_a_run_writes_a_batch_again_that_a_fence_stopped(
+    spark: SparkSession, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any, step: str
+) -> None:
+    """The fence of another lane removes what a run has written of a batch, at any moment before it is published."""
+    name, _, afterwards = step.partition(" ")
+    does, writes = getattr(OpenFiles, name), iter([1, 2])
+    fences: list[int] = []
+
+    def fence_once(self: OpenFiles, *args: Any) -> Any:
+        write, found = next(writes, None), does(self, *args) if afterwards else None
+        if write == 2:  # the first one is a trial without rows, or the first batch
+            Files(path=str(folder)).open().fence(spark, "another-lane")
+            fences.append(write)
+        return found if afterwards else does(self, *args)
+
+    monkeypatch.setattr(OpenFiles, name, fence_once)
+    pipeline = Pipeline(
+        name="fenced",
+        origin=Memory(items=[{"id": number} for number in range(6)], schema="id long"),
+        destinations=[Files(path=str(folder), format=kind)],
+        run=RunOptions(batch=BatchOptions(rows=3), retry=RetryOptions(attempts=1, wait="0s")),
+        state=str(tmp_path / "state"),
+    )
+    report = pipeline.run()
+    assert (report.status, report.batches, report.delivered, fences) == ("succeeded", 2, {"files": 6}, [2])
+    read = spark.read.schema("id long").format(kind).load(str(folder))
+    assert sorted(row.id for row in read.collect()) == list(range(6))
+
+
+@pytest.mark.spark
+def test_a_fence_stops_a_writer_while_spark_writes(spark: SparkSession, folder: Path) -> None:
+    """Spark fails at a missing file. The error still says that a fence came, so the run writes again."""
+    destination = Files(path=str(folder)).open()
+    destination.ensure_place(spark, spark.range(1).schema)
+
+    def fence(batches: Iterable[Any]) -> Iterator[Any]:
+        (folder / "_writing").rename(folder / "_fenced")
+        yield from batches
+
+    rows = spark.range(0, 20, 1, 1).mapInPandas(fence, "id long")
+    with pytest.raises(DestinationError, match="another run has fenced this one") as failed:
+        destination.write(spark, FrameRows(rows), [make_label()])
+    assert classify(failed.value).is_conflict
     assert list_visible(folder) == []
 
 

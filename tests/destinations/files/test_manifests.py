@@ -276,7 +276,13 @@ def pause_before(
 
 @pytest.mark.promise("CD-22")
 @pytest.mark.parametrize(
-    ("owner", "step"), [(OpenUnsparked, "_save"), (BatchManifests, "publish"), (ObjectStore, "take")]
+    ("owner", "step"),
+    [
+        (OpenUnsparked, "_save"),
+        (BatchManifests, "list_files"),
+        (BatchManifests, "publish"),
+        (ObjectStore, "take"),
+    ],
 )
 @pytest.mark.parametrize("asks", [True, False])
 def test_an_attempt_from_before_a_fence_publishes_nothing(
