@@ -145,8 +145,12 @@ class Ownership:
         begin_use(self.run)
 
         def may(journal: Journal) -> bool:
-            self.check(journal, spark)
-            return self._may_take(journal)
+            try:
+                self.check(journal, spark)
+                return self._may_take(journal)
+            except WherryError:
+                end_use(self.run)  # the refused run records nothing
+                raise
 
         before = journal.acquire(body, may=may)
         sweep_locks(self.place.lock, named=[str(owner.get("lock")) for owner in journal.state.owners])
