@@ -1,6 +1,7 @@
 """Kill three processes at random while they share the six lanes of a pipeline. Each row is delivered exactly once.
 
     python -m tests.scenarios.lane_kills --into FOLDER                30 kills of a process that had lanes
+    python -m tests.scenarios.lane_kills --into FOLDER --to files     the rows go to files instead of a Delta table
     python -m tests.scenarios.lane_kills --into FOLDER --seed 7       the same choices as before with this seed
 
 The script continues an earlier call. It writes `lanes.md`: where each process died, which lanes it had, how soon others
@@ -26,6 +27,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pyarrow import parquet
+
 from runners.model.events import Event
 from runners.model.pipeline_state import PipelineState
 from runners.pipeline import Pipeline
@@ -42,7 +45,7 @@ origin:
 stages:
   - cast: {{amount: "decimal(10,2)"}}
 destinations:
-  - delta: {{path: tables/orders}}
+  - {to}: {{path: tables/orders}}
 dlq: {{window: 0}}
 run: {{assignment: {assignment}, lease: 20s, batch: {{files: 1}}}}
 spark: {{conf: {{spark.driver.memory: 1g}}}}
@@ -113,12 +116,14 @@ class Trial:
 
     folder: Path
     assignment: str = "round_robin"
+    to: str = "delta"
+    """The kind of the destination."""
     members: list[Member] = field(default_factory=list)
 
     def prepare(self, files: int) -> None:
         """Write the definition, and at least this many files."""
         (self.folder / "landing").mkdir(parents=True, exist_ok=True)
-        self.file.write_text(DEFINITION.format(assignment=self.assignment), encoding="utf-8")
+        self.file.write_text(DEFINITION.format(assignment=self.assignment, to=self.to), encoding="utf-8")
         self.land(files - self.files)
 
     def land(self, files: int) -> None:
@@ -251,11 +256,18 @@ class Trial:
     def count_all(self) -> Facts:
         """Return the numbers of rows and of distinct ids, both delivered and refused."""
         return {
-            "delivered": self._count_rows(self.folder / "tables" / "orders"),
+            "delivered": self._count_delivered(self.folder / "tables" / "orders"),
             "refused": self._count_rows(self.folder / ".wherry" / "orders" / "dlq"),
             "open": len(self.state().open_plans),
             "audit": [problem["code"] for problem in Pipeline.load(self.file).audit().json()["problems"]],
         }
+
+    def _count_delivered(self, place: Path) -> list[int]:
+        if self.to == "delta":
+            return self._count_rows(place)
+        files = [str(file) for file in place.glob("_lane=*/_batch=*/*.parquet")]
+        ids = parquet.ParquetDataset(files).read(columns=["id"])["id"]
+        return [len(ids), len(ids.unique())]
 
     def _count_rows(self, table: Path) -> list[int]:
         from deltalake import DeltaTable, QueryBuilder
@@ -317,6 +329,7 @@ def main() -> int:
     parser.add_argument("--files", type=int, default=600, help="how many there are at first")
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--to", choices=["delta", "files"], default="delta", help="the destination of the rows")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--take-over", default="", help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -324,7 +337,7 @@ def main() -> int:
         share_lanes(asked.into, asked.take_over)
         return 0
     asked.into.mkdir(parents=True, exist_ok=True)
-    trial, notes = Trial(asked.into), asked.into / "kills.json"
+    trial, notes = Trial(asked.into, to=asked.to), asked.into / "kills.json"
     kept: dict[str, Any] = {"seed": asked.seed or random.randrange(1 << 32)}
     if notes.exists():
         kept = json.loads(notes.read_text())

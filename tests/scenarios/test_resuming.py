@@ -137,7 +137,7 @@ def sharing(standing: Standing, monkeypatch: pytest.MonkeyPatch) -> Call:
         standing.do(dice.random())
         return lane_kills.Kill(last="BatchSettled", lanes=["0"], open=1, seconds=1.0, takers=1)
 
-    monkeypatch.setattr(lane_kills, "Trial", lambda folder: standing)
+    monkeypatch.setattr(lane_kills, "Trial", lambda folder, to: standing)
     monkeypatch.setattr(standing, "kill_somebody", kill, raising=False)
     return make_call(lane_kills, standing, monkeypatch)
 
