@@ -5,7 +5,6 @@ A command imports the code that processes or describes pipelines only when it ru
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 import shutil
 import sys
@@ -103,13 +102,14 @@ def demo(directory: Path, quiet: bool, json: bool) -> int:
     from runners.command_line.carrying import show_progress
     from runners.definitions.first_pipeline import make
     from runners.listeners.log_lines import complain
+    from runners.listeners.run_progress import RunProgress
     from runners.pipeline import Pipeline
 
     file = make(directory)
     pipeline = Pipeline.load(file)
     batches = sum(1 for _ in (directory / "landing" / "orders").iterdir())
-    with contextlib.nullcontext() if quiet else show_progress(pipeline, batches=batches) as listener:
-        report = pipeline.run(check=False, listeners=[listener] if listener else [])
+    with show_progress(RunProgress(pipeline.name, batches=batches), pipeline.secrets, quiet=quiet) as listeners:
+        report = pipeline.run(check=False, listeners=listeners)
     if report.error is not None:
         complain(printing.format_failure(report, str(file)), code=report.error.code)
     facts = {**report.json(), "file": str(file)}

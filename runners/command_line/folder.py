@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,6 +27,7 @@ from runners.command_line.options import (
 from runners.definitions.definition import Definition, folder_of, list_definitions
 from runners.definitions.pipeline_graph import PipelineGraph
 from runners.listeners.log_lines import complain
+from runners.listeners.run_progress import RunProgress
 from runners.model.errors import Refusal
 from runners.model.masking import hide_in_errors, without
 from runners.model.text import (
@@ -145,12 +145,10 @@ def _open_spark(definitions: Sequence[Definition], carrying: CarryOptions) -> bo
     from runners.schedules.scheduling import open_session
 
     signals: list[int] = []
+    progress = RunProgress(format_count(len(definitions), "pipeline", "pipelines"), doing="starting Spark")
+    shown = show_progress(progress, {}, log_format=carrying.log_format, quiet=carrying.quiet)
     try:
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(interrupt_on_signals(signals))
-            if not carrying.quiet:
-                name = format_count(len(definitions), "pipeline", "pipelines")
-                stack.enter_context(show_progress(name, doing="starting Spark", log_format=carrying.log_format))
+        with interrupt_on_signals(signals), shown:
             open_session(definitions)
     except (KeyboardInterrupt, Exception):  # a Spark that is interrupted during a call raises other errors
         if not signals:
