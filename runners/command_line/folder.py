@@ -24,7 +24,7 @@ from runners.command_line.options import (
     list_secrets_to_mask,
     load_definition,
 )
-from runners.definitions.definition import Definition, folder_of, list_definitions
+from runners.definitions.definition import Definition, DefinitionsFolder, list_definitions, load
 from runners.definitions.pipeline_graph import PipelineGraph
 from runners.listeners.log_lines import complain
 from runners.listeners.run_progress import RunProgress
@@ -55,13 +55,14 @@ class PipelineFolder:
 
 def read_folder(directory: Path, values: GivenValues) -> PipelineFolder:
     """Read the definitions in the folder. A secret may be missing. Raises `Refusal` if the folder has no definition."""
-    folder = folder_of(
-        directory,
+    read = partial(
+        load,
         variables=values.read_variables(),
         secrets=values.read_secrets(),
         needs_secrets=False,
         note_secrets=list_secrets_to_mask().update,
     )
+    folder = DefinitionsFolder(path=directory, load=read)
     definitions: dict[str, Definition] = {}
     broken: dict[str, str] = {}
     for file in list_definitions(directory):

@@ -386,19 +386,3 @@ class DefinitionsFolder:
                 continue
             stamps[file.name] = (status.st_mtime_ns, status.st_size, status.st_ino)
         return stamps
-
-
-def folder_of(
-    directory: str | Path,
-    *,
-    variables: Mapping[str, str] | None = None,
-    secrets: Mapping[str, str] | None = None,
-    needs_secrets: bool = True,
-    note_secrets: Callable[[Mapping[str, str]], None] = lambda _: None,
-) -> DefinitionsFolder:
-    """Return the definitions of a directory, with these values for `${NAME}` and `${secret:NAME}`."""
-
-    def read(file: Path) -> Definition:
-        return load(file, variables=variables, secrets=secrets, needs_secrets=needs_secrets, note_secrets=note_secrets)
-
-    return DefinitionsFolder(path=Path(directory), load=read)
