@@ -139,7 +139,7 @@ def summarise(choice: Choice, by: Literal["run", "day"], json: bool, **given: An
 @click.argument("letter", metavar="ID", required=False)
 @option("--reveal", is_flag=True, help="Show the values of protected columns.")
 @as_json
-def explain_dead_letter(letter: str | None, reveal: bool, json: bool, **given: Any) -> None:
+def explain_dead_letter(letter: str, reveal: bool, json: bool, **given: Any) -> None:
     """Explain one refused row, and try it again.
 
     For example:  wherry dlq explain orders.yaml 5f0c9a/17
@@ -147,8 +147,6 @@ def explain_dead_letter(letter: str | None, reveal: bool, json: bool, **given: A
     Shows why the row was refused, and the stage as it was then and is now. Then Wherry reads the rows next to it, and
     tries the row with today's stages. Writes nothing.
     """
-    if not letter:
-        raise click.MissingParameter(param_hint="ID", param_type="argument")
     row = load_for_reading(**given).explain_dead_letter(letter, reveal=reveal)
     file = str(given["file"])
     if json:
@@ -263,8 +261,6 @@ def set_config(changes: Sequence[str], reason: str, json: bool, **given: Any) ->
     """
     from runners.operations.dlq import change_settings
 
-    if not changes:
-        raise click.MissingParameter(param_hint="NAME=VALUE", param_type="argument")
     pairs = [change.partition("=") for change in changes]
     wrong = next((name + equals for name, equals, _ in pairs if not (name and equals)), None)
     if wrong is not None:
@@ -327,7 +323,7 @@ def export_rows(choice: Choice, to: Path, reveal: bool, json: bool, **given: Any
 @click.argument("rows", metavar="ROWS", required=False)
 @option("--unchanged", is_flag=True, help="Also take rows that were not edited.")
 @with_replay_options
-def import_rows(rows: str | None, unchanged: bool, how: ReplayOptions, **given: Any) -> int:
+def import_rows(rows: str, unchanged: bool, how: ReplayOptions, **given: Any) -> int:
     """Replay the rows of a file that `dlq export` wrote.
 
     For example:  wherry dlq import orders.yaml rows.csv --reason "amounts corrected by hand"
@@ -335,8 +331,6 @@ def import_rows(rows: str | None, unchanged: bool, how: ReplayOptions, **given: 
     Wherry compares the file with the DLQ, and shows what would happen to each row before it asks. Rows that were not
     edited still wait. After a crash, import the same file again: each row is delivered once.
     """
-    if not rows:
-        raise click.MissingParameter(param_hint="ROWS", param_type="argument")
     _check_reason(how)
     pipeline = load_pipeline(**given)
     corrected = pipeline.correct_dead_letters(Path(rows), unchanged=unchanged)
@@ -348,7 +342,7 @@ def import_rows(rows: str | None, unchanged: bool, how: ReplayOptions, **given: 
 @click.argument("letter", metavar="ID", required=False)
 @option("--reveal", is_flag=True, help="Edit the values of protected columns too.")
 @with_replay_options
-def edit_row(letter: str | None, reveal: bool, how: ReplayOptions, **given: Any) -> int:
+def edit_row(letter: str, reveal: bool, how: ReplayOptions, **given: Any) -> int:
     """Edit one refused row in $EDITOR, and replay it.
 
     For example:  wherry dlq edit orders.yaml 5f0c9a/17 --reason "the amount was a typo"
@@ -359,8 +353,6 @@ def edit_row(letter: str | None, reveal: bool, how: ReplayOptions, **given: Any)
     from runners.command_line.editor import find_editor
     from runners.operations.correct_rows import find_correctable
 
-    if not letter:
-        raise click.MissingParameter(param_hint="ID", param_type="argument")
     _check_reason(how)
     find_editor()
     if not (how.yes or how.dry_run):

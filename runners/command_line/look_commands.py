@@ -214,7 +214,7 @@ def preview(
 @select_option("--batches", type=COUNT, default=1, metavar="N", help="Try N batches; default: 1.")
 @with_quiet
 @as_json
-def compare(new: Path | None, batches: int, quiet: bool, json: bool, **given: Any) -> int:
+def compare(new: Path | str, batches: int, quiet: bool, json: bool, **given: Any) -> int:
     """Show which rows another definition treats differently.
 
     For example:  wherry compare orders.yaml new.yaml
@@ -225,8 +225,6 @@ def compare(new: Path | None, batches: int, quiet: bool, json: bool, **given: An
     from runners.command_line.carrying import show_work
     from runners.operations.compare import compare_definitions
 
-    if not new:
-        raise click.MissingParameter(param_hint="NEW", param_type="argument")
     old = load_definition(**given)
     with show_work(old.pipeline, "trying both definitions", quiet=quiet):
         compared = compare_definitions(old, load_definition(**{**given, "file": Path(new)}), batches=batches)

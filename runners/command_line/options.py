@@ -44,7 +44,7 @@ def with_definition(command: F, rest: str = "", sets: tuple[str, str, str] = OVE
     """Give a command a definition file and values for it. Without a file, the only one in this folder is used.
 
     The hints of the command's errors name the file. An argument `rest` may follow the file; a first word that is not a
-    file belongs to `rest`. `sets` is how help shows --set.
+    file belongs to `rest`. Some of these arguments are required. `sets` is how help shows --set.
     """
 
     @functools.wraps(command)
@@ -58,6 +58,8 @@ def with_definition(command: F, rest: str = "", sets: tuple[str, str, str] = OVE
         if given.get("everything") or given.get("select"):
             given["file"] = given["file"] or Path()
         given["file"] = given["file"] or find_definition(given.get(rest))
+        if rest in _REQUIRED and not given[rest]:
+            raise click.MissingParameter(param_hint=_REQUIRED[rest], param_type="argument")
         try:
             return command(**given)
         except WherryError as error:
@@ -70,6 +72,8 @@ def with_definition(command: F, rest: str = "", sets: tuple[str, str, str] = OVE
 
 _IS_NAMED: Mapping[str, Callable[[str], bool]] = {"run": is_file, "new": lambda _: False}
 """By the name of `rest`, whether a single word means the definition and not that argument."""
+_REQUIRED = {"new": "NEW", "letter": "ID", "rows": "ROWS", "changes": "NAME=VALUE"}
+"""How an error calls an argument that a command cannot do without, by the name of `rest`."""
 
 
 def with_folder(command: F) -> F:
