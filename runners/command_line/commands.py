@@ -11,7 +11,6 @@ import sys
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
-from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -35,7 +34,6 @@ from runners.command_line.options import (
     BY_STATUS,
     FAILED,
     PATH,
-    VERSION,
     CarryOptions,
     as_json,
     check_duration,
@@ -542,27 +540,23 @@ def doctor(state: Path | None, cluster: bool, json: bool, **given: Any) -> int:
     STATE is the folder for the state of a pipeline, by default .wherry. FILE is a definition: Wherry asks the Kafka
     brokers that it names, and with --cluster the executors.
     """
-    if state is not None and state.is_file() and not cluster:
-        from runners.command_line.doctor import examine, examine_destinations, examine_origins
+    from runners.command_line.doctor import examine, examine_destinations, examine_origins
 
-        definition = load_definition(file=state, **given)
-        pipeline = definition.pipeline
-        checks = [*examine(Path(".wherry")), *examine_origins(pipeline), *examine_destinations(pipeline)]
-    elif cluster:
+    if cluster:
         from runners.command_line.cluster_doctor import examine_cluster
 
-        definition = load_definition(file=state or find_definition(), **given)
-        checks = [*examine_cluster(definition.pipeline)]
+        checks = [*examine_cluster(load_definition(file=state or find_definition(), **given).pipeline)]
+    elif state is not None and state.is_file():
+        pipeline = load_definition(file=state, **given).pipeline
+        checks = [*examine(Path(".wherry")), *examine_origins(pipeline), *examine_destinations(pipeline)]
     else:
-        from runners.command_line.doctor import examine
-
         _refuse_options(
             ("overrides", "variables", "variable_file", "secret_file"),
             "is for a definition. Ask with --cluster FILE, or leave it out.",
         )
         checks = examine(state or Path(".wherry"))
     if json:
-        click.echo(dumps({"version": VERSION, "checks": [check.json() for check in checks]}, indent=2))
+        click.echo(printing.as_json({"checks": [check.json() for check in checks]}))
     else:
         for check in checks:
             click.echo(f"{paint_word(f'{check.state:<10}')}  {check.name:<8}  {check.found}")

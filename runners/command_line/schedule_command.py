@@ -113,16 +113,13 @@ def _convert_to_cron(every: str) -> str:
     return {1: "0 * * * *", 24: "0 0 * * *"}.get(int(hours), f"0 */{hours:.0f} * * *")
 
 
-EXAMPLES = ("cron", "systemd", "airflow")
-
-
 @command()
 @click.argument("directory", type=PATH)
 @option("--plan", "only_plan", is_flag=True, help="Show the schedule; start nothing.")
 @option("--pause", metavar="NAME", help="Start no new run of this pipeline.")
 @option("--resume", metavar="NAME", help="Schedule this pipeline again.")
 @option("--reason", default="by hand", metavar="TEXT", help="Say why it is paused.")
-@option("--example", type=click.Choice(EXAMPLES), metavar="NAME", help="Print a setup for cron, systemd or airflow.")
+@option("--example", type=click.Choice([*_FILES]), metavar="NAME", help="Print a setup for cron, systemd or airflow.")
 @with_variables
 @expert_option("--at-once", type=COUNT, metavar="N", help="Run N pipelines at a time.")
 @expert_option("--metrics-port", type=click.IntRange(0, 65535), metavar="PORT", help="Serve figures to Prometheus.")
