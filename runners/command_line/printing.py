@@ -128,14 +128,13 @@ def _format_destinations(report: Report) -> str:
     """Format the equation of each destination: read + changed = delivered + filtered + refused."""
     shown = {name: counts for name, counts in report.destinations.items() if _was_involved(report, counts)}
     rows = [
-        [name, *(f"{count:,}" for count in (to.read, to.delivered, to.filtered, to.nacked))]
+        [name, f"{to.read:,}", f"{to.changed:+,}", *(f"{count:,}" for count in (to.delivered, to.filtered, to.nacked))]
         for name, to in shown.items()
     ]
-    head = ["to", "read", "delivered", "filtered", "refused"]
-    if any(to.changed for to in shown.values()):
-        head.insert(2, "changed")
-        for row, to in zip(rows, shown.values(), strict=True):
-            row.insert(2, f"{to.changed:+,}")
+    head = ["to", "read", "changed", "delivered", "filtered", "refused"]
+    if not any(to.changed for to in shown.values()):
+        for row in (head, *rows):
+            del row[2]
     return table(head, rows)
 
 
