@@ -10,7 +10,6 @@ import signal
 import subprocess
 import tempfile
 from pathlib import Path
-from types import FrameType
 
 from runners.model.errors import Refusal
 from runners.running.stop import handle_signals
@@ -40,7 +39,7 @@ def edit_text(text: str, name: str) -> str:
     closes.
     """
     words = find_editor()
-    with handle_signals(_end_orderly, [signal.SIGTERM, signal.SIGHUP]):
+    with handle_signals(signal.default_int_handler, [signal.SIGTERM, signal.SIGHUP]):
         folder = Path(tempfile.mkdtemp(prefix="wherry-"))
         try:
             file = folder / name
@@ -70,8 +69,3 @@ def _wait_for(command: list[str]) -> int:
                 editor.wait(_PATIENCE)
             editor.kill()
             raise
-
-
-def _end_orderly(number: int, _: FrameType | None) -> None:
-    """Let this process clean up before a signal ends it."""
-    raise KeyboardInterrupt
