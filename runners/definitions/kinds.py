@@ -305,7 +305,7 @@ def list_options(component: type) -> Mapping[str, Option]:
         field.name: Option(
             name=field.name,
             annotation=_HOLDS[field.metadata["holds"]] if "holds" in field.metadata else hints[field.name],
-            default=_get_default(field),
+            default=field.default if field.default_factory is dataclasses.MISSING else field.default_factory(),
             main=positional == [field.name],
             path=field.metadata.get("path", False),
             like=str(field.metadata.get("like", "")),
@@ -346,12 +346,6 @@ def read_summary(component: type) -> str:
     paragraph = (inspect.getdoc(component) or "").split("\n\n")[0].replace("\n", " ")
     sentence, stop, _ = paragraph.partition(". ")
     return sentence + "." if stop else sentence
-
-
-def _get_default(field: dataclasses.Field[Any]) -> Any:
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return field.default
 
 
 def _describe_alternative(annotation: Any) -> str:

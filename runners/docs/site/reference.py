@@ -15,7 +15,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import click
 
@@ -23,6 +23,7 @@ from destinations.dlq import Dlq
 from origins.quick_dataclass import dataclass
 from runners.command_line.commands import wherry
 from runners.definitions.kinds import (
+    CALLED,
     CONTRACTS,
     DescribedOption,
     Kind,
@@ -296,11 +297,10 @@ def _make_definition_page() -> str:
         parts.append(f"{title}\n\n{inspect.getdoc(component)}\n")
         docs = read_docs(component)
         for name, option in list_options(component).items():
-            called = {"run_options": "run"}.get(name, name)
             value = "see below" if dataclasses.is_dataclass(option.default) else _show(option.default)
             default = "required" if option.required else f"default: {value}"
             kind = _show_type(describe_type(option.annotation).replace("nothing", "a mapping"))
-            parts.append(f"`{called}`\n: *{kind}, {default}*\n\n  {docs[name]}\n")
+            parts.append(f"`{CALLED.get(name, name)}`\n: *{kind}, {default}*\n\n  {docs[name]}\n")
     return "\n".join(parts)
 
 
@@ -335,8 +335,7 @@ def _make_events_page() -> str:
 
 
 def _list_events(union: Any, module: Any) -> list[type]:
-    names = str(union).split(" | ") if isinstance(union, str) else [each.__name__ for each in get_args(union)]
-    return [getattr(module, name) for name in names]
+    return [getattr(module, name) for name in str(union).split(" | ")]
 
 
 def _describe_fields(component: type, title: str = "") -> str:
