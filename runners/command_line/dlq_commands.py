@@ -51,7 +51,6 @@ def dlq() -> None:
 
 
 def _with_shown_rows(command: F, *, has_text: bool = False) -> F:
-    """Add the options for choosing and showing refused rows to a command."""
     options: list[Callable[[F], F]] = [
         option("--limit", type=COUNT, metavar="N", help="Show the newest N; default: 20, --json all."),
         option("--reveal", is_flag=True, help="Show the values of protected columns."),

@@ -181,7 +181,6 @@ def _run_one(definition: Definition, file: Path, carrying: CarryOptions) -> tupl
 
 
 def _format_endings(endings: Sequence[RunEnding]) -> str:
-    """Return a table with one line for each ended run."""
     rows = [[ending.pipeline, ending.status, *_format_counts(ending), _format_reason(ending)] for ending in endings]
     return table(["pipeline", "ended", "read", "delivered", "refused", "seconds", ""], rows)
 

@@ -286,7 +286,6 @@ def _try_again_and_again(names: Sequence[str], other: Path | None, *, quiet: boo
 
 
 def _describe_error(error: Exception) -> str:
-    """Describe in words what a person must correct."""
     from origins.errors import WherryError
     from runners.model.text import summarise_error
 
@@ -296,7 +295,6 @@ def _describe_error(error: Exception) -> str:
 
 
 def _try_cases(names: Sequence[str], other: Path | None, *, quiet: bool, json: bool, **given: Any) -> int:
-    """Try these cases, or all cases, and print the results."""
     from runners.command_line.carrying import show_work
     from runners.operations.cases import choose_cases, find_cases, format_results, load_cases
 

@@ -278,12 +278,10 @@ def format_dead_letters(rows: Sequence[Mapping[str, JSON]], *, wide: bool = Fals
 
 
 def _describe_letter(row: Mapping[str, JSON]) -> str:
-    """Describe when and where a row was refused."""
     return f"{show_moment(row['nacked_at'])}  lane {row['lane']}, batch {row['number']}"
 
 
 def _describe_source(row: Mapping[str, JSON]) -> str:
-    """Describe the state of a refused row, and where it came from."""
     from runners.model.causes import name_part
 
     state = "replayed" if row["replayed"] else "discarded" if row["discarded"] else "waiting"
@@ -405,7 +403,6 @@ def _format_last_run(run: Mapping[str, JSON]) -> str:
 
 
 def _format_error(error: Mapping[str, JSON], file: str) -> list[str]:
-    """Return the lines of the whole error and of its hint."""
     hint = with_file(error.get("hint") or "", file).splitlines()
     more = f"More:  wherry explain {error['code']}"
     return [*error["message"].splitlines(), *hint, *([more] if suggest_explain(error["code"]) else [])]
@@ -431,7 +428,6 @@ def _count(count: int | None) -> str:
 
 
 def _format_example(kind: Kind) -> str:
-    """Return the shortest example of the kind in a definition."""
     main = next((option.type for option in kind.options if option.main), "")
     if not main:
         needed = [option for option in kind.options if option.required] or kind.options[:1]

@@ -328,7 +328,6 @@ def _describe_suggestion(found: Suggestion, file: str) -> Iterator[str]:
 
 
 def _write_stage(kind: str, options: JSON) -> str:
-    """Return a stage as a line of YAML."""
     return escape_line(f"{kind}: {json.dumps(options, ensure_ascii=False)}")
 
 

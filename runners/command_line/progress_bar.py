@@ -66,5 +66,4 @@ def _make_line(text: str) -> Text:
 
 
 def _pad_text(column: int, text: str, width: int) -> str:
-    """Return the text padded to its column. Numbers are right-aligned."""
     return f"{text:<{width}}" if column in (0, 5) else f"{text:>{width}}"

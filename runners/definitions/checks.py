@@ -169,7 +169,6 @@ def _check_fallback(pipeline: PipelineSpec) -> Iterator[Found]:
 
 
 def _check_lane_tables(pipeline: PipelineSpec) -> Iterator[Found]:
-    """Yield problems of lanes that are tables, and of destinations with a separate table for each lane."""
     tables = [origin for origin in pipeline.every_origin if origin.only_lane]
     for origin in tables:
         for message in _check_lane_name(origin):
@@ -271,7 +270,6 @@ def _find_dlq_place(pipeline: PipelineSpec) -> str:
 
 
 def _check_retention(pipeline: PipelineSpec) -> Iterator[Found]:
-    """Yield periods of the DLQ that are invalid."""
     for code, period in pipeline.dlq.periods.items():
         path = "dlq.retain" if isinstance(pipeline.dlq.retain, str) else f"dlq.retain.{code}"
         yield from _check_quantity(path, period, parse_seconds)
@@ -367,7 +365,6 @@ def _check_hooks(pipeline: PipelineSpec) -> Iterator[Found]:
 
 
 def _check_schedule(pipeline: PipelineSpec) -> Iterator[Found]:
-    """Yield problems of a schedule, such as no time, or two."""
     options = pipeline.schedule
     if options is None:
         return

@@ -204,7 +204,6 @@ def _read_text(file: Path) -> str:
 
 
 def _suggest_file(folder: Path, name: str) -> str:
-    """Return a hint about the definition of the folder that the name may mean."""
     there = folder.iterdir() if folder.is_dir() else ()
     known = sorted(each.name for each in there if each.suffix in (".yaml", ".yml"))
     near = difflib.get_close_matches(name, known, n=1) or known[:1]

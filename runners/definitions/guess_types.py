@@ -158,7 +158,6 @@ def _count_misfits(looks: re.Pattern[str], values: Iterable[str]) -> int:
 
 
 def _holds(misfits: Mapping[str, int], texts: Mapping[str, Sequence[str]]) -> bool:
-    """Whether few enough values are of another type, in all files and in each."""
     total = sum(map(len, texts.values()))
     most = min(max(_MOST_BAD * total, _FEW_BAD), _NEVER_BAD * total)
     if sum(misfits.values()) > most:

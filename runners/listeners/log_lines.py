@@ -98,7 +98,6 @@ class LogLines:
 
 
 def _mask_event(event: Event, secrets: Mapping[str, str]) -> Event:
-    """Return the event without secrets in its free text."""
     if isinstance(event, Noticed):
         return replace(event, message=without(secrets, event.message))
     if isinstance(event, RunStopping | RunEnded):

@@ -207,7 +207,6 @@ def _make_options(title: str, options: Sequence[DescribedOption], main: Describe
 
 
 def _show_type(text: str) -> str:
-    """A type in words, its literals in code."""
     return re.sub(r"'(\w+)'", r"`\1`", text)
 
 
@@ -238,7 +237,6 @@ def _make_list(items: Sequence[str]) -> str:
 
 
 def _walk_commands(group: click.Group, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Each command with its words, and groups before what is in them."""
     for name, command in group.commands.items():
         if not command.hidden:
             yield (*words, name), command
@@ -358,7 +356,6 @@ def _make_report_page() -> str:
 
 @cache
 def _list_errors() -> Mapping[str, str]:
-    """The code of each class of error, by its name."""
     sources = [
         file.read_text(encoding="utf-8") for folder in FOLDERS.values() for file in ROOT.glob(f"{folder}/**/*.py")
     ]
