@@ -55,7 +55,7 @@ from runners.command_line.schedule_command import find_command, schedule
 from runners.command_line.state_commands import audit, confirm, is_terminal, move_offsets, offsets, repair
 from runners.command_line.warm_command import warm
 from runners.model.codes import read_codes, summarise
-from runners.model.text import escape_line, paint_word, shorten_paths, table
+from runners.model.text import escape_line, find_version, paint_word, shorten_paths, table
 
 if TYPE_CHECKING:
     from runners.running.backfill import Bound
@@ -63,8 +63,6 @@ if TYPE_CHECKING:
 
 def _print_version(ctx: click.Context, option: click.Parameter, asked: bool) -> None:
     if asked:
-        from runners.model.text import find_version
-
         click.echo(f"wherry {find_version()}")
         ctx.exit()
 

@@ -125,12 +125,11 @@ def summarise(choice: Choice, by: Literal["run", "day"], json: bool, **given: An
     causes, compared = pipeline.dead_letter_causes(choice), pipeline.compare_causes(choice, by=by)
     if json:
         click.echo(printing.as_json({"causes": causes, "compared": compared}))
-        return
-    if not causes and not choice.chooses_all:
+    elif not causes and not choice.chooses_all:
         click.echo(_NO_SUCH_ROW)
-        return
-    parts = [printing_state.format_comparison(compared), printing_state.format_summary(causes)]
-    click.echo("\n\n".join(filter(None, parts)))
+    else:
+        parts = [printing_state.format_comparison(compared), printing_state.format_summary(causes)]
+        click.echo("\n\n".join(filter(None, parts)))
 
 
 @dlq.command("explain")
@@ -176,11 +175,10 @@ def suggest_fixes(choice: Choice, json: bool, quiet: bool, **given: Any) -> None
         found = pipeline.suggest_fixes(choice, say=say)
     if json:
         click.echo(printing.as_json({"suggestions": [each.json() for each in found]}))
-        return
-    if not found and not choice.chooses_all:
+    elif not found and not choice.chooses_all:
         click.echo(_NO_SUCH_ROW_WAITS)
-        return
-    click.echo(printing_state.format_suggestions(found, str(given["file"])))
+    else:
+        click.echo(printing_state.format_suggestions(found, str(given["file"])))
 
 
 @dlq.command("merge")

@@ -40,7 +40,7 @@ from runners.command_line.options import (
     with_variables,
     with_wide,
 )
-from runners.model.text import escape_line, format_count, format_percent, table, with_file
+from runners.model.text import escape_line, format_count, format_percent, summarise_error, table, with_file
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -287,7 +287,6 @@ def _try_again_and_again(names: Sequence[str], other: Path | None, *, quiet: boo
 
 def _describe_error(error: Exception) -> str:
     from origins.errors import WherryError
-    from runners.model.text import summarise_error
 
     if isinstance(error, click.ClickException):
         return error.format_message()

@@ -26,6 +26,8 @@ from runners.command_line.help_sections import (
     select_option,
     value_option,
 )
+from runners.model.codes import read_codes
+from runners.model.text import with_file
 
 if TYPE_CHECKING:
     from runners.definitions.definition import Definition
@@ -50,7 +52,6 @@ def with_definition(command: F, rest: str = "", sets: tuple[str, str, str] = OVE
     @functools.wraps(command)
     def name_file(**given: Any) -> Any:
         from origins.errors import WherryError
-        from runners.model.text import with_file
 
         if rest:
             is_named = _IS_NAMED.get(rest, is_definition)
@@ -401,8 +402,6 @@ def complete_kinds(ctx: click.Context, parameter: click.Parameter, incomplete: s
 
 
 def complete_codes(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    from runners.model.codes import read_codes
-
     return [code for code in read_codes() if code.startswith(incomplete.upper())]
 
 

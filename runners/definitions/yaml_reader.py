@@ -85,13 +85,11 @@ def describe_found(node: Node) -> str:
         return "a mapping"
     if isinstance(node, Items):
         return "a list"
-    if not node.plain or node.loose:
-        return f"the text {shorten(node.printable)}"
-    if node.content is None:
-        return "NULL" if node.printable else "nothing"
     content = node.content
-    if isinstance(content, str):
+    if isinstance(content, str) or node.loose:
         return f"the text {shorten(node.printable)}"
+    if content is None:
+        return "NULL" if node.printable else "nothing"
     return f"{_TYPES[type(content)]} {node.text}"
 
 
