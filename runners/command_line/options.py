@@ -121,12 +121,10 @@ def find_definition(rest: Any = None) -> Path:
         raise Refusal("There is no definition in this folder.", hint="Name its file; or write one:  wherry init")
     names = [file.name for file in found]
     listed = ", ".join(names) if len(names) <= _MOST_NAMED else f"{', '.join(names[:_MOST_NAMED])} and more"
-    ctx = click.get_current_context()
-    takes_all = any(parameter.name == "everything" for parameter in ctx.command.params)
-    all_of_them = f"\nOr all of them:  {typed} --all" if takes_all else ""
+    takes = {parameter.name for parameter in click.get_current_context().command.params}
+    all_of_them = f"\nOr all of them:  {typed} --all" if "everything" in takes else ""
     one = next((name for name in names if name not in words), names[0])
-    takes_two = any(parameter.name == "new" for parameter in ctx.command.params)
-    what, wanted = ("Name two", names[:2]) if takes_two and not words else ("Name one", [one, *words])
+    what, wanted = ("Name two", names[:2]) if "new" in takes and not words else ("Name one", [one, *words])
     raise Refusal(
         f"There are {len(names)} definitions in this folder: {listed}.",
         hint=f"{what}:  {typed} {shlex.join(wanted)}{all_of_them}",
