@@ -105,19 +105,14 @@ def load(  # noqa: PLR0913 -- each is an option of the commands
     return definition
 
 
-def definition_of(
-    pipeline: PipelineSpec, *, directory: str | Path | None = None, kinds: Kinds | None = None
-) -> Definition:
-    """Return the definition of a pipeline made in Python.
-
-    Its state is below `directory` (default: the current directory).
-    """
+def definition_of(pipeline: PipelineSpec, *, kinds: Kinds | None = None) -> Definition:
+    """Return the definition of a pipeline made in Python. Its state is below the current directory."""
     pipeline = complete_pipeline(pipeline, kinds)
     pipeline = dataclasses.replace(pipeline, secrets=list_secrets(pipeline))
     problems = [_mask_problem(problem, pipeline.secrets) for problem in list_problems(pipeline)]
     if problems:
         raise DefinitionError(f"Pipeline {pipeline.name!r}", problems)
-    return _make_definition(pipeline, None, Path(directory or "."), kinds)
+    return _make_definition(pipeline, None, Path(), kinds)
 
 
 def list_secrets(pipeline: PipelineSpec) -> Mapping[str, str]:
