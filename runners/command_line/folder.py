@@ -34,6 +34,7 @@ from runners.model.text import (
     escape_controls,
     escape_line,
     format_count,
+    pad_column,
     paint,
     paint_word,
     shorten_paths,
@@ -204,23 +205,20 @@ def _format_reason(ending: RunEnding) -> str:
 
 def format_folder(facts: Sequence[Mapping[str, JSON]], broken: Mapping[str, str]) -> str:
     """Return a line for each pipeline, and below it where its rows come from and go."""
+    head = ["pipeline", "last run (UTC)", "waiting", "schedule"]
     rows = [
         [fact["pipeline"], _format_last(fact), _format_waiting(fact["waiting"]), fact["schedule"] or "by hand"]
         for fact in facts
     ]
-    head = ["pipeline", "last run (UTC)", "waiting", "schedule"]
-    widths = [max(len(row[at]) for row in [head, *rows]) for at in range(3)]
-    lines = []
-    for at, row in enumerate([head, *rows] if rows else []):
-        cells = [escape_line(f"{cell:<{width}}") for cell, width in zip(row, widths, strict=False)]
-        line = "  ".join([cells[0], paint_word(cells[1]) if at else cells[1], cells[2], escape_line(row[3])])
-        lines.append(line if at else paint(line, "bold"))
-        if at:
-            each = facts[at - 1]
-            flow = f"{', '.join(each['reads'])} → {', '.join(each['writes'])}"
-            lines.append(escape_line(f"  {Path(each['file']).name}: {shorten_paths(flow)}"))
-    wrong = [escape_controls(why) for why in broken.values()]
-    return "\n\n".join(["\n".join(lines)] * bool(lines) + wrong)
+    columns = [pad_column([escape_line(cell) for cell in column]) for column in zip(head, *rows, strict=True)]
+    first, *others = zip(*columns, strict=True)
+    lines = [paint("  ".join(first).rstrip(), "bold")]
+    for (name, last, waiting, schedule), fact in zip(others, facts, strict=True):
+        flow = f"{', '.join(fact['reads'])} → {', '.join(fact['writes'])}"
+        lines.append("  ".join([name, paint_word(last), waiting, schedule]).rstrip())
+        lines.append(escape_line(f"  {Path(fact['file']).name}: {shorten_paths(flow)}"))
+    listed = ["\n".join(lines)] if facts else []
+    return "\n\n".join([*listed, *map(escape_controls, broken.values())])
 
 
 def _format_last(facts: Mapping[str, JSON]) -> str:
