@@ -17,7 +17,7 @@ from origins.batch import JSON
 from origins.errors import WherryError
 from runners.command_line import printing
 from runners.command_line.options import BY_CODE, BY_STATUS, FAILED, CarryOptions
-from runners.listeners.log_lines import LogLines, complain, log
+from runners.listeners.log_lines import LogLines, are_logs_json, complain, log
 from runners.listeners.run_progress import RunProgress, call_every
 from runners.model.errors import Owned, Refusal
 from runners.model.events import Listener
@@ -101,7 +101,7 @@ def carry_and_record(
         click.echo("No case was recorded: the run had no batch.", err=True)
         return code
     try:
-        with show_work(pipeline, "recording a case", log_format=carrying.log_format, quiet=carrying.quiet):
+        with show_work(pipeline, "recording a case", quiet=carrying.quiet):
             recording = record_cases(definition_of(pipeline), collector.batches, most=most)
         for notice in recording.notices:
             click.echo(f"note: {escape_line(notice)}", err=True)
@@ -143,13 +143,7 @@ def carry_with_progress(
             hide_in_errors(pipeline.secrets),
             interrupt_on_signals(signals),
             log_on_signal(),
-            show_progress(
-                RunProgress(pipeline.name),
-                pipeline.secrets,
-                log_format=carrying.log_format,
-                quiet=carrying.quiet,
-                shown=shown,
-            ) as listeners,
+            show_progress(RunProgress(pipeline.name), pipeline.secrets, quiet=carrying.quiet, shown=shown) as listeners,
         ):
             report = carry(listeners=listeners).mask(pipeline.secrets)
     except KeyboardInterrupt:
@@ -178,21 +172,17 @@ def _say_not_begun(pipeline: PipelineSpec) -> RunEnding:
 
 @contextlib.contextmanager
 def show_progress(
-    progress: RunProgress,
-    secrets: Mapping[str, str],
-    *,
-    log_format: str = "text",
-    quiet: bool = False,
-    shown: set[str] | None = None,
+    progress: RunProgress, secrets: Mapping[str, str], *, quiet: bool, shown: set[str] | None = None
 ) -> Iterator[list[Listener]]:
     """Show progress on standard error: a bar on a terminal, or else a line now and every ten seconds.
 
-    It yields the listeners that follow the progress. With `quiet`, it shows nothing, and there are none.
+    If log lines are JSON, events are shown instead. It yields the listeners that follow the progress. With `quiet`, it
+    shows nothing, and there are none.
     """
-    lines = LogLines(log_format, secrets=secrets, pipeline=progress.name, shown=shown)
+    lines = LogLines("json" if are_logs_json() else "text", secrets=secrets, pipeline=progress.name, shown=shown)
     if quiet:
         yield []
-    elif log_format == "json":
+    elif lines.json:
         yield [lines]
     elif (bar := _make_bar(progress)) is not None:
         with bar:
@@ -204,9 +194,7 @@ def show_progress(
 
 
 @contextlib.contextmanager
-def show_work(
-    pipeline: PipelineSpec, doing: str, *, log_format: str = "text", quiet: bool = False
-) -> Iterator[Callable[[str], None]]:
+def show_work(pipeline: PipelineSpec, doing: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
     """Show the progress of other work on standard error, as `show_progress` does, and hide secrets in its errors.
 
     It yields a function that takes the description of the next work.
@@ -216,10 +204,7 @@ def show_work(
     def say(now: str) -> None:
         progress.doing = now
 
-    with (
-        hide_in_errors(pipeline.secrets),
-        show_progress(progress, pipeline.secrets, log_format=log_format, quiet=quiet),
-    ):
+    with hide_in_errors(pipeline.secrets), show_progress(progress, pipeline.secrets, quiet=quiet):
         yield say
 
 

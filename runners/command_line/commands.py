@@ -391,9 +391,7 @@ def redo(name: str, reason: str, yes: bool, carrying: CarryOptions, **given: Any
     from runners.operations.redo import preview_redo
 
     pipeline = load_pipeline(**given)
-    with show_work(
-        pipeline, f"looking for the rows of {name}", log_format=carrying.log_format, quiet=carrying.quiet
-    ) as say:
+    with show_work(pipeline, f"looking for the rows of {name}", quiet=carrying.quiet) as say:
         redo_preview = preview_redo(pipeline, name, say=say)
     click.echo(printing_state.format_redo(redo_preview, str(given["file"])), err=True)
     if redo_preview.read is not None or redo_preview.letters:

@@ -418,7 +418,7 @@ def replay_and_print(pipeline: Pipeline, again: Replay, how: ReplayOptions, file
             click.echo(printing.as_json(make_empty_report(pipeline).json()))
         return 0
     if again.fix or how.dry_run:
-        with show_work(pipeline, "trying the rows", log_format=carrying.log_format, quiet=carrying.quiet) as say:
+        with show_work(pipeline, "trying the rows", quiet=carrying.quiet) as say:
             preview = pipeline.preview_replay(again, say=say)
         click.echo(printing_state.format_fix_preview(preview), err=not how.dry_run or carrying.json)
         if how.dry_run:

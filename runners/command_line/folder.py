@@ -148,7 +148,7 @@ def _open_spark(definitions: Sequence[Definition], carrying: CarryOptions) -> bo
 
     signals: list[int] = []
     progress = RunProgress(format_count(len(definitions), "pipeline", "pipelines"), doing="starting Spark")
-    shown = show_progress(progress, {}, log_format=carrying.log_format, quiet=carrying.quiet)
+    shown = show_progress(progress, {}, quiet=carrying.quiet)
     try:
         with interrupt_on_signals(signals), shown:
             open_session(definitions)

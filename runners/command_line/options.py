@@ -332,7 +332,6 @@ class CarryOptions:
 
     quiet: bool
     if_running: str
-    log_format: str
     json: bool
 
 
@@ -344,8 +343,7 @@ def with_carry_options(command: F) -> F:
         from runners.listeners.log_lines import configure_logs
 
         configure_logs(log_format)
-        how = CarryOptions(quiet=quiet, if_running=if_running, log_format=log_format, json=json)
-        return command(carrying=how, **given)
+        return command(carrying=CarryOptions(quiet=quiet, if_running=if_running, json=json), **given)
 
     options = [
         with_quiet,
