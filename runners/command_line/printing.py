@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -203,7 +203,7 @@ def format_status(facts: Mapping[str, JSON], file: str = "FILE") -> str:
             "removed",
             [f"{name}: the next run delivers nothing to it; its rows stay" for name in facts.get("removed", ())],
         ),
-        ("refused", _format_refused(dlq, file, facts["next"])),
+        ("refused", [*_format_refused(dlq, file, facts["next"])]),
         ("first", [facts["first"]] if facts.get("first") else []),
         ("next", [facts["next"]]),
     ]
@@ -231,21 +231,20 @@ def _format_activity(activity: Mapping[str, JSON]) -> list[str]:
     return [*lines, *spark, f"as of {activity['age']:,.0f} s ago"]
 
 
-def _format_refused(dlq: Mapping[str, JSON], file: str, coming: str) -> list[str]:
-    unreadable = [escape_line(dlq["unreadable"])] if "unreadable" in dlq else []
-    wait = format_count(dlq["fallback"], "row waits", "rows wait")
-    merge = with_file("wherry dlq merge FILE", file)
-    beside = [f"{wait} in the fallback", *([] if coming == merge else [f"Bring them back:  {merge}"])]
-    return [*_format_in_dlq(dlq, file, coming), *unreadable, *(beside if dlq["fallback"] else [])]
-
-
-def _format_in_dlq(dlq: Mapping[str, JSON], file: str, coming: str) -> list[str]:
-    if not dlq["rows"]:
-        return []
-    waits = f"{dlq['unreplayed']:,} wait{'s' if dlq['unreplayed'] == 1 else ''}" if dlq["unreplayed"] else "none waits"
-    command = with_file("wherry dlq show FILE --waiting", file)
-    see = [f"See:  {command}"] if dlq["unreplayed"] and coming != command else []
-    return [f"{format_count(dlq['rows'])} in the DLQ; {waits}", *see]
+def _format_refused(dlq: Mapping[str, JSON], file: str, coming: str) -> Iterator[str]:
+    if dlq["rows"]:
+        waits = f"{dlq['unreplayed']:,} wait{'s' if dlq['unreplayed'] == 1 else ''}"
+        yield f"{format_count(dlq['rows'])} in the DLQ; {waits if dlq['unreplayed'] else 'none waits'}"
+        show = with_file("wherry dlq show FILE --waiting", file)
+        if dlq["unreplayed"] and coming != show:
+            yield f"See:  {show}"
+    if "unreadable" in dlq:
+        yield escape_line(dlq["unreadable"])
+    if dlq["fallback"]:
+        yield f"{format_count(dlq['fallback'], 'row waits', 'rows wait')} in the fallback"
+        merge = with_file("wherry dlq merge FILE", file)
+        if coming != merge:
+            yield f"Bring them back:  {merge}"
 
 
 def _format_owner(owner: Mapping[str, JSON]) -> str:
