@@ -17,10 +17,10 @@ from origins.batch import JSON
 from origins.errors import WherryError
 from runners.command_line import printing
 from runners.command_line.options import BY_CODE, BY_STATUS, FAILED, CarryOptions
-from runners.listeners.log_lines import LogLines, complain, log
-from runners.listeners.run_progress import BEGINS, RunProgress, call_every
+from runners.listeners.log_lines import LogLines, are_logs_json, complain, log
+from runners.listeners.run_progress import RunProgress, call_every
 from runners.model.errors import Owned, Refusal
-from runners.model.events import Event, Listener
+from runners.model.events import Listener
 from runners.model.masking import hide_in_errors, without
 from runners.model.run_report import Report
 from runners.model.spec import PipelineSpec
@@ -101,7 +101,7 @@ def carry_and_record(
         click.echo("No case was recorded: the run had no batch.", err=True)
         return code
     try:
-        with show_work(pipeline, "recording a case", log_format=carrying.log_format, quiet=carrying.quiet):
+        with show_work(pipeline, "recording a case", quiet=carrying.quiet):
             recording = record_cases(definition_of(pipeline), collector.batches, most=most)
         for notice in recording.notices:
             click.echo(f"note: {escape_line(notice)}", err=True)
@@ -137,18 +137,15 @@ def carry_with_progress(
     `carry` is called with `listeners`. Log lines leave out the notices in `shown`, and add new notices to it.
     """
     signals: list[int] = []
-    shown = set() if shown is None else shown
     report: Report | None = None
     try:
         with (
             hide_in_errors(pipeline.secrets),
             interrupt_on_signals(signals),
             log_on_signal(),
-            contextlib.nullcontext()
-            if carrying.quiet
-            else show_progress(pipeline, log_format=carrying.log_format, shown=shown) as listener,
+            show_progress(RunProgress(pipeline.name), pipeline.secrets, quiet=carrying.quiet, shown=shown) as listeners,
         ):
-            report = carry(listeners=[listener] if listener else []).mask(pipeline.secrets)
+            report = carry(listeners=listeners).mask(pipeline.secrets)
     except KeyboardInterrupt:
         if report is None:
             return _say_not_begun(pipeline)
@@ -175,24 +172,29 @@ def _say_not_begun(pipeline: PipelineSpec) -> RunEnding:
 
 @contextlib.contextmanager
 def show_progress(
-    pipeline: PipelineSpec | str,
-    *,
-    doing: str = BEGINS,
-    batches: int | None = None,
-    log_format: str = "text",
-    shown: set[str] | None = None,
-) -> Iterator[Listener]:
-    """Show the progress of a run on standard error: a bar on a terminal, or else a line now and every ten seconds."""
-    name, secrets = (pipeline, {}) if isinstance(pipeline, str) else (pipeline.name, pipeline.secrets)
-    progress = RunProgress(name, doing=doing, batches=batches)
-    with _show(progress, name, secrets, log_format=log_format, shown=shown) as listener:
-        yield listener
+    progress: RunProgress, secrets: Mapping[str, str], *, quiet: bool, shown: set[str] | None = None
+) -> Iterator[list[Listener]]:
+    """Show progress on standard error: a bar on a terminal, or else a line now and every ten seconds.
+
+    If log lines are JSON, events are shown instead. It yields the listeners that follow the progress. With `quiet`, it
+    shows nothing, and there are none.
+    """
+    lines = LogLines("json" if are_logs_json() else "text", secrets=secrets, pipeline=progress.name, shown=shown)
+    if quiet:
+        yield []
+    elif lines.json:
+        yield [lines]
+    elif (bar := _make_bar(progress)) is not None:
+        with bar:
+            yield [bar]
+    else:
+        log.info("%s: %s", progress.name, progress.doing)
+        with call_every(SELDOM, lambda: log.info("%s", without(secrets, progress.describe()))):
+            yield [progress, lines]
 
 
 @contextlib.contextmanager
-def show_work(
-    pipeline: PipelineSpec, doing: str, *, log_format: str = "text", quiet: bool = False
-) -> Iterator[Callable[[str], None]]:
+def show_work(pipeline: PipelineSpec, doing: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
     """Show the progress of other work on standard error, as `show_progress` does, and hide secrets in its errors.
 
     It yields a function that takes the description of the next work.
@@ -202,35 +204,8 @@ def show_work(
     def say(now: str) -> None:
         progress.doing = now
 
-    shown = _show(progress, pipeline.name, pipeline.secrets, log_format=log_format)
-    with hide_in_errors(pipeline.secrets), contextlib.nullcontext() if quiet else shown:
+    with hide_in_errors(pipeline.secrets), show_progress(progress, pipeline.secrets, quiet=quiet):
         yield say
-
-
-@contextlib.contextmanager
-def _show(
-    progress: RunProgress,
-    name: str,
-    secrets: Mapping[str, str],
-    *,
-    log_format: str,
-    shown: set[str] | None = None,
-) -> Iterator[Listener]:
-    lines = LogLines(log_format, secrets=secrets, pipeline=name, shown=shown)
-    if log_format == "json":
-        yield lines
-    elif (bar := _make_bar(progress)) is not None:
-        with bar:
-            yield bar
-    else:
-
-        def note_event(event: Event) -> None:
-            progress(event)
-            lines(event)
-
-        log.info("%s: %s", name, progress.doing)
-        with call_every(SELDOM, lambda: log.info("%s", without(secrets, progress.describe()))):
-            yield note_event
 
 
 def _make_bar(progress: RunProgress) -> ProgressBar | None:

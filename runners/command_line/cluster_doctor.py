@@ -65,7 +65,6 @@ def examine_cluster(pipeline: PipelineSpec) -> Iterator[DoctorCheck]:
 
 
 def _await_executors(spark: SparkSession) -> DoctorCheck:
-    """Check whether an executor takes a task."""
     master = find_master(spark)
 
     def count() -> int:

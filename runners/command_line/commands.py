@@ -5,14 +5,12 @@ A command imports the code that processes or describes pipelines only when it ru
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 import shutil
 import sys
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
-from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -36,7 +34,6 @@ from runners.command_line.options import (
     BY_STATUS,
     FAILED,
     PATH,
-    VERSION,
     CarryOptions,
     as_json,
     check_duration,
@@ -58,7 +55,7 @@ from runners.command_line.schedule_command import find_command, schedule
 from runners.command_line.state_commands import audit, confirm, is_terminal, move_offsets, offsets, repair
 from runners.command_line.warm_command import warm
 from runners.model.codes import read_codes, summarise
-from runners.model.text import escape_line, paint_word, shorten_paths, table
+from runners.model.text import escape_line, find_version, paint_word, shorten_paths, table
 
 if TYPE_CHECKING:
     from runners.running.backfill import Bound
@@ -66,8 +63,6 @@ if TYPE_CHECKING:
 
 def _print_version(ctx: click.Context, option: click.Parameter, asked: bool) -> None:
     if asked:
-        from runners.model.text import find_version
-
         click.echo(f"wherry {find_version()}")
         ctx.exit()
 
@@ -103,13 +98,14 @@ def demo(directory: Path, quiet: bool, json: bool) -> int:
     from runners.command_line.carrying import show_progress
     from runners.definitions.first_pipeline import make
     from runners.listeners.log_lines import complain
+    from runners.listeners.run_progress import RunProgress
     from runners.pipeline import Pipeline
 
     file = make(directory)
     pipeline = Pipeline.load(file)
     batches = sum(1 for _ in (directory / "landing" / "orders").iterdir())
-    with contextlib.nullcontext() if quiet else show_progress(pipeline, batches=batches) as listener:
-        report = pipeline.run(check=False, listeners=[listener] if listener else [])
+    with show_progress(RunProgress(pipeline.name, batches=batches), pipeline.secrets, quiet=quiet) as listeners:
+        report = pipeline.run(check=False, listeners=listeners)
     if report.error is not None:
         complain(printing.format_failure(report, str(file)), code=report.error.code)
     facts = {**report.json(), "file": str(file)}
@@ -395,9 +391,7 @@ def redo(name: str, reason: str, yes: bool, carrying: CarryOptions, **given: Any
     from runners.operations.redo import preview_redo
 
     pipeline = load_pipeline(**given)
-    with show_work(
-        pipeline, f"looking for the rows of {name}", log_format=carrying.log_format, quiet=carrying.quiet
-    ) as say:
+    with show_work(pipeline, f"looking for the rows of {name}", quiet=carrying.quiet) as say:
         redo_preview = preview_redo(pipeline, name, say=say)
     click.echo(printing_state.format_redo(redo_preview, str(given["file"])), err=True)
     if redo_preview.read is not None or redo_preview.letters:
@@ -542,27 +536,23 @@ def doctor(state: Path | None, cluster: bool, json: bool, **given: Any) -> int:
     STATE is the folder for the state of a pipeline, by default .wherry. FILE is a definition: Wherry asks the Kafka
     brokers that it names, and with --cluster the executors.
     """
-    if state is not None and state.is_file() and not cluster:
-        from runners.command_line.doctor import examine, examine_destinations, examine_origins
+    from runners.command_line.doctor import examine, examine_destinations, examine_origins
 
-        definition = load_definition(file=state, **given)
-        pipeline = definition.pipeline
-        checks = [*examine(Path(".wherry")), *examine_origins(pipeline), *examine_destinations(pipeline)]
-    elif cluster:
+    if cluster:
         from runners.command_line.cluster_doctor import examine_cluster
 
-        definition = load_definition(file=state or find_definition(), **given)
-        checks = [*examine_cluster(definition.pipeline)]
+        checks = [*examine_cluster(load_definition(file=state or find_definition(), **given).pipeline)]
+    elif state is not None and state.is_file():
+        pipeline = load_definition(file=state, **given).pipeline
+        checks = [*examine(Path(".wherry")), *examine_origins(pipeline), *examine_destinations(pipeline)]
     else:
-        from runners.command_line.doctor import examine
-
         _refuse_options(
             ("overrides", "variables", "variable_file", "secret_file"),
             "is for a definition. Ask with --cluster FILE, or leave it out.",
         )
         checks = examine(state or Path(".wherry"))
     if json:
-        click.echo(dumps({"version": VERSION, "checks": [check.json() for check in checks]}, indent=2))
+        click.echo(printing.as_json({"checks": [check.json() for check in checks]}))
     else:
         for check in checks:
             click.echo(f"{paint_word(f'{check.state:<10}')}  {check.name:<8}  {check.found}")

@@ -51,7 +51,6 @@ def dlq() -> None:
 
 
 def _with_shown_rows(command: F, *, has_text: bool = False) -> F:
-    """Add the options for choosing and showing refused rows to a command."""
     options: list[Callable[[F], F]] = [
         option("--limit", type=COUNT, metavar="N", help="Show the newest N; default: 20, --json all."),
         option("--reveal", is_flag=True, help="Show the values of protected columns."),
@@ -126,12 +125,11 @@ def summarise(choice: Choice, by: Literal["run", "day"], json: bool, **given: An
     causes, compared = pipeline.dead_letter_causes(choice), pipeline.compare_causes(choice, by=by)
     if json:
         click.echo(printing.as_json({"causes": causes, "compared": compared}))
-        return
-    if not causes and not choice.chooses_all:
+    elif not causes and not choice.chooses_all:
         click.echo(_NO_SUCH_ROW)
-        return
-    parts = [printing_state.format_comparison(compared), printing_state.format_summary(causes)]
-    click.echo("\n\n".join(filter(None, parts)))
+    else:
+        parts = [printing_state.format_comparison(compared), printing_state.format_summary(causes)]
+        click.echo("\n\n".join(filter(None, parts)))
 
 
 @dlq.command("explain")
@@ -139,7 +137,7 @@ def summarise(choice: Choice, by: Literal["run", "day"], json: bool, **given: An
 @click.argument("letter", metavar="ID", required=False)
 @option("--reveal", is_flag=True, help="Show the values of protected columns.")
 @as_json
-def explain_dead_letter(letter: str | None, reveal: bool, json: bool, **given: Any) -> None:
+def explain_dead_letter(letter: str, reveal: bool, json: bool, **given: Any) -> None:
     """Explain one refused row, and try it again.
 
     For example:  wherry dlq explain orders.yaml 5f0c9a/17
@@ -147,8 +145,6 @@ def explain_dead_letter(letter: str | None, reveal: bool, json: bool, **given: A
     Shows why the row was refused, and the stage as it was then and is now. Then Wherry reads the rows next to it, and
     tries the row with today's stages. Writes nothing.
     """
-    if not letter:
-        raise click.MissingParameter(param_hint="ID", param_type="argument")
     row = load_for_reading(**given).explain_dead_letter(letter, reveal=reveal)
     file = str(given["file"])
     if json:
@@ -179,11 +175,10 @@ def suggest_fixes(choice: Choice, json: bool, quiet: bool, **given: Any) -> None
         found = pipeline.suggest_fixes(choice, say=say)
     if json:
         click.echo(printing.as_json({"suggestions": [each.json() for each in found]}))
-        return
-    if not found and not choice.chooses_all:
+    elif not found and not choice.chooses_all:
         click.echo(_NO_SUCH_ROW_WAITS)
-        return
-    click.echo(printing_state.format_suggestions(found, str(given["file"])))
+    else:
+        click.echo(printing_state.format_suggestions(found, str(given["file"])))
 
 
 @dlq.command("merge")
@@ -263,8 +258,6 @@ def set_config(changes: Sequence[str], reason: str, json: bool, **given: Any) ->
     """
     from runners.operations.dlq import change_settings
 
-    if not changes:
-        raise click.MissingParameter(param_hint="NAME=VALUE", param_type="argument")
     pairs = [change.partition("=") for change in changes]
     wrong = next((name + equals for name, equals, _ in pairs if not (name and equals)), None)
     if wrong is not None:
@@ -327,7 +320,7 @@ def export_rows(choice: Choice, to: Path, reveal: bool, json: bool, **given: Any
 @click.argument("rows", metavar="ROWS", required=False)
 @option("--unchanged", is_flag=True, help="Also take rows that were not edited.")
 @with_replay_options
-def import_rows(rows: str | None, unchanged: bool, how: ReplayOptions, **given: Any) -> int:
+def import_rows(rows: str, unchanged: bool, how: ReplayOptions, **given: Any) -> int:
     """Replay the rows of a file that `dlq export` wrote.
 
     For example:  wherry dlq import orders.yaml rows.csv --reason "amounts corrected by hand"
@@ -335,8 +328,6 @@ def import_rows(rows: str | None, unchanged: bool, how: ReplayOptions, **given: 
     Wherry compares the file with the DLQ, and shows what would happen to each row before it asks. Rows that were not
     edited still wait. After a crash, import the same file again: each row is delivered once.
     """
-    if not rows:
-        raise click.MissingParameter(param_hint="ROWS", param_type="argument")
     _check_reason(how)
     pipeline = load_pipeline(**given)
     corrected = pipeline.correct_dead_letters(Path(rows), unchanged=unchanged)
@@ -348,7 +339,7 @@ def import_rows(rows: str | None, unchanged: bool, how: ReplayOptions, **given: 
 @click.argument("letter", metavar="ID", required=False)
 @option("--reveal", is_flag=True, help="Edit the values of protected columns too.")
 @with_replay_options
-def edit_row(letter: str | None, reveal: bool, how: ReplayOptions, **given: Any) -> int:
+def edit_row(letter: str, reveal: bool, how: ReplayOptions, **given: Any) -> int:
     """Edit one refused row in $EDITOR, and replay it.
 
     For example:  wherry dlq edit orders.yaml 5f0c9a/17 --reason "the amount was a typo"
@@ -359,8 +350,6 @@ def edit_row(letter: str | None, reveal: bool, how: ReplayOptions, **given: Any)
     from runners.command_line.editor import find_editor
     from runners.operations.correct_rows import find_correctable
 
-    if not letter:
-        raise click.MissingParameter(param_hint="ID", param_type="argument")
     _check_reason(how)
     find_editor()
     if not (how.yes or how.dry_run):
@@ -429,7 +418,7 @@ def replay_and_print(pipeline: Pipeline, again: Replay, how: ReplayOptions, file
             click.echo(printing.as_json(make_empty_report(pipeline).json()))
         return 0
     if again.fix or how.dry_run:
-        with show_work(pipeline, "trying the rows", log_format=carrying.log_format, quiet=carrying.quiet) as say:
+        with show_work(pipeline, "trying the rows", quiet=carrying.quiet) as say:
             preview = pipeline.preview_replay(again, say=say)
         click.echo(printing_state.format_fix_preview(preview), err=not how.dry_run or carrying.json)
         if how.dry_run:

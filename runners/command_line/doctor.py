@@ -137,7 +137,9 @@ def find_foreign_packages() -> Iterator[DoctorCheck]:
 
 def check_spark(installed: Callable[[str], str] | None = None) -> DoctorCheck:
     """Check the Spark client. `installed` returns the version of a distribution, or an empty text if it is missing."""
-    of, (_, artifact, delta) = installed or _find_version, _split_coordinates()
+    from runners.spark.start import DELTA
+
+    of, (_, artifact, delta) = installed or _find_version, DELTA.split(":")
     databricks, pyspark, pandas, fits = of("databricks-connect"), of("pyspark"), of("pandas"), artifact.split("_")[1]
     install = 'pip install "wherry[spark]"'
     if databricks and pyspark:
@@ -174,7 +176,9 @@ def check_java_version() -> DoctorCheck:
 
 def check_jars(unreachable: Callable[[str], str] | None = None) -> DoctorCheck:
     """Check that Delta's JARs exist or can be fetched. `unreachable` returns why an address cannot be read."""
-    group, artifact, version = _split_coordinates()
+    from runners.spark.start import DELTA
+
+    group, artifact, version = DELTA.split(":")
     jar = f"{artifact}-{version}.jar"
     fetched = Path.home() / ".ivy2.5.2" / "jars"
     if (fetched / f"{group}_{jar}").exists():
@@ -205,14 +209,6 @@ def check_writable(state: Path) -> DoctorCheck:
 
 def make_problem(name: str, found: str, advice: str) -> DoctorCheck:
     return DoctorCheck(name=name, state="problem", found=found, advice=advice)
-
-
-def _split_coordinates() -> tuple[str, str, str]:
-    """Return the group, artifact and version of Delta's JAR."""
-    from runners.spark.start import DELTA
-
-    group, artifact, version = DELTA.split(":")
-    return group, artifact, version
 
 
 def _find_version(distribution: str) -> str:

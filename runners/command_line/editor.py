@@ -10,7 +10,6 @@ import signal
 import subprocess
 import tempfile
 from pathlib import Path
-from types import FrameType
 
 from runners.model.errors import Refusal
 from runners.running.stop import handle_signals
@@ -40,22 +39,22 @@ def edit_text(text: str, name: str) -> str:
     closes.
     """
     words = find_editor()
-    with handle_signals(_end_orderly, [signal.SIGTERM, signal.SIGHUP]):
-        folder = Path(tempfile.mkdtemp(prefix="wherry-"))
+    with (
+        handle_signals(signal.default_int_handler, [signal.SIGTERM, signal.SIGHUP]),
+        tempfile.TemporaryDirectory(prefix="wherry-") as folder,
+    ):
+        file = Path(folder, name)
+        file.touch(0o600)
+        file.write_text(text, encoding="utf-8")
+        code = _wait_for([*words, str(file)])
+        if code:
+            raise Refusal(f"Nothing was done: the editor {words[0]} ended with {code}.")
         try:
-            file = folder / name
-            os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-            file.write_text(text, encoding="utf-8")
-            code = _wait_for([*words, str(file)])
-            if code:
-                raise Refusal(f"Nothing was done: the editor {words[0]} ended with {code}.")
             return file.read_bytes().decode("utf-8-sig")
         except FileNotFoundError:
             return ""
         except UnicodeDecodeError as error:
             raise Refusal("Nothing was done: the edited row is not text in UTF-8.") from error
-        finally:
-            shutil.rmtree(folder)
 
 
 def _wait_for(command: list[str]) -> int:
@@ -70,8 +69,3 @@ def _wait_for(command: list[str]) -> int:
                 editor.wait(_PATIENCE)
             editor.kill()
             raise
-
-
-def _end_orderly(number: int, _: FrameType | None) -> None:
-    """Let this process clean up before a signal ends it."""
-    raise KeyboardInterrupt

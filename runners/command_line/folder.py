@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,15 +24,17 @@ from runners.command_line.options import (
     list_secrets_to_mask,
     load_definition,
 )
-from runners.definitions.definition import Definition, folder_of, list_definitions
+from runners.definitions.definition import Definition, DefinitionsFolder, list_definitions, load
 from runners.definitions.pipeline_graph import PipelineGraph
 from runners.listeners.log_lines import complain
+from runners.listeners.run_progress import RunProgress
 from runners.model.errors import Refusal
 from runners.model.masking import hide_in_errors, without
 from runners.model.text import (
     escape_controls,
     escape_line,
     format_count,
+    pad_column,
     paint,
     paint_word,
     shorten_paths,
@@ -55,13 +56,14 @@ class PipelineFolder:
 
 def read_folder(directory: Path, values: GivenValues) -> PipelineFolder:
     """Read the definitions in the folder. A secret may be missing. Raises `Refusal` if the folder has no definition."""
-    folder = folder_of(
-        directory,
+    read = partial(
+        load,
         variables=values.read_variables(),
         secrets=values.read_secrets(),
         needs_secrets=False,
         note_secrets=list_secrets_to_mask().update,
     )
+    folder = DefinitionsFolder(path=directory, load=read)
     definitions: dict[str, Definition] = {}
     broken: dict[str, str] = {}
     for file in list_definitions(directory):
@@ -145,12 +147,10 @@ def _open_spark(definitions: Sequence[Definition], carrying: CarryOptions) -> bo
     from runners.schedules.scheduling import open_session
 
     signals: list[int] = []
+    progress = RunProgress(format_count(len(definitions), "pipeline", "pipelines"), doing="starting Spark")
+    shown = show_progress(progress, {}, quiet=carrying.quiet)
     try:
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(interrupt_on_signals(signals))
-            if not carrying.quiet:
-                name = format_count(len(definitions), "pipeline", "pipelines")
-                stack.enter_context(show_progress(name, doing="starting Spark", log_format=carrying.log_format))
+        with interrupt_on_signals(signals), shown:
             open_session(definitions)
     except (KeyboardInterrupt, Exception):  # a Spark that is interrupted during a call raises other errors
         if not signals:
@@ -182,7 +182,6 @@ def _run_one(definition: Definition, file: Path, carrying: CarryOptions) -> tupl
 
 
 def _format_endings(endings: Sequence[RunEnding]) -> str:
-    """Return a table with one line for each ended run."""
     rows = [[ending.pipeline, ending.status, *_format_counts(ending), _format_reason(ending)] for ending in endings]
     return table(["pipeline", "ended", "read", "delivered", "refused", "seconds", ""], rows)
 
@@ -206,23 +205,20 @@ def _format_reason(ending: RunEnding) -> str:
 
 def format_folder(facts: Sequence[Mapping[str, JSON]], broken: Mapping[str, str]) -> str:
     """Return a line for each pipeline, and below it where its rows come from and go."""
+    head = ["pipeline", "last run (UTC)", "waiting", "schedule"]
     rows = [
         [fact["pipeline"], _format_last(fact), _format_waiting(fact["waiting"]), fact["schedule"] or "by hand"]
         for fact in facts
     ]
-    head = ["pipeline", "last run (UTC)", "waiting", "schedule"]
-    widths = [max(len(row[at]) for row in [head, *rows]) for at in range(3)]
-    lines = []
-    for at, row in enumerate([head, *rows] if rows else []):
-        cells = [escape_line(f"{cell:<{width}}") for cell, width in zip(row, widths, strict=False)]
-        line = "  ".join([cells[0], paint_word(cells[1]) if at else cells[1], cells[2], escape_line(row[3])])
-        lines.append(line if at else paint(line, "bold"))
-        if at:
-            each = facts[at - 1]
-            flow = f"{', '.join(each['reads'])} → {', '.join(each['writes'])}"
-            lines.append(escape_line(f"  {Path(each['file']).name}: {shorten_paths(flow)}"))
-    wrong = [escape_controls(why) for why in broken.values()]
-    return "\n\n".join(["\n".join(lines)] * bool(lines) + wrong)
+    columns = [pad_column([escape_line(cell) for cell in column]) for column in zip(head, *rows, strict=True)]
+    first, *others = zip(*columns, strict=True)
+    lines = [paint("  ".join(first).rstrip(), "bold")]
+    for (name, last, waiting, schedule), fact in zip(others, facts, strict=True):
+        flow = f"{', '.join(fact['reads'])} → {', '.join(fact['writes'])}"
+        lines.append("  ".join([name, paint_word(last), waiting, schedule]).rstrip())
+        lines.append(escape_line(f"  {Path(fact['file']).name}: {shorten_paths(flow)}"))
+    listed = ["\n".join(lines)] if facts else []
+    return "\n\n".join([*listed, *map(escape_controls, broken.values())])
 
 
 def _format_last(facts: Mapping[str, JSON]) -> str:

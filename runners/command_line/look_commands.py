@@ -40,7 +40,7 @@ from runners.command_line.options import (
     with_variables,
     with_wide,
 )
-from runners.model.text import escape_line, format_count, format_percent, table, with_file
+from runners.model.text import escape_line, format_count, format_percent, summarise_error, table, with_file
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -214,7 +214,7 @@ def preview(
 @select_option("--batches", type=COUNT, default=1, metavar="N", help="Try N batches; default: 1.")
 @with_quiet
 @as_json
-def compare(new: Path | None, batches: int, quiet: bool, json: bool, **given: Any) -> int:
+def compare(new: Path | str, batches: int, quiet: bool, json: bool, **given: Any) -> int:
     """Show which rows another definition treats differently.
 
     For example:  wherry compare orders.yaml new.yaml
@@ -225,8 +225,6 @@ def compare(new: Path | None, batches: int, quiet: bool, json: bool, **given: An
     from runners.command_line.carrying import show_work
     from runners.operations.compare import compare_definitions
 
-    if not new:
-        raise click.MissingParameter(param_hint="NEW", param_type="argument")
     old = load_definition(**given)
     with show_work(old.pipeline, "trying both definitions", quiet=quiet):
         compared = compare_definitions(old, load_definition(**{**given, "file": Path(new)}), batches=batches)
@@ -288,9 +286,7 @@ def _try_again_and_again(names: Sequence[str], other: Path | None, *, quiet: boo
 
 
 def _describe_error(error: Exception) -> str:
-    """Describe in words what a person must correct."""
     from origins.errors import WherryError
-    from runners.model.text import summarise_error
 
     if isinstance(error, click.ClickException):
         return error.format_message()
@@ -298,7 +294,6 @@ def _describe_error(error: Exception) -> str:
 
 
 def _try_cases(names: Sequence[str], other: Path | None, *, quiet: bool, json: bool, **given: Any) -> int:
-    """Try these cases, or all cases, and print the results."""
     from runners.command_line.carrying import show_work
     from runners.operations.cases import choose_cases, find_cases, format_results, load_cases
 

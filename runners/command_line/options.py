@@ -26,6 +26,8 @@ from runners.command_line.help_sections import (
     select_option,
     value_option,
 )
+from runners.model.codes import read_codes
+from runners.model.text import with_file
 
 if TYPE_CHECKING:
     from runners.definitions.definition import Definition
@@ -44,13 +46,12 @@ def with_definition(command: F, rest: str = "", sets: tuple[str, str, str] = OVE
     """Give a command a definition file and values for it. Without a file, the only one in this folder is used.
 
     The hints of the command's errors name the file. An argument `rest` may follow the file; a first word that is not a
-    file belongs to `rest`. `sets` is how help shows --set.
+    file belongs to `rest`. Some of these arguments are required. `sets` is how help shows --set.
     """
 
     @functools.wraps(command)
     def name_file(**given: Any) -> Any:
         from origins.errors import WherryError
-        from runners.model.text import with_file
 
         if rest:
             is_named = _IS_NAMED.get(rest, is_definition)
@@ -58,6 +59,8 @@ def with_definition(command: F, rest: str = "", sets: tuple[str, str, str] = OVE
         if given.get("everything") or given.get("select"):
             given["file"] = given["file"] or Path()
         given["file"] = given["file"] or find_definition(given.get(rest))
+        if rest in _REQUIRED and not given[rest]:
+            raise click.MissingParameter(param_hint=_REQUIRED[rest], param_type="argument")
         try:
             return command(**given)
         except WherryError as error:
@@ -70,6 +73,8 @@ def with_definition(command: F, rest: str = "", sets: tuple[str, str, str] = OVE
 
 _IS_NAMED: Mapping[str, Callable[[str], bool]] = {"run": is_file, "new": lambda _: False}
 """By the name of `rest`, whether a single word means the definition and not that argument."""
+_REQUIRED = {"new": "NEW", "letter": "ID", "rows": "ROWS", "changes": "NAME=VALUE"}
+"""How an error calls an argument that a command cannot do without, by the name of `rest`."""
 
 
 def with_folder(command: F) -> F:
@@ -116,12 +121,10 @@ def find_definition(rest: Any = None) -> Path:
         raise Refusal("There is no definition in this folder.", hint="Name its file; or write one:  wherry init")
     names = [file.name for file in found]
     listed = ", ".join(names) if len(names) <= _MOST_NAMED else f"{', '.join(names[:_MOST_NAMED])} and more"
-    ctx = click.get_current_context()
-    takes_all = any(parameter.name == "everything" for parameter in ctx.command.params)
-    all_of_them = f"\nOr all of them:  {typed} --all" if takes_all else ""
+    takes = {parameter.name for parameter in click.get_current_context().command.params}
+    all_of_them = f"\nOr all of them:  {typed} --all" if "everything" in takes else ""
     one = next((name for name in names if name not in words), names[0])
-    takes_two = any(parameter.name == "new" for parameter in ctx.command.params)
-    what, wanted = ("Name two", names[:2]) if takes_two and not words else ("Name one", [one, *words])
+    what, wanted = ("Name two", names[:2]) if "new" in takes and not words else ("Name one", [one, *words])
     raise Refusal(
         f"There are {len(names)} definitions in this folder: {listed}.",
         hint=f"{what}:  {typed} {shlex.join(wanted)}{all_of_them}",
@@ -329,7 +332,6 @@ class CarryOptions:
 
     quiet: bool
     if_running: str
-    log_format: str
     json: bool
 
 
@@ -341,8 +343,7 @@ def with_carry_options(command: F) -> F:
         from runners.listeners.log_lines import configure_logs
 
         configure_logs(log_format)
-        how = CarryOptions(quiet=quiet, if_running=if_running, log_format=log_format, json=json)
-        return command(carrying=how, **given)
+        return command(carrying=CarryOptions(quiet=quiet, if_running=if_running, json=json), **given)
 
     options = [
         with_quiet,
@@ -397,8 +398,6 @@ def complete_kinds(ctx: click.Context, parameter: click.Parameter, incomplete: s
 
 
 def complete_codes(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    from runners.model.codes import read_codes
-
     return [code for code in read_codes() if code.startswith(incomplete.upper())]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -128,14 +128,13 @@ def _format_destinations(report: Report) -> str:
     """Format the equation of each destination: read + changed = delivered + filtered + refused."""
     shown = {name: counts for name, counts in report.destinations.items() if _was_involved(report, counts)}
     rows = [
-        [name, *(f"{count:,}" for count in (to.read, to.delivered, to.filtered, to.nacked))]
+        [name, f"{to.read:,}", f"{to.changed:+,}", *(f"{count:,}" for count in (to.delivered, to.filtered, to.nacked))]
         for name, to in shown.items()
     ]
-    head = ["to", "read", "delivered", "filtered", "refused"]
-    if any(to.changed for to in shown.values()):
-        head.insert(2, "changed")
-        for row, to in zip(rows, shown.values(), strict=True):
-            row.insert(2, f"{to.changed:+,}")
+    head = ["to", "read", "changed", "delivered", "filtered", "refused"]
+    if not any(to.changed for to in shown.values()):
+        for row in (head, *rows):
+            del row[2]
     return table(head, rows)
 
 
@@ -204,7 +203,7 @@ def format_status(facts: Mapping[str, JSON], file: str = "FILE") -> str:
             "removed",
             [f"{name}: the next run delivers nothing to it; its rows stay" for name in facts.get("removed", ())],
         ),
-        ("refused", _format_refused(dlq, file, facts["next"])),
+        ("refused", [*_format_refused(dlq, file, facts["next"])]),
         ("first", [facts["first"]] if facts.get("first") else []),
         ("next", [facts["next"]]),
     ]
@@ -232,21 +231,20 @@ def _format_activity(activity: Mapping[str, JSON]) -> list[str]:
     return [*lines, *spark, f"as of {activity['age']:,.0f} s ago"]
 
 
-def _format_refused(dlq: Mapping[str, JSON], file: str, coming: str) -> list[str]:
-    unreadable = [escape_line(dlq["unreadable"])] if "unreadable" in dlq else []
-    wait = format_count(dlq["fallback"], "row waits", "rows wait")
-    merge = with_file("wherry dlq merge FILE", file)
-    beside = [f"{wait} in the fallback", *([] if coming == merge else [f"Bring them back:  {merge}"])]
-    return [*_format_in_dlq(dlq, file, coming), *unreadable, *(beside if dlq["fallback"] else [])]
-
-
-def _format_in_dlq(dlq: Mapping[str, JSON], file: str, coming: str) -> list[str]:
-    if not dlq["rows"]:
-        return []
-    waits = f"{dlq['unreplayed']:,} wait{'s' if dlq['unreplayed'] == 1 else ''}" if dlq["unreplayed"] else "none waits"
-    command = with_file("wherry dlq show FILE --waiting", file)
-    see = [f"See:  {command}"] if dlq["unreplayed"] and coming != command else []
-    return [f"{format_count(dlq['rows'])} in the DLQ; {waits}", *see]
+def _format_refused(dlq: Mapping[str, JSON], file: str, coming: str) -> Iterator[str]:
+    if dlq["rows"]:
+        waits = f"{dlq['unreplayed']:,} wait{'s' if dlq['unreplayed'] == 1 else ''}"
+        yield f"{format_count(dlq['rows'])} in the DLQ; {waits if dlq['unreplayed'] else 'none waits'}"
+        show = with_file("wherry dlq show FILE --waiting", file)
+        if dlq["unreplayed"] and coming != show:
+            yield f"See:  {show}"
+    if "unreadable" in dlq:
+        yield escape_line(dlq["unreadable"])
+    if dlq["fallback"]:
+        yield f"{format_count(dlq['fallback'], 'row waits', 'rows wait')} in the fallback"
+        merge = with_file("wherry dlq merge FILE", file)
+        if coming != merge:
+            yield f"Bring them back:  {merge}"
 
 
 def _format_owner(owner: Mapping[str, JSON]) -> str:
@@ -279,12 +277,10 @@ def format_dead_letters(rows: Sequence[Mapping[str, JSON]], *, wide: bool = Fals
 
 
 def _describe_letter(row: Mapping[str, JSON]) -> str:
-    """Describe when and where a row was refused."""
     return f"{show_moment(row['nacked_at'])}  lane {row['lane']}, batch {row['number']}"
 
 
 def _describe_source(row: Mapping[str, JSON]) -> str:
-    """Describe the state of a refused row, and where it came from."""
     from runners.model.causes import name_part
 
     state = "replayed" if row["replayed"] else "discarded" if row["discarded"] else "waiting"
@@ -406,7 +402,6 @@ def _format_last_run(run: Mapping[str, JSON]) -> str:
 
 
 def _format_error(error: Mapping[str, JSON], file: str) -> list[str]:
-    """Return the lines of the whole error and of its hint."""
     hint = with_file(error.get("hint") or "", file).splitlines()
     more = f"More:  wherry explain {error['code']}"
     return [*error["message"].splitlines(), *hint, *([more] if suggest_explain(error["code"]) else [])]
@@ -432,7 +427,6 @@ def _count(count: int | None) -> str:
 
 
 def _format_example(kind: Kind) -> str:
-    """Return the shortest example of the kind in a definition."""
     main = next((option.type for option in kind.options if option.main), "")
     if not main:
         needed = [option for option in kind.options if option.required] or kind.options[:1]

@@ -328,7 +328,6 @@ def _describe_suggestion(found: Suggestion, file: str) -> Iterator[str]:
 
 
 def _write_stage(kind: str, options: JSON) -> str:
-    """Return a stage as a line of YAML."""
     return escape_line(f"{kind}: {json.dumps(options, ensure_ascii=False)}")
 
 
@@ -350,9 +349,6 @@ def _describe_leaving(leaving: int | None, condition: str | None) -> tuple[str, 
     if leaving is None:
         return "", "merges the new rows; an old row whose keys are not in the file any more stays"
     return f"{leaving:,}", f"replaces the rows where {escape_line(str(condition))}"
-
-
-_HEADING = len("as read")
 
 
 def format_refused_row(row: RefusedRow) -> str:
@@ -378,8 +374,12 @@ def format_refused_row(row: RefusedRow) -> str:
         ("alike", [others]),
         ("earlier", [f"row {each}, which was replayed" for each in row.earlier]),
     ]
+    return f"{escape_line(letter['id'])} {row.state}\n\n{_format_facts(named)}"
+
+
+def _format_facts(named: Sequence[tuple[str, Sequence[str]]]) -> str:
     safe = [(name, [escape_line(each) for each in sentences]) for name, sentences in named]
-    return f"{escape_line(letter['id'])} {row.state}\n\n{format_sections(safe, least=_HEADING)}"
+    return format_sections(safe, least=len("as read"))
 
 
 def _compare_stages(then: str, now: str) -> str:
@@ -394,14 +394,10 @@ def format_row_trial(row: RefusedRow, trial: RowTrial, file: str) -> str:
         f"{each.position}  {'this row' if each.position == row.position else _cut(_show_value(each.row))}"
         for each in trial.neighbours
     ]
-    named = [
-        ("beside", beside or [f"not shown: {trial.why_alone}"]),
-        ("today", [_describe_today(trial)]),
-    ]
-    safe = [(name, [escape_line(each) for each in sentences]) for name, sentences in named]
+    facts = [("beside", beside or [f"not shown: {trial.why_alone}"]), ("today", [_describe_today(trial)])]
     hints = list_next_commands(row, trial, file)
     shown = [paint_hint(escape_line(f"{each['what']}:  {each['command']}")) for each in hints]
-    return "\n".join([format_sections(safe, least=_HEADING), *(["", *shown] if shown else [])])
+    return "\n".join([_format_facts(facts), *(["", *shown] if shown else [])])
 
 
 def list_next_commands(row: RefusedRow, trial: RowTrial, file: str) -> Sequence[Mapping[str, str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -31,13 +30,10 @@ class ProgressBar:
         self.progress(event)
 
     def __enter__(self) -> ProgressBar:
-        if self.console.is_terminal:
-            self._live.start()
+        self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.stop()
 
     def _draw(self) -> RenderableType:
@@ -66,5 +62,4 @@ def _make_line(text: str) -> Text:
 
 
 def _pad_text(column: int, text: str, width: int) -> str:
-    """Return the text padded to its column. Numbers are right-aligned."""
     return f"{text:<{width}}" if column in (0, 5) else f"{text:>{width}}"

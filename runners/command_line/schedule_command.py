@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -112,16 +113,13 @@ def _convert_to_cron(every: str) -> str:
     return {1: "0 * * * *", 24: "0 0 * * *"}.get(int(hours), f"0 */{hours:.0f} * * *")
 
 
-EXAMPLES = ("cron", "systemd", "airflow")
-
-
 @command()
 @click.argument("directory", type=PATH)
 @option("--plan", "only_plan", is_flag=True, help="Show the schedule; start nothing.")
 @option("--pause", metavar="NAME", help="Start no new run of this pipeline.")
 @option("--resume", metavar="NAME", help="Schedule this pipeline again.")
 @option("--reason", default="by hand", metavar="TEXT", help="Say why it is paused.")
-@option("--example", type=click.Choice(EXAMPLES), metavar="NAME", help="Print a setup for cron, systemd or airflow.")
+@option("--example", type=click.Choice([*_FILES]), metavar="NAME", help="Print a setup for cron, systemd or airflow.")
 @with_variables
 @expert_option("--at-once", type=COUNT, metavar="N", help="Run N pipelines at a time.")
 @expert_option("--metrics-port", type=click.IntRange(0, 65535), metavar="PORT", help="Serve figures to Prometheus.")
@@ -153,7 +151,7 @@ def schedule(  # noqa: PLR0913 -- each is an option of the command
     0 asked to end, 1 Spark is gone, 2 no such folder or no definition in it, 3 cancelled by a second signal. --plan
     ends with 2 if a definition is broken.
     """
-    from runners.definitions.definition import folder_of
+    from runners.definitions.definition import DefinitionsFolder, load
     from runners.model.clock import Clock
     from runners.model.errors import Refusal
     from runners.schedules.schedule_plan import ScheduleCatalog, plan
@@ -163,7 +161,9 @@ def schedule(  # noqa: PLR0913 -- each is an option of the command
     if directory.is_file():
         name = shlex.quote(str(directory.parent))
         raise Refusal(f"{directory} is a file. A schedule is for its folder.", hint=f"Type:  wherry schedule {name}")
-    folder = folder_of(directory, variables=variables, needs_secrets=False, note_secrets=list_secrets_to_mask().update)
+    note_secrets = list_secrets_to_mask().update
+    read = partial(load, variables=variables, needs_secrets=False, note_secrets=note_secrets)
+    folder = DefinitionsFolder(path=directory, load=read)
     if example is not None:
         catalog = ScheduleCatalog.of(folder.open()) if directory.is_dir() else None
         text = render_example(example, directory, catalog)

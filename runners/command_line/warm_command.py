@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from runners.command_line import printing
 from runners.command_line.help_sections import group, option
 from runners.command_line.options import FAILED, PATH, as_json, check_duration, load_definition, with_values
+from runners.model.text import escape_line, table
 
 if TYPE_CHECKING:
     from runners.spark.warm import WarmSpark
@@ -48,7 +50,6 @@ def start_warm(file: Path | None, idle: str, json: bool, **given: Any) -> None:
     It has the settings of FILE. Only definitions with the same settings can use it.
     """
     from origins.quantities import parse_seconds
-    from runners.command_line.printing import as_json as print_json
     from runners.definitions.definition import list_definitions
     from runners.model.spec import SparkOptions
     from runners.spark.warm import keep_warm, read_keep
@@ -62,7 +63,7 @@ def start_warm(file: Path | None, idle: str, json: bool, **given: Any) -> None:
     with Console(stderr=True).status("starting Spark"):
         state = keep_warm(options, seconds)
     if json:
-        click.echo(print_json({"state": state, "seconds": seconds, "folder": os.getcwd()}))
+        click.echo(printing.as_json({"state": state, "seconds": seconds, "folder": os.getcwd()}))
         return
     texts = {
         "started": f"Spark is warm, after {time.monotonic() - began:.0f} s.",
@@ -80,11 +81,10 @@ def show_warm(json: bool) -> None:
 
     For example:  wherry warm status
     """
-    from runners.command_line.printing import as_json as print_json
     from runners.spark.warm import list_warm
 
     found = list_warm()
-    click.echo(print_json({"sparks": [each.json() for each in found]}) if json else format_warm(found))
+    click.echo(printing.as_json({"sparks": [each.json() for each in found]}) if json else format_warm(found))
 
 
 @warm.command("stop")
@@ -96,20 +96,17 @@ def stop_warm(json: bool) -> int:
 
     A Spark that a command is using ends after that command.
     """
-    from runners.command_line.printing import as_json as print_json
     from runners.spark.warm import end_warm, list_warm
 
     ended = [(each, end_warm(each)) for each in list_warm()]
     if json:
-        click.echo(print_json({"sparks": [{**each.json(), "state": state} for each, state in ended]}))
+        click.echo(printing.as_json({"sparks": [{**each.json(), "state": state} for each, state in ended]}))
     else:
         click.echo("\n".join(_describe_end(each, state) for each, state in ended) or "No Spark is warm.")
     return FAILED if any(state == "alive" for _, state in ended) else 0
 
 
 def _describe_end(spark: WarmSpark, state: str) -> str:
-    from runners.model.text import escape_line
-
     texts = {
         "ended": "has ended",
         "busy": f"ends after the command that uses it, process {spark.used_by}",
@@ -121,7 +118,6 @@ def _describe_end(spark: WarmSpark, state: str) -> str:
 def format_warm(sparks: Sequence[WarmSpark]) -> str:
     """Format each Spark in a line."""
     from runners.model.errors import format_bytes
-    from runners.model.text import table
 
     if not sparks:
         return "No Spark is warm. To start one for this folder:  wherry warm start"

@@ -205,16 +205,8 @@ class CrashTrial:
         return run(pipeline, None), pipeline.audit()
 
     def _run_until_death(self, point: str, *, plan: int) -> bool:
-        command = [
-            sys.executable,
-            "-m",
-            "runners.crashes.crash_trial",
-            str(self.file),
-            str(self.folder),
-            point,
-            str(plan),
-        ]
-        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        command = [sys.executable, "-m", "runners.crashes.crash_trial", str(self.file), str(self.folder)]
+        ended = subprocess.run([*command, point, str(plan)], capture_output=True, text=True, check=False)
         if ended.returncode not in (0, KILLED):
             raise Refusal(
                 f"The pipeline of {self.file} fails, even without a crash:\n{ended.stderr.strip()[-2000:]}",

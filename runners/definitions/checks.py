@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
 from destinations.delta.delta import Delta
@@ -96,7 +96,6 @@ def list_problems(pipeline: PipelineSpec) -> Iterator[Problem]:
     checks = (
         _check_secret_names,
         _check_names,
-        _check_copies,
         _check_fallback,
         _check_lane_tables,
         _check_state,
@@ -138,35 +137,26 @@ def _check_names(pipeline: PipelineSpec) -> Iterator[Found]:
         yield "origin", "expected an origin"
     if pipeline.origin is not None and pipeline.origins:
         yield "origins", "expected either origin or origins, got both"
-    read: dict[str, str] = {}
-    for at, origin in enumerate(pipeline.origins):
-        path, name = f"origins[{at}]", (origin.name or "").lower()
-        if name in read:
-            yield path, f"'{origin.name}' is the name of {read[name]} already; give one of them another `name:`"
-        read.setdefault(name, path)
-    first: dict[str, str] = {}
+    yield from _check_distinct("origins", pipeline.origins, {})
+    yield from _check_distinct("destinations", pipeline.destinations, {DLQ: "the DLQ", FALLBACK: "its fallback"})
+    yield from _check_distinct("dlq.copy", pipeline.dlq.copies, {})
+    names = {(each.name or "").lower() for each in pipeline.destinations}
     for at, destination in enumerate(pipeline.destinations):
-        path, name = f"destinations[{at}]", destination.name or ""
-        if name.lower() in (DLQ, FALLBACK):
-            whose = "the DLQ" if name.lower() == DLQ else "its fallback"
-            yield path, f"'{name}' is the name of {whose}; choose another `name:`"
-        elif name.lower() in first:
-            other = first[name.lower()]
-            yield path, f"'{name}' is the name of {other} already; give one of them another `name:`"
-        first.setdefault(name.lower(), path)
-    for at, destination in enumerate(pipeline.destinations):
-        if destination.was is not None and destination.was.lower() in first:
+        if destination.was is not None and destination.was.lower() in names:
             message = f"'{destination.was}' is the name of a destination in this definition; `was` takes an old name"
             yield f"destinations[{at}].was", message
 
 
-def _check_copies(pipeline: PipelineSpec) -> Iterator[Found]:
-    """Yield copies of the DLQ that the ledger could not distinguish."""
-    copies: dict[str, str] = {}
-    for at, copy_ in enumerate(pipeline.dlq.copies):
-        path, name = f"dlq.copy[{at}]", (copy_.name or "").lower()
-        if copies.setdefault(name, path) != path:
-            yield path, f"'{copy_.name}' is the name of {copies[name]} already; give one of them another `name:`"
+def _check_distinct(where: str, named: Sequence[Origin | Destination], taken: Mapping[str, str]) -> Iterator[Found]:
+    """Yield names that the ledger could not distinguish, or that are `taken` by others."""
+    first: dict[str, str] = {}
+    for at, each in enumerate(named):
+        path, name = f"{where}[{at}]", (each.name or "").lower()
+        other = first.setdefault(name, path)
+        if name in taken:
+            yield path, f"'{each.name}' is the name of {taken[name]}; choose another `name:`"
+        elif other != path:
+            yield path, f"'{each.name}' is the name of {other} already; give one of them another `name:`"
 
 
 def _check_fallback(pipeline: PipelineSpec) -> Iterator[Found]:
@@ -179,7 +169,6 @@ def _check_fallback(pipeline: PipelineSpec) -> Iterator[Found]:
 
 
 def _check_lane_tables(pipeline: PipelineSpec) -> Iterator[Found]:
-    """Yield problems of lanes that are tables, and of destinations with a separate table for each lane."""
     tables = [origin for origin in pipeline.every_origin if origin.only_lane]
     for origin in tables:
         for message in _check_lane_name(origin):
@@ -217,18 +206,21 @@ def _check_lane_name(origin: Origin) -> Iterator[str]:
 
 def _list_components(pipeline: PipelineSpec) -> list[tuple[str, Origin | Stage | Destination]]:
     """Return the origins, stages and destinations, each with its path in the definition."""
+    ends: list[tuple[str, Origin | Destination]] = [*_list_origins(pipeline)]
+    ends += [(f"destinations[{at}]", each) for at, each in enumerate(pipeline.destinations)]
+    alone = isinstance(pipeline.dlq.copy, Destination)
+    ends += [("dlq.copy" if alone else f"dlq.copy[{at}]", each) for at, each in enumerate(pipeline.dlq.copies)]
     named: list[tuple[str, Origin | Stage | Destination]] = []
-    for at, origin in enumerate(pipeline.given_origins):
-        path = "origin" if pipeline.origin is not None else f"origins[{at}]"
-        named += [(path, origin), *((f"{path}.stages[{n}]", each) for n, each in enumerate(origin.stages))]
     named += [(f"stages[{at}]", stage) for at, stage in enumerate(pipeline.stages)]
-    for at, destination in enumerate(pipeline.destinations):
-        path = f"destinations[{at}]"
-        named += [(path, destination), *((f"{path}.stages[{n}]", each) for n, each in enumerate(destination.stages))]
-    for at, copy_ in enumerate(pipeline.dlq.copies):
-        path = "dlq.copy" if isinstance(pipeline.dlq.copy, Destination) else f"dlq.copy[{at}]"
-        named += [(path, copy_), *((f"{path}.stages[{n}]", each) for n, each in enumerate(copy_.stages))]
+    for path, end in ends:
+        named += [(path, end), *((f"{path}.stages[{at}]", each) for at, each in enumerate(end.stages))]
     return named
+
+
+def _list_origins(pipeline: PipelineSpec) -> list[tuple[str, Origin]]:
+    """Return the origins, each with its path in the definition."""
+    alone = pipeline.origin is not None
+    return [("origin" if alone else f"origins[{at}]", each) for at, each in enumerate(pipeline.given_origins)]
 
 
 def _check_component_names(pipeline: PipelineSpec) -> Iterator[Found]:
@@ -278,7 +270,6 @@ def _find_dlq_place(pipeline: PipelineSpec) -> str:
 
 
 def _check_retention(pipeline: PipelineSpec) -> Iterator[Found]:
-    """Yield periods of the DLQ that are invalid."""
     for code, period in pipeline.dlq.periods.items():
         path = "dlq.retain" if isinstance(pipeline.dlq.retain, str) else f"dlq.retain.{code}"
         yield from _check_quantity(path, period, parse_seconds)
@@ -331,8 +322,7 @@ def _check_assignment(pipeline: PipelineSpec) -> Iterator[Found]:
     shared = f"where run.assignment is {run.assignment}"
     if run.ownership == "off":
         yield "run.assignment", "expected single where run.ownership is off, since runs share lanes by a lease"
-    for at, origin in enumerate(pipeline.given_origins):
-        path = "origin" if pipeline.origin is not None else f"origins[{at}]"
+    for path, origin in _list_origins(pipeline):
         if origin.read == "whole":
             message = f"expected new {shared}; a run that starts over would also start the lanes of other runs over"
             yield f"{path}.read", message
@@ -375,7 +365,6 @@ def _check_hooks(pipeline: PipelineSpec) -> Iterator[Found]:
 
 
 def _check_schedule(pipeline: PipelineSpec) -> Iterator[Found]:
-    """Yield problems of a schedule, such as no time, or two."""
     options = pipeline.schedule
     if options is None:
         return

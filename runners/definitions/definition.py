@@ -105,19 +105,14 @@ def load(  # noqa: PLR0913 -- each is an option of the commands
     return definition
 
 
-def definition_of(
-    pipeline: PipelineSpec, *, directory: str | Path | None = None, kinds: Kinds | None = None
-) -> Definition:
-    """Return the definition of a pipeline made in Python.
-
-    Its state is below `directory` (default: the current directory).
-    """
+def definition_of(pipeline: PipelineSpec, *, kinds: Kinds | None = None) -> Definition:
+    """Return the definition of a pipeline made in Python. Its state is below the current directory."""
     pipeline = complete_pipeline(pipeline, kinds)
     pipeline = dataclasses.replace(pipeline, secrets=list_secrets(pipeline))
     problems = [_mask_problem(problem, pipeline.secrets) for problem in list_problems(pipeline)]
     if problems:
         raise DefinitionError(f"Pipeline {pipeline.name!r}", problems)
-    return _make_definition(pipeline, None, Path(directory or "."), kinds)
+    return _make_definition(pipeline, None, Path(), kinds)
 
 
 def list_secrets(pipeline: PipelineSpec) -> Mapping[str, str]:
@@ -204,7 +199,6 @@ def _read_text(file: Path) -> str:
 
 
 def _suggest_file(folder: Path, name: str) -> str:
-    """Return a hint about the definition of the folder that the name may mean."""
     there = folder.iterdir() if folder.is_dir() else ()
     known = sorted(each.name for each in there if each.suffix in (".yaml", ".yml"))
     near = difflib.get_close_matches(name, known, n=1) or known[:1]
@@ -386,19 +380,3 @@ class DefinitionsFolder:
                 continue
             stamps[file.name] = (status.st_mtime_ns, status.st_size, status.st_ino)
         return stamps
-
-
-def folder_of(
-    directory: str | Path,
-    *,
-    variables: Mapping[str, str] | None = None,
-    secrets: Mapping[str, str] | None = None,
-    needs_secrets: bool = True,
-    note_secrets: Callable[[Mapping[str, str]], None] = lambda _: None,
-) -> DefinitionsFolder:
-    """Return the definitions of a directory, with these values for `${NAME}` and `${secret:NAME}`."""
-
-    def read(file: Path) -> Definition:
-        return load(file, variables=variables, secrets=secrets, needs_secrets=needs_secrets, note_secrets=note_secrets)
-
-    return DefinitionsFolder(path=Path(directory), load=read)

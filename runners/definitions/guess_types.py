@@ -150,7 +150,7 @@ def _propose_otherwise(texts: Mapping[str, Sequence[str]], groups: Mapping[str, 
 
 def _is_long(value: str) -> bool:
     """Whether these digits fit into `bigint`."""
-    return len(value) < 19 or (len(value) <= 20 and -_LONG <= int(value) < _LONG)
+    return len(value) <= 20 and -_LONG <= int(value) < _LONG
 
 
 def _count_misfits(looks: re.Pattern[str], values: Iterable[str]) -> int:
@@ -158,7 +158,6 @@ def _count_misfits(looks: re.Pattern[str], values: Iterable[str]) -> int:
 
 
 def _holds(misfits: Mapping[str, int], texts: Mapping[str, Sequence[str]]) -> bool:
-    """Whether few enough values are of another type, in all files and in each."""
     total = sum(map(len, texts.values()))
     most = min(max(_MOST_BAD * total, _FEW_BAD), _NEVER_BAD * total)
     if sum(misfits.values()) > most:

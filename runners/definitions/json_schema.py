@@ -52,7 +52,6 @@ def make_json_schema() -> dict[str, Any]:
 
 
 def _make_role_schema(role: Role) -> dict[str, Any]:
-    """Return the schema of one kind, with the options that are written beside it."""
     beside = {name: _make_option_schema(option) for name, option in list_options(CONTRACTS[role]).items()}
     schemas = _kinds(role)
     return {
@@ -65,7 +64,6 @@ def _make_role_schema(role: Role) -> dict[str, Any]:
 
 
 def _kinds(role: Role) -> dict[str, Any]:
-    """Return the schema of each kind that can be used here."""
     kinds, schemas = get_our_kinds(), {}
     for kind in kinds.list_names(role):
         with contextlib.suppress(KindMissing):
@@ -82,7 +80,6 @@ def _make_kind_schema(role: Role, component: type) -> dict[str, Any]:
 
 
 def _make_dlq_schema() -> dict[str, Any]:
-    """Return the schema of the DLQ: its options, with one destination beside them."""
     own = _make_object_schema(Dlq, without={"destination": None})
     schemas = _kinds("destination")
     return {**own, "properties": {**own["properties"], **schemas}, "patternProperties": {_CLASS: {}}}

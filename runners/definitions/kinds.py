@@ -10,7 +10,6 @@ import inspect
 import itertools
 import re
 import sys
-import textwrap
 import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -306,7 +305,7 @@ def list_options(component: type) -> Mapping[str, Option]:
         field.name: Option(
             name=field.name,
             annotation=_HOLDS[field.metadata["holds"]] if "holds" in field.metadata else hints[field.name],
-            default=_get_default(field),
+            default=field.default if field.default_factory is dataclasses.MISSING else field.default_factory(),
             main=positional == [field.name],
             path=field.metadata.get("path", False),
             like=str(field.metadata.get("like", "")),
@@ -349,12 +348,6 @@ def read_summary(component: type) -> str:
     return sentence + "." if stop else sentence
 
 
-def _get_default(field: dataclasses.Field[Any]) -> Any:
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return field.default
-
-
 def _describe_alternative(annotation: Any) -> str:
     if get_origin(annotation) is Literal:
         return " or ".join(repr(value) for value in get_args(annotation))
@@ -371,7 +364,7 @@ _WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or 
 @functools.cache
 def _read_docs_in_source(component: type) -> Mapping[str, str]:
     docs = {}
-    for field, below in itertools.pairwise(_get_class_body(component)):
+    for field, below in itertools.pairwise(_list_bodies(component.__module__).get(component.__name__, [])):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr):
             text = below.value.value if isinstance(below.value, ast.Constant) else None
             if isinstance(text, str):
@@ -379,26 +372,11 @@ def _read_docs_in_source(component: type) -> Mapping[str, str]:
     return docs
 
 
-def _get_class_body(component: type) -> list[ast.stmt]:
-    """Return the statements of a class, or an empty list if there is no source."""
-    known = _parse_classes(component.__module__)
-    if component.__qualname__ in known:
-        return known[component.__qualname__]
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(component)))
-    except (OSError, TypeError):
-        return []
-    return tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
-
-
 @functools.cache
-def _parse_classes(module: str) -> Mapping[str, list[ast.stmt]]:
-    """Return the classes at the top of a module, by name.
-
-    Parsing a module is much faster than parsing each class alone.
-    """
+def _list_bodies(module: str) -> Mapping[str, list[ast.stmt]]:
+    """Return the statements of each class of a module, by the class's name. Empty if there is no source."""
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
     except (KeyError, OSError, TypeError):
         return {}
-    return {one.name: one.body for one in tree.body if isinstance(one, ast.ClassDef)}
+    return {node.name: node.body for node in reversed([*ast.walk(tree)]) if isinstance(node, ast.ClassDef)}

@@ -72,8 +72,7 @@ def look_at_files(place: Path) -> Look:
     if not kinds:
         known = ", ".join(FORMATS)
         raise Refusal(f"{place}: expected a file, or a folder of files, with a name that ends with one of {known}.")
-    counted = Counter(kinds.values())
-    kind = max(counted, key=lambda each: counted[each])
+    kind = Counter(kinds.values()).most_common(1)[0][0]
     left_out = {_as_text(name): _say_why_not(name) for name in names if name not in kinds}
     left_out |= {name: f"is {other}" for name, other in kinds.items() if other != kind}
     files = [name for name, other in kinds.items() if other == kind]
@@ -212,8 +211,7 @@ def _group_files(look: Look, files: Sequence[str]) -> Look:
     pattern = _find_pattern(files, everything.difference(files))
     if pattern is not None:
         return _make_groups(look, [(pattern, ranked[0], files)], odd, {})
-    endings = Counter(map(_get_ending, files))
-    ending = max(endings, key=lambda each: endings[each])
+    ending = Counter(map(_get_ending, files)).most_common(1)[0][0]
     mine = [name for name in files if name.endswith(ending) and _get_ending(name) == ending]
     start = "**/*" if any("/" in name for name in mine) else "*"
     others = dict.fromkeys(set(files).difference(mine), f"does not end with {ending}")

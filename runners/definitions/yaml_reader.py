@@ -7,7 +7,7 @@ import glob
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, cast, get_args, get_origin
@@ -85,13 +85,11 @@ def describe_found(node: Node) -> str:
         return "a mapping"
     if isinstance(node, Items):
         return "a list"
-    if not node.plain or node.loose:
-        return f"the text {shorten(node.printable)}"
-    if node.content is None:
-        return "NULL" if node.printable else "nothing"
     content = node.content
-    if isinstance(content, str):
+    if isinstance(content, str) or node.loose:
         return f"the text {shorten(node.printable)}"
+    if content is None:
+        return "NULL" if node.printable else "nothing"
     return f"{_TYPES[type(content)]} {node.text}"
 
 
@@ -145,12 +143,21 @@ class DefinitionReader:
     def _read_value(self, node: Node, option: Option, path: str) -> Any:
         self.places[path] = node
         types = list_alternatives(option.annotation)
+        for one in types:
+            if one in ROLES:
+                return self._read_component(node, ROLES[one], path)
+            if one is Dlq:
+                return self._read_dlq(node, path)
+            if one is Any and not isinstance(node, Scalar):
+                return to_plain(node)
+            if isinstance(node, Items) and has_shape(one, Sequence):
+                return self._read_list(node, get_args(one)[0], option, path)
+            if isinstance(node, Fields) and dataclasses.is_dataclass(one):
+                return self.read_dataclass(node, cast("type[Any]", one), path)
+            if isinstance(node, Fields) and has_shape(one, Mapping) and not self._is_file_reference(node):
+                return self._read_mapping(node, get_args(one)[1], path)
         if isinstance(node, Scalar):
             return self._read_scalar(node, types, option, path)
-        for one in types:
-            reads = self._find_reader(node, one, option)
-            if reads is not None:
-                return reads(node, path)
         if isinstance(node, Fields) and list(node.fields) == ["file"] and str in types:
             return self._read_file(node, path)
         dashes = "; put a dash before each" if any(has_shape(one, Sequence) for one in types) else ""
@@ -158,26 +165,9 @@ class DefinitionReader:
             node, path, f"expected {describe_expected(option)}, got {describe_found(node)}{dashes}"
         )
 
-    def _find_reader(self, node: Node, annotation: Any, option: Option) -> Callable[[Any, str], Any] | None:
-        """Return a function that reads a list or a mapping as this type, or None if the type is neither."""
-        if annotation is Any:
-            return lambda node, _: to_plain(node)
-        if annotation in ROLES:
-            return lambda node, path: self._read_component(node, ROLES[annotation], path)
-        if annotation is Dlq:
-            return self._read_dlq
-        if isinstance(node, Fields):
-            if dataclasses.is_dataclass(annotation):
-                return lambda node, path: self.read_dataclass(node, cast("type[Any]", annotation), path)
-            if has_shape(annotation, Mapping) and not self._is_file_reference(node):
-                return lambda node, path: self._read_mapping(node, get_args(annotation)[1], path)
-        elif has_shape(annotation, Sequence):
-            each = dataclasses.replace(_make_element_option(get_args(annotation)[0]), path=option.path)
-            return lambda node, path: self._read_list(node, each, path)
-        return None
-
-    def _read_list(self, node: Items, option: Option, path: str) -> Any:
-        values = [self._read_value(item, option, f"{path}[{at}]") for at, item in enumerate(node.items)]
+    def _read_list(self, node: Items, element: Any, option: Option, path: str) -> Any:
+        each = dataclasses.replace(_make_element_option(element), path=option.path)
+        values = [self._read_value(item, each, f"{path}[{at}]") for at, item in enumerate(node.items)]
         return WRONG if WRONG in values else tuple(values)
 
     def _read_mapping(self, node: Fields, element: Any, path: str) -> Any:
@@ -196,11 +186,6 @@ class DefinitionReader:
         return WRONG if WRONG in values.values() else values
 
     def _read_scalar(self, node: Scalar, types: Sequence[Any], option: Option, path: str) -> Any:
-        for one in types:
-            if one in ROLES:
-                return self._read_component(node, ROLES[one], path)
-            if one is Dlq:
-                return self._read_dlq(node, path)
         if node.loose and not node.text and type(None) in types:
             return None
         for one in types:

@@ -51,13 +51,10 @@ class HookRunner:
         """Wait a little for unfinished hooks, and log failed ones."""
         until = time.monotonic() + (PATIENCE if patience is None else patience)
         for at, thread in enumerate(self._threads):
-            whole, hook = (
-                thread.writer.flush(max(0.0, until - time.monotonic())),
-                f"hooks[{at}] ({thread.hook.kind})",
-            )
-            lost = thread.lost + thread.writer.dropped
-            if not whole:
+            hook = f"hooks[{at}] ({thread.hook.kind})"
+            if not thread.writer.flush(max(0.0, until - time.monotonic())):
                 log.warning("%s: %s has not finished, and the run does not wait for it any longer.", name, hook)
+            lost = thread.lost + thread.writer.dropped
             if lost:
                 why = thread.why or without(self._secrets, thread.writer.error)
                 log.warning("%s: %s failed %s: %s", name, hook, format_count(lost, "time", "times"), why)

@@ -40,9 +40,14 @@ def configure_logs(log_format: str) -> None:
         sys.stderr = JsonStream(sys.stderr)
 
 
+def are_logs_json() -> bool:
+    """Whether log lines are JSON now."""
+    return any(isinstance(handler.formatter, JsonLines) for handler in log.handlers)
+
+
 def complain(message: str, **facts: JSON) -> None:
     """Print on standard error why something ended, in the form of the log lines."""
-    if any(isinstance(handler.formatter, JsonLines) for handler in log.handlers):
+    if are_logs_json():
         log.error(message, extra={"facts": facts})
     else:
         flush()
@@ -98,7 +103,6 @@ class LogLines:
 
 
 def _mask_event(event: Event, secrets: Mapping[str, str]) -> Event:
-    """Return the event without secrets in its free text."""
     if isinstance(event, Noticed):
         return replace(event, message=without(secrets, event.message))
     if isinstance(event, RunStopping | RunEnded):

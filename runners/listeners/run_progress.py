@@ -79,7 +79,7 @@ class RunProgress:
         """The open batches, by their plans. The mapping is replaced whenever a batch begins or ends."""
         self.doing = doing
         """What the run does, in words. Commands other than a run set it themselves."""
-        self._name, self._starts_spark = name, starts_spark
+        self.name, self._starts_spark = name, starts_spark
         self._batches = batches
         """How many batches there are in all; None if the caller does not know."""
         self._waiting: dict[str, int] = {}
@@ -116,9 +116,9 @@ class RunProgress:
         seconds = int(self.clock.elapsed() - self._began)
         doing = "starting Spark" if self._starts_spark() and not self._ends else self.doing
         if self._begins and not self.lanes:
-            yield f"{self._name}: {doing} … {seconds} s"
+            yield f"{self.name}: {doing} … {seconds} s"
             return
-        yield f"{self._name}: {doing}" if doing else self._name
+        yield f"{self.name}: {doing}" if doing else self.name
         lanes = [*self.lanes.values()]
         yield format_progress(sum(lane.batches for lane in lanes), self._batches)
         rows, nacked = sum(lane.rows for lane in lanes), sum(lane.nacked for lane in lanes)

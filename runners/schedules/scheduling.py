@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from origins.errors import WherryError
 from origins.secret import SECRET
-from runners.definitions.definition import Definition, folder_of
+from runners.definitions.definition import Definition, DefinitionsFolder, load
 from runners.model.errors import Owned, Refusal
 from runners.model.events import Listener
 from runners.model.masking import without
@@ -123,7 +124,8 @@ def scheduler_of(
     listeners for the runs of a definition. `note_secrets` gets the secrets of each definition that is read. Raise
     `Refusal` if the directory does not exist, or if its definitions cannot share one Spark session.
     """
-    folder = folder_of(directory, variables=variables, secrets=secrets, note_secrets=note_secrets)
+    read = partial(load, variables=variables, secrets=secrets, note_secrets=note_secrets)
+    folder = DefinitionsFolder(path=Path(directory), load=read)
     schedule_catalog = ScheduleCatalog.of(folder.open())
     marks = open_marks(folder.path)
     run_workers = RunThreads(make_carrier(open_session(list(schedule_catalog.scheduled.values())), make_listeners))

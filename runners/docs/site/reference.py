@@ -15,7 +15,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import click
 
@@ -23,6 +23,7 @@ from destinations.dlq import Dlq
 from origins.quick_dataclass import dataclass
 from runners.command_line.commands import wherry
 from runners.definitions.kinds import (
+    CALLED,
     CONTRACTS,
     DescribedOption,
     Kind,
@@ -206,7 +207,6 @@ def _make_options(title: str, options: Sequence[DescribedOption], main: Describe
 
 
 def _show_type(text: str) -> str:
-    """A type in words, its literals in code."""
     return re.sub(r"'(\w+)'", r"`\1`", text)
 
 
@@ -237,7 +237,6 @@ def _make_list(items: Sequence[str]) -> str:
 
 
 def _walk_commands(group: click.Group, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Each command with its words, and groups before what is in them."""
     for name, command in group.commands.items():
         if not command.hidden:
             yield (*words, name), command
@@ -296,11 +295,10 @@ def _make_definition_page() -> str:
         parts.append(f"{title}\n\n{inspect.getdoc(component)}\n")
         docs = read_docs(component)
         for name, option in list_options(component).items():
-            called = {"run_options": "run"}.get(name, name)
             value = "see below" if dataclasses.is_dataclass(option.default) else _show(option.default)
             default = "required" if option.required else f"default: {value}"
             kind = _show_type(describe_type(option.annotation).replace("nothing", "a mapping"))
-            parts.append(f"`{called}`\n: *{kind}, {default}*\n\n  {docs[name]}\n")
+            parts.append(f"`{CALLED.get(name, name)}`\n: *{kind}, {default}*\n\n  {docs[name]}\n")
     return "\n".join(parts)
 
 
@@ -335,8 +333,7 @@ def _make_events_page() -> str:
 
 
 def _list_events(union: Any, module: Any) -> list[type]:
-    names = str(union).split(" | ") if isinstance(union, str) else [each.__name__ for each in get_args(union)]
-    return [getattr(module, name) for name in names]
+    return [getattr(module, name) for name in str(union).split(" | ")]
 
 
 def _describe_fields(component: type, title: str = "") -> str:
@@ -359,7 +356,6 @@ def _make_report_page() -> str:
 
 @cache
 def _list_errors() -> Mapping[str, str]:
-    """The code of each class of error, by its name."""
     sources = [
         file.read_text(encoding="utf-8") for folder in FOLDERS.values() for file in ROOT.glob(f"{folder}/**/*.py")
     ]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from origins.batch import JSON
 from origins.errors import WherryError
-from runners.definitions.definition import Definition, definition_of, folder_of
+from runners.definitions.definition import Definition, DefinitionsFolder, definition_of, load
 from runners.model.errors import Refusal
 from runners.model.run_report import Report, compute_trends
 from runners.model.spec import PipelineSpec
@@ -112,7 +113,8 @@ def write_directory(
     except OSError as error:
         hint = "Choose another folder:  --to DIR"
         raise Refusal(f"{folder} cannot be created: {error.strerror}.", hint=hint) from error
-    definitions = folder_of(directory, variables=variables, needs_secrets=False, note_secrets=note_secrets).open()
+    read_file = partial(load, variables=variables, needs_secrets=False, note_secrets=note_secrets)
+    definitions = DefinitionsFolder(path=directory, load=read_file).open()
     runs: dict[str, Sequence[Mapping[str, JSON]] | str] = {}
     pages: dict[str, str] = {}
     for definition in [read for read in definitions.values() if not isinstance(read, str)]:

@@ -355,8 +355,8 @@ def test_a_signal_after_the_end_of_a_run_has_no_effect(
     """The report still shows a run that succeeded."""
 
     @contextlib.contextmanager
-    def told(*_: object, **__: object) -> Iterator[Listener]:
-        yield lambda _: None
+    def told(*_: object, **__: object) -> Iterator[list[Listener]]:
+        yield [lambda _: None]
         signal.raise_signal(signal.SIGTERM)
 
     monkeypatch.setattr("runners.command_line.carrying.show_progress", told)

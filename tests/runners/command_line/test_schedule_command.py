@@ -13,6 +13,7 @@ import threading
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -26,7 +27,7 @@ import stages
 from runners.command_line import cli, schedule_command
 from runners.command_line.commands import wherry
 from runners.command_line.schedule_command import render_example
-from runners.definitions.definition import Definition, folder_of
+from runners.definitions.definition import Definition, DefinitionsFolder, load
 from runners.definitions.kinds import get_our_kinds
 from runners.listeners.standard_error import flush
 from runners.model.errors import Owned
@@ -111,10 +112,10 @@ def test_a_scheduler_needs_the_secrets(folder: Path) -> None:
         'name: orders\norigin: {folder: {path: landing, options: {key: "${secret:NO_SUCH_SECRET}"}}}\n'
         "destinations: [{table: {table: main.orders}}]\nschedule: {every: 5m}\n"
     )
-    missing = folder_of(folder).open()["orders.yaml"]
+    missing = DefinitionsFolder(path=folder, load=load).open()["orders.yaml"]
     assert isinstance(missing, str)
     assert "NO_SUCH_SECRET" in missing
-    given = folder_of(folder, secrets={"NO_SUCH_SECRET": "hunter2"}).open()
+    given = DefinitionsFolder(path=folder, load=partial(load, secrets={"NO_SUCH_SECRET": "hunter2"})).open()
     assert [each for each in given.values() if isinstance(each, str)] == []
     assert parse_command("schedule", [str(folder), "--secrets", "s.yaml"])["secret_file"] == Path("s.yaml")
 
@@ -293,7 +294,9 @@ def test_the_lines_for_cron_match_the_definitions_of_the_folder(
 def test_the_lines_for_cron_name_their_time_zone(folder: Path) -> None:
     """It is the time zone of the definition, and not the machine's."""
     (folder / "orders.yaml").write_text(f"name: orders\n{BODY}schedule: {{cron: '@daily', time_zone: Europe/Vienna}}\n")
-    lines = render_example("cron", folder, ScheduleCatalog.of(folder_of(folder).open())).splitlines()
+    lines = render_example(
+        "cron", folder, ScheduleCatalog.of(DefinitionsFolder(path=folder, load=load).open())
+    ).splitlines()
     at = lines.index("CRON_TZ=Europe/Vienna")
     assert lines[at + 1].startswith("@daily  ")
 

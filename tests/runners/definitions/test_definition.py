@@ -752,7 +752,9 @@ def test_the_text_changes_only_with_the_values(loaded: Load) -> None:
     assert json.loads(plain.text)["run"] == {"runners": 2}
 
 
-def test_a_pipeline_made_in_python_is_a_definition(loaded: Load, tmp_path: Path) -> None:
+def test_a_pipeline_made_in_python_is_a_definition(
+    loaded: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its text is that of a written definition, and it is checked in the same way."""
     pipeline = PipelineSpec(
         name="orders",
@@ -762,7 +764,8 @@ def test_a_pipeline_made_in_python_is_a_definition(loaded: Load, tmp_path: Path)
         dlq=Dlq(window=10, destination=Say()),
         run_options=RunOptions(runners=2),
     )
-    definition = definition_of(pipeline, directory=tmp_path, kinds=TOYS)
+    monkeypatch.chdir(tmp_path)
+    definition = definition_of(pipeline, kinds=TOYS)
     assert loaded(definition.text).pipeline == definition.pipeline
     assert definition.path is None
     with pytest.raises(DefinitionError, match=r"name: expected letters"):

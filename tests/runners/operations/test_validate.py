@@ -370,7 +370,7 @@ def test_the_target_time_of_a_batch_is_explained(explained: Explained) -> None:
 
 
 @pytest.mark.parametrize(("lanes", "noted"), [(1, False), (2, True)])
-def test_deduplication_against_a_table_is_noted_with_several_lanes(tmp_path: Path, lanes: int, noted: bool) -> None:
+def test_deduplication_against_a_table_is_noted_with_several_lanes(lanes: int, noted: bool) -> None:
     """The stage is a destination's stage here."""
     stage = Deduplicate(keys=["id"], sequence_by="at", against=PinnedTable(table="main.orders"))
     pipeline = Pipeline(
@@ -378,7 +378,7 @@ def test_deduplication_against_a_table_is_noted_with_several_lanes(tmp_path: Pat
         origin=Files(path="landing/*.json", format="json", lanes=lanes),
         destinations=[Delta(table="main.orders", stages=[stage])],
     )
-    notes = " ".join(explain(definition_of(pipeline, directory=tmp_path)).notes)
+    notes = " ".join(explain(definition_of(pipeline)).notes)
     assert ("deduplicate: it sees one batch at a time" in notes) is noted
 
 
@@ -421,7 +421,7 @@ def test_a_missing_folder_of_an_origin_is_noted(tmp_path: Path) -> None:
             origin=Files(path=path, format="csv", schema="id long"),
             destinations=[Delta(table="main.orders")],
         )
-        return explain(definition_of(pipeline, directory=tmp_path)).notes
+        return explain(definition_of(pipeline)).notes
 
     landing = tmp_path / "landing"
     assert notes(f"{landing}/*.csv") == (f"There is nothing at {landing} yet; a run fails until something is there.",)
@@ -434,5 +434,5 @@ def test_an_unreadable_origin_is_noted(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("origins.files.listing.os.access", lambda *_: False)
     origin = Files(path=f"{tmp_path}/*.csv", format="csv", schema="id long")
     pipeline = Pipeline(name="orders", origin=origin, destinations=[Delta(table="main.orders")])
-    (note,) = explain(definition_of(pipeline, directory=tmp_path)).notes
+    (note,) = explain(definition_of(pipeline)).notes
     assert note == f"This user has no right to read {tmp_path}; a run fails without it."
