@@ -9,13 +9,14 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta, timezone, tzinfo
+from itertools import islice, takewhile
 from typing import TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from origins.quantities import parse_seconds
 from origins.quick_dataclass import dataclass
 from runners.model.spec import ScheduleOptions
-from runners.model.text import shorten
+from runners.model.text import format_count, shorten
 
 T = TypeVar("T")
 
@@ -32,24 +33,23 @@ class Timetable(ABC):
     def find_next(self, moment: datetime) -> datetime | None:
         """Return the first due moment after this one, or None."""
 
+    def follow(self, moment: datetime) -> Iterator[datetime]:
+        """Yield the due moments after this one."""
+        due = self.find_next(moment)
+        while due is not None:
+            yield due
+            due = self.find_next(due)
+
     def list_following(self, moment: datetime, count: int) -> Sequence[datetime]:
         """Return the next `count` due moments after this one."""
-        moments: list[datetime] = []
-        while len(moments) < count and (due := self.find_next(moments[-1] if moments else moment)) is not None:
-            moments.append(due)
-        return moments
+        return [*islice(self.follow(moment), count)]
 
     def list_between(self, start: datetime, end: datetime, most: int) -> Sequence[datetime]:
         """Return the due moments after `start`, up to and including `end`.
 
         If there are more, return the last `most`.
         """
-        moments: deque[datetime] = deque(maxlen=most)
-        due = self.find_next(start)
-        while due is not None and due <= end:
-            moments.append(due)
-            due = self.find_next(due)
-        return moments
+        return deque(takewhile(lambda due: due <= end, self.follow(start)), most)
 
     def find_last(self, start: datetime, end: datetime) -> datetime | None:
         """Return the last due moment after `start`, up to and including `end`, or None."""
@@ -265,7 +265,8 @@ def parse(line: str) -> Cron:
     if len(fields) != 5:
         seconds = "; cron has no field for seconds" if len(fields) == 6 else ""
         raise ValueError(
-            f"{_EXPECTED} (minute, hour, day of month, month, weekday), got {_count(len(fields))} in {line!r}{seconds}"
+            f"{_EXPECTED} (minute, hour, day of month, month, weekday), "
+            f"got {format_count(len(fields), 'field', 'fields')} in {line!r}{seconds}"
         )
     minute, hour, day, month, weekday = fields
     cron = Cron(
@@ -316,7 +317,3 @@ def _parse_number(field: str, text: str, low: int, high: int, names: Sequence[st
         named = f" or {names[0]}…{names[-1]}" if names else ""
         raise ValueError(f"{field}: expected {low}-{high}{named}, got {text!r}")
     return int(text)
-
-
-def _count(fields: int) -> str:
-    return "1 field" if fields == 1 else f"{fields} fields"

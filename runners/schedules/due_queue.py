@@ -164,10 +164,10 @@ class DueTimer(BaseScheduler):  # type: ignore[misc]
         super().__init__(timezone=timezone.utc, executors={"default": _Handing(note_due)})
         self.start()
 
-    def put(self, name: str, timetable: Timetable, after: datetime) -> None:
-        """Report this name from now on, at all moments later than `after`."""
-        first = timetable.find_next(after)
-        if first is None:
+    def put(self, name: str, timetable: Timetable | None, after: datetime) -> None:
+        """Report this name from now on, at all moments later than `after`. Without a timetable, stop reporting it."""
+        first = timetable.find_next(after) if timetable else None
+        if timetable is None or first is None:
             self.remove(name)
         else:
             self.add_job(

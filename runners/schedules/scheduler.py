@@ -197,18 +197,17 @@ class Scheduler:
         self.due_queue.put(name, schedule)
         self._emit(Scheduled(name=name, file=_name_file(definition)))
         timetable = make_timetable(schedule)
+        self._alarm.put(name, timetable, now)
         missed: Sequence[datetime] = ()
         if timetable is None:
             other = self.marks.get(schedule.after or "")
             if other is not None and other.succeeded is not None and other.succeeded > mark.served:
                 missed = [other.succeeded]
+        elif schedule.catch_up == "all":
+            missed = timetable.list_between(mark.served, now, MOST_MISSED)
         else:
-            self._alarm.put(name, timetable, now)
-            if schedule.catch_up == "all":
-                missed = timetable.list_between(mark.served, now, MOST_MISSED)
-            else:
-                last = timetable.find_last(mark.served, now)
-                missed = [] if last is None else [last]
+            last = timetable.find_last(mark.served, now)
+            missed = [] if last is None else [last]
         if mark.open is not None and not self.due_queue.items[name].running:
             self._cut_off[name] = mark.open
             missed = [mark.open, *missed]
@@ -221,11 +220,7 @@ class Scheduler:
         self.active[name] = definition
         self.due_queue.put(name, schedule)
         if schedule != before:
-            timetable = make_timetable(schedule)
-            if timetable is None:
-                self._alarm.remove(name)
-            else:
-                self._alarm.put(name, timetable, now)
+            self._alarm.put(name, make_timetable(schedule), now)
         self._emit(Scheduled(name=name, file=_name_file(definition)))
 
     def _add_due(self, name: str, moments: Sequence[datetime]) -> None:
