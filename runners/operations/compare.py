@@ -33,8 +33,6 @@ from stages.rows import ORIGINAL, REFUSED_BY_ORIGIN, STATE, VERDICT, Expression,
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from runners.ways.stage_chain import PlacedStage
-
 
 def compare_definitions(old: Definition, new: Definition, *, batches: int = 1) -> Comparison:
     """Try both definitions on the next batches of the old one, or on the newest processed batches if no batch waits.
@@ -285,7 +283,8 @@ class BatchPair:
         """Return the rows after the stages of the first or the second definition."""
         chain, pins = self._chains[which], self._pins[which]
         for run in split_runs(chain.common):
-            rows = apply_chain(isolator.isolate(rows, run) if isolator else rows, _never_stop(run), pins, checked=True)
+            steps = [*map(without_stop, run)]
+            rows = apply_chain(isolator.isolate(rows, run) if isolator else rows, steps, pins, checked=True)
         if isolator:
             rows = isolator.isolate_for_branches(rows)
         return _pass_destinations(rows, chain, pins)
@@ -352,10 +351,6 @@ class BatchPair:
         return found
 
 
-def _never_stop(steps: Sequence[PlacedStage]) -> Sequence[PlacedStage]:
-    return [without_stop(step) for step in steps]
-
-
 def _pass_destinations(rows: MarkedRows, chain: StageChain, pins: Mapping[str, JSON]) -> _Walk:
     """Return the rows after the stages of all destinations, each with how it leaves for every destination."""
     schemas = dict.fromkeys(chain.branches, rows.schema)
@@ -368,7 +363,7 @@ def _pass_destinations(rows: MarkedRows, chain: StageChain, pins: Mapping[str, J
 
     def own(rows: MarkedRows, which: tuple[int, str]) -> tuple[MarkedRows, Mapping[str, Expression]]:
         at, name = which
-        passed = apply_chain(rows, _never_stop(steps[which]), pins, checked=True)
+        passed = apply_chain(rows, [*map(without_stop, steps[which])], pins, checked=True)
         schemas[name] = passed.schema
         return passed, {f"{_ROW}{at}": make_struct(passed.names), f"{_FILTER}{at}": FILTERED_BY}
 

@@ -329,9 +329,7 @@ def _plan_rewind(
     pipeline: PipelineSpec, journal: Journal, again: Callable[[Settled], bool], *, everything: bool = False
 ) -> OffsetMove:
     state, lanes = journal.state, {}
-    by_lane = _group_by_lane(
-        [settled for settled in journal.list_settled() if not is_aside(settled.lane) and again(settled)]
-    )
+    by_lane = _group_by_lane([settled for settled in journal.list_settled() if again(settled)])
     for name in [lane for lane in state.lanes if not is_aside(lane)] if everything else by_lane:
         batches = by_lane.get(name, [])
         after = None if everything else batches[0].span["start"]

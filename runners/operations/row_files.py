@@ -13,8 +13,9 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import StringIO
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from origins.batch import Json
 from origins.names import HIDDEN
@@ -33,9 +34,6 @@ from runners.model.row_values import (
 )
 from runners.model.text import escape_line
 from runners.operations.arrow_values import NoArrowValue, from_arrow_value, make_arrow_type, to_arrow_value
-
-if TYPE_CHECKING:
-    import pyarrow
 
 ID, CODE, MESSAGE, MASKED = (f"{HIDDEN}{name}" for name in ("id", "code", "message", "masked"))
 """The columns before the columns of the row. `MASKED` exists only if values were masked."""
@@ -315,14 +313,10 @@ class ParquetFormat(RowFormat):
         of_columns: dict[str, Json] = {name: "string" if masked else each[0] for name, each in columns.items()}
         ours = [(name, pa.string()) for name in (OURS if masked else OURS[:-1])]
         schema = pa.schema([*ours, *((name, make_arrow_type(kind)) for name, kind in of_columns.items())])
+        cells = ({**_list_ours(row, masked=masked), **_make_cells(row, of_columns, masked=masked)} for row in rows)
         with parquet.ParquetWriter(file, schema) as writer:
-            waiting: list[dict[str, Any]] = []
-            for row in rows:
-                waiting.append({**_list_ours(row, masked=masked), **_make_cells(row, of_columns, masked=masked)})
-                if len(waiting) == _AT_ONCE:
-                    writer.write_table(_make_table(waiting, schema))
-                    waiting = []
-            writer.write_table(_make_table(waiting, schema))
+            while some := [*islice(cells, _AT_ONCE)]:
+                writer.write_table(pa.Table.from_pylist(some, schema))
 
     def read(self, file: Path, key: str) -> Iterator[EditedRow]:
         import pyarrow as pa
@@ -331,14 +325,10 @@ class ParquetFormat(RowFormat):
         try:
             with parquet.ParquetFile(file) as source:
                 check_header(list(source.schema_arrow.names), file, key)
-                number = 0
-                for batch in source.iter_batches(_AT_ONCE):
-                    for row in batch.to_pylist():
-                        number += 1
-                        yield EditedRow(number=number, id=str(row[key] or "").strip(), cells=row)
+                rows = (row for batch in source.iter_batches(_AT_ONCE) for row in batch.to_pylist())
+                for number, row in enumerate(rows, 1):
+                    yield EditedRow(number=number, id=str(row[key] or "").strip(), cells=row)
         except (pa.ArrowException, ValueError) as error:
-            if isinstance(error, BadValue):
-                raise
             raise Refusal(f"{file.name} is not parquet that can be read: {str(error).splitlines()[0]}.") from error
 
     def parse(self, cell: Any, kind: Json, original: Json) -> Json:
@@ -356,12 +346,6 @@ def _make_cells(row: EditableRow, kinds: Mapping[str, Json], *, masked: bool) ->
         raise Refusal(
             f"Parquet cannot have a value of row {row.id}: {error}.", hint="Export to .csv or .json."
         ) from error
-
-
-def _make_table(rows: Sequence[Mapping[str, Any]], schema: pyarrow.Schema) -> pyarrow.Table:
-    import pyarrow as pa
-
-    return pa.Table.from_pylist(list(rows), schema)
 
 
 _FORMATS: Mapping[str, RowFormat] = {".csv": CsvFormat(), ".json": JsonFormat(), ".parquet": ParquetFormat()}
