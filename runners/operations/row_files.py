@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import StringIO
 from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeAlias
 
 from origins.batch import Json
 from origins.names import HIDDEN
@@ -44,6 +44,8 @@ _AT_ONCE = 1_000
 _MOST_NAMED = 5
 """The most problems that an error names."""
 _CSV_FIELD = 2**31 - 1
+Columns: TypeAlias = Mapping[str, Sequence[Json]]
+"""The columns of all rows, each with its types in any row."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,10 +74,8 @@ class RowFormat(ABC):
     """A file format for rows."""
 
     @abstractmethod
-    def write(
-        self, file: Path, rows: Iterable[EditableRow], columns: Mapping[str, Sequence[Json]], masked: bool
-    ) -> None:
-        """Write the rows. `columns` has the types of each column in any row. `masked` is set if values are masked."""
+    def write(self, file: Path, rows: Iterable[EditableRow], columns: Columns, masked: bool) -> None:
+        """Write the rows. `masked` is set if values are masked."""
 
     @abstractmethod
     def read(self, file: Path, key: str) -> Iterator[EditedRow]:
@@ -100,9 +100,7 @@ def find_format(file: Path) -> RowFormat:
     return found
 
 
-def write_rows(
-    file: Path, rows: Iterable[EditableRow], columns: Mapping[str, Sequence[Json]], *, masked: bool = False
-) -> None:
+def write_rows(file: Path, rows: Iterable[EditableRow], columns: Columns, *, masked: bool = False) -> None:
     """Write a new file for its owner only, either whole or not at all. Raises `Refusal` if the file exists."""
     form = find_format(file)
     part = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
@@ -187,9 +185,7 @@ class CsvFormat(RowFormat):
     An empty cell is NULL, and a cell with `""` is empty text.
     """
 
-    def write(
-        self, file: Path, rows: Iterable[EditableRow], columns: Mapping[str, Sequence[Json]], masked: bool
-    ) -> None:
+    def write(self, file: Path, rows: Iterable[EditableRow], columns: Columns, masked: bool) -> None:
         with file.open("w", encoding="utf-8-sig", newline="") as target:
             writer = csv.writer(target)
             ours = OURS if masked else OURS[:-1]
@@ -253,9 +249,7 @@ def _find_delimiter(text: str, key: str) -> str:
 class JsonFormat(RowFormat):
     """A list of objects, one on each line. It also reads objects without a list around them."""
 
-    def write(
-        self, file: Path, rows: Iterable[EditableRow], columns: Mapping[str, Sequence[Json]], masked: bool
-    ) -> None:
+    def write(self, file: Path, rows: Iterable[EditableRow], columns: Columns, masked: bool) -> None:
         with file.open("w", encoding="utf-8") as target:
             target.write("[")
             for number, row in enumerate(rows):
@@ -297,9 +291,7 @@ def _split_objects(text: str, file: Path) -> Iterator[Json]:
 class ParquetFormat(RowFormat):
     """Parquet with the types of the columns."""
 
-    def write(
-        self, file: Path, rows: Iterable[EditableRow], columns: Mapping[str, Sequence[Json]], masked: bool
-    ) -> None:
+    def write(self, file: Path, rows: Iterable[EditableRow], columns: Columns, masked: bool) -> None:
         import pyarrow as pa
         from pyarrow import parquet
 

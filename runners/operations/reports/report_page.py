@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from origins.batch import JSON
 from runners.model.causes import Causes
@@ -12,9 +13,11 @@ from runners.model.run_report import Report
 from runners.model.text import escape_controls, format_batches, format_percent
 
 _WIDTH, _HEIGHT, _EDGE = 160, 28, 3
+Facts: TypeAlias = Sequence[Mapping[str, JSON]]
+"""Rows, runs or results, each as a mapping by name."""
 
 
-def render_quality(report: Mapping[str, JSON], trends: Sequence[Mapping[str, JSON]] = ()) -> Iterator[str]:
+def render_quality(report: Mapping[str, JSON], trends: Facts = ()) -> Iterator[str]:
     """Yield the results of the run's rules, with their earlier results. Yield nothing if the run has no rules."""
     before = {(trend["stage"], trend["rule"]): trend["runs"] for trend in trends}
     rows = []
@@ -27,7 +30,7 @@ def render_quality(report: Mapping[str, JSON], trends: Sequence[Mapping[str, JSO
         yield f"<h2>Quality</h2>{render_table(head, rows, called='Quality by rule')}"
 
 
-def render_plot(rule: str, runs: Sequence[Mapping[str, JSON]]) -> Markup:
+def render_plot(rule: str, runs: Facts) -> Markup:
     """Draw the share that passed in each run, as a line from 0 to 100%. Empty if fewer than two runs have a share."""
     shares = [run["share"] for run in runs if run["share"] is not None]
     if len(shares) < 2:
@@ -49,12 +52,7 @@ _UNDER_WAY = "The run has not ended: its row counts are not known yet."
 _UNKNOWN = "The run's process was killed, so its row counts are not known."
 
 
-def render_page(
-    run: Mapping[str, JSON],
-    definition: JSON = None,
-    samples: Sequence[Mapping[str, JSON]] = (),
-    trends: Sequence[Mapping[str, JSON]] = (),
-) -> str:
+def render_page(run: Mapping[str, JSON], definition: JSON = None, samples: Facts = (), trends: Facts = ()) -> str:
     """Render the page of a run from the run history.
 
     `definition` is the definition of the run if it is still known. `samples` are some of its refused rows, already
@@ -64,26 +62,21 @@ def render_page(
     return make_document(f"{run['pipeline']} {run['run'][:8]}", content)
 
 
-def render_cell(run: Mapping[str, JSON], definition: JSON = None, samples: Sequence[Mapping[str, JSON]] = ()) -> str:
+def render_cell(run: Mapping[str, JSON], definition: JSON = None, samples: Facts = ()) -> str:
     """Render the same for a notebook."""
     content = "".join(_render_sections(run, definition, samples, ()))
     return f'<style>{STYLE}</style><div class="wherry">{content}</div>'
 
 
 def render_report_cell(
-    report: Report, *, definition_hash: str = "", definition: JSON = None, samples: Sequence[Mapping[str, JSON]] = ()
+    report: Report, *, definition_hash: str = "", definition: JSON = None, samples: Facts = ()
 ) -> str:
     """Render a run that has just ended for a notebook."""
     facts = {**report.json(), "timeline": report.timeline}
     return render_cell({**facts, "report": facts, "definition": definition_hash}, definition, samples)
 
 
-def _render_sections(
-    run: Mapping[str, JSON],
-    definition: JSON,
-    samples: Sequence[Mapping[str, JSON]],
-    trends: Sequence[Mapping[str, JSON]],
-) -> Iterator[str]:
+def _render_sections(run: Mapping[str, JSON], definition: JSON, samples: Facts, trends: Facts) -> Iterator[str]:
     report: Mapping[str, JSON] = run["report"] or {}
     yield f"<h1>{escape_text(run['pipeline'])}: {render_state(run['status'])}</h1>"
     yield f'<p class="dim">{escape_text(_describe_times(run))}</p>'
@@ -170,7 +163,7 @@ def _render_refused_causes(report: Mapping[str, JSON]) -> Iterator[str]:
         yield f"<h2>Causes of refused rows</h2><ul>{''.join(f'<li>{escape_text(line)}</li>' for line in lines)}</ul>"
 
 
-def _render_samples(samples: Sequence[Mapping[str, JSON]]) -> Iterator[str]:
+def _render_samples(samples: Facts) -> Iterator[str]:
     if samples:
         rows = [
             [
