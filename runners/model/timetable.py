@@ -49,16 +49,12 @@ class Timetable(ABC):
 
         If there are more, return the last `most`.
         """
-        return deque(takewhile(lambda due: due <= end, self.follow(start)), most)
-
-    def find_last(self, start: datetime, end: datetime) -> datetime | None:
-        """Return the last due moment after `start`, up to and including `end`, or None."""
         reach = timedelta(hours=1)
         while True:
             behind = max(start, end - reach)
-            moments = self.list_between(behind, end, 1)
-            if moments or behind == start:
-                return moments[0] if moments else None
+            moments = deque(takewhile(lambda due: due <= end, self.follow(behind)), most)
+            if len(moments) == most or behind == start:
+                return [*moments]
             reach *= 4
 
 
@@ -70,9 +66,6 @@ class Every(Timetable):
 
     def find_next(self, moment: datetime) -> datetime | None:
         return _EPOCH + ((moment - _EPOCH) // self.step + 1) * self.step
-
-    def list_between(self, start: datetime, end: datetime, most: int) -> Sequence[datetime]:
-        return super().list_between(max(start, end - most * self.step), end, most)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,7 +33,7 @@ from runners.model.row_values import (
     write_json,
 )
 from runners.model.text import escape_line
-from runners.operations.arrow_values import NoArrowValue, from_arrow_value, make_arrow_type, to_arrow_value
+from runners.operations.arrow_values import from_arrow_value, make_arrow_type, to_arrow_value
 
 ID, CODE, MESSAGE, MASKED = (f"{HIDDEN}{name}" for name in ("id", "code", "message", "masked"))
 """The columns before the columns of the row. `MASKED` exists only if values were masked."""
@@ -334,7 +334,7 @@ def _make_cells(row: EditableRow, kinds: Mapping[str, Json], *, masked: bool) ->
         }
     try:
         return {name: to_arrow_value(value, kinds[name]) for name, value in row.values.items()}
-    except NoArrowValue as error:
+    except ValueError as error:
         raise Refusal(
             f"Parquet cannot have a value of row {row.id}: {error}.", hint="Export to .csv or .json."
         ) from error

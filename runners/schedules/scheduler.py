@@ -203,11 +203,8 @@ class Scheduler:
             other = self.marks.get(schedule.after or "")
             if other is not None and other.succeeded is not None and other.succeeded > mark.served:
                 missed = [other.succeeded]
-        elif schedule.catch_up == "all":
-            missed = timetable.list_between(mark.served, now, MOST_MISSED)
         else:
-            last = timetable.find_last(mark.served, now)
-            missed = [] if last is None else [last]
+            missed = timetable.list_between(mark.served, now, MOST_MISSED if schedule.catch_up == "all" else 1)
         if mark.open is not None and not self.due_queue.items[name].running:
             self._cut_off[name] = mark.open
             missed = [mark.open, *missed]

@@ -170,7 +170,7 @@ def test_a_schedule_is_due_when_the_clock_shows_its_time(zone: str, start: str) 
 
 @pytest.mark.parametrize(("zone", "start"), CHANGES)
 def test_the_next_time_does_not_depend_on_the_moment_of_the_question(zone: str, start: str) -> None:
-    """The next time is the first of all later times. `list_between`, `list_following` and `find_last` agree."""
+    """The next time is the first of all later times. `list_between` and `list_following` agree."""
     dice = random.Random(f"{start} {zone}")
     for _ in range(20):
         timetable, began = make_times(cron=Line.roll(dice).text, time_zone=zone), parse_utc(start)
@@ -179,7 +179,9 @@ def test_the_next_time_does_not_depend_on_the_moment_of_the_question(zone: str, 
             asked = began + timedelta(seconds=dice.randint(0, 2 * 86_400))
             later = [moment for moment in due if moment > asked]
             assert list(timetable.list_following(asked, 3))[: len(later)] == later[:3]
-            assert timetable.find_last(began, asked) == max((moment for moment in due if moment <= asked), default=None)
+            for most in (1, 5):
+                earlier = [moment for moment in due if moment <= asked]
+                assert timetable.list_between(began, asked, most) == earlier[-most:]
 
 
 def test_a_leap_day_is_found_across_a_century_without_one() -> None:
