@@ -181,7 +181,6 @@ class Canary:
 
     @contextlib.contextmanager
     def _take_turn(self, run: CarriedRun) -> Iterator[None]:
-        """Try one batch at a time."""
         while not self._turn.acquire(timeout=TICK):
             _check_stop(run)
         try:

@@ -412,7 +412,6 @@ def match_rows(
 
 
 def _list_differences(expected: Mapping[str, JSON], found: Mapping[str, JSON], parts: Collection[str]) -> list[str]:
-    """Return the columns in which a row differs from the expected row."""
     return [
         name
         for name, value in expected.items()

@@ -407,7 +407,6 @@ class _RowSearch:
     def _list_notices(
         self, schemas: Mapping[str, str], searched: Sequence[str], matching: Sequence[object]
     ) -> Iterator[str]:
-        """Yield notices about the limits of the search."""
         left = [name for name in self._pipeline.origins_by_name if name not in searched]
         if left:
             why = "their rows lack the columns of --where" if schemas else "no batch of them was processed"
