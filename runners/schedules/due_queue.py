@@ -96,19 +96,12 @@ class DueQueue:
                 item.waiting.append(moment)
         return left
 
-    def find_next(self, now: datetime) -> tuple[str, datetime] | None:
-        """Return the run that begins now, and when it was due. None if there is no such run, or no room for it."""
+    def find_next(self) -> DueItem | None:
+        """Return the pipeline whose waiting run may begin first. None if no run waits, or if none has room."""
         if len(self.running) >= self.at_once:
             return None
-        able = [item for item in self._list_able() if item.ready <= now]
-        first = min(able, key=lambda item: (item.ready, item.name), default=None)
-        return None if first is None else (first.name, first.waiting[0])
-
-    def find_wake_time(self) -> datetime | None:
-        """Return when a waiting run may begin, or None if there is none, or no room for it."""
-        if len(self.running) >= self.at_once:
-            return None
-        return min((item.ready for item in self._list_able()), default=None)
+        able = [item for item in self.items.values() if item.waiting and item.running is None]
+        return min(able, key=lambda item: (item.ready, item.name), default=None)
 
     def note_begun(self, name: str) -> None:
         """Note that the first waiting run has begun."""
@@ -142,9 +135,6 @@ class DueQueue:
     def list_followers(self, name: str) -> Sequence[str]:
         """Return the pipelines that run after this one."""
         return [item.name for item in self.items.values() if item.schedule.after == name and not item.gone]
-
-    def _list_able(self) -> Sequence[DueItem]:
-        return [item for item in self.items.values() if item.waiting and item.running is None]
 
 
 def _compute_jitter(name: str, due: datetime, most: float) -> timedelta:

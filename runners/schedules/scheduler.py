@@ -128,10 +128,9 @@ class Scheduler:
         alarm = self._alarm.ring()
         while self._rung:
             self._add_due(*self._rung.pop(0))
-        while (begins := self.due_queue.find_next(now)) is not None:
-            self._begin(*begins)
-        wakes = self.due_queue.find_wake_time()
-        wake = None if wakes is None else (wakes - now).total_seconds()
+        while (item := self.due_queue.find_next()) is not None and item.ready <= now:
+            self._begin(item.name, item.waiting[0])
+        wake = None if item is None else (item.ready - now).total_seconds()
         waits = [each for each in (self.look, alarm, wake) if each is not None]
         return max(0.0, min(waits))
 
