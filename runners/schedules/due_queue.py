@@ -39,11 +39,6 @@ class DueItem:
     """Whether the pipeline is removed once its run has ended."""
 
     @property
-    def busy(self) -> bool:
-        """Whether a run works or waits."""
-        return self.running is not None or bool(self.waiting)
-
-    @property
     def ready(self) -> datetime:
         """When the first waiting run may begin."""
         due = self.waiting[0]
@@ -90,7 +85,7 @@ class DueQueue:
         left = [moment for moment in missed if moment not in kept]
         item.waiting.extend(kept)
         for moment in moments:
-            if item.busy and item.schedule.on_overlap == "skip":
+            if item.schedule.on_overlap == "skip" and (item.running or item.waiting):
                 left.append(moment)
             else:
                 item.waiting.append(moment)

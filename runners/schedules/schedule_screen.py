@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable
 from dataclasses import field
 from datetime import datetime, timedelta
-from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -143,9 +142,7 @@ class ScheduleScreen:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.stop()
 
     def _sort_key(self, name: str, row: ScreenRow) -> tuple[int, str, str]:

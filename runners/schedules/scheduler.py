@@ -100,11 +100,6 @@ class Scheduler:
         self._stopping = self._stopping or reason
         self.run_workers.wake()
 
-    @property
-    def stopping(self) -> str:
-        """Why it was asked to stop. Empty if it was not."""
-        return self._stopping
-
     def find_next(self, name: str) -> datetime | None:
         """Return when a pipeline is due next, if that is known."""
         return self._alarm.find_next(name)
