@@ -328,23 +328,21 @@ class BatchPair:
                 F.min(F.when(old > new, row)).alias("old_row"),
                 F.min(F.when(new > old, row)).alias("new_row"),
             ).collect()
-            gone = Difference(
-                rows=total["old"] or 0,
-                old=Outcome(fate="delivered"),
-                new=None,
-                example=self._pair.show_row("old", total["old_row"]),
-            )
-            came = Difference(
-                rows=total["new"] or 0,
-                old=None,
-                new=Outcome(fate="delivered"),
-                example=self._pair.show_row("new", total["new_row"]),
-            )
+            differences = [
+                Difference(
+                    rows=total[side],
+                    old=Outcome(fate="delivered") if side == "old" else None,
+                    new=Outcome(fate="delivered") if side == "new" else None,
+                    example=self._pair.show_row(side, total[f"{side}_row"]),
+                )
+                for side in ("old", "new")
+                if total[side]
+            ]
             found.append(
                 ComparedDestination(
                     name=name,
                     same=total["same"] or 0,
-                    differences=[each for each in (gone, came) if each.rows],
+                    differences=differences,
                     changed_columns=_list_changed_columns(walks[0].schemas[name], walks[1].schemas[name]),
                 )
             )

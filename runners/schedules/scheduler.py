@@ -177,11 +177,8 @@ class Scheduler:
         elif name in self.schedule_catalog.by_hand:
             why = "it no longer has a schedule"
         else:
-            why = (
-                "its definition is broken"
-                if _name_file(definition) in self.schedule_catalog.broken
-                else "its definition is missing"
-            )
+            is_broken = _name_file(definition) in self.schedule_catalog.broken
+            why = f"its definition is {'broken' if is_broken else 'missing'}"
         self._emit(Unscheduled(name=name, why=why))
 
     def _take(self, name: str, definition: Definition, mark: RunMark, now: datetime) -> None:
