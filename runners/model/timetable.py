@@ -40,10 +40,6 @@ class Timetable(ABC):
             yield due
             due = self.find_next(due)
 
-    def list_following(self, moment: datetime, count: int) -> Sequence[datetime]:
-        """Return the next `count` due moments after this one."""
-        return [*islice(self.follow(moment), count)]
-
     def list_between(self, start: datetime, end: datetime, most: int) -> Sequence[datetime]:
         """Return the due moments after `start`, up to and including `end`.
 
@@ -199,7 +195,7 @@ def format_due_times(options: ScheduleOptions, due: Sequence[datetime]) -> Seque
 def list_due_times(options: ScheduleOptions, moment: datetime, count: int) -> Sequence[datetime]:
     """Return the next `count` due times. Empty for a pipeline that waits for another."""
     timetable = make_timetable(options)
-    return [] if timetable is None else timetable.list_following(moment, count)
+    return [] if timetable is None else [*islice(timetable.follow(moment), count)]
 
 
 _SHORT: Mapping[str, str] = {
