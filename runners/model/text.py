@@ -195,9 +195,9 @@ def _color(word: str) -> str:
     return f'<span style="color: {color}">{escape_html(word)}</span>' if color else escape_html(word)
 
 
-def escape_html(value: str) -> str:
-    """Return the text as HTML, with special characters escaped."""
-    return html.escape(escape_controls(value))
+def escape_html(value: object) -> str:
+    """Return the text of the value as HTML, with special characters escaped."""
+    return html.escape(escape_controls(str(value)))
 
 
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")

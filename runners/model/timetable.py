@@ -9,13 +9,14 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta, timezone, tzinfo
+from itertools import islice, takewhile
 from typing import TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from origins.quantities import parse_seconds
 from origins.quick_dataclass import dataclass
 from runners.model.spec import ScheduleOptions
-from runners.model.text import shorten
+from runners.model.text import format_count, shorten
 
 T = TypeVar("T")
 
@@ -32,33 +33,24 @@ class Timetable(ABC):
     def find_next(self, moment: datetime) -> datetime | None:
         """Return the first due moment after this one, or None."""
 
-    def list_following(self, moment: datetime, count: int) -> Sequence[datetime]:
-        """Return the next `count` due moments after this one."""
-        moments: list[datetime] = []
-        while len(moments) < count and (due := self.find_next(moments[-1] if moments else moment)) is not None:
-            moments.append(due)
-        return moments
+    def follow(self, moment: datetime) -> Iterator[datetime]:
+        """Yield the due moments after this one."""
+        due = self.find_next(moment)
+        while due is not None:
+            yield due
+            due = self.find_next(due)
 
     def list_between(self, start: datetime, end: datetime, most: int) -> Sequence[datetime]:
         """Return the due moments after `start`, up to and including `end`.
 
         If there are more, return the last `most`.
         """
-        moments: deque[datetime] = deque(maxlen=most)
-        due = self.find_next(start)
-        while due is not None and due <= end:
-            moments.append(due)
-            due = self.find_next(due)
-        return moments
-
-    def find_last(self, start: datetime, end: datetime) -> datetime | None:
-        """Return the last due moment after `start`, up to and including `end`, or None."""
         reach = timedelta(hours=1)
         while True:
             behind = max(start, end - reach)
-            moments = self.list_between(behind, end, 1)
-            if moments or behind == start:
-                return moments[0] if moments else None
+            moments = deque(takewhile(lambda due: due <= end, self.follow(behind)), most)
+            if len(moments) == most or behind == start:
+                return [*moments]
             reach *= 4
 
 
@@ -70,9 +62,6 @@ class Every(Timetable):
 
     def find_next(self, moment: datetime) -> datetime | None:
         return _EPOCH + ((moment - _EPOCH) // self.step + 1) * self.step
-
-    def list_between(self, start: datetime, end: datetime, most: int) -> Sequence[datetime]:
-        return super().list_between(max(start, end - most * self.step), end, most)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,7 +195,7 @@ def format_due_times(options: ScheduleOptions, due: Sequence[datetime]) -> Seque
 def list_due_times(options: ScheduleOptions, moment: datetime, count: int) -> Sequence[datetime]:
     """Return the next `count` due times. Empty for a pipeline that waits for another."""
     timetable = make_timetable(options)
-    return [] if timetable is None else timetable.list_following(moment, count)
+    return [] if timetable is None else [*islice(timetable.follow(moment), count)]
 
 
 _SHORT: Mapping[str, str] = {
@@ -265,7 +254,8 @@ def parse(line: str) -> Cron:
     if len(fields) != 5:
         seconds = "; cron has no field for seconds" if len(fields) == 6 else ""
         raise ValueError(
-            f"{_EXPECTED} (minute, hour, day of month, month, weekday), got {_count(len(fields))} in {line!r}{seconds}"
+            f"{_EXPECTED} (minute, hour, day of month, month, weekday), "
+            f"got {format_count(len(fields), 'field', 'fields')} in {line!r}{seconds}"
         )
     minute, hour, day, month, weekday = fields
     cron = Cron(
@@ -316,7 +306,3 @@ def _parse_number(field: str, text: str, low: int, high: int, names: Sequence[st
         named = f" or {names[0]}…{names[-1]}" if names else ""
         raise ValueError(f"{field}: expected {low}-{high}{named}, got {text!r}")
     return int(text)
-
-
-def _count(fields: int) -> str:
-    return "1 field" if fields == 1 else f"{fields} fields"

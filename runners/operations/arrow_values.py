@@ -19,10 +19,6 @@ _EXACT = 2**53
 """A float is not exact for every whole number beyond this."""
 
 
-class NoArrowValue(ValueError):
-    """A value or a type that parquet cannot store."""
-
-
 def make_arrow_type(kind: Json) -> pyarrow.DataType:
     """Return the type of a column of this kind. A kind that parquet does not have becomes text with JSON."""
     import pyarrow as pa
@@ -55,17 +51,8 @@ def make_arrow_type(kind: Json) -> pyarrow.DataType:
     return simple.get(str(kind), pa.string)()
 
 
-def to_arrow_value(value: Json, kind: Json) -> Any:
-    """Return the value in the form that `pyarrow` takes. Raises `NoArrowValue`."""
-    if value is None:
-        return None
-    try:
-        return _to_arrow(value, kind)
-    except ValueError as error:
-        raise NoArrowValue(str(error)) from error
-
-
-def _to_arrow(value: Any, kind: Json) -> Any:
+def to_arrow_value(value: Any, kind: Json) -> Any:
+    """Return the value in the form that `pyarrow` takes. Raises `ValueError` for a value that parquet cannot store."""
     if value is None:
         return None
     if isinstance(kind, Mapping):
@@ -92,12 +79,13 @@ _CONVERTERS: Mapping[str, Callable[[Any], Any]] = {
 
 def _to_nested(value: Any, kind: Mapping[str, Any]) -> Any:
     if kind["type"] == "struct" and kind["fields"]:
-        return {each["name"]: _to_arrow(value.get(each["name"]), each["type"]) for each in kind["fields"]}
+        return {each["name"]: to_arrow_value(value.get(each["name"]), each["type"]) for each in kind["fields"]}
     if kind["type"] == "array":
-        return [_to_arrow(each, kind["elementType"]) for each in value]
+        return [to_arrow_value(each, kind["elementType"]) for each in value]
     if kind["type"] == "map":
         entries = value.items() if isinstance(value, Mapping) else [(each["key"], each.get("value")) for each in value]
-        return [(_to_arrow(name, kind["keyType"]), _to_arrow(each, kind["valueType"])) for name, each in entries]
+        kinds = kind["keyType"], kind["valueType"]
+        return [tuple(map(to_arrow_value, entry, kinds)) for entry in entries]
     return write_json(value)
 
 

@@ -147,11 +147,14 @@ class BatchTrial:
         if rows is not None:
             frame = frame.orderBy(*self._list_arrival_columns()).limit(rows)
         begun = MarkedRows.begin(frame, names, make_labels(batch), self._close_section)
-        protected = tuple(self.protection.columns)
         begun = replace(
-            begun, parts=self.order, hold=hold_nothing, note_finding=self.findings.__setitem__, protected=protected
+            begun,
+            parts=self.order,
+            hold=hold_nothing,
+            note_finding=self.findings.__setitem__,
+            protected=tuple(self.protection.columns),
+            claims=None,
         )
-        begun = replace(begun, claims=None)
         self.sections.append(TrialSection())
         rows_now = self._note_rows(self._mark_wanted(begun), None, "")
         for run in split_runs(self.chain.common):

@@ -181,7 +181,6 @@ class Canary:
 
     @contextlib.contextmanager
     def _take_turn(self, run: CarriedRun) -> Iterator[None]:
-        """Try one batch at a time."""
         while not self._turn.acquire(timeout=TICK):
             _check_stop(run)
         try:
@@ -213,7 +212,7 @@ class Canary:
         if self._spark is None:
             pipeline = self.old.pipeline
             spark = make_own_session(run.spark, pipeline.run_options.time_zone)
-            old = TrialRun(definition=self.old, journal=open_state(pipeline)[1], spark=spark, from_beginning=False)
+            old = TrialRun(definition=self.old, journal=open_state(pipeline)[1], spark=spark)
             new = replace(old, definition=self.new)
             self._pairs = {name: OriginPair(old, new, *pair) for name, pair in self._origins.items()}
             self._spark = spark

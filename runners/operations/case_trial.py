@@ -202,7 +202,6 @@ _ALL = 1_000_000_000
 
 
 def _list_delivered(section: TrialSection, rows: Sequence[Mapping[str, Any]], name: str) -> list[Mapping[str, Any]]:
-    """Return the rows that the destination gets."""
     filters = section.filters.get(name, "")
     note = [each for each in section.notes if each.filters in ("", filters)][-1]
     return [json.loads(row[note.column]) for row in rows if not (filters and row[filters])]

@@ -102,6 +102,10 @@ def load_cases(file: Path) -> Sequence[Case]:
         raise DefinitionError(str(file), [Problem(path="", message="there is no such file")], hint=hint) from error
     except OSError as error:
         raise DefinitionError(str(file), [Problem(path="", message=f"cannot be read: {error.strerror}")]) from error
+    return _parse_cases(text, file)
+
+
+def _parse_cases(text: str, file: Path) -> Sequence[Case]:
     reader = DefinitionReader(directory=file.absolute().parent, kinds=get_our_kinds())
     read = reader.read_dataclass(parse(text, file.name), CaseFile, "")
     problems = list(reader.problems)
@@ -186,13 +190,14 @@ def add_case(text: str, case: Case, note: str) -> str:
     indent = indents[0] if indents else "  "
     body = "".join(f"{indent}{line}\n" for line in [f"# {note}", *_format_case(case)])
     whole = f"{text.rstrip()}\n{body}"
-    before = _count_cases(text) if indents else 0
-    if _count_cases(whole) != before + 1:
-        raise Refusal(
-            "The file cannot take another case.",
-            hint="Write its cases below each other, each behind a dash; or name a file that does not exist yet.",
-        )
-    return whole
+    with contextlib.suppress(DefinitionError):
+        before = _parse_cases(text, Path("cases")) if indents else ()
+        if len(_parse_cases(whole, Path("cases"))) == len(before) + 1:
+            return whole
+    raise Refusal(
+        "The file cannot take another case.",
+        hint="Write its cases below each other, each behind a dash; or name a file that does not exist yet.",
+    )
 
 
 def extend_cases(file: Path, cases: Sequence[Case], note: str) -> None:
@@ -234,16 +239,6 @@ def _read_cases(file: Path) -> str:
         return ""
     except (OSError, UnicodeDecodeError) as error:
         raise Refusal(f"{file} cannot be read: {error}.") from error
-
-
-def _count_cases(text: str) -> int:
-    """Return how many cases the text has, or -1 if it cannot be read."""
-    reader = DefinitionReader(directory=Path().absolute(), kinds=get_our_kinds())
-    try:
-        read = reader.read_dataclass(parse(text, "cases"), CaseFile, "")
-    except DefinitionError:
-        return -1
-    return -1 if reader.problems else len(read.cases)
 
 
 def _format_case(case: Case) -> Iterator[str]:
@@ -417,7 +412,6 @@ def match_rows(
 
 
 def _list_differences(expected: Mapping[str, JSON], found: Mapping[str, JSON], parts: Collection[str]) -> list[str]:
-    """Return the columns in which a row differs from the expected row."""
     return [
         name
         for name, value in expected.items()

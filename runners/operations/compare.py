@@ -33,8 +33,6 @@ from stages.rows import ORIGINAL, REFUSED_BY_ORIGIN, STATE, VERDICT, Expression,
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from runners.ways.stage_chain import PlacedStage
-
 
 def compare_definitions(old: Definition, new: Definition, *, batches: int = 1) -> Comparison:
     """Try both definitions on the next batches of the old one, or on the newest processed batches if no batch waits.
@@ -285,7 +283,8 @@ class BatchPair:
         """Return the rows after the stages of the first or the second definition."""
         chain, pins = self._chains[which], self._pins[which]
         for run in split_runs(chain.common):
-            rows = apply_chain(isolator.isolate(rows, run) if isolator else rows, _never_stop(run), pins, checked=True)
+            steps = [*map(without_stop, run)]
+            rows = apply_chain(isolator.isolate(rows, run) if isolator else rows, steps, pins, checked=True)
         if isolator:
             rows = isolator.isolate_for_branches(rows)
         return _pass_destinations(rows, chain, pins)
@@ -329,31 +328,25 @@ class BatchPair:
                 F.min(F.when(old > new, row)).alias("old_row"),
                 F.min(F.when(new > old, row)).alias("new_row"),
             ).collect()
-            gone = Difference(
-                rows=total["old"] or 0,
-                old=Outcome(fate="delivered"),
-                new=None,
-                example=self._pair.show_row("old", total["old_row"]),
-            )
-            came = Difference(
-                rows=total["new"] or 0,
-                old=None,
-                new=Outcome(fate="delivered"),
-                example=self._pair.show_row("new", total["new_row"]),
-            )
+            differences = [
+                Difference(
+                    rows=total[side],
+                    old=Outcome(fate="delivered") if side == "old" else None,
+                    new=Outcome(fate="delivered") if side == "new" else None,
+                    example=self._pair.show_row(side, total[f"{side}_row"]),
+                )
+                for side in ("old", "new")
+                if total[side]
+            ]
             found.append(
                 ComparedDestination(
                     name=name,
                     same=total["same"] or 0,
-                    differences=[each for each in (gone, came) if each.rows],
+                    differences=differences,
                     changed_columns=_list_changed_columns(walks[0].schemas[name], walks[1].schemas[name]),
                 )
             )
         return found
-
-
-def _never_stop(steps: Sequence[PlacedStage]) -> Sequence[PlacedStage]:
-    return [without_stop(step) for step in steps]
 
 
 def _pass_destinations(rows: MarkedRows, chain: StageChain, pins: Mapping[str, JSON]) -> _Walk:
@@ -368,7 +361,7 @@ def _pass_destinations(rows: MarkedRows, chain: StageChain, pins: Mapping[str, J
 
     def own(rows: MarkedRows, which: tuple[int, str]) -> tuple[MarkedRows, Mapping[str, Expression]]:
         at, name = which
-        passed = apply_chain(rows, _never_stop(steps[which]), pins, checked=True)
+        passed = apply_chain(rows, [*map(without_stop, steps[which])], pins, checked=True)
         schemas[name] = passed.schema
         return passed, {f"{_ROW}{at}": make_struct(passed.names), f"{_FILTER}{at}": FILTERED_BY}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -324,14 +324,10 @@ def correct_rows(
         rows=GivenRows.of(kept) if kept else GivenRows(),
         changed=sum(text is not None for text in texts.values()),
         unchanged=sum(text is None for text in texts.values()),
-        replayed=_count(texts, decided.replayed),
-        discarded=_count(texts, decided.discarded),
+        replayed=len(texts.keys() & decided.replayed),
+        discarded=len(texts.keys() & decided.discarded),
         duplicated=duplicated,
     )
-
-
-def _count(ids: Iterable[str], among: Any) -> int:
-    return sum(each in among for each in ids)
 
 
 def find_correctable(pipeline: PipelineSpec, id_: str) -> Correctable:

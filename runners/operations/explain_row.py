@@ -64,7 +64,7 @@ class NeighbourRow(JsonForm):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowTrial:
+class RowTrial(JsonForm):
     """The facts that need Spark: the neighbouring rows, and what today's definition does with the row."""
 
     today: TracedRow | None = None
@@ -81,12 +81,7 @@ class RowTrial:
 
     def json(self) -> dict[str, JSON]:
         """Return the form that `--json` prints."""
-        return {
-            "today": self.today.json() if self.today else None,
-            "why_not": self.why_not or None,
-            "neighbours": [each.json() for each in self.neighbours],
-            "why_alone": self.why_alone or None,
-        }
+        return {**super().json(), "why_not": self.why_not or None, "why_alone": self.why_alone or None}
 
 
 @dataclass(frozen=True, kw_only=True)

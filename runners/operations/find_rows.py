@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import unquote
 
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from destinations.dead_letters import format_moment, match_ids, query_dlq
 from destinations.delta.delta import Delta
@@ -36,6 +37,7 @@ from runners.model.errors import CarryFailed, Refusal
 from runners.model.masking import without
 from runners.model.pipeline_state import is_aside
 from runners.model.planned_batch import PlannedBatch
+from runners.model.spec import PipelineSpec
 from runners.model.text import format_count
 from runners.operations.batch_trial import TracedRow
 from runners.operations.found_rows import (
@@ -50,18 +52,17 @@ from runners.operations.found_rows import (
     UnreadBatch,
     Write,
 )
-from runners.operations.pipeline_access import open_session
 from runners.operations.preview import READ, BatchPreview
 from runners.operations.row_condition import MATCHES, RowCondition
 from runners.operations.trial import TrialRun
-from runners.state.journal import DecidedLetters, Journal, list_decided
-from runners.state.location import StateLocation, check_pipeline, find_dlq
+from runners.state.journal import DecidedLetters, list_decided
+from runners.state.location import StateLocation, find_dlq
 from runners.ways.batch_source import strip_lane_prefix
 from runners.ways.stage_chain import StageChain, name_destinations
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame, Row, SparkSession
+    from pyspark.sql import Column, DataFrame, Row
 
 _TOGETHER = 20
 """The number of batches that one query searches."""
@@ -81,18 +82,11 @@ def find_rows(
     definition: Definition, *, where: str, since: datetime | None = None, say: Callable[[str], None] = lambda _: None
 ) -> FoundRows:
     """Find the rows for which `where` is true, as `Pipeline.find` describes. `say` gets messages about progress."""
-    pipeline, since = definition.pipeline, since and convert_to_utc(since)
-    place = StateLocation.of(pipeline)
-    spark = open_session(pipeline)
-    journal = Journal(place.open_ledger(spark if place.needs_spark else None))
-    check_pipeline(pipeline, place, journal.state)
-    trial = TrialRun(definition=definition, journal=journal, spark=spark, from_beginning=False)
-    condition = RowCondition(text=where)
+    trial, condition = TrialRun.open(definition), RowCondition(text=where)
     try:
-        search = _RowSearch(definition=definition, trial=trial, spark=spark, condition=condition, since=since, say=say)
-        return search.search()
+        return _RowSearch(trial=trial, condition=condition, since=since and convert_to_utc(since), say=say).search()
     finally:
-        condition.drop_views(spark)
+        condition.drop_views(trial.spark)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,16 +111,14 @@ class _Candidate:
 class _RowSearch:
     """One search, which changes nothing."""
 
-    definition: Definition
     trial: TrialRun
-    spark: SparkSession
     condition: RowCondition
     since: datetime | None
     say: Callable[[str], None]
 
     def search(self) -> FoundRows:
         """Search the batches, and then the destinations and the DLQ."""
-        pipeline, origins = self.definition.pipeline, self.definition.pipeline.origins_by_name
+        pipeline, origins, spark = self._pipeline, self._pipeline.origins_by_name, self.trial.spark
         schemas = {name: schema for name, each in origins.items() if (schema := self.trial.find_schema(each))}
         searched = self._check_where(schemas)
         candidates, unread = self._list_candidates({name: schemas[name] for name in searched})
@@ -140,7 +132,7 @@ class _RowSearch:
             unread += lost
             searched_batches -= len(lost)
         chains = {name: self.trial.make_chain(origins[name], schemas[name]) for name in searched}
-        pins = {name: chains[name].pins(self.spark) for name in {each.batch.origin: None for each in matching}}
+        pins = {name: chains[name].pins(spark) for name in {each.batch.origin: None for each in matching}}
         batches = []
         for at, each in enumerate(matching[:_MOST_TRACED], 1):
             self.say(f"passing the stages: batch {at:,} of {min(len(matching), _MOST_TRACED):,}")
@@ -170,15 +162,13 @@ class _RowSearch:
 
     def _check_where(self, schemas: Mapping[str, str]) -> Sequence[str]:
         """Return the origins whose rows have the columns of the condition. Raises `Refusal` if no origin has them."""
-        from pyspark.sql.types import StructType
-
         found: list[str] = []
         columns: list[str] = []
         problem = ""
         for name, schema in schemas.items():
             kind = StructType.fromJson(json.loads(schema))
             try:
-                nothing = make_empty_frame(self.spark, kind)
+                nothing = make_empty_frame(self.trial.spark, kind)
                 nothing.where(F.expr(self.condition.text)).isLocal()  # makes Spark analyse it, also on Connect
                 found.append(name)
             except list_spark_errors() as error:
@@ -193,19 +183,18 @@ class _RowSearch:
 
     def _list_candidates(self, schemas: Mapping[str, str]) -> tuple[list[_Candidate], list[UnreadBatch]]:
         """Return the batches to read again, the newest first, and the batches that cannot be read again."""
-        pipeline, state = self.definition.pipeline, self.trial.journal.state
-        ever = self.trial.journal.list_settled()
-        settled = [each for each in ever if not is_aside(each.lane) and self._is_meant(each)]
+        pipeline, journal = self._pipeline, self.trial.journal
+        settled = [each for each in journal.list_settled() if not is_aside(each.lane) and self._is_meant(each)]
         found: list[_Candidate] = []
         for name, schema in schemas.items():
-            origin = self.definition.pipeline.origins_by_name[name]
+            origin = pipeline.origins_by_name[name]
             own = [each for each in settled if pipeline.owns(origin, each.lane)]
             found += [
                 _Candidate(origin=origin, batch=self.trial.make_batch(each, name, schema), at=each.at) for each in own
             ]
             found += [
                 _Candidate(origin=origin, batch=plan.batch)
-                for plan in state.open_plans
+                for plan in journal.state.open_plans
                 if plan.batch.origin == name and not is_aside(plan.batch.lane) and not plan.published
             ]
         found.sort(key=lambda each: each.at or "9", reverse=True)
@@ -214,7 +203,7 @@ class _RowSearch:
             try:
                 if not each.origin.repeatable:
                     raise CarryFailed("the origin cannot be read twice")
-                each.origin.check(self.spark, strip_lane_prefix(each.batch))
+                each.origin.check(self.trial.spark, strip_lane_prefix(each.batch))
                 there.append(each)
             except (WherryError, OSError) as error:
                 unread.append(each.leave_out(self.trial.mask_error(error)))
@@ -262,7 +251,7 @@ class _RowSearch:
         return matching, failed, []
 
     def _read(self, each: _Candidate) -> DataFrame:
-        rows = each.origin.fetch(self.spark, [strip_lane_prefix(each.batch)]).frame()
+        rows = each.origin.fetch(self.trial.spark, [strip_lane_prefix(each.batch)]).frame()
         return rows.where(F.col(REFUSED).isNull()) if REFUSED in rows.columns else rows
 
     def _trace(self, each: _Candidate, chain: StageChain, pins: Mapping[str, JSON]) -> BatchMatches:
@@ -274,16 +263,21 @@ class _RowSearch:
         """Count the matching rows of a table, and find the versions that brought them."""
         if not isinstance(destination, Delta):
             return DestinationMatches(rows=None, why="only tables of the kind `delta` can be searched")
-        if TargetTable.find(self.spark, destination.sql_name, destination.folder) is None:
+        spark = self.trial.spark
+        if TargetTable.find(spark, destination.sql_name, destination.folder) is None:
             return DestinationMatches(rows=0)
-        table = self.spark.sql(f"SELECT *, _metadata.file_path AS {_FILE} FROM {destination.sql_name}")
+        table = spark.sql(f"SELECT *, _metadata.file_path AS {_FILE} FROM {destination.sql_name}")
+
+        def count(condition: RowCondition) -> list[Row]:
+            return condition.select(table).where(F.col(MATCHES)).groupBy(_FILE).count().collect()
+
         try:
-            files = self._count_by_file(table)
+            files = self.condition.ask(count)[1]
         except list_spark_errors() as error:
             return DestinationMatches(rows=None, why=self.trial.mask_error(error))
         if not files:
             return DestinationMatches(rows=0)
-        account = destination.account(lambda: self.spark, self.definition.pipeline.name)
+        account = destination.account(lambda: spark, self._pipeline.name)
         rows = {find_file_name(unquote(each[_FILE])): each["count"] for each in files}
         return DestinationMatches(
             rows=sum(rows.values()),
@@ -291,15 +285,9 @@ class _RowSearch:
             merges=bool(account and account.silent),
         )
 
-    def _count_by_file(self, table: DataFrame) -> list[Row]:
-        def count(condition: RowCondition) -> list[Row]:
-            return condition.select(table).where(F.col(MATCHES)).groupBy(_FILE).count().collect()
-
-        return self.condition.ask(count)[1]
-
     def _search_dlq(self) -> DlqMatches:
         """Search the DLQ, by the rows as they were read, or as they were refused if the original was not kept."""
-        dlq, _ = find_dlq(self.definition.pipeline)
+        dlq, _ = find_dlq(self._pipeline)
 
         def take(found: DataFrame) -> pa.Table:
             return found.select("id", *_NEWEST).toArrow()
@@ -324,7 +312,7 @@ class _RowSearch:
         assert isinstance(dlq, Delta)
         order = [(at, "descending" if at == "nacked_at" else "ascending") for at in _NEWEST]
         ids = pa.concat_tables(taken).sort_by(order)["id"].slice(0, SHOWN).to_pylist()
-        found = self.spark.sql(f"SELECT * FROM {dlq.sql_name} WHERE {match_ids(ids)}")
+        found = self.trial.spark.sql(f"SELECT * FROM {dlq.sql_name} WHERE {match_ids(ids)}")
         return _collect_newest(found.select(*_list_facts(_OF_A_LETTER)), *_NEWEST)
 
     def _search_filtered(self) -> KeptMatches | None:
@@ -334,12 +322,12 @@ class _RowSearch:
             stages = {row["stage"]: row["count"] for row in found.groupBy("stage").count().collect()}
             return stages, _collect_newest(found, "filtered_at", "lane", "number") if stages else []
 
-        pipeline = self.definition.pipeline
+        table = StateLocation.of(self._pipeline).make_filtered()
         try:
-            taken, _, lacking = self._match_kept(StateLocation.of(pipeline).make_filtered(), ("filtered_at",), take)
+            taken, _, lacking = self._match_kept(table, ("filtered_at",), take)
         except DestinationError as error:
             return KeptMatches(why=error.message)
-        if not (taken or lacking or pipeline.keeps_filtered):
+        if not (taken or lacking or self._pipeline.keeps_filtered):
             return None
         rows = [self._describe_kept(row) for _, newest in taken for row in newest]
         stages = sum((Counter(each) for each, _ in taken), Counter[str]())
@@ -355,11 +343,11 @@ class _RowSearch:
         rows have no columns because they could not be read, and how many lack the columns of --where. `more` names
         columns beside `_OF_A_ROW`; the last has the rows' time.
         """
-        pipeline = quote_text(self.definition.pipeline.name)
+        pipeline = quote_text(self._pipeline.name)
         kind = "coalesce(original_schema, row_schema)"
         query = f"SELECT {kind} AS kind, count(*) AS n FROM {{table}} WHERE pipeline = {pipeline} GROUP BY 1"
         taken, unread, lacking = list[T](), 0, 0
-        for each in query_dlq(table, lambda: self.spark, query):
+        for each in query_dlq(table, lambda: self.trial.spark, query):
             assert isinstance(table, Delta)
             if each["kind"] in (None, RAW):
                 unread += each["n"]
@@ -383,14 +371,12 @@ class _RowSearch:
 
     def _select_kept(self, table: Delta, schema: str, more: Sequence[str]) -> DataFrame:
         """Return the rows that have this schema, with all facts about each."""
-        from pyspark.sql.types import StructType
-
-        frame = self.spark.sql(f"SELECT * FROM {table.sql_name}")  # comes first, because columns need a started Spark
+        frame = self.trial.spark.sql(f"SELECT * FROM {table.sql_name}")  # first, because columns need a started Spark
         kind = StructType.fromJson(json.loads(schema))
         is_same = F.coalesce("original_schema", "row_schema") == F.lit(schema)
         own = f"if(coalesce(original_schema, row_schema) = {quote_text(schema)}, coalesce(original, row), null)"
         since = F.lit(True) if self.since is None else F.col(more[-1]) >= F.lit(self.since)
-        mine = F.col("pipeline") == F.lit(self.definition.pipeline.name)
+        mine = F.col("pipeline") == F.lit(self._pipeline.name)
         about = F.struct(*_list_facts(more)).alias(_AT)
         return (
             frame.where(is_same & since & mine)
@@ -401,33 +387,27 @@ class _RowSearch:
     def _mask_kept(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the masked `message` and `row` of such a row."""
         rows = {"row": json.loads(row["shown"]), "original": json.loads(row["text"])}
-        nack = self.definition.pipeline.protection.mask_nack({**row, "message": row["message"] or "", **rows})
-        shown: Mapping[str, Any] = without(
-            self.definition.pipeline.secrets, {"message": str(nack["message"]), "row": nack["row"]}
-        )
-        return shown
+        nack = self._pipeline.protection.mask_nack({**row, "message": row["message"] or "", **rows})
+        shown = {"message": str(nack["message"]), "row": nack["row"]}
+        masked: Mapping[str, Any] = without(self._pipeline.secrets, shown)
+        return masked
 
     def _describe_kept(self, row: Mapping[str, Any]) -> KeptMatch:
-        names = ("lane", "number", "stage", "destination")
-        return KeptMatch(**{name: row[name] for name in names}, at=row["at"], **self._mask_kept(row))
+        names = ("lane", "number", "stage", "destination", "at")
+        return KeptMatch(**{name: row[name] for name in names}, **self._mask_kept(row))
 
     def _describe_letter(self, letter: Mapping[str, Any]) -> LetterMatch:
         return LetterMatch(
-            id=letter["id"],
-            lane=letter["lane"],
-            number=letter["number"],
+            **{name: letter[name] for name in ("id", "lane", "number", "at", "code")},
             stage=letter["stage"] or letter["destination"],
             state=_find_state(letter["id"], self._decided),
-            at=letter["at"],
-            code=letter["code"],
             **self._mask_kept(letter),
         )
 
     def _list_notices(
         self, schemas: Mapping[str, str], searched: Sequence[str], matching: Sequence[object]
     ) -> Iterator[str]:
-        """Yield notices about the limits of the search."""
-        left = [name for name in self.definition.pipeline.origins_by_name if name not in searched]
+        left = [name for name in self._pipeline.origins_by_name if name not in searched]
         if left:
             why = "their rows lack the columns of --where" if schemas else "no batch of them was processed"
             yield f"These origins were not searched: {', '.join(left)}; {why}."
@@ -437,8 +417,12 @@ class _RowSearch:
                 "search with --where or --since."
             )
         opened = self.trial.journal.state.opened.get("hash")
-        if opened and opened != self.definition.hash:
+        if opened and opened != self.trial.definition.hash:
             yield "The definition changed since the last run. Stages and destinations are those of today."
+
+    @property
+    def _pipeline(self) -> PipelineSpec:
+        return self.trial.definition.pipeline
 
     @functools.cached_property
     def _decided(self) -> DecidedLetters:

@@ -167,7 +167,6 @@ def _put_beside(
 
 
 def _add_causes(found: dict[tuple[str | None, ...], Cause], causes: Causes) -> None:
-    """Add the counts of these causes."""
     for cause in causes.found:
         key = cause.code, cause.stage, cause.destination, cause.problem, cause.form
         known = found.get(key)

@@ -196,10 +196,10 @@ class FoundRows(JsonForm):
                 left -= len(batch.rows)
         yield from _format_more("rows that were read", self.read, SHOWN - max(left, 0))
         if self.dlq.rows:
-            yield "\n".join(["In the DLQ", *map(_format_letter, self.dlq.rows)])
+            yield "\n".join(["In the DLQ", *map(_format_row, self.dlq.rows)])
         yield from _format_more("rows of the DLQ", sum(self.dlq.states.values()), len(self.dlq.rows))
         if self.kept and self.kept.rows:
-            yield "\n".join(["Kept filtered rows", *map(_format_kept_row, self.kept.rows)])
+            yield "\n".join(["Kept filtered rows", *map(_format_row, self.kept.rows)])
             yield from _format_more("kept rows", sum(self.kept.stages.values()), len(self.kept.rows))
 
     def _list_outcomes(self) -> Iterator[tuple[str, int]]:
@@ -283,11 +283,9 @@ def _format_unread(unread: Sequence[UnreadBatch], *, keeps: bool) -> Iterator[st
         yield f"and {format_batches(len(unread) - 3)} more"
 
 
-def _format_kept_row(row: KeptMatch) -> str:
-    line = f"  {row.stage}, lane {row.lane}, batch {row.number}" + (f": {row.message}" if row.message else "")
-    return f"{escape_line(line)}\n{escape_line(f'    {json.dumps(row.row, ensure_ascii=False)}')}"
-
-
-def _format_letter(row: LetterMatch) -> str:
-    line = f"  {_STATES.get(row.state, row.state)}, lane {row.lane}, batch {row.number}, {row.stage}: {row.message}"
-    return f"{escape_line(line)}\n{escape_line(f'    {json.dumps(row.row, ensure_ascii=False)}')}"
+def _format_row(row: KeptMatch | LetterMatch) -> str:
+    if isinstance(row, LetterMatch):
+        where = f"{_STATES.get(row.state, row.state)}, lane {row.lane}, batch {row.number}, {row.stage}: {row.message}"
+    else:
+        where = f"{row.stage}, lane {row.lane}, batch {row.number}" + (f": {row.message}" if row.message else "")
+    return f"  {escape_line(where)}\n    {escape_line(json.dumps(row.row, ensure_ascii=False))}"

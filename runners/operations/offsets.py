@@ -102,8 +102,7 @@ class Lanes:
             for name, lane in state.lanes.items()
             if not is_aside(name)
         }
-        batches = [describe_open(state, name) for name, lane in state.lanes.items() if lane.open]
-        return Lanes(pipeline=pipeline.name, lanes=lanes, open=batches)
+        return Lanes(pipeline=pipeline.name, lanes=lanes, open=list_open(state))
 
     def json(self) -> dict[str, JSON]:
         return {"lanes": dict(self.lanes), "open": list(self.open)}
@@ -135,19 +134,20 @@ class Lanes:
         return render_html_table(["lane", "batch", "committed at", "offset"], rows) + waiting
 
 
-def describe_open(state: PipelineState, lane: str) -> dict[str, JSON]:
-    """Describe a batch that is planned and not settled."""
-    plan = state.get_lane(lane).open
-    assert plan is not None
-    return {
-        "lane": lane,
-        "number": plan.batch.number,
-        "plan": plan.batch.plan,
-        "label": plan.batch.span.label,
-        "decided": plan.decision is not None,
-        "owed": plan.published,
-        "destinations": list(plan.destinations),
-    }
+def list_open(state: PipelineState) -> list[dict[str, JSON]]:
+    """Describe the batches that are planned and not settled."""
+    return [
+        {
+            "lane": plan.batch.lane,
+            "number": plan.batch.number,
+            "plan": plan.batch.plan,
+            "label": plan.batch.span.label,
+            "decided": plan.decision is not None,
+            "owed": plan.published,
+            "destinations": list(plan.destinations),
+        }
+        for plan in state.open_plans
+    ]
 
 
 def plan_reset(pipeline: PipelineSpec) -> OffsetMove:
@@ -329,9 +329,7 @@ def _plan_rewind(
     pipeline: PipelineSpec, journal: Journal, again: Callable[[Settled], bool], *, everything: bool = False
 ) -> OffsetMove:
     state, lanes = journal.state, {}
-    by_lane = _group_by_lane(
-        [settled for settled in journal.list_settled() if not is_aside(settled.lane) and again(settled)]
-    )
+    by_lane = _group_by_lane([settled for settled in journal.list_settled() if again(settled)])
     for name in [lane for lane in state.lanes if not is_aside(lane)] if everything else by_lane:
         batches = by_lane.get(name, [])
         after = None if everything else batches[0].span["start"]

@@ -45,7 +45,7 @@ def read_next_rows(definition: Definition, without: type[Stage]) -> DataFrame | 
     """
     trial = TrialRun.open(definition)
     for origin in definition.pipeline.every_origin:
-        waiting = trial.find_waiting(origin, [*definition.pipeline.lanes_of(origin)])
+        waiting = next(trial.list_waiting(origin, [*definition.pipeline.lanes_of(origin)]), None)
         if waiting is not None:
             chain, plan = waiting
             steps = [step for step in chain.common if not isinstance(step.stage, without)]

@@ -13,8 +13,9 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import StringIO
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO, TypeAlias
 
 from origins.batch import Json
 from origins.names import HIDDEN
@@ -32,10 +33,7 @@ from runners.model.row_values import (
     write_json,
 )
 from runners.model.text import escape_line
-from runners.operations.arrow_values import NoArrowValue, from_arrow_value, make_arrow_type, to_arrow_value
-
-if TYPE_CHECKING:
-    import pyarrow
+from runners.operations.arrow_values import from_arrow_value, make_arrow_type, to_arrow_value
 
 ID, CODE, MESSAGE, MASKED = (f"{HIDDEN}{name}" for name in ("id", "code", "message", "masked"))
 """The columns before the columns of the row. `MASKED` exists only if values were masked."""
@@ -46,6 +44,8 @@ _AT_ONCE = 1_000
 _MOST_NAMED = 5
 """The most problems that an error names."""
 _CSV_FIELD = 2**31 - 1
+Columns: TypeAlias = Mapping[str, Sequence[Json]]
+"""The columns of all rows, each with its types in any row."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,10 +74,8 @@ class RowFormat(ABC):
     """A file format for rows."""
 
     @abstractmethod
-    def write(
-        self, file: Path, rows: Iterable[EditableRow], columns: Mapping[str, Sequence[Json]], masked: bool
-    ) -> None:
-        """Write the rows. `columns` has the types of each column in any row. `masked` is set if values are masked."""
+    def write(self, file: Path, rows: Iterable[EditableRow], columns: Columns, masked: bool) -> None:
+        """Write the rows. `masked` is set if values are masked."""
 
     @abstractmethod
     def read(self, file: Path, key: str) -> Iterator[EditedRow]:
@@ -102,9 +100,7 @@ def find_format(file: Path) -> RowFormat:
     return found
 
 
-def write_rows(
-    file: Path, rows: Iterable[EditableRow], columns: Mapping[str, Sequence[Json]], *, masked: bool = False
-) -> None:
+def write_rows(file: Path, rows: Iterable[EditableRow], columns: Columns, *, masked: bool = False) -> None:
     """Write a new file for its owner only, either whole or not at all. Raises `Refusal` if the file exists."""
     form = find_format(file)
     part = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
@@ -189,9 +185,7 @@ class CsvFormat(RowFormat):
     An empty cell is NULL, and a cell with `""` is empty text.
     """
 
-    def write(
-        self, file: Path, rows: Iterable[EditableRow], columns: Mapping[str, Sequence[Json]], masked: bool
-    ) -> None:
+    def write(self, file: Path, rows: Iterable[EditableRow], columns: Columns, masked: bool) -> None:
         with file.open("w", encoding="utf-8-sig", newline="") as target:
             writer = csv.writer(target)
             ours = OURS if masked else OURS[:-1]
@@ -255,9 +249,7 @@ def _find_delimiter(text: str, key: str) -> str:
 class JsonFormat(RowFormat):
     """A list of objects, one on each line. It also reads objects without a list around them."""
 
-    def write(
-        self, file: Path, rows: Iterable[EditableRow], columns: Mapping[str, Sequence[Json]], masked: bool
-    ) -> None:
+    def write(self, file: Path, rows: Iterable[EditableRow], columns: Columns, masked: bool) -> None:
         with file.open("w", encoding="utf-8") as target:
             target.write("[")
             for number, row in enumerate(rows):
@@ -299,9 +291,7 @@ def _split_objects(text: str, file: Path) -> Iterator[Json]:
 class ParquetFormat(RowFormat):
     """Parquet with the types of the columns."""
 
-    def write(
-        self, file: Path, rows: Iterable[EditableRow], columns: Mapping[str, Sequence[Json]], masked: bool
-    ) -> None:
+    def write(self, file: Path, rows: Iterable[EditableRow], columns: Columns, masked: bool) -> None:
         import pyarrow as pa
         from pyarrow import parquet
 
@@ -315,14 +305,10 @@ class ParquetFormat(RowFormat):
         of_columns: dict[str, Json] = {name: "string" if masked else each[0] for name, each in columns.items()}
         ours = [(name, pa.string()) for name in (OURS if masked else OURS[:-1])]
         schema = pa.schema([*ours, *((name, make_arrow_type(kind)) for name, kind in of_columns.items())])
+        cells = ({**_list_ours(row, masked=masked), **_make_cells(row, of_columns, masked=masked)} for row in rows)
         with parquet.ParquetWriter(file, schema) as writer:
-            waiting: list[dict[str, Any]] = []
-            for row in rows:
-                waiting.append({**_list_ours(row, masked=masked), **_make_cells(row, of_columns, masked=masked)})
-                if len(waiting) == _AT_ONCE:
-                    writer.write_table(_make_table(waiting, schema))
-                    waiting = []
-            writer.write_table(_make_table(waiting, schema))
+            while some := [*islice(cells, _AT_ONCE)]:
+                writer.write_table(pa.Table.from_pylist(some, schema))
 
     def read(self, file: Path, key: str) -> Iterator[EditedRow]:
         import pyarrow as pa
@@ -331,14 +317,10 @@ class ParquetFormat(RowFormat):
         try:
             with parquet.ParquetFile(file) as source:
                 check_header(list(source.schema_arrow.names), file, key)
-                number = 0
-                for batch in source.iter_batches(_AT_ONCE):
-                    for row in batch.to_pylist():
-                        number += 1
-                        yield EditedRow(number=number, id=str(row[key] or "").strip(), cells=row)
+                rows = (row for batch in source.iter_batches(_AT_ONCE) for row in batch.to_pylist())
+                for number, row in enumerate(rows, 1):
+                    yield EditedRow(number=number, id=str(row[key] or "").strip(), cells=row)
         except (pa.ArrowException, ValueError) as error:
-            if isinstance(error, BadValue):
-                raise
             raise Refusal(f"{file.name} is not parquet that can be read: {str(error).splitlines()[0]}.") from error
 
     def parse(self, cell: Any, kind: Json, original: Json) -> Json:
@@ -352,16 +334,10 @@ def _make_cells(row: EditableRow, kinds: Mapping[str, Json], *, masked: bool) ->
         }
     try:
         return {name: to_arrow_value(value, kinds[name]) for name, value in row.values.items()}
-    except NoArrowValue as error:
+    except ValueError as error:
         raise Refusal(
             f"Parquet cannot have a value of row {row.id}: {error}.", hint="Export to .csv or .json."
         ) from error
-
-
-def _make_table(rows: Sequence[Mapping[str, Any]], schema: pyarrow.Schema) -> pyarrow.Table:
-    import pyarrow as pa
-
-    return pa.Table.from_pylist(list(rows), schema)
 
 
 _FORMATS: Mapping[str, RowFormat] = {".csv": CsvFormat(), ".json": JsonFormat(), ".parquet": ParquetFormat()}

@@ -32,7 +32,7 @@ from runners.model.pipeline_state import PipelineState, is_aside
 from runners.model.spec import PipelineSpec
 from runners.model.text import summarise_error
 from runners.model.timetable import describe_times
-from runners.operations.offsets import describe_open
+from runners.operations.offsets import list_open
 from runners.operations.pipeline_access import open_state
 from runners.running.activity import read_activities
 from runners.running.compatibility import resolve_names
@@ -86,7 +86,7 @@ def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str =
             for name, lane in state.lanes.items()
             if not is_aside(name)
         },
-        "open": [describe_open(state, name) for name, lane in state.lanes.items() if lane.open],
+        "open": list_open(state),
         "removed": _list_removed(pipeline, state),
         "dlq": refused,
         "last_run": last,

@@ -112,11 +112,7 @@ class _Cluster:
 
 
 def suggest_fixes(
-    definition: Definition,
-    choice: Choice = Choice(),
-    *,
-    most: int = MOST_CAUSES,
-    say: Callable[[str], None] = lambda _: None,
+    definition: Definition, choice: Choice = Choice(), *, say: Callable[[str], None] = lambda _: None
 ) -> Sequence[Suggestion]:
     """Return for each cause of the chosen waiting rows a change with which rows pass.
 
@@ -129,8 +125,8 @@ def suggest_fixes(
     if not clusters:
         return found
     trial = TrialRun.open(definition)
-    for number, cluster in enumerate(clusters[:most], 1):
-        say(f"trying changes for cause {number} of {min(most, len(clusters))}")
+    for number, cluster in enumerate(clusters[:MOST_CAUSES], 1):
+        say(f"trying changes for cause {number} of {min(MOST_CAUSES, len(clusters))}")
         found.append(_suggest(trial, cluster))
     return found
 

@@ -52,10 +52,10 @@ def preview(definition: Definition, *, rows: int | None, shown: int, lane: str |
     known = [name for origin in pipeline.every_origin for name in pipeline.lanes_of(origin)]
     if lane is not None and lane not in known:
         raise Refusal(f"There is no lane '{lane}'; {suggest_nearest(lane, known)}")
-    trial = TrialRun.open(definition, from_beginning=from_beginning)
+    trial = TrialRun.open(definition)
     batches = []
     for origin in pipeline.every_origin:
-        waiting = trial.find_waiting(origin, [lane] if lane else known)
+        waiting = next(trial.list_waiting(origin, [lane] if lane else known, from_beginning=from_beginning), None)
         if waiting is not None:
             batches.append(trial.trace_batch(origin, *waiting, rows=rows, shown=shown)[0])
     return Preview(pipeline=pipeline.name, batches=tuple(batches))
@@ -68,26 +68,21 @@ class TrialRun:
     definition: Definition
     journal: Journal
     spark: SparkSession
-    from_beginning: bool
     _chains: dict[str, tuple[str, StageChain] | None] = field(default_factory=dict)
 
     @staticmethod
-    def open(definition: Definition, *, from_beginning: bool = False) -> TrialRun:
-        pipeline, spark = definition.pipeline, open_session(definition.pipeline)
-        return TrialRun(
-            definition=definition, journal=open_state(pipeline)[1], spark=spark, from_beginning=from_beginning
-        )
+    def open(definition: Definition) -> TrialRun:
+        spark = open_session(definition.pipeline)
+        return TrialRun(definition=definition, journal=open_state(definition.pipeline)[1], spark=spark)
 
-    def find_waiting(self, origin: Origin, lanes: Sequence[str]) -> tuple[StageChain, PlannedBatch] | None:
-        """Return the next batch of the origin's first lane that has one, and its stages. None if no lane has one."""
-        return next(self.list_waiting(origin, lanes), None)
-
-    def list_waiting(self, origin: Origin, lanes: Sequence[str]) -> Iterator[tuple[StageChain, PlannedBatch]]:
+    def list_waiting(
+        self, origin: Origin, lanes: Sequence[str], *, from_beginning: bool = False
+    ) -> Iterator[tuple[StageChain, PlannedBatch]]:
         """Yield the waiting batches of the origin by lane, each with its stages."""
         pipeline, options = self.definition.pipeline, self.definition.pipeline.run_options.batch
         backlog = (
             origin.survey(self.spark, Progress())
-            if self.from_beginning
+            if from_beginning
             else survey_origin(pipeline, origin, self.journal, self.spark)
         )
         schema = find_schema(origin, find_recorded_schema(origin, self.journal), self.spark, backlog)
@@ -115,7 +110,7 @@ class TrialRun:
         pace = BatchSizing(parse_seconds(options.target))
         failed = ((self.journal.state.ended or EndedBody()).get("error") or ErrorBody()).get("lane")
         for lane in sorted(lanes, key=lambda lane: lane != failed):  # begins with the lane in which the last run failed
-            state = LaneState() if self.from_beginning else self.journal.state.get_lane(lane)
+            state = LaneState() if from_beginning else self.journal.state.get_lane(lane)
             while lane in source.lanes and (span := source.take(lane, state.offset, pace)) is not None:
                 plan = source.plan(lane, state, span, datetime.now(timezone.utc), first=False)
                 yield chain, plan

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -20,6 +19,7 @@ from origins.store_access import is_store_url
 from runners.definitions.definition import Definition
 from runners.definitions.kinds import Kinds, find_kind, list_options
 from runners.model.clock import Clock
+from runners.model.json_form import JsonForm
 from runners.model.masking import hide_secrets, warn_of_short_secrets
 from runners.model.spec import WAYS, BatchOptions, Hook, PipelineSpec, SchemaState, SparkOptions
 from runners.model.text import format_batches, format_count
@@ -42,7 +42,7 @@ _RESTART = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Explanation:
+class Explanation(JsonForm):
     """What will happen when the pipeline runs. Every sentence is for a person."""
 
     pipeline: str
@@ -72,9 +72,6 @@ class Explanation:
     """What is called, and when."""
     notes: tuple[str, ...]
     """Facts that are easily overlooked."""
-
-    def json(self) -> dict[str, JSON]:
-        return dataclasses.asdict(self)
 
 
 def explain(definition: Definition, kinds: Kinds | None = None, clock: Clock | None = None) -> Explanation:

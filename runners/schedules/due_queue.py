@@ -39,11 +39,6 @@ class DueItem:
     """Whether the pipeline is removed once its run has ended."""
 
     @property
-    def busy(self) -> bool:
-        """Whether a run works or waits."""
-        return self.running is not None or bool(self.waiting)
-
-    @property
     def ready(self) -> datetime:
         """When the first waiting run may begin."""
         due = self.waiting[0]
@@ -90,25 +85,18 @@ class DueQueue:
         left = [moment for moment in missed if moment not in kept]
         item.waiting.extend(kept)
         for moment in moments:
-            if item.busy and item.schedule.on_overlap == "skip":
+            if item.schedule.on_overlap == "skip" and (item.running or item.waiting):
                 left.append(moment)
             else:
                 item.waiting.append(moment)
         return left
 
-    def find_next(self, now: datetime) -> tuple[str, datetime] | None:
-        """Return the run that begins now, and when it was due. None if there is no such run, or no room for it."""
+    def find_next(self) -> DueItem | None:
+        """Return the pipeline whose waiting run may begin first. None if no run waits, or if none has room."""
         if len(self.running) >= self.at_once:
             return None
-        able = [item for item in self._list_able() if item.ready <= now]
-        first = min(able, key=lambda item: (item.ready, item.name), default=None)
-        return None if first is None else (first.name, first.waiting[0])
-
-    def find_wake_time(self) -> datetime | None:
-        """Return when a waiting run may begin, or None if there is none, or no room for it."""
-        if len(self.running) >= self.at_once:
-            return None
-        return min((item.ready for item in self._list_able()), default=None)
+        able = [item for item in self.items.values() if item.waiting and item.running is None]
+        return min(able, key=lambda item: (item.ready, item.name), default=None)
 
     def note_begun(self, name: str) -> None:
         """Note that the first waiting run has begun."""
@@ -143,9 +131,6 @@ class DueQueue:
         """Return the pipelines that run after this one."""
         return [item.name for item in self.items.values() if item.schedule.after == name and not item.gone]
 
-    def _list_able(self) -> Sequence[DueItem]:
-        return [item for item in self.items.values() if item.waiting and item.running is None]
-
 
 def _compute_jitter(name: str, due: datetime, most: float) -> timedelta:
     """Return how much later this run begins. Every process computes the same value."""
@@ -164,10 +149,10 @@ class DueTimer(BaseScheduler):  # type: ignore[misc]
         super().__init__(timezone=timezone.utc, executors={"default": _Handing(note_due)})
         self.start()
 
-    def put(self, name: str, timetable: Timetable, after: datetime) -> None:
-        """Report this name from now on, at all moments later than `after`."""
-        first = timetable.find_next(after)
-        if first is None:
+    def put(self, name: str, timetable: Timetable | None, after: datetime) -> None:
+        """Report this name from now on, at all moments later than `after`. Without a timetable, stop reporting it."""
+        first = timetable.find_next(after) if timetable else None
+        if timetable is None or first is None:
             self.remove(name)
         else:
             self.add_job(

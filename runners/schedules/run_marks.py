@@ -7,7 +7,6 @@ import dataclasses
 import fcntl
 import json
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -32,22 +31,46 @@ class RunMark:
     """Why no run of the pipeline begins. None if it is not paused."""
 
 
-class RunMarks(ABC):
-    """The marks of all pipelines of a directory. Processes change them one after another."""
+class RunMarks:
+    """The marks of all pipelines of a directory, in small files of a folder. Several schedulers may share them."""
 
-    @abstractmethod
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o644)
+        except OSError as error:
+            raise Refusal(
+                f"The scheduler cannot note its runs: {folder} ({error.strerror}).",
+                hint="Make the folder writable: the notes there prevent lost and double runs.",
+            ) from error
+
     def get(self, name: str) -> RunMark | None:
         """Return the mark of a pipeline, or None."""
+        try:
+            noted = json.loads((self.folder / f"{name}.json").read_text(encoding="utf-8"))
+            moments = [noted[each] and datetime.fromisoformat(noted[each]) for each in _MOMENTS]
+            return RunMark(**dict(zip(_MOMENTS, moments, strict=True)), paused=noted["paused"])
+        except (FileNotFoundError, ValueError, KeyError, TypeError):  # a new one, or half written
+            return None
 
-    @abstractmethod
     def put(self, name: str, mark: RunMark) -> None:
         """Write a mark. A reader sees either the old mark or this one."""
+        moments = {each: getattr(mark, each) for each in _MOMENTS}
+        noted = {each: moment and moment.isoformat() for each, moment in moments.items()} | {"paused": mark.paused}
+        file = self.folder / f"{name}.json"
+        new = file.with_name(f".{name}.{os.getpid()}")
+        new.write_text(json.dumps(noted) + "\n", encoding="utf-8")
+        new.replace(file)
 
-    @abstractmethod
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
         """Keep other processes from changing a mark during this block."""
-        yield
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def get_or_make(self, name: str, now: datetime) -> RunMark:
         """Return the mark of the pipeline. Create it now if the pipeline is new."""
@@ -93,61 +116,3 @@ class RunMarks(ABC):
         """Let no run of the pipeline begin, for this reason. With None, let runs begin again."""
         with self.hold():
             self.put(name, dataclasses.replace(self.get(name) or RunMark(served=now), paused=why))
-
-
-class MemoryMarks(RunMarks):
-    """Marks that end with the process."""
-
-    def __init__(self) -> None:
-        self.marks: dict[str, RunMark] = {}
-
-    def get(self, name: str) -> RunMark | None:
-        return self.marks.get(name)
-
-    def put(self, name: str, mark: RunMark) -> None:
-        self.marks[name] = mark
-
-    @contextlib.contextmanager
-    def hold(self) -> Iterator[None]:
-        yield
-
-
-class FolderMarks(RunMarks):
-    """Marks in small files of a folder, which several schedulers may share."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o644)
-        except OSError as error:
-            raise Refusal(
-                f"The scheduler cannot note its runs: {folder} ({error.strerror}).",
-                hint="Make the folder writable: the notes there prevent lost and double runs.",
-            ) from error
-
-    def get(self, name: str) -> RunMark | None:
-        try:
-            noted = json.loads((self.folder / f"{name}.json").read_text(encoding="utf-8"))
-            moments = [noted[each] and datetime.fromisoformat(noted[each]) for each in _MOMENTS]
-            return RunMark(**dict(zip(_MOMENTS, moments, strict=True)), paused=noted["paused"])
-        except FileNotFoundError:
-            return None
-        except (ValueError, KeyError, TypeError):  # the machine failed during the write, so the mark starts again
-            return None
-
-    def put(self, name: str, mark: RunMark) -> None:
-        moments = {each: getattr(mark, each) for each in _MOMENTS}
-        noted = {each: moment and moment.isoformat() for each, moment in moments.items()} | {"paused": mark.paused}
-        file = self.folder / f"{name}.json"
-        new = file.with_name(f".{name}.{os.getpid()}")
-        new.write_text(json.dumps(noted) + "\n", encoding="utf-8")
-        new.replace(file)
-
-    @contextlib.contextmanager
-    def hold(self) -> Iterator[None]:
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            fcntl.flock(self._lock, fcntl.LOCK_UN)

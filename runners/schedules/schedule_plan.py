@@ -14,12 +14,12 @@ from runners.definitions.document import suggest_nearest
 from runners.model.errors import Refusal
 from runners.model.spec import ScheduleOptions
 from runners.model.timetable import describe_times, list_due_times
-from runners.schedules.run_marks import FolderMarks, MemoryMarks, RunMark, RunMarks
+from runners.schedules.run_marks import RunMarks
 
 
 def open_marks(directory: Path) -> RunMarks:
     """Return the marks that schedulers of this directory share. Raise `Refusal` if they cannot be written."""
-    return FolderMarks(_marks_folder(directory))
+    return RunMarks(_marks_folder(directory))
 
 
 def plan(folder: DefinitionsFolder, now: datetime) -> dict[str, JSON]:
@@ -31,12 +31,13 @@ def plan(folder: DefinitionsFolder, now: datetime) -> dict[str, JSON]:
     exist.
     """
     schedule_catalog = ScheduleCatalog.of(folder.open())
-    marks = open_marks(folder.path) if _marks_folder(folder.path).exists() else MemoryMarks()
+    marks = open_marks(folder.path) if _marks_folder(folder.path).exists() else None
     scheduled: list[Mapping[str, JSON]] = []
     for name, definition in sorted(schedule_catalog.scheduled.items()):
         options = definition.pipeline.schedule
         assert options is not None
-        paused = (marks.get(name) or RunMark(served=now)).paused
+        mark = marks.get(name) if marks else None
+        paused = mark.paused if mark else None
         due = [] if paused is not None else list_due_times(options, now, 3)
         scheduled.append(
             {

@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable
 from dataclasses import field
 from datetime import datetime, timedelta
-from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -37,9 +36,8 @@ from runners.model.text import escape_line
 class ScreenRow:
     """What the screen shows of a pipeline."""
 
-    scheduled: bool = True
     why: str = ""
-    """Why it is not scheduled."""
+    """Why it is not scheduled. Empty if it is."""
     since: datetime | None = None
     """When the current run began."""
     last: Ended | None = None
@@ -59,12 +57,8 @@ class ScheduleBoard:
     draining: str = ""
 
     def __call__(self, event: ScheduleEvent) -> None:
-        if isinstance(event, Scheduled):
-            row = self.rows.setdefault(event.name, ScreenRow())
-            row.scheduled, row.why = True, ""
-        elif isinstance(event, Unscheduled):
-            row = self.rows.setdefault(event.name, ScreenRow())
-            row.scheduled, row.why = False, event.why
+        if isinstance(event, Scheduled | Unscheduled):
+            self.rows.setdefault(event.name, ScreenRow()).why = event.why if isinstance(event, Unscheduled) else ""
         elif isinstance(event, Broken):
             self.broken[event.file] = event.message
         elif isinstance(event, Mended):
@@ -143,22 +137,20 @@ class ScheduleScreen:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.stop()
 
     def _sort_key(self, name: str, row: ScreenRow) -> tuple[int, str, str]:
         due = self._next_of(name)
-        return (0 if row.since else 1 if row.scheduled else 2, due.isoformat() if due else "~", name)
+        return (0 if row.since else 2 if row.why else 1, due.isoformat() if due else "~", name)
 
     def _format_cells(self, name: str, row: ScreenRow, now: datetime) -> list[Text]:
         due = self._next_of(name)
         if row.since is not None:
             doing = Text(f"runs, {(now - row.since).total_seconds():,.0f} s", "green")
         else:
-            doing = Text("" if row.scheduled else escape_line(row.why), "yellow")
-        comes = Text(_format_due(due, now) if due and row.scheduled and not self.board.draining else "")
+            doing = Text(escape_line(row.why), "yellow")
+        comes = Text(_format_due(due, now) if due and not (row.why or self.board.draining) else "")
         return [doing, comes, _format_last(row)]
 
 

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from datetime import datetime, timedelta
+from functools import partial
 
 from origins.quick_dataclass import dataclass
 from runners.definitions.definition import Definition, DefinitionsFolder, Found
@@ -100,11 +101,6 @@ class Scheduler:
         self._stopping = self._stopping or reason
         self.run_workers.wake()
 
-    @property
-    def stopping(self) -> str:
-        """Why it was asked to stop. Empty if it was not."""
-        return self._stopping
-
     def find_next(self, name: str) -> datetime | None:
         """Return when a pipeline is due next, if that is known."""
         return self._alarm.find_next(name)
@@ -128,10 +124,9 @@ class Scheduler:
         alarm = self._alarm.ring()
         while self._rung:
             self._add_due(*self._rung.pop(0))
-        while (begins := self.due_queue.find_next(now)) is not None:
-            self._begin(*begins)
-        wakes = self.due_queue.find_wake_time()
-        wake = None if wakes is None else (wakes - now).total_seconds()
+        while (item := self.due_queue.find_next()) is not None and item.ready <= now:
+            self._begin(item.name, item.waiting[0])
+        wake = None if item is None else (item.ready - now).total_seconds()
         waits = [each for each in (self.look, alarm, wake) if each is not None]
         return max(0.0, min(waits))
 
@@ -182,11 +177,8 @@ class Scheduler:
         elif name in self.schedule_catalog.by_hand:
             why = "it no longer has a schedule"
         else:
-            why = (
-                "its definition is broken"
-                if _name_file(definition) in self.schedule_catalog.broken
-                else "its definition is missing"
-            )
+            is_broken = _name_file(definition) in self.schedule_catalog.broken
+            why = f"its definition is {'broken' if is_broken else 'missing'}"
         self._emit(Unscheduled(name=name, why=why))
 
     def _take(self, name: str, definition: Definition, mark: RunMark, now: datetime) -> None:
@@ -197,18 +189,14 @@ class Scheduler:
         self.due_queue.put(name, schedule)
         self._emit(Scheduled(name=name, file=_name_file(definition)))
         timetable = make_timetable(schedule)
+        self._alarm.put(name, timetable, now)
         missed: Sequence[datetime] = ()
         if timetable is None:
             other = self.marks.get(schedule.after or "")
             if other is not None and other.succeeded is not None and other.succeeded > mark.served:
                 missed = [other.succeeded]
         else:
-            self._alarm.put(name, timetable, now)
-            if schedule.catch_up == "all":
-                missed = timetable.list_between(mark.served, now, MOST_MISSED)
-            else:
-                last = timetable.find_last(mark.served, now)
-                missed = [] if last is None else [last]
+            missed = timetable.list_between(mark.served, now, MOST_MISSED if schedule.catch_up == "all" else 1)
         if mark.open is not None and not self.due_queue.items[name].running:
             self._cut_off[name] = mark.open
             missed = [mark.open, *missed]
@@ -221,11 +209,7 @@ class Scheduler:
         self.active[name] = definition
         self.due_queue.put(name, schedule)
         if schedule != before:
-            timetable = make_timetable(schedule)
-            if timetable is None:
-                self._alarm.remove(name)
-            else:
-                self._alarm.put(name, timetable, now)
+            self._alarm.put(name, make_timetable(schedule), now)
         self._emit(Scheduled(name=name, file=_name_file(definition)))
 
     def _add_due(self, name: str, moments: Sequence[datetime]) -> None:
@@ -394,11 +378,8 @@ class RunThreads(RunWorkers):
             stop(reason, force)
 
     def _work(self, name: str, definition: Definition) -> None:
-        def stoppable(stop: Stop) -> None:
-            self._stops[name] = stop
-
         try:
-            carried = self._carry(definition, stoppable)
+            carried = self._carry(definition, partial(self._stops.__setitem__, name))
         except BaseException as error:  # noqa: BLE001 -- the edge of the thread: the other runs continue
             carried = RunOutcome(name=name, status="failed", message=f"{type(error).__name__}: {error}")
         self._stops.pop(name, None)

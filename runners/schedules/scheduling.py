@@ -17,7 +17,7 @@ from runners.model.events import Listener
 from runners.model.masking import without
 from runners.model.run_report import Report
 from runners.model.spec import SparkOptions
-from runners.model.text import summarise_error
+from runners.model.text import format_batches, format_count, summarise_error
 from runners.running.run import PipelineRun
 from runners.schedules.schedule_plan import ScheduleCatalog, open_marks
 from runners.schedules.scheduler import Carrier, RunOutcome, RunThreads, Scheduler, Stop
@@ -100,9 +100,8 @@ def _summarise_report(report: Report) -> RunOutcome:
     if report.error is not None:
         message = str(report.error)
     else:
-        batches = "1 batch" if report.batches == 1 else f"{report.batches:,} batches"
         refused = f", {report.nacked:,} refused" if report.nacked else ""
-        rows = f"{batches}, {report.read:,} {'row' if report.read == 1 else 'rows'} read{refused}"
+        rows = f"{format_batches(report.batches)}, {format_count(report.read)} read{refused}"
         message = rows if report.batches else "no new rows"
         if report.status == "stopped":
             message = f"{message}; {report.reason}"

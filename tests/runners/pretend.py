@@ -10,7 +10,7 @@ from typing import Any
 
 from runners.definitions.definition import Definition, DefinitionsFolder, load
 from runners.model.schedule_events import ScheduleEvent
-from runners.schedules.run_marks import MemoryMarks, RunMarks
+from runners.schedules.run_marks import RunMarks
 from runners.schedules.scheduler import RunOutcome, RunWorkers, Scheduler
 from tests.manual_clock import ManualClock
 from tests.runners.engine.toys import TOYS
@@ -90,7 +90,7 @@ class World:
     def __init__(self, folder: Path, start: str) -> None:
         self.folder = folder
         self.clock = ManualClock(time=parse_utc(start))
-        self.marks: RunMarks = MemoryMarks()
+        self.marks = RunMarks(folder / ".wherry" / "schedule")
         self.takes: dict[str, float] = {}
         self.ends: dict[str, Callable[[str], RunOutcome]] = {}
         self.owners: dict[str, object] = {}

@@ -13,7 +13,7 @@ from pyspark import SparkContext
 
 from runners.command_line.commands import wherry
 from runners.model.errors import Refusal
-from runners.operations import find_rows
+from runners.operations import find_rows, trial
 from runners.operations.trial import TrialRun
 from runners.pipeline import Pipeline
 from runners.running.choice import Choice
@@ -206,7 +206,7 @@ def test_a_search_that_begins_with_the_dlq_starts_spark(place: Place, monkeypatc
         return place.spark
 
     session = LateSession(LateSpark(begin, {}), lambda given: given)
-    monkeypatch.setattr(find_rows, "open_session", lambda _: session)
+    monkeypatch.setattr(trial, "open_session", lambda _: session)
     monkeypatch.setattr(TrialRun, "find_schema", lambda *_: None)
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     found = pipeline.find(where="id = 1")

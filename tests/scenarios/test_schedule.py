@@ -10,7 +10,7 @@ import pytest
 
 from runners.definitions.definition import DefinitionsFolder, load
 from runners.model.schedule_events import Began, Ended, ScheduleEvent, ScheduleListener
-from runners.schedules.run_marks import MemoryMarks
+from runners.schedules.run_marks import RunMarks
 from runners.schedules.scheduler import RunOutcome, RunThreads, Scheduler
 from runners.schedules.scheduling import make_carrier
 from runners.spark.session import is_connect
@@ -47,7 +47,7 @@ def test_due_pipelines_run_and_a_failing_one_affects_no_other(place: Place, monk
     heard: list[ScheduleEvent] = []
     scheduler = Scheduler(
         folder=DefinitionsFolder(path=place.folder, load=load),
-        marks=MemoryMarks(),
+        marks=RunMarks(place.folder / ".wherry" / "schedule"),
         run_workers=RunThreads(make_carrier(place.spark)),
         at_once=5,
         clock=clock,
@@ -83,7 +83,7 @@ def test_the_next_scheduler_continues_a_run_that_was_stopped_with_the_first(plac
     for number in range(30):
         place.land(f"{number:02}.json", [make_order(number)])
     define(place.folder, "orders", "{every: 1d}")
-    marks, late = MemoryMarks(), datetime.now(timezone.utc) - timedelta(days=2)
+    marks, late = RunMarks(place.folder / ".wherry" / "schedule"), datetime.now(timezone.utc) - timedelta(days=2)
     marks.get_or_make("orders", late)
     first, second = (
         Scheduler(

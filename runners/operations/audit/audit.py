@@ -18,7 +18,6 @@ from origins.quick_dataclass import dataclass
 from runners.model.clock import Clock
 from runners.model.entry import Settled
 from runners.model.pipeline_state import is_aside
-from runners.model.planned_batch import BranchBody
 from runners.model.spec import PipelineSpec
 from runners.model.text import format_batches, summarise_error
 from runners.operations.audit.delivery import PUT_BACK, DeliveryAudit
@@ -64,7 +63,11 @@ def make_audit(
         pipeline=claims.state.pipeline,
         lanes={lane: _summarise_lane(batches) for lane, batches in carried.items() if batches},
         read=_sum_counts(claims.counting, "read"),
-        filtered=sum(branches[0]["filtered"] for branches in map(_list_branches, claims.counting) if branches),
+        filtered=sum(
+            branch["filtered"]
+            for settled in claims.counting
+            for branch in [*(settled.counts.get("branches") or {}).values()][:1]
+        ),
         nacked=_sum_counts(claims.counting, "nacked"),
         destinations={name: delivery.prove() for name, delivery in deliveries.items()},
         problems=group_findings(finding for finding in findings if finding.id not in accepted),
@@ -128,10 +131,6 @@ def _summarise_lane(batches: Sequence[Settled]) -> Mapping[str, JSON]:
         "read": _sum_counts(batches, "read"),
         "nacked": _sum_counts(batches, "nacked"),
     }
-
-
-def _list_branches(settled: Settled) -> Sequence[BranchBody]:
-    return list((settled.counts.get("branches") or {}).values())
 
 
 def _sum_counts(batches: Iterable[Settled], name: Literal["read", "nacked"]) -> int:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from origins.batch import JSON
 from runners.model.causes import Causes
 from runners.model.run_report import Report
-from runners.model.text import escape_controls, format_batches, format_percent
+from runners.model.text import escape_html, format_batches, format_percent
 
 _WIDTH, _HEIGHT, _EDGE = 160, 28, 3
+Facts: TypeAlias = Sequence[Mapping[str, JSON]]
+"""Rows, runs or results, each as a mapping by name."""
 
 
-def render_quality(report: Mapping[str, JSON], trends: Sequence[Mapping[str, JSON]] = ()) -> Iterator[str]:
+def render_quality(report: Mapping[str, JSON], trends: Facts = ()) -> Iterator[str]:
     """Yield the results of the run's rules, with their earlier results. Yield nothing if the run has no rules."""
     before = {(trend["stage"], trend["rule"]): trend["runs"] for trend in trends}
     rows = []
@@ -27,7 +29,7 @@ def render_quality(report: Mapping[str, JSON], trends: Sequence[Mapping[str, JSO
         yield f"<h2>Quality</h2>{render_table(head, rows, called='Quality by rule')}"
 
 
-def render_plot(rule: str, runs: Sequence[Mapping[str, JSON]]) -> Markup:
+def render_plot(rule: str, runs: Facts) -> Markup:
     """Draw the share that passed in each run, as a line from 0 to 100%. Empty if fewer than two runs have a share."""
     shares = [run["share"] for run in runs if run["share"] is not None]
     if len(shares) < 2:
@@ -37,8 +39,8 @@ def render_plot(rule: str, runs: Sequence[Mapping[str, JSON]]) -> Markup:
     points = " ".join(f"{_EDGE + at * step:.1f},{height:.1f}" for at, height in enumerate(heights))
     message = f"{rule}: {', '.join(format_percent({'share': share}) for share in shares)}"
     return Markup(
-        f'<svg role="img" aria-label="{escape_text(message)}" width="{_WIDTH}" height="{_HEIGHT}" '
-        f'viewBox="0 0 {_WIDTH} {_HEIGHT}"><title>{escape_text(message)}</title>'
+        f'<svg role="img" aria-label="{escape_html(message)}" width="{_WIDTH}" height="{_HEIGHT}" '
+        f'viewBox="0 0 {_WIDTH} {_HEIGHT}"><title>{escape_html(message)}</title>'
         f'<polyline points="{points}" fill="none" stroke="currentColor" stroke-width="2"/></svg>'
     )
 
@@ -49,12 +51,7 @@ _UNDER_WAY = "The run has not ended: its row counts are not known yet."
 _UNKNOWN = "The run's process was killed, so its row counts are not known."
 
 
-def render_page(
-    run: Mapping[str, JSON],
-    definition: JSON = None,
-    samples: Sequence[Mapping[str, JSON]] = (),
-    trends: Sequence[Mapping[str, JSON]] = (),
-) -> str:
+def render_page(run: Mapping[str, JSON], definition: JSON = None, samples: Facts = (), trends: Facts = ()) -> str:
     """Render the page of a run from the run history.
 
     `definition` is the definition of the run if it is still known. `samples` are some of its refused rows, already
@@ -64,29 +61,24 @@ def render_page(
     return make_document(f"{run['pipeline']} {run['run'][:8]}", content)
 
 
-def render_cell(run: Mapping[str, JSON], definition: JSON = None, samples: Sequence[Mapping[str, JSON]] = ()) -> str:
+def render_cell(run: Mapping[str, JSON], definition: JSON = None, samples: Facts = ()) -> str:
     """Render the same for a notebook."""
     content = "".join(_render_sections(run, definition, samples, ()))
     return f'<style>{STYLE}</style><div class="wherry">{content}</div>'
 
 
 def render_report_cell(
-    report: Report, *, definition_hash: str = "", definition: JSON = None, samples: Sequence[Mapping[str, JSON]] = ()
+    report: Report, *, definition_hash: str = "", definition: JSON = None, samples: Facts = ()
 ) -> str:
     """Render a run that has just ended for a notebook."""
     facts = {**report.json(), "timeline": report.timeline}
     return render_cell({**facts, "report": facts, "definition": definition_hash}, definition, samples)
 
 
-def _render_sections(
-    run: Mapping[str, JSON],
-    definition: JSON,
-    samples: Sequence[Mapping[str, JSON]],
-    trends: Sequence[Mapping[str, JSON]],
-) -> Iterator[str]:
+def _render_sections(run: Mapping[str, JSON], definition: JSON, samples: Facts, trends: Facts) -> Iterator[str]:
     report: Mapping[str, JSON] = run["report"] or {}
-    yield f"<h1>{escape_text(run['pipeline'])}: {render_state(run['status'])}</h1>"
-    yield f'<p class="dim">{escape_text(_describe_times(run))}</p>'
+    yield f"<h1>{escape_html(run['pipeline'])}: {render_state(run['status'])}</h1>"
+    yield f'<p class="dim">{escape_html(_describe_times(run))}</p>'
     yield from _render_error(report)
     if not report:
         yield f"<p>{_UNKNOWN if run['status'] == 'killed' else _UNDER_WAY}</p>"
@@ -133,14 +125,14 @@ def _render_error(report: Mapping[str, JSON]) -> Iterator[str]:
     if error:
         where = ", ".join(f"{name} {error[name]}" for name in ("stage", "lane") if error.get(name))
         yield (
-            f'<h2 class="failed">Why it failed</h2><p class="dim">{escape_text(error["code"])} {escape_text(where)}</p>'
+            f'<h2 class="failed">Why it failed</h2><p class="dim">{escape_html(error["code"])} {escape_html(where)}</p>'
         )
-        yield f'<pre class="failed">{escape_text(error["message"])}</pre>'
-        yield f"<pre>{escape_text(error['hint'])}</pre>" if error.get("hint") else ""
+        yield f'<pre class="failed">{escape_html(error["message"])}</pre>'
+        yield f"<pre>{escape_html(error['hint'])}</pre>" if error.get("hint") else ""
     if kept and kept["rows"]:
         rows = "\n".join(map(_dump, kept["rows"]))
         message = f"Rows of batch {kept['number']} of lane {kept['lane']}"
-        yield f"<details><summary>{escape_text(message)}</summary><pre>{escape_text(rows)}</pre></details>"
+        yield f"<details><summary>{escape_html(message)}</summary><pre>{escape_html(rows)}</pre></details>"
 
 
 def _balance(report: Mapping[str, JSON]) -> Iterator[str]:
@@ -167,10 +159,10 @@ def _render_destinations(report: Mapping[str, JSON]) -> Iterator[str]:
 def _render_refused_causes(report: Mapping[str, JSON]) -> Iterator[str]:
     lines = Causes.of(report.get("causes", ())).describe()
     if lines:
-        yield f"<h2>Causes of refused rows</h2><ul>{''.join(f'<li>{escape_text(line)}</li>' for line in lines)}</ul>"
+        yield f"<h2>Causes of refused rows</h2><ul>{''.join(f'<li>{escape_html(line)}</li>' for line in lines)}</ul>"
 
 
-def _render_samples(samples: Sequence[Mapping[str, JSON]]) -> Iterator[str]:
+def _render_samples(samples: Facts) -> Iterator[str]:
     if samples:
         rows = [
             [
@@ -187,11 +179,11 @@ def _render_samples(samples: Sequence[Mapping[str, JSON]]) -> Iterator[str]:
 
 def _render_definition(run: Mapping[str, JSON], definition: JSON) -> Iterator[str]:
     if definition is not None:
-        text = escape_text(json.dumps(definition, ensure_ascii=False, indent=2))
-        summary = f"<summary>all of it ({escape_text(run['definition'])})</summary>"
+        text = escape_html(json.dumps(definition, ensure_ascii=False, indent=2))
+        summary = f"<summary>all of it ({escape_html(run['definition'])})</summary>"
         yield f"<h2>Definition</h2><details>{summary}<pre>{text}</pre></details>"
     elif run.get("definition"):
-        yield f'<p class="dim">Definition {escape_text(run["definition"])}; the pipeline has a newer definition.</p>'
+        yield f'<p class="dim">Definition {escape_html(run["definition"])}; the pipeline has a newer definition.</p>'
 
 
 SHOWN = 12
@@ -243,7 +235,7 @@ _ARROW = '<div class="to" aria-hidden="true"><span>→</span></div>'
 
 
 def _render_box(kind: str, rows: int, text: str) -> str:
-    return f'<div class="box {kind}"><b>{rows:,}</b>{escape_text(text)}</div>'
+    return f'<div class="box {kind}"><b>{rows:,}</b>{escape_html(text)}</div>'
 
 
 def _render_destination(name: str, counts: Mapping[str, JSON], filtered: int) -> str:
@@ -257,7 +249,7 @@ def render_time_spent(report: Mapping[str, JSON]) -> Iterator[str]:
     parts = {name: seconds for name, seconds in report.get("spent", {}).items() if seconds and name in PHASES}
     if sum(parts.values()):
         texts = {name: f"{PHASES[name][0]} {seconds:,.1f} s" for name, seconds in parts.items()}
-        label = escape_text(", ".join(texts.values()))
+        label = escape_html(", ".join(texts.values()))
         yield "<h2>Time in batches</h2>"
         yield f'<div class="bar" role="img" aria-label="{label}">{_render_phases(parts)}</div>'
         keys = [
@@ -281,8 +273,8 @@ def render_timeline(lanes: Mapping[str, Sequence[Mapping[str, JSON]]], lanes_in_
         for part in parts:
             left, width = 100 * part["start"] / whole, 100 * (part["end"] - part["start"]) / whole
             drawn += f'<span style="left:{left:.2f}%;width:{width:.2f}%">{_render_phases(part["spent"])}</span>'
-        yield f'<div class="lane"><span title="{escape_text(label)}">{escape_text(name)}</span>'
-        yield f'<div class="track" role="img" aria-label="{escape_text(label)}">{drawn}</div></div>'
+        yield f'<div class="lane"><span title="{escape_html(label)}">{escape_html(name)}</span>'
+        yield f'<div class="track" role="img" aria-label="{escape_html(label)}">{drawn}</div></div>'
     yield f'<div class="lane"><span></span><div class="ends"><span>0 s</span><span>{whole:,.1f} s</span></div></div>'
     if lanes_in_all > len(lanes):
         yield f'<p class="dim">and {lanes_in_all - len(lanes):,} more lanes</p>'
@@ -362,26 +354,22 @@ def make_document(title: str, content: str) -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape_text(title)}</title><style>{STYLE}</style></head><body><main "
+        f"<title>{escape_html(title)}</title><style>{STYLE}</style></head><body><main "
         f'class="wherry">{content}</main></body>'
         "</html>\n"
     )
 
 
-def escape_text(value: JSON) -> str:
-    return html.escape(escape_controls(str(value)))
-
-
 def render_state(status: str) -> str:
     kind = f' class="{status}"' if status in STATES else ""
-    return f"<span{kind}>{escape_text(status)}</span>"
+    return f"<span{kind}>{escape_html(status)}</span>"
 
 
 def render_table(head: Sequence[str], rows: Sequence[Sequence[JSON]], *, called: str = "") -> str:
     """Render a table that scrolls by keyboard. Numbers are right-aligned, and only the first `MOST_ROWS` rows show."""
     numbers = [bool(rows) and all(_is_number(row[at]) for row in rows) for at in range(len(head))]
     kind = [' class="n"' if number else "" for number in numbers]
-    heads = "".join(f'<th scope="col"{kind[at]}>{escape_text(name)}</th>' for at, name in enumerate(head))
+    heads = "".join(f'<th scope="col"{kind[at]}>{escape_html(name)}</th>' for at, name in enumerate(head))
     lines = [
         "<tr>" + "".join(f"<td{kind[at]}>{_render_cell(value)}</td>" for at, value in enumerate(row)) + "</tr>"
         for row in rows[:MOST_ROWS]
@@ -389,7 +377,7 @@ def render_table(head: Sequence[str], rows: Sequence[Sequence[JSON]], *, called:
     more = f'<p class="dim">and {len(rows) - MOST_ROWS:,} more</p>' if len(rows) > MOST_ROWS else ""
     body = f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
     return (
-        f'<div class="wide" tabindex="0" role="region" aria-label="{escape_text(called or head[0])}">{body}</div>{more}'
+        f'<div class="wide" tabindex="0" role="region" aria-label="{escape_html(called or head[0])}">{body}</div>{more}'
     )
 
 
@@ -400,7 +388,7 @@ class Markup(str):
 
 
 def render_link(place: str, text: str) -> Markup:
-    return Markup(f'<a href="{escape_text(place)}">{escape_text(text)}</a>')
+    return Markup(f'<a href="{escape_html(place)}">{escape_html(text)}</a>')
 
 
 def _is_number(value: JSON) -> bool:
@@ -412,4 +400,4 @@ def _render_cell(value: JSON) -> str:
         return value
     if value is None:
         return ""
-    return f"{value:,}" if _is_number(value) else escape_text(value)
+    return f"{value:,}" if _is_number(value) else escape_html(value)

@@ -13,12 +13,11 @@ from runners.definitions.definition import Definition, DefinitionsFolder, defini
 from runners.model.errors import Refusal
 from runners.model.run_report import Report, compute_trends
 from runners.model.spec import PipelineSpec
-from runners.model.text import show_moment
+from runners.model.text import escape_html, show_moment
 from runners.operations.dlq import list_dead_letters
 from runners.operations.reports.report_page import (
     MOST_SAMPLES,
     Markup,
-    escape_text,
     make_document,
     render_link,
     render_page,
@@ -38,13 +37,13 @@ def render_index(runs: Runs, broken: Mapping[str, str], pages: Mapping[str, str]
     """Render the index. `pages` has the file of each run's page, and `broken` the problems of files."""
     parts = ["<h1>Pipelines</h1>", _render_overview(runs)]
     for name, newest in runs.items():
-        parts.append(f'<h2 id="{escape_text(_make_anchor(name))}">{escape_text(name)}</h2>')
+        parts.append(f'<h2 id="{escape_html(_make_anchor(name))}">{escape_html(name)}</h2>')
         if isinstance(newest, str):
-            parts.append(f"<p>{escape_text(newest)}</p>")
+            parts.append(f"<p>{escape_html(newest)}</p>")
         else:
             parts.append(_render_runs(name, newest, pages) if newest else "<p>It has no runs yet.</p>")
     parts += [
-        f'<h2>{escape_text(file)} is broken</h2><pre class="failed">{escape_text(why)}</pre>'
+        f'<h2>{escape_html(file)} is broken</h2><pre class="failed">{escape_html(why)}</pre>'
         for file, why in broken.items()
     ]
     return make_document("Pipelines", "".join(parts))

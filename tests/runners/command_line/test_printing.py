@@ -17,11 +17,10 @@ from runners.model.causes import CauseCounter
 from runners.model.errors import WindowTripped
 from runners.model.planned_batch import StageCount
 from runners.model.run_report import DestinationReport, Report, RunError
-from runners.model.text import format_sections, table
+from runners.model.text import escape_html, format_sections, table
 from runners.operations.audit.finding import Finding
 from runners.operations.offsets import LaneMove, Lanes, OffsetMove
 from runners.operations.preview import BatchPreview, Preview, SeenRow, StagePreview
-from runners.operations.reports.report_page import escape_text as page_text
 
 
 @pytest.fixture(autouse=True)
@@ -483,8 +482,8 @@ def test_data_moves_no_cursor_and_begins_no_line(said: Callable[[], str]) -> Non
 
 def test_pages_show_control_characters_as_escapes() -> None:
     """A mark of text direction works in a browser, too."""
-    assert set(page_text(HOSTILE)) & set("\x1b\x9b\r\u202e\x00\x7f\u2028") == set()
-    assert page_text("<b>\u202e") == "&lt;b&gt;\\u202e"
+    assert set(escape_html(HOSTILE)) & set("\x1b\x9b\r\u202e\x00\x7f\u2028") == set()
+    assert escape_html("<b>\u202e") == "&lt;b&gt;\\u202e"
 
 
 def test_control_characters_in_json_are_escaped() -> None:

@@ -33,7 +33,7 @@ from runners.listeners.standard_error import flush
 from runners.model.errors import Owned
 from runners.model.events import BatchPlanned, Listener
 from runners.pipeline import Pipeline
-from runners.schedules.run_marks import FolderMarks
+from runners.schedules.run_marks import RunMarks
 from runners.schedules.schedule_plan import ScheduleCatalog
 from runners.schedules.scheduler import Carrier, RunOutcome, Stop
 from tests.runners.command_line.test_progress_bar import make_batch
@@ -128,7 +128,7 @@ def test_a_pause_and_its_end_are_stored(folder: Path, capsys: pytest.CaptureFixt
     assert (orders["paused"], orders["next"]) == ("the disk moves", [])
     assert cli.execute(["schedule", str(folder), "--resume", "orders"]) == 0
     assert capsys.readouterr().out == "orders is scheduled again.\n"
-    mark = FolderMarks(folder / ".wherry" / "schedule").get("orders")
+    mark = RunMarks(folder / ".wherry" / "schedule").get("orders")
     assert mark is not None
     assert mark.paused is None
 
@@ -170,7 +170,7 @@ def test_a_signal_ends_the_scheduler(
     """The first signal lets active runs finish, and the second cancels them. If Spark is gone, the scheduler ends
     itself.
     """
-    FolderMarks(folder / ".wherry" / "schedule").get_or_make("orders", datetime.now(timezone.utc) - timedelta(hours=1))
+    RunMarks(folder / ".wherry" / "schedule").get_or_make("orders", datetime.now(timezone.utc) - timedelta(hours=1))
     (folder / "broken.yaml").write_text("name: [")
     asked: list[tuple[str, bool]] = []
     left = list(signals)
@@ -212,7 +212,7 @@ def test_a_scheduler_serves_metrics_and_logs_json(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The metrics are served on this machine only. Both include the events of runs."""
-    FolderMarks(folder / ".wherry" / "schedule").get_or_make("orders", datetime.now(timezone.utc) - timedelta(hours=1))
+    RunMarks(folder / ".wherry" / "schedule").get_or_make("orders", datetime.now(timezone.utc) - timedelta(hours=1))
     asked: list[tuple[int, str]] = []
     said: list[str] = []
 

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
+from itertools import islice
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -29,7 +30,7 @@ def make_times(**options: str) -> Timetable:
 
 def list_in_berlin(cron: str, start: str, count: int) -> list[str]:
     """Return the next times of a cron line, as a clock in Berlin shows them."""
-    due = make_times(cron=cron, time_zone="Europe/Berlin").list_following(parse_utc(start), count)
+    due = islice(make_times(cron=cron, time_zone="Europe/Berlin").follow(parse_utc(start)), count)
     return [moment.astimezone(BERLIN).strftime("%d %H:%M%z") for moment in due]
 
 
@@ -58,7 +59,7 @@ def test_an_hourly_job_runs_in_every_real_hour() -> None:
 
 def test_a_skipped_day_still_has_its_run() -> None:
     """Samoa skipped the 30th of December in 2011."""
-    due = make_times(cron="30 2 30 * *", time_zone="Pacific/Apia").list_following(parse_utc("2011-12-01T00:00"), 2)
+    due = islice(make_times(cron="30 2 30 * *", time_zone="Pacific/Apia").follow(parse_utc("2011-12-01T00:00")), 2)
     assert [moment.astimezone(ZoneInfo("Pacific/Apia")).strftime("%m-%d %H:%M") for moment in due] == [
         "12-31 00:00", "01-30 02:30",
     ]  # fmt: skip
@@ -170,7 +171,7 @@ def test_a_schedule_is_due_when_the_clock_shows_its_time(zone: str, start: str) 
 
 @pytest.mark.parametrize(("zone", "start"), CHANGES)
 def test_the_next_time_does_not_depend_on_the_moment_of_the_question(zone: str, start: str) -> None:
-    """The next time is the first of all later times. `list_between`, `list_following` and `find_last` agree."""
+    """The next time is the first of all later times. `list_between` and `follow` agree."""
     dice = random.Random(f"{start} {zone}")
     for _ in range(20):
         timetable, began = make_times(cron=Line.roll(dice).text, time_zone=zone), parse_utc(start)
@@ -178,8 +179,10 @@ def test_the_next_time_does_not_depend_on_the_moment_of_the_question(zone: str, 
         for _ in range(20):
             asked = began + timedelta(seconds=dice.randint(0, 2 * 86_400))
             later = [moment for moment in due if moment > asked]
-            assert list(timetable.list_following(asked, 3))[: len(later)] == later[:3]
-            assert timetable.find_last(began, asked) == max((moment for moment in due if moment <= asked), default=None)
+            assert [*islice(timetable.follow(asked), 3)][: len(later)] == later[:3]
+            for most in (1, 5):
+                earlier = [moment for moment in due if moment <= asked]
+                assert timetable.list_between(began, asked, most) == earlier[-most:]
 
 
 def test_a_leap_day_is_found_across_a_century_without_one() -> None:
@@ -214,9 +217,8 @@ def test_a_year_of_seconds_is_listed_from_the_end() -> None:
 
 def test_a_time_of_day_is_the_same_in_summer_and_in_winter() -> None:
     """Four years of half past two have one run on each day."""
-    due = make_times(cron="30 2 * * *", time_zone="Europe/Berlin").list_following(
-        parse_utc("2026-01-01T00:00"), 4 * 365
-    )
+    timetable = make_times(cron="30 2 * * *", time_zone="Europe/Berlin")
+    due = islice(timetable.follow(parse_utc("2026-01-01T00:00")), 4 * 365)
     days = [moment.astimezone(BERLIN).date() for moment in due]
     assert days == [date(2026, 1, 1) + timedelta(days=number) for number in range(4 * 365)]
 

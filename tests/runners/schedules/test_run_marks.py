@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from runners.model.errors import Refusal
-from runners.schedules.run_marks import FolderMarks, MemoryMarks, RunMark, RunMarks
+from runners.schedules.run_marks import RunMark, RunMarks
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=timezone.utc)
 LAST = NOON + timedelta(minutes=199)
@@ -19,16 +19,16 @@ CLAIM = """
 import sys
 from datetime import datetime, timedelta
 from pathlib import Path
-from runners.schedules.run_marks import FolderMarks
-marks = FolderMarks(Path(sys.argv[1]))
+from runners.schedules.run_marks import RunMarks
+marks = RunMarks(Path(sys.argv[1]))
 noon = datetime.fromisoformat(sys.argv[2])
 print(sum(marks.claim("orders", noon + timedelta(minutes=number)) for number in range(200)))
 """
 
 
-@pytest.fixture(params=["memory", "folder"])
-def marks(request: pytest.FixtureRequest, tmp_path: Path) -> RunMarks:
-    return MemoryMarks() if request.param == "memory" else FolderMarks(tmp_path / "marks")
+@pytest.fixture
+def marks(tmp_path: Path) -> RunMarks:
+    return RunMarks(tmp_path / "marks")
 
 
 def test_a_run_is_claimed_once(marks: RunMarks) -> None:
@@ -76,8 +76,8 @@ def test_each_fact_of_a_mark_is_kept(marks: RunMarks) -> None:
 
 def test_marks_are_kept_after_their_process(tmp_path: Path) -> None:
     """A later process reads them from the folder."""
-    FolderMarks(tmp_path).claim("orders", NOON)
-    assert not FolderMarks(tmp_path).claim("orders", NOON)
+    RunMarks(tmp_path).claim("orders", NOON)
+    assert not RunMarks(tmp_path).claim("orders", NOON)
 
 
 def test_only_one_of_many_processes_claims_each_run(tmp_path: Path) -> None:
@@ -90,12 +90,12 @@ def test_only_one_of_many_processes_claims_each_run(tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         counts = list(pool.map(claimed, range(4)))
     assert 1 <= sum(counts) <= 200
-    assert FolderMarks(tmp_path).get("orders") == RunMark(served=LAST, open=LAST)
+    assert RunMarks(tmp_path).get("orders") == RunMark(served=LAST, open=LAST)
 
 
 def test_an_incomplete_mark_is_written_again(tmp_path: Path) -> None:
     """A machine may have failed while the mark was written."""
-    marks = FolderMarks(tmp_path)
+    marks = RunMarks(tmp_path)
     (tmp_path / "orders.json").write_text('{"served": "2026-')
     assert marks.get_or_make("orders", NOON) == RunMark(served=NOON)
 
@@ -104,4 +104,4 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     """The message states what the folder is for."""
     (tmp_path / "file").write_text("")
     with pytest.raises(Refusal, match=r"cannot note its runs.*Not a directory"):
-        FolderMarks(tmp_path / "file" / "marks")
+        RunMarks(tmp_path / "file" / "marks")

@@ -12,7 +12,6 @@ import pytest
 
 from runners.definitions.definition import Definition
 from runners.model.schedule_events import Began, Broken, Draining, Ended, LeftOut, Mended, Scheduled, Unscheduled
-from runners.schedules.run_marks import FolderMarks
 from runners.schedules.scheduler import RunOutcome, Scheduler
 from tests.runners.pretend import World, make_moved, parse_utc
 
@@ -74,7 +73,6 @@ def test_a_change_of_clocks_loses_and_doubles_no_run(
 def test_a_scheduler_that_is_killed_repeatedly_loses_and_doubles_no_run(world: Start, start: str) -> None:
     """It is killed about every half hour, and starts again after minutes. Runs that were due in between are made up."""
     here, dice = world(start), random.Random(start)
-    here.marks = FolderMarks(here.folder / ".wherry")
     here.define("night", '{cron: "30 2 * * *", time_zone: Europe/Berlin, catch_up: all}')
     here.define("quarters", '{cron: "*/15 * * * *", time_zone: Europe/Berlin, catch_up: all, on_overlap: queue}')
     heard = 0
