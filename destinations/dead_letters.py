@@ -28,6 +28,7 @@ from origins.batch import Batch, Json
 from origins.batch_rows import BatchRows, to_python_rows
 from origins.crash_points import reach
 from origins.errors import WherryError, get_raised_words, list_spark_errors
+from origins.lazy import F, pa
 from origins.nack import DLQ_COLUMNS, parse_columns
 from origins.names import quote_text
 from origins.object_store import open_delta_table
@@ -37,7 +38,6 @@ from origins.store_access import StoreError
 from stages.bisection import MARK
 
 if TYPE_CHECKING:
-    import pyarrow
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -88,8 +88,6 @@ class DeadLetters(BatchRows):
     """The columns to keep of each row."""
 
     def frame(self) -> DataFrame:
-        from pyspark.sql import functions as F
-
         refused = self.refused.frame()  # read first, because a column needs a Spark session
         message = F.col("nack")["message"]
         for pattern, put in list_mask_steps(self.secrets):
@@ -118,15 +116,14 @@ class DeadLetters(BatchRows):
         }
         return refused.select(*[columns[name].alias(name) for name in self.columns.names])
 
-    def table(self) -> pyarrow.Table | None:
+    def table(self) -> pa.Table | None:
         return self._table
 
     def count(self) -> int | None:
         return self.refused.count()
 
     @cached_property
-    def _table(self) -> pyarrow.Table | None:
-        import pyarrow as pa
+    def _table(self) -> pa.Table | None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
         refused = self.refused.table()
@@ -258,7 +255,7 @@ def query_dlq(dlq: Destination, spark: Callable[[], SparkSession], query: str) -
 
 def stream_dlq(
     dlq: Destination, spark: Callable[[], SparkSession], query: str, *, in_sparks_words: bool = False
-) -> Iterator[pyarrow.Table]:
+) -> Iterator[pa.Table]:
     """Return the rows of such a query as tables, none of them empty. A query in Spark's SQL is read through Spark.
 
     Without Spark, one table at a time is in memory.
@@ -274,7 +271,7 @@ def stream_dlq(
 
 def stream_fallback(
     fallback: Destination, spark: Callable[[], SparkSession], labels: Sequence[Label], columns: Sequence[str] = ()
-) -> Iterator[pyarrow.Table]:
+) -> Iterator[pa.Table]:
     """Read the refused rows of these batches from the fallback, with these columns or all.
 
     There may be rows of other batches, and a row twice. Raises `DestinationError` if Wherry cannot read the fallback.
@@ -530,9 +527,8 @@ def lacks_replays(dlq: Destination) -> bool:
     return table is not None and "replays" not in {field.name for field in table.schema().fields}
 
 
-def _stream_local(dlq: Delta, query: str) -> Iterator[pyarrow.Table] | None:
+def _stream_local(dlq: Delta, query: str) -> Iterator[pa.Table] | None:
     """Return the rows of a table in a folder or a store: none if it is missing, None if only Spark can read it."""
-    import pyarrow
     from deltalake import QueryBuilder
     from deltalake.exceptions import DeltaError
 
@@ -544,7 +540,7 @@ def _stream_local(dlq: Delta, query: str) -> Iterator[pyarrow.Table] | None:
         if found is None:
             return iter(())
         stream = QueryBuilder().register("dlq", found).execute(query.format(table="dlq"))
-        batches = pyarrow.RecordBatchReader.from_stream(stream)  # lets other threads run in the meantime
+        batches = pa.RecordBatchReader.from_stream(stream)  # lets other threads run in the meantime
     except (DeltaError, StoreError):  # Spark may have access that this process does not have
         return None
     except Exception as error:
@@ -552,10 +548,8 @@ def _stream_local(dlq: Delta, query: str) -> Iterator[pyarrow.Table] | None:
     return _join_batches(place, batches)
 
 
-def _join_batches(place: object, batches: pyarrow.RecordBatchReader) -> Iterator[pyarrow.Table]:
-    import pyarrow
-
-    waiting: list[pyarrow.RecordBatch] = []
+def _join_batches(place: object, batches: pa.RecordBatchReader) -> Iterator[pa.Table]:
+    waiting: list[pa.RecordBatch] = []
     while True:
         try:
             batch = next(batches, None)
@@ -563,7 +557,7 @@ def _join_batches(place: object, batches: pyarrow.RecordBatchReader) -> Iterator
             raise _describe_broken(place, error) from error
         waiting += [batch] if batch is not None and batch.num_rows else []
         if waiting and (batch is None or len(waiting) == _STREAMED):
-            yield pyarrow.Table.from_batches(waiting)
+            yield pa.Table.from_batches(waiting)
             waiting = []
         if batch is None:
             return
@@ -578,7 +572,7 @@ def _describe_broken(place: object, error: Exception) -> DestinationError:
     )
 
 
-def _query_through_spark(spark: SparkSession, dlq: Delta, query: str) -> Iterator[pyarrow.Table]:
+def _query_through_spark(spark: SparkSession, dlq: Delta, query: str) -> Iterator[pa.Table]:
     if TargetTable.find(spark, dlq.sql_name) is None:
         return
     found = spark.sql(query.format(table=dlq.sql_name)).toArrow()

@@ -33,6 +33,7 @@ from origins.batch_rows import BatchRows
 from origins.crash_points import reach, reach_within
 from origins.errors import has_condition, list_spark_errors
 from origins.files.file_systems import escape_pattern
+from origins.lazy import pq
 from origins.names import SCHEME, make_absolute
 from origins.quick_dataclass import dataclass
 from origins.schema import make_empty_frame
@@ -324,9 +325,7 @@ class OpenFiles(OpenDestination):
             )
         files = list_data_files(ready)
         if self.destination.format == "parquet":
-            from pyarrow import parquet
-
-            rows = sum(parquet.read_metadata(file).num_rows for file in files)
+            rows = sum(pq.read_metadata(file).num_rows for file in files)
         else:
             rows = self._count_rows(spark, str(ready), schema) if files else 0
         return Written(rows=rows, bytes=sum(file.stat().st_size for file in files))

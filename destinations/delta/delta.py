@@ -41,6 +41,7 @@ from destinations.destination import (
     make_other_place_error,
 )
 from origins.batch_rows import BatchRows
+from origins.lazy import T, spark_errors
 from origins.names import quote_name, quote_text
 from origins.quick_dataclass import dataclass
 from origins.secret import put_references
@@ -164,8 +165,6 @@ class OpenDelta(OpenDestination):
         return Identity(place=self.destination.place, id=table.id, version=table.version)
 
     def grow(self, spark: SparkSession, schema: StructType) -> None:
-        from pyspark.errors import PySparkException
-
         table = self.find_table(spark)
         if table is None:
             return
@@ -173,7 +172,7 @@ class OpenDelta(OpenDestination):
             try:
                 with hold_thread_lock(table.id), table.hold_commits():
                     spark.sql(statement).collect()
-            except PySparkException as error:
+            except spark_errors.PySparkException as error:
                 message = str(error).splitlines()[0]
                 raise Misfit(
                     f"The table {self.destination.place} cannot take the new columns or types of the rows: {message}",
@@ -189,8 +188,6 @@ class OpenDelta(OpenDestination):
         return _make_demands(self.destination, declared, schema)
 
     def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
-        from pyspark.errors import AnalysisException
-
         table, deadline = self._require_table(spark), labels[0].deadline
         self._own.check(table.log, _NEWEST)
         if deadline is not None:
@@ -201,7 +198,7 @@ class OpenDelta(OpenDestination):
         adds = mode == "append" and not append.replaces
         try:
             written = append_rows(append) if adds else self._change_rows(append)
-        except AnalysisException as error:
+        except spark_errors.AnalysisException as error:
             self._see_whether_it_fits(spark, rows.schema, error)
             raise
         if mode == "merge" and written.version is None:
@@ -303,9 +300,7 @@ class OpenDelta(OpenDestination):
             raise misfit from error
 
     def _columns(self, rows: StructType) -> StructType:
-        from pyspark.sql.types import StringType, StructField
-
-        stamp = [StructField(self.destination.stamp, StringType())] if self.destination.stamp else []
+        stamp = [T.StructField(self.destination.stamp, T.StringType())] if self.destination.stamp else []
         return type(rows)([*self.destination.select_written_columns(rows), *stamp])
 
     def _take_turn(self, table: TargetTable) -> AbstractContextManager[None]:

@@ -58,6 +58,7 @@ from origins.batch import Json
 from origins.crash_points import reach
 from origins.delta_actions import FileBody, NestedBody, TypeBody
 from origins.errors import is_too_large, list_spark_errors
+from origins.lazy import F, T, pa, pc
 from origins.names import quote_name
 from origins.object_store import PROBE, open_store
 from origins.quick_dataclass import dataclass
@@ -65,7 +66,6 @@ from origins.spark_private import list_context_settings
 from origins.store_access import StoreError
 
 if TYPE_CHECKING:
-    import pyarrow
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
@@ -265,12 +265,11 @@ class DirectWrite:
         mine, its = (_list_types(schema, spelled=spelled) for schema in (columns, json.loads(self._began.schema)))
         return mine is not None and mine == its
 
-    def fit_rows(self, rows: pyarrow.Table) -> pyarrow.Table | None:
+    def fit_rows(self, rows: pa.Table) -> pa.Table | None:
         """Return the rows with the table's columns. The given columns may have another order and another case.
 
         It is None if a row has a date or time that not every reader writes in the same way.
         """
-        import pyarrow as pa
         from deltalake import Schema
 
         schema = pa.schema(Schema.from_json(self._began.schema).to_arrow())
@@ -278,7 +277,7 @@ class DirectWrite:
         table = rows.select([mine[name.lower()] for name in schema.names]).rename_columns(schema.names).cast(schema)
         return table if all(map(_is_in_time, table.columns)) else None
 
-    def commit(self, rows: pyarrow.Table, tag: str, check: Callable[[], None] = lambda: None) -> Written:
+    def commit(self, rows: pa.Table, tag: str, check: Callable[[], None] = lambda: None) -> Written:
         """Append the rows in one commit with the tag.
 
         If it raises, the commit may have succeeded nevertheless. If `check` raises, which is the last step before the
@@ -298,8 +297,6 @@ class DirectWrite:
 
     def write_by_spark(self, rows: DataFrame) -> Sequence[FileBody]:
         """Have Spark write the rows as files below the table's place. The table does not have these files yet."""
-        from pyspark.sql import functions as F
-
         names = {name.lower(): name for name in rows.columns}
         columns = [field["name"] for field in json.loads(self._began.schema)["fields"]]
         fitted = rows.select(*[F.col(quote_name(names[name.lower()])).alias(name) for name in columns])
@@ -443,11 +440,9 @@ def collect_arrow(rows: DataFrame) -> Any:
     It is None if there are more rows than Spark may return. It is also None for rows that pyspark cannot return: a NULL
     struct whose columns are never NULL.
     """
-    from pyarrow import ArrowInvalid
-
     try:
         return rows.toArrow()
-    except ArrowInvalid:
+    except pa.ArrowInvalid:
         return None
     except list_spark_errors() as error:
         if is_too_large(error):
@@ -478,9 +473,6 @@ def _strip_type(kind: TypeBody, known: frozenset[str] = _SIMPLE) -> Json:
 
 def _is_in_time(column: Any) -> bool:
     """Whether every reader writes all its dates and times in the same way."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if not pa.types.is_date(column.type) and not pa.types.is_timestamp(column.type):
         return True
     days = pa.types.is_date(column.type)
@@ -546,9 +538,7 @@ def _is_empty(folder: Path) -> bool:
 
 def _find_plain_type(kind: DataType) -> Json:
     """Return the type as Delta stores it, in which everything may be NULL. None unless every table may have it."""
-    from pyspark.sql.types import ArrayType, DecimalType, StructType
-
-    if isinstance(kind, StructType):
+    if isinstance(kind, T.StructType):
         fields = [(field.name, _find_plain_type(field.dataType)) for field in kind]
         if not all(name.isidentifier() and known is not None for name, known in fields):
             return None
@@ -556,8 +546,8 @@ def _find_plain_type(kind: DataType) -> Json:
             "type": "struct",
             "fields": [{"name": name, "type": known, "nullable": True, "metadata": {}} for name, known in fields],
         }
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.ArrayType):
         element = _find_plain_type(kind.elementType)
         return element and {"type": "array", "elementType": element, "containsNull": True}
-    is_simple = isinstance(kind, DecimalType) or kind.simpleString() in _SIMPLE_NAMES
+    is_simple = isinstance(kind, T.DecimalType) or kind.simpleString() in _SIMPLE_NAMES
     return kind.jsonValue() if is_simple else None

@@ -23,6 +23,7 @@ from destinations.destination import DestinationError, Written
 from origins.delta_actions import MetadataBody
 from origins.errors import has_condition, list_causes, list_errors, list_spark_errors
 from origins.files.file_systems import escape_pattern
+from origins.lazy import F, T, spark_errors
 from origins.names import is_no_such_table, is_one_disk, quote_name, quote_text
 from origins.object_store import PROBE, explain_store_words, open_delta_table, open_store
 from origins.quick_dataclass import dataclass
@@ -81,11 +82,9 @@ class TargetTable:
     """Its newest version at the time when it was found in a store."""
 
     @cached_property
-    def schema(self) -> StructType:
+    def schema(self) -> T.StructType:
         """Its schema."""
-        from pyspark.sql.types import StructType
-
-        return StructType.fromJson(json.loads(self.described))
+        return T.StructType.fromJson(json.loads(self.described))
 
     @staticmethod
     def find(spark: SparkSession, name: str, place: Path | str | None = None) -> TargetTable | None:
@@ -102,12 +101,10 @@ class TargetTable:
             seen = _find_in_store(name, place)
             if seen is not None or (is_one_disk(spark) and is_empty_store(place)):
                 return seen
-        from pyspark.errors import AnalysisException
-
         try:
             detail = spark.sql(f"DESCRIBE DETAIL {name}").select(*_DETAILS).collect()
         except list_spark_errors() as error:
-            if isinstance(error, AnalysisException) and is_no_such_table(error):
+            if isinstance(error, spark_errors.AnalysisException) and is_no_such_table(error):
                 return None
             refused = _explain_refusal(error, place)
             if refused is not None:
@@ -236,8 +233,6 @@ class TargetTable:
 
     def replace(self, rows: DataFrame, tag: str, where: str | None) -> None:
         """Replace all rows, or those that match, with these rows, in one commit with the tag."""
-        from pyspark.sql import functions as F
-
         writer = rows.writeTo(self.name).option("userMetadata", tag).option("partitionOverwriteMode", "static")
         writer.overwrite(F.expr(where or "true"))
 

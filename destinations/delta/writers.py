@@ -24,11 +24,11 @@ from destinations.destination import Deadline, DestinationError, Label, Late, Wr
 from origins.batch_rows import BatchRows
 from origins.crash_points import reach_within
 from origins.errors import has_condition, list_spark_errors
+from origins.lazy import F, pa
 from origins.names import HIDDEN, quote_name
 from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
-    import pyarrow
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -57,8 +57,6 @@ def merge_rows(delta: DeltaOptions, rows: DataFrame, tag: str) -> None:
 
     No other thread may write in the rows' session meanwhile, because the session's configuration has the tag.
     """
-    from pyspark.sql import functions as F
-
     spark, view = rows.sparkSession, f"{HIDDEN}{uuid.uuid4().hex}"
     names = delta.select_written_columns(rows.schema).names
     deletes = F.coalesce(F.expr(delta.apply_as_deletes or "false"), F.lit(False)).alias(_DELETES)
@@ -335,7 +333,7 @@ class RowsWithText(BatchRows):
     def frame(self) -> DataFrame:
         return self._frame
 
-    def table(self) -> pyarrow.Table | None:
+    def table(self) -> pa.Table | None:
         return self._table
 
     def count(self) -> int | None:
@@ -346,14 +344,10 @@ class RowsWithText(BatchRows):
 
     @cached_property
     def _frame(self) -> DataFrame:
-        from pyspark.sql import functions as F
-
         return self.rows.frame().withColumn(self.column, F.lit(self.text))
 
     @cached_property
-    def _table(self) -> pyarrow.Table | None:
-        import pyarrow as pa
-
+    def _table(self) -> pa.Table | None:
         table = self.rows.table()
         if table is None:
             return None

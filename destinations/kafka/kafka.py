@@ -40,6 +40,7 @@ from origins.kafka.client import Cluster, Partition
 from origins.kafka.formats import CODED, FORMATS, Coding
 from origins.kafka.rows import KafkaRows, MessageFormat
 from origins.kafka.schema_registry import SchemaRegistry, check_coding, explain_coding, read_schema_file
+from origins.lazy import F
 from origins.names import quote_text
 from origins.quick_dataclass import dataclass
 from origins.schema import make_empty_frame
@@ -169,8 +170,6 @@ class Kafka(Destination):
         return self._read_rows if is_whole and self.topic else None
 
     def _read_rows(self, spark: SparkSession, labels: Sequence[Label], schema: StructType) -> DataFrame:
-        from pyspark.sql import functions as F
-
         def find_ranges() -> Mapping[Partition, tuple[int, int]]:
             ends = self.cluster.list_ends(self.cluster.find_topics([str(self.topic)], None))
             return {each: (known.first, known.end) for each, known in ends.items()}
