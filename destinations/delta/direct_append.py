@@ -24,7 +24,6 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,7 +50,6 @@ from destinations.delta.direct_commit import (
     create_in_folder,
     open_to_readers,
 )
-from destinations.delta.lock import SparkCommits
 from destinations.delta.store_commit import create_in_store
 from destinations.destination import Written
 from origins.batch import Json
@@ -101,8 +99,6 @@ class DirectTable:
 
     place: TablePlace
     id: str
-    commits: SparkCommits = field(default_factory=SparkCommits)
-    """The commits of Spark that are stopped while this process takes a version."""
     _known: LogHead | None = None
     _probed: bool = False
     """Whether Wherry has checked that the place separates two writers."""
@@ -115,7 +111,7 @@ class DirectTable:
     """Further columns that Spark compares, because a file's footer left them out."""
     _kept: set[str] = field(default_factory=set)
     """The names of staged files that may be in the table."""
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def begin(self) -> DirectWrite | None:
         """Return a write that begins now; None if only Spark can write to the table.
@@ -137,9 +133,8 @@ class DirectTable:
             if self._refresh_head() is None:
                 return False
             try:
-                self._doubt_newest()
-                with self._hold_commits():
-                    self.place.mark(properties)
+                self.doubt_newest()
+                self.place.mark(properties)
             except (DeltaError, OSError):
                 return False
             return True
@@ -152,9 +147,9 @@ class DirectTable:
             check()
 
         with self._lock:
-            self._doubt_newest()
+            self.doubt_newest()
             self._is_newest_ours = False
-            self._known = head = self.place.append(began, files, tag, reach_and_check, self._hold_commits)
+            self._known = head = self.place.append(began, files, tag, reach_and_check)
             self._is_newest_ours = True
             if head.version % int(began.configuration.get("delta.checkpointInterval") or _INTERVAL) == 0:
                 write_checkpoint(self.place)
@@ -193,7 +188,8 @@ class DirectTable:
     def doubt_newest(self) -> None:
         """Make the next write look at the log, because Spark may be about to change the table's metadata."""
         with self._lock:
-            self._doubt_newest()
+            if self._known is not None:
+                self._known = replace(self._known, seen=-math.inf)
 
     def close(self) -> None:
         """Remove what the table does not need. Write a checkpoint if the log is long."""
@@ -210,13 +206,6 @@ class DirectTable:
         """Remember that these files may be in the table."""
         if self._stagings:
             self._kept.update(names)
-
-    def _hold_commits(self) -> AbstractContextManager[None]:
-        return self.commits.hold(self.place.folder) if isinstance(self.place, FolderPlace) else contextlib.nullcontext()
-
-    def _doubt_newest(self) -> None:
-        if self._known is not None:
-            self._known = replace(self._known, seen=-math.inf)
 
     def _refresh_head(self) -> LogHead | None:
         from deltalake.exceptions import DeltaError

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TextIO
 
 from destinations.delta.direct_append import UNUSABLE
-from destinations.delta.direct_commit import LogHead, Mark, Overwritten, describe_batches, identify_file, read_clock
+from destinations.delta.direct_commit import FolderPlace, Mark, Overwritten, describe_batches, identify_file, read_clock
 from destinations.delta.store_commit import SURE, format_key
 from destinations.destination import BatchLabel, Label, Written
 from origins.batch import Json
@@ -182,7 +182,7 @@ class LocalLog(OwnLog):
         if metadata or UNUSABLE.search(str(self.folder)):
             return metadata
         try:
-            head = LogHead.of(self.folder)
+            head = FolderPlace(self.folder).open_head()[1]
         except (DeltaError, OSError):
             return {}
         return {"id": head.id, "configuration": head.configuration, "schemaString": head.schema}

@@ -13,7 +13,6 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -21,7 +20,6 @@ from urllib.parse import unquote
 
 from destinations.delta.direct_commit import (
     LogHead,
-    MetadataChanged,
     TablePlace,
     changes_table,
     find_staged,
@@ -76,13 +74,13 @@ class StorePlace(TablePlace):
             raise FileNotFoundError(self.url)
         return table
 
+    def identify(self, version: int) -> str | None:
+        return _list_log(self.store, version).get(format_key(version))
+
     def find_head(self, known: LogHead | None) -> LogHead:
         if known is not None and known.file is not None and read_clock() - known.seen <= SURE:
             return known
-        later = None if known is None else self._advance(known)
-        if later is not None:
-            return later
-        return self.open_head()[1]
+        return super().find_head(known)
 
     def is_kept_apart(self) -> bool:
         self.store.check_put_if_new()
@@ -144,18 +142,17 @@ class StorePlace(TablePlace):
         files: Sequence[FileBody],
         tag: str,
         check: Callable[[], None],
-        held: Callable[[], AbstractContextManager[None]],
     ) -> LogHead:
         content, store, head = format_commit(files, tag, began.version).encode(), self.store, began
         if read_clock() - began.seen > SURE:  # the table may have been deleted, which makes its next version free
-            head = self._advance_or_raise(head)
+            head = self.advance_or_raise(head)
         idle = 0
         while idle < _IDLE:
             check()
             taken = store.take(format_key(head.version + 1), content)
             if taken is not None:
                 return replace(head, version=head.version + 1, file=taken or None)
-            later = self._advance_or_raise(head)
+            later = self.advance_or_raise(head)
             for version in range(head.version + 1, later.version + 1):
                 if store.holds(format_key(version), content):  # an earlier request was carried out after all
                     return replace(head, version=version, file=None)
@@ -190,7 +187,7 @@ class StorePlace(TablePlace):
         lines = [{"commitInfo": info}, {"metaData": body}]
         content = "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines).encode()
         while store.take(format_key(head.version + 1), content) is None:
-            later = self._advance(head)
+            later = self.advance(head)
             if later is None or later.version == head.version:
                 raise FileExistsError(f"{self.url} has a newer version.")
             head = later
@@ -200,26 +197,7 @@ class StorePlace(TablePlace):
         last: Mapping[str, int] = json.loads(found[1]) if found else {}
         return version - last.get("version", -1) >= max(_LONG, last.get("size", 0) // _ACTIONS)
 
-    def open_head(self) -> tuple[DeltaTable, LogHead]:
-        """Return the table and its newest version. Raises as `open` does."""
-        seen, table = read_clock(), self.open()
-        version = table.version()
-        return table, LogHead.read(table, _list_log(self.store, version).get(format_key(version)), seen)
-
-    def _advance_or_raise(self, head: LogHead) -> LogHead:
-        """Return the newest version. Raises `MetadataChanged` if another table may have replaced this one."""
-        later = self._advance(head)
-        if later is None:
-            raise MetadataChanged(
-                f"The table's metadata changed since the write began, or its log was cleaned up: {self.url}."
-            )
-        return later
-
-    def _advance(self, head: LogHead) -> LogHead | None:
-        """Return the newest version, reading only the versions after this one.
-
-        It is None if one of them changes the table's metadata, or if the log does not have all of them.
-        """
+    def advance(self, head: LogHead) -> LogHead | None:
         now, version, store = read_clock(), head.version, self.store
         tags = _list_log(store, version)
         if head.file is None or tags.get(format_key(version)) != head.file:

@@ -220,7 +220,7 @@ class TargetTable:
         if self._short is None and isinstance(self.log, LocalLog):
             commits = get_commits(spark)
             plain = commits.can_be_held() and writes_plainly(spark)
-            self._short = DirectTable(FolderPlace(self.log.folder), self.id, commits, _closed=not plain)
+            self._short = DirectTable(FolderPlace(self.log.folder, commits), self.id, _closed=not plain)
         elif self._short is None and isinstance(self.log, StoreLog):
             plain = writes_plainly(spark) and writes_to_stores_plainly(spark)
             self._short = DirectTable(StorePlace(self.log.url), self.id, _known=self._head, _closed=not plain)

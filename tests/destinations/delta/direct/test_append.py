@@ -21,7 +21,7 @@ from destinations.conformance import make_label, start_paused_write
 from destinations.delta import Delta
 from destinations.delta.delta import OpenDelta
 from destinations.delta.direct_append import DirectTable, _list_types, write_checkpoint
-from destinations.delta.direct_commit import FolderPlace, Overwritten, append
+from destinations.delta.direct_commit import FolderPlace, Overwritten
 from destinations.delta.lock import get_commits, hold_table
 from destinations.delta.log import LocalLog
 from destinations.delta.table import TargetTable
@@ -308,11 +308,13 @@ def test_a_commit_that_succeeded_and_then_raised_counts_as_written(
     rows = spark.range(3).selectExpr("id", "'x' as name")
     orders.ensure_place(spark, rows.schema)
 
+    append = FolderPlace.append
+
     def lands_and_raises(*told: Any) -> None:
         append(*told)
         raise OSError("input/output error")
 
-    monkeypatch.setattr("destinations.delta.direct_commit.append", lands_and_raises)
+    monkeypatch.setattr("destinations.delta.direct_commit.FolderPlace.append", lands_and_raises)
     assert orders.write(spark, FrameRows(rows, 0), [make_label()]).rows == 3
     assert spark.table(orders.destination.sql_name).count() == 3
 
@@ -328,7 +330,7 @@ def test_a_commit_that_raised_and_failed_raises(
     def full(*_: Any) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr("destinations.delta.direct_commit.append", full)
+    monkeypatch.setattr("destinations.delta.direct_commit.FolderPlace.append", full)
     with pytest.raises(OSError, match="no space"):
         orders.write(spark, FrameRows(rows, 0), [make_label()])
     assert spark.table(orders.destination.sql_name).count() == 0
