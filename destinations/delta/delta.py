@@ -230,7 +230,7 @@ class OpenDelta(OpenDestination):
                         label, f"version {commit.version} has it, but a later version undid that: {undone}"
                     )
                 written = commit.measure_written()
-                return dataclasses.replace(written, rows=None, bytes=None) if commit.has_several_labels else written
+                return dataclasses.replace(written, rows=None, bytes=None) if len(commit.labels) > 1 else written
             oldest = commit.version
             if commit.undoes or (self.destination.replaces and commit.overwrites):
                 undone = f"{commit.operation}, version {commit.version}"

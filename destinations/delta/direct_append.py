@@ -50,7 +50,7 @@ from destinations.delta.direct_commit import (
     create_in_folder,
     open_to_readers,
 )
-from destinations.delta.store_commit import create_in_store
+from destinations.delta.store_commit import create_in_store, is_empty_store
 from destinations.destination import Written
 from origins.batch import Json
 from origins.crash_points import reach
@@ -58,7 +58,7 @@ from origins.delta_actions import FileBody, NestedBody, TypeBody
 from origins.errors import is_too_large, list_spark_errors
 from origins.lazy import F, T, pa, pc
 from origins.names import quote_name
-from origins.object_store import PROBE, open_store
+from origins.object_store import open_store
 from origins.quick_dataclass import dataclass
 from origins.spark_private import list_context_settings
 from origins.store_access import StoreError
@@ -141,15 +141,10 @@ class DirectTable:
 
     def commit(self, began: LogHead, files: Sequence[FileBody], tag: str, check: Callable[[], None]) -> Written:
         """Add these files of the table's place, as `DirectWrite.commit` does."""
-
-        def reach_and_check() -> None:
-            reach("in-write")
-            check()
-
         with self._lock:
             self.doubt_newest()
             self._is_newest_ours = False
-            self._known = head = self.place.append(began, files, tag, reach_and_check)
+            self._known = head = self.place.append(began, files, tag, check)
             self._is_newest_ours = True
             if head.version % int(began.configuration.get("delta.checkpointInterval") or _INTERVAL) == 0:
                 write_checkpoint(self.place)
@@ -175,15 +170,16 @@ class DirectTable:
         writer = rows.write.format("delta").mode("append").option("userMetadata", token)
         writer.save(f"{self.place.name}/{staging.folder}")
         version, files = self.place.read_staged(staging.folder, token, seen)
+
+        def measure(file: FileBody) -> FileStatistics:
+            return measure_file(self.place.open_staged(file), columns, file["stats"] or "{}")
+
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            measured = list(pool.map(lambda file: self._measure(file, columns), files))
+            measured = list(pool.map(measure, files))
         with self._lock:
             staging.version = max(staging.version, version)
             self._unnoted.update(*(each.read for each in measured))
         return [{**file, "stats": each.text} for file, each in zip(files, measured, strict=True)]
-
-    def _measure(self, file: FileBody, columns: NestedBody) -> FileStatistics:
-        return measure_file(self.place.open_staged(file), columns, file["stats"] or "{}")
 
     def doubt_newest(self) -> None:
         """Make the next write look at the log, because Spark may be about to change the table's metadata."""
@@ -294,31 +290,29 @@ class DirectWrite:
     def commit_staged(self, files: Sequence[FileBody], tag: str, check: Callable[[], None] = lambda: None) -> Written:
         """Append these files, as `commit` does."""
         adopted = self._way.place.adopt_staged(files)
-        with self._keep_unless_unused([unquote(file["path"]) for file in adopted]) as note_passed:
-            return self._way.commit(self._began, adopted, tag, lambda: note_passed(check))
+        with self._discard_unless_checked([unquote(file["path"]) for file in adopted], check) as checked:
+            return self._way.commit(self._began, adopted, tag, checked)
 
     def _commit_files(
         self, names: Sequence[str], make: Callable[[Path], None], tag: str, check: Callable[[], None]
     ) -> Written:
         """Commit the files with these names. `make` creates them in a folder."""
         place = self._way.place
-        with self._keep_unless_unused(names) as note_passed:
+        with self._discard_unless_checked(names, check) as checked:
             with place.stage() as folder:
                 make(folder)
                 described = describe_files({name: folder / name for name in names}, json.loads(self._began.schema))
                 place.publish(folder, names)
-            return self._way.commit(self._began, described, tag, lambda: note_passed(check))
+            return self._way.commit(self._began, described, tag, checked)
 
     @contextlib.contextmanager
-    def _keep_unless_unused(self, names: Sequence[str]) -> Iterator[Callable[[Callable[[], None]], None]]:
-        """Remove these files at the end, unless a check passed. After the check, the table may need them.
-
-        Give the function to call for the check.
-        """
+    def _discard_unless_checked(self, names: Sequence[str], check: Callable[[], None]) -> Iterator[Callable[[], None]]:
+        """Remove these files at the end, unless the check that this gives has passed. Then the table may need them."""
         passed = False
 
-        def check_and_note(check: Callable[[], None]) -> None:
+        def check_and_note() -> None:
             nonlocal passed
+            reach("in-write")
             check()
             passed = True
             self._way.keep(names)
@@ -335,16 +329,12 @@ def writes_plainly(spark: SparkSession) -> bool:
     return all(_is_plain_setting(key, value) for key, value in spark.conf.getAll.items())
 
 
-def writes_to_stores_plainly(spark: SparkSession) -> bool:
-    """Whether this process may write to a store beside Spark.
-
-    It may not if a setting makes Spark encrypt its files there, or use a log store that this process does not know.
-    """
-    return are_stores_plain(spark.conf.getAll)
-
-
 def are_stores_plain(settings: Iterable[str]) -> bool:
-    """Return the same for these settings. Also check the settings of this process's Spark and of Hadoop's files."""
+    """Whether this process may write to a store beside a Spark that has these settings.
+
+    It may not if a setting makes Spark encrypt its files there, or use a log store that this process does not know. The
+    settings of this process's Spark and of Hadoop's files count too.
+    """
     return not any(_OF_STORES.search(key) for key in {*list_context_settings(), *settings})
 
 
@@ -480,7 +470,7 @@ _SIMPLE_NAMES = frozenset({
 })  # fmt: skip
 
 
-def make_here(spark: SparkSession, folder: Path | str, schema: StructType, properties: Mapping[str, str]) -> bool:
+def make_here(spark: SparkSession, place: Path | str, schema: StructType, properties: Mapping[str, str]) -> bool:
     """Create a table with only these columns and properties, in an empty folder or below an unused URL of a store.
 
     Return false if the table would not be plain, or if it could not be created. Spark then tries, and reports why.
@@ -488,32 +478,20 @@ def make_here(spark: SparkSession, folder: Path | str, schema: StructType, prope
     from deltalake.exceptions import DeltaError
 
     columns = _find_plain_type(schema)
-    if columns is None or not _KNOWN.issuperset(properties.items()) or UNUSABLE.search(str(folder)):
+    if columns is None or not _KNOWN.issuperset(properties.items()) or UNUSABLE.search(str(place)):
         return False
-    has_defaults = all(key in _HARMLESS for key in spark.conf.getAll if key.startswith(_SETTINGS))
-    if not has_defaults or not (_is_empty(folder) if isinstance(folder, Path) else writes_to_stores_plainly(spark)):
+    settings = spark.conf.getAll
+    if any(key.startswith(_SETTINGS) and key not in _HARMLESS for key in settings):
         return False
-    if not isinstance(folder, Path):
-        return _create_in_store(folder, json.dumps(columns), properties)
-    try:
-        create_in_folder(folder, json.dumps(columns), properties)
-    except (DeltaError, OSError):
-        return False
-    return True
-
-
-def _create_in_store(url: str, columns: str, properties: Mapping[str, str]) -> bool:
-    from deltalake.exceptions import DeltaError
-
-    try:
-        store = open_store(url)
-        store.check_put_if_new()
-        if any(key != PROBE for page in store.list_pages() for key in page):
-            return False
-        create_in_store(url, columns, properties)
-    except (DeltaError, OSError, StoreError):
-        return False
-    return True
+    with contextlib.suppress(DeltaError, OSError, StoreError):
+        if isinstance(place, Path) and _is_empty(place):
+            create_in_folder(place, json.dumps(columns), properties)
+            return True
+        if isinstance(place, str) and are_stores_plain(settings) and is_empty_store(place):
+            open_store(place).check_put_if_new()
+            create_in_store(place, json.dumps(columns), properties)
+            return True
+    return False
 
 
 def _is_empty(folder: Path) -> bool:

@@ -27,6 +27,7 @@ from urllib.parse import unquote
 from destinations.delta.lock import SparkCommits
 from origins.delta_actions import ActionBody, FileBody
 from origins.errors import WherryError
+from origins.object_store import open_delta_table
 from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -90,9 +91,12 @@ class TablePlace(ABC):
     def name(self) -> str:
         """The place, as a person would name it."""
 
-    @abstractmethod
     def open(self) -> DeltaTable:
-        """Open the table through `deltalake`. Raises `DeltaError` or `OSError` if it cannot be read."""
+        """Open the table through `deltalake`. Raises `DeltaError`, `OSError` or `StoreError` if it cannot be read."""
+        table = open_delta_table(self.name)
+        if table is None:
+            raise FileNotFoundError(self.name)
+        return table
 
     @abstractmethod
     def identify(self, version: int) -> Mark | None:
@@ -210,11 +214,6 @@ class FolderPlace(TablePlace):
     @property
     def name(self) -> str:
         return str(self.folder)
-
-    def open(self) -> DeltaTable:
-        from deltalake import DeltaTable
-
-        return DeltaTable(str(self.folder))
 
     def identify(self, version: int) -> Mark | None:
         return identify_file(_get_version_file(self.folder, version))

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +26,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote
 
 from destinations.delta.data_files import find_harm, find_untouched
-from destinations.delta.log import LocalLog, LogCommit, StoreLog, format_tag
+from destinations.delta.log import VERSION_KEY, LocalLog, LogCommit, StoreLog, format_tag
 from destinations.delta.table import TargetTable
 from destinations.destination import BatchLabel, BroughtBatch, DeliveryAccount, DestinationError, Loss
 from origins.delta_actions import AddedFile, Version, VersionLog
@@ -453,14 +452,12 @@ def _copy_log(url: str, folder: Path) -> int:
         (folder / PurePosixPath(key).name).write_bytes(store.read(key))
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        pages = (filter(_VERSION.fullmatch, keys) for keys in store.list_pages("_delta_log"))
+        pages = (filter(VERSION_KEY.fullmatch, keys) for keys in store.list_pages("_delta_log"))
         return sum(len(list(pool.map(copy, keys))) for keys in pages)
 
 
 _AT_ONCE = 16
 """How many files of a log are fetched at the same time."""
-_VERSION = re.compile(r"_delta_log/\d{20}\.json")
-"""The keys of a log's versions."""
 
 
 def _read_id(url: str) -> str:

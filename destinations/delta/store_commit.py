@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 from urllib.parse import unquote
 
 from destinations.delta.direct_commit import (
@@ -29,13 +29,9 @@ from destinations.delta.direct_commit import (
 )
 from origins.delta_actions import FileBody
 from origins.files.stored_files import StoredFile
-from origins.object_store import ObjectStore, make_store_error, open_bucket, open_delta_table, open_store
+from origins.object_store import PROBE, ObjectStore, make_store_error, open_bucket, open_store
 from origins.quick_dataclass import dataclass
 from origins.store_access import StoreError, StoreUrl, canonicalise, get_options
-
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
-
 
 _IDLE = 5
 """How often a store may refuse a version that it does not have. It may do so while another request is in progress."""
@@ -68,14 +64,8 @@ class StorePlace(TablePlace):
     def store(self) -> ObjectStore:
         return open_store(self.url)
 
-    def open(self) -> DeltaTable:
-        table = open_delta_table(self.url)
-        if table is None:
-            raise FileNotFoundError(self.url)
-        return table
-
     def identify(self, version: int) -> str | None:
-        return _list_log(self.store, version).get(format_key(version))
+        return list_log(self.store, version).get(format_key(version))
 
     def find_head(self, known: LogHead | None) -> LogHead:
         if known is not None and known.file is not None and read_clock() - known.seen <= SURE:
@@ -199,7 +189,7 @@ class StorePlace(TablePlace):
 
     def advance(self, head: LogHead) -> LogHead | None:
         now, version, store = read_clock(), head.version, self.store
-        tags = _list_log(store, version)
+        tags = list_log(store, version)
         if head.file is None or tags.get(format_key(version)) != head.file:
             return None
         while format_key(version + 1) in tags:
@@ -227,11 +217,19 @@ def create_in_store(url: str, columns: str, properties: Mapping[str, str]) -> No
         store.put_new(first.removesuffix("json") + "crc", make_checksum(store.read(first).decode()).encode())
 
 
+def is_empty_store(url: str) -> bool:
+    """Whether this URL surely has no objects below it."""
+    try:
+        return all(key == PROBE for page in open_store(url).list_pages() for key in page)
+    except StoreError:
+        return False
+
+
 def format_key(version: int) -> str:
     """Return the key of a version's file below its table."""
     return f"_delta_log/{version:020}.json"
 
 
-def _list_log(store: ObjectStore, version: int) -> dict[str, str]:
+def list_log(store: ObjectStore, version: int) -> dict[str, str]:
     """Return the keys of the log from this version on, each with the tag that identifies its object."""
     return store.list_tags("_delta_log", format_key(version - 1) if version else "_delta_log/")

@@ -12,20 +12,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from destinations.delta.direct_append import DirectTable, make_here, writes_plainly, writes_to_stores_plainly
+from destinations.delta.direct_append import DirectTable, are_stores_plain, make_here, writes_plainly
 from destinations.delta.direct_commit import FolderPlace, LogHead
 from destinations.delta.lock import get_commits, hold_making_lock, hold_table, is_held_by_spark
 from destinations.delta.log import LocalLog, SparkLog, StoreLog, TableLog
 from destinations.delta.options import DeltaOptions
 from destinations.delta.schema import DeclaredTable, format_columns, needs_mapping
-from destinations.delta.store_commit import StorePlace
+from destinations.delta.store_commit import StorePlace, is_empty_store
 from destinations.destination import DestinationError, Written
 from origins.delta_actions import MetadataBody
 from origins.errors import has_condition, list_causes, list_errors, list_spark_errors
 from origins.files.file_systems import escape_pattern
 from origins.lazy import F, T, spark_errors
 from origins.names import is_no_such_table, is_one_disk, quote_name, quote_text
-from origins.object_store import PROBE, explain_store_words, open_delta_table, open_store
+from origins.object_store import explain_store_words, open_delta_table
 from origins.quick_dataclass import dataclass
 from origins.store_access import StoreError
 
@@ -140,7 +140,7 @@ class TargetTable:
         """Look at the log again. Return false if that needs Spark, or if the log belongs to another table."""
         if not isinstance(self.log, LocalLog) or not self.is_there:
             return False
-        self.version = self.log.find_newest(self.version)
+        self.version = self.log.find_latest(known=self.version)
         return True
 
     def hold_commits(self, patience: float | None = None) -> AbstractContextManager[object]:
@@ -222,7 +222,7 @@ class TargetTable:
             plain = commits.can_be_held() and writes_plainly(spark)
             self._short = DirectTable(FolderPlace(self.log.folder, commits), self.id, _closed=not plain)
         elif self._short is None and isinstance(self.log, StoreLog):
-            plain = writes_plainly(spark) and writes_to_stores_plainly(spark)
+            plain = writes_plainly(spark) and are_stores_plain(spark.conf.getAll)
             self._short = DirectTable(StorePlace(self.log.url), self.id, _known=self._head, _closed=not plain)
         return self._short
 
@@ -333,7 +333,7 @@ def _describe_obstacle(error: Exception, folder: Path | None) -> str:
 def find_seen_alike(spark: SparkSession, name: str, folder: Path) -> TargetTable | None:
     """Return the table in this folder; None unless Spark reads the same file beside its newest version."""
     log = LocalLog(folder)
-    version = log.find_newest()
+    version = log.find_latest()
     if version < 0 or not (is_one_disk(spark) or _reads_alike(spark, log, version)):
         return None
     metadata = log.read_metadata(spark)
@@ -376,14 +376,6 @@ def _find_in_store(name: str, url: str) -> TargetTable | None:
         version=head.version,
         _head=head,
     )
-
-
-def is_empty_store(url: str) -> bool:
-    """Whether this URL surely has no objects below it."""
-    try:
-        return all(key == PROBE for page in open_store(url).list_pages() for key in page)
-    except StoreError:
-        return False
 
 
 def _is_nowhere(spark: SparkSession, folder: Path) -> bool:
