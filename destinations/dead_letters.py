@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import field, replace
 from datetime import datetime, timezone
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from destinations.delta.delta import Delta, OpenDelta
@@ -549,18 +550,12 @@ def _stream_local(dlq: Delta, query: str) -> Iterator[pa.Table] | None:
 
 
 def _join_batches(place: object, batches: pa.RecordBatchReader) -> Iterator[pa.Table]:
-    waiting: list[pa.RecordBatch] = []
-    while True:
-        try:
-            batch = next(batches, None)
-        except Exception as error:
-            raise _describe_broken(place, error) from error
-        waiting += [batch] if batch is not None and batch.num_rows else []
-        if waiting and (batch is None or len(waiting) == _STREAMED):
+    filled = (batch for batch in batches if batch.num_rows)
+    try:
+        while waiting := [*islice(filled, _STREAMED)]:
             yield pa.Table.from_batches(waiting)
-            waiting = []
-        if batch is None:
-            return
+    except Exception as error:
+        raise _describe_broken(place, error) from error
 
 
 def _describe_broken(place: object, error: Exception) -> DestinationError:

@@ -101,6 +101,16 @@ class Unsure(WherryError):
     code = "UNSURE"
 
 
+def make_unsure_error(label: Label, why: str, look: str = "Look for its rows there.") -> Unsure:
+    """Return the error for a batch that a destination may have. `look` says where a person finds out."""
+    batch = label.batch
+    return Unsure(
+        f"{label.destination} cannot say whether it has batch {batch.number} of lane {batch.lane}: {why}.",
+        hint=f'{look} Then run  wherry run FILE --assume delivered --reason "…"  or  wherry run FILE --assume missing '
+        '--reason "…"',
+    )
+
+
 class Misfit(WherryError):
     """The rows and the destination's schema do not fit."""
 

@@ -25,9 +25,9 @@ from destinations.destination import (
     Misfit,
     OpenDestination,
     ReadBack,
-    Unsure,
     Written,
     make_other_place_error,
+    make_unsure_error,
 )
 from origins.batch_rows import BatchRows
 from origins.crash_points import reach, reach_within
@@ -238,12 +238,7 @@ class OpenFiles(OpenDestination):
         if store is None:
             return None
         if identity.id and store.id != identity.id:
-            raise Unsure(
-                f"{label.destination} cannot say whether it has batch {label.batch.number} of lane "
-                f"{label.batch.lane}: {store.root} is missing or was replaced.",
-                hint='Look for its rows there. Then run  wherry run FILE --assume delivered --reason "…"  or  wherry '
-                'run FILE --assume missing --reason "…"',
-            )
+            raise make_unsure_error(label, f"{store.root} is missing or was replaced")
         written = store.find(label)
         if written is not None:
             return written

@@ -39,6 +39,7 @@ from destinations.destination import (
     Unsure,
     Written,
     make_other_place_error,
+    make_unsure_error,
 )
 from origins.batch_rows import BatchRows
 from origins.lazy import T, spark_errors
@@ -329,13 +330,7 @@ class OpenDelta(OpenDestination):
             raise Misfit("\n  ".join([f"The rows do not fit the table {self.destination.place}:", *problems]))
 
     def _make_unsure(self, label: Label, why: str) -> Unsure:
-        batch = label.batch
-        return Unsure(
-            f"{label.destination} cannot say whether it has batch {batch.number} of lane {batch.lane}: {why} "
-            f"({self.destination.place}).",
-            hint='Look for its rows there. Then run  wherry run FILE --assume delivered --reason "…"  or  wherry run '
-            'FILE --assume missing --reason "…"',
-        )
+        return make_unsure_error(label, f"{why} ({self.destination.place})")
 
 
 def _format_stamp(labels: Sequence[Label]) -> str:

@@ -22,7 +22,6 @@ import re
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field, replace
 from pathlib import Path
@@ -106,7 +105,8 @@ class DirectTable:
     """Whether this process commits here, and its last commit succeeded."""
     _closed: bool = False
     """Whether the table was found not to be a plain one, so that only Spark writes to it."""
-    _stagings: list[_Staging] = field(default_factory=list)
+    _stagings: dict[tuple[str, frozenset[ColumnName]], _Staging] = field(default_factory=dict)
+    """The staging tables of the run, by their schema and the columns whose values Spark counts and compares in them."""
     _unnoted: set[ColumnName] = field(default_factory=set)
     """Further columns that Spark compares, because a file's footer left them out."""
     _kept: set[str] = field(default_factory=set)
@@ -159,13 +159,13 @@ class DirectTable:
         """
         columns: NestedBody = json.loads(schema)
         with self._lock:
-            counted = list_unnoted(columns) | self._unnoted
-            staging = next((each for each in self._stagings if (each.schema, each.counted) == (schema, counted)), None)
+            counted = frozenset(list_unnoted(columns) | self._unnoted)
+            staging = self._stagings.get((schema, counted))
             if staging is None:
-                staging = _Staging(f"spark-{uuid.uuid4()}", schema, counted)
+                staging = _Staging(f"spark-{uuid.uuid4()}")
                 properties = {"delta.checkpointInterval": str(_NEVER), **make_counted_property(counted)}
                 self.place.make_staging(staging.folder, schema, properties)
-                self._stagings.append(staging)
+                self._stagings[schema, counted] = staging
         token, seen = str(uuid.uuid4()), staging.version
         writer = rows.write.format("delta").mode("append").option("userMetadata", token)
         writer.save(f"{self.place.name}/{staging.folder}")
@@ -190,7 +190,7 @@ class DirectTable:
     def close(self) -> None:
         """Remove what the table does not need. Write a checkpoint if the log is long."""
         with self._lock:
-            for staging in self._stagings:
+            for staging in self._stagings.values():
                 self.place.clear_staging(staging.folder, self._kept)
             self._stagings.clear()
             if self._is_newest_ours and self._known is not None:
@@ -228,9 +228,6 @@ class _Staging:
     """The folder in which Spark writes files for a table. It is a Delta table that no other run knows."""
 
     folder: str
-    schema: str
-    counted: AbstractSet[ColumnName]
-    """The columns whose values Spark counts and compares."""
     version: int = 0
     """The last version that was read. Later versions may have files that were not read yet."""
 

@@ -37,7 +37,8 @@ def format_columns(schema: StructType) -> str:
 
 def needs_mapping(kind: DataType) -> bool:
     """Whether a name somewhere in the type is not possible in Parquet."""
-    return any(_NEED_MAPPING & set(field.name) for field in _list_inner_fields(kind))
+    structs = (part for part in _list_types(kind) if isinstance(part, T.StructType))
+    return any(_NEED_MAPPING.intersection(name) for struct in structs for name in struct.names)
 
 
 def list_impossible(rows: StructType) -> list[str]:
@@ -45,7 +46,7 @@ def list_impossible(rows: StructType) -> list[str]:
     problems = [] if len(rows) else ["the rows have no columns; a stage before this destination removed all of them"]
     spelled = Counter(field.name.lower() for field in rows)
     for field in rows:
-        kinds = [field.dataType, *_list_inner_types(field.dataType)]
+        kinds = [*_list_types(field.dataType)]
         if spelled[field.name.lower()] > 1:
             problems.append(f"{field.name}: another column differs only in upper and lower case; rename one of them")
         if any(isinstance(kind, T.NullType) for kind in kinds):
@@ -124,7 +125,9 @@ def _is_same_type(rows: DataType, table: DataType) -> bool:
     return rows == table
 
 
-def _list_inner_types(kind: DataType) -> Iterator[DataType]:
+def _list_types(kind: DataType) -> Iterator[DataType]:
+    """Return the type, and all types inside it."""
+    yield kind
     inside: list[DataType] = []
     if isinstance(kind, T.StructType):
         inside = [field.dataType for field in kind]
@@ -133,14 +136,7 @@ def _list_inner_types(kind: DataType) -> Iterator[DataType]:
     if isinstance(kind, T.MapType):
         inside = [kind.keyType, kind.valueType]
     for part in inside:
-        yield part
-        yield from _list_inner_types(part)
-
-
-def _list_inner_fields(kind: DataType) -> Iterator[StructField]:
-    for part in [kind, *_list_inner_types(kind)]:
-        if isinstance(part, T.StructType):
-            yield from part
+        yield from _list_types(part)
 
 
 def _cast_hint(field: StructField, kind: str) -> str:

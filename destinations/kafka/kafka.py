@@ -28,6 +28,7 @@ from destinations.destination import (
     Unsure,
     Written,
     make_other_place_error,
+    make_unsure_error,
 )
 from destinations.kafka.messages import CSV_OPTIONS, JSON_OPTIONS, MessageColumns, TopicLimits
 from destinations.kafka.producer import OWN, OutgoingMessage, ProducerFenced, Sender
@@ -477,12 +478,7 @@ class OpenKafka(OpenDestination):
         return [check_shape(LabelNote, json.loads(value)) for value in mine if value is not None]
 
     def _make_unsure(self, label: Label, why: str) -> Unsure:
-        return Unsure(
-            f"{label.destination} cannot say whether it has batch {label.batch.number} of lane {label.batch.lane}: "
-            f"{why}.",
-            hint=f"Look for messages with the header wherry.batch = {label.key}. Then run  wherry run FILE --assume "
-            'delivered --reason "…"  or  wherry run FILE --assume missing --reason "…"',
-        )
+        return make_unsure_error(label, why, f"Look for messages with the header wherry.batch = {label.key}.")
 
 
 def _check_format(options: Kafka) -> None:
