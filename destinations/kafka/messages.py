@@ -39,6 +39,7 @@ _VALUE = HIDDEN + "value"
 """The column with a value in Avro or Protobuf, or with the reason why a row has none."""
 _AS_TEXT = ("string", "boolean", "byte", "short", "integer", "long", "date")
 _HEADER = "array<struct<key: string, value: binary>>"
+_NO_HEADERS = f"cast(array() as {_HEADER})"
 _LETTERS = tuple(column.split(" ")[0] for column in DLQ_COLUMNS.split(", "))
 _VALUES = ("row", "row_schema", "original", "original_schema")
 _PART = r"'^([A-Za-z0-9._-]+)/([0-9]+)$'"
@@ -170,20 +171,16 @@ class MessageColumns:
         parts = []
         for name in self.options.headers:
             kind, column = self._get_type(name), quote_name(name)
-            if isinstance(kind, T.MapType):
-                entries = (
-                    f"transform(map_entries({column}), e -> struct(e.key as key, cast(e.value as binary) as value))"
-                )
-                parts.append(f"coalesce({entries}, cast(array() as {_HEADER}))")
-            elif isinstance(kind, T.ArrayType):
-                entries = f"transform({column}, e -> struct(e.key as key, cast(e.value as binary) as value))"
-                parts.append(f"coalesce({entries}, cast(array() as {_HEADER}))")
+            if isinstance(kind, T.MapType | T.ArrayType):
+                entries = f"map_entries({column})" if isinstance(kind, T.MapType) else column
+                pairs = f"transform({entries}, e -> struct(e.key as key, cast(e.value as binary) as value))"
+                parts.append(f"coalesce({pairs}, {_NO_HEADERS})")
             else:
                 parts.append(_make_header(name, self._make_bytes(name), column))
         if self.is_dead_letter:
             causes = _CAUSES[self.options.error_headers]
             parts += [_make_header(name, f"cast({sql} as binary)", sql) for name, sql in causes.items()]
-        return f"cast(concat({', '.join(parts)}) as {_HEADER})" if parts else f"cast(array() as {_HEADER})"
+        return f"cast(concat({', '.join(parts)}) as {_HEADER})" if parts else _NO_HEADERS
 
     @property
     def is_dead_letter(self) -> bool:
@@ -347,10 +344,8 @@ def _count_moments(column: str, kind: DataType, depth: int = 0) -> str:
 
 
 def _make_header(name: str, value: str, present: str) -> str:
-    return (
-        f"if({present} is null, cast(array() as {_HEADER}), "
-        f"array(named_struct('key', {quote_text(name)}, 'value', {value})))"
-    )
+    header = f"named_struct('key', {quote_text(name)}, 'value', {value})"
+    return f"if({present} is null, {_NO_HEADERS}, array({header}))"
 
 
 def _to_bytes(column: str, kind: DataType) -> str:
