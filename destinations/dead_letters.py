@@ -55,7 +55,7 @@ _SHOWN = (
     "id, lane, number, run, stage, destination, delivered_to, code, message, `row`, original, part, nacked_at, replays"
 )
 MOST_LISTED = 1_000
-"""The highest number of ids in a query. With more ids, Wherry reads all rows and selects from them."""
+"""The highest number of ids in a query. With more ids, Wherry reads all rows of their plans and selects from them."""
 _STREAMED = 64
 """How many batches of deltalake are in memory at once. Each has some thousand rows."""
 NEWEST = "nacked_at DESC, lane DESC, number DESC, position DESC"
@@ -187,8 +187,7 @@ def read_dead_letters(
     """
     limited = "" if limit is None else f" LIMIT {limit}"
     columns = _SHOWN.replace("replays", "NULL AS replays") if lacks_replays(dlq) else _SHOWN
-    few = ids is not None and len(ids) <= MOST_LISTED
-    named = f" WHERE {match_ids(ids or ())}" if few else ""
+    named = "" if ids is None else f" WHERE {match_ids(ids)}"
     query = f"SELECT {columns} FROM {{table}}{named} ORDER BY {NEWEST}{limited}"
     rows = [
         row
@@ -210,8 +209,8 @@ def trace_replays(
     known: dict[str, str] = {row["id"]: row["replays"] for row in rows if row["replays"]}
     wanted = {*known.values()} - known.keys()
     while wanted:
-        named = match_ids(wanted) if len(wanted) <= MOST_LISTED else match_plans(wanted)
-        found = query_dlq(dlq, spark, f"SELECT id, replays FROM {{table}} WHERE replays IS NOT NULL AND {named}")
+        query = f"SELECT id, replays FROM {{table}} WHERE replays IS NOT NULL AND {match_ids(wanted)}"
+        found = query_dlq(dlq, spark, query)
         before = {row["id"]: row["replays"] for row in found if row["id"] in wanted}
         known |= before
         wanted = {*before.values()} - known.keys()
@@ -227,16 +226,17 @@ def _list_earlier(known: Mapping[str, str], id_: str) -> Sequence[str]:
 
 
 def match_ids(ids: Collection[str]) -> str:
-    """Return SQL that is true for the rows with these ids.
+    """Return SQL that is true for the rows with these ids, and for others if there are more than `MOST_LISTED` ids.
 
     It also names their plans, because a file has rows of few plans. No row has an id with a quote or a backslash, which
     Spark and deltalake write differently.
     """
     possible = sorted(each for each in ids if _is_possible(each)) or [""]
-    return f"{match_plans(possible)} AND id IN ({', '.join(map(quote_text, possible))})"
+    plans = _match_plans(possible)
+    return plans if len(ids) > MOST_LISTED else f"{plans} AND id IN ({', '.join(map(quote_text, possible))})"
 
 
-def match_plans(ids: Iterable[str]) -> str:
+def _match_plans(ids: Iterable[str]) -> str:
     """Return SQL that is true for all rows of the batches that have rows with these ids."""
     plans = sorted({each.rpartition("/")[0] for each in ids if _is_possible(each)})
     return "true" if not plans or "" in plans else f"plan IN ({', '.join(map(quote_text, plans))})"
@@ -281,7 +281,7 @@ def stream_fallback(
     if fallback.read_back is None:
         raise DestinationError(f"Wherry cannot read refused rows back from {fallback.place}.")
     if isinstance(fallback, Delta):  # usually read without Spark
-        plans = match_plans(f"{label.batch.plan}/" for label in labels)
+        plans = _match_plans(f"{label.batch.plan}/" for label in labels)
         selected = ", ".join(f"`{name}`" for name in columns)
         yield from stream_dlq(fallback, spark, f"SELECT {selected} FROM {{table}} WHERE {plans}")
     else:
