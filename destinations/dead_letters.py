@@ -29,7 +29,7 @@ from origins.batch import Batch, Json
 from origins.batch_rows import BatchRows, to_python_rows
 from origins.crash_points import reach
 from origins.errors import WherryError, get_raised_words, list_spark_errors
-from origins.lazy import F, pa
+from origins.lazy import F, delta_errors, deltalake, pa
 from origins.nack import DLQ_COLUMNS, parse_columns
 from origins.names import quote_text
 from origins.object_store import open_delta_table
@@ -516,23 +516,18 @@ def _count_rows(rows: BatchRows) -> int:
 
 def lacks_replays(dlq: Destination) -> bool:
     """Whether this table is older than the column `replays`, as far as that is clear without Spark."""
-    from deltalake.exceptions import DeltaError
-
     place = dlq.found_here if isinstance(dlq, Delta) else None
     if place is None:
         return False
     try:
         table = open_delta_table(place)
-    except (DeltaError, StoreError):
+    except (delta_errors.DeltaError, StoreError):
         return False
     return table is not None and "replays" not in {field.name for field in table.schema().fields}
 
 
 def _stream_local(dlq: Delta, query: str) -> Iterator[pa.Table] | None:
     """Return the rows of a table in a folder or a store: none if it is missing, None if only Spark can read it."""
-    from deltalake import QueryBuilder
-    from deltalake.exceptions import DeltaError
-
     place = dlq.found_here
     if place is None:
         return None
@@ -540,9 +535,9 @@ def _stream_local(dlq: Delta, query: str) -> Iterator[pa.Table] | None:
         found = open_delta_table(place)
         if found is None:
             return iter(())
-        stream = QueryBuilder().register("dlq", found).execute(query.format(table="dlq"))
+        stream = deltalake.QueryBuilder().register("dlq", found).execute(query.format(table="dlq"))
         batches = pa.RecordBatchReader.from_stream(stream)  # lets other threads run in the meantime
-    except (DeltaError, StoreError):  # Spark may have access that this process does not have
+    except (delta_errors.DeltaError, StoreError):  # Spark may have access that this process does not have
         return None
     except Exception as error:
         raise _describe_broken(place, error) from error

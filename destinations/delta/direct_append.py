@@ -55,7 +55,7 @@ from origins.batch import Json
 from origins.crash_points import reach
 from origins.delta_actions import FileBody, NestedBody, TypeBody
 from origins.errors import is_too_large, list_spark_errors
-from origins.lazy import F, T, pa, pc
+from origins.lazy import F, T, delta_errors, deltalake, pa, pc
 from origins.names import quote_name
 from origins.object_store import open_store
 from origins.quick_dataclass import dataclass
@@ -127,15 +127,13 @@ class DirectTable:
 
         Return false if this is not a plain table, or if the commit failed.
         """
-        from deltalake.exceptions import DeltaError
-
         with self._lock:
             if self._refresh_head() is None:
                 return False
             try:
                 self.doubt_newest()
                 self.place.mark(properties)
-            except (DeltaError, OSError):
+            except (delta_errors.DeltaError, OSError):
                 return False
             return True
 
@@ -204,8 +202,6 @@ class DirectTable:
             self._kept.update(names)
 
     def _refresh_head(self) -> LogHead | None:
-        from deltalake.exceptions import DeltaError
-
         if self._closed or UNUSABLE.search(self.place.name):
             return None
         try:
@@ -217,7 +213,7 @@ class DirectTable:
             if self._probed or error.is_away:
                 raise  # the store fails now; Spark would write there without the condition
             self._closed = True
-        except (DeltaError, OSError):
+        except (delta_errors.DeltaError, OSError):
             self._closed = True
         self._closed = self._closed or self._known is None or not _is_plain(self._known, self.id)
         return None if self._closed else self._known
@@ -252,9 +248,7 @@ class DirectWrite:
 
         It is None if a row has a date or time that not every reader writes in the same way.
         """
-        from deltalake import Schema
-
-        schema = pa.schema(Schema.from_json(self._began.schema).to_arrow())
+        schema = pa.schema(deltalake.Schema.from_json(self._began.schema).to_arrow())
         mine = {name.lower(): name for name in rows.column_names}
         table = rows.select([mine[name.lower()] for name in schema.names]).rename_columns(schema.names).cast(schema)
         return table if all(map(_is_in_time, table.columns)) else None
@@ -396,8 +390,6 @@ def write_checkpoint(place: TablePlace) -> None:
 
     If that fails, readers of the table read more of the log until it succeeds.
     """
-    from deltalake.exceptions import DeltaError
-
     try:
         table = place.open()
         table.create_checkpoint()
@@ -406,7 +398,7 @@ def write_checkpoint(place: TablePlace) -> None:
             for file in (beside / "_last_checkpoint", *beside.glob(f"{table.version():020}.checkpoint*")):
                 open_to_readers(file)
         table.cleanup_metadata()
-    except (DeltaError, OSError, StoreError) as error:
+    except (delta_errors.DeltaError, OSError, StoreError) as error:
         log.warning("no checkpoint could be written for %s: %s", place.name, error)
 
 
@@ -472,15 +464,13 @@ def make_here(spark: SparkSession, place: Path | str, schema: StructType, proper
 
     Return false if the table would not be plain, or if it could not be created. Spark then tries, and reports why.
     """
-    from deltalake.exceptions import DeltaError
-
     columns = _find_plain_type(schema)
     if columns is None or not _KNOWN.issuperset(properties.items()) or UNUSABLE.search(str(place)):
         return False
     settings = spark.conf.getAll
     if any(key.startswith(_SETTINGS) and key not in _HARMLESS for key in settings):
         return False
-    with contextlib.suppress(DeltaError, OSError, StoreError):
+    with contextlib.suppress(delta_errors.DeltaError, OSError, StoreError):
         if isinstance(place, Path) and _is_empty(place):
             create_in_folder(place, json.dumps(columns), properties)
             return True

@@ -21,17 +21,15 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import field, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, TypeAlias
+from typing import IO, TypeAlias
 from urllib.parse import unquote
 
 from destinations.delta.lock import SparkCommits
 from origins.delta_actions import ActionBody, FileBody
 from origins.errors import WherryError
+from origins.lazy import deltalake
 from origins.object_store import open_delta_table
 from origins.quick_dataclass import dataclass
-
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
 
 Mark: TypeAlias = tuple[int, int] | str
 """What distinguishes a version's file from another file with this name."""
@@ -91,7 +89,7 @@ class TablePlace(ABC):
     def name(self) -> str:
         """The place, as a person would name it."""
 
-    def open(self) -> DeltaTable:
+    def open(self) -> deltalake.DeltaTable:
         """Open the table through `deltalake`. Raises `DeltaError`, `OSError` or `StoreError` if it cannot be read."""
         table = open_delta_table(self.name)
         if table is None:
@@ -102,7 +100,7 @@ class TablePlace(ABC):
     def identify(self, version: int) -> Mark | None:
         """Return the mark of a version's file; None if there is none."""
 
-    def open_head(self) -> tuple[DeltaTable, LogHead]:
+    def open_head(self) -> tuple[deltalake.DeltaTable, LogHead]:
         """Return the table and its newest version. Raises as `open` does."""
         seen, table = read_clock(), self.open()
         metadata, protocol = table.metadata(), table.protocol()
@@ -342,9 +340,7 @@ class FolderPlace(TablePlace):
             raise Overwritten(self.folder, head.version, "rows of an earlier commit")
 
     def mark(self, properties: Mapping[str, str]) -> None:
-        from deltalake import PostCommitHookProperties
-
-        nothing_more = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+        nothing_more = deltalake.PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
         with self.commits.hold(self.folder):
             table = self.open()
             table.alter.set_table_properties(
@@ -393,11 +389,10 @@ def create_in_folder(folder: Path, columns: str, properties: Mapping[str, str]) 
 
     Raises `DeltaError` or `OSError` if it cannot be created.
     """
-    from deltalake import DeltaTable, Schema
-
     log = folder / "_delta_log"
     missing = [parent for parent in (log, *log.parents) if not parent.exists()]
-    DeltaTable.create(str(folder), Schema.from_json(columns), mode="error", configuration=dict(properties))
+    schema = deltalake.Schema.from_json(columns)
+    deltalake.DeltaTable.create(str(folder), schema, mode="error", configuration=dict(properties))
     first = _get_version_file(folder, 0)
     whole = log / f".{first.stem}.crc.{os.getpid()}.tmp"
     whole.write_text(make_checksum(first.read_text(encoding="utf-8")), encoding="utf-8")

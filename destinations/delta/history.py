@@ -31,6 +31,7 @@ from destinations.delta.table import TargetTable
 from destinations.destination import BatchLabel, BroughtBatch, DeliveryAccount, DestinationError, Loss
 from origins.delta_actions import AddedFile, Version, VersionLog
 from origins.errors import WherryError, list_spark_errors
+from origins.lazy import delta_errors, deltalake
 from origins.names import quote_text
 from origins.object_store import ObjectStore, open_delta_table
 from origins.quick_dataclass import dataclass
@@ -462,11 +463,9 @@ _AT_ONCE = 16
 
 def _read_id(url: str) -> str:
     """Return the id of the table at this URL; empty if `deltalake` cannot read it."""
-    from deltalake.exceptions import DeltaError
-
     try:
         table = open_delta_table(url)
-    except DeltaError:
+    except delta_errors.DeltaError:
         return ""
     return "" if table is None else str(table.metadata().id)
 
@@ -528,13 +527,10 @@ def _list_all_files(folder: Path, history: TableHistory) -> Iterable[AddedFile]:
 
     If `deltalake` fails, the older ones are missing.
     """
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError
-
     try:
-        added = DeltaTable(str(folder)).get_add_actions(flatten=True)
+        added = deltalake.DeltaTable(str(folder)).get_add_actions(flatten=True)
         rows = zip(*(added[name].to_pylist() for name in ("path", "size_bytes", "num_records")), strict=True)
-    except (DeltaError, OSError, KeyError):
+    except (delta_errors.DeltaError, OSError, KeyError):
         return history.files.values()
     older = [AddedFile(path=unquote(path), size=size, rows=count, plain=True) for path, size, count in rows]
     return [*history.files.values(), *(file for file in older if file.path not in history.files)]

@@ -29,6 +29,7 @@ from origins.batch import Json
 from origins.delta_actions import ActionBody, CommitBody, MetadataBody
 from origins.errors import list_spark_errors
 from origins.json_shape import check_shape
+from origins.lazy import delta_errors
 from origins.object_store import ObjectStore, open_store
 from origins.quick_dataclass import dataclass
 from origins.store_access import StoreError
@@ -173,14 +174,12 @@ class LocalLog(OwnLog):
 
     def read_metadata(self, spark: SparkSession | None = None) -> MetadataBody:
         """Return the metadata in the checksum that Spark writes beside a version, or else as `deltalake` finds it."""
-        from deltalake.exceptions import DeltaError
-
         metadata = parse_metadata(self.read_checksum(max(self._list_versions(), default=-1)))
         if metadata or UNUSABLE.search(str(self.folder)):
             return metadata
         try:
             head = FolderPlace(self.folder).open_head()[1]
-        except (DeltaError, OSError):
+        except (delta_errors.DeltaError, OSError):
             return {}
         return {"id": head.id, "configuration": head.configuration, "schemaString": head.schema}
 

@@ -29,6 +29,7 @@ from destinations.delta.direct_commit import (
 )
 from origins.delta_actions import FileBody
 from origins.files.stored_files import StoredFile
+from origins.lazy import delta_errors, deltalake
 from origins.object_store import PROBE, ObjectStore, make_store_error, open_bucket, open_store
 from origins.quick_dataclass import dataclass
 from origins.store_access import StoreError, StoreUrl, canonicalise, get_options
@@ -91,12 +92,10 @@ class StorePlace(TablePlace):
             self.store.delete(names)
 
     def make_staging(self, staging: str, schema: str, properties: Mapping[str, str]) -> None:
-        from deltalake.exceptions import DeltaError
-
         url = StoreUrl(f"{self.url}/{staging}", getattr(self.url, "settings", {}))
         try:
             create_in_store(url, schema, properties)
-        except (DeltaError, OSError) as error:
+        except (delta_errors.DeltaError, OSError) as error:
             raise make_store_error(error, url, "cannot be written") from error
 
     def read_staged(self, staging: str, token: str, after: int) -> tuple[int, Sequence[FileBody]]:
@@ -203,11 +202,9 @@ class StorePlace(TablePlace):
 
 def create_in_store(url: str, columns: str, properties: Mapping[str, str]) -> None:
     """Create a table with these columns and properties. Delta opens it quickly, because it also gets a checksum."""
-    from deltalake import DeltaTable, Schema
-
-    DeltaTable.create(
+    deltalake.DeltaTable.create(
         canonicalise(url),
-        Schema.from_json(columns),
+        deltalake.Schema.from_json(columns),
         mode="error",
         configuration=dict(properties),
         storage_options=get_options(url),

@@ -23,7 +23,7 @@ from destinations.destination import DestinationError, Written
 from origins.delta_actions import MetadataBody
 from origins.errors import has_condition, list_causes, list_errors, list_spark_errors
 from origins.files.file_systems import escape_pattern
-from origins.lazy import F, T, spark_errors
+from origins.lazy import F, T, delta_errors, spark_errors
 from origins.names import is_no_such_table, is_one_disk, quote_name, quote_text
 from origins.object_store import explain_store_words, open_delta_table
 from origins.quick_dataclass import dataclass
@@ -305,15 +305,13 @@ def _explain_refusal(error: Exception, place: Path | str | None) -> DestinationE
 
     It is known if this process gets it too, or if Spark's error shows it.
     """
-    from deltalake.exceptions import DeltaError
-
     if not isinstance(place, str):
         return None
     try:
         open_delta_table(place)
     except StoreError as refused:
         return DestinationError(refused.message, hint=refused.hint, is_away=refused.is_away)
-    except DeltaError:
+    except delta_errors.DeltaError:
         return None
     messages = "\n".join(cause.message for each in list_errors(error) for cause in list_causes(each))
     known = explain_store_words(f"{error}\n{messages}", place)
@@ -355,11 +353,9 @@ def _find_in_store(name: str, url: str) -> TargetTable | None:
 
     Raises `StoreError` if the store does not answer.
     """
-    from deltalake.exceptions import DeltaError
-
     try:
         _, head = StorePlace(url).open_head()
-    except (DeltaError, FileNotFoundError):
+    except (delta_errors.DeltaError, FileNotFoundError):
         return None
     except StoreError as error:
         if error.is_away:

@@ -24,7 +24,7 @@ from destinations.destination import Deadline, DestinationError, Label, Late, Wr
 from origins.batch_rows import BatchRows
 from origins.crash_points import reach_within
 from origins.errors import has_condition, list_spark_errors
-from origins.lazy import F, pa
+from origins.lazy import F, deltalake, pa
 from origins.names import HIDDEN, quote_name
 from origins.quick_dataclass import dataclass
 
@@ -197,13 +197,11 @@ class DirectAppend(DeltaWriter):
     """The largest size per batch, in bytes, up to which this process collects rows that Spark computes."""
 
     def can_take(self, append: PendingAppend) -> bool:
-        from deltalake import Schema
-
         if append.short is None or append.adoptable is not None:
             return False
         table, size = append.rows.table(), append.rows.size()
         if table is not None:
-            return append.short.can_take(json.loads(Schema.from_arrow(table.schema).to_json()))
+            return append.short.can_take(json.loads(deltalake.Schema.from_arrow(table.schema).to_json()))
         is_small = size is not None and size <= self.collects * len(append.labels)
         return is_small and append.fits_here
 
