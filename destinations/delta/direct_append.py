@@ -25,7 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
 from destinations.delta.data_files import (
@@ -454,9 +454,6 @@ _KNOWN = frozenset({("delta.checkpointInterval", "100"), ("delta.isolationLevel"
 _SETTINGS = "spark.databricks.delta."
 _HARMLESS = frozenset({"spark.databricks.delta.snapshotPartitions"})
 """The settings of Delta that do not affect the tables that a session creates."""
-_SIMPLE_NAMES = frozenset({
-    "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "date", "timestamp",
-})  # fmt: skip
 
 
 def make_here(spark: SparkSession, place: Path | str, schema: StructType, properties: Mapping[str, str]) -> bool:
@@ -503,5 +500,4 @@ def _find_plain_type(kind: DataType) -> Json:
     if isinstance(kind, T.ArrayType):
         element = _find_plain_type(kind.elementType)
         return element and {"type": "array", "elementType": element, "containsNull": True}
-    is_simple = isinstance(kind, T.DecimalType) or kind.simpleString() in _SIMPLE_NAMES
-    return kind.jsonValue() if is_simple else None
+    return kind.jsonValue() if _strip_type(cast(TypeBody, kind.jsonValue()), _SIMPLE | _DATED) else None

@@ -329,24 +329,16 @@ class RowsWithText(BatchRows):
     text: str
 
     def frame(self) -> DataFrame:
-        return self._frame
+        return self.rows.frame().withColumn(self.column, F.lit(self.text))
 
     def table(self) -> pa.Table | None:
-        return self._table
+        table = self.rows.table()
+        if table is None:
+            return None
+        return table.append_column(self.column, pa.repeat(pa.scalar(self.text, pa.string()), table.num_rows))
 
     def count(self) -> int | None:
         return self.rows.count()
 
     def size(self) -> int | None:
         return self.rows.size()
-
-    @cached_property
-    def _frame(self) -> DataFrame:
-        return self.rows.frame().withColumn(self.column, F.lit(self.text))
-
-    @cached_property
-    def _table(self) -> pa.Table | None:
-        table = self.rows.table()
-        if table is None:
-            return None
-        return table.append_column(self.column, pa.repeat(pa.scalar(self.text, pa.string()), table.num_rows))
