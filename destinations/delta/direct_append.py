@@ -288,12 +288,10 @@ class DirectWrite:
         self, names: Sequence[str], make: Callable[[Path], None], tag: str, check: Callable[[], None]
     ) -> Written:
         """Commit the files with these names. `make` creates them in a folder."""
-        place = self._way.place
         with self._discard_unless_checked(names, check) as checked:
-            with place.stage() as folder:
+            with self._way.place.stage(names) as folder:
                 make(folder)
                 described = describe_files({name: folder / name for name in names}, json.loads(self._began.schema))
-                place.publish(folder, names)
             return self._way.commit(self._began, described, tag, checked)
 
     @contextlib.contextmanager

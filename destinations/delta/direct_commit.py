@@ -141,12 +141,8 @@ class TablePlace(ABC):
         """Whether a name in the log that is taken stays taken. Only this separates two processes."""
 
     @abstractmethod
-    def stage(self) -> AbstractContextManager[Path]:
-        """Give a folder of this machine in which to create files for the table."""
-
-    @abstractmethod
-    def publish(self, folder: Path, names: Sequence[str]) -> None:
-        """Move the files with these names from that folder into the table's place."""
+    def stage(self, names: Sequence[str]) -> AbstractContextManager[Path]:
+        """Give a folder of this machine for new files with these names. At the end they are in the table's place."""
 
     @abstractmethod
     def discard(self, names: Sequence[str]) -> None:
@@ -171,9 +167,9 @@ class TablePlace(ABC):
     def open_staged(self, file: FileBody) -> Path | IO[bytes]:
         """Return a staged file, to read its rows and its footer."""
 
-    @abstractmethod
     def adopt_staged(self, files: Sequence[FileBody]) -> Sequence[FileBody]:
         """Move such files to where the table has its files. Return them with their new names."""
+        return files
 
     @abstractmethod
     def clear_staging(self, staging: str, keep: Collection[str]) -> None:
@@ -245,11 +241,8 @@ class FolderPlace(TablePlace):
         except OSError:
             return False
 
-    def stage(self) -> AbstractContextManager[Path]:
+    def stage(self, names: Sequence[str]) -> AbstractContextManager[Path]:
         return nullcontext(self.folder)
-
-    def publish(self, folder: Path, names: Sequence[str]) -> None:
-        """Do nothing, because the files are created in place."""
 
     def discard(self, names: Sequence[str]) -> None:
         for name in names:

@@ -78,14 +78,12 @@ class StorePlace(TablePlace):
         return True
 
     @contextlib.contextmanager
-    def stage(self) -> Iterator[Path]:
+    def stage(self, names: Sequence[str]) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix="wherry-") as folder:
             yield Path(folder)
-
-    def publish(self, folder: Path, names: Sequence[str]) -> None:
-        store = self.store
-        for name in names:
-            store.put_file(name, folder / name)
+            store = self.store
+            for name in names:
+                store.put_file(name, Path(folder) / name)
 
     def discard(self, names: Sequence[str]) -> None:
         with contextlib.suppress(StoreError):  # a file that no version names costs only space until a vacuum
@@ -115,9 +113,6 @@ class StorePlace(TablePlace):
     def open_staged(self, file: FileBody) -> IO[bytes]:
         place = f"{canonicalise(self.url)}/{unquote(file['path'])}"
         return StoredFile(open_bucket(self.url), place, file["size"]).open_parts(_FOOTER)
-
-    def adopt_staged(self, files: Sequence[FileBody]) -> Sequence[FileBody]:
-        return files
 
     def clear_staging(self, staging: str, keep: Collection[str]) -> None:
         with contextlib.suppress(StoreError):  # the files cost only space, and no reader reads them
