@@ -30,6 +30,7 @@ import pytest
 from destinations.destination import Destination, Identity, Label, OpenDestination, Written
 from origins.batch import Batch, Span
 from origins.batch_rows import BatchRows, FrameRows
+from origins.lazy import F
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -111,8 +112,6 @@ class DestinationConformance:
 
     def test_a_write_that_fails_leaves_nothing(self, spark: SparkSession, destination: Destination) -> None:
         """If the last row cannot be computed, no other row is written, and the label is not found."""
-        from pyspark.sql import functions as F
-
         rows = spark.range(0, 20, 1, 4)
         opened, identity = open_for(spark, destination, rows)
         torn = rows.select(F.when(F.col("id") < 19, F.col("id")).otherwise(F.raise_error(F.lit("torn"))).alias("id"))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import field, replace
 from datetime import datetime, timezone
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from destinations.delta.delta import Delta, OpenDelta
@@ -28,6 +29,7 @@ from origins.batch import Batch, Json
 from origins.batch_rows import BatchRows, to_python_rows
 from origins.crash_points import reach
 from origins.errors import WherryError, get_raised_words, list_spark_errors
+from origins.lazy import F, delta_errors, deltalake, pa
 from origins.nack import DLQ_COLUMNS, parse_columns
 from origins.names import quote_text
 from origins.object_store import open_delta_table
@@ -37,7 +39,6 @@ from origins.store_access import StoreError
 from stages.bisection import MARK
 
 if TYPE_CHECKING:
-    import pyarrow
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -54,7 +55,7 @@ _SHOWN = (
     "id, lane, number, run, stage, destination, delivered_to, code, message, `row`, original, part, nacked_at, replays"
 )
 MOST_LISTED = 1_000
-"""The highest number of ids in a query. With more ids, Wherry reads all rows and selects from them."""
+"""The highest number of ids in a query. With more ids, Wherry reads all rows of their plans and selects from them."""
 _STREAMED = 64
 """How many batches of deltalake are in memory at once. Each has some thousand rows."""
 NEWEST = "nacked_at DESC, lane DESC, number DESC, position DESC"
@@ -88,8 +89,6 @@ class DeadLetters(BatchRows):
     """The columns to keep of each row."""
 
     def frame(self) -> DataFrame:
-        from pyspark.sql import functions as F
-
         refused = self.refused.frame()  # read first, because a column needs a Spark session
         message = F.col("nack")["message"]
         for pattern, put in list_mask_steps(self.secrets):
@@ -118,15 +117,14 @@ class DeadLetters(BatchRows):
         }
         return refused.select(*[columns[name].alias(name) for name in self.columns.names])
 
-    def table(self) -> pyarrow.Table | None:
+    def table(self) -> pa.Table | None:
         return self._table
 
     def count(self) -> int | None:
         return self.refused.count()
 
     @cached_property
-    def _table(self) -> pyarrow.Table | None:
-        import pyarrow as pa
+    def _table(self) -> pa.Table | None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
         refused = self.refused.table()
@@ -189,8 +187,7 @@ def read_dead_letters(
     """
     limited = "" if limit is None else f" LIMIT {limit}"
     columns = _SHOWN.replace("replays", "NULL AS replays") if lacks_replays(dlq) else _SHOWN
-    few = ids is not None and len(ids) <= MOST_LISTED
-    named = f" WHERE {match_ids(ids or ())}" if few else ""
+    named = "" if ids is None else f" WHERE {match_ids(ids)}"
     query = f"SELECT {columns} FROM {{table}}{named} ORDER BY {NEWEST}{limited}"
     rows = [
         row
@@ -212,8 +209,8 @@ def trace_replays(
     known: dict[str, str] = {row["id"]: row["replays"] for row in rows if row["replays"]}
     wanted = {*known.values()} - known.keys()
     while wanted:
-        named = match_ids(wanted) if len(wanted) <= MOST_LISTED else match_plans(wanted)
-        found = query_dlq(dlq, spark, f"SELECT id, replays FROM {{table}} WHERE replays IS NOT NULL AND {named}")
+        query = f"SELECT id, replays FROM {{table}} WHERE replays IS NOT NULL AND {match_ids(wanted)}"
+        found = query_dlq(dlq, spark, query)
         before = {row["id"]: row["replays"] for row in found if row["id"] in wanted}
         known |= before
         wanted = {*before.values()} - known.keys()
@@ -229,16 +226,17 @@ def _list_earlier(known: Mapping[str, str], id_: str) -> Sequence[str]:
 
 
 def match_ids(ids: Collection[str]) -> str:
-    """Return SQL that is true for the rows with these ids.
+    """Return SQL that is true for the rows with these ids, and for others if there are more than `MOST_LISTED` ids.
 
     It also names their plans, because a file has rows of few plans. No row has an id with a quote or a backslash, which
     Spark and deltalake write differently.
     """
     possible = sorted(each for each in ids if _is_possible(each)) or [""]
-    return f"{match_plans(possible)} AND id IN ({', '.join(map(quote_text, possible))})"
+    plans = _match_plans(possible)
+    return plans if len(ids) > MOST_LISTED else f"{plans} AND id IN ({', '.join(map(quote_text, possible))})"
 
 
-def match_plans(ids: Iterable[str]) -> str:
+def _match_plans(ids: Iterable[str]) -> str:
     """Return SQL that is true for all rows of the batches that have rows with these ids."""
     plans = sorted({each.rpartition("/")[0] for each in ids if _is_possible(each)})
     return "true" if not plans or "" in plans else f"plan IN ({', '.join(map(quote_text, plans))})"
@@ -258,7 +256,7 @@ def query_dlq(dlq: Destination, spark: Callable[[], SparkSession], query: str) -
 
 def stream_dlq(
     dlq: Destination, spark: Callable[[], SparkSession], query: str, *, in_sparks_words: bool = False
-) -> Iterator[pyarrow.Table]:
+) -> Iterator[pa.Table]:
     """Return the rows of such a query as tables, none of them empty. A query in Spark's SQL is read through Spark.
 
     Without Spark, one table at a time is in memory.
@@ -274,7 +272,7 @@ def stream_dlq(
 
 def stream_fallback(
     fallback: Destination, spark: Callable[[], SparkSession], labels: Sequence[Label], columns: Sequence[str] = ()
-) -> Iterator[pyarrow.Table]:
+) -> Iterator[pa.Table]:
     """Read the refused rows of these batches from the fallback, with these columns or all.
 
     There may be rows of other batches, and a row twice. Raises `DestinationError` if Wherry cannot read the fallback.
@@ -283,7 +281,7 @@ def stream_fallback(
     if fallback.read_back is None:
         raise DestinationError(f"Wherry cannot read refused rows back from {fallback.place}.")
     if isinstance(fallback, Delta):  # usually read without Spark
-        plans = match_plans(f"{label.batch.plan}/" for label in labels)
+        plans = _match_plans(f"{label.batch.plan}/" for label in labels)
         selected = ", ".join(f"`{name}`" for name in columns)
         yield from stream_dlq(fallback, spark, f"SELECT {selected} FROM {{table}} WHERE {plans}")
     else:
@@ -518,24 +516,18 @@ def _count_rows(rows: BatchRows) -> int:
 
 def lacks_replays(dlq: Destination) -> bool:
     """Whether this table is older than the column `replays`, as far as that is clear without Spark."""
-    from deltalake.exceptions import DeltaError
-
     place = dlq.found_here if isinstance(dlq, Delta) else None
     if place is None:
         return False
     try:
         table = open_delta_table(place)
-    except (DeltaError, StoreError):
+    except (delta_errors.DeltaError, StoreError):
         return False
     return table is not None and "replays" not in {field.name for field in table.schema().fields}
 
 
-def _stream_local(dlq: Delta, query: str) -> Iterator[pyarrow.Table] | None:
+def _stream_local(dlq: Delta, query: str) -> Iterator[pa.Table] | None:
     """Return the rows of a table in a folder or a store: none if it is missing, None if only Spark can read it."""
-    import pyarrow
-    from deltalake import QueryBuilder
-    from deltalake.exceptions import DeltaError
-
     place = dlq.found_here
     if place is None:
         return None
@@ -543,30 +535,22 @@ def _stream_local(dlq: Delta, query: str) -> Iterator[pyarrow.Table] | None:
         found = open_delta_table(place)
         if found is None:
             return iter(())
-        stream = QueryBuilder().register("dlq", found).execute(query.format(table="dlq"))
-        batches = pyarrow.RecordBatchReader.from_stream(stream)  # lets other threads run in the meantime
-    except (DeltaError, StoreError):  # Spark may have access that this process does not have
+        stream = deltalake.QueryBuilder().register("dlq", found).execute(query.format(table="dlq"))
+        batches = pa.RecordBatchReader.from_stream(stream)  # lets other threads run in the meantime
+    except (delta_errors.DeltaError, StoreError):  # Spark may have access that this process does not have
         return None
     except Exception as error:
         raise _describe_broken(place, error) from error
     return _join_batches(place, batches)
 
 
-def _join_batches(place: object, batches: pyarrow.RecordBatchReader) -> Iterator[pyarrow.Table]:
-    import pyarrow
-
-    waiting: list[pyarrow.RecordBatch] = []
-    while True:
-        try:
-            batch = next(batches, None)
-        except Exception as error:
-            raise _describe_broken(place, error) from error
-        waiting += [batch] if batch is not None and batch.num_rows else []
-        if waiting and (batch is None or len(waiting) == _STREAMED):
-            yield pyarrow.Table.from_batches(waiting)
-            waiting = []
-        if batch is None:
-            return
+def _join_batches(place: object, batches: pa.RecordBatchReader) -> Iterator[pa.Table]:
+    filled = (batch for batch in batches if batch.num_rows)
+    try:
+        while waiting := [*islice(filled, _STREAMED)]:
+            yield pa.Table.from_batches(waiting)
+    except Exception as error:
+        raise _describe_broken(place, error) from error
 
 
 def _describe_broken(place: object, error: Exception) -> DestinationError:
@@ -578,7 +562,7 @@ def _describe_broken(place: object, error: Exception) -> DestinationError:
     )
 
 
-def _query_through_spark(spark: SparkSession, dlq: Delta, query: str) -> Iterator[pyarrow.Table]:
+def _query_through_spark(spark: SparkSession, dlq: Delta, query: str) -> Iterator[pa.Table]:
     if TargetTable.find(spark, dlq.sql_name) is None:
         return
     found = spark.sql(query.format(table=dlq.sql_name)).toArrow()

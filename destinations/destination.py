@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypedDict
 from origins.batch import Batch, Json
 from origins.batch_rows import BatchRows
 from origins.errors import WherryError, get_raised_words, list_spark_errors
+from origins.lazy import F
 from origins.nack import show_value
 from origins.names import list_given_paths
 from origins.protection import Protection
@@ -98,6 +99,16 @@ class Unsure(WherryError):
     """A destination can no longer say whether it has a batch."""
 
     code = "UNSURE"
+
+
+def make_unsure_error(label: Label, why: str, look: str = "Look for its rows there.") -> Unsure:
+    """Return the error for a batch that a destination may have. `look` says where a person finds out."""
+    batch = label.batch
+    return Unsure(
+        f"{label.destination} cannot say whether it has batch {batch.number} of lane {batch.lane}: {why}.",
+        hint=f'{look} Then run  wherry run FILE --assume delivered --reason "…"  or  wherry run FILE --assume missing '
+        '--reason "…"',
+    )
 
 
 class Misfit(WherryError):
@@ -350,8 +361,6 @@ class Demands(Stage):
         return all(is_repeatable_sql(rule.holds) for rule in self.rules)
 
     def apply(self, rows: Rows) -> Rows:
-        from pyspark.sql import functions as F
-
         broken = [(~F.coalesce(rows.expression(rule.holds), F.lit(False)), rule) for rule in self.rules]
         code = F.coalesce(*[F.when(breaks, F.lit(rule.code)) for breaks, rule in broken])
         reasons = [F.when(breaks, make_message(rows, rule)) for breaks, rule in broken]
@@ -378,8 +387,6 @@ def find_or_assume(
 
 def make_message(rows: Rows, rule: Rule) -> Column:
     """Return why a row breaks the rule, with the values of the rule's columns."""
-    from pyspark.sql import functions as F
-
     parts = [F.lit(rule.reason)]
     for index, name in enumerate(rule.shows):
         parts += [F.lit(f"{', ' if index else '; '}{name} = "), show_value(rows.column(name))]

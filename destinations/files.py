@@ -25,14 +25,15 @@ from destinations.destination import (
     Misfit,
     OpenDestination,
     ReadBack,
-    Unsure,
     Written,
     make_other_place_error,
+    make_unsure_error,
 )
 from origins.batch_rows import BatchRows
 from origins.crash_points import reach, reach_within
 from origins.errors import has_condition, list_spark_errors
 from origins.files.file_systems import escape_pattern
+from origins.lazy import pq
 from origins.names import SCHEME, make_absolute
 from origins.quick_dataclass import dataclass
 from origins.schema import make_empty_frame
@@ -237,12 +238,7 @@ class OpenFiles(OpenDestination):
         if store is None:
             return None
         if identity.id and store.id != identity.id:
-            raise Unsure(
-                f"{label.destination} cannot say whether it has batch {label.batch.number} of lane "
-                f"{label.batch.lane}: {store.root} is missing or was replaced.",
-                hint='Look for its rows there. Then run  wherry run FILE --assume delivered --reason "…"  or  wherry '
-                'run FILE --assume missing --reason "…"',
-            )
+            raise make_unsure_error(label, f"{store.root} is missing or was replaced")
         written = store.find(label)
         if written is not None:
             return written
@@ -324,9 +320,7 @@ class OpenFiles(OpenDestination):
             )
         files = list_data_files(ready)
         if self.destination.format == "parquet":
-            from pyarrow import parquet
-
-            rows = sum(parquet.read_metadata(file).num_rows for file in files)
+            rows = sum(pq.read_metadata(file).num_rows for file in files)
         else:
             rows = self._count_rows(spark, str(ready), schema) if files else 0
         return Written(rows=rows, bytes=sum(file.stat().st_size for file in files))

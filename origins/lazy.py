@@ -1,6 +1,6 @@
 """Imports at first use, so that a command starts quickly and shows its help without Spark.
 
-They are the names that a package exports, and parts of pyspark and pyarrow.
+They are the names that a package exports, and parts of pyspark, pyarrow and deltalake.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["F", "T", "load_export", "pa", "pc", "pq", "spark_errors"]
+__all__ = ["F", "T", "delta_errors", "deltalake", "load_export", "pa", "pc", "pq", "spark_errors"]
 
 
 class LazyModule:
@@ -27,15 +27,18 @@ class LazyModule:
 
 
 if TYPE_CHECKING:
+    import deltalake
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
+    from deltalake import exceptions as delta_errors
     from pyspark import errors as spark_errors
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 else:
     F, T = LazyModule("pyspark.sql.functions"), LazyModule("pyspark.sql.types")
     spark_errors = LazyModule("pyspark.errors")
+    deltalake, delta_errors = LazyModule("deltalake"), LazyModule("deltalake.exceptions")
     pa, pc, pq = LazyModule("pyarrow"), LazyModule("pyarrow.compute"), LazyModule("pyarrow.parquet")
 
 

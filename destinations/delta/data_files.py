@@ -22,7 +22,7 @@ from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta, timezone
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 from urllib.parse import quote
 
 from destinations.delta.direct_commit import open_to_readers
@@ -30,12 +30,9 @@ from destinations.destination import Loss
 from origins.batch import Json
 from origins.delta_actions import AddedFile, FileBody, NestedBody, StatisticsBody
 from origins.files.parquet_rows import has_old_days
+from origins.lazy import pa, pc, pq
 from origins.names import quote_name
 from origins.quick_dataclass import dataclass
-
-if TYPE_CHECKING:
-    import pyarrow
-
 
 COLUMNS = "org.apache.spark.sql.parquet.row.metadata"
 """The key under which Spark records the columns of a file in its footer."""
@@ -58,9 +55,7 @@ class AdoptableFiles:
 
         None if Spark did not write them, or with more than one schema, or with dates of another calendar.
         """
-        from pyarrow import parquet
-
-        footers = {file: parquet.read_metadata(file) for file in files}
+        footers = {file: pq.read_metadata(file) for file in files}
         schemas = {(footer.metadata or {}).get(COLUMNS.encode()) for footer in footers.values()}
         (columns,) = schemas if len(schemas) == 1 else [None]
         if columns is None or any(map(has_old_days, footers.values())):
@@ -95,28 +90,27 @@ def describe_files(files: Mapping[str, Path], columns: NestedBody) -> list[FileB
     ]
 
 
-def write(pieces: Iterable[pyarrow.Table], schema: pyarrow.Schema, columns: str, file: Path) -> None:
+def write(pieces: Iterable[pa.Table], schema: pa.Schema, columns: str, file: Path) -> None:
     """Write rows as one parquet file.
 
     Spark reads the same types and dates from it as if Spark had written it. `columns` has the columns as Spark
     describes them.
     """
     import pyspark
-    from pyarrow import concat_tables, parquet, types
 
     # the file's statistics leave out NaN; readers that order NaN above all numbers would then skip it
-    exact = [".".join(name) for name, kind in _list_leaves(schema) if not types.is_floating(kind)]
+    exact = [".".join(name) for name, kind in _list_leaves(schema) if not pa.types.is_floating(kind)]
     with (
         file.open("wb") as new,
-        parquet.ParquetWriter(new, schema.remove_metadata(), store_schema=False, write_statistics=exact) as writer,
+        pq.ParquetWriter(new, schema.remove_metadata(), store_schema=False, write_statistics=exact) as writer,
     ):
         for group in _group_pieces(pieces):
-            writer.write_table(concat_tables(group).replace_schema_metadata())
+            writer.write_table(pa.concat_tables(group).replace_schema_metadata())
         writer.add_key_value_metadata({"org.apache.spark.version": pyspark.__version__, COLUMNS: columns})
 
 
-def _group_pieces(pieces: Iterable[pyarrow.Table]) -> Iterator[list[pyarrow.Table]]:
-    group: list[pyarrow.Table] = []
+def _group_pieces(pieces: Iterable[pa.Table]) -> Iterator[list[pa.Table]]:
+    group: list[pa.Table] = []
     size = 0
     for piece in pieces:
         group.append(piece)
@@ -208,9 +202,7 @@ def measure_file(file: Path | IO[bytes], columns: NestedBody, sparks: str = "{}"
     `columns` describes the table's columns, in the table's order. `sparks` has Spark's statistics as JSON. They are
     used for the columns that they have.
     """
-    from pyarrow import parquet
-
-    whole = parquet.ParquetFile(file, coerce_int96_timestamp_unit="us")
+    whole = pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
     noted: StatisticsBody = json.loads(sparks)
     kinds = _list_kinds(columns)
     found = {name: _find_value(noted.get("nullCount"), name) for name in kinds}
@@ -294,10 +286,8 @@ def _list_columns(fields: NestedBody, above: ColumnName = ()) -> Iterator[tuple[
             yield name, kind["type"]
 
 
-def _list_leaves(within: pyarrow.Schema | pyarrow.DataType, above: ColumnName = ()) -> Iterator[tuple[ColumnName, Any]]:
+def _list_leaves(within: pa.Schema | pa.DataType, above: ColumnName = ()) -> Iterator[tuple[ColumnName, Any]]:
     """Return the names and types of a file's columns in the order of its footer, with those inside lists and maps."""
-    import pyarrow as pa
-
     for at in range(len(within) if isinstance(within, pa.Schema) else within.num_fields):
         field = within.field(at)
         if pa.types.is_nested(field.type):
@@ -306,7 +296,7 @@ def _list_leaves(within: pyarrow.Schema | pyarrow.DataType, above: ColumnName = 
             yield (*above, field.name), field.type
 
 
-def _read_footer(footer: pyarrow.parquet.FileMetaData, place: int, kind: str) -> tuple[int, list[Any]] | None:
+def _read_footer(footer: pq.FileMetaData, place: int, kind: str) -> tuple[int, list[Any]] | None:
     """Return what the file records about a column: its NULLs, and both bounds of each row group.
 
     It is None if the values must be read.
@@ -326,9 +316,7 @@ def _read_footer(footer: pyarrow.parquet.FileMetaData, place: int, kind: str) ->
     return nulls, ends
 
 
-def _read_values(
-    file: pyarrow.parquet.ParquetFile, kinds: Mapping[ColumnName, str]
-) -> dict[ColumnName, tuple[int, list[Any]]]:
+def _read_values(file: pq.ParquetFile, kinds: Mapping[ColumnName, str]) -> dict[ColumnName, tuple[int, list[Any]]]:
     columns: dict[ColumnName, tuple[int, list[Any]]] = {name: (0, []) for name in kinds}
     for piece in file.iter_batches(columns=[".".join(name) for name in kinds]) if kinds else ():
         for name, kind in kinds.items():
@@ -338,20 +326,16 @@ def _read_values(
     return columns
 
 
-def _take_column(piece: pyarrow.RecordBatch, name: ColumnName) -> pyarrow.Array:
+def _take_column(piece: pa.RecordBatch, name: ColumnName) -> pa.Array:
     """Return the column with this name. It is NULL in each row in which the struct around it is NULL."""
-    import pyarrow.compute as pc
-
     column = piece.column(piece.schema.get_field_index(name[0]))
     for inner in name[1:]:
         column = pc.struct_field(column, column.type.get_field_index(inner))
     return column
 
 
-def _find_ends(column: pyarrow.Array, kind: str) -> list[Any]:
+def _find_ends(column: pa.Array, kind: str) -> list[Any]:
     """Return the least and the highest value, in a form that Python compares as Delta does; also NaN, if it occurs."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
     from arro3.core import Array
 
     if kind == "binary":
@@ -471,14 +455,12 @@ def find_untouched(
 
 def _count_rows(folder: Path, names: Sequence[str]) -> Counter[str]:
     """Count how often each row is in these files. Raises `ValueError` if there are too many rows."""
-    from pyarrow import parquet
-
     counts: Counter[str] = Counter()
     for name in names:
         place = _find_place(folder, name)
         if place is None:
             raise ValueError(f"{name} is not on this machine")
-        with parquet.ParquetFile(place, coerce_int96_timestamp_unit="us") as file:
+        with pq.ParquetFile(place, coerce_int96_timestamp_unit="us") as file:
             if file.metadata.num_rows + counts.total() > _MOST_ROWS:
                 raise ValueError(f"{name} has too many rows")
             rows = file.read().to_pylist()
@@ -506,11 +488,9 @@ def _find_wrong(place: Path, file: AddedFile) -> Loss | None:
 
 
 def _list_differences(place: Path, file: AddedFile) -> Iterator[str]:
-    from pyarrow import ArrowException, parquet
-
     try:
-        footer = parquet.read_metadata(place)
-    except (ArrowException, OSError):
+        footer = pq.read_metadata(place)
+    except (pa.ArrowException, OSError):
         yield "it is not a whole parquet file"
         return
     if file.rows is not None and footer.num_rows != file.rows:
@@ -542,7 +522,7 @@ def _list_column_statistics(footer: Any) -> Iterator[tuple[str, int | None, tupl
         yield name, sum(part.null_count for part in statistics) if counted else None, bounds
 
 
-def _read_ends(noted: pyarrow.parquet.Statistics) -> tuple[Any, Any]:
+def _read_ends(noted: pq.Statistics) -> tuple[Any, Any]:
     """Return the least and the highest value of a row group; None for both if Python has no such value."""
     try:
         return noted.min, noted.max

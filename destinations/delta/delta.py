@@ -39,8 +39,10 @@ from destinations.destination import (
     Unsure,
     Written,
     make_other_place_error,
+    make_unsure_error,
 )
 from origins.batch_rows import BatchRows
+from origins.lazy import T, spark_errors
 from origins.names import quote_name, quote_text
 from origins.quick_dataclass import dataclass
 from origins.secret import put_references
@@ -164,8 +166,6 @@ class OpenDelta(OpenDestination):
         return Identity(place=self.destination.place, id=table.id, version=table.version)
 
     def grow(self, spark: SparkSession, schema: StructType) -> None:
-        from pyspark.errors import PySparkException
-
         table = self.find_table(spark)
         if table is None:
             return
@@ -173,7 +173,7 @@ class OpenDelta(OpenDestination):
             try:
                 with hold_thread_lock(table.id), table.hold_commits():
                     spark.sql(statement).collect()
-            except PySparkException as error:
+            except spark_errors.PySparkException as error:
                 message = str(error).splitlines()[0]
                 raise Misfit(
                     f"The table {self.destination.place} cannot take the new columns or types of the rows: {message}",
@@ -189,8 +189,6 @@ class OpenDelta(OpenDestination):
         return _make_demands(self.destination, declared, schema)
 
     def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
-        from pyspark.errors import AnalysisException
-
         table, deadline = self._require_table(spark), labels[0].deadline
         self._own.check(table.log, _NEWEST)
         if deadline is not None:
@@ -201,7 +199,7 @@ class OpenDelta(OpenDestination):
         adds = mode == "append" and not append.replaces
         try:
             written = append_rows(append) if adds else self._change_rows(append)
-        except AnalysisException as error:
+        except spark_errors.AnalysisException as error:
             self._see_whether_it_fits(spark, rows.schema, error)
             raise
         if mode == "merge" and written.version is None:
@@ -233,7 +231,7 @@ class OpenDelta(OpenDestination):
                         label, f"version {commit.version} has it, but a later version undid that: {undone}"
                     )
                 written = commit.measure_written()
-                return dataclasses.replace(written, rows=None, bytes=None) if commit.has_several_labels else written
+                return dataclasses.replace(written, rows=None, bytes=None) if len(commit.labels) > 1 else written
             oldest = commit.version
             if commit.undoes or (self.destination.replaces and commit.overwrites):
                 undone = f"{commit.operation}, version {commit.version}"
@@ -303,9 +301,7 @@ class OpenDelta(OpenDestination):
             raise misfit from error
 
     def _columns(self, rows: StructType) -> StructType:
-        from pyspark.sql.types import StringType, StructField
-
-        stamp = [StructField(self.destination.stamp, StringType())] if self.destination.stamp else []
+        stamp = [T.StructField(self.destination.stamp, T.StringType())] if self.destination.stamp else []
         return type(rows)([*self.destination.select_written_columns(rows), *stamp])
 
     def _take_turn(self, table: TargetTable) -> AbstractContextManager[None]:
@@ -334,13 +330,7 @@ class OpenDelta(OpenDestination):
             raise Misfit("\n  ".join([f"The rows do not fit the table {self.destination.place}:", *problems]))
 
     def _make_unsure(self, label: Label, why: str) -> Unsure:
-        batch = label.batch
-        return Unsure(
-            f"{label.destination} cannot say whether it has batch {batch.number} of lane {batch.lane}: {why} "
-            f"({self.destination.place}).",
-            hint='Look for its rows there. Then run  wherry run FILE --assume delivered --reason "…"  or  wherry run '
-            'FILE --assume missing --reason "…"',
-        )
+        return make_unsure_error(label, f"{why} ({self.destination.place})")
 
 
 def _format_stamp(labels: Sequence[Label]) -> str:

@@ -22,12 +22,10 @@ import re
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
 from destinations.delta.data_files import (
@@ -51,21 +49,20 @@ from destinations.delta.direct_commit import (
     create_in_folder,
     open_to_readers,
 )
-from destinations.delta.lock import SparkCommits
-from destinations.delta.store_commit import create_in_store
+from destinations.delta.store_commit import create_in_store, is_empty_store
 from destinations.destination import Written
 from origins.batch import Json
 from origins.crash_points import reach
 from origins.delta_actions import FileBody, NestedBody, TypeBody
 from origins.errors import is_too_large, list_spark_errors
+from origins.lazy import F, T, delta_errors, deltalake, pa, pc
 from origins.names import quote_name
-from origins.object_store import PROBE, open_store
+from origins.object_store import open_store
 from origins.quick_dataclass import dataclass
 from origins.spark_private import list_context_settings
 from origins.store_access import StoreError
 
 if TYPE_CHECKING:
-    import pyarrow
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
@@ -101,8 +98,6 @@ class DirectTable:
 
     place: TablePlace
     id: str
-    commits: SparkCommits = field(default_factory=SparkCommits)
-    """The commits of Spark that are stopped while this process takes a version."""
     _known: LogHead | None = None
     _probed: bool = False
     """Whether Wherry has checked that the place separates two writers."""
@@ -110,12 +105,13 @@ class DirectTable:
     """Whether this process commits here, and its last commit succeeded."""
     _closed: bool = False
     """Whether the table was found not to be a plain one, so that only Spark writes to it."""
-    _stagings: list[_Staging] = field(default_factory=list)
+    _stagings: dict[tuple[str, frozenset[ColumnName]], _Staging] = field(default_factory=dict)
+    """The staging tables of the run, by their schema and the columns whose values Spark counts and compares in them."""
     _unnoted: set[ColumnName] = field(default_factory=set)
     """Further columns that Spark compares, because a file's footer left them out."""
     _kept: set[str] = field(default_factory=set)
     """The names of staged files that may be in the table."""
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def begin(self) -> DirectWrite | None:
         """Return a write that begins now; None if only Spark can write to the table.
@@ -131,30 +127,22 @@ class DirectTable:
 
         Return false if this is not a plain table, or if the commit failed.
         """
-        from deltalake.exceptions import DeltaError
-
         with self._lock:
             if self._refresh_head() is None:
                 return False
             try:
-                self._doubt_newest()
-                with self._hold_commits():
-                    self.place.mark(properties)
-            except (DeltaError, OSError):
+                self.doubt_newest()
+                self.place.mark(properties)
+            except (delta_errors.DeltaError, OSError):
                 return False
             return True
 
     def commit(self, began: LogHead, files: Sequence[FileBody], tag: str, check: Callable[[], None]) -> Written:
         """Add these files of the table's place, as `DirectWrite.commit` does."""
-
-        def reach_and_check() -> None:
-            reach("in-write")
-            check()
-
         with self._lock:
-            self._doubt_newest()
+            self.doubt_newest()
             self._is_newest_ours = False
-            self._known = head = self.place.append(began, files, tag, reach_and_check, self._hold_commits)
+            self._known = head = self.place.append(began, files, tag, check)
             self._is_newest_ours = True
             if head.version % int(began.configuration.get("delta.checkpointInterval") or _INTERVAL) == 0:
                 write_checkpoint(self.place)
@@ -169,36 +157,38 @@ class DirectTable:
         """
         columns: NestedBody = json.loads(schema)
         with self._lock:
-            counted = list_unnoted(columns) | self._unnoted
-            staging = next((each for each in self._stagings if (each.schema, each.counted) == (schema, counted)), None)
+            counted = frozenset(list_unnoted(columns) | self._unnoted)
+            staging = self._stagings.get((schema, counted))
             if staging is None:
-                staging = _Staging(f"spark-{uuid.uuid4()}", schema, counted)
+                staging = _Staging(f"spark-{uuid.uuid4()}")
                 properties = {"delta.checkpointInterval": str(_NEVER), **make_counted_property(counted)}
                 self.place.make_staging(staging.folder, schema, properties)
-                self._stagings.append(staging)
+                self._stagings[schema, counted] = staging
         token, seen = str(uuid.uuid4()), staging.version
         writer = rows.write.format("delta").mode("append").option("userMetadata", token)
         writer.save(f"{self.place.name}/{staging.folder}")
         version, files = self.place.read_staged(staging.folder, token, seen)
+
+        def measure(file: FileBody) -> FileStatistics:
+            return measure_file(self.place.open_staged(file), columns, file["stats"] or "{}")
+
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            measured = list(pool.map(lambda file: self._measure(file, columns), files))
+            measured = list(pool.map(measure, files))
         with self._lock:
             staging.version = max(staging.version, version)
             self._unnoted.update(*(each.read for each in measured))
         return [{**file, "stats": each.text} for file, each in zip(files, measured, strict=True)]
 
-    def _measure(self, file: FileBody, columns: NestedBody) -> FileStatistics:
-        return measure_file(self.place.open_staged(file), columns, file["stats"] or "{}")
-
     def doubt_newest(self) -> None:
         """Make the next write look at the log, because Spark may be about to change the table's metadata."""
         with self._lock:
-            self._doubt_newest()
+            if self._known is not None:
+                self._known = replace(self._known, seen=-math.inf)
 
     def close(self) -> None:
         """Remove what the table does not need. Write a checkpoint if the log is long."""
         with self._lock:
-            for staging in self._stagings:
+            for staging in self._stagings.values():
                 self.place.clear_staging(staging.folder, self._kept)
             self._stagings.clear()
             if self._is_newest_ours and self._known is not None:
@@ -211,16 +201,7 @@ class DirectTable:
         if self._stagings:
             self._kept.update(names)
 
-    def _hold_commits(self) -> AbstractContextManager[None]:
-        return self.commits.hold(self.place.folder) if isinstance(self.place, FolderPlace) else contextlib.nullcontext()
-
-    def _doubt_newest(self) -> None:
-        if self._known is not None:
-            self._known = replace(self._known, seen=-math.inf)
-
     def _refresh_head(self) -> LogHead | None:
-        from deltalake.exceptions import DeltaError
-
         if self._closed or UNUSABLE.search(self.place.name):
             return None
         try:
@@ -232,7 +213,7 @@ class DirectTable:
             if self._probed or error.is_away:
                 raise  # the store fails now; Spark would write there without the condition
             self._closed = True
-        except (DeltaError, OSError):
+        except (delta_errors.DeltaError, OSError):
             self._closed = True
         self._closed = self._closed or self._known is None or not _is_plain(self._known, self.id)
         return None if self._closed else self._known
@@ -243,9 +224,6 @@ class _Staging:
     """The folder in which Spark writes files for a table. It is a Delta table that no other run knows."""
 
     folder: str
-    schema: str
-    counted: AbstractSet[ColumnName]
-    """The columns whose values Spark counts and compares."""
     version: int = 0
     """The last version that was read. Later versions may have files that were not read yet."""
 
@@ -265,20 +243,17 @@ class DirectWrite:
         mine, its = (_list_types(schema, spelled=spelled) for schema in (columns, json.loads(self._began.schema)))
         return mine is not None and mine == its
 
-    def fit_rows(self, rows: pyarrow.Table) -> pyarrow.Table | None:
+    def fit_rows(self, rows: pa.Table) -> pa.Table | None:
         """Return the rows with the table's columns. The given columns may have another order and another case.
 
         It is None if a row has a date or time that not every reader writes in the same way.
         """
-        import pyarrow as pa
-        from deltalake import Schema
-
-        schema = pa.schema(Schema.from_json(self._began.schema).to_arrow())
+        schema = pa.schema(deltalake.Schema.from_json(self._began.schema).to_arrow())
         mine = {name.lower(): name for name in rows.column_names}
         table = rows.select([mine[name.lower()] for name in schema.names]).rename_columns(schema.names).cast(schema)
         return table if all(map(_is_in_time, table.columns)) else None
 
-    def commit(self, rows: pyarrow.Table, tag: str, check: Callable[[], None] = lambda: None) -> Written:
+    def commit(self, rows: pa.Table, tag: str, check: Callable[[], None] = lambda: None) -> Written:
         """Append the rows in one commit with the tag.
 
         If it raises, the commit may have succeeded nevertheless. If `check` raises, which is the last step before the
@@ -298,8 +273,6 @@ class DirectWrite:
 
     def write_by_spark(self, rows: DataFrame) -> Sequence[FileBody]:
         """Have Spark write the rows as files below the table's place. The table does not have these files yet."""
-        from pyspark.sql import functions as F
-
         names = {name.lower(): name for name in rows.columns}
         columns = [field["name"] for field in json.loads(self._began.schema)["fields"]]
         fitted = rows.select(*[F.col(quote_name(names[name.lower()])).alias(name) for name in columns])
@@ -308,31 +281,27 @@ class DirectWrite:
     def commit_staged(self, files: Sequence[FileBody], tag: str, check: Callable[[], None] = lambda: None) -> Written:
         """Append these files, as `commit` does."""
         adopted = self._way.place.adopt_staged(files)
-        with self._keep_unless_unused([unquote(file["path"]) for file in adopted]) as note_passed:
-            return self._way.commit(self._began, adopted, tag, lambda: note_passed(check))
+        with self._discard_unless_checked([unquote(file["path"]) for file in adopted], check) as checked:
+            return self._way.commit(self._began, adopted, tag, checked)
 
     def _commit_files(
         self, names: Sequence[str], make: Callable[[Path], None], tag: str, check: Callable[[], None]
     ) -> Written:
         """Commit the files with these names. `make` creates them in a folder."""
-        place = self._way.place
-        with self._keep_unless_unused(names) as note_passed:
-            with place.stage() as folder:
+        with self._discard_unless_checked(names, check) as checked:
+            with self._way.place.stage(names) as folder:
                 make(folder)
                 described = describe_files({name: folder / name for name in names}, json.loads(self._began.schema))
-                place.publish(folder, names)
-            return self._way.commit(self._began, described, tag, lambda: note_passed(check))
+            return self._way.commit(self._began, described, tag, checked)
 
     @contextlib.contextmanager
-    def _keep_unless_unused(self, names: Sequence[str]) -> Iterator[Callable[[Callable[[], None]], None]]:
-        """Remove these files at the end, unless a check passed. After the check, the table may need them.
-
-        Give the function to call for the check.
-        """
+    def _discard_unless_checked(self, names: Sequence[str], check: Callable[[], None]) -> Iterator[Callable[[], None]]:
+        """Remove these files at the end, unless the check that this gives has passed. Then the table may need them."""
         passed = False
 
-        def check_and_note(check: Callable[[], None]) -> None:
+        def check_and_note() -> None:
             nonlocal passed
+            reach("in-write")
             check()
             passed = True
             self._way.keep(names)
@@ -349,16 +318,12 @@ def writes_plainly(spark: SparkSession) -> bool:
     return all(_is_plain_setting(key, value) for key, value in spark.conf.getAll.items())
 
 
-def writes_to_stores_plainly(spark: SparkSession) -> bool:
-    """Whether this process may write to a store beside Spark.
-
-    It may not if a setting makes Spark encrypt its files there, or use a log store that this process does not know.
-    """
-    return are_stores_plain(spark.conf.getAll)
-
-
 def are_stores_plain(settings: Iterable[str]) -> bool:
-    """Return the same for these settings. Also check the settings of this process's Spark and of Hadoop's files."""
+    """Whether this process may write to a store beside a Spark that has these settings.
+
+    It may not if a setting makes Spark encrypt its files there, or use a log store that this process does not know. The
+    settings of this process's Spark and of Hadoop's files count too.
+    """
     return not any(_OF_STORES.search(key) for key in {*list_context_settings(), *settings})
 
 
@@ -423,8 +388,6 @@ def write_checkpoint(place: TablePlace) -> None:
 
     If that fails, readers of the table read more of the log until it succeeds.
     """
-    from deltalake.exceptions import DeltaError
-
     try:
         table = place.open()
         table.create_checkpoint()
@@ -433,7 +396,7 @@ def write_checkpoint(place: TablePlace) -> None:
             for file in (beside / "_last_checkpoint", *beside.glob(f"{table.version():020}.checkpoint*")):
                 open_to_readers(file)
         table.cleanup_metadata()
-    except (DeltaError, OSError, StoreError) as error:
+    except (delta_errors.DeltaError, OSError, StoreError) as error:
         log.warning("no checkpoint could be written for %s: %s", place.name, error)
 
 
@@ -443,11 +406,9 @@ def collect_arrow(rows: DataFrame) -> Any:
     It is None if there are more rows than Spark may return. It is also None for rows that pyspark cannot return: a NULL
     struct whose columns are never NULL.
     """
-    from pyarrow import ArrowInvalid
-
     try:
         return rows.toArrow()
-    except ArrowInvalid:
+    except pa.ArrowInvalid:
         return None
     except list_spark_errors() as error:
         if is_too_large(error):
@@ -478,9 +439,6 @@ def _strip_type(kind: TypeBody, known: frozenset[str] = _SIMPLE) -> Json:
 
 def _is_in_time(column: Any) -> bool:
     """Whether every reader writes all its dates and times in the same way."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if not pa.types.is_date(column.type) and not pa.types.is_timestamp(column.type):
         return True
     days = pa.types.is_date(column.type)
@@ -494,45 +452,28 @@ _KNOWN = frozenset({("delta.checkpointInterval", "100"), ("delta.isolationLevel"
 _SETTINGS = "spark.databricks.delta."
 _HARMLESS = frozenset({"spark.databricks.delta.snapshotPartitions"})
 """The settings of Delta that do not affect the tables that a session creates."""
-_SIMPLE_NAMES = frozenset({
-    "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "date", "timestamp",
-})  # fmt: skip
 
 
-def make_here(spark: SparkSession, folder: Path | str, schema: StructType, properties: Mapping[str, str]) -> bool:
+def make_here(spark: SparkSession, place: Path | str, schema: StructType, properties: Mapping[str, str]) -> bool:
     """Create a table with only these columns and properties, in an empty folder or below an unused URL of a store.
 
     Return false if the table would not be plain, or if it could not be created. Spark then tries, and reports why.
     """
-    from deltalake.exceptions import DeltaError
-
     columns = _find_plain_type(schema)
-    if columns is None or not _KNOWN.issuperset(properties.items()) or UNUSABLE.search(str(folder)):
+    if columns is None or not _KNOWN.issuperset(properties.items()) or UNUSABLE.search(str(place)):
         return False
-    has_defaults = all(key in _HARMLESS for key in spark.conf.getAll if key.startswith(_SETTINGS))
-    if not has_defaults or not (_is_empty(folder) if isinstance(folder, Path) else writes_to_stores_plainly(spark)):
+    settings = spark.conf.getAll
+    if any(key.startswith(_SETTINGS) and key not in _HARMLESS for key in settings):
         return False
-    if not isinstance(folder, Path):
-        return _create_in_store(folder, json.dumps(columns), properties)
-    try:
-        create_in_folder(folder, json.dumps(columns), properties)
-    except (DeltaError, OSError):
-        return False
-    return True
-
-
-def _create_in_store(url: str, columns: str, properties: Mapping[str, str]) -> bool:
-    from deltalake.exceptions import DeltaError
-
-    try:
-        store = open_store(url)
-        store.check_put_if_new()
-        if any(key != PROBE for page in store.list_pages() for key in page):
-            return False
-        create_in_store(url, columns, properties)
-    except (DeltaError, OSError, StoreError):
-        return False
-    return True
+    with contextlib.suppress(delta_errors.DeltaError, OSError, StoreError):
+        if isinstance(place, Path) and _is_empty(place):
+            create_in_folder(place, json.dumps(columns), properties)
+            return True
+        if isinstance(place, str) and are_stores_plain(settings) and is_empty_store(place):
+            open_store(place).check_put_if_new()
+            create_in_store(place, json.dumps(columns), properties)
+            return True
+    return False
 
 
 def _is_empty(folder: Path) -> bool:
@@ -546,9 +487,7 @@ def _is_empty(folder: Path) -> bool:
 
 def _find_plain_type(kind: DataType) -> Json:
     """Return the type as Delta stores it, in which everything may be NULL. None unless every table may have it."""
-    from pyspark.sql.types import ArrayType, DecimalType, StructType
-
-    if isinstance(kind, StructType):
+    if isinstance(kind, T.StructType):
         fields = [(field.name, _find_plain_type(field.dataType)) for field in kind]
         if not all(name.isidentifier() and known is not None for name, known in fields):
             return None
@@ -556,8 +495,7 @@ def _find_plain_type(kind: DataType) -> Json:
             "type": "struct",
             "fields": [{"name": name, "type": known, "nullable": True, "metadata": {}} for name, known in fields],
         }
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.ArrayType):
         element = _find_plain_type(kind.elementType)
         return element and {"type": "array", "elementType": element, "containsNull": True}
-    is_simple = isinstance(kind, DecimalType) or kind.simpleString() in _SIMPLE_NAMES
-    return kind.jsonValue() if is_simple else None
+    return kind.jsonValue() if _strip_type(cast(TypeBody, kind.jsonValue()), _SIMPLE | _DATED) else None

@@ -7,7 +7,6 @@ holds if the change was undone since.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
@@ -20,17 +19,17 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import field, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, TypeAlias
+from typing import IO, TypeAlias
 from urllib.parse import unquote
 
+from destinations.delta.lock import SparkCommits
 from origins.delta_actions import ActionBody, FileBody
 from origins.errors import WherryError
+from origins.lazy import deltalake
+from origins.object_store import open_delta_table
 from origins.quick_dataclass import dataclass
-
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
 
 Mark: TypeAlias = tuple[int, int] | str
 """What distinguishes a version's file from another file with this name."""
@@ -73,54 +72,7 @@ class LogHead:
     seen: float
     """When this was surely the newest version, by a clock that also counts the sleep of the machine."""
 
-    @staticmethod
-    def of(folder: Path) -> LogHead:
-        """Return the newest version. Raises `DeltaError` or `OSError` if it cannot be read."""
-        from deltalake import DeltaTable
-
-        seen = read_clock()
-        table = DeltaTable(str(folder))
-        return LogHead.read(table, identify_file(_get_version_file(folder, table.version())), seen)
-
-    @staticmethod
-    def read(table: DeltaTable, file: Mark | None, seen: float) -> LogHead:
-        metadata, protocol = table.metadata(), table.protocol()
-        return LogHead(
-            version=table.version(),
-            id=str(metadata.id),
-            schema=table.schema().to_json(),
-            configuration=metadata.configuration,
-            partitions=tuple(metadata.partition_columns),
-            protocol=(protocol.min_reader_version, protocol.min_writer_version),
-            file=file,
-            seen=seen,
-        )
-
-    def refresh(self, folder: Path) -> LogHead:
-        return self.advance(folder) or LogHead.of(folder)
-
-    def advance(self, folder: Path) -> LogHead | None:
-        """Return the newest version, reading only the versions after this one.
-
-        It is None if one of them changes the table's metadata, or if some of them may be missing.
-        """
-        now, version = read_clock(), self.version
-        try:
-            if not self.stands(folder):
-                return None
-            while (later := _get_version_file(folder, version + 1)).exists():
-                if changes_table(later.read_text(encoding="utf-8")):
-                    return None
-                version += 1
-        except FileNotFoundError:
-            return None
-        if self.is_old() and any(found > version for found, _ in _list_checkpoints(folder)):
-            return None
-        return replace(self, version=version, file=identify_file(_get_version_file(folder, version)), seen=now)
-
-    def stands(self, folder: Path) -> bool:
-        return self.file is not None and identify_file(_get_version_file(folder, self.version)) == self.file
-
+    @property
     def is_old(self) -> bool:
         """Whether later versions may already have been cleaned up, in any order.
 
@@ -137,25 +89,60 @@ class TablePlace(ABC):
     def name(self) -> str:
         """The place, as a person would name it."""
 
-    @abstractmethod
-    def open(self) -> DeltaTable:
-        """Open the table through `deltalake`. Raises `DeltaError` or `OSError` if it cannot be read."""
+    def open(self) -> deltalake.DeltaTable:
+        """Open the table through `deltalake`. Raises `DeltaError`, `OSError` or `StoreError` if it cannot be read."""
+        table = open_delta_table(self.name)
+        if table is None:
+            raise FileNotFoundError(self.name)
+        return table
 
     @abstractmethod
+    def identify(self, version: int) -> Mark | None:
+        """Return the mark of a version's file; None if there is none."""
+
+    def open_head(self) -> tuple[deltalake.DeltaTable, LogHead]:
+        """Return the table and its newest version. Raises as `open` does."""
+        seen, table = read_clock(), self.open()
+        metadata, protocol = table.metadata(), table.protocol()
+        return table, LogHead(
+            version=table.version(),
+            id=str(metadata.id),
+            schema=table.schema().to_json(),
+            configuration=metadata.configuration,
+            partitions=tuple(metadata.partition_columns),
+            protocol=(protocol.min_reader_version, protocol.min_writer_version),
+            file=self.identify(table.version()),
+            seen=seen,
+        )
+
     def find_head(self, known: LogHead | None) -> LogHead:
         """Return the newest version. It is faster with a known version. Raises as `open` does."""
+        later = None if known is None else self.advance(known)
+        return self.open_head()[1] if later is None else later
+
+    @abstractmethod
+    def advance(self, head: LogHead) -> LogHead | None:
+        """Return the newest version, reading only the versions after this one.
+
+        It is None if one of them changes the table's metadata, or if some of them may be missing.
+        """
+
+    def advance_or_raise(self, head: LogHead) -> LogHead:
+        """Return the newest version. Raises `MetadataChanged` if another table may have replaced this one."""
+        later = self.advance(head)
+        if later is None:
+            raise MetadataChanged(
+                f"The table's metadata changed since the write began, or its log was cleaned up: {self.name}."
+            )
+        return later
 
     @abstractmethod
     def is_kept_apart(self) -> bool:
         """Whether a name in the log that is taken stays taken. Only this separates two processes."""
 
     @abstractmethod
-    def stage(self) -> AbstractContextManager[Path]:
-        """Give a folder of this machine in which to create files for the table."""
-
-    @abstractmethod
-    def publish(self, folder: Path, names: Sequence[str]) -> None:
-        """Move the files with these names from that folder into the table's place."""
+    def stage(self, names: Sequence[str]) -> AbstractContextManager[Path]:
+        """Give a folder of this machine for new files with these names. At the end they are in the table's place."""
 
     @abstractmethod
     def discard(self, names: Sequence[str]) -> None:
@@ -180,9 +167,9 @@ class TablePlace(ABC):
     def open_staged(self, file: FileBody) -> Path | IO[bytes]:
         """Return a staged file, to read its rows and its footer."""
 
-    @abstractmethod
     def adopt_staged(self, files: Sequence[FileBody]) -> Sequence[FileBody]:
         """Move such files to where the table has its files. Return them with their new names."""
+        return files
 
     @abstractmethod
     def clear_staging(self, staging: str, keep: Collection[str]) -> None:
@@ -195,9 +182,15 @@ class TablePlace(ABC):
         files: Sequence[FileBody],
         tag: str,
         check: Callable[[], None],
-        held: Callable[[], AbstractContextManager[None]],
     ) -> LogHead:
-        """Commit files that are in place, as the function `append` does. Return the table at the new version."""
+        """Add files that are in place to the table in one version with the tag. Return the table at that version.
+
+        Raises `MetadataChanged` if the table's metadata changed since the write began, and `OSError` if nothing could
+        be written. Also raises what `check` raises, which is the last step before the commit.
+
+        Raises `Overwritten` if another writer replaced this version, or the one below it, at the same moment. A version
+        that other readers may have read is never removed.
+        """
 
     @abstractmethod
     def mark(self, properties: Mapping[str, str]) -> None:
@@ -209,28 +202,47 @@ class FolderPlace(TablePlace):
     """A folder of this machine."""
 
     folder: Path
+    commits: SparkCommits = field(default_factory=SparkCommits)
+    """The commits of Spark that are stopped while this process takes a version."""
 
     @property
     def name(self) -> str:
         return str(self.folder)
 
-    def open(self) -> DeltaTable:
-        from deltalake import DeltaTable
+    def identify(self, version: int) -> Mark | None:
+        return identify_file(_get_version_file(self.folder, version))
 
-        return DeltaTable(str(self.folder))
+    def advance(self, head: LogHead) -> LogHead | None:
+        now, version = read_clock(), head.version
+        try:
+            if not self._has(head):
+                return None
+            while (later := _get_version_file(self.folder, version + 1)).exists():
+                if changes_table(later.read_text(encoding="utf-8")):
+                    return None
+                version += 1
+        except FileNotFoundError:
+            return None
+        if head.is_old and any(found > version for found, _ in _list_checkpoints(self.folder)):
+            return None
+        return replace(head, version=version, file=self.identify(version), seen=now)
 
-    def find_head(self, known: LogHead | None) -> LogHead:
-        return known.refresh(self.folder) if known else LogHead.of(self.folder)
+    def _has(self, head: LogHead) -> bool:
+        return head.file is not None and self.identify(head.version) == head.file
 
     def is_kept_apart(self) -> bool:
-        return is_kept_apart(self.folder)
+        try:
+            with tempfile.TemporaryDirectory(prefix=".probe-", dir=self.folder / "_delta_log") as place:
+                first, second, name = (Path(place, label) for label in ("first", "second", "name"))
+                first.touch()
+                second.touch()
+                open_to_readers(first)
+                return _try_link(first, name) and not _try_link(second, name)
+        except OSError:
+            return False
 
-    @contextlib.contextmanager
-    def stage(self) -> Iterator[Path]:
-        yield self.folder
-
-    def publish(self, folder: Path, names: Sequence[str]) -> None:
-        """Do nothing, because the files are created in place."""
+    def stage(self, names: Sequence[str]) -> AbstractContextManager[Path]:
+        return nullcontext(self.folder)
 
     def discard(self, names: Sequence[str]) -> None:
         for name in names:
@@ -268,55 +280,66 @@ class FolderPlace(TablePlace):
         files: Sequence[FileBody],
         tag: str,
         check: Callable[[], None],
-        held: Callable[[], AbstractContextManager[None]],
     ) -> LogHead:
-        return append(self.folder, began, files, tag, check, held)
+        log = self.folder / "_delta_log"
+        whole = log / f".{uuid.uuid4()}.tmp"
+        try:
+            whole.write_text(format_commit(files, tag, began.version), encoding="utf-8")
+            for file in (whole, *map(self.open_staged, files)):
+                open_to_readers(file)
+                _make_durable(file)
+            _make_durable(self.folder)
+            with self.commits.hold(self.folder):
+                head = self._take_version(whole, began, check)
+            version, mine = head.version + 1, identify_file(whole)
+            if self.identify(version) != mine:
+                raise Overwritten(self.folder, version, describe_batches(tag))
+        finally:
+            whole.unlink(missing_ok=True)
+        _make_durable(log)
+        return replace(head, version=version, file=mine)
+
+    def _take_version(self, whole: Path, began: LogHead, check: Callable[[], None]) -> LogHead:
+        """Give the file the name of the next version. Return the table at the version below it."""
+        head = self.advance_or_raise(began)
+        check()
+        while True:
+            if not self._has(head):
+                raise MetadataChanged(f"The newest version of {self.folder} was replaced during the write.")
+            if _try_link(whole, _get_version_file(self.folder, head.version + 1)):
+                break
+            later = self.advance_or_raise(head)
+            if later.version == head.version:
+                raise MetadataChanged(f"The log of {self.folder} was cleaned up during the write.")
+            head = later
+        self._see_that_it_counts(head)
+        return head
+
+    def _see_that_it_counts(self, head: LogHead) -> None:
+        """Check that the version after this one, which was just taken, is part of the table.
+
+        If the log was cleaned up meanwhile, the version's name was free again. A file with this name is then below an
+        older checkpoint, so no reader reads it.
+        """
+        linked = _get_version_file(self.folder, head.version + 1)
+        passed = head.is_old and any(
+            version > head.version + 1 and file.stat().st_ctime_ns <= linked.stat().st_ctime_ns
+            for version, file in _list_checkpoints(self.folder)
+        )
+        if passed:
+            linked.unlink(missing_ok=True)
+            raise MetadataChanged(f"The log of {self.folder} was cleaned up during the write.")
+        if not self._has(head):
+            raise Overwritten(self.folder, head.version, "rows of an earlier commit")
 
     def mark(self, properties: Mapping[str, str]) -> None:
-        from deltalake import PostCommitHookProperties
-
-        nothing_more = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-        table = self.open()
-        table.alter.set_table_properties(
-            dict(properties), raise_if_not_exists=False, post_commithook_properties=nothing_more
-        )
-        open_to_readers(_get_version_file(self.folder, table.version()))
-
-
-def append(
-    folder: Path,
-    began: LogHead,
-    files: Sequence[FileBody],
-    tag: str,
-    check: Callable[[], None] = lambda: None,
-    held: Callable[[], AbstractContextManager[None]] = nullcontext,
-) -> LogHead:
-    """Add these files to the table in one version with the tag. Return the table at that version.
-
-    Raises `MetadataChanged` if the table's metadata changed since the write began, and `OSError` if nothing could be
-    written. Also raises what `check` raises, which is the last step before the commit. Spark's commits are `held` while
-    the version is taken.
-
-    Raises `Overwritten` if another writer replaced this version, or the one below it, at the same moment. A version
-    that other readers may have read is never removed.
-    """
-    log = folder / "_delta_log"
-    whole = log / f".{uuid.uuid4()}.tmp"
-    try:
-        whole.write_text(format_commit(files, tag, began.version), encoding="utf-8")
-        for file in (whole, *(folder / unquote(added["path"]) for added in files)):
-            open_to_readers(file)
-            _make_durable(file)
-        _make_durable(folder)
-        with held():
-            head = _take_version(whole, folder, began, check)
-        version, mine = head.version + 1, identify_file(whole)
-        if identify_file(_get_version_file(folder, version)) != mine:
-            raise Overwritten(folder, version, describe_batches(tag))
-    finally:
-        whole.unlink(missing_ok=True)
-    _make_durable(log)
-    return replace(head, version=version, file=mine)
+        nothing_more = deltalake.PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+        with self.commits.hold(self.folder):
+            table = self.open()
+            table.alter.set_table_properties(
+                dict(properties), raise_if_not_exists=False, post_commithook_properties=nothing_more
+            )
+            open_to_readers(_get_version_file(self.folder, table.version()))
 
 
 def describe_batches(tag: str) -> str:
@@ -325,36 +348,6 @@ def describe_batches(tag: str) -> str:
         return ", ".join(f"batch {label['number']} of lane {label['lane']}" for label in labels)
     except (ValueError, KeyError, TypeError):
         return "rows of this run"
-
-
-def is_kept_apart(folder: Path) -> bool:
-    """Whether a name in the table's log that is taken stays taken. Only this separates two processes."""
-    try:
-        with tempfile.TemporaryDirectory(prefix=".probe-", dir=folder / "_delta_log") as place:
-            first, second, name = (Path(place, label) for label in ("first", "second", "name"))
-            first.touch()
-            second.touch()
-            open_to_readers(first)
-            return _try_link(first, name) and not _try_link(second, name)
-    except OSError:
-        return False
-
-
-def _take_version(whole: Path, folder: Path, began: LogHead, check: Callable[[], None]) -> LogHead:
-    """Give the file the name of the next version. Return the table at the version below it."""
-    head = _advance_head(began, folder)
-    check()
-    while True:
-        if not head.stands(folder):
-            raise MetadataChanged(f"The newest version of {folder} was replaced during the write.")
-        if _try_link(whole, _get_version_file(folder, head.version + 1)):
-            break
-        later = _advance_head(head, folder)
-        if later.version == head.version:
-            raise MetadataChanged(f"The log of {folder} was cleaned up during the write.")
-        head = later
-    _see_that_it_counts(folder, head)
-    return head
 
 
 def open_to_readers(file: Path) -> None:
@@ -384,42 +377,15 @@ def _try_link(file: Path, name: Path) -> bool:
     return True
 
 
-def _advance_head(head: LogHead, folder: Path) -> LogHead:
-    later = head.advance(folder)
-    if later is None:
-        why = "The table's metadata changed since the write began, or its log was cleaned up"
-        raise MetadataChanged(f"{why}: {folder}.")
-    return later
-
-
-def _see_that_it_counts(folder: Path, head: LogHead) -> None:
-    """Check that the new version is part of the table.
-
-    If the log was cleaned up meanwhile, the version's name was free again. A file with this name is then below an older
-    checkpoint, so no reader reads it.
-    """
-    linked = _get_version_file(folder, head.version + 1)
-    passed = head.is_old() and any(
-        version > head.version + 1 and file.stat().st_ctime_ns <= linked.stat().st_ctime_ns
-        for version, file in _list_checkpoints(folder)
-    )
-    if passed:
-        linked.unlink(missing_ok=True)
-        raise MetadataChanged(f"The log of {folder} was cleaned up during the write.")
-    if not head.stands(folder):
-        raise Overwritten(folder, head.version, "rows of an earlier commit")
-
-
 def create_in_folder(folder: Path, columns: str, properties: Mapping[str, str]) -> None:
     """Create a table with these columns and properties. Delta opens it quickly, because it also gets a checksum.
 
     Raises `DeltaError` or `OSError` if it cannot be created.
     """
-    from deltalake import DeltaTable, Schema
-
     log = folder / "_delta_log"
     missing = [parent for parent in (log, *log.parents) if not parent.exists()]
-    DeltaTable.create(str(folder), Schema.from_json(columns), mode="error", configuration=dict(properties))
+    schema = deltalake.Schema.from_json(columns)
+    deltalake.DeltaTable.create(str(folder), schema, mode="error", configuration=dict(properties))
     first = _get_version_file(folder, 0)
     whole = log / f".{first.stem}.crc.{os.getpid()}.tmp"
     whole.write_text(make_checksum(first.read_text(encoding="utf-8")), encoding="utf-8")

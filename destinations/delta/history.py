@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,11 +26,12 @@ from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote
 
 from destinations.delta.data_files import find_harm, find_untouched
-from destinations.delta.log import LocalLog, LogCommit, StoreLog, format_tag
+from destinations.delta.log import VERSION_KEY, LocalLog, LogCommit, StoreLog, format_tag
 from destinations.delta.table import TargetTable
 from destinations.destination import BatchLabel, BroughtBatch, DeliveryAccount, DestinationError, Loss
 from origins.delta_actions import AddedFile, Version, VersionLog
 from origins.errors import WherryError, list_spark_errors
+from origins.lazy import delta_errors, deltalake
 from origins.names import quote_text
 from origins.object_store import ObjectStore, open_delta_table
 from origins.quick_dataclass import dataclass
@@ -66,16 +66,13 @@ class TableHistory:
     """The table's files that its history has, by their names."""
 
 
-def _compare_nothing(before: Sequence[str], after: Sequence[str], mine: Sequence[str]) -> Mapping[str, bool | None]:
-    return dict.fromkeys(mine)
-
-
 def trace_history(
-    commits: Iterable[LogCommit], versions: Iterable[Version], pipeline: str, look: Look = _compare_nothing
+    commits: Iterable[LogCommit], versions: Iterable[Version], pipeline: str, look: Look | None = None
 ) -> TableHistory:
     """Find what happened to the rows of each commit.
 
-    Without `versions`, because the log cannot be read, it only uses what the operations report.
+    Without `versions`, because the log cannot be read, it only uses what the operations report. Without `look`, it
+    compares no rows.
     """
     by_number = {version.number: version for version in versions}
     walk = _HistoryWalk(pipeline, look)
@@ -93,45 +90,47 @@ def _add_harm(batch: BroughtBatch, files: Mapping[str, Loss]) -> BroughtBatch:
     return replace(batch, loss=replace(hit[0], whole=len(hit) == len(batch.files)))
 
 
+@dataclass(frozen=True)
+class _FileRows:
+    """What is known of the rows in a file."""
+
+    whole: frozenset[Atom]
+    """The atoms that the file has completely."""
+    doubts: Mapping[Atom, Loss]
+    """The atoms among them that the file may not have, each with the cause of the doubt."""
+    parts: frozenset[Atom] = frozenset()
+    """The atoms of which the file may have some rows, but not all."""
+
+
 @dataclass
 class _HistoryWalk:
     """The state of a table after some of its versions, file by file."""
 
     pipeline: str
-    look: Look
+    look: Look | None
     active: dict[str, AddedFile] = field(default_factory=dict)
-    contents: dict[tuple[str, bool], frozenset[Atom]] = field(default_factory=dict)
-    """The atoms that a file has completely, by its name and whether all its rows count."""
+    rows: dict[tuple[str, bool], _FileRows] = field(default_factory=dict)
+    """The rows of a file, by its name and whether all its rows count, without the parts."""
     parts: dict[str, frozenset[Atom]] = field(default_factory=dict)
-    """The atoms of which a file of the table may have some rows, but not all."""
+    """The parts of a file, by its name."""
     gone: dict[Atom, Loss] = field(default_factory=dict)
     """The loss for each atom that was removed completely or in part, unless that was on purpose."""
-    doubts: dict[tuple[str, bool], Mapping[Atom, Loss]] = field(default_factory=dict)
-    """The atoms that a file may have completely although that is not sure, each with the cause of the doubt."""
     sizes: dict[Atom, int] = field(default_factory=dict)
     losses: list[Loss] = field(default_factory=list)
     commits: list[tuple[LogCommit, tuple[AddedFile, ...]]] = field(default_factory=list)
 
     def advance(self, commit: LogCommit, version: Version) -> None:
-        labels = commit.labels
-        before = [(self.active[name], *self._list_atoms(name)) for name in version.removed if name in self.active]
-        unknown = len(version.removed) > len(before)
-        for file, _, _ in before:
-            del self.active[file.path]
-        gone = _RemovedFiles(
-            files=tuple(file for file, _, _ in before),
-            whole={file.path: whole for file, whole, _ in before},
-            parts={file.path: parts for file, _, parts in before},
-            doubts={atom: loss for file, _, _ in before for atom, loss in self._find_doubts(file).items()},
-        )
+        before = [self.active.pop(name) for name in version.removed if name in self.active]
+        gone = {file.path: self._get_rows(file) for file in before}
         ours = self._is_ours(commit)
-        spared = {} if ours else self._find_spared(commit, version, gone)
-        if labels:
+        spared = {} if ours else self._find_spared(commit, version, before)
+        if commit.labels:
             self.commits.append((commit, version.added))
             self.sizes.update({(commit.version, file.path): file.rows or 0 for file in version.added})
         for file in (*version.added, *version.rearranged):
-            self._add(commit, version, file, labels=bool(labels), gone=gone, spared=spared)
-        self._note_lost(commit, version, gone.atoms, ours=ours, unknown=unknown and not labels)
+            self._add(commit, version, file, gone, spared)
+        unknown = len(version.removed) > len(before) and not commit.labels
+        self._note_lost(commit, version, _join_all(gone.values()), ours=ours, unknown=unknown)
 
     def advance_unread(self, commit: LogCommit) -> None:
         """Add a version whose files cannot be read."""
@@ -142,79 +141,66 @@ class _HistoryWalk:
 
     def finish(self) -> Iterator[BroughtBatch]:
         """Return what each commit added, and what happened to its rows."""
-        whole, partly = (_join(self._list_atoms(name)[at] for name in self.active) for at in (0, 1))
-        doubtful = self._list_doubts()
+        there = [self._get_rows(file) for file in self.active.values()]
+        whole, partly = _join_whole(there), _join_all(there)
+        doubtful = {atom: loss for rows in there for atom, loss in rows.doubts.items()}
+        sure = frozenset[Atom]().union(*(rows.whole - rows.doubts.keys() for rows in there))
         for commit, added in self.commits:
             atoms = [(commit.version, file.path) for file in added]
             lost = [atom for atom in atoms if atom not in whole and atom in self.gone]
-            left = [atom for atom in atoms if atom in whole or atom in partly]
+            left = [atom for atom in atoms if atom in partly]
             loss = replace(self.gone[lost[-1]], whole=not left) if lost else None
-            doubts = [doubtful[atom] for atom in atoms if atom in doubtful]
+            doubts = [doubtful[atom] for atom in atoms if atom in doubtful and atom not in sure]
             yield from _list_brought(commit, added, loss, doubts[-1] if doubts and loss is None else None)
 
-    def _list_doubts(self) -> Mapping[Atom, Loss]:
-        """Return the atoms that the table may have completely, but that no file surely has."""
-        doubts = {atom: loss for file in self.active.values() for atom, loss in self._find_doubts(file).items()}
-        if not doubts:
-            return {}
-        sure = _join(self._list_atoms(name)[0] - self._find_doubts(file).keys() for name, file in self.active.items())
-        return {atom: loss for atom, loss in doubts.items() if atom not in sure}
-
-    def _list_atoms(self, name: str) -> tuple[frozenset[Atom], frozenset[Atom]]:
-        """Return the atoms that a file has completely, and the atoms of which it may have some rows."""
-        file = self.active[name]
-        return self.contents.get((name, file.plain), frozenset()), self.parts.get(name, frozenset())
-
-    def _find_doubts(self, file: AddedFile) -> Mapping[Atom, Loss]:
-        return self.doubts.get((file.path, file.plain), {})
+    def _get_rows(self, file: AddedFile) -> _FileRows:
+        return replace(self.rows[file.path, file.plain], parts=self.parts.get(file.path, frozenset()))
 
     def _add(
         self,
         commit: LogCommit,
         version: Version,
         file: AddedFile,
-        *,
-        labels: bool,
-        gone: _RemovedFiles,
+        gone: Mapping[str, _FileRows],
         spared: Mapping[Atom, Loss | None],
     ) -> None:
-        key = (file.path, file.plain)
-        known = key in self.contents and commit.operation in _UNDOES
+        """Note the rows of a file that this version added, while it removed the files in `gone`."""
+        key, again = (file.path, file.plain), gone.get(file.path)  # the same file with fewer rows
         self.active[file.path] = file
-        if known:
+        if key in self.rows and commit.operation in _UNDOES:
             return
-        doubts = gone.doubts
-        if labels:
-            self.contents[key] = frozenset({(commit.version, file.path)})
+        doubts = {atom: loss for rows in gone.values() for atom, loss in rows.doubts.items()}
+        if commit.labels:
+            whole = frozenset({(commit.version, file.path)})
         elif file in version.rearranged and not version.rewrites:
-            self.contents[key] = whole = _join(gone.whole.values())
-            self.parts[file.path] = gone.atoms - whole
+            whole = _join_whole(gone.values())
+            self.parts[file.path] = _join_all(gone.values()) - whole
         else:
-            again = file.path in gone.whole  # the same file with fewer rows
-            held = gone.whole[file.path] if again else _join(gone.list_moved(version))
-            self.contents[key] = whole = held & spared.keys()
-            inside = gone.whole[file.path] | gone.parts[file.path] if again else gone.atoms
-            self.parts[file.path] = inside - whole
-            doubts = {**doubts, **{atom: loss for atom, loss in spared.items() if loss is not None}}
-        self.doubts[key] = {atom: loss for atom, loss in doubts.items() if atom in self.contents[key]}
+            kept = {each.path for each in version.added}
+            moved = [again] if again else [rows for name, rows in gone.items() if name not in kept]
+            whole = _join_whole(moved) & spared.keys()
+            self.parts[file.path] = _join_all([again] if again else gone.values()) - whole
+            doubts |= {atom: loss for atom, loss in spared.items() if loss is not None}
+        self.rows[key] = _FileRows(whole, {atom: loss for atom, loss in doubts.items() if atom in whole})
 
-    def _find_spared(self, commit: LogCommit, version: Version, gone: _RemovedFiles) -> Mapping[Atom, Loss | None]:
+    def _find_spared(
+        self, commit: LogCommit, version: Version, before: Sequence[AddedFile]
+    ) -> Mapping[Atom, Loss | None]:
         """Return the atoms whose rows this foreign version may have left unchanged, each with its doubt or None.
 
         There are such atoms only if all changed rows may belong to other batches, because the version changed few rows
         and left enough.
         """
-        whole = _join(gone.whole.values())
-        changed, added = _count_removed(commit), version.added
+        whole, changed, added = _join_whole(map(self._get_rows, before)), _count_removed(commit), version.added
         if not whole or not changed or commit.operation not in _PICKS or not version.rewrites:
             return {}
         mine = sum(self.sizes[atom] for atom in whole)
-        others = sum(file.rows or 0 for file in gone.files) - mine
+        others = sum(file.rows or 0 for file in before) - mine
         if others < changed or sum(file.rows or 0 for file in added) < mine:
             return {}
-        plain = all(file.plain for file in (*gone.files, *added))
-        names = [[file.path for file in files] for files in (gone.files, added)]
-        untouched = self.look(names[0], names[1], [path for _, path in whole]) if plain else {}
+        plain = all(file.plain for file in (*before, *added))
+        names = [[file.path for file in files] for files in (before, added)]
+        untouched = self.look(names[0], names[1], [path for _, path in whole]) if plain and self.look else {}
         reason = (
             f"version {commit.version} ({_describe_commit(commit)}) changed {changed:,} "
             "rows in files that hold rows of this batch and others"
@@ -232,7 +218,7 @@ class _HistoryWalk:
             self.losses.clear()
         if ours or not version.rewrites:
             return
-        there = _join(self._list_atoms(file.path)[0] for file in (*version.added, *version.rearranged))
+        there = _join_whole(map(self._get_rows, (*version.added, *version.rearranged)))
         self.gone.update({atom: _describe_loss(commit) for atom in taken if atom not in there})
         if unknown:
             self.losses.append(_describe_loss(commit))
@@ -245,27 +231,14 @@ class _HistoryWalk:
         return any(label["pipeline"] == self.pipeline or commit.operation == "MERGE" for label in commit.labels)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _RemovedFiles:
-    """The files that a version removed, and the atoms of each: complete, in part, in doubt."""
-
-    files: tuple[AddedFile, ...]
-    whole: Mapping[str, frozenset[Atom]]
-    parts: Mapping[str, frozenset[Atom]]
-    doubts: Mapping[Atom, Loss]
-
-    @property
-    def atoms(self) -> frozenset[Atom]:
-        return _join((*self.whole.values(), *self.parts.values()))
-
-    def list_moved(self, version: Version) -> Iterator[frozenset[Atom]]:
-        """Return the complete atoms of the files that do not return with fewer rows."""
-        again = {file.path for file in version.added}
-        return (whole for name, whole in self.whole.items() if name not in again)
+def _join_whole(files: Iterable[_FileRows]) -> frozenset[Atom]:
+    """Return the atoms that these files have completely."""
+    return frozenset[Atom]().union(*(rows.whole for rows in files))
 
 
-def _join(atoms: Iterable[frozenset[Atom]]) -> frozenset[Atom]:
-    return frozenset[Atom]().union(*atoms)
+def _join_all(files: Iterable[_FileRows]) -> frozenset[Atom]:
+    """Return the atoms of which these files may have any row."""
+    return frozenset[Atom]().union(*(rows.whole | rows.parts for rows in files))
 
 
 def _list_brought(
@@ -410,7 +383,7 @@ def _account_here(folder: Path, mode: str, pipeline: str, name: str, *, url: str
     except (OSError, ValueError, KeyError) as error:
         broken = Loss(code="LOG_BROKEN", reason=f"its log cannot be read ({error})")
         return DeliveryAccount(place=place, proof="nothing: its log cannot be read", losses=[broken], since=_NEVER)
-    look = _compare_nothing if url else partial(find_untouched, folder)
+    look = None if url else partial(find_untouched, folder)
     history = trace_history(commits, versions, pipeline, look)
     losses, since = list(history.losses), _find_first_version(commits)
     if max((each.number for each in versions), default=-1) != max((each.version for each in commits), default=-1):
@@ -453,23 +426,19 @@ def _copy_log(url: str, folder: Path) -> int:
         (folder / PurePosixPath(key).name).write_bytes(store.read(key))
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        pages = (filter(_VERSION.fullmatch, keys) for keys in store.list_pages("_delta_log"))
+        pages = (filter(VERSION_KEY.fullmatch, keys) for keys in store.list_pages("_delta_log"))
         return sum(len(list(pool.map(copy, keys))) for keys in pages)
 
 
 _AT_ONCE = 16
 """How many files of a log are fetched at the same time."""
-_VERSION = re.compile(r"_delta_log/\d{20}\.json")
-"""The keys of a log's versions."""
 
 
 def _read_id(url: str) -> str:
     """Return the id of the table at this URL; empty if `deltalake` cannot read it."""
-    from deltalake.exceptions import DeltaError
-
     try:
         table = open_delta_table(url)
-    except DeltaError:
+    except delta_errors.DeltaError:
         return ""
     return "" if table is None else str(table.metadata().id)
 
@@ -531,13 +500,10 @@ def _list_all_files(folder: Path, history: TableHistory) -> Iterable[AddedFile]:
 
     If `deltalake` fails, the older ones are missing.
     """
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError
-
     try:
-        added = DeltaTable(str(folder)).get_add_actions(flatten=True)
+        added = deltalake.DeltaTable(str(folder)).get_add_actions(flatten=True)
         rows = zip(*(added[name].to_pylist() for name in ("path", "size_bytes", "num_records")), strict=True)
-    except (DeltaError, OSError, KeyError):
+    except (delta_errors.DeltaError, OSError, KeyError):
         return history.files.values()
     older = [AddedFile(path=unquote(path), size=size, rows=count, plain=True) for path, size, count in rows]
     return [*history.files.values(), *(file for file in older if file.path not in history.files)]

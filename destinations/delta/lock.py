@@ -195,8 +195,11 @@ class ForeignWrites:
 class _TableTurns:
     """The turns of this process's threads at one table."""
 
-    table: Path
-    """The table's folder. The process that is next locks it until that process holds the table."""
+    table: Path | None
+    """The table's folder. The process that is next locks it until that process holds the table.
+
+    It is None for a table in an object store, which has no folder to lock against other processes.
+    """
     breath: YieldPause = field(init=False)
     changed: threading.Condition = field(default_factory=threading.Condition)
     inside: int = 0
@@ -207,7 +210,7 @@ class _TableTurns:
     """Whether the thread that holds the lock shares it with no other thread."""
 
     def __post_init__(self) -> None:
-        self.breath = YieldPause(ForeignWrites(self.table).wait)
+        self.breath = YieldPause(ForeignWrites(self.table).wait if self.table else lambda: False)
 
     def enter(self, patience: float | None, *, apart: bool, waits: bool = False) -> bool:
         deadline = None if patience is None else time.monotonic() + patience
@@ -240,6 +243,8 @@ class _TableTurns:
             self.changed.notify_all()
 
     def _take_lock(self, deadline: float | None) -> int | None:
+        if self.table is None:
+            return os.open(os.devnull, os.O_RDONLY)
         gate = _lock_folder(self.table, deadline)
         if gate is None:
             return None
@@ -249,24 +254,12 @@ class _TableTurns:
             os.close(gate)
 
     def _is_wanted(self) -> bool:
+        if self.table is None:
+            return False
         gate = _lock_folder(self.table, time.monotonic())
         if gate is not None:
             os.close(gate)
         return gate is None
-
-
-@dataclass
-class _TurnsAtStore(_TableTurns):
-    """The turns at a table in an object store, which has no folder to lock against other processes."""
-
-    def __post_init__(self) -> None:
-        self.breath = YieldPause(lambda: False)
-
-    def _take_lock(self, deadline: float | None) -> int | None:
-        return os.open(os.devnull, os.O_RDONLY)
-
-    def _is_wanted(self) -> bool:
-        return False
 
 
 _known: dict[Path | str, _TableTurns] = {}
@@ -275,12 +268,9 @@ _known_lock = threading.Lock()
 
 
 def _get_turns(table: Path | str) -> _TableTurns:
-    if isinstance(table, str):
-        with _known_lock:
-            return _known.setdefault(table, _TurnsAtStore(Path()))
-    real = table.resolve()
+    folder = None if isinstance(table, str) else table.resolve()
     with _known_lock:
-        return _known.setdefault(real, _TableTurns(real))
+        return _known.setdefault(folder or table, _TableTurns(folder))
 
 
 def _lock_folder(folder: Path, deadline: float | None = None) -> int | None:

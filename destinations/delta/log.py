@@ -22,13 +22,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TextIO
 
 from destinations.delta.direct_append import UNUSABLE
-from destinations.delta.direct_commit import LogHead, Mark, Overwritten, describe_batches, identify_file, read_clock
-from destinations.delta.store_commit import SURE, format_key
+from destinations.delta.direct_commit import FolderPlace, Mark, Overwritten, describe_batches, identify_file, read_clock
+from destinations.delta.store_commit import SURE, format_key, list_log
 from destinations.destination import BatchLabel, Label, Written
 from origins.batch import Json
 from origins.delta_actions import ActionBody, CommitBody, MetadataBody
 from origins.errors import list_spark_errors
 from origins.json_shape import check_shape
+from origins.lazy import delta_errors
 from origins.object_store import ObjectStore, open_store
 from origins.quick_dataclass import dataclass
 from origins.store_access import StoreError
@@ -59,13 +60,17 @@ class LogCommit:
     """The time of the commit by the writer's clock, for people."""
 
     def has_label(self, key: str) -> bool:
-        """Whether the commit delivered rows with this label. Only an operation that delivers rows can."""
-        return self.operation in _METRICS and key in self.tag and key in _parse_keys(self.tag)
+        """Whether the commit delivered rows with this label."""
+        return any(label["key"] == key for label in self.labels)
 
     @cached_property
     def labels(self) -> Sequence[BatchLabel]:
-        """The labels with which the commit delivered rows."""
-        return [label for label in parse_labels(self.tag) if self.has_label(label["key"])]
+        """The labels with which the commit delivered rows. Only an operation that delivers rows can have them."""
+        try:
+            labels = json.loads(self.tag)["wherry"] if self.operation in _METRICS else []
+            return [check_shape(BatchLabel, label) for label in labels]
+        except (ValueError, KeyError, TypeError):  # another program wrote the tag
+            return []
 
     @property
     def undoes(self) -> bool:
@@ -103,10 +108,6 @@ class LogCommit:
             bytes=int(size) if size is not None else None,
             version=self.version,
         )
-
-    @property
-    def has_several_labels(self) -> bool:
-        return len(_parse_keys(self.tag)) > 1
 
 
 class TableLog(ABC):
@@ -151,10 +152,7 @@ class LocalLog(OwnLog):
 
     folder: Path
 
-    def find_latest(self, spark: SparkSession | None) -> int:
-        return self.find_newest()
-
-    def find_newest(self, known: int = -1) -> int:
+    def find_latest(self, spark: SparkSession | None = None, known: int = -1) -> int:
         """Return the newest version. It is found quickly if `known` is a recent one."""
         version = known if self.has(known) else max(self._list_versions(), default=-1)
         while self.has(version + 1):
@@ -162,7 +160,7 @@ class LocalLog(OwnLog):
         return version
 
     def list_commits(self, spark: SparkSession | None, after: int) -> Iterator[LogCommit]:
-        for version in range(self.find_newest(after), after, -1):
+        for version in range(self.find_latest(known=after), after, -1):
             if not self.has(version):
                 return
             yield self._read_commit(version)
@@ -176,14 +174,12 @@ class LocalLog(OwnLog):
 
     def read_metadata(self, spark: SparkSession | None = None) -> MetadataBody:
         """Return the metadata in the checksum that Spark writes beside a version, or else as `deltalake` finds it."""
-        from deltalake.exceptions import DeltaError
-
         metadata = parse_metadata(self.read_checksum(max(self._list_versions(), default=-1)))
         if metadata or UNUSABLE.search(str(self.folder)):
             return metadata
         try:
-            head = LogHead.of(self.folder)
-        except (DeltaError, OSError):
+            head = FolderPlace(self.folder).open_head()[1]
+        except (delta_errors.DeltaError, OSError):
             return {}
         return {"id": head.id, "configuration": head.configuration, "schemaString": head.schema}
 
@@ -403,9 +399,7 @@ class StoreLog(OwnLog):
         return self.url
 
     def identify(self, versions: Collection[int]) -> Mapping[int, Mark]:
-        first = min(versions)
-        after = format_key(first - 1) if first else "_delta_log/"
-        tags = open_store(self.url).list_tags("_delta_log", after)
+        tags = list_log(open_store(self.url), min(versions))
         return {version: tags[format_key(version)] for version in versions if format_key(version) in tags}
 
     def has_label(self, version: int, key: str) -> bool:
@@ -416,12 +410,12 @@ class StoreLog(OwnLog):
 def _list_versions(store: ObjectStore, after: int) -> list[int]:
     """Return the versions after this one, up to the first gap, newest first."""
     pages = store.list_pages("_delta_log", after=f"_delta_log/{after:020}.json")
-    found = {int(match[1]) for keys in pages for key in keys if (match := _VERSION.fullmatch(key))}
+    found = {int(match[1]) for keys in pages for key in keys if (match := VERSION_KEY.fullmatch(key))}
     newest = max(found, default=after)
     return list(itertools.takewhile(found.__contains__, range(newest, after, -1)))
 
 
-_VERSION = re.compile(r"_delta_log/(\d{20})\.json")
+VERSION_KEY = re.compile(r"_delta_log/(\d{20})\.json")
 
 
 def parse_metadata(checksum: str) -> MetadataBody:
@@ -457,23 +451,6 @@ def make_tag(labels: Sequence[Label]) -> str:
 def format_tag(labels: Sequence[BatchLabel]) -> str:
     """Return the tag with these labels."""
     return json.dumps({"wherry": list(labels)}, ensure_ascii=False)
-
-
-def parse_labels(tag: str) -> Sequence[BatchLabel]:
-    """Return the labels in a tag of `make_tag`; none if another program wrote the tag."""
-    try:
-        return [check_shape(BatchLabel, label) for label in json.loads(tag)["wherry"]]
-    except (ValueError, KeyError, TypeError):
-        return []
-
-
-def _parse_keys(tag: str) -> list[str]:
-    """Return the keys of the labels in a tag; none if another program wrote the tag."""
-    try:
-        labels = json.loads(tag)["wherry"]
-        return [label["key"] for label in labels]
-    except (ValueError, KeyError, TypeError):
-        return []
 
 
 def _format_time(millis: int | None) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from destinations.destination import Rule
 from origins.errors import get_raised_words, has_condition, list_spark_errors
 from origins.files.changes import is_wider
+from origins.lazy import F, T
 from origins.names import quote_name
 from origins.quick_dataclass import dataclass
 from origins.schema import get_sql_type, make_empty_frame
@@ -36,24 +37,23 @@ def format_columns(schema: StructType) -> str:
 
 def needs_mapping(kind: DataType) -> bool:
     """Whether a name somewhere in the type is not possible in Parquet."""
-    return any(_NEED_MAPPING & set(field.name) for field in _list_inner_fields(kind))
+    structs = (part for part in _list_types(kind) if isinstance(part, T.StructType))
+    return any(_NEED_MAPPING.intersection(name) for struct in structs for name in struct.names)
 
 
 def list_impossible(rows: StructType) -> list[str]:
     """Return why no Delta table can have these columns, each with a solution."""
-    from pyspark.sql.types import CalendarIntervalType, DayTimeIntervalType, NullType, YearMonthIntervalType
-
     problems = [] if len(rows) else ["the rows have no columns; a stage before this destination removed all of them"]
     spelled = Counter(field.name.lower() for field in rows)
     for field in rows:
-        kinds = [field.dataType, *_list_inner_types(field.dataType)]
+        kinds = [*_list_types(field.dataType)]
         if spelled[field.name.lower()] > 1:
             problems.append(f"{field.name}: another column differs only in upper and lower case; rename one of them")
-        if any(isinstance(kind, NullType) for kind in kinds):
+        if any(isinstance(kind, T.NullType) for kind in kinds):
             problems.append(
                 f"{field.name}: it is NULL in all rows and has no type; set one, {_cast_hint(field, 'string')}"
             )
-        if any(isinstance(k, CalendarIntervalType | DayTimeIntervalType | YearMonthIntervalType) for k in kinds):
+        if any(isinstance(k, T.CalendarIntervalType | T.DayTimeIntervalType | T.YearMonthIntervalType) for k in kinds):
             problems.append(f"{field.name}: Delta has no intervals; keep it as text, {_cast_hint(field, 'string')}")
     return problems
 
@@ -81,10 +81,8 @@ def _find_misfits(rows: StructType, table: StructType, name: str) -> dict[str, s
     return problems
 
 
-def _list_lacking(rows: StructType, table: StructType, within: str = "") -> list[str]:
+def _list_lacking(rows: T.StructType, table: T.StructType, within: str = "") -> list[str]:
     """Return the columns that the table needs in every row and that these rows lack, also inside structs."""
-    from pyspark.sql.types import StructType
-
     have = {field.name.lower(): field.dataType for field in rows}
     missing = []
     for field in table:
@@ -93,16 +91,14 @@ def _list_lacking(rows: StructType, table: StructType, within: str = "") -> list
             continue
         if mine is None and not field.nullable:
             missing.append(within + field.name)
-        elif isinstance(field.dataType, StructType) and (mine is None or isinstance(mine, StructType)):
-            missing += _list_lacking(mine or StructType(), field.dataType, f"{within}{field.name}.")
+        elif isinstance(field.dataType, T.StructType) and (mine is None or isinstance(mine, T.StructType)):
+            missing += _list_lacking(mine or T.StructType(), field.dataType, f"{within}{field.name}.")
     return missing
 
 
 def _list_lacking_parts(rows: DataType, table: DataType) -> list[str]:
     """Return the fields of structs, at any depth, that the table has and the rows lack."""
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
-    if isinstance(rows, StructType) and isinstance(table, StructType):
+    if isinstance(rows, T.StructType) and isinstance(table, T.StructType):
         mine = {field.name.lower(): field.dataType for field in rows}
         inner = ((f.name, mine.get(f.name.lower()), f.dataType) for f in table)
         return [
@@ -110,48 +106,37 @@ def _list_lacking_parts(rows: DataType, table: DataType) -> list[str]:
             for name, own, kind in inner
             for path in ([name] if own is None else [f"{name}.{part}" for part in _list_lacking_parts(own, kind)])
         ]
-    if isinstance(rows, ArrayType) and isinstance(table, ArrayType):
+    if isinstance(rows, T.ArrayType) and isinstance(table, T.ArrayType):
         return _list_lacking_parts(rows.elementType, table.elementType)
-    if isinstance(rows, MapType) and isinstance(table, MapType):
+    if isinstance(rows, T.MapType) and isinstance(table, T.MapType):
         return _list_lacking_parts(rows.keyType, table.keyType) + _list_lacking_parts(rows.valueType, table.valueType)
     return []
 
 
 def _is_same_type(rows: DataType, table: DataType) -> bool:
     """Whether the first type's values are values of the second type. A struct may lack fields that the table has."""
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
-    if isinstance(rows, StructType) and isinstance(table, StructType):
+    if isinstance(rows, T.StructType) and isinstance(table, T.StructType):
         there = {field.name.lower(): field.dataType for field in table}
         return all(f.name.lower() in there and _is_same_type(f.dataType, there[f.name.lower()]) for f in rows)
-    if isinstance(rows, ArrayType) and isinstance(table, ArrayType):
+    if isinstance(rows, T.ArrayType) and isinstance(table, T.ArrayType):
         return _is_same_type(rows.elementType, table.elementType)
-    if isinstance(rows, MapType) and isinstance(table, MapType):
+    if isinstance(rows, T.MapType) and isinstance(table, T.MapType):
         return _is_same_type(rows.keyType, table.keyType) and _is_same_type(rows.valueType, table.valueType)
     return rows == table
 
 
-def _list_inner_types(kind: DataType) -> Iterator[DataType]:
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
+def _list_types(kind: DataType) -> Iterator[DataType]:
+    """Return the type, and all types inside it."""
+    yield kind
     inside: list[DataType] = []
-    if isinstance(kind, StructType):
+    if isinstance(kind, T.StructType):
         inside = [field.dataType for field in kind]
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.ArrayType):
         inside = [kind.elementType]
-    if isinstance(kind, MapType):
+    if isinstance(kind, T.MapType):
         inside = [kind.keyType, kind.valueType]
     for part in inside:
-        yield part
-        yield from _list_inner_types(part)
-
-
-def _list_inner_fields(kind: DataType) -> Iterator[StructField]:
-    from pyspark.sql.types import StructType
-
-    for part in [kind, *_list_inner_types(kind)]:
-        if isinstance(part, StructType):
-            yield from part
+        yield from _list_types(part)
 
 
 def _cast_hint(field: StructField, kind: str) -> str:
@@ -179,9 +164,7 @@ def list_growth_statements(rows: StructType, table: StructType, name: str) -> li
 
 
 def _find_added(rows: DataType, table: DataType, before: str) -> Iterator[tuple[str, DataType]]:
-    from pyspark.sql.types import StructType
-
-    if isinstance(rows, StructType) and isinstance(table, StructType):
+    if isinstance(rows, T.StructType) and isinstance(table, T.StructType):
         there = {field.name.lower(): field for field in table}
         yield from ((before + quote_name(f.name), f.dataType) for f in rows if f.name.lower() not in there)
     for path, mine, its in _pair_inner_types(rows, table, before):
@@ -197,16 +180,14 @@ def _find_widened(rows: DataType, table: DataType, before: str) -> Iterator[tupl
 
 def _pair_inner_types(rows: DataType, table: DataType, before: str) -> Iterator[tuple[str, DataType, DataType]]:
     """Return the pairs of inner types that both types have, with their paths in the table."""
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
-    if isinstance(rows, StructType) and isinstance(table, StructType):
+    if isinstance(rows, T.StructType) and isinstance(table, T.StructType):
         mine = {field.name.lower(): field.dataType for field in rows}
         for field in table:
             if field.name.lower() in mine:
                 yield before + quote_name(field.name), mine[field.name.lower()], field.dataType
-    if isinstance(rows, ArrayType) and isinstance(table, ArrayType):
+    if isinstance(rows, T.ArrayType) and isinstance(table, T.ArrayType):
         yield f"{before}element", rows.elementType, table.elementType
-    if isinstance(rows, MapType) and isinstance(table, MapType):
+    if isinstance(rows, T.MapType) and isinstance(table, T.MapType):
         yield f"{before}value", rows.valueType, table.valueType
 
 
@@ -232,8 +213,6 @@ def make_rules(table: DeclaredTable, rows: StructType, *, updates: bool) -> list
     With `updates`, a column that the rows lack keeps its value, so a constraint on it cannot be checked. A constraint
     on a struct of which the rows have a part cannot be checked either.
     """
-    from pyspark.sql.types import DataType
-
     filled = _list_filled_columns(table, rows, updates)
     brought = [field for field in table.schema if field.name.lower() not in filled]
     rules = []
@@ -242,7 +221,7 @@ def make_rules(table: DeclaredTable, rows: StructType, *, updates: bool) -> list
         rules.append(Rule(code="NOT_NULL", holds=f"{'.'.join(map(quote_name, path))} IS NOT NULL", reason=reason))
     for field in brought:
         declared = field.metadata.get(_LENGTH)
-        fits = None if declared is None else _fits_sql(quote_name(field.name), DataType.fromDDL(declared))
+        fits = None if declared is None else _fits_sql(quote_name(field.name), T.DataType.fromDDL(declared))
         if fits is not None:
             reason = f"column {field.name} is too long for {declared}"
             rules.append(Rule(code="LENGTH", holds=fits, reason=reason, shows=[field.name]))
@@ -306,31 +285,27 @@ def _list_required_paths(field: StructField) -> Iterator[Sequence[str]]:
 
     Delta allows none inside arrays and maps.
     """
-    from pyspark.sql.types import StructType
-
     if not field.nullable:
         yield [field.name]
-    if isinstance(field.dataType, StructType):
+    if isinstance(field.dataType, T.StructType):
         for inner in field.dataType:
             yield from ([field.name, *path] for path in _list_required_paths(inner))
 
 
 def _fits_sql(value: str, kind: DataType, depth: int = 0) -> str | None:
     """Return the condition that no text in a value is too long; None if every length is allowed."""
-    from pyspark.sql.types import ArrayType, CharType, MapType, StructType, VarcharType
-
     element = f"_wherry_{depth}"
-    if isinstance(kind, CharType | VarcharType):
+    if isinstance(kind, T.CharType | T.VarcharType):
         return f"({value} IS NULL OR length({value}) <= {kind.length})"
-    if isinstance(kind, StructType):
+    if isinstance(kind, T.StructType):
         parts = [_fits_sql(f"{value}.{quote_name(field.name)}", field.dataType, depth) for field in kind]
-    elif isinstance(kind, ArrayType):
+    elif isinstance(kind, T.ArrayType):
         inner = _fits_sql(element, kind.elementType, depth + 1)
         parts = [inner and f"({value} IS NULL OR forall({value}, {element} -> {inner}))"]
-    elif isinstance(kind, MapType):
+    elif isinstance(kind, T.MapType):
         parts = [
-            _fits_sql(f"map_keys({value})", ArrayType(kind.keyType), depth),
-            _fits_sql(f"map_values({value})", ArrayType(kind.valueType), depth),
+            _fits_sql(f"map_keys({value})", T.ArrayType(kind.keyType), depth),
+            _fits_sql(f"map_values({value})", T.ArrayType(kind.valueType), depth),
         ]
     else:
         return None
@@ -395,8 +370,6 @@ def _find_partial_structs(rows: StructType, table: StructType) -> dict[str, str]
 
 def _does_table_fill(spark: SparkSession, table: str, fields: Sequence[StructField]) -> bool:
     """Whether the table itself fills the columns that these fields lack. A write whose only row raises tests it."""
-    from pyspark.sql import functions as F
-
     row = [F.raise_error(F.lit(_ASKED)).cast(field.dataType).alias(field.name) for field in fields]
     try:
         spark.range(1).select(*row).writeTo(table).append()

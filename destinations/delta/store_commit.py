@@ -13,15 +13,13 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 from urllib.parse import unquote
 
 from destinations.delta.direct_commit import (
     LogHead,
-    MetadataChanged,
     TablePlace,
     changes_table,
     find_staged,
@@ -31,13 +29,10 @@ from destinations.delta.direct_commit import (
 )
 from origins.delta_actions import FileBody
 from origins.files.stored_files import StoredFile
-from origins.object_store import ObjectStore, make_store_error, open_bucket, open_delta_table, open_store
+from origins.lazy import delta_errors, deltalake
+from origins.object_store import PROBE, ObjectStore, make_store_error, open_bucket, open_store
 from origins.quick_dataclass import dataclass
 from origins.store_access import StoreError, StoreUrl, canonicalise, get_options
-
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
-
 
 _IDLE = 5
 """How often a store may refuse a version that it does not have. It may do so while another request is in progress."""
@@ -70,45 +65,35 @@ class StorePlace(TablePlace):
     def store(self) -> ObjectStore:
         return open_store(self.url)
 
-    def open(self) -> DeltaTable:
-        table = open_delta_table(self.url)
-        if table is None:
-            raise FileNotFoundError(self.url)
-        return table
+    def identify(self, version: int) -> str | None:
+        return list_log(self.store, version).get(format_key(version))
 
     def find_head(self, known: LogHead | None) -> LogHead:
         if known is not None and known.file is not None and read_clock() - known.seen <= SURE:
             return known
-        later = None if known is None else self._advance(known)
-        if later is not None:
-            return later
-        return self.open_head()[1]
+        return super().find_head(known)
 
     def is_kept_apart(self) -> bool:
         self.store.check_put_if_new()
         return True
 
     @contextlib.contextmanager
-    def stage(self) -> Iterator[Path]:
+    def stage(self, names: Sequence[str]) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix="wherry-") as folder:
             yield Path(folder)
-
-    def publish(self, folder: Path, names: Sequence[str]) -> None:
-        store = self.store
-        for name in names:
-            store.put_file(name, folder / name)
+            store = self.store
+            for name in names:
+                store.put_file(name, Path(folder) / name)
 
     def discard(self, names: Sequence[str]) -> None:
         with contextlib.suppress(StoreError):  # a file that no version names costs only space until a vacuum
             self.store.delete(names)
 
     def make_staging(self, staging: str, schema: str, properties: Mapping[str, str]) -> None:
-        from deltalake.exceptions import DeltaError
-
         url = StoreUrl(f"{self.url}/{staging}", getattr(self.url, "settings", {}))
         try:
             create_in_store(url, schema, properties)
-        except (DeltaError, OSError) as error:
+        except (delta_errors.DeltaError, OSError) as error:
             raise make_store_error(error, url, "cannot be written") from error
 
     def read_staged(self, staging: str, token: str, after: int) -> tuple[int, Sequence[FileBody]]:
@@ -129,9 +114,6 @@ class StorePlace(TablePlace):
         place = f"{canonicalise(self.url)}/{unquote(file['path'])}"
         return StoredFile(open_bucket(self.url), place, file["size"]).open_parts(_FOOTER)
 
-    def adopt_staged(self, files: Sequence[FileBody]) -> Sequence[FileBody]:
-        return files
-
     def clear_staging(self, staging: str, keep: Collection[str]) -> None:
         with contextlib.suppress(StoreError):  # the files cost only space, and no reader reads them
             store = self.store
@@ -144,18 +126,17 @@ class StorePlace(TablePlace):
         files: Sequence[FileBody],
         tag: str,
         check: Callable[[], None],
-        held: Callable[[], AbstractContextManager[None]],
     ) -> LogHead:
         content, store, head = format_commit(files, tag, began.version).encode(), self.store, began
         if read_clock() - began.seen > SURE:  # the table may have been deleted, which makes its next version free
-            head = self._advance_or_raise(head)
+            head = self.advance_or_raise(head)
         idle = 0
         while idle < _IDLE:
             check()
             taken = store.take(format_key(head.version + 1), content)
             if taken is not None:
                 return replace(head, version=head.version + 1, file=taken or None)
-            later = self._advance_or_raise(head)
+            later = self.advance_or_raise(head)
             for version in range(head.version + 1, later.version + 1):
                 if store.holds(format_key(version), content):  # an earlier request was carried out after all
                     return replace(head, version=version, file=None)
@@ -190,7 +171,7 @@ class StorePlace(TablePlace):
         lines = [{"commitInfo": info}, {"metaData": body}]
         content = "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines).encode()
         while store.take(format_key(head.version + 1), content) is None:
-            later = self._advance(head)
+            later = self.advance(head)
             if later is None or later.version == head.version:
                 raise FileExistsError(f"{self.url} has a newer version.")
             head = later
@@ -200,28 +181,9 @@ class StorePlace(TablePlace):
         last: Mapping[str, int] = json.loads(found[1]) if found else {}
         return version - last.get("version", -1) >= max(_LONG, last.get("size", 0) // _ACTIONS)
 
-    def open_head(self) -> tuple[DeltaTable, LogHead]:
-        """Return the table and its newest version. Raises as `open` does."""
-        seen, table = read_clock(), self.open()
-        version = table.version()
-        return table, LogHead.read(table, _list_log(self.store, version).get(format_key(version)), seen)
-
-    def _advance_or_raise(self, head: LogHead) -> LogHead:
-        """Return the newest version. Raises `MetadataChanged` if another table may have replaced this one."""
-        later = self._advance(head)
-        if later is None:
-            raise MetadataChanged(
-                f"The table's metadata changed since the write began, or its log was cleaned up: {self.url}."
-            )
-        return later
-
-    def _advance(self, head: LogHead) -> LogHead | None:
-        """Return the newest version, reading only the versions after this one.
-
-        It is None if one of them changes the table's metadata, or if the log does not have all of them.
-        """
+    def advance(self, head: LogHead) -> LogHead | None:
         now, version, store = read_clock(), head.version, self.store
-        tags = _list_log(store, version)
+        tags = list_log(store, version)
         if head.file is None or tags.get(format_key(version)) != head.file:
             return None
         while format_key(version + 1) in tags:
@@ -235,11 +197,9 @@ class StorePlace(TablePlace):
 
 def create_in_store(url: str, columns: str, properties: Mapping[str, str]) -> None:
     """Create a table with these columns and properties. Delta opens it quickly, because it also gets a checksum."""
-    from deltalake import DeltaTable, Schema
-
-    DeltaTable.create(
+    deltalake.DeltaTable.create(
         canonicalise(url),
-        Schema.from_json(columns),
+        deltalake.Schema.from_json(columns),
         mode="error",
         configuration=dict(properties),
         storage_options=get_options(url),
@@ -249,11 +209,19 @@ def create_in_store(url: str, columns: str, properties: Mapping[str, str]) -> No
         store.put_new(first.removesuffix("json") + "crc", make_checksum(store.read(first).decode()).encode())
 
 
+def is_empty_store(url: str) -> bool:
+    """Whether this URL surely has no objects below it."""
+    try:
+        return all(key == PROBE for page in open_store(url).list_pages() for key in page)
+    except StoreError:
+        return False
+
+
 def format_key(version: int) -> str:
     """Return the key of a version's file below its table."""
     return f"_delta_log/{version:020}.json"
 
 
-def _list_log(store: ObjectStore, version: int) -> dict[str, str]:
+def list_log(store: ObjectStore, version: int) -> dict[str, str]:
     """Return the keys of the log from this version on, each with the tag that identifies its object."""
     return store.list_tags("_delta_log", format_key(version - 1) if version else "_delta_log/")

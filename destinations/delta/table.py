@@ -12,19 +12,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from destinations.delta.direct_append import DirectTable, make_here, writes_plainly, writes_to_stores_plainly
+from destinations.delta.direct_append import DirectTable, are_stores_plain, make_here, writes_plainly
 from destinations.delta.direct_commit import FolderPlace, LogHead
 from destinations.delta.lock import get_commits, hold_making_lock, hold_table, is_held_by_spark
 from destinations.delta.log import LocalLog, SparkLog, StoreLog, TableLog
 from destinations.delta.options import DeltaOptions
 from destinations.delta.schema import DeclaredTable, format_columns, needs_mapping
-from destinations.delta.store_commit import StorePlace
+from destinations.delta.store_commit import StorePlace, is_empty_store
 from destinations.destination import DestinationError, Written
 from origins.delta_actions import MetadataBody
 from origins.errors import has_condition, list_causes, list_errors, list_spark_errors
 from origins.files.file_systems import escape_pattern
+from origins.lazy import F, T, delta_errors, spark_errors
 from origins.names import is_no_such_table, is_one_disk, quote_name, quote_text
-from origins.object_store import PROBE, explain_store_words, open_delta_table, open_store
+from origins.object_store import explain_store_words, open_delta_table
 from origins.quick_dataclass import dataclass
 from origins.store_access import StoreError
 
@@ -81,11 +82,9 @@ class TargetTable:
     """Its newest version at the time when it was found in a store."""
 
     @cached_property
-    def schema(self) -> StructType:
+    def schema(self) -> T.StructType:
         """Its schema."""
-        from pyspark.sql.types import StructType
-
-        return StructType.fromJson(json.loads(self.described))
+        return T.StructType.fromJson(json.loads(self.described))
 
     @staticmethod
     def find(spark: SparkSession, name: str, place: Path | str | None = None) -> TargetTable | None:
@@ -102,12 +101,10 @@ class TargetTable:
             seen = _find_in_store(name, place)
             if seen is not None or (is_one_disk(spark) and is_empty_store(place)):
                 return seen
-        from pyspark.errors import AnalysisException
-
         try:
             detail = spark.sql(f"DESCRIBE DETAIL {name}").select(*_DETAILS).collect()
         except list_spark_errors() as error:
-            if isinstance(error, AnalysisException) and is_no_such_table(error):
+            if isinstance(error, spark_errors.AnalysisException) and is_no_such_table(error):
                 return None
             refused = _explain_refusal(error, place)
             if refused is not None:
@@ -143,7 +140,7 @@ class TargetTable:
         """Look at the log again. Return false if that needs Spark, or if the log belongs to another table."""
         if not isinstance(self.log, LocalLog) or not self.is_there:
             return False
-        self.version = self.log.find_newest(self.version)
+        self.version = self.log.find_latest(known=self.version)
         return True
 
     def hold_commits(self, patience: float | None = None) -> AbstractContextManager[object]:
@@ -223,9 +220,9 @@ class TargetTable:
         if self._short is None and isinstance(self.log, LocalLog):
             commits = get_commits(spark)
             plain = commits.can_be_held() and writes_plainly(spark)
-            self._short = DirectTable(FolderPlace(self.log.folder), self.id, commits, _closed=not plain)
+            self._short = DirectTable(FolderPlace(self.log.folder, commits), self.id, _closed=not plain)
         elif self._short is None and isinstance(self.log, StoreLog):
-            plain = writes_plainly(spark) and writes_to_stores_plainly(spark)
+            plain = writes_plainly(spark) and are_stores_plain(spark.conf.getAll)
             self._short = DirectTable(StorePlace(self.log.url), self.id, _known=self._head, _closed=not plain)
         return self._short
 
@@ -236,8 +233,6 @@ class TargetTable:
 
     def replace(self, rows: DataFrame, tag: str, where: str | None) -> None:
         """Replace all rows, or those that match, with these rows, in one commit with the tag."""
-        from pyspark.sql import functions as F
-
         writer = rows.writeTo(self.name).option("userMetadata", tag).option("partitionOverwriteMode", "static")
         writer.overwrite(F.expr(where or "true"))
 
@@ -310,15 +305,13 @@ def _explain_refusal(error: Exception, place: Path | str | None) -> DestinationE
 
     It is known if this process gets it too, or if Spark's error shows it.
     """
-    from deltalake.exceptions import DeltaError
-
     if not isinstance(place, str):
         return None
     try:
         open_delta_table(place)
     except StoreError as refused:
         return DestinationError(refused.message, hint=refused.hint, is_away=refused.is_away)
-    except DeltaError:
+    except delta_errors.DeltaError:
         return None
     messages = "\n".join(cause.message for each in list_errors(error) for cause in list_causes(each))
     known = explain_store_words(f"{error}\n{messages}", place)
@@ -338,7 +331,7 @@ def _describe_obstacle(error: Exception, folder: Path | None) -> str:
 def find_seen_alike(spark: SparkSession, name: str, folder: Path) -> TargetTable | None:
     """Return the table in this folder; None unless Spark reads the same file beside its newest version."""
     log = LocalLog(folder)
-    version = log.find_newest()
+    version = log.find_latest()
     if version < 0 or not (is_one_disk(spark) or _reads_alike(spark, log, version)):
         return None
     metadata = log.read_metadata(spark)
@@ -360,11 +353,9 @@ def _find_in_store(name: str, url: str) -> TargetTable | None:
 
     Raises `StoreError` if the store does not answer.
     """
-    from deltalake.exceptions import DeltaError
-
     try:
         _, head = StorePlace(url).open_head()
-    except (DeltaError, FileNotFoundError):
+    except (delta_errors.DeltaError, FileNotFoundError):
         return None
     except StoreError as error:
         if error.is_away:
@@ -381,14 +372,6 @@ def _find_in_store(name: str, url: str) -> TargetTable | None:
         version=head.version,
         _head=head,
     )
-
-
-def is_empty_store(url: str) -> bool:
-    """Whether this URL surely has no objects below it."""
-    try:
-        return all(key == PROBE for page in open_store(url).list_pages() for key in page)
-    except StoreError:
-        return False
 
 
 def _is_nowhere(spark: SparkSession, folder: Path) -> bool:

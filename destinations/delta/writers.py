@@ -24,11 +24,11 @@ from destinations.destination import Deadline, DestinationError, Label, Late, Wr
 from origins.batch_rows import BatchRows
 from origins.crash_points import reach_within
 from origins.errors import has_condition, list_spark_errors
+from origins.lazy import F, deltalake, pa
 from origins.names import HIDDEN, quote_name
 from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
-    import pyarrow
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -57,8 +57,6 @@ def merge_rows(delta: DeltaOptions, rows: DataFrame, tag: str) -> None:
 
     No other thread may write in the rows' session meanwhile, because the session's configuration has the tag.
     """
-    from pyspark.sql import functions as F
-
     spark, view = rows.sparkSession, f"{HIDDEN}{uuid.uuid4().hex}"
     names = delta.select_written_columns(rows.schema).names
     deletes = F.coalesce(F.expr(delta.apply_as_deletes or "false"), F.lit(False)).alias(_DELETES)
@@ -199,13 +197,11 @@ class DirectAppend(DeltaWriter):
     """The largest size per batch, in bytes, up to which this process collects rows that Spark computes."""
 
     def can_take(self, append: PendingAppend) -> bool:
-        from deltalake import Schema
-
         if append.short is None or append.adoptable is not None:
             return False
         table, size = append.rows.table(), append.rows.size()
         if table is not None:
-            return append.short.can_take(json.loads(Schema.from_arrow(table.schema).to_json()))
+            return append.short.can_take(json.loads(deltalake.Schema.from_arrow(table.schema).to_json()))
         is_small = size is not None and size <= self.collects * len(append.labels)
         return is_small and append.fits_here
 
@@ -333,28 +329,16 @@ class RowsWithText(BatchRows):
     text: str
 
     def frame(self) -> DataFrame:
-        return self._frame
+        return self.rows.frame().withColumn(self.column, F.lit(self.text))
 
-    def table(self) -> pyarrow.Table | None:
-        return self._table
+    def table(self) -> pa.Table | None:
+        table = self.rows.table()
+        if table is None:
+            return None
+        return table.append_column(self.column, pa.repeat(pa.scalar(self.text, pa.string()), table.num_rows))
 
     def count(self) -> int | None:
         return self.rows.count()
 
     def size(self) -> int | None:
         return self.rows.size()
-
-    @cached_property
-    def _frame(self) -> DataFrame:
-        from pyspark.sql import functions as F
-
-        return self.rows.frame().withColumn(self.column, F.lit(self.text))
-
-    @cached_property
-    def _table(self) -> pyarrow.Table | None:
-        import pyarrow as pa
-
-        table = self.rows.table()
-        if table is None:
-            return None
-        return table.append_column(self.column, pa.repeat(pa.scalar(self.text, pa.string()), table.num_rows))

@@ -28,6 +28,7 @@ from destinations.destination import (
     Unsure,
     Written,
     make_other_place_error,
+    make_unsure_error,
 )
 from destinations.kafka.messages import CSV_OPTIONS, JSON_OPTIONS, MessageColumns, TopicLimits
 from destinations.kafka.producer import OWN, OutgoingMessage, ProducerFenced, Sender
@@ -40,6 +41,7 @@ from origins.kafka.client import Cluster, Partition
 from origins.kafka.formats import CODED, FORMATS, Coding
 from origins.kafka.rows import KafkaRows, MessageFormat
 from origins.kafka.schema_registry import SchemaRegistry, check_coding, explain_coding, read_schema_file
+from origins.lazy import F
 from origins.names import quote_text
 from origins.quick_dataclass import dataclass
 from origins.schema import make_empty_frame
@@ -169,8 +171,6 @@ class Kafka(Destination):
         return self._read_rows if is_whole and self.topic else None
 
     def _read_rows(self, spark: SparkSession, labels: Sequence[Label], schema: StructType) -> DataFrame:
-        from pyspark.sql import functions as F
-
         def find_ranges() -> Mapping[Partition, tuple[int, int]]:
             ends = self.cluster.list_ends(self.cluster.find_topics([str(self.topic)], None))
             return {each: (known.first, known.end) for each, known in ends.items()}
@@ -478,12 +478,7 @@ class OpenKafka(OpenDestination):
         return [check_shape(LabelNote, json.loads(value)) for value in mine if value is not None]
 
     def _make_unsure(self, label: Label, why: str) -> Unsure:
-        return Unsure(
-            f"{label.destination} cannot say whether it has batch {label.batch.number} of lane {label.batch.lane}: "
-            f"{why}.",
-            hint=f"Look for messages with the header wherry.batch = {label.key}. Then run  wherry run FILE --assume "
-            'delivered --reason "…"  or  wherry run FILE --assume missing --reason "…"',
-        )
+        return make_unsure_error(label, why, f"Look for messages with the header wherry.batch = {label.key}.")
 
 
 def _check_format(options: Kafka) -> None:

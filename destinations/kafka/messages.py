@@ -39,6 +39,7 @@ _VALUE = HIDDEN + "value"
 """The column with a value in Avro or Protobuf, or with the reason why a row has none."""
 _AS_TEXT = ("string", "boolean", "byte", "short", "integer", "long", "date")
 _HEADER = "array<struct<key: string, value: binary>>"
+_NO_HEADERS = f"cast(array() as {_HEADER})"
 _LETTERS = tuple(column.split(" ")[0] for column in DLQ_COLUMNS.split(", "))
 _VALUES = ("row", "row_schema", "original", "original_schema")
 _PART = r"'^([A-Za-z0-9._-]+)/([0-9]+)$'"
@@ -131,7 +132,7 @@ class MessageColumns:
             rows, why = rows.withColumn(_VALUE, self.encode()), f"{_VALUE}.why"
         if shorten_to is not None and self.is_dead_letter:
             is_object = self.options.format == "json" and self.options.value is None
-            short = encode_value(self.options, self.schema, without=_VALUES) if is_object else "cast(null as binary)"
+            short = self._encode_plainly(without=_VALUES) if is_object else "cast(null as binary)"
             value = f"if({self.size} <= {shorten_to}, {value}, {short})"
         return rows.selectExpr(f"{self.key} as key", f"{value} as value", *beside, f"{why} as why")
 
@@ -143,7 +144,22 @@ class MessageColumns:
     @property
     def value(self) -> str:
         """The SQL for the value, as bytes. In Avro and Protobuf, `encode` computes it."""
-        return f"{_VALUE}.value" if self.coding else encode_value(self.options, self.schema)
+        return f"{_VALUE}.value" if self.coding else self._encode_plainly()
+
+    def _encode_plainly(self, without: Sequence[str] = ()) -> str:
+        """Return the SQL for the value in all other formats. In an object, the columns in `without` are NULL."""
+        options = self.options
+        if options.format in ("text", "raw"):
+            return f"cast({quote_name(options.value or 'value')} as binary)"
+        if options.value is not None:
+            return f"cast(to_json({quote_name(options.value)}, {_JSON}) as binary)"
+        if options.format == "csv":
+            given = {CSV_OPTIONS[name.lower()]: str(value) for name, value in options.format_options.items()}
+            written = quote_map({**CSV, "timeZone": "UTC", **given})
+            return f"cast(to_csv(struct({', '.join(map(quote_name, self._fields))}), {written}) as binary)"
+        values = {name: "cast(null as string)" if name in without else quote_name(name) for name in self._fields}
+        fields = [f"{quote_text(name)}, {sql}" for name, sql in values.items()]
+        return f"cast(to_json(named_struct({', '.join(fields)}), {_JSON}) as binary)"
 
     def encode(self) -> Column:
         """Return the value in Avro or Protobuf, and why a row has none. Python computes it in Spark's workers."""
@@ -158,11 +174,18 @@ class MessageColumns:
         return F.udf(encoder, "struct<value: binary, why: string>", useArrow=False)(F.expr(record))
 
     @property
+    def _fields(self) -> Sequence[str]:
+        """The columns that are fields of a value: all except those for the topic, the partition and the headers."""
+        options = self.options
+        beside = {name.lower() for name in (options.topic_column, options.partition, *options.headers) if name}
+        return [name for name in self.schema.names if name.lower() not in beside]
+
+    @property
     def _record(self) -> StructType:
         """The columns of the value."""
         if self.options.value:
             return cast("StructType", self._get_type(self.options.value))
-        return T.StructType([self.schema[name] for name in list_fields(self.options, self.schema)])
+        return T.StructType([self.schema[name] for name in self._fields])
 
     @property
     def headers(self) -> str:
@@ -170,20 +193,16 @@ class MessageColumns:
         parts = []
         for name in self.options.headers:
             kind, column = self._get_type(name), quote_name(name)
-            if isinstance(kind, T.MapType):
-                entries = (
-                    f"transform(map_entries({column}), e -> struct(e.key as key, cast(e.value as binary) as value))"
-                )
-                parts.append(f"coalesce({entries}, cast(array() as {_HEADER}))")
-            elif isinstance(kind, T.ArrayType):
-                entries = f"transform({column}, e -> struct(e.key as key, cast(e.value as binary) as value))"
-                parts.append(f"coalesce({entries}, cast(array() as {_HEADER}))")
+            if isinstance(kind, T.MapType | T.ArrayType):
+                entries = f"map_entries({column})" if isinstance(kind, T.MapType) else column
+                pairs = f"transform({entries}, e -> struct(e.key as key, cast(e.value as binary) as value))"
+                parts.append(f"coalesce({pairs}, {_NO_HEADERS})")
             else:
                 parts.append(_make_header(name, self._make_bytes(name), column))
         if self.is_dead_letter:
             causes = _CAUSES[self.options.error_headers]
             parts += [_make_header(name, f"cast({sql} as binary)", sql) for name, sql in causes.items()]
-        return f"cast(concat({', '.join(parts)}) as {_HEADER})" if parts else f"cast(array() as {_HEADER})"
+        return f"cast(concat({', '.join(parts)}) as {_HEADER})" if parts else _NO_HEADERS
 
     @property
     def is_dead_letter(self) -> bool:
@@ -255,7 +274,7 @@ class MessageColumns:
         elif options.format == "raw":
             yield from self._check_kind("value", options.value or "value", ("binary", "string"))
         elif options.format == "csv":
-            for name in list_fields(options, self.schema):
+            for name in self._fields:
                 kind = self._get_type(name)
                 if isinstance(kind, T.StructType | T.ArrayType | T.MapType | T.BinaryType | T.VariantType):
                     yield f"value: {name} is {kind.simpleString()}, which no field of CSV has"
@@ -282,7 +301,8 @@ class MessageColumns:
         return self.schema[found].dataType
 
     def _make_bytes(self, name: str) -> str:
-        return _to_bytes(quote_name(name), self._get_type(name))
+        column, is_binary = quote_name(name), self._get_type(name).typeName() == "binary"
+        return f"cast({column} as binary)" if is_binary else f"cast(cast({column} as string) as binary)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,31 +318,6 @@ class CheckValues(Stage):
         refusal = F.when(why.isNotNull(), make_reason("ENCODE", why))
         refusal = refusal.when(too_large, make_reason(self.fits.code, make_message(rows, self.fits)))
         return rows.attempt({_VALUE: self.columns.encode()}, refusal, {})
-
-
-def list_fields(options: MessageOptions, schema: StructType) -> Sequence[str]:
-    """Return the columns that are fields of a value: all except those for the topic, the partition and the headers."""
-    beside = {name.lower() for name in (options.topic_column, options.partition, *options.headers) if name}
-    return [name for name in schema.names if name.lower() not in beside]
-
-
-def encode_value(options: MessageOptions, schema: StructType, *, without: Sequence[str] = ()) -> str:
-    """Return the SQL for the value of a message as bytes, in the given format.
-
-    In an object, the columns in `without` are NULL.
-    """
-    if options.format in ("text", "raw"):
-        return f"cast({quote_name(options.value or 'value')} as binary)"
-    if options.value is not None:
-        return f"cast(to_json({quote_name(options.value)}, {_JSON}) as binary)"
-    names = list_fields(options, schema)
-    if options.format == "csv":
-        given = {CSV_OPTIONS[name.lower()]: str(value) for name, value in options.format_options.items()}
-        written = quote_map({**CSV, "timeZone": "UTC", **given})
-        return f"cast(to_csv(struct({', '.join(map(quote_name, names))}), {written}) as binary)"
-    values = {name: "cast(null as string)" if name in without else quote_name(name) for name in names}
-    fields = [f"{quote_text(name)}, {sql}" for name, sql in values.items()]
-    return f"cast(to_json(named_struct({', '.join(fields)}), {_JSON}) as binary)"
 
 
 def _count_moments(column: str, kind: DataType, depth: int = 0) -> str:
@@ -347,14 +342,8 @@ def _count_moments(column: str, kind: DataType, depth: int = 0) -> str:
 
 
 def _make_header(name: str, value: str, present: str) -> str:
-    return (
-        f"if({present} is null, cast(array() as {_HEADER}), "
-        f"array(named_struct('key', {quote_text(name)}, 'value', {value})))"
-    )
-
-
-def _to_bytes(column: str, kind: DataType) -> str:
-    return f"cast({column} as binary)" if kind.typeName() == "binary" else f"cast(cast({column} as string) as binary)"
+    header = f"named_struct('key', {quote_text(name)}, 'value', {value})"
+    return f"if({present} is null, {_NO_HEADERS}, array({header}))"
 
 
 def _is_header(kind: DataType) -> bool:

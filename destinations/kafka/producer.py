@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from destinations.destination import DestinationError, Written
 from origins.kafka.client import Cluster, list_unreachable, silence_client
+from origins.lazy import LazyModule
 from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, KafkaException, Message, Producer
+    import confluent_kafka as ck
+else:
+    ck = LazyModule("confluent_kafka")
 
 _BUFFER = 16 << 10
 """How many KiB of messages wait in this process at most. A slow broker takes these before their time is over."""
@@ -60,13 +63,11 @@ class Sender:
     """
     largest: Sequence[int] = ()
     """How many bytes each topic takes at once, as far as they are known."""
-    _producer: Producer = field(init=False, repr=False)
-    _refused: list[tuple[KafkaError, Message]] = field(default_factory=list, init=False, repr=False)
+    _producer: ck.Producer = field(init=False, repr=False)
+    _refused: list[tuple[ck.KafkaError, ck.Message]] = field(default_factory=list, init=False, repr=False)
     _words: list[str] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        from confluent_kafka import KafkaException, Producer
-
         settings = dict(self.cluster.settings)
         sizes = [min(size, _LARGEST) for size in self.largest]
         preset: dict[str, Any] = {
@@ -91,10 +92,10 @@ class Sender:
             "log_level": 2,  # the client's last messages bypass the logger
         }
         try:
-            self._producer = Producer({**preset, **settings, **own})
+            self._producer = ck.Producer({**preset, **settings, **own})
             if self.transactional_id:
                 self._producer.init_transactions(self.cluster.seconds)
-        except KafkaException as error:
+        except ck.KafkaException as error:
             raise self._explain(error, "open a producer") from error
 
     def send(
@@ -109,8 +110,6 @@ class Sender:
         `check` is called right before the transaction is committed. If either raises, no message of a transaction
         becomes visible. Raises `ConnectionError` if the brokers did not answer, and `ProducerFenced`.
         """
-        from confluent_kafka import KafkaException
-
         try:
             if self.transactional_id:
                 self._producer.begin_transaction()
@@ -119,10 +118,10 @@ class Sender:
             check()
             if self.transactional_id:
                 self._commit()
-        except (KafkaException, SystemError) as error:
+        except (ck.KafkaException, SystemError) as error:
             self._abandon()
             known = error.__cause__ if isinstance(error, SystemError) else error  # a callback error after a fatal error
-            if not isinstance(known, KafkaException):
+            if not isinstance(known, ck.KafkaException):
                 raise
             raise self._explain(known, "take the rows of a batch") from known
         except BaseException:
@@ -156,22 +155,18 @@ class Sender:
 
     def _check_refused(self) -> None:
         """Raise the error of the first message that Kafka refused."""
-        from confluent_kafka import KafkaException
-
         if self._refused:
             error, message = self._refused[0]
             where = f"{message.topic()}" + (f"/{message.partition()}" if message.partition() not in (None, -1) else "")
-            raise self._explain(KafkaException(error), f"take a message for {where}")
+            raise self._explain(ck.KafkaException(error), f"take a message for {where}")
 
     def _commit(self) -> None:
-        from confluent_kafka import KafkaException
-
         until = time.monotonic() + self.cluster.seconds
         while True:
             try:
                 self._producer.commit_transaction(self.cluster.seconds)
                 return
-            except KafkaException as error:
+            except ck.KafkaException as error:
                 if not error.args[0].retriable() or time.monotonic() > until:
                     raise
 
@@ -180,30 +175,26 @@ class Sender:
 
         The transaction is aborted: here, by the next sender, or by Kafka after its timeout.
         """
-        from confluent_kafka import KafkaException
-
         try:
             self._producer.purge()
             if self.transactional_id:
                 self._producer.abort_transaction(min(5.0, self.cluster.seconds))
-        except (KafkaException, SystemError) as error:
+        except (ck.KafkaException, SystemError) as error:
             self._words.append(str(error))
 
-    def _explain(self, error: KafkaException, what: str) -> Exception:
+    def _explain(self, error: ck.KafkaException, what: str) -> Exception:
         """Return the error in Wherry's words. None of the client's texts has a password."""
-        from confluent_kafka import KafkaError
-
         known = error.args[0]
         reasons = "; ".join(dict.fromkeys([known.str(), *self._words[-2:]]))
         text = f"Kafka at {self.cluster.servers} did not {what}: {reasons}."
-        fenced = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)  # noqa: SLF001 -- its public name
-        fatal = bool(self.transactional_id) and known.code() == KafkaError._FATAL  # noqa: SLF001 -- as well
+        fenced = (ck.KafkaError._FENCED, ck.KafkaError.PRODUCER_FENCED, ck.KafkaError.INVALID_PRODUCER_EPOCH)  # noqa: SLF001 -- its public name
+        fatal = bool(self.transactional_id) and known.code() == ck.KafkaError._FATAL  # noqa: SLF001 -- as well
         if known.code() in fenced or fatal:
             return ProducerFenced(
                 f"{text} Another run or pipeline uses the transactional id {self.transactional_id}, or the transaction "
                 "took longer than `transaction.timeout.ms`."
             )
-        timed_out = KafkaError._MSG_TIMED_OUT, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT  # noqa: SLF001 -- as well
+        timed_out = ck.KafkaError._MSG_TIMED_OUT, ck.KafkaError._PURGE_QUEUE, ck.KafkaError._PURGE_INFLIGHT  # noqa: SLF001 -- as well
         if known.retriable() or known.code() in (*list_unreachable(), *timed_out):
             return ConnectionError(text)
         return DestinationError(text, hint=_HINTS.get(known.name(), _CHECK))

@@ -22,7 +22,6 @@ from destinations.dead_letters import (
     NEWEST,
     lacks_replays,
     match_ids,
-    match_plans,
     query_dlq,
     stream_dlq,
 )
@@ -218,7 +217,7 @@ class Choice:
 
     def _check_ids(self, dlq: Destination, spark: Callable[[], SparkSession]) -> None:
         """Raises `Refusal` for an id that the DLQ does not have."""
-        conditions = [match_ids(self.ids) if self._names_ids else match_plans(self.ids)]
+        conditions = [match_ids(self.ids)]
         conditions += [f"(\n{self.where}\n)"] if self.where else []
         tables = self._query(dlq, spark, "id", conditions)
         unknown = set(self.ids).difference(*(table["id"].to_pylist() for table in tables))
@@ -249,7 +248,7 @@ class Choice:
     def _list_conditions(self) -> Iterator[str]:
         """Yield SQL conditions that are true for every chosen row, and for few others."""
         if self.ids:
-            yield match_ids(self.ids) if self._names_ids else match_plans(self.ids)
+            yield match_ids(self.ids)
         if self.code:
             yield f"code = {quote_in_hex(self.code)}"
         if self.stage:

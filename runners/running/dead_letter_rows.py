@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
-from destinations.dead_letters import MOST_LISTED, match_ids, match_plans, query_dlq
+from destinations.dead_letters import match_ids, query_dlq
 from destinations.delta.delta import Delta
 from origins.batch import Batch
 from origins.batch_rows import FrameRows
@@ -82,9 +82,8 @@ class DeadLetterRows(Origin):
             rows = query_dlq(self.dlq, lambda: spark, query)
             texts = [(row[_ID], row["original"]) for row in rows]
             return spark.createDataFrame(texts, f"{_ID} string, original string"), _find_schema(rows)
-        condition = match_ids(ids) if len(ids) <= MOST_LISTED else match_plans(ids)
         first = f"SELECT original_schema FROM {{table}} WHERE {match_ids(ids[:1])}"
-        kept = spark.sql(f"SELECT {columns} FROM {self.dlq.sql_name} WHERE {condition}")
+        kept = spark.sql(f"SELECT {columns} FROM {self.dlq.sql_name} WHERE {match_ids(ids)}")
         return kept, _find_schema(query_dlq(self.dlq, lambda: spark, first))
 
     def parts(self, batch: Batch) -> Sequence[str]:

@@ -17,8 +17,8 @@ from deltalake import DeltaTable, Schema
 from pyarrow import parquet
 
 from destinations.delta.data_files import COLUMNS, AdoptableFiles, bring, describe_files, measure_file, write
-from destinations.delta.direct_commit import LogHead, append
-from origins.delta_actions import FieldBody, NestedBody
+from destinations.delta.direct_commit import FolderPlace
+from origins.delta_actions import FieldBody, FileBody, NestedBody
 
 
 def describe_columns(**kinds: Any) -> NestedBody:
@@ -200,18 +200,18 @@ def test_the_first_32_columns_of_the_table_have_statistics(tmp_path: Path) -> No
     assert found["nullCount"].keys() == found["minValues"].keys()
 
 
+def append(folder: Path, files: list[FileBody]) -> None:
+    place = FolderPlace(folder)
+    place.append(place.open_head()[1], files, "tag", lambda: None)
+
+
 def test_a_reader_that_skips_files_finds_a_long_text(tmp_path: Path) -> None:
     """`deltalake` finds it with a filter."""
     folder, long = tmp_path / "notes", "x" * 50
     DeltaTable.create(str(folder), Schema.from_json(json.dumps(describe_column("string"))))
     table = pa.table({"v": [long, "a"]})
     write([table], table.schema, "{}", folder / "rows.parquet")
-    append(
-        folder,
-        LogHead.of(folder),
-        describe_files({"rows.parquet": folder / "rows.parquet"}, describe_column("string")),
-        "tag",
-    )
+    append(folder, describe_files({"rows.parquet": folder / "rows.parquet"}, describe_column("string")))
     assert DeltaTable(str(folder)).to_pyarrow_table(filters=[("v", "=", long)]).num_rows == 1
 
 
@@ -222,7 +222,7 @@ def test_a_reader_that_skips_files_finds_a_text_of_any_characters(tmp_path: Path
     DeltaTable.create(str(folder), Schema.from_json(json.dumps(fields)))
     table = pa.table({text: [text]})
     write([table], table.schema, "{}", folder / "rows.parquet")
-    append(folder, LogHead.of(folder), describe_files({"rows.parquet": folder / "rows.parquet"}, fields), "tag")
+    append(folder, describe_files({"rows.parquet": folder / "rows.parquet"}, fields))
     found = DeltaTable(str(folder))
     assert found.to_pyarrow_table(filters=[(text, "=", text)]).num_rows == 1
     assert pa.table(found.get_add_actions(flatten=True))[f"max.{text}"].to_pylist() == [text]
@@ -235,7 +235,7 @@ def test_a_file_of_any_name_is_found(tmp_path: Path) -> None:
     rows = pa.table({"v": [1]})
     write([rows], rows.schema, "{}", folder / name)
     files = describe_files({name: folder / name}, describe_column("long"))
-    append(folder, LogHead.of(folder), files, "tag")
+    append(folder, files)
     assert files[0]["path"] == "part%2050%2525%3D%C3%A9%23%3F.parquet"
     assert DeltaTable(str(folder)).to_pyarrow_table()["v"].to_pylist() == [1]
 
@@ -278,12 +278,7 @@ def test_files_prepared_long_ago_outlive_a_vacuum(tmp_path: Path) -> None:
     os.utime(prepared, (time.time() - 800_000,) * 2)
     early = DeltaTable(str(folder))
     bring({"part.parquet": prepared}, folder)
-    append(
-        folder,
-        LogHead.of(folder),
-        describe_files({"part.parquet": folder / "part.parquet"}, describe_column("long")),
-        "tag",
-    )
+    append(folder, describe_files({"part.parquet": folder / "part.parquet"}, describe_column("long")))
     early.vacuum(retention_hours=168, dry_run=False, full=True)
     assert DeltaTable(str(folder)).to_pyarrow_table()["v"].to_pylist() == [1]
 

@@ -29,7 +29,7 @@ from destinations.conformance import make_label
 from destinations.delta import Delta
 from destinations.delta.data_files import describe_files, write
 from destinations.delta.delta import OpenDelta
-from destinations.delta.direct_commit import LogHead, append
+from destinations.delta.direct_commit import FolderPlace
 from destinations.delta.writers import SparkAppend
 from origins.batch_rows import FrameRows, TableRows
 from origins.delta_actions import FieldBody, NestedBody
@@ -291,7 +291,8 @@ def make_table(folder: Path, kinds: Mapping[str, Kind], files: Sequence[pa.Table
     for number, rows in enumerate(files):
         name = f"part-{number}.parquet"
         write([rows], rows.schema, json.dumps(columns), folder / name)
-        append(folder, LogHead.of(folder), describe_files({name: folder / name}, columns), "tag")
+        place = FolderPlace(folder)
+        place.append(place.open_head()[1], describe_files({name: folder / name}, columns), "tag", lambda: None)
 
 
 @settings(max_examples=40)

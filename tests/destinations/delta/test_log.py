@@ -167,6 +167,12 @@ def test_a_label_counts_on_no_other_commit(operation: str) -> None:
     assert not make_commit(make_tag([mine]), operation).has_label(mine.key)
 
 
+def test_a_label_with_quotes_in_its_name_is_found() -> None:
+    """JSON writes some of them in another form."""
+    mine = make_label(destination='orders."north"\\ä\n')
+    assert make_commit(make_tag([mine])).has_label(mine.key)
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -17,7 +17,7 @@ from deltalake import DeltaTable, Schema, write_deltalake
 from destinations.conformance import make_label
 from destinations.delta import log as table_log
 from destinations.delta import store_commit
-from destinations.delta.direct_append import DirectTable, DirectWrite, writes_to_stores_plainly
+from destinations.delta.direct_append import DirectTable, DirectWrite, are_stores_plain
 from destinations.delta.direct_commit import MetadataChanged, Overwritten
 from destinations.delta.log import OwnCommits, SparkLog, StoreLog, make_tag
 from destinations.delta.store_commit import StorePlace, format_key
@@ -370,6 +370,6 @@ def test_a_hadoop_setting_for_writing_objects_leaves_the_write_to_spark(
 ) -> None:
     """Spark would encrypt its files or set their rights, and this process would not."""
     spark = cast("SparkSession", SimpleNamespace(conf=SimpleNamespace(getAll={})))
-    assert writes_to_stores_plainly(spark)
+    assert are_stores_plain(spark.conf.getAll)
     monkeypatch.setattr("destinations.delta.direct_append.list_context_settings", lambda: {key: "x"})
-    assert not writes_to_stores_plainly(spark)
+    assert not are_stores_plain(spark.conf.getAll)

@@ -152,7 +152,7 @@ def table(tmp_path: Path) -> TargetTable:
     log, found = LocalLog(tmp_path / "orders"), str(made.metadata().id)
     short = DirectTable(FolderPlace(tmp_path / "orders"), found)
     place = f"file:{tmp_path / 'orders'}"
-    return TargetTable("orders", found, place, {}, SCHEMA.json(), log, log.find_newest(), short)
+    return TargetTable("orders", found, place, {}, SCHEMA.json(), log, log.find_latest(), short)
 
 
 def write(table: TargetTable, rows: BatchRows, deadline: Deadline | None = None) -> Written:

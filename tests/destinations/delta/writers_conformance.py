@@ -92,7 +92,7 @@ class DeltaWriterConformance(ABC):
         orders, late = Delta(path=str(tmp_path / "orders")).open(), Deadline(left=lambda: -1.0)
         with pytest.raises(Late):
             self.append(orders, make_rows(spark, 4), tmp_path / "rows", late)
-        assert LocalLog(Path(orders.destination.place)).find_newest() == 0
+        assert LocalLog(Path(orders.destination.place)).find_latest() == 0
         assert spark.table(orders.destination.sql_name).count() == 0
 
     def append(
@@ -139,7 +139,7 @@ class DirectWriterConformance(DeltaWriterConformance):
         orders, frame = Delta(path=str(tmp_path / "orders")).open(), make_rows(spark, 4).select("id", "text")
         append = make_append(orders, self.rows(frame, tmp_path / "rows"))
         assert not self.writer().can_take(append)
-        assert LocalLog(Path(orders.destination.place)).find_newest() == 0
+        assert LocalLog(Path(orders.destination.place)).find_latest() == 0
         assert [*(tmp_path / "orders").rglob("*.parquet")] == []
 
     def test_rows_with_other_types_leave_no_file(self, spark: SparkSession, tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def write(writer: DeltaWriter, orders: OpenDelta, rows: BatchRows, deadline: Dea
 def read_statistics(orders: OpenDelta) -> list[Mapping[str, JSON]]:
     """Return the statistics of the files in the newest version, with moments cut to milliseconds."""
     log = LocalLog(Path(orders.destination.place))
-    lines = map(json.loads, log.path_of(log.find_newest()).read_text(encoding="utf-8").splitlines())
+    lines = map(json.loads, log.path_of(log.find_latest()).read_text(encoding="utf-8").splitlines())
     found = [json.loads(cut_moments(line["add"]["stats"])) for line in lines if "add" in line]
     return [{name: value for name, value in each.items() if name != "tightBounds"} for each in found]
 

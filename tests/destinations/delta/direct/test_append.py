@@ -21,7 +21,7 @@ from destinations.conformance import make_label, start_paused_write
 from destinations.delta import Delta
 from destinations.delta.delta import OpenDelta
 from destinations.delta.direct_append import DirectTable, _list_types, write_checkpoint
-from destinations.delta.direct_commit import FolderPlace, Overwritten, append
+from destinations.delta.direct_commit import FolderPlace, Overwritten
 from destinations.delta.lock import get_commits, hold_table
 from destinations.delta.log import LocalLog
 from destinations.delta.table import TargetTable
@@ -56,7 +56,7 @@ def append_few(spark: SparkSession, orders: OpenDelta, rows: DataFrame) -> str:
 def read_newest(orders: OpenDelta, action: str) -> dict[str, Any]:
     """Return an action of the newest version, without its empty fields."""
     log = LocalLog(Path(orders.destination.place))
-    actions = map(json.loads, log.path_of(log.find_newest()).read_text().splitlines())
+    actions = map(json.loads, log.path_of(log.find_latest()).read_text().splitlines())
     found = next(each[action] for each in actions if action in each)
     return {name: value for name, value in found.items() if value is not None}
 
@@ -64,7 +64,7 @@ def read_newest(orders: OpenDelta, action: str) -> dict[str, Any]:
 def read_statistics(orders: OpenDelta) -> list[dict[str, Any]]:
     """Return the statistics of the files in the newest version of a table."""
     log = LocalLog(Path(orders.destination.place))
-    lines = map(json.loads, log.path_of(log.find_newest()).read_text(encoding="utf-8").splitlines())
+    lines = map(json.loads, log.path_of(log.find_latest()).read_text(encoding="utf-8").splitlines())
     return [json.loads(line["add"]["stats"]) for line in lines if "add" in line]
 
 
@@ -308,11 +308,13 @@ def test_a_commit_that_succeeded_and_then_raised_counts_as_written(
     rows = spark.range(3).selectExpr("id", "'x' as name")
     orders.ensure_place(spark, rows.schema)
 
+    append = FolderPlace.append
+
     def lands_and_raises(*told: Any) -> None:
         append(*told)
         raise OSError("input/output error")
 
-    monkeypatch.setattr("destinations.delta.direct_commit.append", lands_and_raises)
+    monkeypatch.setattr("destinations.delta.direct_commit.FolderPlace.append", lands_and_raises)
     assert orders.write(spark, FrameRows(rows, 0), [make_label()]).rows == 3
     assert spark.table(orders.destination.sql_name).count() == 3
 
@@ -328,7 +330,7 @@ def test_a_commit_that_raised_and_failed_raises(
     def full(*_: Any) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr("destinations.delta.direct_commit.append", full)
+    monkeypatch.setattr("destinations.delta.direct_commit.FolderPlace.append", full)
     with pytest.raises(OSError, match="no space"):
         orders.write(spark, FrameRows(rows, 0), [make_label()])
     assert spark.table(orders.destination.sql_name).count() == 0
@@ -405,7 +407,7 @@ def start_stranger(spark: SparkSession, folder: Path, done: threading.Event) -> 
         lock = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, str(folder)).snapshotLock()
         lock.lock()
         log = LocalLog(folder)
-        name, other = log.path_of(log.find_newest() + 1), log.path_of(0).with_name(".other.tmp")
+        name, other = log.path_of(log.find_latest() + 1), log.path_of(0).with_name(".other.tmp")
         other.write_text(json.dumps({"commitInfo": {"operation": "OTHER", "engineInfo": "other"}}), encoding="utf-8")
         looked.set()
         while not lock.hasQueuedThreads() and not done.is_set():
@@ -444,7 +446,7 @@ def test_spark_waits_while_wherry_takes_a_version(spark: SparkSession, tmp_path:
     with contextlib.ExitStack() as stack:
         with get_commits(spark).hold(tmp_path / "orders"):
             ended = stack.enter_context(start_stranger(spark, tmp_path / "orders", done))
-        waited = LocalLog(tmp_path / "orders").find_newest()
+        waited = LocalLog(tmp_path / "orders").find_latest()
         done.set()
         ended.result()
     assert waited == 1
@@ -469,7 +471,7 @@ def test_a_batch_that_another_process_replaced_stops_the_next_batch(
             orders.write(
                 spark, FrameRows(rows, 0 if few else None), [make_label(number=9)]
             ) if number == 7 else orders.confirm()
-    assert LocalLog(tmp_path / "orders").find_newest() == written.version
+    assert LocalLog(tmp_path / "orders").find_latest() == written.version
 
 
 def test_writers_in_one_jvm_lose_no_row(spark: SparkSession, tmp_path: Path) -> None:
@@ -495,7 +497,7 @@ def test_writers_in_one_jvm_lose_no_row(spark: SparkSession, tmp_path: Path) -> 
             future.result()
     expected = {*range(8), *range(100, 108), *range(1_000, 1_030)}
     assert sorted(row["id"] for row in spark.table(orders.destination.sql_name).collect()) == sorted(expected)
-    assert LocalLog(tmp_path / "orders").find_newest() == len(expected)
+    assert LocalLog(tmp_path / "orders").find_latest() == len(expected)
     orders.confirm()
 
 

@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -29,10 +29,9 @@ from destinations.delta.direct_commit import (
     LogHead,
     MetadataChanged,
     Overwritten,
-    append,
     find_staged,
-    is_kept_apart,
 )
+from destinations.delta.lock import SparkCommits
 from destinations.delta.log import LocalLog, OwnCommits, make_tag
 from origins.delta_actions import FileBody, NestedBody
 
@@ -54,9 +53,19 @@ def write_file(folder: Path, number: int) -> list[FileBody]:
     return describe_files({name: folder / name}, COLUMNS)
 
 
+def read_head(folder: Path) -> LogHead:
+    return FolderPlace(folder).open_head()[1]
+
+
+def append(
+    folder: Path, began: LogHead, files: list[FileBody], tag: str, check: Callable[[], None] = lambda: None
+) -> LogHead:
+    return FolderPlace(folder).append(began, files, tag, check)
+
+
 def append_number(folder: Path, number: int) -> int:
     """Append the number, as a process that has just opened the table."""
-    return append(folder, LogHead.of(folder), write_file(folder, number), f"tag {number}").version
+    return append(folder, read_head(folder), write_file(folder, number), f"tag {number}").version
 
 
 def read_numbers(folder: Path) -> list[int]:
@@ -81,7 +90,7 @@ def test_other_readers_find_the_appended_rows(orders: Path) -> None:
 
 def test_an_append_takes_the_next_free_version(orders: Path) -> None:
     """Versions that came after the write began do not matter."""
-    began = LogHead.of(orders)
+    began = read_head(orders)
     append_number(orders, 1)
     append_number(orders, 2)
     assert append(orders, began, write_file(orders, 3), "tag").version == 3
@@ -129,7 +138,7 @@ def test_a_table_with_only_a_checkpoint_left_is_left_to_spark(orders: Path) -> N
 @pytest.mark.parametrize("behind", [0, 1])
 def test_an_append_after_a_metadata_change_fails(orders: Path, change: Any, behind: int) -> None:
     """The change is the next version or a later one. A fence is such a change."""
-    began = LogHead.of(orders)
+    began = read_head(orders)
     for number in range(behind):
         append_number(orders, number)
     change(orders)
@@ -158,7 +167,7 @@ def test_a_version_below_the_newest_whose_name_is_free_is_not_taken(orders: Path
     """After a cleanup of old versions, a writer that paused finds a free name far below the newest version."""
     for number in range(3):
         append_number(orders, number)
-    began = LogHead.of(orders)
+    began = read_head(orders)
     append_number(orders, 3)
     DeltaTable(str(orders)).create_checkpoint()
     for version in range(5):
@@ -167,7 +176,7 @@ def test_a_version_below_the_newest_whose_name_is_free_is_not_taken(orders: Path
         append(orders, began, write_file(orders, 9), "tag")
     assert read_numbers(orders) == [0, 1, 2, 3]
     assert list_litter(orders) == [name for name in list_litter(orders) if "checkpoint" in name]
-    assert began.refresh(orders).version == 4
+    assert FolderPlace(orders).find_head(began).version == 4
 
 
 def test_an_append_into_a_log_with_a_gap_fails(orders: Path) -> None:
@@ -177,7 +186,7 @@ def test_an_append_into_a_log_with_a_gap_fails(orders: Path) -> None:
     """
     for number in range(3):
         append_number(orders, number)
-    known = LogHead.of(orders)
+    known = read_head(orders)
     long_ago = replace(known, seen=known.seen - 3_600)
     for number in range(3, 9):
         append_number(orders, number)
@@ -187,7 +196,7 @@ def test_an_append_into_a_log_with_a_gap_fails(orders: Path) -> None:
     with pytest.raises(MetadataChanged):
         append(orders, long_ago, write_file(orders, 99), "tag")
     assert not (orders / "_delta_log" / f"{4:020}.json").exists()
-    newest = long_ago.refresh(orders)
+    newest = FolderPlace(orders).find_head(long_ago)
     assert append(orders, newest, write_file(orders, 9), "tag").version == 10
     assert read_numbers(orders) == list(range(10))
 
@@ -195,7 +204,7 @@ def test_an_append_into_a_log_with_a_gap_fails(orders: Path) -> None:
 def test_a_writer_paused_before_the_link_fills_no_gap(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pause comes after all checks. A checkpoint that another process makes after the link does no harm."""
     append_number(orders, 1)
-    began, link = LogHead.of(orders), os.link
+    began, link = read_head(orders), os.link
 
     def slept(file: Path, name: Path) -> None:
         monkeypatch.undo()
@@ -213,7 +222,7 @@ def test_a_writer_paused_before_the_link_fills_no_gap(orders: Path, monkeypatch:
     assert read_numbers(orders) == [1, 2, 3, 4]
     assert not (orders / "_delta_log" / f"{2:020}.json").exists()
     monkeypatch.undo()
-    began = LogHead.of(orders)
+    began = read_head(orders)
 
     def overtaken(file: Path, name: Path) -> None:
         monkeypatch.undo()
@@ -230,7 +239,7 @@ def test_a_writer_paused_before_the_link_fills_no_gap(orders: Path, monkeypatch:
 def test_another_table_in_the_same_place_gets_no_append(orders: Path) -> None:
     """This holds even if it appears at the last moment and has as many versions."""
     append_number(orders, 1)
-    began = LogHead.of(orders)
+    began = read_head(orders)
 
     def anew() -> None:
         shutil.rmtree(orders)
@@ -240,7 +249,7 @@ def test_another_table_in_the_same_place_gets_no_append(orders: Path) -> None:
     with pytest.raises(MetadataChanged):
         append(orders, began, write_file(orders, 99), "tag", anew)
     assert read_numbers(orders) == [2]
-    began = LogHead.of(orders)
+    began = read_head(orders)
 
     def put_back() -> None:
         file = orders / "_delta_log" / f"{1:020}.json"
@@ -316,7 +325,7 @@ def test_a_rule_inside_a_column_is_found(tmp_path: Path) -> None:
 def test_a_version_that_others_may_have_read_is_not_removed(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process replaces the version below it at that moment. The append raises, and removes nothing."""
     append_number(orders, 1)
-    began, link = LogHead.of(orders), os.link
+    began, link = read_head(orders), os.link
 
     def replaced_below(file: Path, name: Path) -> None:
         overwrite(orders, 1)
@@ -330,15 +339,18 @@ def test_a_version_that_others_may_have_read_is_not_removed(orders: Path, monkey
 
 def test_a_version_replaced_during_the_append_is_not_reported_as_written(orders: Path) -> None:
     """A process that checks before it renames can replace the version."""
-    began = LogHead.of(orders)
+    began = read_head(orders)
 
-    @contextlib.contextmanager
-    def held() -> Iterator[None]:
-        yield
-        overwrite(orders, 1)
+    class Checked(SparkCommits):
+        @contextlib.contextmanager
+        def hold(self, table: Path) -> Iterator[None]:
+            yield
+            overwrite(table, 1)
 
     with pytest.raises(Overwritten, match=r"version 1 of the table .* batch 7 of lane 0"):
-        append(orders, began, write_file(orders, 7), make_tag([make_label(number=7)]), held=held)
+        FolderPlace(orders, Checked()).append(
+            began, write_file(orders, 7), make_tag([make_label(number=7)]), lambda: None
+        )
 
 
 def overwrite(folder: Path, version: int) -> None:
@@ -353,7 +365,7 @@ def test_a_replaced_version_of_the_run_is_reported_once(orders: Path) -> None:
     own, log = OwnCommits(), LocalLog(orders)
     for number in (1, 2, 3):
         labels = [make_label(number=number)]
-        landed = append(orders, LogHead.of(orders), write_file(orders, number), make_tag(labels))
+        landed = append(orders, read_head(orders), write_file(orders, number), make_tag(labels))
         own.note(log, landed.version, labels)
     log.path_of(2).with_name("copy").write_bytes(log.path_of(2).read_bytes())
     log.path_of(2).with_name("copy").rename(log.path_of(2))
@@ -460,7 +472,7 @@ def test_a_killed_writer_leaves_only_whole_versions(orders: Path) -> None:
 
 def test_a_writer_stopped_during_a_fence_writes_nothing_afterwards(orders: Path) -> None:
     """The append in progress fails, and so does every append that starts from the old state."""
-    began, done = LogHead.of(orders), orders / "done"
+    began, done = read_head(orders), orders / "done"
     process = get_context("spawn").Process(target=append_one_by_one, args=(orders, began, done))
     process.start()
     while not (orders / "_delta_log" / f"{20:020}.json").exists():
@@ -490,10 +502,10 @@ def test_a_folder_whose_links_replace_files_does_not_keep_writers_apart(
     """A missing folder does not either. The trial leaves no file."""
     log = tmp_path / "_delta_log"
     log.mkdir()
-    assert is_kept_apart(tmp_path)
+    assert FolderPlace(tmp_path).is_kept_apart()
     monkeypatch.setattr(os, "link", lambda file, name: Path(name).write_bytes(Path(file).read_bytes()))
-    assert not is_kept_apart(tmp_path)
-    assert not is_kept_apart(tmp_path / "nowhere")
+    assert not FolderPlace(tmp_path).is_kept_apart()
+    assert not FolderPlace(tmp_path / "nowhere").is_kept_apart()
     assert (os.listdir(tmp_path), os.listdir(log)) == (["_delta_log"], [])
 
 
