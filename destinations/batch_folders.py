@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import hashlib
 import json
 import os
@@ -155,10 +154,12 @@ class BatchFolders:
             )
 
 
-@functools.cache
+_LOCKS: dict[Path, threading.Lock] = {}
+"""The lock of each folder. Without it, a fence of one lane could remove the claim of another lane."""
+
+
 def _get_lock(root: Path) -> threading.Lock:
-    """Return the lock of this folder. Without it, a fence of one lane could remove the claim of another lane."""
-    return threading.Lock()
+    return _LOCKS.setdefault(root, threading.Lock())
 
 
 def _rename(source: Path, target: Path) -> None:
