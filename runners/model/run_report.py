@@ -314,40 +314,22 @@ class RunReportBuilder:
         """Return the totals of the destination that had this name when the batch was planned."""
         return self.branches.setdefault(self.resolved.get(name, name), Counter())
 
-    def build_report(  # noqa: PLR0913 -- each is a part of the report
-        self,
-        *,
-        pipeline: str,
-        run: str,
-        status: str,
-        reason: str,
-        seconds: float,
-        error: RunError | None,
-        snapshot: Mapping[str, JSON] | None = None,
-        timeline: Mapping[str, Sequence[Mapping[str, object]]] | None = None,
-    ) -> Report:
-        """Build the report of the run as far as it came."""
-        return Report(
-            pipeline=pipeline,
-            run=run,
-            status=status,
-            reason=reason,
+    def complete(self, report: Report) -> Report:
+        """Return the report with what the run has settled so far."""
+        return replace(
+            report,
             **self.totals,
             balanced=self.balanced,
             destinations={
                 name: DestinationReport(**branch, owed=self.owed[name]) for name, branch in self.branches.items()
             },
             stages=tuple(self.stages.values()),
-            seconds=seconds,
             spent=self.spent,
             ways=dict(self.ways),
             lanes=self.lanes,
             notices=tuple(self.notices),
             quality=tuple(self.quality.json()),
             validations=tuple(self.quality.validations),
-            error=error,
-            snapshot=snapshot,
-            timeline=timeline or {},
         )
 
 

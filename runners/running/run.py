@@ -220,7 +220,7 @@ class PipelineRun:
                 stopping = self.dispatcher.stopping if self.dispatcher else ""
                 if self.dispatcher and status != "succeeded":
                     stopping = stopping or self.dispatcher.asked_to_stop
-                report = self.report_builder.build_report(
+                ended = Report(
                     pipeline=self.pipeline.name,
                     run=self.id,
                     status=status,
@@ -229,7 +229,8 @@ class PipelineRun:
                     error=self._describe_error(errors, spark) if errors else None,
                     snapshot=self.snapshot,
                     timeline=self.timeline.json(),
-                ).mask(self.pipeline.secrets)
+                )
+                report = self.report_builder.complete(ended).mask(self.pipeline.secrets)
                 causes = count_causes_of_report(report, self.dlq, lambda: spark, self.pipeline.protection)
                 report = replace(report, causes=causes, left_open=len(journal.state.open_plans))
                 if self.replay is not None and not errors:
