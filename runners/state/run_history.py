@@ -330,10 +330,8 @@ _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=timezone.utc), timedelta(micr
 def _make_schema() -> Schema:
     from arro3.core import DataType, Field, Schema
 
-    moment = DataType.timestamp("us", tz="UTC")
-    kinds = {"started_at": moment, "ended_at": moment, "seconds": DataType.float64()}
-    kinds |= {name: DataType.int64() for name in ("batches", "read", "filtered", "nacked")}
-    return Schema([Field(name, kinds.get(name, DataType.utf8())) for name in _NAMES])
+    kinds = {"timestamp": DataType.timestamp("us", tz="UTC"), "double": DataType.float64(), "bigint": DataType.int64()}
+    return Schema([Field(name, kinds.get(_TYPES.get(name, ""), DataType.utf8())) for name in _NAMES])
 
 
 def _make_moment_sql(moment: datetime) -> str:
@@ -343,7 +341,9 @@ def _make_moment_sql(moment: datetime) -> str:
 
 
 def to_json_row(row: dict[str, Any]) -> dict[str, JSON]:
-    moments = {name: row[name] and row[name].isoformat(timespec="milliseconds") for name in ("started_at", "ended_at")}
+    """Return the row as JSON, with its times in UTC. Spark gives them in this machine's zone, without naming it."""
+    times = {name: row[name] and row[name].astimezone(timezone.utc) for name in ("started_at", "ended_at")}
+    moments = {name: at and at.isoformat(timespec="milliseconds") for name, at in times.items()}
     report = {"report": json.loads(row["report"]) if row["report"] else None} if "report" in row else {}
     return {**row, **moments, **report}
 
@@ -394,7 +394,7 @@ class SparkRunHistory(History):
         if wanted.archived:
             source = f"(SELECT * FROM {self._name} UNION ALL SELECT * FROM {self._archived})"
         rows = self._session.sql(wanted.format_query(source, _make_spark_moment_sql))
-        return [to_json_row(_add_time_zone(row.asDict())) for row in rows.collect()]
+        return [to_json_row(row.asDict()) for row in rows.collect()]
 
     @functools.cached_property
     def _session(self) -> SparkSession:
@@ -421,12 +421,6 @@ class SparkRunHistory(History):
 
 def _make_spark_moment_sql(moment: datetime) -> str:
     return f"timestamp {quote_text(moment.astimezone(timezone.utc).isoformat())}"
-
-
-def _add_time_zone(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the row with its times in UTC. Spark gives them in this machine's zone, without naming the zone."""
-    times = {name: row[name] and row[name].astimezone(timezone.utc) for name in ("started_at", "ended_at")}
-    return {**row, **times}
 
 
 MOST_LANES = 30
