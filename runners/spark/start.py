@@ -240,12 +240,10 @@ def list_launch_settings(settings: Mapping[str, str]) -> dict[str, str]:
     return {
         key: value
         for key, value in settings.items()
-        if key.startswith(_AT_LAUNCH) and not (key.startswith(_YARN) and _is_hidden(key, value))
+        if key.startswith(_AT_LAUNCH)
+        and not key.startswith(_YARN_ENVIRONMENT)
+        and not (key.startswith(_YARN) and isinstance(value, SECRET))
     }
-
-
-def _is_hidden(key: str, value: str) -> bool:
-    return key.startswith(_YARN_ENVIRONMENT) or isinstance(value, SECRET)
 
 
 def _prepare_next_start(session: SparkSession, settings: Mapping[str, str], quick: QuickStart) -> None:
