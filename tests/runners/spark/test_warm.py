@@ -46,14 +46,14 @@ from runners.spark.warm import (
     send,
     shorten_path,
 )
-from runners.spark.warm_keeper import Keeper
+from runners.spark.warm_keeper import Keeper, KeptSpark
 from tests.manual_clock import ManualClock
 
 TOKEN = "right"  # noqa: S105
 ADDRESS = {"port": 1, "secret": "s", "number": 2}
 
 
-class Lent:
+class Lent(KeptSpark):
     """A double of the Spark that is lent."""
 
     def __init__(self) -> None:
