@@ -7,7 +7,7 @@ type of a column, as Spark's JSON describes it.
 from __future__ import annotations
 
 import base64
-import binascii
+import contextlib
 import json
 import math
 import re
@@ -224,7 +224,7 @@ def _check_binary(value: Json, kind: str) -> str:
         raise _refuse(value, kind)
     try:
         return base64.b64encode(base64.b64decode(value, validate=True)).decode()
-    except (binascii.Error, ValueError) as error:
+    except ValueError as error:
         raise _refuse(value, kind, "write its bytes in base64") from error
 
 
@@ -362,15 +362,15 @@ def parse_text(cell: str) -> str:
     if cell.startswith(_BYTES):
         try:
             held = base64.b64decode(cell.removeprefix(_BYTES), validate=True)
-        except (binascii.Error, ValueError) as error:
+        except ValueError as error:
             raise BadValue(
                 f"what stands behind {_BYTES} is not base64; write '{_BYTES} for this text itself"
             ) from error
-        try:
+        with contextlib.suppress(UnicodeDecodeError):
             text = held.decode()
-        except UnicodeDecodeError:
-            return _NUL + base64.b64encode(held).decode()
-        return _NUL + base64.b64encode(held).decode() if text.startswith(_NUL) else text
+            if not text.startswith(_NUL):
+                return text
+        return _NUL + base64.b64encode(held).decode()
     return cell[1:] if cell.startswith("'") and _UNSAFE.match(cell) else cell
 
 

@@ -335,7 +335,7 @@ class RunReportBuilder:
 
 def _add_counts(first: StageCountBody, second: StageCountBody) -> StageCountBody:
     return {
-        "stage": first["stage"],
+        **first,
         "in": first["in"] + second["in"],
         "out": first["out"] + second["out"],
         "filtered": first["filtered"] + second["filtered"],

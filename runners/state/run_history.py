@@ -472,12 +472,7 @@ def _join_parts(first: TimelinePart, second: TimelinePart | None) -> TimelinePar
         return first
     phases = {**first["spent"], **second["spent"]}
     spent = {phase: first["spent"].get(phase, 0.0) + second["spent"].get(phase, 0.0) for phase in phases}
-    return {
-        "start": first["start"],
-        "end": second["end"],
-        "batches": first["batches"] + second["batches"],
-        "spent": spent,
-    }
+    return {**first, "end": second["end"], "batches": first["batches"] + second["batches"], "spent": spent}
 
 
 def _round_part(part: TimelinePart) -> TimelinePart:
