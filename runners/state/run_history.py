@@ -31,7 +31,7 @@ from runners.model.run_report import Report
 from runners.spark.session import reconnect
 from runners.state.background_writer import BackgroundWriter
 from runners.state.process_locks import identify_host
-from runners.state.spark_ledger import quote_table
+from runners.state.spark_ledger import make_frame, quote_table
 
 if TYPE_CHECKING:
     from arro3.core import Schema, Table
@@ -331,7 +331,7 @@ def _make_schema() -> Schema:
     from arro3.core import DataType, Field, Schema
 
     kinds = {"timestamp": DataType.timestamp("us", tz="UTC"), "double": DataType.float64(), "bigint": DataType.int64()}
-    return Schema([Field(name, kinds.get(_TYPES.get(name, ""), DataType.utf8())) for name in _NAMES])
+    return Schema([Field(name, kinds.get(kind, DataType.utf8())) for name, kind in _TYPES.items()])
 
 
 def _make_moment_sql(moment: datetime) -> str:
@@ -348,10 +348,13 @@ def to_json_row(row: dict[str, Any]) -> dict[str, JSON]:
     return {**row, **moments, **report}
 
 
-_TYPES = {"started_at": "timestamp", "ended_at": "timestamp", "seconds": "double"} | dict.fromkeys(
-    ("batches", "read", "filtered", "nacked"), "bigint"
-)
-_COLUMNS = ", ".join(f"{name} {_TYPES.get(name, 'string')}" for name in _NAMES)
+_TYPES = {
+    **dict.fromkeys(_NAMES, "string"),
+    **dict.fromkeys(("started_at", "ended_at"), "timestamp"),
+    "seconds": "double",
+    **dict.fromkeys(("batches", "read", "filtered", "nacked"), "bigint"),
+}
+"""The types of the columns, as Spark names them."""
 _KEPT_APART = "TBLPROPERTIES ('delta.logRetentionDuration' = 'interval 7 days', 'delta.checkpointInterval' = '100')"
 
 
@@ -375,15 +378,13 @@ class SparkRunHistory(History):
             self._add(rows)
 
     def _add(self, rows: Sequence[RunRow]) -> None:
-        from pyspark.sql import functions as F
-
         spark, name = self._session, self._name
         if not spark.catalog.tableExists(self._archived):
             for table in (name, self._archived):
-                spark.sql(f"CREATE TABLE IF NOT EXISTS {table} ({_COLUMNS}) USING delta {_KEPT_APART}")
+                columns = ", ".join(f"{column} {kind}" for column, kind in _TYPES.items())
+                spark.sql(f"CREATE TABLE IF NOT EXISTS {table} ({columns}) USING delta {_KEPT_APART}")
         listed = json.dumps([vars(row) for row in rows], default=datetime.isoformat)
-        literal = F.from_json(F.lit(listed), f"array<struct<{_COLUMNS.replace(' ', ':').replace(',:', ',')}>>")
-        spark.range(0, 1, 1, 1).select(F.inline(literal)).writeTo(name).append()
+        make_frame(spark, listed, _TYPES).writeTo(name).append()
         if spark.sql(f"DESCRIBE DETAIL {name}").collect()[0]["numFiles"] > FILES:
             self._archive(max(row.started_at for row in rows) - self.retain)
 
