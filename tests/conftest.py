@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import pytest
@@ -53,13 +57,43 @@ def spark_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
         "spark.sql.warehouse.dir": str(place / "warehouse"),
         "spark.driver.extraJavaOptions": f"-Dderby.system.home={place}",
     }
-    connect = request.config.getoption("--spark") == "connect"
-    session = start(conf, connect=connect)
-    if connect:
+    if request.config.getoption("--spark") == "connect":
+        session = _start_server(conf)
         lack_what_serverless_lacks()
+        yield session  # its server ends with this process
+        return
+    session = start(conf)
     yield session
-    if not connect:  # the server of a Connect session ends with this process
-        session.stop()
+    session.stop()
+
+
+def _start_server(conf: Mapping[str, str]) -> SparkSession:
+    """Start a Spark Connect server with the settings of Wherry's Spark. Its output goes to no test."""
+    from pyspark.sql import SparkSession
+
+    from runners.spark.start import fetch_one_at_a_time, list_settings, silence_loggers, use_python
+
+    settings = list_settings(conf)
+    silence_loggers()
+    builder = SparkSession.builder.remote(f"local[{os.cpu_count() or 2}]").appName("wherry")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    with (
+        fetch_one_at_a_time(settings),
+        use_python(settings),
+        warnings.catch_warnings(),
+        tempfile.TemporaryFile() as noise,
+    ):
+        # The client sends the server's start settings to it again, and the server refuses them.
+        warnings.filterwarnings("ignore", "Failed to set .* due to \\[CANNOT_MODIFY", UserWarning)
+        sys.stderr.flush()
+        kept = os.dup(2)
+        os.dup2(noise.fileno(), 2)  # the server inherits it
+        try:
+            return builder.getOrCreate()
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
 
 
 @pytest.fixture

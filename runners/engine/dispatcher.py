@@ -45,7 +45,7 @@ from runners.model.events import (
 from runners.model.nack_window import TrippedLimit, apply_config, describe_limit
 from runners.model.pipeline_state import PipelineState, is_replay
 from runners.model.planned_batch import DecisionBody, PlannedBatch, SettleBody
-from runners.model.spec import NEVER, RetryPolicy
+from runners.model.spec import NEVER, RetryOptions
 from runners.model.tasks import AskDestinations, Failed, Outcome, Prepare, Task, WriteStraight
 from runners.state.journal import Journal
 from runners.state.ledger import LedgerError
@@ -59,7 +59,7 @@ class CarryingOptions:
     max_in_flight: int
     grouped_lanes: int = 16
     """How many lanes' batches one write may bring at most."""
-    retry: RetryPolicy = NEVER
+    retry: RetryOptions = NEVER
 
 
 @dataclass(frozen=True, kw_only=True)

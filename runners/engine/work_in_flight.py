@@ -19,7 +19,7 @@ from runners.model.clock import Clock
 from runners.model.entry import Entry
 from runners.model.events import BatchRests
 from runners.model.pipeline_state import LaneState
-from runners.model.spec import RetryPolicy
+from runners.model.spec import RetryOptions
 from runners.model.tasks import (
     AskDestinations,
     Declined,
@@ -158,7 +158,7 @@ LISTEN = 5.0
 class BackOff:
     """The batches of a run that wait before they are retried. All times are seconds of the run's clock."""
 
-    def __init__(self, retry: RetryPolicy, dice: random.Random, *, now: float) -> None:
+    def __init__(self, retry: RetryOptions, dice: random.Random, *, now: float) -> None:
         self.retry = retry
         self.dice = dice
         self.listened = now

@@ -18,31 +18,6 @@ from runners.model.planned_batch import SettledCounts, SpanBody
 FORMAT = 5
 """The format of entries and snapshots that this version writes. It is also the newest format that it reads."""
 
-KINDS = (
-    "open",
-    "acquire",
-    "renew",
-    "take",
-    "give",
-    "oust",
-    "release",
-    "plan",
-    "prepared",
-    "settle",
-    "cancel",
-    "rest",
-    "waive",
-    "set",
-    "backfill",
-    "config",
-    "stop",
-    "pause",
-    "resume",
-    "merge",
-    "repair",
-    "snapshot",
-)
-
 
 class OriginBody(TypedDict, total=False):
     """An origin at the time when a run opened."""
@@ -295,10 +270,6 @@ class Entry:
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     at: str = field(default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="milliseconds"))
     format: int = FORMAT
-
-    def text(self) -> str:
-        """Return the body as it is stored."""
-        return as_text(self.body)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterator, Sequence
 
@@ -10,7 +9,7 @@ from destinations.batch_folders import NameTaken
 from destinations.destination import Late
 from origins.errors import RAISED, ErrorCause, WherryError, get_raised_words, is_store_silent, list_causes, list_errors
 from origins.quick_dataclass import dataclass
-from runners.model.errors import CarryFailed, WorkCancelled
+from runners.model.errors import NO_ROOM, CarryFailed, WorkCancelled
 from stages.bisection import EXPRESSION_CODE, LARGE, MARK
 
 _CONFLICT = "another commit came in between"
@@ -114,8 +113,7 @@ _NO_ROWS_FAULT_BY_NAME = (
 
 They count only for errors without a Spark condition.
 """
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-_NO_ROOM_IN_WORDS = tuple(os.strerror(number) for number in _NO_ROOM)
+_NO_ROOM_IN_WORDS = tuple(map(os.strerror, NO_ROOM))
 """The system's words for a full disk. Java, Rust and Arrow report only these words, and no number."""
 _OF_FILES = (
     "IOException",
@@ -227,7 +225,7 @@ def blames_dlq(error: BaseException) -> bool:
 def is_disk_full(error: BaseException) -> bool:
     """Whether a disk was full, or a quota was used up."""
     for each in list_errors(error):
-        if isinstance(each, OSError) and each.errno in _NO_ROOM:
+        if isinstance(each, OSError) and each.errno in NO_ROOM:
             return True
         for cause in list_causes(each):
             text = cause.message or ("" if cause.condition else str(each))

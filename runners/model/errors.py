@@ -241,13 +241,13 @@ class Inaccessible(WherryError):
 
 def wrap_file_error(error: Exception) -> WherryError | None:
     """Return the error for a person if the system refused access to a file, and None for other errors."""
-    if not isinstance(error, OSError) or error.filename is None or error.errno not in (*_NO_RIGHT, *_NO_ROOM):
+    if not isinstance(error, OSError) or error.filename is None or error.errno not in (*_NO_RIGHT, *NO_ROOM):
         return None
     right = f"Run as another user, or change the owner or the mode:  ls -ld {error.filename}"
     return Inaccessible(
         f"{error.filename} cannot be read or written: {error.strerror}.",
         hint=f"{describe_full_disks({'the file': str(error.filename)})} {MAKE_ROOM}"
-        if error.errno in _NO_ROOM
+        if error.errno in NO_ROOM
         else right,
     )
 
@@ -262,7 +262,7 @@ def add_full_disk(hint: str, places: Mapping[str, str]) -> str:
 MAKE_ROOM = "Free disk space, then run again."
 """What to do about a full disk."""
 _NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class WorkCancelled(Exception):

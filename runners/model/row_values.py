@@ -7,15 +7,15 @@ type of a column, as Spark's JSON describes it.
 from __future__ import annotations
 
 import base64
-import binascii
+import contextlib
 import json
 import math
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta, timezone
-from decimal import Decimal
-from typing import Any
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
+from typing import Any, TypeGuard
 
 from origins.batch import Json
 
@@ -27,12 +27,14 @@ _UNSAFE = re.compile(r"""'*(?:[=+\-@\t\r\n＝＋－＠]|base64:|""$)""")  # noqa
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _BITS = {"byte": 7, "short": 15, "integer": 31, "long": 63}
 _NAMES = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
-_NOT_FINITE = {"NaN": "NaN", "Infinity": "Infinity", "-Infinity": "-Infinity"}
+_NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 _NUMBER = re.compile(r"-?(?:\d+(?:\.\d*)?|\.\d+)(?P<exponent>[eE][+-]?\d+)?")
 _MOMENT = re.compile(
     r"(?P<day>\d{4}-\d\d-\d\d)(?:[T ](?P<hour>\d\d):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:\.(?P<part>\d{1,9}))?)?)?"
     r" ?(?P<zone>Z|[+-]\d\d(?::?\d\d)?)?"
 )
+_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
+"""The arithmetic that rounds no number."""
 _SHOWN = 60
 
 
@@ -113,13 +115,17 @@ def check_value(value: Json, kind: Json) -> Json:
     name = str(kind)
     if name.startswith("decimal"):
         return _check_decimal(value, name)
-    if name.startswith(("string", "varchar", "char")):
+    if is_text(kind):
         return _check_text(value, name)
     return _SIMPLE.get(name, _refuse_change)(value, name)
 
 
+def _is_json_text(value: Json) -> TypeGuard[str]:
+    return isinstance(value, str) and not isinstance(value, Number)
+
+
 def _refuse(value: Json, kind: Json, why: str = "") -> BadValue:
-    shown = f"'{value}'" if isinstance(value, str) and not isinstance(value, Number) else write_json(value)
+    shown = f"'{value}'" if _is_json_text(value) else write_json(value)
     shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
     name = show_kind(kind)
     return BadValue(f"{shown} is not {'an' if name[0] in 'aeiou' else 'a'} {name}{why and f' ({why})'}")
@@ -130,7 +136,7 @@ def _refuse_change(value: Json, kind: Json) -> Json:
 
 
 def _check_text(value: Json, kind: str) -> str:
-    if not isinstance(value, str) or isinstance(value, Number):
+    if not _is_json_text(value):
         raise _refuse(value, kind)
     try:
         value.encode()
@@ -158,23 +164,18 @@ def _check_decimal(value: Json, kind: str) -> Number:
     if not isinstance(value, Number):
         raise _refuse(value, kind)
     precision, scale = map(int, re.findall(r"\d+", kind))
-    number = Decimal(value)
-    digits, exponent = "".join(map(str, number.as_tuple().digits)).lstrip("0"), int(number.as_tuple().exponent)
-    stripped = digits.rstrip("0")
-    exponent += len(digits) - len(stripped)
-    if not stripped:
+    number = Decimal(value).normalize(_EXACT)
+    if not number:
         return Number("0")
-    if -exponent > scale:
+    if -int(number.as_tuple().exponent) > scale:
         raise _refuse(value, kind, f"more than {scale} digits behind the point")
-    if len(stripped) + exponent > precision - scale:
+    if number.adjusted() >= precision - scale:
         raise _refuse(value, kind, "out of range")
-    sign, behind = "-" if number.is_signed() else "", max(-exponent, 0)
-    written = (stripped + "0" * exponent).rjust(behind + 1, "0")
-    return Number(f"{sign}{written[: len(written) - behind]}{'.' * bool(behind)}{written[len(written) - behind :]}")
+    return Number(f"{number:f}")
 
 
 def _check_float(value: Json, kind: str) -> Json:
-    if isinstance(value, str) and not isinstance(value, Number) and value in _NOT_FINITE:
+    if _is_json_text(value) and value in _NOT_FINITE:
         return value
     if not isinstance(value, Number):
         raise _refuse(value, kind)
@@ -219,11 +220,11 @@ def _check_moment(value: Json, kind: str) -> str:
 
 
 def _check_binary(value: Json, kind: str) -> str:
-    if not isinstance(value, str) or isinstance(value, Number):
+    if not _is_json_text(value):
         raise _refuse(value, kind)
     try:
         return base64.b64encode(base64.b64decode(value, validate=True)).decode()
-    except (binascii.Error, ValueError) as error:
+    except ValueError as error:
         raise _refuse(value, kind, "write its bytes in base64") from error
 
 
@@ -232,7 +233,7 @@ def _check_variant(value: Json, kind: str) -> Json:
         return [_check_variant(each, kind) for each in value]
     if isinstance(value, Mapping):
         return {_check_text(name, "string"): _check_variant(each, kind) for name, each in value.items()}
-    return _check_text(value, "string") if isinstance(value, str) and not isinstance(value, Number) else value
+    return _check_text(value, "string") if _is_json_text(value) else value
 
 
 _SIMPLE: Mapping[str, Callable[[Json, str], Json]] = {
@@ -340,11 +341,7 @@ def show_cell(value: Json, kind: Json) -> str:
     """Return the value as a cell of a spreadsheet. NULL is an empty cell."""
     if value is None:
         return ""
-    if isinstance(kind, Mapping) or kind == "variant":
-        return write_json(value)
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str) and not isinstance(value, Number):
+    if _is_json_text(value) and not isinstance(kind, Mapping) and kind != "variant":
         return show_text(value)
     return write_json(value)
 
@@ -365,15 +362,15 @@ def parse_text(cell: str) -> str:
     if cell.startswith(_BYTES):
         try:
             held = base64.b64decode(cell.removeprefix(_BYTES), validate=True)
-        except (binascii.Error, ValueError) as error:
+        except ValueError as error:
             raise BadValue(
                 f"what stands behind {_BYTES} is not base64; write '{_BYTES} for this text itself"
             ) from error
-        try:
+        with contextlib.suppress(UnicodeDecodeError):
             text = held.decode()
-        except UnicodeDecodeError:
-            return _NUL + base64.b64encode(held).decode()
-        return _NUL + base64.b64encode(held).decode() if text.startswith(_NUL) else text
+            if not text.startswith(_NUL):
+                return text
+        return _NUL + base64.b64encode(held).decode()
     return cell[1:] if cell.startswith("'") and _UNSAFE.match(cell) else cell
 
 

@@ -235,9 +235,6 @@ class PipelineFailed(WherryError):
         self.report = report
 
 
-_NOTHING = {"read": 0, "delivered": 0, "filtered": 0, "nacked": 0, "changed": 0}
-
-
 class RunReportBuilder:
     """A listener that adds up what a run settles."""
 
@@ -247,21 +244,13 @@ class RunReportBuilder:
         self.resolved = resolved or {}
         """The present names of destinations, by the names that they had when a batch was planned."""
         self.settled: dict[str, BatchSettled] = {}
-        self.totals: dict[str, Any] = {
-            "batches": 0,
-            "read": 0,
-            "nacked": 0,
-            "discarded": 0,
-            "fallback": 0,
-            "filtered": 0,
-            "changed": 0,
-        }
-        self.branches = {name: dict(_NOTHING) for name in destinations}
+        self.totals: dict[str, Any] = Counter()
+        self.branches = {name: Counter[str]() for name in destinations}
         self.stages: dict[str, StageCountBody] = {}
         self.lanes: dict[str, LaneReport] = {}
         self.ways = Counter[str]()
         self.balanced: bool | str = True
-        self.owed: dict[str, int] = dict.fromkeys(destinations, 0)
+        self.owed = Counter[str]()
         self.notices: list[str] = []
         self.spent = dict.fromkeys(PHASES, 0.0)
         self.quality = Quality(suites or {})
@@ -314,58 +303,39 @@ class RunReportBuilder:
         for name in before.owed if before else ():
             self.owed[self.resolved.get(name, name)] -= 1
         for name in event.owed:
-            now = self.resolved.get(name, name)
-            self.owed[now] = self.owed.get(now, 0) + 1
+            self.owed[self.resolved.get(name, name)] += 1
         if counts["balanced"] is False or (counts["balanced"] == "unknown" and self.balanced is True):
             self.balanced = counts["balanced"]
 
     def _is_known(self, name: str) -> bool:
         return self.resolved.get(name, name) in self.branches
 
-    def _sum_branch(self, name: str) -> dict[str, int]:
+    def _sum_branch(self, name: str) -> Counter[str]:
         """Return the totals of the destination that had this name when the batch was planned."""
-        return self.branches.setdefault(self.resolved.get(name, name), dict(_NOTHING))
+        return self.branches.setdefault(self.resolved.get(name, name), Counter())
 
-    def build_report(  # noqa: PLR0913 -- each is a part of the report
-        self,
-        *,
-        pipeline: str,
-        run: str,
-        status: str,
-        reason: str,
-        seconds: float,
-        error: RunError | None,
-        snapshot: Mapping[str, JSON] | None = None,
-        timeline: Mapping[str, Sequence[Mapping[str, object]]] | None = None,
-    ) -> Report:
-        """Build the report of the run as far as it came."""
-        return Report(
-            pipeline=pipeline,
-            run=run,
-            status=status,
-            reason=reason,
+    def complete(self, report: Report) -> Report:
+        """Return the report with what the run has settled so far."""
+        return replace(
+            report,
             **self.totals,
             balanced=self.balanced,
             destinations={
-                name: DestinationReport(**branch, owed=self.owed.get(name, 0)) for name, branch in self.branches.items()
+                name: DestinationReport(**branch, owed=self.owed[name]) for name, branch in self.branches.items()
             },
             stages=tuple(self.stages.values()),
-            seconds=seconds,
             spent=self.spent,
             ways=dict(self.ways),
             lanes=self.lanes,
             notices=tuple(self.notices),
             quality=tuple(self.quality.json()),
             validations=tuple(self.quality.validations),
-            error=error,
-            snapshot=snapshot,
-            timeline=timeline or {},
         )
 
 
 def _add_counts(first: StageCountBody, second: StageCountBody) -> StageCountBody:
     return {
-        "stage": first["stage"],
+        **first,
         "in": first["in"] + second["in"],
         "out": first["out"] + second["out"],
         "filtered": first["filtered"] + second["filtered"],

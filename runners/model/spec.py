@@ -16,7 +16,7 @@ from origins.batch import JSON
 from origins.functions import check_function
 from origins.origin import Origin
 from origins.protection import Protection
-from origins.quantities import parse_seconds
+from origins.quantities import check_seconds, parse_seconds
 from origins.quick_dataclass import dataclass
 from runners.model.error_kinds import classify
 from runners.model.events import LimitExceeded
@@ -55,6 +55,21 @@ class RetryOptions:
     also: Sequence[str] = ()
     """More words of errors that may pass by themselves."""
 
+    def pause(self, error: Exception, *, tried: int, since: float, dice: random.Random) -> float | None:
+        """Return how many seconds to wait before the next retry, or None if there is none.
+
+        `tried` is the number of retries so far, and `since` the seconds since the first error. Up to a fifth of the
+        wait is random, so that many pipelines do not retry at the same moment.
+        """
+        if (tried >= self.attempts and self.attempts != FOR_EVER) or not classify(error, self.also).transient:
+            return None
+        full = min(parse_seconds(self.most), parse_seconds(self.wait) * 2.0 ** min(tried, 60))
+        pause = full * (1 - 0.2 * dice.random())
+        return pause if since + pause <= parse_seconds(self.within) else None
+
+
+FOR_EVER = -1
+NEVER = RetryOptions(attempts=0)
 
 WAYS = ("grouped", "straight", "in_process", "copy_files", "one_pass", "written")
 """The ways that a batch may take, in the order in which they are asked."""
@@ -240,46 +255,6 @@ class PipelineSpec:
         return "/" not in lane if self.origin is not None else lane.startswith(f"{origin.name}/")
 
 
-FOR_EVER = -1
-
-
-@dataclass(frozen=True, kw_only=True)
-class RetryPolicy:
-    """The definition's rules for retries. All times are in seconds."""
-
-    attempts: int = 7
-    """How often the same batch is retried. -1 is without end, and 0 is never."""
-    wait: float = 1.0
-    """How long the first wait is. Each later wait is twice as long."""
-    most: float = 300.0
-    """How long a wait is at most."""
-    within: float = 3_600.0
-    """How long after the first error Wherry still retries."""
-    also: Sequence[str] = ()
-    """More words of errors that may pass by themselves."""
-
-    def pause(self, error: Exception, *, tried: int, since: float, dice: random.Random) -> float | None:
-        """Return how long to wait before the next retry, or None if there is none.
-
-        `tried` is the number of retries so far, and `since` the time since the first error. Up to a fifth of the wait
-        is random, so that many pipelines do not retry at the same moment.
-        """
-        if (tried >= self.attempts and self.attempts != FOR_EVER) or not classify(error, self.also).transient:
-            return None
-        full = min(self.most, self.wait * 2.0 ** min(tried, 60))
-        pause = full * (1 - 0.2 * dice.random())
-        return pause if since + pause <= self.within else None
-
-
-NEVER = RetryPolicy(attempts=0)
-
-
-def make_policy(options: RetryOptions) -> RetryPolicy:
-    """Return the retry policy of the definition's options."""
-    times = {name: parse_seconds(getattr(options, name)) for name in ("wait", "most", "within")}
-    return RetryPolicy(attempts=options.attempts, also=options.also, **times)
-
-
 Moment = Literal["start", "success", "failure", "stop", "refused", "limit"]
 MOMENTS: Mapping[str, str] = {"succeeded": "success", "failed": "failure", "stopped": "stop"}
 """The moment at which a run ends, by its status."""
@@ -323,10 +298,7 @@ class Hook:
         if self.attempts < 1:
             raise ValueError(f"attempts: expected at least 1, got {self.attempts}")
         for name in ("wait", "timeout"):
-            try:
-                parse_seconds(getattr(self, name))
-            except ValueError as error:
-                raise ValueError(f"{name}: {error}") from error
+            check_seconds(name, getattr(self, name))
         try:
             self.words  # noqa: B018  (it is parsed to see whether it can be)
         except ValueError as error:

@@ -159,13 +159,9 @@ def _find_moments(wall: datetime, zone: tzinfo, *, each: bool) -> Iterator[datet
 def _find_clock_change(before: datetime, behind: datetime, zone: tzinfo) -> datetime:
     """Return the moment between these two at which the zone's clocks change, to the second."""
     old = before.astimezone(zone).utcoffset()
-    while behind - before > timedelta(seconds=1):
-        middle = before + timedelta(seconds=(behind - before) // timedelta(seconds=2))
-        if middle.astimezone(zone).utcoffset() == old:
-            before = middle
-        else:
-            behind = middle
-    return behind
+    moments = [before + timedelta(seconds=second) for second in range((behind - before) // timedelta(seconds=1))]
+    unchanged = bisect.bisect_right(moments, x=False, key=lambda moment: moment.astimezone(zone).utcoffset() != old)
+    return before + timedelta(seconds=unchanged)
 
 
 def describe_schedule(options: ScheduleOptions) -> str:

@@ -43,7 +43,7 @@ from runners.model.events import (
 from runners.model.masking import hide_in_logs, warn_of_short_secrets
 from runners.model.pipeline_state import REPLAY
 from runners.model.run_report import Report, RunError, RunReportBuilder
-from runners.model.spec import PipelineSpec, make_end_facts, make_limit_facts, make_policy, make_start_facts
+from runners.model.spec import PipelineSpec, make_end_facts, make_limit_facts, make_start_facts
 from runners.running.activity import RunActivity
 from runners.running.aggregates import OF_A_BACKFILL, OF_A_REPLAY
 from runners.running.backfill import Backfill
@@ -160,7 +160,7 @@ class PipelineRun:
         self.merged: FallbackMerge | None = None
         """The merge of the fallback, if this run does one."""
         self.patience = StorePatience(
-            make_policy(self.pipeline.run_options.retry),
+            self.pipeline.run_options.retry,
             self.clock,
             is_forced=lambda: self.dispatcher is not None and self.dispatcher.forced,
         )
@@ -220,7 +220,7 @@ class PipelineRun:
                 stopping = self.dispatcher.stopping if self.dispatcher else ""
                 if self.dispatcher and status != "succeeded":
                     stopping = stopping or self.dispatcher.asked_to_stop
-                report = self.report_builder.build_report(
+                ended = Report(
                     pipeline=self.pipeline.name,
                     run=self.id,
                     status=status,
@@ -229,7 +229,8 @@ class PipelineRun:
                     error=self._describe_error(errors, spark) if errors else None,
                     snapshot=self.snapshot,
                     timeline=self.timeline.json(),
-                ).mask(self.pipeline.secrets)
+                )
+                report = self.report_builder.complete(ended).mask(self.pipeline.secrets)
                 causes = count_causes_of_report(report, self.dlq, lambda: spark, self.pipeline.protection)
                 report = replace(report, causes=causes, left_open=len(journal.state.open_plans))
                 if self.replay is not None and not errors:
@@ -321,7 +322,7 @@ class PipelineRun:
             options=CarryingOptions(
                 max_in_flight=options.max_in_flight or len(lanes),
                 grouped_lanes=self.thresholds.grouped_lanes,
-                retry=make_policy(options.retry),
+                retry=options.retry,
             ),
             callbacks=ProgressCallbacks(
                 committed={

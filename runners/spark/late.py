@@ -121,8 +121,7 @@ class LateSession:
         self.late = spark
         self.make = make
         """Makes this session from the session that was started."""
-        self._own = dict(spark.settings)
-        self._set: dict[str, str] = {}
+        self._settings = LateSettings(self, spark.settings)
         self._made: SparkSession | None = None
         self._making = threading.Lock()
         self._thread = threading.local()
@@ -135,7 +134,7 @@ class LateSession:
     @property
     def conf(self) -> Any:
         """The settings. If the JVM is running, they come from the JVM, so a frozen JVM does not answer."""
-        return self.start().conf if self.late.is_up else LateSettings(self)
+        return self.start().conf if self.late.is_up else self._settings
 
     def start(self) -> SparkSession:
         """Return the real session. Raises `WorkCancelled` for work that was cancelled before it could begin."""
@@ -145,7 +144,7 @@ class LateSession:
             with self._making, note_start():
                 if self._made is None:
                     made = self.make(given)
-                    for key, value in self._set.items():
+                    for key, value in self._settings.changed.items():
                         made.conf.set(key, value)
                     self._made = made
         if group:
@@ -158,47 +157,34 @@ class LateSession:
             name_jobs(self._made, group, pool)
         self._thread.tag = (group, pool) if self._made is None else ("", "")
 
-    def get_setting(self, key: str) -> str | None:
-        """Return a setting as it will be; None if it is not set."""
-        return self._set.get(key, self._own.get(key))
-
-    def list_settings(self) -> Mapping[str, str]:
-        """Return all settings that are not Spark's defaults."""
-        return {**self._own, **self._set}
-
-    def change_setting(self, key: str, value: str | None) -> None:
-        """Change a setting, or remove it if the value is None."""
-        if value is None:
-            self._set.pop(key, None)
-        else:
-            self._set[key] = value
-
 
 class LateSettings:
     """The settings of a session that has not been started."""
 
-    def __init__(self, session: LateSession) -> None:
-        self._session = session
+    def __init__(self, session: LateSession, given: Mapping[str, str]) -> None:
+        self._session, self._given = session, given
+        self.changed: dict[str, str] = {}
+        """The settings to set in Spark once Spark has been started."""
 
     def get(self, key: str, *default: str | None) -> str | None:
         """Return a setting as Spark does: if it is not set and there is a default, return the default."""
-        found = self._session.get_setting(key)
+        found = self.getAll.get(key)
         if found is not None:
             return found
         return default[0] if default else self._session.start().conf.get(key)
 
     def set(self, key: str, value: str | int | bool) -> None:
         """Set it now, and in Spark once Spark has been started."""
-        self._session.change_setting(key, str(value).lower() if isinstance(value, bool) else str(value))
+        self.changed[key] = str(value).lower() if isinstance(value, bool) else str(value)
 
     def unset(self, key: str) -> None:
         """Remove the setting."""
-        self._session.change_setting(key, None)
+        self.changed.pop(key, None)
 
     @property
     def getAll(self) -> Mapping[str, str]:  # noqa: N802 -- the name in pyspark
         """All settings that are not Spark's defaults."""
-        return self._session.list_settings()
+        return {**self._given, **self.changed}
 
 
 class LateCommits(SparkCommits):

@@ -141,14 +141,15 @@ def _read_keep(options: SparkOptions) -> float | None:
     """Return for how many seconds the Spark stays warm, as `read_keep` does; 0 if an obstacle prevents it."""
     keep = read_keep(options)
     obstacle = find_obstacle(options) if keep != 0 else ""
-    if obstacle and keep is not None and obstacle not in _LOGGED_OBSTACLES:
-        _LOGGED_OBSTACLES.add(obstacle)
-        log.warning("This Spark does not stay warm: %s.", obstacle)
+    if obstacle and keep is not None:
+        _log_obstacle(obstacle)
     return 0.0 if obstacle else keep
 
 
-_LOGGED_OBSTACLES: set[str] = set()
-"""The logged reasons why Sparks of this process do not stay warm."""
+@functools.cache
+def _log_obstacle(obstacle: str) -> None:
+    """Log once for a process why its Sparks do not stay warm."""
+    log.warning("This Spark does not stay warm: %s.", obstacle)
 
 
 def obtain_now(conf: Mapping[str, str], packages: Sequence[str] = (), keep: float | None = 0.0) -> SparkSession:
@@ -256,6 +257,7 @@ class _JvmCommits(SparkCommits):
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark, self._classes, self._session = spark, get_jvm(spark), get_java_session(spark)
+        self._places: dict[Path, Any] = {}
 
     def can_be_held(self) -> bool:
         settings = self._session.sessionState().conf()
@@ -269,10 +271,8 @@ class _JvmCommits(SparkCommits):
             yield
         newer = self._find_log(table)
         if newer is not None and (log is None or not newer.equals(log)):
-            with self._hold_log(
-                newer, table
-            ):  # commits that began before it have ended now, and commits that begin later see what was done
-                pass
+            with self._hold_log(newer, table):
+                pass  # commits that began before it have ended now, and commits that begin later see what was done
 
     def _does_write_plainly(self) -> bool:
         """Whether the settings of Hadoop, which a session does not show, write files in the default way."""
@@ -300,10 +300,6 @@ class _JvmCommits(SparkCommits):
     def _find_log(self, table: Path) -> Any:
         """Return the table's log, if it is open in the JVM."""
         return self._logs.getIfPresent(self._make_log_key(table))
-
-    @functools.cached_property
-    def _places(self) -> dict[Path, Any]:
-        return {}
 
     def _make_log_key(self, table: Path) -> Any:
         if table not in self._places:
@@ -416,9 +412,7 @@ def check_alive(spark: SparkSession) -> None:
     A remote server is not asked. It may be away for a while, and its runs continue.
     """
     if not is_connect(spark):
-        with contextlib.suppress(
-            *_list_gone_errors()
-        ):  # a JVM that has ended raises here, and also in the code that works with it
+        with contextlib.suppress(*_list_gone_errors()):  # a JVM that has ended also raises in the code that uses it
             spark.conf.get("spark.sql.ansi.enabled")
 
 

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -183,30 +182,23 @@ def is_starting() -> bool:
 
 
 @note_start()
-def start(conf: Mapping[str, str], packages: Sequence[str] = (), *, connect: bool = False) -> SparkSession:
+def start(conf: Mapping[str, str], packages: Sequence[str] = ()) -> SparkSession:
     """Start a session on this machine, or with its driver here on the cluster that `spark.master` names.
 
     Spark's output goes to a log file, which errors name.
     """
     settings, java = list_settings(conf, packages), find_java()
-    quick = None if connect else find_quick_start(str(java) if java else None, settings)
+    quick = find_quick_start(str(java) if java else None, settings)
     if quick is None or quick.recipe is None:
         check_java()
     silence_loggers()
     is_new = False
-    with (
-        fetch_one_at_a_time(settings),
-        _divert_noise(connect=connect) as (log, noise),
-        use_python(settings),
-        warnings.catch_warnings(),
-    ):
-        # The Connect client sends the server's start settings to it again, and the server refuses them.
-        warnings.filterwarnings("ignore", "Failed to set .* due to \\[CANNOT_MODIFY", UserWarning)
+    with fetch_one_at_a_time(settings), _divert_noise() as (log, noise), use_python(settings):
         try:
-            is_new = not connect and _launch(settings, quick, noise)
+            is_new = _launch(settings, quick, noise)
             if is_new:
                 settings.pop(_JARS, None)
-            session = build_session(settings, connect=connect)
+            session = build_session(settings)
         except list_spark_errors(RuntimeError) as error:
             ended = forget_ended_jvm(_DYING) if is_new else None
             code = error.code if isinstance(error, JvmEnded) else ended
@@ -240,12 +232,10 @@ def list_launch_settings(settings: Mapping[str, str]) -> dict[str, str]:
     return {
         key: value
         for key, value in settings.items()
-        if key.startswith(_AT_LAUNCH) and not (key.startswith(_YARN) and _is_hidden(key, value))
+        if key.startswith(_AT_LAUNCH)
+        and not key.startswith(_YARN_ENVIRONMENT)
+        and not (key.startswith(_YARN) and isinstance(value, SECRET))
     }
-
-
-def _is_hidden(key: str, value: str) -> bool:
-    return key.startswith(_YARN_ENVIRONMENT) or isinstance(value, SECRET)
 
 
 def _prepare_next_start(session: SparkSession, settings: Mapping[str, str], quick: QuickStart) -> None:
@@ -262,13 +252,11 @@ def _prepare_next_start(session: SparkSession, settings: Mapping[str, str], quic
                 atexit.register(make_archive_later, quick, settings["spark.driver.memory"], os.getpid())
 
 
-def build_session(settings: Mapping[str, str], *, connect: bool = False) -> SparkSession:
+def build_session(settings: Mapping[str, str]) -> SparkSession:
     """Return a session with these settings, in the JVM of this process if it has one."""
     from pyspark.sql import SparkSession
 
-    place = settings.get(MASTER, f"local[{_count_cores()}]")
-    builder = SparkSession.builder.remote(place) if connect else SparkSession.builder.master(place)
-    builder = builder.appName("wherry")
+    builder = SparkSession.builder.master(settings.get(MASTER, f"local[{_count_cores()}]")).appName("wherry")
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
@@ -470,24 +458,18 @@ def use_python(settings: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _divert_noise(*, connect: bool) -> Iterator[tuple[Path, int]]:
+def _divert_noise() -> Iterator[tuple[Path, int]]:
     """Give a file for what the JVM prints, and its open handle.
 
     The file is kept if Spark did not start, or if the JVM ended before this process. Otherwise it is removed at the
-    end. A Connect server inherits this process's standard error, which is that file while the server starts.
+    end.
     """
     _remove_old_noise()
     handle, name = tempfile.mkstemp(prefix=_NOISE, suffix=".log")
-    sys.stderr.flush()
-    kept = os.dup(2)
-    if connect:
-        os.dup2(handle, 2)
     try:
         yield Path(name), handle
         atexit.register(_remove_noise, Path(name), os.getpid())
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
         os.close(handle)
 
 

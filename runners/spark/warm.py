@@ -19,7 +19,6 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ from origins.quantities import parse_seconds
 from origins.quick_dataclass import dataclass
 from origins.secret import SECRET
 from origins.spark_private import JvmAddress, attach_jvm, has_jvm, leave_jvm
+from runners.model.json_form import JsonForm
 from runners.model.spec import MASTER, SparkOptions
 from runners.model.text import find_version
 from runners.spark.quick_start import is_private, measure_file
@@ -445,7 +445,7 @@ def is_at(folder: Path, handle: int) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WarmSpark:
+class WarmSpark(JsonForm):
     """A Spark that stays warm, or is starting."""
 
     state: str
@@ -463,10 +463,6 @@ class WarmSpark:
     """The memory of the JVM in bytes."""
     place: str
     """The folder of its keeper."""
-
-    def json(self) -> dict[str, Any]:
-        """Return it as `--json` prints it."""
-        return asdict(self)
 
 
 def list_warm() -> list[WarmSpark]:

@@ -18,10 +18,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from origins.errors import WherryError, list_spark_errors
-from origins.spark_private import JvmAddress, LentJvm, find_jvm, get_jvm_address
+from origins.spark_private import LentJvm, find_jvm, get_jvm_address
 from runners.model.clock import Clock
 from runners.spark.start import build_session, list_settings, start
 from runners.spark.warm import (
@@ -56,34 +56,8 @@ _MOST_IDLE = 2
 """How many other Sparks of this user stay warm. Each uses a gigabyte of memory or more."""
 
 
-class Lendable(Protocol):
-    """A Spark that is lent to one process after another."""
-
-    @property
-    def address(self) -> JvmAddress:
-        """The address of the JVM."""
-
-    def is_alive(self) -> bool:
-        """Whether its JVM is running."""
-
-    def check(self) -> None:
-        """Return when the JVM answers. Raises an error of Spark if the JVM has ended."""
-
-    def renew(self) -> None:
-        """Make it as clean as before it was lent. Raises an error of Spark, or `WarmError`, if that fails."""
-
-    def warm_up(self) -> Iterator[None]:
-        """Make it fast, step by step. It may be lent after each step. Raises as `renew` does."""
-
-    def kill(self) -> None:
-        """End it at once."""
-
-    def end(self) -> None:
-        """End it."""
-
-
 class KeptSpark:
-    """The Spark of this process."""
+    """The Spark of this process, which is lent to one process after another."""
 
     def __init__(self, conf: Mapping[str, str], packages: Sequence[str]) -> None:
         self._settings = list_settings(conf, packages)
@@ -94,13 +68,16 @@ class KeptSpark:
         self.address = get_jvm_address()
 
     def is_alive(self) -> bool:
+        """Whether its JVM is running."""
         jvm = find_jvm()
         return jvm is not None and jvm.poll() is None
 
     def check(self) -> None:
+        """Return when the JVM answers. Raises an error of Spark if the JVM has ended."""
         self._lent.check()
 
     def renew(self) -> None:
+        """Make it as clean as before it was lent. Raises an error of Spark, or `WarmError`, if that fails."""
         last = time.monotonic() + _THREADS
         while not self._lent.is_left():
             if time.monotonic() > last:
@@ -112,6 +89,7 @@ class KeptSpark:
         self._lent.note()
 
     def warm_up(self) -> Iterator[None]:
+        """Make it fast, step by step. It may be lent after each step. Raises as `renew` does."""
         session = self._session.newSession()
         with tempfile.TemporaryDirectory(prefix="wherry-warm-") as folder:
             Path(folder, "rows.json").write_text('{"a": 1, "b": "x"}\n{"a": 2, "b": "3"}\n', encoding="utf-8")
@@ -124,6 +102,7 @@ class KeptSpark:
             session.read.format("delta").load(f"file:{folder}/table").toArrow()
 
     def kill(self) -> None:
+        """End it at once."""
         jvm = find_jvm()
         if jvm is not None:
             workers = list_descendants(jvm.pid)
@@ -132,6 +111,7 @@ class KeptSpark:
             kill_all(workers)
 
     def end(self) -> None:
+        """End it."""
         jvm = find_jvm()
         if jvm is not None and jvm.stdin is not None:
             with contextlib.suppress(OSError):
@@ -168,7 +148,7 @@ class Keeper:
 
     def __init__(
         self,
-        spark: Lendable,
+        spark: KeptSpark,
         server: socket.socket,
         token: str,
         *,
@@ -208,8 +188,8 @@ class Keeper:
             self._read_lease()
         elif ready:
             self._accept()
-        elif self._warming:
-            self._warm_further()
+        elif self._warming and not self._work_undisturbed(self._take_step):
+            self._ends = True
 
     def _goes_on(self) -> bool:
         if self._ends or not self.spark.is_alive():
@@ -250,12 +230,8 @@ class Keeper:
         else:
             self._ends = True
 
-    def _warm_further(self) -> None:
-        """Take a step of the warm-up, since no process asks for the Spark."""
-        if not self._work_undisturbed(self._take_step):
-            self._ends = True
-
     def _take_step(self) -> None:
+        """Take a step of the warm-up, since no process asks for the Spark."""
         assert self._warming is not None
         try:
             next(self._warming)

@@ -367,9 +367,12 @@ class LocalTable(LedgerTable):
                 self.home.check()
                 self._probed = True
             version = max(self._table.version(), self._appended) + 1
-            landed = self._append(rows, version) if mode == "append" else None
-            if landed is None:
-                landed = self._write(self._table, rows, mode, version)
+            made = self._make_table(rows)
+            landed = self.home.append(made, next(iter(self.columns)), version) if mode == "append" else None
+            if landed:
+                self._appended = version
+            elif landed is None:
+                landed = self._write(self._table, made, mode, version)
             if landed and (now := read_clock()) - self._looked >= self.home.sure:
                 landed, self._looked = not self._has_checkpoint_above(version), now
             if landed:
@@ -382,18 +385,10 @@ class LocalTable(LedgerTable):
             self._table, self._appended = None, -1
             raise LedgerError(f"Another process wrote the ledger at {self.path} at the same time.")
 
-    def _append(self, rows: Sequence[Row], version: int) -> bool | None:
-        landed = self.home.append(self._make_table(rows), next(iter(self.columns)), version)
-        if landed:
-            self._appended = version
-        return landed
-
-    def _write(
-        self, table: DeltaTable, rows: Sequence[Row], mode: Literal["append", "overwrite"], version: int
-    ) -> bool:
+    def _write(self, table: DeltaTable, rows: Table, mode: Literal["append", "overwrite"], version: int) -> bool:
         write_deltalake(
             table,
-            self._make_table(rows),
+            rows,
             mode=mode,
             commit_properties=_ONCE,
             post_commithook_properties=PostCommitHookProperties(

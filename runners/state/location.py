@@ -142,30 +142,27 @@ class StateLocation:
 
     def make_dlq(self) -> Destination:
         """Return the DLQ of a pipeline whose definition names none."""
-        if self.folder is not None:
-            return Delta(path=_make_path(self.folder / "dlq"), name="dlq")
-        return Delta(table=f"{self.schema}.{self.name}_dlq", name="dlq")
+        return self._make_delta("dlq", f"{self.name}_dlq", name="dlq")
 
     def make_filtered(self) -> Delta:
         """Return the destination for rows that stages filter."""
-        if self.folder is not None:
-            return Delta(path=_make_path(self.folder / "filtered"), name=FILTERED)
-        return Delta(table=f"{self.schema}.{self.name}_filtered", name=FILTERED)
+        return self._make_delta("filtered", f"{self.name}_filtered", name=FILTERED)
 
     def make_shadow(self, destination: str, definition: str) -> Delta:
         """Return the destination for rows that a canary's definition would give to one of its destinations.
 
         `definition` is the hash of that definition.
         """
-        if self.folder is not None:
-            folder = self.folder / "canary" / definition[:8] / quote(destination, safe="")
-            return Delta(path=_make_path(folder), name=destination, stamp=SHADOW_STAMP)
+        folder = f"canary/{definition[:8]}/{quote(destination, safe='')}"
         table = quote_name(f"{self.name}_canary_{definition[:8]}_{destination}")
-        return Delta(table=f"{self.schema}.{table}", name=destination, stamp=SHADOW_STAMP)
+        return self._make_delta(folder, table, name=destination, stamp=SHADOW_STAMP)
 
-
-def _make_path(folder: Path | StoreUrl) -> str:
-    return folder if isinstance(folder, StoreUrl) else str(folder)
+    def _make_delta(self, folder: str, table: str, *, name: str, stamp: str | None = None) -> Delta:
+        """Return a table in this folder of the state, or with this name in the state's schema."""
+        if self.folder is None:
+            return Delta(table=f"{self.schema}.{table}", name=name, stamp=stamp)
+        place = self.folder / folder
+        return Delta(path=place if isinstance(place, StoreUrl) else str(place), name=name, stamp=stamp)
 
 
 def find_dlq(pipeline: PipelineSpec) -> tuple[Destination, Callable[[], SparkSession]]:

@@ -90,16 +90,34 @@ class PreparedStore(ABC):
         """Return the files of the rows, if they are on this machine."""
         return ()
 
-    @abstractmethod
     def remove(self, spark: SparkSession, name: str) -> None:
         """Remove the rows of all names that begin with this name and a dash. A repeated call has no effect."""
+        for place in self._list_places(spark):
+            if place.startswith(self._name_place(f"{name}-")):
+                self._delete(spark, place)
 
-    @abstractmethod
     def sweep(self, spark: SparkSession, keep: Callable[[], Collection[str]]) -> None:
         """Remove all rows except rows under the names that `keep` returns.
 
         `keep` is called after the rows are listed. Rows that a new owner prepares meanwhile are therefore not removed.
         """
+        found = self._list_places(spark)
+        kept = tuple(self._name_place(f"{name}-") for name in keep())
+        for place in found:
+            if not place.startswith(kept):
+                self._delete(spark, place)
+
+    def _name_place(self, name: str) -> str:
+        """Return the folder or table for rows of this name."""
+        return name
+
+    @abstractmethod
+    def _list_places(self, spark: SparkSession) -> Sequence[str]:
+        """Return the folders or tables that hold rows."""
+
+    @abstractmethod
+    def _delete(self, spark: SparkSession, place: str) -> None:
+        """Delete a folder or table."""
 
 
 @dataclass(frozen=True)
@@ -179,17 +197,12 @@ class FolderStore(PreparedStore):
     def list_files(self, name: str) -> Sequence[Path]:
         return sorted((self.root / name).glob("*.parquet"))
 
-    def remove(self, spark: SparkSession, name: str) -> None:
-        for folder in self.root.glob(f"{name}-*"):
-            shutil.rmtree(folder)
-            self._schemas.pop(folder.name, None)
+    def _list_places(self, spark: SparkSession) -> Sequence[str]:
+        return os.listdir(self.root) if self.root.exists() else []
 
-    def sweep(self, spark: SparkSession, keep: Callable[[], Collection[str]]) -> None:
-        found = list(self.root.iterdir()) if self.root.exists() else []
-        kept = tuple(f"{name}-" for name in keep())
-        for folder in found:
-            if not folder.name.startswith(kept):
-                shutil.rmtree(folder)
+    def _delete(self, spark: SparkSession, place: str) -> None:
+        shutil.rmtree(self.root / place)
+        self._schemas.pop(place, None)
 
 
 @dataclass(frozen=True)
@@ -250,21 +263,13 @@ class UrlStore(PreparedStore):
             return None
         return _scan_files([objects.read(each.key) for each in found], wanted)
 
-    def remove(self, spark: SparkSession, name: str) -> None:
-        objects = self._objects
-        for folder in objects.list_folders():
-            if folder.startswith(f"{name}-"):
-                objects.delete_folder(folder)
-                self._schemas.pop(folder, None)
-                self._few.pop(folder, None)
+    def _list_places(self, spark: SparkSession) -> Sequence[str]:
+        return self._objects.list_folders()
 
-    def sweep(self, spark: SparkSession, keep: Callable[[], Collection[str]]) -> None:
-        objects = self._objects
-        found = objects.list_folders()
-        kept = tuple(f"{name}-" for name in keep())
-        for folder in found:
-            if not folder.startswith(kept):
-                objects.delete_folder(folder)
+    def _delete(self, spark: SparkSession, place: str) -> None:
+        self._objects.delete_folder(place)
+        self._schemas.pop(place, None)
+        self._few.pop(place, None)
 
     @property
     def _objects(self) -> ObjectStore:
@@ -289,32 +294,23 @@ class TableStore(PreparedStore):
     def read(self, spark: SparkSession, name: str) -> DataFrame:
         return spark.read.table(self._qualify_name(name))
 
-    def remove(self, spark: SparkSession, name: str) -> None:
-        for table in self._list_tables(spark):
-            if table.startswith(self._name_table(name) + "_"):
-                spark.sql(f"drop table if exists {self.schema}.{quote_name(table)}")
-
-    def sweep(self, spark: SparkSession, keep: Callable[[], Collection[str]]) -> None:
-        found = self._list_tables(spark)
-        kept = tuple(self._name_table(name) + "_" for name in keep())
-        for table in found:
-            if not table.startswith(kept):
-                spark.sql(f"drop table if exists {self.schema}.{quote_name(table)}")
-
     def _qualify_name(self, name: str) -> str:
-        return f"{self.schema}.{quote_name(self._name_table(name))}"
+        return f"{self.schema}.{quote_name(self._name_place(name))}"
 
-    def _name_table(self, name: str) -> str:
+    def _name_place(self, name: str) -> str:
         return self.prefix + name.replace("-", "_")
 
-    def _list_tables(self, spark: SparkSession) -> list[str]:
+    def _delete(self, spark: SparkSession, place: str) -> None:
+        spark.sql(f"drop table if exists {self.schema}.{quote_name(place)}")
+
+    def _list_places(self, spark: SparkSession) -> Sequence[str]:
         tables = spark.sql(f"show tables in {self.schema}").select("tableName").collect()
         return [row[0] for row in tables if row[0].startswith(self.prefix)]
 
 
 @dataclass(frozen=True)
 class MemoryStore(PreparedStore):
-    """The memory of this process, for previews. It ends with the process, so rows are never removed."""
+    """The memory of this process, for previews."""
 
     _frames: dict[str, tuple[Any, StructType]] = field(default_factory=dict)
 
@@ -327,11 +323,11 @@ class MemoryStore(PreparedStore):
         rows, schema = self._frames[name]
         return make_frame(spark, rows, schema)
 
-    def remove(self, spark: SparkSession, name: str) -> None:
-        pass
+    def _list_places(self, spark: SparkSession) -> Sequence[str]:
+        return list(self._frames)
 
-    def sweep(self, spark: SparkSession, keep: Callable[[], Collection[str]]) -> None:
-        pass
+    def _delete(self, spark: SparkSession, place: str) -> None:
+        del self._frames[place]
 
 
 def fetch_table(frame: DataFrame) -> Any:

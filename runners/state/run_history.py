@@ -31,7 +31,7 @@ from runners.model.run_report import Report
 from runners.spark.session import reconnect
 from runners.state.background_writer import BackgroundWriter
 from runners.state.process_locks import identify_host
-from runners.state.spark_ledger import quote_table
+from runners.state.spark_ledger import make_frame, quote_table
 
 if TYPE_CHECKING:
     from arro3.core import Schema, Table
@@ -330,10 +330,8 @@ _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=timezone.utc), timedelta(micr
 def _make_schema() -> Schema:
     from arro3.core import DataType, Field, Schema
 
-    moment = DataType.timestamp("us", tz="UTC")
-    kinds = {"started_at": moment, "ended_at": moment, "seconds": DataType.float64()}
-    kinds |= {name: DataType.int64() for name in ("batches", "read", "filtered", "nacked")}
-    return Schema([Field(name, kinds.get(name, DataType.utf8())) for name in _NAMES])
+    kinds = {"timestamp": DataType.timestamp("us", tz="UTC"), "double": DataType.float64(), "bigint": DataType.int64()}
+    return Schema([Field(name, kinds.get(kind, DataType.utf8())) for name, kind in _TYPES.items()])
 
 
 def _make_moment_sql(moment: datetime) -> str:
@@ -343,15 +341,20 @@ def _make_moment_sql(moment: datetime) -> str:
 
 
 def to_json_row(row: dict[str, Any]) -> dict[str, JSON]:
-    moments = {name: row[name] and row[name].isoformat(timespec="milliseconds") for name in ("started_at", "ended_at")}
+    """Return the row as JSON, with its times in UTC. Spark gives them in this machine's zone, without naming it."""
+    times = {name: row[name] and row[name].astimezone(timezone.utc) for name in ("started_at", "ended_at")}
+    moments = {name: at and at.isoformat(timespec="milliseconds") for name, at in times.items()}
     report = {"report": json.loads(row["report"]) if row["report"] else None} if "report" in row else {}
     return {**row, **moments, **report}
 
 
-_TYPES = {"started_at": "timestamp", "ended_at": "timestamp", "seconds": "double"} | dict.fromkeys(
-    ("batches", "read", "filtered", "nacked"), "bigint"
-)
-_COLUMNS = ", ".join(f"{name} {_TYPES.get(name, 'string')}" for name in _NAMES)
+_TYPES = {
+    **dict.fromkeys(_NAMES, "string"),
+    **dict.fromkeys(("started_at", "ended_at"), "timestamp"),
+    "seconds": "double",
+    **dict.fromkeys(("batches", "read", "filtered", "nacked"), "bigint"),
+}
+"""The types of the columns, as Spark names them."""
 _KEPT_APART = "TBLPROPERTIES ('delta.logRetentionDuration' = 'interval 7 days', 'delta.checkpointInterval' = '100')"
 
 
@@ -375,15 +378,13 @@ class SparkRunHistory(History):
             self._add(rows)
 
     def _add(self, rows: Sequence[RunRow]) -> None:
-        from pyspark.sql import functions as F
-
         spark, name = self._session, self._name
         if not spark.catalog.tableExists(self._archived):
             for table in (name, self._archived):
-                spark.sql(f"CREATE TABLE IF NOT EXISTS {table} ({_COLUMNS}) USING delta {_KEPT_APART}")
+                columns = ", ".join(f"{column} {kind}" for column, kind in _TYPES.items())
+                spark.sql(f"CREATE TABLE IF NOT EXISTS {table} ({columns}) USING delta {_KEPT_APART}")
         listed = json.dumps([vars(row) for row in rows], default=datetime.isoformat)
-        literal = F.from_json(F.lit(listed), f"array<struct<{_COLUMNS.replace(' ', ':').replace(',:', ',')}>>")
-        spark.range(0, 1, 1, 1).select(F.inline(literal)).writeTo(name).append()
+        make_frame(spark, listed, _TYPES).writeTo(name).append()
         if spark.sql(f"DESCRIBE DETAIL {name}").collect()[0]["numFiles"] > FILES:
             self._archive(max(row.started_at for row in rows) - self.retain)
 
@@ -394,7 +395,7 @@ class SparkRunHistory(History):
         if wanted.archived:
             source = f"(SELECT * FROM {self._name} UNION ALL SELECT * FROM {self._archived})"
         rows = self._session.sql(wanted.format_query(source, _make_spark_moment_sql))
-        return [to_json_row(_add_time_zone(row.asDict())) for row in rows.collect()]
+        return [to_json_row(row.asDict()) for row in rows.collect()]
 
     @functools.cached_property
     def _session(self) -> SparkSession:
@@ -421,12 +422,6 @@ class SparkRunHistory(History):
 
 def _make_spark_moment_sql(moment: datetime) -> str:
     return f"timestamp {quote_text(moment.astimezone(timezone.utc).isoformat())}"
-
-
-def _add_time_zone(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the row with its times in UTC. Spark gives them in this machine's zone, without naming the zone."""
-    times = {name: row[name] and row[name].astimezone(timezone.utc) for name in ("started_at", "ended_at")}
-    return {**row, **times}
 
 
 MOST_LANES = 30
@@ -478,12 +473,7 @@ def _join_parts(first: TimelinePart, second: TimelinePart | None) -> TimelinePar
         return first
     phases = {**first["spent"], **second["spent"]}
     spent = {phase: first["spent"].get(phase, 0.0) + second["spent"].get(phase, 0.0) for phase in phases}
-    return {
-        "start": first["start"],
-        "end": second["end"],
-        "batches": first["batches"] + second["batches"],
-        "spent": spent,
-    }
+    return {**first, "end": second["end"], "batches": first["batches"] + second["batches"], "spent": spent}
 
 
 def _round_part(part: TimelinePart) -> TimelinePart:

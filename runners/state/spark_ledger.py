@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from origins.errors import list_spark_errors
@@ -128,7 +128,8 @@ class CatalogTable(LedgerTable):
 
         try:
             self._make()
-            writer = self._make_frame(rows).filter(F.expr(condition)).writeTo(self.name)
+            kinds = {name: _TYPES[kind] for name, kind in self.columns.items()}
+            writer = make_frame(self.spark, json.dumps(rows), kinds).filter(F.expr(condition)).writeTo(self.name)
             writer.overwrite(F.lit(True)) if replaces else writer.append()
         except list_spark_errors() as error:  # after any error, the commit may have landed
             if classify(error).is_session_lost:
@@ -151,18 +152,6 @@ class CatalogTable(LedgerTable):
     def vacuum(self) -> None:
         self.spark.sql(f"VACUUM {self.name}").collect()
 
-    def _make_frame(self, rows: Sequence[Row]) -> DataFrame:
-        """Return the rows as a frame.
-
-        They are one literal: nothing in them is read as SQL, and no Python worker starts.
-        """
-        from pyspark.sql import functions as F
-
-        fields = ",".join(f"{name}:{_TYPES[kind]}" for name, kind in self.columns.items())
-        return self.spark.range(0, 1, 1, 1).select(
-            F.inline(F.from_json(F.lit(json.dumps(rows)), f"array<struct<{fields}>>"))
-        )
-
     def _read_table(self) -> DataFrame | None:
         if not self._exists():
             return None
@@ -182,6 +171,17 @@ class CatalogTable(LedgerTable):
                 f"CREATE TABLE IF NOT EXISTS {self.name} ({columns}) USING delta TBLPROPERTIES ({properties})"
             )
             self._there = True
+
+
+def make_frame(spark: SparkSession, rows: str, columns: Mapping[str, str]) -> DataFrame:
+    """Return the rows, which are a list in JSON, as a frame of these columns.
+
+    They are one literal: nothing in them is read as SQL, and no Python worker starts.
+    """
+    from pyspark.sql import functions as F
+
+    fields = ",".join(f"{name}:{kind}" for name, kind in columns.items())
+    return spark.range(0, 1, 1, 1).select(F.inline(F.from_json(F.lit(rows), f"array<struct<{fields}>>")))
 
 
 def quote_table(name: str, ending: str = "") -> str:

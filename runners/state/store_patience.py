@@ -10,7 +10,7 @@ from typing import TypeVar
 from origins.errors import WherryError, is_store_silent
 from runners.model.clock import Clock
 from runners.model.entry import Entry, Settled
-from runners.model.spec import RetryPolicy
+from runners.model.spec import RetryOptions
 from runners.state.ledger import Ledger
 
 log = logging.getLogger("wherry")
@@ -30,7 +30,7 @@ class StorePatience:
 
     def __init__(
         self,
-        policy: RetryPolicy,
+        policy: RetryOptions,
         clock: Clock,
         *,
         is_forced: Callable[[], bool] = lambda: False,
@@ -52,7 +52,9 @@ class StorePatience:
             except WherryError as error:
                 if not is_store_silent(error):
                     raise
-                pause = self._choose_pause(error, tried, self.clock.elapsed() - began)
+                since = self.clock.elapsed() - began
+                gives_up = self.over or self.is_forced()
+                pause = None if gives_up else self.policy.pause(error, tried=tried, since=since, dice=self.dice)
                 if pause is None:
                     self.over = True
                     raise
@@ -62,11 +64,6 @@ class StorePatience:
             else:
                 self.over = False
                 return answer
-
-    def _choose_pause(self, error: WherryError, tried: int, since: float) -> float | None:
-        if self.over or self.is_forced():
-            return None
-        return self.policy.pause(error, tried=tried, since=since, dice=self.dice)
 
     def _wait(self, seconds: float) -> None:
         until = self.clock.elapsed() + seconds

@@ -18,7 +18,7 @@ from runners.engine.lane_coordination import LaneCoordination
 from runners.model.entry import Entry, Settled
 from runners.model.errors import Fenced
 from runners.model.pipeline_state import PipelineState
-from runners.model.spec import FOR_EVER, RetryPolicy
+from runners.model.spec import FOR_EVER, RetryOptions
 from runners.state.journal import Journal
 from runners.state.ownership import Takeover
 from runners.state.process_locks import StateLock
@@ -208,7 +208,7 @@ class SharingHosts(Owners):
     def _moves(self, owner: Owner) -> None:
         self.passes(self.rng.uniform(0, LEASE / 10 / self.most))
         also = ("fenced", "TimeoutError")
-        owner.dispatcher.resting.retry = RetryPolicy(attempts=FOR_EVER, most=3, within=float("inf"), also=also)
+        owner.dispatcher.resting.retry = RetryOptions(attempts=FOR_EVER, most="3s", within="10000d", also=also)
         try:
             if owner.worker_pool.work and self.rng.random() < 0.6:
                 owner.worker_pool.step(self.rng.choice(sorted(owner.worker_pool.work)))

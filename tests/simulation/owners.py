@@ -15,7 +15,7 @@ from typing import Any
 from destinations.destination import Late
 from origins.batch import JSON
 from runners.model.errors import Fenced, Owned
-from runners.model.spec import FOR_EVER, RetryPolicy
+from runners.model.spec import FOR_EVER, RetryOptions
 from runners.state.journal import Journal, Lease
 from runners.state.location import StateLocation
 from runners.state.ownership import Takeover
@@ -186,7 +186,7 @@ class Owners(World):
         """Let a process take one step, after which it may end."""
         if not self.waits:
             self.passes(self.rng.uniform(0, LEASE / 10))
-        owner.dispatcher.resting.retry = RetryPolicy(attempts=FOR_EVER, most=3, within=float("inf"))
+        owner.dispatcher.resting.retry = RetryOptions(attempts=FOR_EVER, most="3s", within="10000d")
         patience = owner.dispatcher.patience()
         due = patience is not None and patience <= 0
         try:

@@ -25,7 +25,7 @@ from runners.model.entry import Entry, Settled
 from runners.model.errors import Fenced, WindowTripped
 from runners.model.events import Event
 from runners.model.planned_batch import BranchCounts, Counts, PlannedBatch
-from runners.model.spec import FOR_EVER, NEVER, RetryPolicy
+from runners.model.spec import FOR_EVER, NEVER, RetryOptions
 from runners.model.tasks import (
     Answers,
     AskDestinations,
@@ -267,7 +267,7 @@ class Process:
             ),
             options=CarryingOptions(
                 max_in_flight=world.max_in_flight,
-                retry=RetryPolicy(attempts=FOR_EVER, within=float("inf")) if world.retries else NEVER,
+                retry=RetryOptions(attempts=FOR_EVER, within="10000d") if world.retries else NEVER,
             ),
             callbacks=ProgressCallbacks(
                 committed={"numbers": world.note_committed} if world.hears else {},

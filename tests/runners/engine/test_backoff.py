@@ -10,7 +10,7 @@ import pytest
 from runners.engine.batch_machine import BatchInFlight, Transition, begin_flight
 from runners.engine.work_in_flight import LISTEN, BackOff
 from runners.model.pipeline_state import LaneState
-from runners.model.spec import RetryPolicy
+from runners.model.spec import RetryOptions
 from runners.model.tasks import AskDestinations, WriteStraight
 from tests.runners.engine.test_batch_machine import STRAIGHT
 
@@ -20,7 +20,7 @@ AWAY = TimeoutError("away")
 @pytest.fixture
 def resting() -> BackOff:
     """Return a policy of two more attempts, after 10 s and then 20 s. Each wait is up to a fifth shorter."""
-    return BackOff(RetryPolicy(attempts=2, wait=10), random.Random(1), now=100)
+    return BackOff(RetryOptions(attempts=2, wait="10s"), random.Random(1), now=100)
 
 
 def fail_write(error: Exception = AWAY, **of: object) -> Transition:

@@ -13,7 +13,7 @@ from runners.engine.budget_watch import BudgetWatch
 from runners.engine.planning import Follower
 from runners.model.entry import Entry
 from runners.model.planned_batch import BranchCounts, Counts
-from runners.model.spec import RetryPolicy
+from runners.model.spec import RetryOptions
 from runners.model.tasks import Landed, Task
 from tests.manual_clock import ManualClock
 from tests.runners.engine.test_dispatcher import Bench
@@ -33,7 +33,7 @@ class Limited(Bench):
         run = self.dispatcher
         run.rules = replace(run.rules, dlq=Dlq(window=0))
         run.callbacks = replace(run.callbacks, over_budget=self.ask)
-        run.resting.retry = RetryPolicy(attempts=2, wait=10.0)
+        run.resting.retry = RetryOptions(attempts=2, wait="10s")
         run.budget = BudgetWatch(self.ask, run.resting)
 
     def ask(self, settled: Sequence[Entry]) -> Exception | None:

@@ -19,7 +19,7 @@ from runners.model.batch_timing import BatchSizing
 from runners.model.entry import Entry
 from runners.model.errors import Fenced, WindowTripped
 from runners.model.events import BatchPlanned, BatchRests, BatchSettled, Event
-from runners.model.spec import RetryPolicy
+from runners.model.spec import RetryOptions
 from runners.model.tasks import (
     Answers,
     AskDestinations,
@@ -716,7 +716,7 @@ class Resting(Bench):
 
     def __init__(self, **shape: int) -> None:
         super().__init__(**shape)
-        self.dispatcher.resting.retry = RetryPolicy(attempts=2)
+        self.dispatcher.resting.retry = RetryOptions(attempts=2)
         self.error = TimeoutError("timed out")
 
     def carry(self, task: Task) -> Work:
@@ -878,7 +878,7 @@ def test_a_run_does_not_end_while_a_batch_rests() -> None:
 def test_a_stop_in_the_ledger_is_noticed_while_a_batch_rests() -> None:
     """The run notices it within seconds, even if the rest is long. Then the batch is not tried again."""
     bench = Resting()
-    bench.dispatcher.resting.retry = RetryPolicy(attempts=9, wait=300)
+    bench.dispatcher.resting.retry = RetryOptions(attempts=9, wait="5m")
     bench.turn()
     bench.turn("0")
     patience = bench.dispatcher.patience()
@@ -907,7 +907,7 @@ def test_a_stop_drops_a_resting_batch_and_plans_a_gathered_one() -> None:
         )
     ]
     run.dispatcher.planning.source = replace(run.dispatcher.planning.source, feeds=feeds)
-    run.dispatcher.resting.retry = RetryPolicy(attempts=9, wait=300)
+    run.dispatcher.resting.retry = RetryOptions(attempts=9, wait="5m")
     run.error = TimeoutError("away")
     run.turn()
     run.turn("0")

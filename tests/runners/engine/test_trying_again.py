@@ -9,17 +9,17 @@ import pytest
 from runners.model.entry import Entry
 from runners.model.events import BatchRests
 from runners.model.pipeline_state import PipelineState
-from runners.model.spec import FOR_EVER, RetryPolicy
+from runners.model.spec import FOR_EVER, RetryOptions
 from runners.model.tasks import WriteStraight
 from runners.state.journal import Journal
 from runners.state.progress import apply_entries
 from tests.manual_clock import ManualClock
 from tests.runners.engine.test_dispatcher import Resting
 
-THOUSAND_YEARS = 365_000 * 86_400.0
+THOUSAND_YEARS = "365000d"
 
 
-def start_bench(retry: RetryPolicy, *, after: Resting | None = None, seconds: float = 0) -> Resting:
+def start_bench(retry: RetryOptions, *, after: Resting | None = None, seconds: float = 0) -> Resting:
     """Return a process with this retry policy. It starts `seconds` after the process `after` was killed."""
     bench = Resting(rows=2)
     if after is not None:
@@ -47,37 +47,37 @@ def run_until_rest(bench: Resting) -> list[int]:
 @pytest.mark.promise("SS-23")
 def test_the_number_of_tries_survives_a_kill() -> None:
     """Two more tries are two, even if several processes share them. The next failure ends the run."""
-    first = start_bench(RetryPolicy(attempts=2))
+    first = start_bench(RetryOptions(attempts=2))
     assert run_until_rest(first) == [1]
-    second = start_bench(RetryPolicy(attempts=2), after=first)
+    second = start_bench(RetryOptions(attempts=2), after=first)
     assert run_until_rest(second) == [2]
-    third = start_bench(RetryPolicy(attempts=2), after=second)
+    third = start_bench(RetryOptions(attempts=2), after=second)
     assert run_until_rest(third) == []
     assert third.dispatcher.errors == [third.error]
 
 
 def test_the_time_of_the_first_error_survives_a_kill() -> None:
     """One hour counts from the first error, even if no process ran for most of that time."""
-    first = start_bench(RetryPolicy(attempts=9, within=3_600))
+    first = start_bench(RetryOptions(attempts=9, within="1h"))
     assert run_until_rest(first) == [1]
-    second = start_bench(RetryPolicy(attempts=9, within=3_600), after=first, seconds=3_500)
+    second = start_bench(RetryOptions(attempts=9, within="1h"), after=first, seconds=3_500)
     assert run_until_rest(second) == [2]
-    third = start_bench(RetryPolicy(attempts=9, within=3_600), after=second, seconds=101)
+    third = start_bench(RetryOptions(attempts=9, within="1h"), after=second, seconds=101)
     assert run_until_rest(third) == []
 
 
 @pytest.mark.parametrize(("status", "found"), [("failed", [1]), ("stopped", [2])])
 def test_a_run_that_gave_up_leaves_all_attempts_to_the_next(status: str, found: list[int]) -> None:
     """A user starts the next run on purpose. After a stop, the count continues."""
-    first = start_bench(RetryPolicy(attempts=2))
+    first = start_bench(RetryOptions(attempts=2))
     run_until_rest(first)
     first.journal.record(Entry(kind="release", body={"status": status}))
-    assert run_until_rest(start_bench(RetryPolicy(attempts=2), after=first)) == found
+    assert run_until_rest(start_bench(RetryOptions(attempts=2), after=first)) == found
 
 
 def test_the_next_batch_has_all_attempts() -> None:
     """The tries of a settled batch are forgotten."""
-    bench = start_bench(RetryPolicy(attempts=2))
+    bench = start_bench(RetryOptions(attempts=2))
     assert run_until_rest(bench) == [1]
     bench.error = None
     bench.move(2)
@@ -89,7 +89,7 @@ def test_the_next_batch_has_all_attempts() -> None:
 
 def test_the_ledger_records_a_try_before_it_is_announced() -> None:
     """A snapshot keeps the number of tries and the time of the first error."""
-    bench = start_bench(RetryPolicy(attempts=2))
+    bench = start_bench(RetryOptions(attempts=2))
     run_until_rest(bench)
     lane = bench.journal.state.get_lane("0")
     assert (lane.tried, lane.since) == (1, "2026-01-01T00:00:00.000+00:00")
@@ -97,8 +97,8 @@ def test_the_ledger_records_a_try_before_it_is_announced() -> None:
     assert replace(kept, seq=0) == replace(bench.journal.state, seq=0)
 
 
-@pytest.mark.parametrize("retry", [RetryPolicy(attempts=0), RetryPolicy(within=0)])
-def test_a_budget_of_zero_allows_no_further_try(retry: RetryPolicy) -> None:
+@pytest.mark.parametrize("retry", [RetryOptions(attempts=0), RetryOptions(within="0s")])
+def test_a_budget_of_zero_allows_no_further_try(retry: RetryOptions) -> None:
     """With zero attempts or zero time, the first error ends the run."""
     bench = start_bench(retry)
     assert run_until_rest(bench) == []
@@ -107,7 +107,7 @@ def test_a_budget_of_zero_allows_no_further_try(retry: RetryPolicy) -> None:
 
 def test_a_budget_of_a_thousand_years_is_kept() -> None:
     """The waits grow to their limit. Meanwhile, the ledger is read every five seconds."""
-    retry = RetryPolicy(attempts=FOR_EVER, wait=1, most=THOUSAND_YEARS, within=THOUSAND_YEARS)
+    retry = RetryOptions(attempts=FOR_EVER, wait="1s", most=THOUSAND_YEARS, within=THOUSAND_YEARS)
     bench = start_bench(retry)
     assert run_until_rest(bench) == [1]
     for _ in range(30):
@@ -125,7 +125,7 @@ def test_a_budget_of_a_thousand_years_is_kept() -> None:
 @pytest.mark.promise("SS-23", "CD-22")
 def test_a_destination_that_is_down_for_a_minute_delays_the_run_and_loses_no_row() -> None:
     """With a manual clock, each batch is tried with the default waits until it succeeds. No row is refused."""
-    bench = start_bench(RetryPolicy())
+    bench = start_bench(RetryOptions())
     clock = bench.dispatcher.clock
     while len(bench.settled()) < 2:
         bench.error = TimeoutError("down") if clock.elapsed() < 60 else None

@@ -14,7 +14,7 @@ from runners.model.batch_timing import PHASES, BatchTiming
 from runners.model.entry import Entry
 from runners.model.events import BatchPlanned, BatchSettled
 from runners.model.planned_batch import Counts, DecidedBatch, PlannedBatch
-from runners.model.run_report import DestinationReport, RunReportBuilder
+from runners.model.run_report import DestinationReport, Report, RunReportBuilder
 from runners.model.tasks import Declined, Deliver, Landed, Outcome, Prepare, Prepared, Task, WriteStraight
 from tests.manual_clock import ManualClock
 from tests.runners.engine.test_dispatcher import Bench
@@ -119,7 +119,7 @@ def test_a_report_counts_the_ways_that_batches_took() -> None:
     report_builder = RunReportBuilder(("a",))
     for name, way, owed in (("p1", "straight", ()), ("p2", "one_pass", ("a",)), ("p2", "one_pass", ()), ("p3", "", ())):
         report_builder(BatchSettled(batch=replace(planned.batch, plan=name), counts=counts, owed=owed, way=way))
-    told = report_builder.build_report(pipeline="p", run="r", status="succeeded", reason="", seconds=0.0, error=None)
+    told = report_builder.complete(Report(pipeline="p", run="r", status="succeeded"))
     assert told.ways == told.json()["ways"] == {"straight": 1, "one_pass": 1, "resumed": 1}
     assert "one_pass" not in format_report(told, "orders.yaml")
 
@@ -142,7 +142,7 @@ def test_a_report_has_counts_for_each_destination() -> None:
             "branches": {name: {"filtered": filtered, "changed": changed}},
         }
         report_builder(BatchSettled(batch=replace(planned.batch, plan=name), counts=counts))
-    told = report_builder.build_report(pipeline="p", run="r", status="succeeded", reason="", seconds=0.0, error=None)
+    told = report_builder.complete(Report(pipeline="p", run="r", status="succeeded"))
     assert (told.read, told.filtered, told.nacked) == (20, 5, 2)
     assert told.destinations == {
         "orders": DestinationReport(read=10, changed=3, delivered=13),
@@ -166,6 +166,6 @@ def test_a_destination_that_a_backfill_skips_has_no_counts() -> None:
     }
     report_builder = RunReportBuilder(("orders", "latest"))
     report_builder(BatchSettled(batch=planned.batch, counts=counts))
-    told = report_builder.build_report(pipeline="p", run="r", status="succeeded", reason="", seconds=0.0, error=None)
+    told = report_builder.complete(Report(pipeline="p", run="r", status="succeeded"))
     assert told.destinations["orders"] == DestinationReport()
     assert told.destinations["latest"] == DestinationReport(read=3, delivered=2, nacked=1)

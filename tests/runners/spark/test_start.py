@@ -155,9 +155,9 @@ from runners.spark import start
 
 build = start.build_session
 
-def build_without_jvm(settings, *, connect):
+def build_without_jvm(settings):
     os.kill(find_jvm().pid, signal.SIGKILL)
-    return build(settings, connect=connect)
+    return build(settings)
 
 start.build_session = build_without_jvm
 try:

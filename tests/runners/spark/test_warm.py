@@ -46,14 +46,14 @@ from runners.spark.warm import (
     send,
     shorten_path,
 )
-from runners.spark.warm_keeper import Keeper
+from runners.spark.warm_keeper import Keeper, KeptSpark
 from tests.manual_clock import ManualClock
 
 TOKEN = "right"  # noqa: S105
 ADDRESS = {"port": 1, "secret": "s", "number": 2}
 
 
-class Lent:
+class Lent(KeptSpark):
     """A double of the Spark that is lent."""
 
     def __init__(self) -> None:
@@ -672,7 +672,7 @@ def test_a_variable_without_a_duration_is_an_error(monkeypatch: pytest.MonkeyPat
 
 def test_one_log_line_explains_why_a_spark_is_not_kept(caplog: pytest.LogCaptureFixture) -> None:
     """It appears once in each process."""
-    session._LOGGED_OBSTACLES.clear()
+    session._log_obstacle.cache_clear()
     options = SparkOptions(keep_warm="15m", conf={"spark.a.password": "x"})
     assert session._read_keep(options) == session._read_keep(options) == 0.0
     assert caplog.messages == ["This Spark does not stay warm: spark.conf holds a secret, spark.a.password."]

@@ -10,7 +10,7 @@ import pytest
 
 from origins.store_access import StoreError
 from runners.model.entry import Entry
-from runners.model.spec import RetryPolicy
+from runners.model.spec import RetryOptions
 from runners.state.delta_ledger import DeltaLedger
 from runners.state.ledger import Conflict, LedgerError, Row
 from runners.state.store_patience import PatientLedger, StorePatience
@@ -38,7 +38,7 @@ class Store:
 
 def make_patience(clock: ManualClock, is_forced: Callable[[], bool] = lambda: False) -> StorePatience:
     """Return a patience with the default of `run.retry`."""
-    return StorePatience(RetryPolicy(), clock, is_forced=is_forced, dice=random.Random(1))
+    return StorePatience(RetryOptions(), clock, is_forced=is_forced, dice=random.Random(1))
 
 
 @pytest.mark.promise("CD-27")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -47,10 +47,10 @@ class RememberingStore(PreparedStore):
     def read(self, spark: SparkSession, name: str) -> DataFrame:
         raise AssertionError("nothing asks Spark")
 
-    def remove(self, spark: SparkSession, name: str) -> None:
+    def _list_places(self, spark: SparkSession) -> Sequence[str]:
         raise AssertionError("nothing is removed")
 
-    def sweep(self, spark: SparkSession, keep: Callable[[], Collection[str]]) -> None:
+    def _delete(self, spark: SparkSession, place: str) -> None:
         raise AssertionError("nothing is removed")
 
 
