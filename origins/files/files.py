@@ -23,11 +23,10 @@ from origins.files.file_scan import (
     with_folders,
     with_metadata,
 )
-from origins.files.file_systems import File, is_local, without_scheme
+from origins.files.file_systems import SMALL, File, is_local, without_scheme
 from origins.files.json_in_process import make_plain_array
 from origins.files.listing import FileBacklog, FilePattern, Terms, list_files, make_span, parse_pattern
 from origins.files.options import FORMATS, check_options, complete_options
-from origins.files.scan_small import SMALL
 from origins.lazy import T, pa
 from origins.names import HIDDEN, is_one_disk, quote_name
 from origins.origin import BATCH, PLACE, Backlog, Origin, Progress

@@ -22,8 +22,7 @@ from typing import Any
 from arro3.core import Array
 
 from origins.batch import Json
-from origins.files.file_systems import ReadableFile
-from origins.files.scan_small import is_moderate, is_small, read_pieces
+from origins.files.file_systems import ReadableFile, is_moderate, is_small, read_pieces
 from origins.lazy import T, pa, pc
 from origins.schema import walk_types
 
