@@ -120,10 +120,8 @@ _NOTHING = "__HIVE_DEFAULT_PARTITION__"
 """The name of a folder for which the column is NULL."""
 
 
-def with_folders(schema: T.StructType | None, folders: Sequence[str]) -> T.StructType | None:
+def with_folders(schema: T.StructType, folders: Iterable[str]) -> T.StructType:
     """Return the schema that was found in files, with text columns for the values in their folders."""
-    if schema is None:
-        return None
     known = {name.lower() for name in schema.names}
     return T.StructType(
         [*schema.fields, *(T.StructField(name, T.StringType()) for name in folders if name.lower() not in known)]
