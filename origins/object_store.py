@@ -45,12 +45,10 @@ def open_delta_table(place: Path | str) -> DeltaTable | None:
         return DeltaTable(canonicalise(str(place)), storage_options=get_options(place))
     except TableNotFoundError:
         return None
-    except OSError as error:
+    except (OSError, DeltaError) as error:
+        if isinstance(error, DeltaError) and not is_store_away(error):
+            raise
         raise make_store_error(error, canonicalise(str(place)), "cannot be read") from error
-    except DeltaError as error:
-        if is_store_away(error):
-            raise make_store_error(error, canonicalise(str(place)), "cannot be read") from error
-        raise
 
 
 def make_store_error(error: Exception, place: str, what: str) -> StoreError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ from origins.files.listing import FilePattern
 from origins.files.options import ENCODINGS, is_whole
 from origins.lazy import F, T
 from origins.nack import REFUSED
-from origins.names import HIDDEN, make_file_path_sql, make_relative_name_sql, quote_name, quote_text
+from origins.names import HIDDEN, escape_name, make_file_path_sql, make_relative_name_sql, quote_name, quote_text
 from origins.origin import PLACE
 from origins.quick_dataclass import dataclass
 
@@ -159,11 +158,8 @@ def _split_folders(name: str) -> Iterator[tuple[str, str]]:
 
 def from_folder(root: str, column: T.StructField) -> str:
     """Return SQL for the value that the folders of a file give for a column."""
-    key = re.sub(r"([^\w])", r"\\\1", column.name)
-    found = (
-        f"regexp_extract({make_relative_name_sql(root, f'{FILE}.file_path')}, "
-        f"{quote_text(f'(?iu)(?:^|/){key}=([^/]*)/')}, 1)"
-    )
+    pattern = quote_text(f"(?iu)(?:^|/){escape_name(column.name)}=([^/]*)/")
+    found = f"regexp_extract({make_relative_name_sql(root, f'{FILE}.file_path')}, {pattern}, 1)"
     value = f"coalesce(try_url_decode(replace({found}, '+', '%2B')), {found})"
     return f"cast(nullif({value}, {quote_text(_NOTHING)}) as {column.dataType.simpleString()})"
 

@@ -101,19 +101,12 @@ def _parse_objects(text: str, number: type[float | Decimal]) -> Sequence[Mapping
     if text.startswith("\ufeff") or ("\\u" in text and has_half(text)):
         raise _Unlike
     read = json.JSONDecoder(
-        object_pairs_hook=_make_object, parse_float=parse_number, parse_constant=_raise_unlike
+        object_pairs_hook=_make_unique_object, parse_float=parse_number, parse_constant=_raise_unlike
     ).decode
     rows = [read(line) for line in split_lines(text) if line.strip(" \t")]
     if any(type(row) is not dict for row in rows):
         raise _Unlike
     return rows
-
-
-def _make_object(pairs: Sequence[tuple[str, Json]]) -> Mapping[str, Json]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise _Unlike
-    return found
 
 
 def _raise_unlike(written: str) -> None:
