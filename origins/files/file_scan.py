@@ -64,12 +64,7 @@ class FileScan:
         return frame.withColumn(LINE, F.decode(F.col(LINE).cast("binary"), encoding))
 
     def load(
-        self,
-        spark: SparkSession,
-        names: Sequence[str],
-        schema: T.StructType,
-        options: Mapping[str, str],
-        places: bool,
+        self, spark: SparkSession, names: Sequence[str], schema: T.StructType, options: Mapping[str, str], places: bool
     ) -> DataFrame:
         frame = self.make_reader(spark, names, options).schema(schema).load(self.place.make_patterns(names))
         needs_file = places or self.added

@@ -253,11 +253,7 @@ _KINDS = {
 
 
 def _find_files(
-    folder: str,
-    segments: Sequence[str],
-    prefix: str,
-    known: Mapping[str, File],
-    pass_over: Callable[[str, str], None],
+    folder: str, segments: Sequence[str], prefix: str, known: Mapping[str, File], pass_over: PassOver
 ) -> Iterator[File]:
     """Yield the files under a folder that fit the rest of the pattern."""
     head, rest = segments[0], segments[1:]
@@ -298,7 +294,7 @@ def _leads_back(link: str) -> bool:
     return True
 
 
-def _scan_folder(folder: str, prefix: str, pass_over: Callable[[str, str], None]) -> Iterable[os.DirEntry[str]]:
+def _scan_folder(folder: str, prefix: str, pass_over: PassOver) -> Iterable[os.DirEntry[str]]:
     """Return the entries of a folder. Raise `OriginError` if the root, which has no prefix, cannot be listed."""
     try:
         with os.scandir(folder) as entries:
