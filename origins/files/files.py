@@ -24,7 +24,7 @@ from origins.files.file_scan import (
     with_metadata,
 )
 from origins.files.file_systems import SMALL, File, is_local, without_scheme
-from origins.files.json_in_process import make_plain_array
+from origins.files.in_process import make_plain_array
 from origins.files.listing import FileBacklog, FilePattern, Terms, list_files, make_span, parse_pattern
 from origins.files.options import FORMATS, check_options, complete_options
 from origins.lazy import T, pa

@@ -12,11 +12,18 @@ from origins.errors import OriginError
 from origins.files.bad_lines import CORRUPT, is_finer, make_exact_sql, widen_columns
 from origins.files.changes import RESCUED, Changes, grow_schema, widen_numbers
 from origins.files.csv_header import Header, match_header, read_header
-from origins.files.csv_in_process import PLAIN_OPTIONS, parse_csv, parse_text
 from origins.files.csv_rows import CsvRows
 from origins.files.file_scan import METADATA, FileScan, check_folders, from_folder, read_folder_columns
 from origins.files.file_systems import File
-from origins.files.json_in_process import are_all_plain, are_lines_plain, list_kinds, parse_rows
+from origins.files.in_process import (
+    PLAIN_OPTIONS,
+    are_all_plain,
+    are_lines_plain,
+    list_kinds,
+    parse_csv,
+    parse_rows,
+    parse_text,
+)
 from origins.files.json_lines import LINE, JsonRescue, is_more, judge_json, judge_json_text, judge_surplus, parse_lines
 from origins.files.json_text import JsonChanges
 from origins.files.listing import PACKED

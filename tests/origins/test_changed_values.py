@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 )
 
 from origins.files import Files, file_systems
-from origins.files.json_in_process import are_all_plain, are_lines_plain, parse_rows
+from origins.files.in_process import are_all_plain, are_lines_plain, parse_rows
 from origins.nack import REFUSED
 from tests.origins.test_on_change import plan_batch, read_both_ways, read_decided
 

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 
 from origins.files import file_systems
 from origins.files.changes import Changes, grow_schema, is_wider
-from origins.files.json_in_process import are_lines_plain
+from origins.files.in_process import are_lines_plain
 from origins.schema import format_ddl
 
 INT, LONG, TEXT = IntegerType(), LongType(), StringType()

@@ -20,7 +20,7 @@ from origins.errors import OriginError
 from origins.files import Files, file_systems, stored_files
 from origins.files.csv_header import are_quotes_closed, read_header
 from origins.files.file_systems import File
-from origins.files.json_in_process import are_lines_plain
+from origins.files.in_process import are_lines_plain
 from origins.files.listing import FileBacklog, parse_pattern
 from origins.files.options import complete_options
 from origins.files.parquet_rows import read_footers

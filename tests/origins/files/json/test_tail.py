@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from origins.files import file_systems
-from origins.files.json_in_process import are_all_plain, are_lines_plain
+from origins.files.in_process import are_all_plain, are_lines_plain
 
 SCHEMA = StructType([StructField("id", LongType())])
 
