@@ -162,17 +162,14 @@ def _from(file: Path, module: str, text: str | None = None) -> ModuleType:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None
-    assert spec.loader is not None
     made = importlib.util.module_from_spec(spec)
     before = {*sys.modules}
     sys.modules[name] = made
     folder = str(file.parents[module.count(".")])
     sys.path.insert(0, folder)
     try:
-        if text is None:
-            spec.loader.exec_module(made)
-        else:
-            exec(compile(text, str(file), "exec"), made.__dict__)  # noqa: S102 -- it is the user's module
+        content = file.read_bytes() if text is None else text
+        exec(compile(content, str(file), "exec"), made.__dict__)  # noqa: S102 -- it is the user's module
     except BaseException:
         for new in _list_new_modules(before, name, folder):
             del sys.modules[new]

@@ -286,12 +286,8 @@ def _find_files(
 
 def _leads_back(link: str) -> bool:
     """Return whether a link leads to a folder above it. A search below such a link would never end."""
-    target, folder = os.path.realpath(link), os.path.dirname(link)
-    while os.path.realpath(folder) != target:
-        folder, below = os.path.dirname(folder), folder
-        if folder == below:
-            return False
-    return True
+    target = os.path.realpath(link)
+    return any(os.path.realpath(folder) == target for folder in Path(link).parents)
 
 
 def _scan_folder(folder: str, prefix: str, pass_over: PassOver) -> Iterable[os.DirEntry[str]]:
