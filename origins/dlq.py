@@ -14,15 +14,7 @@ from origins.batch import Batch, Json, Limits, Span
 from origins.batch_rows import FrameRows
 from origins.delta import Delta, DeltaBacklog
 from origins.delta_actions import AddedFile, StatisticsBody
-from origins.delta_table import (
-    DeltaTable,
-    add_file,
-    fetch_rows,
-    fit_columns,
-    read_part,
-    read_whole,
-    select_columns,
-)
+from origins.delta_table import DeltaTable, add_file, fetch_rows, fit_columns, read_part, read_whole, select_columns
 from origins.errors import OriginError
 from origins.lazy import F, T
 from origins.nack import (

@@ -28,14 +28,7 @@ from origins.files.json_lines import LINE, JsonRescue, is_more, judge_json, judg
 from origins.files.json_text import JsonChanges
 from origins.files.listing import PACKED
 from origins.files.options import complete_options, is_whole
-from origins.files.parquet_rows import (
-    ParquetRows,
-    find_nanos,
-    parse_few,
-    read_footers,
-    read_schema,
-    replace_nanos,
-)
+from origins.files.parquet_rows import ParquetRows, find_nanos, parse_few, read_footers, read_schema, replace_nanos
 from origins.lazy import F, T, pa, spark_errors
 from origins.names import HIDDEN, quote_name
 from origins.quick_dataclass import dataclass
@@ -181,8 +174,7 @@ class FileRows(FileScan):
         frame = self.load(spark, names, widen_columns(schema).add(CORRUPT, "string"), self.options, places)
         typed = {column.name: f"{HIDDEN}{index}" for index, column in enumerate(fine)}
         frame = frame.selectExpr(
-            "*",
-            *(f"{make_exact_sql(quote_name(each.name), each.dataType)} as {typed[each.name]}" for each in fine),
+            "*", *(f"{make_exact_sql(quote_name(each.name), each.dataType)} as {typed[each.name]}" for each in fine)
         )
         verdict = judge_json(schema, self.options, typed, in_words=places)
         rows = self.select_columns(frame, {**given, **typed}, verdict, places)
