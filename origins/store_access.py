@@ -310,22 +310,20 @@ def _make_azure_options(url: str, settings: Mapping[str, str]) -> dict[str, str]
     def find(name: str) -> str:
         return settings.get(f"fs.azure.{name}.{host}") or settings.get(f"fs.azure.{name}") or ""
 
-    options = {"azure_storage_account_name": account}
-    named = {
+    tenant = re.search(r"//[^/]+/([^/]+)/oauth2/", find("account.oauth2.client.endpoint"))
+    options = {
+        "azure_storage_account_name": account,
         "azure_storage_account_key": find("account.key"),
         "azure_client_id": find("account.oauth2.client.id"),
         "azure_client_secret": find("account.oauth2.client.secret"),
+        "azure_tenant_id": tenant[1] if tenant else "",
         "azure_storage_sas_key": find("sas.fixed.token"),
     }
-    tenant = re.search(r"//[^/]+/([^/]+)/oauth2/", find("account.oauth2.client.endpoint"))
-    if tenant:
-        options["azure_tenant_id"] = tenant[1]
-    endpoint = find("abfs.endpoint")
-    if endpoint:
+    if endpoint := find("abfs.endpoint"):
         plain = find("always.use.https").lower() == "false"
         options["azure_storage_endpoint"] = f"{'http' if plain else 'https'}://{endpoint}/{account}"
-        options |= {"azure_allow_http": "true"} if plain else {}
-    return options | {name: value for name, value in named.items() if value}
+        options["azure_allow_http"] = "true" if plain else ""
+    return {name: value for name, value in options.items() if value}
 
 
 def _make_google_options(settings: Mapping[str, str]) -> dict[str, str]:

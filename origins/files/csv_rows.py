@@ -36,7 +36,7 @@ from origins.files.csv_header import (
     is_other_text,
     was_no_text,
 )
-from origins.files.file_scan import FILE, FileScan
+from origins.files.file_scan import FILE, FileScan, make_text_schema
 from origins.files.json_lines import LINE
 from origins.files.listing import PACKED
 from origins.files.options import is_whole
@@ -210,7 +210,7 @@ class CsvRows:
         Fields are read as text, so that a cast decides whether they fit their types.
         """
         options = {**self._options, "header": str(self.files.has_header).lower(), "columnpruning": "false"}
-        frame = self.files.load(spark, names, _make_text_schema([*self.header.columns, CORRUPT]), options, self.places)
+        frame = self.files.load(spark, names, make_text_schema([*self.header.columns, CORRUPT]), options, self.places)
         return self._cast_fields(frame, options, suspect)
 
     def _read_out_of_lines(self, spark: SparkSession, clean: bool) -> DataFrame:
@@ -221,7 +221,7 @@ class CsvRows:
         kept = {"comment", "linesep", "encoding", "charset"} & self._options.keys()
         whole = {**{name: self._options[name] for name in kept}, **_WHOLE_LINES}
         whole["header"] = str(self.files.has_header).lower()
-        frame = self.files.load(spark, self.names, _make_text_schema([LINE, CORRUPT]), whole, places=True)
+        frame = self.files.load(spark, self.names, make_text_schema([LINE, CORRUPT]), whole, places=True)
         frame = frame.select(FILE, F.coalesce(CORRUPT, LINE).alias(LINE))
         spent = {*_WHOLE_LINES, *kept} - _FIELDS
         fields = {name: value for name, value in self._options.items() if name not in spent}
@@ -276,7 +276,3 @@ class CsvRows:
         given = dict(zip(self.schema.names, self.schema.names, strict=True))
         files = replace(self.files, added={**self.files.added, **kept})
         return files.select_columns(lines, given, verdict, self.places)
-
-
-def _make_text_schema(names: Sequence[str]) -> T.StructType:
-    return T.StructType([T.StructField(name, T.StringType()) for name in names])

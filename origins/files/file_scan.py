@@ -53,9 +53,7 @@ class FileScan:
         options = {name: self.options[name] for name in ("linesep", "encoding") if name in self.options}
         whole = {"wholetext": "true"} if is_whole(self.options) else {}
         rows = replace(self, format="text")
-        frame = rows.load(
-            spark, names, T.StructType([T.StructField(LINE, T.StringType())]), {**options, **whole}, places
-        )
+        frame = rows.load(spark, names, make_text_schema([LINE]), {**options, **whole}, places)
         encoding = options.get("encoding", "utf-8")
         if encoding.lower() in ("utf-8", "utf8") or encoding.upper() not in ENCODINGS:
             return frame
@@ -114,12 +112,15 @@ _NOTHING = "__HIVE_DEFAULT_PARTITION__"
 """The name of a folder for which the column is NULL."""
 
 
-def with_folders(schema: T.StructType, folders: Iterable[str]) -> T.StructType:
-    """Return the schema that was found in files, with text columns for the values in their folders."""
+def make_text_schema(names: Iterable[str]) -> T.StructType:
+    """Return a schema in which all columns are text."""
+    return T.StructType([T.StructField(name, T.StringType()) for name in names])
+
+
+def with_text(schema: T.StructType, names: Iterable[str]) -> T.StructType:
+    """Return the schema with text columns of these names, except of names that it has."""
     known = {name.lower() for name in schema.names}
-    return T.StructType(
-        [*schema.fields, *(T.StructField(name, T.StringType()) for name in folders if name.lower() not in known)]
-    )
+    return T.StructType([*schema, *make_text_schema(name for name in names if name.lower() not in known)])
 
 
 def with_metadata(schema: T.StructType, names: Sequence[str]) -> T.StructType:

@@ -20,8 +20,8 @@ from origins.files.file_scan import (
     list_folder_columns,
     make_index_sql,
     read_folder_columns,
-    with_folders,
     with_metadata,
+    with_text,
 )
 from origins.files.file_systems import SMALL, File, is_local, without_scheme
 from origins.files.in_process import make_plain_array
@@ -159,7 +159,7 @@ class Files(Origin):
         if self.schema is not None:
             schema = self._declare_schema(spark, self.schema, folders)
         elif (found := self.make_reader(backlog.place).infer(spark, backlog.files)) is not None:
-            schema = with_folders(found, folders)
+            schema = with_text(found, folders)
         else:
             return None
         return str(check_schema(schema, self.path).json())
@@ -175,7 +175,7 @@ class Files(Origin):
         if names:
             found = self.make_reader(backlog.place).infer_beyond(spark, names, known)
             folders = list_folder_columns(names) if self.changes.extra == "evolve" else []
-            known = with_folders(grow_schema(known, found, self.changes), folders)
+            known = with_text(grow_schema(known, found, self.changes), folders)
         return str(check_schema(known, self.path).json())
 
     def complete_schema(self, schema: str) -> str:

@@ -13,7 +13,7 @@ from origins.files.bad_lines import CORRUPT, is_finer, make_exact_sql, widen_col
 from origins.files.changes import RESCUED, Changes, grow_schema, widen_numbers
 from origins.files.csv_header import Header, match_header, read_header
 from origins.files.csv_rows import CsvRows
-from origins.files.file_scan import METADATA, FileScan, check_folders, from_folder, read_folder_columns
+from origins.files.file_scan import METADATA, FileScan, check_folders, from_folder, read_folder_columns, with_text
 from origins.files.file_systems import File
 from origins.files.in_process import (
     PLAIN_OPTIONS,
@@ -212,7 +212,7 @@ class FileRows(FileScan):
         header = read_header(spark, self.place, names[0], self.options) if self.format == "csv" else ("value",)
         if self.format == "csv" and not self.has_header:
             header = tuple(f"_c{index}" for index in range(len(header)))
-        return T.StructType([T.StructField(name, T.StringType()) for name in header]) if header else None
+        return with_text(T.StructType(), header) if header else None
 
     def infer_beyond(self, spark: SparkSession, names: Sequence[str], known: T.StructType) -> T.StructType:
         """Return the columns of these files that are unknown, or have another type; known columns may be among them.
@@ -242,9 +242,7 @@ class FileRows(FileScan):
         for name in names if self.has_header and self.changes.extra == "evolve" else ():
             for column in map(str.strip, read_header(spark, self.place, name, self.options)):
                 new.setdefault(column.lower(), column)
-        there = {name.lower() for name in known.names}
-        beside = [T.StructField(name, T.StringType()) for key, name in new.items() if key not in there]
-        return self._widen(spark, names, T.StructType([*known.fields, *beside]))
+        return self._widen(spark, names, with_text(known, new.values()))
 
     def _widen(self, spark: SparkSession, names: Sequence[str], known: T.StructType) -> T.StructType:
         if self.changes.wider != "evolve":
