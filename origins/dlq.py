@@ -235,14 +235,9 @@ class DlqEntries(Origin):
         more = [f"and {len(kinds) - _LISTED} more"] if len(kinds) > _LISTED else []
         return OriginError(
             f"The refused rows that wait in {self.place} have {len(kinds)} schemas; `rows: {self.rows}` needs one.",
-            hint="\n".join(
-                [
-                    "Choose rows by `stage`, `code` or `destination`, or give the `schema` that they all get.",
-                    "`rows: entries` needs none. The schemas, with the stages that refused the rows:",
-                    *listed,
-                    *more,
-                ]
-            ),
+            hint="Choose rows by `stage`, `code` or `destination`, or give the `schema` that they all get.\n"
+            "`rows: entries` needs none. The schemas, with the stages that refused the rows:\n"
+            + "\n".join([*listed, *more]),
         )
 
 

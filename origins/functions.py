@@ -100,7 +100,8 @@ def ship_by_value(function: Callable[..., Any]) -> None:
     """
     module = sys.modules.get(str(getattr(function, "__module__", "")).partition(".")[0])
     place = Path(getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), os.__file__))
-    if module is not None and not _is_installed(place):
+    is_installed = not {"site-packages", "dist-packages"}.isdisjoint(place.parts)
+    if module is not None and not is_installed and not place.is_relative_to(Path(os.__file__).parent):
         ship_modules([module])
 
 
@@ -144,11 +145,6 @@ def _list_imports(tree: ast.AST) -> Iterator[str]:
             yield from (each.name.partition(".")[0] for each in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.module.partition(".")[0]
-
-
-def _is_installed(place: Path) -> bool:
-    """Return whether a module's file belongs to Python or to an installed package."""
-    return bool({"site-packages", "dist-packages"} & {*place.parts}) or place.is_relative_to(Path(os.__file__).parent)
 
 
 def _from(file: Path, module: str, text: str | None = None) -> ModuleType:

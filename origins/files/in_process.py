@@ -27,19 +27,13 @@ from origins.files.file_systems import ReadableFile, is_moderate, is_small, read
 from origins.lazy import T, pa, pc
 from origins.schema import walk_types
 
-_ONLY_TEXT, _ONLY_WHOLE = frozenset({str}), frozenset({int})
+_WHOLE_NUMBERS = ("tinyint", "smallint", "int", "bigint")
 _KINDS: Mapping[str, frozenset[type]] = {
+    **dict.fromkeys(_WHOLE_NUMBERS, frozenset({int})),
+    **dict.fromkeys(("string", "date", "timestamp", "timestamp_ntz"), frozenset({str})),
     "boolean": frozenset({bool}),
-    "tinyint": _ONLY_WHOLE,
-    "smallint": _ONLY_WHOLE,
-    "int": _ONLY_WHOLE,
-    "bigint": _ONLY_WHOLE,
     "double": frozenset({int, float, Decimal}),
     "decimal": frozenset({int, Decimal}),
-    "string": _ONLY_TEXT,
-    "date": _ONLY_TEXT,
-    "timestamp": _ONLY_TEXT,
-    "timestamp_ntz": _ONLY_TEXT,
 }
 """The Python types of JSON values that fit a column's type."""
 _NAME, _DIGITS, _WHOLE = 1_000, 38, 1 << 63
@@ -179,7 +173,7 @@ _LINE_OPTIONS = frozenset({"sep", "delimiter", "escape", "maxcolumns"})
 _ODD = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\"\\\ufeff]")
 _PLAIN_NUMBER = r"-?[0-9]{1,15}(?:\.[0-9]{1,9})?"
 _FIELDS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
-    **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), (r"-?[0-9]{1,18}", int)),
+    **dict.fromkeys(_WHOLE_NUMBERS, (r"-?[0-9]{1,18}", int)),
     "boolean": ("true|false", "true".__eq__),
     "double": (_PLAIN_NUMBER, float),
     "decimal": (_PLAIN_NUMBER, Decimal),
