@@ -165,7 +165,8 @@ def _from(file: Path, module: str, text: str | None = None) -> ModuleType:
     sys.path.insert(0, folder)
     try:
         content = file.read_bytes() if text is None else text
-        exec(compile(content, str(file), "exec"), made.__dict__)  # noqa: S102 -- it is the user's module
+        code = compile(content, str(file), "exec", dont_inherit=True)
+        exec(code, made.__dict__)  # noqa: S102 -- it is the user's module
     except BaseException:
         for new in _list_new_modules(before, name, folder):
             del sys.modules[new]

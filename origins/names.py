@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, SupportsIndex
 
 from origins.errors import has_condition
-from origins.secret import Annotated
+from origins.secret import NotedValue
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,7 +89,7 @@ def is_no_such_table(error: Exception) -> bool:
     return has_condition(error, *_NO_TABLE)
 
 
-class GivenPath(Annotated, str):
+class GivenPath(NotedValue, str):
     """A complete path. `given` is the same path as the definition gives it."""
 
     given: str

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, SupportsIndex, TypeVar
 
-A = TypeVar("A", bound="Annotated")
+N = TypeVar("N", bound="NotedValue")
 S = TypeVar("S", bound="_Secret")
 
 SHORT = 6
@@ -18,18 +18,18 @@ EXCERPT = 80
 """The most characters of a value that a message shows."""
 
 
-class Annotated:
+class NotedValue:
     """A plain value with a note beside it. Copies in other processes have only the plain value."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         plain: Any = type(self).__mro__[-2]
         return plain, (plain(self),)
 
-    def __deepcopy__(self: A, memo: object) -> A:
+    def __deepcopy__(self: N, memo: object) -> N:
         return self
 
 
-class _Secret(Annotated):
+class _Secret(NotedValue):
     """A plain value that contains a secret."""
 
     reference: str

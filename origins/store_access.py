@@ -14,7 +14,7 @@ from typing import Any, SupportsIndex
 from urllib.parse import quote, urlsplit
 
 from origins.errors import WherryError
-from origins.secret import CUT, EXCERPT, Annotated, cut_text
+from origins.secret import CUT, EXCERPT, NotedValue, cut_text
 from origins.spark_private import list_context_settings
 
 HADOOP = "3.5.0"
@@ -55,7 +55,7 @@ class StoreError(WherryError):
     """Whether Spark may succeed instead: this process has no access, or cannot read an object's name."""
 
 
-class StoreUrl(Annotated, str):
+class StoreUrl(NotedValue, str):
     """A place in an object store. `settings` are Spark's. They may contain its credentials, and are not shown."""
 
     settings: Mapping[str, str]
