@@ -91,14 +91,13 @@ class Delta(Origin):
         return (*map(get_table_name, self.tables), *map(get_last_part, self.paths)) or super().lane_names()
 
     def each(self, prefix: str = "") -> Sequence[Origin]:
-        if not self.tables and not self.paths:
+        places = [*((table, None) for table in self.tables), *((None, path) for path in self.paths)]
+        if not places:
             return (self,)
-        places = [*({"table": table} for table in self.tables), *({"path": path} for path in self.paths)]
-        return [self._select_lane(prefix, lane, **place) for lane, place in zip(self.lane_names(), places, strict=True)]
-
-    def _select_lane(self, prefix: str, lane: str, *, table: str | None = None, path: str | None = None) -> Delta:
-        """Return an origin with the same options for one of the tables."""
-        return replace(self, table=table, path=path, tables=(), paths=(), name=prefix + lane, only_lane=lane)
+        return [
+            replace(self, table=table, path=path, tables=(), paths=(), name=prefix + lane, only_lane=lane)
+            for lane, (table, path) in zip(self.lane_names(), places, strict=True)
+        ]
 
     def check_offset(self, lane: str, offset: Json) -> None:
         given = offset if isinstance(offset, dict) else {}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypedDict
 from urllib.parse import unquote
 
 from origins.batch import Json
-from origins.files.file_systems import escape_pattern
+from origins.files.file_systems import escape_pattern, without_scheme
 from origins.lazy import F
 from origins.names import SCHEME
 from origins.quick_dataclass import dataclass
@@ -175,9 +175,7 @@ class VersionLog:
     @property
     def folder(self) -> Path | None:
         """Return the table's folder, or None if it is not on this machine."""
-        if self.location.startswith("file:"):
-            return Path("/" + self.location.removeprefix("file:").lstrip("/"))
-        return Path(self.location) if self.location.startswith("/") else None
+        return Path(without_scheme(self.location)) if self.location.startswith(("/", "file:/")) else None
 
     def list_after(self, spark: SparkSession, number: int) -> list[Version]:
         """Return the later versions that the log still has, oldest first and without a gap."""
@@ -192,8 +190,8 @@ class VersionLog:
             return []
         numbers = [*itertools.takewhile(self.has, itertools.count(number + 1))]
         if not numbers and not self.has(number):
-            names = (path.name for path in (self.folder / "_delta_log").glob("*.json") if _COMMIT.fullmatch(path.name))
-            numbers = [at for at in (int(name.removesuffix(".json")) for name in names) if at > number]
+            commits = (_COMMIT.fullmatch(path.name) for path in (self.folder / "_delta_log").glob("*.json"))
+            numbers = [int(commit[1]) for commit in commits if commit and int(commit[1]) > number]
         return [self._read_version(at) for at in _skip_gap(numbers)]
 
     def find_missing_file(self, first: int, last: int) -> str | None:

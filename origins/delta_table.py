@@ -45,6 +45,7 @@ _UNTOLD = {
 }
 """Why a feed lacks changes of a range, by Delta's error condition."""
 _READS_ALL = "Wherry reads all rows of the table again."
+_READS_INSERTS = "Wherry reads all rows of the table as inserts. Rows deleted meanwhile stay in the destinations."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,14 +159,11 @@ class DeltaTable:
         """
         for at, each in enumerate(found):
             if each.rewrites and not each.only_deletes and each.operation != "UPDATE":
-                skipped = f"This skips {describe_versions(found[: at + 1])}."
+                skipped, again = describe_versions(found[: at + 1]), "Wherry reads all entries of the DLQ again."
                 raise OriginError(
                     f"Version {each} of {self.name} replaced entries of the DLQ, and Wherry cannot tell which of them "
                     "are new. Wherry read none of the waiting entries.",
-                    hint=_describe_remedies(
-                        skip=(self.format_offset_command(each.number), skipped),
-                        start_over="Wherry reads all entries of the DLQ again.",
-                    ),
+                    hint=self._describe_skip(each.number, skipped, start_over=again),
                 )
 
     def check_feed(self, spark: SparkSession, found: Sequence[Version], *, known: bool) -> None:
@@ -196,7 +194,7 @@ class DeltaTable:
             raise OriginError(
                 f"The change data feed of {self.name} cannot deliver versions {first} to {last}: {why}. Wherry read "
                 "nothing of them.",
-                hint=describe_lost_feed((self.format_offset_command(last), f"This skips {describe_versions(found)}.")),
+                hint=self._describe_skip(last, describe_versions(found), start_over=_READS_INSERTS),
             ) from error
 
     def format_offset_command(self, version: int) -> str:
@@ -204,9 +202,11 @@ class DeltaTable:
         offset = json.dumps(self.make_offset(version))
         return f"wherry offsets set FILE --lane {self.lane} --reason … --offset '{offset}'"
 
-    def _describe_skip(self, version: int, skipped: str, options: Mapping[str, str] = {}) -> str:
+    def _describe_skip(
+        self, version: int, skipped: str, options: Mapping[str, str] = {}, *, start_over: str = _READS_ALL
+    ) -> str:
         skip = self.format_offset_command(version), f"This skips {skipped}."
-        return _describe_remedies(options, skip=skip, start_over=_READS_ALL)
+        return _describe_remedies(options, skip=skip, start_over=start_over)
 
     def find_newest(self, spark: SparkSession) -> tuple[int, int]:
         """Return the newest version and its commit time, in milliseconds since 1970."""
@@ -271,12 +271,6 @@ def _strip_metadata(kind: Json) -> Json:
         return kind
     neutral: Mapping[str, Json] = {"nullable": True, "metadata": {}, "containsNull": True, "valueContainsNull": True}
     return {name: neutral.get(name, _strip_metadata(value)) for name, value in kind.items()}
-
-
-def describe_lost_feed(skip: tuple[str, str] | None = None) -> str:
-    """Return the remedies for a change data feed that no longer has the wanted changes."""
-    advice = "Wherry reads all rows of the table as inserts. Rows deleted meanwhile stay in the destinations."
-    return _describe_remedies(skip=skip, start_over=advice)
 
 
 def _describe_remedies(options: Mapping[str, str] = {}, *, skip: tuple[str, str] | None = None, start_over: str) -> str:
@@ -390,7 +384,7 @@ def _read_feed(
         raise OriginError(
             f"{gone} is missing, and the change data feed of versions {first} to {last} of {table.name} needs it. A "
             "VACUUM may have deleted it. No row of the batch was read.",
-            hint=describe_lost_feed(),
+            hint=_describe_remedies(start_over=_READS_INSERTS),
         )
     frame = read_feed(spark, table, first, last)
     if not asked["preimages"]:

@@ -14,15 +14,7 @@ from origins.batch import Batch, Json, Limits, Span
 from origins.batch_rows import FrameRows
 from origins.delta import Delta, DeltaBacklog
 from origins.delta_actions import AddedFile, StatisticsBody
-from origins.delta_table import (
-    DeltaTable,
-    add_file,
-    fetch_rows,
-    fit_columns,
-    read_part,
-    read_whole,
-    select_columns,
-)
+from origins.delta_table import DeltaTable, add_file, fetch_rows, fit_columns, read_part, read_whole, select_columns
 from origins.errors import OriginError
 from origins.lazy import F, T
 from origins.nack import (
@@ -243,14 +235,9 @@ class DlqEntries(Origin):
         more = [f"and {len(kinds) - _LISTED} more"] if len(kinds) > _LISTED else []
         return OriginError(
             f"The refused rows that wait in {self.place} have {len(kinds)} schemas; `rows: {self.rows}` needs one.",
-            hint="\n".join(
-                [
-                    "Choose rows by `stage`, `code` or `destination`, or give the `schema` that they all get.",
-                    "`rows: entries` needs none. The schemas, with the stages that refused the rows:",
-                    *listed,
-                    *more,
-                ]
-            ),
+            hint="Choose rows by `stage`, `code` or `destination`, or give the `schema` that they all get.\n"
+            "`rows: entries` needs none. The schemas, with the stages that refused the rows:\n"
+            + "\n".join([*listed, *more]),
         )
 
 

@@ -100,7 +100,8 @@ def ship_by_value(function: Callable[..., Any]) -> None:
     """
     module = sys.modules.get(str(getattr(function, "__module__", "")).partition(".")[0])
     place = Path(getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), os.__file__))
-    if module is not None and not _is_installed(place):
+    is_installed = not {"site-packages", "dist-packages"}.isdisjoint(place.parts)
+    if module is not None and not is_installed and not place.is_relative_to(Path(os.__file__).parent):
         ship_modules([module])
 
 
@@ -146,11 +147,6 @@ def _list_imports(tree: ast.AST) -> Iterator[str]:
             yield node.module.partition(".")[0]
 
 
-def _is_installed(place: Path) -> bool:
-    """Return whether a module's file belongs to Python or to an installed package."""
-    return bool({"site-packages", "dist-packages"} & {*place.parts}) or place.is_relative_to(Path(os.__file__).parent)
-
-
 def _from(file: Path, module: str, text: str | None = None) -> ModuleType:
     """Return the module in a file, or with `text` instead of the file's text, under a unique name.
 
@@ -162,17 +158,15 @@ def _from(file: Path, module: str, text: str | None = None) -> ModuleType:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None
-    assert spec.loader is not None
     made = importlib.util.module_from_spec(spec)
     before = {*sys.modules}
     sys.modules[name] = made
     folder = str(file.parents[module.count(".")])
     sys.path.insert(0, folder)
     try:
-        if text is None:
-            spec.loader.exec_module(made)
-        else:
-            exec(compile(text, str(file), "exec"), made.__dict__)  # noqa: S102 -- it is the user's module
+        content = file.read_bytes() if text is None else text
+        code = compile(content, str(file), "exec", dont_inherit=True)
+        exec(code, made.__dict__)  # noqa: S102 -- it is the user's module
     except BaseException:
         for new in _list_new_modules(before, name, folder):
             del sys.modules[new]

@@ -23,7 +23,8 @@ _FILE_MODE = 0o666
 class HdfsClient:
     """The files below a URL. The methods raise `FileNotFoundError`, `FileExistsError` and the errors of `hdfs-native`.
 
-    A file gets its name only when it is complete. It is first written under a hidden name in the same folder.
+    A file gets its name only when it is complete. It is first written under a hidden name in the same folder. Options
+    that matter only to object stores are accepted, and ignored.
     """
 
     def __init__(self, url: str, settings: Mapping[str, str]) -> None:
@@ -34,18 +35,14 @@ class HdfsClient:
         self._client = Client(f"hdfs://{parts.netloc}", dict(settings))
         self._options = WriteOptions(permission=_FILE_MODE, overwrite=True, create_parent=True)
 
-    def list_with_delimiter(self, prefix: str | None, *, return_arrow: bool) -> dict[str, Any]:
+    def list_with_delimiter(self, prefix: str | None, **_: object) -> dict[str, Any]:
         """Return the folders and the files directly in a folder."""
-        del return_arrow
         found = self._list(prefix, deep=False)
         folders = sorted(self._get_key(each.path) for each in found if each.isdir)
         return {"common_prefixes": folders, "objects": self._make_page([each for each in found if not each.isdir])}
 
-    def list(
-        self, prefix: str | None, *, offset: str | None = None, chunk_size: int, return_arrow: bool
-    ) -> Iterator[pa.Table]:
+    def list(self, prefix: str | None, *, offset: str | None, chunk_size: int, **_: object) -> Iterator[pa.Table]:
         """Yield the files in a folder, at any depth, in pages and in the order of their keys."""
-        del return_arrow
         files = [each for each in self._list(prefix, deep=True) if not each.isdir]
         files.sort(key=lambda each: self._get_key(each.path))
         behind = (each for each in files if offset is None or self._get_key(each.path) > offset)
@@ -66,11 +63,8 @@ class HdfsClient:
         """Return the bytes of a file from `start` to before `end`."""
         return self._client.read(self._get_path(key)).read_range(start, end - start)
 
-    def put(
-        self, key: str, content: bytes | Path, *, mode: str = "overwrite", use_multipart: bool = False
-    ) -> dict[str, str]:
+    def put(self, key: str, content: bytes | Path, *, mode: str = "overwrite", **_: object) -> dict[str, str]:
         """Write a file. With the mode `create`, write it only if no file has this key."""
-        del use_multipart
         return {"e_tag": self._write(key, lambda: _read_pieces(content), overwrite=mode != "create")}
 
     def copy(self, key: str, target: str, *, overwrite: bool) -> None:

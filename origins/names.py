@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, SupportsIndex
 
 from origins.errors import has_condition
+from origins.secret import NotedValue
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,6 +61,11 @@ def quote_in_hex(value: str) -> str:
     return f"CAST(X'{value.encode().hex()}' AS STRING)"
 
 
+def escape_name(name: str) -> str:
+    """Return a pattern for Java that fits only this name."""
+    return re.sub(r"\W", r"\\\g<0>", name)
+
+
 def quote_map(entries: Mapping[str, str]) -> str:
     """Return a map of texts as SQL."""
     return f"map({', '.join(quote_text(each) for entry in entries.items() for each in entry)})"
@@ -83,7 +89,7 @@ def is_no_such_table(error: Exception) -> bool:
     return has_condition(error, *_NO_TABLE)
 
 
-class GivenPath(str):
+class GivenPath(NotedValue, str):
     """A complete path. `given` is the same path as the definition gives it."""
 
     given: str
@@ -95,12 +101,6 @@ class GivenPath(str):
 
     def replace(self, old: str, new: str, count: SupportsIndex = -1) -> GivenPath:
         return GivenPath(super().replace(old, new, count), self.given.replace(old, new, count))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return str, (str(self),)
-
-    def __deepcopy__(self, memo: object) -> GivenPath:
-        return self
 
 
 def list_given_paths(paths: Iterable[str | None]) -> list[str]:

@@ -45,12 +45,10 @@ def open_delta_table(place: Path | str) -> DeltaTable | None:
         return DeltaTable(canonicalise(str(place)), storage_options=get_options(place))
     except TableNotFoundError:
         return None
-    except OSError as error:
+    except (OSError, DeltaError) as error:
+        if isinstance(error, DeltaError) and not is_store_away(error):
+            raise
         raise make_store_error(error, canonicalise(str(place)), "cannot be read") from error
-    except DeltaError as error:
-        if is_store_away(error):
-            raise make_store_error(error, canonicalise(str(place)), "cannot be read") from error
-        raise
 
 
 def make_store_error(error: Exception, place: str, what: str) -> StoreError:
@@ -417,7 +415,9 @@ def explain_store_words(text: str, url: str) -> tuple[str, str] | None:
     parts = urlsplit(canonicalise(str(url)))
     options = get_options(url) or {}
     bucket = parts.netloc.partition("@")[0]
-    endpoint = options.get("aws_endpoint") or options.get("azure_storage_endpoint") or _find_host(text) or parts.netloc
+    asked = re.search(r"(?:GET|PUT|HEAD|POST|DELETE) (https?://[^/\s]+)", text)
+    known_endpoint = options.get("aws_endpoint") or options.get("azure_storage_endpoint")
+    endpoint = known_endpoint or (asked[1] if asked else parts.netloc)
     region = options.get("aws_region", "us-east-1")
     wanted = re.search(r"expecting (?:&#39;|&apos;|')([a-z0-9-]+)", text)
     name = re.search(r'[Pp]ath "([^"]*)"', text)
@@ -470,8 +470,3 @@ def _find_code(text: str) -> str:
     match = re.search(r"<Code>(\w+)</Code>|\(Service: S3\b[^)]*\):(\w+)", text)
     match = match or re.search(r"\b([45]\d\d [A-Z][A-Za-z ]*[a-z])", text)
     return next(filter(None, match.groups())) if match else "no code"
-
-
-def _find_host(text: str) -> str:
-    match = re.search(r"(?:GET|PUT|HEAD|POST|DELETE) (https?://[^/\s]+)", text)
-    return match[1] if match else ""

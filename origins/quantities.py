@@ -6,11 +6,10 @@ import re
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
 _BYTES = {
-    "B": 1,
-    **{unit: 1_000**power for power, unit in enumerate(("kB", "MB", "GB", "TB"), 1)},
-    **{unit: 1_024**power for power, unit in enumerate(("KiB", "MiB", "GiB", "TiB"), 1)},
+    "b": 1,
+    **{unit: 1_000**power for power, unit in enumerate(("kb", "mb", "gb", "tb"), 1)},
+    **{unit: 1_024**power for power, unit in enumerate(("kib", "mib", "gib", "tib"), 1)},
 }
-_BYTES_BY_LOWER_CASE = {unit.lower(): size for unit, size in _BYTES.items()}
 _LONGEST = 1_000 * 365 * 86_400.0
 _LARGEST = 1 << 60
 
@@ -44,7 +43,7 @@ def check_seconds(option: str, duration: str) -> float:
 def parse_size(text: str) -> int:
     """Return the bytes of a size such as `256MiB`. Raise ValueError that shows the format."""
     found = _SIZE.fullmatch(text.strip())
-    unit = _BYTES_BY_LOWER_CASE.get(found.group(2).lower()) if found else None
+    unit = _BYTES.get(found.group(2).lower()) if found else None
     if found is None or unit is None:
         raise ValueError(f"expected a size such as 500kB, 64MiB or 1GiB, got {text!r}")
     length = int(float(found.group(1)) * unit) if "." in found.group(1) else int(found.group(1)) * unit

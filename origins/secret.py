@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, SupportsIndex, TypeVar
 
+N = TypeVar("N", bound="NotedValue")
 S = TypeVar("S", bound="_Secret")
 
 SHORT = 6
@@ -17,8 +18,19 @@ EXCERPT = 80
 """The most characters of a value that a message shows."""
 
 
-class _Secret:
-    """A plain value that contains a secret. Copies in other processes have only the plain value."""
+class NotedValue:
+    """A plain value with a note beside it. Copies in other processes have only the plain value."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        plain: Any = type(self).__mro__[-2]
+        return plain, (plain(self),)
+
+    def __deepcopy__(self: N, memo: object) -> N:
+        return self
+
+
+class _Secret(NotedValue):
+    """A plain value that contains a secret."""
 
     reference: str
 
@@ -29,13 +41,6 @@ class _Secret:
 
     def __repr__(self) -> str:
         return repr(self.reference)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        plain: Any = type(self).__mro__[2]
-        return plain, (plain(self),)
-
-    def __deepcopy__(self: S, memo: object) -> S:
-        return self
 
 
 class SecretText(_Secret, str):

@@ -14,7 +14,7 @@ from typing import Any, SupportsIndex
 from urllib.parse import quote, urlsplit
 
 from origins.errors import WherryError
-from origins.secret import CUT, EXCERPT, cut_text
+from origins.secret import CUT, EXCERPT, NotedValue, cut_text
 from origins.spark_private import list_context_settings
 
 HADOOP = "3.5.0"
@@ -55,7 +55,7 @@ class StoreError(WherryError):
     """Whether Spark may succeed instead: this process has no access, or cannot read an object's name."""
 
 
-class StoreUrl(str):
+class StoreUrl(NotedValue, str):
     """A place in an object store. `settings` are Spark's. They may contain its credentials, and are not shown."""
 
     settings: Mapping[str, str]
@@ -74,12 +74,6 @@ class StoreUrl(str):
 
     def replace(self, old: str, new: str, count: SupportsIndex = -1) -> StoreUrl:
         return StoreUrl(super().replace(old, new, count), self.settings)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return str, (str(self),)
-
-    def __deepcopy__(self, memo: object) -> StoreUrl:
-        return self
 
 
 def is_store_url(place: object) -> bool:
@@ -150,7 +144,7 @@ def find_problem(url: str) -> str | None:
     if unusable:
         hint = "Spark and deltalake read it differently; use letters, digits and `-`"
         return f"expected a URL without {unusable!r}, {got}: {hint}"
-    if not canonicalise(url).partition("://")[2].partition("/")[2]:
+    if not get_key(url):
         return f"expected a folder below the {'name node' if hdfs else 'bucket'}, {got}; add /FOLDER"
     return None
 
@@ -316,22 +310,20 @@ def _make_azure_options(url: str, settings: Mapping[str, str]) -> dict[str, str]
     def find(name: str) -> str:
         return settings.get(f"fs.azure.{name}.{host}") or settings.get(f"fs.azure.{name}") or ""
 
-    options = {"azure_storage_account_name": account}
-    named = {
+    tenant = re.search(r"//[^/]+/([^/]+)/oauth2/", find("account.oauth2.client.endpoint"))
+    options = {
+        "azure_storage_account_name": account,
         "azure_storage_account_key": find("account.key"),
         "azure_client_id": find("account.oauth2.client.id"),
         "azure_client_secret": find("account.oauth2.client.secret"),
+        "azure_tenant_id": tenant[1] if tenant else "",
         "azure_storage_sas_key": find("sas.fixed.token"),
     }
-    tenant = re.search(r"//[^/]+/([^/]+)/oauth2/", find("account.oauth2.client.endpoint"))
-    if tenant:
-        options["azure_tenant_id"] = tenant[1]
-    endpoint = find("abfs.endpoint")
-    if endpoint:
+    if endpoint := find("abfs.endpoint"):
         plain = find("always.use.https").lower() == "false"
         options["azure_storage_endpoint"] = f"{'http' if plain else 'https'}://{endpoint}/{account}"
-        options |= {"azure_allow_http": "true"} if plain else {}
-    return options | {name: value for name, value in named.items() if value}
+        options["azure_allow_http"] = "true" if plain else ""
+    return {name: value for name, value in options.items() if value}
 
 
 def _make_google_options(settings: Mapping[str, str]) -> dict[str, str]:

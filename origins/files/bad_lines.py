@@ -62,9 +62,7 @@ def is_lost_field(column: T.StructField, value: str, typed: str) -> str:
 
 def describe_misfits(columns: Iterable[tuple[T.StructField, str, str]]) -> str:
     """Return SQL for the message about columns whose text does not fit; NULL if all fit."""
-    misfits = []
-    for column, value, is_lost in columns:
-        misfits.append(f"case when {is_lost} then {describe_misfit(column, value)} end")
+    misfits = [f"case when {is_lost} then {describe_misfit(column, value)} end" for column, value, is_lost in columns]
     return f"nullif(array_join(array({', '.join(misfits)}), '; '), '')"
 
 
@@ -80,7 +78,7 @@ def describe_misfit(column: T.StructField, value: str) -> str:
 def fits_wider_number(column: T.StructField, value: str) -> str:
     """Return SQL that is true if a wider number of the column's kind can hold a text. It is false for other types."""
     kind = column.dataType
-    if isinstance(kind, T.ByteType | T.ShortType | T.IntegerType | T.LongType):
+    if isinstance(kind, T.IntegralType):
         return f"coalesce(trim({value}) rlike '^[+-]?[0-9]{{1,38}}$', false)"
     if isinstance(kind, T.DecimalType):
         is_number = f"trim({value}) rlike '^[+-]?[0-9]*[.]?[0-9]*$' and try_cast({value} as double) is not null"

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from origins.errors import OriginError, get_raised_words
 from origins.lazy import T
+from origins.nack import REFUSED
+from origins.names import quote_name, quote_text
 from origins.protection import Protection
 from origins.quick_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    Read = Callable[[list[T.StructField]], DataFrame]
 
 RESCUED = "_rescued"
 """The column that keeps values that did not fit, as one JSON object."""
@@ -29,6 +37,8 @@ DIFFERENCES = {
     "other": "has the column {}",
 }
 """The text of a message about a file with such columns."""
+_WHOLE = r"^[+-]?([0-9]{1,38})()$"
+_NUMBER = r"^[+-]?([0-9]*)[.]?([0-9]*)$"
 
 
 class SchemaChanged(OriginError):
@@ -177,3 +187,52 @@ def is_wider(wide: T.DataType, narrow: T.DataType) -> bool:
     if isinstance(wide, T.DoubleType):
         return isinstance(narrow, T.FloatType)
     return False
+
+
+def widen_numbers(columns: Sequence[T.StructField], read: Read) -> list[T.StructField]:
+    """Return the columns, with types wide enough for their numbers. Text that is not a number widens nothing.
+
+    `read` returns the rows of the files, lazily, with the given columns. It takes one Spark job, if any column is a
+    number.
+    """
+    numbers = [column for column in columns if isinstance(column.dataType, T.IntegralType | T.DecimalType)]
+    if not numbers:
+        return list(columns)
+    names = {column.name for column in numbers}
+    as_text = [T.StructField(each.name, T.StringType()) if each.name in names else each for each in columns]
+    rows = read(as_text).where(f"{REFUSED} is null")
+    asked = [wanted for column in numbers for wanted in _make_width_queries(column)]
+    found = iter(rows.selectExpr(*asked).collect()[0])
+    wide = {
+        column.name: _widen_column(column, [next(found) for _ in _make_width_queries(column)]) for column in numbers
+    }
+    return [wide.get(column.name, column) for column in columns]
+
+
+def _make_width_queries(column: T.StructField) -> list[str]:
+    """Return SQL over all values: the digits before and after the point, the largest whole number, and an overflow."""
+    value = f"trim({quote_name(column.name)})"
+    pattern = _NUMBER if column.dataType.typeName() == "decimal" else _WHOLE
+
+    def digits(group: int) -> str:
+        is_number = f"{value} rlike {quote_text(pattern)}"
+        return (
+            f"max(case when {is_number} then char_length(regexp_extract({value}, {quote_text(pattern)}, {group})) end)"
+        )
+
+    whole = f"try_cast({value} as long)"
+    beyond = f"max(case when {value} rlike {quote_text(_WHOLE)} and {whole} is null then 1 else 0 end)"
+    return [digits(1), digits(2), f"max(if({whole} < 0, ~{whole}, {whole}))", beyond]
+
+
+def _widen_column(column: T.StructField, found: Sequence[int | None]) -> T.StructField:
+    before, behind, largest, beyond = (each or 0 for each in found)
+    kind = column.dataType
+    if isinstance(kind, T.DecimalType):
+        scale, digits = max(kind.scale, behind), max(kind.precision - kind.scale, before)
+        return T.StructField(column.name, T.DecimalType(digits + scale, scale)) if digits + scale <= 38 else column
+    if beyond:
+        return T.StructField(column.name, T.DecimalType(max(before, 20), 0))
+    ladder = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+    fits = (each for each in ladder[ladder.index(type(kind)) :] if largest < 1 << (8 * (1 << ladder.index(each)) - 1))
+    return T.StructField(column.name, next(fits)())

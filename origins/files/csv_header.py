@@ -19,10 +19,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 from origins.errors import OriginError
 from origins.files.changes import DIFFERENCES, Changes, SchemaChanged, describe_remedies
-from origins.files.file_systems import ReadableFile, escape_pattern
+from origins.files.file_systems import SMALL, ReadableFile, escape_pattern, is_moderate, is_small, read_pieces
 from origins.files.listing import PACKED, FilePattern
 from origins.files.options import is_whole
-from origins.files.scan_small import SMALL, is_moderate, is_small, read_pieces
 from origins.lazy import F
 from origins.names import HIDDEN, quote_text
 from origins.quick_dataclass import dataclass

@@ -36,7 +36,7 @@ from origins.files.csv_header import (
     is_other_text,
     was_no_text,
 )
-from origins.files.file_scan import FILE, FileScan
+from origins.files.file_scan import FILE, FileScan, make_text_schema
 from origins.files.json_lines import LINE
 from origins.files.listing import PACKED
 from origins.files.options import is_whole
@@ -79,8 +79,7 @@ class CsvVerdict:
 
     def fit_sql(self, column: T.StructField) -> str:
         """Return SQL for the column's value; NULL if its text does not fit and is rescued."""
-        name = self.typed[column]
-        is_kept = self._make_lost_sql(column, name, "rescue")
+        name, is_kept = self.typed[column], self._make_lost_sql(column, "rescue")
         return name if is_kept == "false" else f"if({is_kept}, null, {name})"
 
     @property
@@ -89,8 +88,8 @@ class CsvVerdict:
         values = dict.fromkeys(self.header.others.values(), "NULL")
         if self.changes.extra == "rescue":
             values = {real: quote_name(name) for name, real in self.header.others.items()}
-        for column, name in self.typed.items():
-            is_kept = self._make_lost_sql(column, name, "rescue")
+        for column in self.typed:
+            is_kept = self._make_lost_sql(column, "rescue")
             if is_kept != "false":
                 values[column.name] = f"if({is_kept}, {quote_name(column.name)}, NULL)"
         pairs = ", ".join(f"{quote_text(name)}, {value}" for name, value in values.items() if value != "NULL")
@@ -101,7 +100,7 @@ class CsvVerdict:
         return f"cast(case when {self.no_line} then {whole} else {some} end as string)"
 
     def make_verdict(self, *, in_words: bool) -> Verdict:
-        lost = self._list_lost(("stop", "nack", "evolve"))
+        lost = [self._make_lost_sql(column, "stop", "nack", "evolve") for column in self.typed]
         is_bad = join_conditions([self.no_line, *lost])
         if self.changes.corrupt == "rescue":
             is_bad = f"not ({self.no_line}) and ({join_conditions(lost)})"
@@ -109,9 +108,7 @@ class CsvVerdict:
         if self.header.wrong:
             is_bad, raw = "true", "cast(null as string)"
         if in_words:
-            misfits = describe_misfits(
-                (each, quote_name(each.name), self._is_lost(each, name)) for each, name in self.typed.items()
-            )
+            misfits = describe_misfits((each, quote_name(each.name), self._is_lost(each)) for each in self.typed)
             first = "".join(f"when {condition} then {quote_text(what)} " for condition, what in self.suspect.items())
             why = f"case {first}when {quote_name(CORRUPT)} is null then {misfits} else {why} end"
             raw = self._raw
@@ -135,7 +132,8 @@ class CsvVerdict:
     @property
     def _stops(self) -> str:
         broken = self.no_line if self.changes.corrupt == "stop" else "false"
-        return "false" if self.header.wrong else join_conditions([*self._list_lost(("stop",)), broken])
+        lost = [self._make_lost_sql(column, "stop") for column in self.typed]
+        return "false" if self.header.wrong else join_conditions([*lost, broken])
 
     @property
     def _raw(self) -> str:
@@ -144,16 +142,13 @@ class CsvVerdict:
             f"coalesce({quote_name(CORRUPT)}, {self.line}, to_csv({fields}, {as_map({**_AS_IT_IS, **self.options})}))"
         )
 
-    def _list_lost(self, policies: tuple[str, ...]) -> list[str]:
-        return [self._make_lost_sql(column, name, *policies) for column, name in self.typed.items()]
+    def _is_lost(self, column: T.StructField) -> str:
+        return is_lost_field(column, quote_name(column.name), self.typed[column])
 
-    def _is_lost(self, column: T.StructField, name: str) -> str:
-        return is_lost_field(column, quote_name(column.name), name)
-
-    def _make_lost_sql(self, column: T.StructField, name: str, *policies: str) -> str:
+    def _make_lost_sql(self, column: T.StructField, *policies: str) -> str:
         """Return SQL that is true for a field whose text does not fit, if the policy for that is one of these."""
         is_wider = fits_wider_number(column, quote_name(column.name))
-        return self.changes.limit_lost(self._is_lost(column, name), is_wider, policies)
+        return self.changes.limit_lost(self._is_lost(column), is_wider, policies)
 
 
 _PARSED = HIDDEN + "parsed"
@@ -215,7 +210,7 @@ class CsvRows:
         Fields are read as text, so that a cast decides whether they fit their types.
         """
         options = {**self._options, "header": str(self.files.has_header).lower(), "columnpruning": "false"}
-        frame = self.files.load(spark, names, _make_text_schema([*self.header.columns, CORRUPT]), options, self.places)
+        frame = self.files.load(spark, names, make_text_schema([*self.header.columns, CORRUPT]), options, self.places)
         return self._cast_fields(frame, options, suspect)
 
     def _read_out_of_lines(self, spark: SparkSession, clean: bool) -> DataFrame:
@@ -226,7 +221,7 @@ class CsvRows:
         kept = {"comment", "linesep", "encoding", "charset"} & self._options.keys()
         whole = {**{name: self._options[name] for name in kept}, **_WHOLE_LINES}
         whole["header"] = str(self.files.has_header).lower()
-        frame = self.files.load(spark, self.names, _make_text_schema([LINE, CORRUPT]), whole, places=True)
+        frame = self.files.load(spark, self.names, make_text_schema([LINE, CORRUPT]), whole, places=True)
         frame = frame.select(FILE, F.coalesce(CORRUPT, LINE).alias(LINE))
         spent = {*_WHOLE_LINES, *kept} - _FIELDS
         fields = {name: value for name, value in self._options.items() if name not in spent}
@@ -281,7 +276,3 @@ class CsvRows:
         given = dict(zip(self.schema.names, self.schema.names, strict=True))
         files = replace(self.files, added={**self.files.added, **kept})
         return files.select_columns(lines, given, verdict, self.places)
-
-
-def _make_text_schema(names: Sequence[str]) -> T.StructType:
-    return T.StructType([T.StructField(name, T.StringType()) for name in names])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ from origins.files.listing import FilePattern
 from origins.files.options import ENCODINGS, is_whole
 from origins.lazy import F, T
 from origins.nack import REFUSED
-from origins.names import HIDDEN, make_file_path_sql, make_relative_name_sql, quote_name, quote_text
+from origins.names import HIDDEN, escape_name, make_file_path_sql, make_relative_name_sql, quote_name, quote_text
 from origins.origin import PLACE
 from origins.quick_dataclass import dataclass
 
@@ -54,9 +53,7 @@ class FileScan:
         options = {name: self.options[name] for name in ("linesep", "encoding") if name in self.options}
         whole = {"wholetext": "true"} if is_whole(self.options) else {}
         rows = replace(self, format="text")
-        frame = rows.load(
-            spark, names, T.StructType([T.StructField(LINE, T.StringType())]), {**options, **whole}, places
-        )
+        frame = rows.load(spark, names, make_text_schema([LINE]), {**options, **whole}, places)
         encoding = options.get("encoding", "utf-8")
         if encoding.lower() in ("utf-8", "utf8") or encoding.upper() not in ENCODINGS:
             return frame
@@ -65,12 +62,7 @@ class FileScan:
         return frame.withColumn(LINE, F.decode(F.col(LINE).cast("binary"), encoding))
 
     def load(
-        self,
-        spark: SparkSession,
-        names: Sequence[str],
-        schema: T.StructType,
-        options: Mapping[str, str],
-        places: bool,
+        self, spark: SparkSession, names: Sequence[str], schema: T.StructType, options: Mapping[str, str], places: bool
     ) -> DataFrame:
         frame = self.make_reader(spark, names, options).schema(schema).load(self.place.make_patterns(names))
         needs_file = places or self.added
@@ -120,14 +112,15 @@ _NOTHING = "__HIVE_DEFAULT_PARTITION__"
 """The name of a folder for which the column is NULL."""
 
 
-def with_folders(schema: T.StructType | None, folders: Sequence[str]) -> T.StructType | None:
-    """Return the schema that was found in files, with text columns for the values in their folders."""
-    if schema is None:
-        return None
+def make_text_schema(names: Iterable[str]) -> T.StructType:
+    """Return a schema in which all columns are text."""
+    return T.StructType([T.StructField(name, T.StringType()) for name in names])
+
+
+def with_text(schema: T.StructType, names: Iterable[str]) -> T.StructType:
+    """Return the schema with text columns of these names, except of names that it has."""
     known = {name.lower() for name in schema.names}
-    return T.StructType(
-        [*schema.fields, *(T.StructField(name, T.StringType()) for name in folders if name.lower() not in known)]
-    )
+    return T.StructType([*schema, *make_text_schema(name for name in names if name.lower() not in known)])
 
 
 def with_metadata(schema: T.StructType, names: Sequence[str]) -> T.StructType:
@@ -161,11 +154,8 @@ def _split_folders(name: str) -> Iterator[tuple[str, str]]:
 
 def from_folder(root: str, column: T.StructField) -> str:
     """Return SQL for the value that the folders of a file give for a column."""
-    key = re.sub(r"([^\w])", r"\\\1", column.name)
-    found = (
-        f"regexp_extract({make_relative_name_sql(root, f'{FILE}.file_path')}, "
-        f"{quote_text(f'(?iu)(?:^|/){key}=([^/]*)/')}, 1)"
-    )
+    pattern = quote_text(f"(?iu)(?:^|/){escape_name(column.name)}=([^/]*)/")
+    found = f"regexp_extract({make_relative_name_sql(root, f'{FILE}.file_path')}, {pattern}, 1)"
     value = f"coalesce(try_url_decode(replace({found}, '+', '%2B')), {found})"
     return f"cast(nullif({value}, {quote_text(_NOTHING)}) as {column.dataType.simpleString()})"
 

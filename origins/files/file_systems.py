@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
 WILD = re.compile(r"[*?\[]")
 """The characters that make a name a pattern."""
+SMALL = 1 << 20
+"""The most bytes of files that are quicker to check here, line by line, than by a scan in Spark."""
+MODERATE = 256 << 20
+"""The most bytes of files that are quicker to check here as a whole. Most clean files are shown to be clean so."""
+_PIECE = 8 << 20
 
 
 class File(NamedTuple):
@@ -54,6 +59,37 @@ class ReadableFile(Protocol):
     def open(self, mode: str, *, encoding: str | None = None) -> IO[Any]: ...
 
     def read_bytes(self) -> bytes: ...
+
+
+def is_small(files: Sequence[ReadableFile]) -> bool:
+    """Return whether the files are small enough for a check of each line."""
+    return _sum_sizes(files) <= SMALL
+
+
+def is_moderate(files: Sequence[ReadableFile]) -> bool:
+    """Return whether the files are small enough to count characters in them.
+
+    From elsewhere only small files are fetched.
+    """
+    return _sum_sizes(files) <= (MODERATE if all(isinstance(file, Path) for file in files) else SMALL)
+
+
+def read_pieces(files: Sequence[ReadableFile], encoding: str) -> Iterator[str]:
+    """Yield the text of the files: small files whole, larger ones in pieces of whole lines.
+
+    Errors of reading are raised. An empty file gives one empty piece. Lines end with a line feed, also where the file
+    has a carriage return, as in Spark.
+    """
+    most = -1 if is_small(files) else _PIECE
+    for file in files:
+        with file.open("r", encoding=encoding) as opened:
+            yield opened.read(most) + opened.readline()
+            while piece := opened.read(most):
+                yield piece + opened.readline()
+
+
+def _sum_sizes(files: Sequence[ReadableFile]) -> int:
+    return sum(int(file.stat().st_size) for file in files)
 
 
 PassOver = Callable[[str, str], None]
@@ -148,12 +184,13 @@ class LocalDisk(OpenFileSystem):
         }
 
     def delete(self, paths: Sequence[str]) -> None:
-        for path in paths:
-            delete(without_scheme(path))
+        for path in map(without_scheme, paths):
+            with _wrap_os_errors(path, "deleted"):
+                os.unlink(path)
 
     def move(self, paths: Mapping[str, str]) -> None:
         for path, target in paths.items():
-            move(without_scheme(path), without_scheme(target))
+            _move(without_scheme(path), without_scheme(target))
 
 
 class SparkFiles(FileSystem):
@@ -216,11 +253,7 @@ _KINDS = {
 
 
 def _find_files(
-    folder: str,
-    segments: Sequence[str],
-    prefix: str,
-    known: Mapping[str, File],
-    pass_over: Callable[[str, str], None],
+    folder: str, segments: Sequence[str], prefix: str, known: Mapping[str, File], pass_over: PassOver
 ) -> Iterator[File]:
     """Yield the files under a folder that fit the rest of the pattern."""
     head, rest = segments[0], segments[1:]
@@ -253,15 +286,11 @@ def _find_files(
 
 def _leads_back(link: str) -> bool:
     """Return whether a link leads to a folder above it. A search below such a link would never end."""
-    target, folder = os.path.realpath(link), os.path.dirname(link)
-    while os.path.realpath(folder) != target:
-        folder, below = os.path.dirname(folder), folder
-        if folder == below:
-            return False
-    return True
+    target = os.path.realpath(link)
+    return any(os.path.realpath(folder) == target for folder in Path(link).parents)
 
 
-def _scan_folder(folder: str, prefix: str, pass_over: Callable[[str, str], None]) -> Iterable[os.DirEntry[str]]:
+def _scan_folder(folder: str, prefix: str, pass_over: PassOver) -> Iterable[os.DirEntry[str]]:
     """Return the entries of a folder. Raise `OriginError` if the root, which has no prefix, cannot be listed."""
     try:
         with os.scandir(folder) as entries:
@@ -346,18 +375,7 @@ _NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EML
 """The error codes of a file system on which a file cannot have a second name."""
 
 
-def delete(path: str) -> None:
-    """Delete the file. A missing file counts as deleted."""
-    with _wrap_os_errors(path, "deleted"):
-        os.unlink(path)
-
-
-def move(path: str, target: str) -> None:
-    """Move the file to another place, under a name that no other file has there.
-
-    At every moment one of the two places has the complete file. If a process died and both have it, another move
-    completes the first.
-    """
+def _move(path: str, target: str) -> None:
     with _wrap_os_errors(path, f"moved to {target}"):
         os.makedirs(os.path.dirname(target), exist_ok=True)
         for name in itertools.chain([target], (f"{target}~{number}" for number in itertools.count(2))):

@@ -20,14 +20,13 @@ from origins.files.file_scan import (
     list_folder_columns,
     make_index_sql,
     read_folder_columns,
-    with_folders,
     with_metadata,
+    with_text,
 )
-from origins.files.file_systems import File, is_local, without_scheme
-from origins.files.json_in_process import make_plain_array
+from origins.files.file_systems import SMALL, File, is_local, without_scheme
+from origins.files.in_process import make_plain_array
 from origins.files.listing import FileBacklog, FilePattern, Terms, list_files, make_span, parse_pattern
 from origins.files.options import FORMATS, check_options, complete_options
-from origins.files.scan_small import SMALL
 from origins.lazy import T, pa
 from origins.names import HIDDEN, is_one_disk, quote_name
 from origins.origin import BATCH, PLACE, Backlog, Origin, Progress
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from origins.files.formats import FileRows
-    from origins.files.schema import FileSchema
 
 
 _AT_ONCE = 256
@@ -158,11 +156,11 @@ class Files(Origin):
     def columns(self, spark: SparkSession, backlog: Backlog) -> str | None:
         assert isinstance(backlog, FileBacklog)
         folders = list_folder_columns(file.name for file in backlog.files)
-        if self.schema is None:
-            schema = with_folders(self._make_schema_reader(backlog.place).infer(spark, backlog.files), folders)
-        else:
+        if self.schema is not None:
             schema = self._declare_schema(spark, self.schema, folders)
-        if schema is None:
+        elif (found := self.make_reader(backlog.place).infer(spark, backlog.files)) is not None:
+            schema = with_text(found, folders)
+        else:
             return None
         return str(check_schema(schema, self.path).json())
 
@@ -175,9 +173,9 @@ class Files(Origin):
             known = grow_schema(known, T.StructType.fromJson(json.loads(before)), self.changes)
         names = [file.name for file in backlog.files if file.size]
         if names:
-            found = self._make_schema_reader(backlog.place).infer_beyond(spark, names, known)
+            found = self.make_reader(backlog.place).infer_beyond(spark, names, known)
             folders = list_folder_columns(names) if self.changes.extra == "evolve" else []
-            known = with_folders(grow_schema(known, found, self.changes), folders) or known
+            known = with_text(grow_schema(known, found, self.changes), folders)
         return str(check_schema(known, self.path).json())
 
     def complete_schema(self, schema: str) -> str:
@@ -260,11 +258,6 @@ class Files(Origin):
     def changes(self) -> Changes:
         """The policies for files that do not match the schema."""
         return Changes.of(self.format, self.on_change, given=self.schema is not None)
-
-    def _make_schema_reader(self, place: FilePattern) -> FileSchema:
-        from origins.files.schema import FileSchema
-
-        return FileSchema(rows=self.make_reader(place))
 
     def make_reader(self, place: FilePattern) -> FileRows:
         from origins.files.formats import FileRows

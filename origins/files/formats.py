@@ -1,26 +1,35 @@
-"""Conversion of files of each format to rows."""
+"""Conversion of files of each format to rows, and the columns of files."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
 from origins.errors import OriginError
 from origins.files.bad_lines import CORRUPT, is_finer, make_exact_sql, widen_columns
-from origins.files.changes import RESCUED
+from origins.files.changes import RESCUED, Changes, grow_schema, widen_numbers
 from origins.files.csv_header import Header, match_header, read_header
-from origins.files.csv_in_process import PLAIN_OPTIONS, parse_csv, parse_text
 from origins.files.csv_rows import CsvRows
-from origins.files.file_scan import METADATA, FileScan, check_folders, from_folder, read_folder_columns
-from origins.files.json_in_process import are_all_plain, are_lines_plain, list_kinds, parse_rows
-from origins.files.json_lines import JsonRescue, is_more, judge_json, judge_json_text, judge_surplus, parse_lines
+from origins.files.file_scan import METADATA, FileScan, check_folders, from_folder, read_folder_columns, with_text
+from origins.files.file_systems import File
+from origins.files.in_process import (
+    PLAIN_OPTIONS,
+    are_all_plain,
+    are_lines_plain,
+    list_kinds,
+    parse_csv,
+    parse_rows,
+    parse_text,
+)
+from origins.files.json_lines import LINE, JsonRescue, is_more, judge_json, judge_json_text, judge_surplus, parse_lines
 from origins.files.json_text import JsonChanges
 from origins.files.listing import PACKED
 from origins.files.options import complete_options, is_whole
-from origins.files.parquet_rows import ParquetRows, parse_few
-from origins.lazy import F, T, pa
+from origins.files.parquet_rows import ParquetRows, find_nanos, parse_few, read_footers, read_schema, replace_nanos
+from origins.lazy import F, T, pa, spark_errors
 from origins.names import HIDDEN, quote_name
 from origins.quick_dataclass import dataclass
 
@@ -28,9 +37,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+_CASE = "spark.sql.caseSensitive"
+_DOUBLED = "COLUMN_ALREADY_EXISTS"
+"""Spark's condition for a key that a JSON object has twice."""
+_OF_FILES = ("encoding", "linesep", "multiline")
+"""The options that decide how text is split into lines."""
+_UNTOLD = Changes(missing="evolve", extra="ignore")
+"""The policies with which files are searched for further columns."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class FileRows(FileScan):
-    """A reader of files of one format."""
+    """A reader of files of one format. It also infers their columns, once or each time that they evolve."""
 
     def read(self, spark: SparkSession, names: Sequence[str], schema: T.StructType, *, places: bool) -> DataFrame:
         """Return the rows of these files, lazily.
@@ -156,8 +174,7 @@ class FileRows(FileScan):
         frame = self.load(spark, names, widen_columns(schema).add(CORRUPT, "string"), self.options, places)
         typed = {column.name: f"{HIDDEN}{index}" for index, column in enumerate(fine)}
         frame = frame.selectExpr(
-            "*",
-            *(f"{make_exact_sql(quote_name(each.name), each.dataType)} as {typed[each.name]}" for each in fine),
+            "*", *(f"{make_exact_sql(quote_name(each.name), each.dataType)} as {typed[each.name]}" for each in fine)
         )
         verdict = judge_json(schema, self.options, typed, in_words=places)
         rows = self.select_columns(frame, {**given, **typed}, verdict, places)
@@ -178,3 +195,101 @@ class FileRows(FileScan):
         counts = {"extra": wrong.asks_extra, "missing": wrong.asks_missing}
         plain = not whole and are_all_plain(files, schema, **counts)
         return plain or are_lines_plain(files, schema, **counts, doubled=wrong.asks_doubled, whole_file=whole)
+
+    def infer(self, spark: SparkSession, files: Sequence[File]) -> T.StructType | None:
+        """Return the columns of these files; None if all are empty."""
+        names = [file.name for file in files if file.size]
+        if not names:
+            return None
+        if self.format in ("json", "parquet"):
+            found = self._infer_by_spark(spark, names)
+            if not found.names:
+                raise OriginError(
+                    f"No file in {self.place.root} could be read as {self.format}, so its columns are unknown.",
+                    hint="Give the origin a schema; lines that do not fit it go to the DLQ.",
+                )
+            return found
+        header = read_header(spark, self.place, names[0], self.options) if self.format == "csv" else ("value",)
+        if self.format == "csv" and not self.has_header:
+            header = tuple(f"_c{index}" for index in range(len(header)))
+        return with_text(T.StructType(), header) if header else None
+
+    def infer_beyond(self, spark: SparkSession, names: Sequence[str], known: T.StructType) -> T.StructType:
+        """Return the columns of these files that are unknown, or have another type; known columns may be among them.
+
+        For new columns of CSV only headers are read. Spark does not read small JSON files without new columns.
+        """
+        if self.format == "json":
+            if self._is_known(names, known):
+                return T.StructType()
+            return grow_schema(
+                self._widen(spark, names, known), self._infer_by_spark(spark, names, whole=True), self.changes
+            )
+        if self.format == "parquet":
+            kinds = {found.json(): name for name, found in read_footers(spark, self.place, names) if found is not None}
+            each = (read_schema(spark, self.place, name) for name in kinds.values())
+            return reduce(lambda schema, found: grow_schema(schema, found, self.changes), each, known)
+        return self._infer_csv(spark, names, known) if self.format == "csv" else T.StructType()
+
+    def _is_known(self, names: Sequence[str], known: T.StructType) -> bool:
+        if self.changes.wider == "evolve" or not self.place.is_read_here:
+            return False
+        files, whole = [*map(self.place.find_file, names)], is_whole(self.options)
+        return are_lines_plain(files, known, extra=True, missing=False, doubled=False, whole_file=whole)
+
+    def _infer_csv(self, spark: SparkSession, names: Sequence[str], known: T.StructType) -> T.StructType:
+        new: dict[str, str] = {}
+        for name in names if self.has_header and self.changes.extra == "evolve" else ():
+            for column in map(str.strip, read_header(spark, self.place, name, self.options)):
+                new.setdefault(column.lower(), column)
+        return self._widen(spark, names, with_text(known, new.values()))
+
+    def _widen(self, spark: SparkSession, names: Sequence[str], known: T.StructType) -> T.StructType:
+        if self.changes.wider != "evolve":
+            return known
+        read = replace(self, changes=_UNTOLD)
+        return T.StructType(
+            widen_numbers(known.fields, lambda columns: read.read(spark, names, T.StructType(columns), places=False))
+        )
+
+    def _infer_by_spark(self, spark: SparkSession, names: Sequence[str], *, whole: bool = False) -> T.StructType:
+        all_files = {"json": {"columnNameOfCorruptRecord": CORRUPT}, "parquet": {"mergeSchema": "true"}}
+        nanos: dict[str, T.DataType] = {}
+        for name in names if self.format == "parquet" else ():
+            nanos |= find_nanos(spark, self.place, name)
+        options = {**self.options, **all_files[self.format], **({"samplingratio": "1.0"} if whole else {})}
+        try:
+            with _ignore_case(spark) if whole else contextlib.nullcontext():
+                try:
+                    reader = self.make_reader(spark, names, options)
+                    found = reader.load(self.place.make_patterns(names)).schema
+                except spark_errors.PySparkException as error:
+                    if self.format != "json" or error.getCondition() != _DOUBLED:
+                        raise
+                    found = self._infer_by_undoubled(spark, names, options)
+        except spark_errors.PySparkException as error:
+            raise OriginError(
+                f"The columns of the files in {self.place.root} cannot be found: {error}",
+                hint="Give the origin a schema, or move the odd file out of the path.",
+            ) from error
+        return replace_nanos(T.StructType([column for column in found if column.name != CORRUPT]), nanos)
+
+    def _infer_by_undoubled(
+        self, spark: SparkSession, names: Sequence[str], options: Mapping[str, str]
+    ) -> T.StructType:
+        """Return the columns of the JSON objects in which no key occurs twice."""
+        reading = {name: value for name, value in options.items() if name not in _OF_FILES}
+        is_sound = f"try_parse_json({quote_name(LINE)}) is not null"
+        lines = self.load_lines(spark, names, places=False).where(is_sound)
+        return spark.read.options(**reading).json(lines.select(LINE)).schema
+
+
+@contextlib.contextmanager
+def _ignore_case(spark: SparkSession) -> Iterator[None]:
+    """Allow names that differ only in case. Only one of them becomes a column, and Wherry decides which one."""
+    before = spark.conf.get(_CASE, "false")
+    spark.conf.set(_CASE, "true")
+    try:
+        yield
+    finally:
+        spark.conf.set(_CASE, before or "false")

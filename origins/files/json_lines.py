@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -36,7 +36,7 @@ from origins.files.json_text import (
 )
 from origins.files.options import is_whole
 from origins.lazy import F, T
-from origins.names import HIDDEN, quote_name, quote_text
+from origins.names import HIDDEN, escape_name, quote_name, quote_text
 from origins.quick_dataclass import dataclass
 from origins.schema import get_sql_type
 
@@ -98,7 +98,8 @@ def is_more(wrong: JsonChanges) -> str:
         line = _make_parsed_text_sql(options)
     infinite = [_is_made_infinite(line, column, options) for column in _parse_fields(wrong)]
     cut = [_is_cut_value(line, column, options) for column in _parse_fields(wrong)]
-    odd = join_conditions([has_more(options), is_no_text(options), *cut, f"{_make_refusal_sql(wrong)} is not null"])
+    problem = _find_in_line(wrong, wrong.make_refusal_sql)
+    odd = join_conditions([has_more(options), is_no_text(options), *cut, f"{problem} is not null"])
     return join_conditions([f"not ({_is_plain(wrong, line)}) and ({odd})", *infinite])
 
 
@@ -161,8 +162,7 @@ def as_written(line: str, column: T.StructField, value: str) -> str:
     """Return SQL for a column's value as the line has it. Spark gives the text of a number in the form that it read."""
     if not _is_float(column.dataType):
         return value
-    escaped = "".join(each if each.isalnum() or each == "_" else f"\\{each}" for each in column.name)
-    number = quote_text(rf'"{escaped}"\s*:\s*(-?[0-9][0-9.eE+-]*)')
+    number = quote_text(rf'"{escape_name(column.name)}"\s*:\s*(-?[0-9][0-9.eE+-]*)')
     return f"coalesce(nullif(regexp_extract({line}, {number}, 1), ''), {value})"
 
 
@@ -204,20 +204,15 @@ def judge_json_text(wrong: JsonChanges) -> Verdict:
     )
     stops = "false"
     if wrong.any_stops:
-        keys_stop = (
-            wrong.make_first_in_file_sql(line, wrong.stop_sql("object")) if is_whole(options) else wrong.stop_sql(line)
-        )
+        keys_stop = _find_in_line(wrong, wrong.stop_sql)
         stops = f"if({is_change}, {keys_stop} is not null, {str(wrong.changes.corrupt == 'stop').lower()})"
     return Verdict(is_bad=f"{CORRUPT} is not null", why=why, raw=CORRUPT, is_change=is_change, stops=stops)
 
 
-def _make_refusal_sql(wrong: JsonChanges) -> str:
+def _find_in_line(wrong: JsonChanges, find: Callable[[str], str]) -> str:
+    """Return the SQL that `find` makes for the line; for a whole file, the first value of it that is not NULL."""
     line = quote_name(LINE)
-    return (
-        wrong.make_first_in_file_sql(line, wrong.make_refusal_sql("object"))
-        if is_whole(wrong.options)
-        else wrong.make_refusal_sql(line)
-    )
+    return wrong.make_first_in_file_sql(line, find("object")) if is_whole(wrong.options) else find(line)
 
 
 def _describe_misfits(schema: T.StructType, line: str, options: Mapping[str, str]) -> str:
@@ -265,7 +260,8 @@ def parse_lines(lines: DataFrame, wrong: JsonChanges, *, keep_blank: bool = Fals
     if not keep_blank:
         frame = frame.where(f"{PARSED} is not null")
     line, row = quote_name(LINE), PARSED
-    refusal = f"if({_is_plain(wrong, line, PARSED)}, null, coalesce({_make_refusal_sql(wrong)}, ''))"
+    problem = _find_in_line(wrong, wrong.make_refusal_sql)
+    refusal = f"if({_is_plain(wrong, line, PARSED)}, null, coalesce({problem}, ''))"
     frame = frame.withColumn(_WRONG, F.expr(f"case when {ONCE} then {refusal} end"))
     text = _make_parsed_text_sql(options) if is_whole(options) else line
     values = {f"{PARSED}.{quote_name(each.name)}": each for each in _parse_fields(wrong)}
@@ -397,10 +393,10 @@ class JsonRescue:
         return frame.select(*kept, *steps, *columns)
 
     def make_verdict(self) -> Verdict:
-        line, takes = quote_name(LINE), ("rescue",)
-        bad = [kind for kind in ("wider", "other") if getattr(self._changes, kind) not in takes]
+        line = quote_name(LINE)
+        bad = [kind for kind in ("wider", "other") if getattr(self._changes, kind) != "rescue"]
         messages = f"array_join(transform({_filter_kinds_sql(bad)}, each -> each.message), '; ')"
-        refuses = str(self._changes.corrupt not in takes).lower()
+        refuses = str(self._changes.corrupt != "rescue").lower()
         stop = [kind for kind in ("wider", "other") if getattr(self._changes, kind) == "stop"]
         ends = str(self._changes.corrupt == "stop").lower()
         stops = f"size({_filter_kinds_sql(stop)}) > 0 or {self._each.stop_sql(line, _PATHS)} is not null"

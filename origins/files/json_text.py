@@ -13,7 +13,7 @@ from origins.files.bad_lines import as_map, join_conditions
 from origins.files.changes import Changes
 from origins.files.options import is_whole
 from origins.lazy import T
-from origins.names import quote_name, quote_text
+from origins.names import escape_name, quote_name, quote_text
 from origins.quick_dataclass import dataclass
 from origins.schema import walk_types
 
@@ -106,7 +106,7 @@ def may_have_other(line: str, schema: T.DataType, *, any_name: bool) -> str:
     Without `any_name`, it must differ from one of the schema's names only in case. The SQL may be true for other lines
     as well, but needs no parsing.
     """
-    names = "|".join(sorted({_escape_pattern(path[-1]) for path, _ in walk_types(schema) if path}))
+    names = "|".join(sorted({escape_name(path[-1]) for path, _ in walk_types(schema) if path}))
     other = r'(?:[^"\\]|\\.)*+' if any_name else f"(?iu:{names})"
     unlike = rf'"(?!(?:{names})"[ \t\r\n]*:){other}"[ \t\r\n]*:'
     escaped = r'"[^"]*\\u[^"]*"[ \t\r\n]*:'
@@ -121,26 +121,12 @@ def _has_plain_keys(line: str, schema: T.StructType) -> str | None:
     has many names, since patterns then cost less, or if a name has a quote.
     """
     names = {path[-1] for path, _ in walk_types(schema) if path}
-    if len(names) > _FEW_NAMES or any(map(_may_look_like_members, names)):
+    if len(names) > _FEW_NAMES or any('"' in name for name in names):
         return None
-    odd = " and ".join(f"not ({_contains_sql(line, each)})" for each in _SPACED)
+    odd = " and ".join(f"not contains({line}, {quote_text(each)})" for each in _SPACED)
     keys_of = [quote_text(f'"{name}{_KEY_END}') for name in sorted(names)]
     found = " + ".join(f"cast(contains({line}, {each}) as int)" for each in keys_of)
     return f"substring_index({line}, {quote_text(_KEY_END)}, 1 + {found}) = {line} and {odd}"
-
-
-def _may_look_like_members(name: str) -> bool:
-    """Return whether several members of an object may look like one key of this name."""
-    return '"' in name
-
-
-def _contains_sql(line: str, text: str) -> str:
-    """Return SQL that is true if the line contains the text.
-
-    It first searches for the last character, if that is rare, since a longer search stops wherever the first one is.
-    """
-    found = f"contains({line}, {quote_text(text)})"
-    return found if text[-1] in " '" else f"contains({line}, {quote_text(text[-1])}) and {found}"
 
 
 def _is_one_flat_object(line: str, found: str) -> str:
@@ -240,10 +226,6 @@ def _make_array_sql(names: Sequence[str]) -> str:
     return f"array({', '.join(map(quote_text, names))})" if names else _NONE
 
 
-def _escape_pattern(name: str) -> str:
-    return "".join(each if each.isalnum() or each == "_" else f"\\{each}" for each in name)
-
-
 _TAKEN = ("ignore", "rescue")
 _KEYS = ("extra", "other")
 _TWICE = "an object has this key more than once, but only one value can be kept: "
@@ -289,7 +271,7 @@ class JsonChanges:
         columns = self.schema.fields
         proving = [each.name for each in columns if parsed is not None and _DEFAULT not in each.metadata]
         has_parts = any(isinstance(each.dataType, T.StructType | T.ArrayType | T.MapType) for each in columns)
-        odd_name = any(_may_look_like_members(each.name) for each in columns)
+        odd_name = any('"' in each.name for each in columns)  # several members may look like one key of this name
         if has_parts or odd_name or not self._is_usual or len(columns) - len(proving) > _FEW_NAMES:
             return "false"
         has_value = {name: f"{parsed}.{quote_name(name)} is not null" for name in proving}

@@ -16,7 +16,6 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
-from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypedDict, TypeVar
@@ -39,9 +38,10 @@ from origins.files.file_systems import (
 )
 from origins.files.stored_files import StoredFiles
 from origins.json_shape import check_shape
+from origins.object_store import can_reach_stores, open_bucket
 from origins.origin import Backlog
 from origins.quick_dataclass import dataclass
-from origins.store_access import StoreError, StoreUrl, is_store_url
+from origins.store_access import StoreError, StoreUrl, is_driver_here, is_store_url
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,6 +50,8 @@ T = TypeVar("T")
 
 _KEPT = 64
 """The most files of a pattern whose content is kept."""
+_LEFT_TO_SPARK: set[str] = set()
+"""The roots to which this process was refused access. From then on Spark lists them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,11 +82,15 @@ class FilePattern:
 
     @property
     def _files(self) -> OpenFileSystem | None:
-        return None if not self.changes and StoredFiles.is_left_to_spark(self.root) else self._file_system
+        return None if not self.changes and self.root in _LEFT_TO_SPARK else self._file_system
 
     @cached_property
     def _file_system(self) -> OpenFileSystem | None:
-        return LocalDisk() if self.local else StoredFiles.reach(self.root, always=self.changes)
+        """The file system of the files; None if only Spark may have access, or no library for stores is installed."""
+        if self.local:
+            return LocalDisk()
+        ours = self.changes or (can_reach_stores(self.root) and is_driver_here())
+        return StoredFiles(open_bucket(self.root)) if ours and is_store_url(self.root) else None
 
     def _ask(self, spark: SparkSession, question: Callable[[FileSystem], T]) -> T:
         """Return the file system's answer.
@@ -99,7 +105,7 @@ class FilePattern:
         except StoreError as error:
             if self.changes or not spark or not error.is_of_here:
                 raise
-            StoredFiles.leave_to_spark(self.root)
+            _LEFT_TO_SPARK.add(str(self.root))
             return question(SparkFiles(spark))
 
     def join_path(self, name: str) -> str:
@@ -148,7 +154,7 @@ class FilePattern:
 
         def find(files: FileSystem) -> list[File]:
             found = files.list_files(self.root, self.segments, known, pass_over, may_be_gone=may_be_gone)
-            return _sort_files(set(found) if "**" in self.segments else found)
+            return sorted(set(found) if "**" in self.segments else found)
 
         return self._ask(spark, find)
 
@@ -186,13 +192,6 @@ class FilePattern:
     def matches(self, path: str) -> bool:
         root = without_scheme(self.root).rstrip("/") + "/"
         return path.startswith(root) and fits(path.removeprefix(root), self.segments)
-
-
-def _sort_files(files: Iterable[File]) -> list[File]:
-    """Return the files by time, then by name. Two stable sorts cost a third of a sort by pairs."""
-    ordered = sorted(files, key=itemgetter(1))
-    ordered.sort(key=itemgetter(0))
-    return ordered
 
 
 def parse_pattern(path: str, *, changes: bool = False) -> FilePattern:

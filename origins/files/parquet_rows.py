@@ -21,7 +21,14 @@ from origins.files.bad_lines import Verdict
 from origins.files.changes import DIFFERENCES, RESCUED, Changes, SchemaChanged, describe_remedies
 from origins.files.file_systems import ReadableFile
 from origins.files.listing import FilePattern
-from origins.files.parquet_values import OtherColumn, ParquetVerdict, differs, list_differences, make_row_sql
+from origins.files.parquet_values import (
+    OtherColumn,
+    differs,
+    judge_values,
+    list_differences,
+    make_rescued_sql,
+    make_row_sql,
+)
 from origins.lazy import F, T, pa, pc, pq, spark_errors
 from origins.names import HIDDEN, quote_name, quote_text
 from origins.quick_dataclass import dataclass
@@ -202,12 +209,10 @@ class ParquetRows:
         typed = {other.wanted.name: f"{_OURS}{number}" for number, other in enumerate(others)}
         rows = rows.selectExpr("*", *(f"{other.value} as {typed[other.wanted.name]}" for other in others))
         given = {name: typed.get(name) or has.get(name.lower(), known[name.lower()]).name for name in self.schema.names}
-        verdict = ParquetVerdict(
-            columns=[column.name for column in read], others=others, extra=footer.extra, changes=self._changes
-        )
-        added = {**self.files.added, RESCUED: verdict.rescued_sql} if self._changes.rescues else self.files.added
-        judged = self._judge_nanos(footer, schema, verdict.make_verdict)
-        return replace(self.files, added=added).select_columns(rows, given, judged, self.places)
+        rescued = {RESCUED: make_rescued_sql(others, footer.extra, self._changes)} if self._changes.rescues else {}
+        judged = self._judge_nanos(footer, schema, judge_values([each.name for each in read], others, self._changes))
+        files = replace(self.files, added={**self.files.added, **rescued})
+        return files.select_columns(rows, given, judged, self.places)
 
 
 def read_footers(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from origins.files.bad_lines import Verdict, describe_misfit, fits_wider_number, is_changed, join_conditions
 from origins.files.changes import Changes, is_wider
@@ -172,38 +172,28 @@ class OtherColumn:
         return as_text(quote_name(self.own.name), self.own.dataType)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ParquetVerdict:
-    """The verdict on a row of a file in which some columns have other types and some are rescued."""
-
-    columns: Sequence[str]
-    others: Sequence[OtherColumn]
-    extra: Sequence[str]
-    changes: Changes
-
-    @property
-    def rescued_sql(self) -> str:
-        """Return SQL for the rescued values of a row, as JSON; NULL if nothing was rescued."""
-        values = {name: quote_name(name) for name in self.extra}
-        for other in self.others:
-            is_kept = other.make_lost_sql(self.changes, "rescue")
-            if is_kept != "false":
-                values[other.own.name] = f"if({is_kept}, {quote_name(other.own.name)}, null)"
-        pairs = ", ".join(f"{value} as {quote_name(name)}" for name, value in values.items())
-        return f"nullif(to_json(struct({pairs})), '{{}}')" if pairs else "cast(null as string)"
-
-    @property
-    def make_verdict(self) -> Verdict:
-        bad = {other: other.make_lost_sql(self.changes, "stop", "nack", "evolve") for other in self.others}
-        stops = [other.make_lost_sql(self.changes, "stop") for other in self.others]
-        messages = ", ".join(f"case when {is_lost} then {other.misfit_message} end" for other, is_lost in bad.items())
-        return Verdict(
-            is_bad=join_conditions(bad.values()),
-            why=f"concat_ws('; ', {messages})" if messages else "cast(null as string)",
-            raw=make_row_sql(self.columns),
-            stops=join_conditions(stops),
-        )
+def make_rescued_sql(others: Iterable[OtherColumn], extra: Iterable[str], changes: Changes) -> str:
+    """Return SQL for the rescued values of a row, as JSON; NULL if nothing was rescued."""
+    values = {name: quote_name(name) for name in extra}
+    for other in others:
+        is_kept = other.make_lost_sql(changes, "rescue")
+        if is_kept != "false":
+            values[other.own.name] = f"if({is_kept}, {quote_name(other.own.name)}, null)"
+    pairs = ", ".join(f"{value} as {quote_name(name)}" for name, value in values.items())
+    return f"nullif(to_json(struct({pairs})), '{{}}')" if pairs else "cast(null as string)"
 
 
-def make_row_sql(columns: Sequence[str]) -> str:
+def judge_values(columns: Iterable[str], others: Sequence[OtherColumn], changes: Changes) -> Verdict:
+    """Return the verdict on a row of a file in which some columns have other types."""
+    bad = {other: other.make_lost_sql(changes, "stop", "nack", "evolve") for other in others}
+    messages = ", ".join(f"case when {is_lost} then {other.misfit_message} end" for other, is_lost in bad.items())
+    return Verdict(
+        is_bad=join_conditions(bad.values()),
+        why=f"concat_ws('; ', {messages})" if messages else "cast(null as string)",
+        raw=make_row_sql(columns),
+        stops=join_conditions(other.make_lost_sql(changes, "stop") for other in others),
+    )
+
+
+def make_row_sql(columns: Iterable[str]) -> str:
     return f"to_json(struct({', '.join(map(quote_name, columns))}))"

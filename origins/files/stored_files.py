@@ -18,6 +18,7 @@ from typing import IO, Any, TypeVar
 
 from origins.errors import OriginError
 from origins.files.file_systems import (
+    SMALL,
     WILD,
     File,
     OpenFileSystem,
@@ -28,9 +29,8 @@ from origins.files.file_systems import (
     make_missing_error,
     make_one_file_error,
 )
-from origins.files.scan_small import SMALL
-from origins.object_store import ObjectStore, StoredObject, can_reach_stores, open_bucket
-from origins.store_access import StoreError, get_key, is_driver_here, is_store_url
+from origins.object_store import ObjectStore, StoredObject
+from origins.store_access import StoreError, get_key
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
@@ -43,8 +43,6 @@ _BUFFER = 1 << 20
 """The bytes that one request reads of an object that is opened as a file."""
 _BEHIND_FOLDER = "/\U0010ffff"
 """A suffix of a folder's name that sorts after all keys in the folder."""
-_LEFT_TO_SPARK: set[str] = set()
-"""The roots to which this process was refused access. From then on Spark lists them."""
 
 
 class StoredFiles(OpenFileSystem):
@@ -52,27 +50,6 @@ class StoredFiles(OpenFileSystem):
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
-
-    @staticmethod
-    def reach(root: str, *, always: bool) -> StoredFiles | None:
-        """Return the files below a URL; None if Spark lists and reads them, which `always` excludes.
-
-        Spark does so if it may have rights that this process does not have, or if no library for stores is installed.
-        """
-        ours = always or (can_reach_stores(root) and is_driver_here())
-        if not is_store_url(root) or not ours:
-            return None
-        return StoredFiles(open_bucket(root))
-
-    @staticmethod
-    def is_left_to_spark(root: str) -> bool:
-        """Return whether this process was refused access to a root before."""
-        return root in _LEFT_TO_SPARK
-
-    @staticmethod
-    def leave_to_spark(root: str) -> None:
-        """Let Spark list a root to which this process has no access."""
-        _LEFT_TO_SPARK.add(str(root))
 
     def list_files(
         self, root: str, segments: Sequence[str], known: Mapping[str, File], pass_over: PassOver, *, may_be_gone: bool

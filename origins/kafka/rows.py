@@ -14,9 +14,8 @@ from origins.errors import OriginError, has_condition, list_spark_errors
 from origins.files.bad_lines import CORRUPT, ONCE, as_map, make_typed_field
 from origins.files.changes import Changes
 from origins.files.csv_header import OPEN, Header, is_open
-from origins.files.csv_in_process import parse_plain_csv
 from origins.files.csv_rows import CsvVerdict
-from origins.files.json_in_process import make_plain_array, parse_rows
+from origins.files.in_process import make_plain_array, parse_plain_csv, parse_rows
 from origins.files.json_lines import LINE, PARSED, judge_json_text, parse_lines
 from origins.files.json_text import JsonChanges
 from origins.functions import ship_modules

@@ -13,11 +13,7 @@ import stages
 if TYPE_CHECKING:
     from runners import *  # noqa: F403 -- `__all__` of `runners` lists the names
 else:
-
-    def __getattr__(name):
-        from origins.lazy import load_export
-
-        return load_export("runners", name)
+    __getattr__ = runners.__getattr__
 
     def __dir__():
         return sorted({*globals(), *__all__})

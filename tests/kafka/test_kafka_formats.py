@@ -25,7 +25,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from destinations.kafka.kafka import Kafka as KafkaDestination
 from origins.errors import OriginError
-from origins.files.csv_in_process import parse_plain_csv
+from origins.files.in_process import parse_plain_csv
 from origins.kafka.avro import AvroCoding
 from origins.kafka.formats import (
     BatchDecoder,

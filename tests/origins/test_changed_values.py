@@ -24,8 +24,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from origins.files import Files, scan_small
-from origins.files.json_in_process import are_all_plain, are_lines_plain, parse_rows
+from origins.files import Files, file_systems
+from origins.files.in_process import are_all_plain, are_lines_plain, parse_rows
 from origins.nack import REFUSED
 from tests.origins.test_on_change import plan_batch, read_both_ways, read_decided
 
@@ -132,7 +132,7 @@ def test_a_value_that_json_would_change_is_refused_in_both_ways(
 ) -> None:
     """A similar value that is read unchanged is not refused."""
     if not looked_at:
-        monkeypatch.setattr(scan_small, "_sum_sizes", lambda _: 1 << 40)
+        monkeypatch.setattr(file_systems, "_sum_sizes", lambda _: 1 << 40)
     straight, why = list_refused(spark, make_files(tmp_path, [*KEPT, *BAD]))
     assert why.keys() == {decode_line(line) for line in BAD}
     assert why.keys() - {decode_line(NARROW)} <= straight <= why.keys()
@@ -152,7 +152,7 @@ def test_a_value_that_only_looks_changed_is_read(
 ) -> None:
     """The value is read as written. A scan of a small file saves Spark the check."""
     if not looked_at:
-        monkeypatch.setattr(scan_small, "_sum_sizes", lambda _: 1 << 40)
+        monkeypatch.setattr(file_systems, "_sum_sizes", lambda _: 1 << 40)
     rows = read_both_ways(spark, make_files(tmp_path, list(KEPT)))
     for row, expected in zip(rows, KEPT.values(), strict=True):
         found = row.asDict(recursive=True)
@@ -203,7 +203,7 @@ def test_a_whole_file_with_a_changed_value_is_refused(
     origin = Files(path=str(tmp_path), format="json", schema=SCHEMA, options={"multiLine": True})
     for looked_at in (True, False):
         if not looked_at:
-            monkeypatch.setattr(scan_small, "_sum_sizes", lambda _: 1 << 40)
+            monkeypatch.setattr(file_systems, "_sum_sizes", lambda _: 1 << 40)
         straight, why = list_refused(spark, origin)
         assert len(straight) == len(why) == len(bad)
         assert {message.partition(":")[0] for message in why.values()} == {f"{index}.json" for index in range(len(bad))}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from origins.functions import FunctionMissing, forget_own_modules, list_imported_packages, load_function
+from origins.functions import FunctionMissing, forget_own_modules, list_imported_packages, load_function, load_text
 
 MODULE = """
 import json
@@ -28,6 +28,16 @@ def test_the_packages_of_a_function_are_the_imports_of_its_files(tmp_path: Path)
     (tmp_path / "both.py").write_text(MODULE)
     (tmp_path / "beside.py").write_text("import pyarrow.compute\n\ndef helper(): ...\n")
     assert list_imported_packages(load_function(f"{tmp_path}/both:score")) == {"numpy", "sklearn", "pyarrow"}
+
+
+def test_a_module_is_run_as_python_runs_it(tmp_path: Path) -> None:
+    """Annotations stay values, and a declared encoding is obeyed. Its text from elsewhere is run in the same way."""
+    text = "# coding: latin-1\ndef name(x: int = 1): return 'é'\n"
+    (tmp_path / "plain.py").write_bytes(text.encode("latin-1"))
+    found = load_function(f"{tmp_path}/plain:name")
+    again = load_text(text.partition("\n")[2], tmp_path / "plain.py", prefer="name")
+    assert (found(), again()) == ("é", "é")
+    assert found.__annotations__ == again.__annotations__ == {"x": int}
 
 
 def test_a_forgotten_file_is_loaded_again_with_its_imports_beside_it(

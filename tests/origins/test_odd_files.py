@@ -16,7 +16,7 @@ import pytest
 from pyarrow import parquet
 
 from origins.errors import OriginError
-from origins.files import Files, scan_small
+from origins.files import Files, file_systems
 from origins.nack import REFUSED
 from origins.origin import PLACE
 from tests.origins.files.test_columns import plan_batch
@@ -97,7 +97,7 @@ def test_no_line_of_an_unusual_file_is_lost(
 ) -> None:
     """Each line is a row or is refused unchanged, in order. This also holds if Spark has to check the lines."""
     if not looked_at:
-        monkeypatch.setattr(scan_small, "_sum_sizes", lambda _: 1 << 40)
+        monkeypatch.setattr(file_systems, "_sum_sizes", lambda _: 1 << 40)
     content, options, expected = ODD[kind][what]
     (tmp_path / "odd").write_bytes(content)
     files = Files(path=str(tmp_path), format=kind, schema=SCHEMA, options=options)
@@ -216,7 +216,7 @@ def test_every_line_of_a_random_file_is_a_row_or_refused(
     A file with a refused line never counts as clean.
     """
     if not looked_at:
-        monkeypatch.setattr(scan_small, "_sum_sizes", lambda _: 1 << 40)
+        monkeypatch.setattr(file_systems, "_sum_sizes", lambda _: 1 << 40)
         spark.conf.set("spark.sql.files.maxPartitionBytes", "700")
         spark.conf.set("spark.sql.files.openCostInBytes", "1")
     chance = random.Random(f"{kind} {looked_at}")

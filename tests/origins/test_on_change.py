@@ -12,7 +12,7 @@ import pytest
 from pyarrow import parquet
 
 from origins.batch import Batch, Limits
-from origins.files import Files, scan_small
+from origins.files import Files, file_systems
 from origins.files.changes import STOPS, SchemaChanged
 from origins.nack import REFUSED
 from origins.origin import PLACE, Progress
@@ -165,7 +165,7 @@ def test_large_files_are_checked_like_small_ones(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark checks them with the same result. A file without differences is read as it is."""
-    monkeypatch.setattr(scan_small, "_sum_sizes", lambda _: 1 << 40)
+    monkeypatch.setattr(file_systems, "_sum_sizes", lambda _: 1 << 40)
     for names in (["fits", "case"], ["fits", "extra", "inside"], ["fits", "fits"]):
         files = make_files(tmp_path, names, on_change={"extra": "nack"})
         expected = {"fits": (1, "a", 1)}
@@ -277,7 +277,7 @@ def test_the_objects_of_a_whole_file_are_rescued_separately(
 ) -> None:
     """With `multiLine`, one object is refused, or a file that is neither an object nor an array of objects."""
     if not looked_at:
-        monkeypatch.setattr(scan_small, "_sum_sizes", lambda _: 1 << 40)
+        monkeypatch.setattr(file_systems, "_sum_sizes", lambda _: 1 << 40)
     changes, expected = WHOLE[case]
     for name, content in IN_FILES.items():
         (tmp_path / name).write_text(content)
@@ -320,7 +320,7 @@ def test_a_decimal_with_too_many_digits_is_not_rounded(
 ) -> None:
     """It is refused or rescued like a number that is too large. Trailing zeros do not count as digits."""
     if not looked_at:
-        monkeypatch.setattr(scan_small, "_sum_sizes", lambda _: 1 << 40)
+        monkeypatch.setattr(file_systems, "_sum_sizes", lambda _: 1 << 40)
     kind, options, content, raw = FINE[case]
     (tmp_path / "a").write_text(content)
     files = Files(
@@ -414,7 +414,7 @@ def test_rescued_lines_of_a_large_csv_file_come_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This includes a line with an open quote, also without a scan before."""
-    monkeypatch.setattr(scan_small, "_sum_sizes", lambda _: 1 << 40)
+    monkeypatch.setattr(file_systems, "_sum_sizes", lambda _: 1 << 40)
     (tmp_path / "a.csv").write_text('id,note\n1,a\n2,"b\n')
     files = Files(path=str(tmp_path), format="csv", schema="id int, note string", on_change={"corrupt": "rescue"})
     assert [describe_row(row) for row in read_both_ways(spark, files)] == [(1, "a"), (None, None, {"_line": '2,"b'})]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ import pytest
 from origins.batch import Batch, Limits
 from origins.errors import OriginError
 from origins.files import Files
-from origins.files.file_systems import delete, move
+from origins.files.file_systems import LocalDisk
 from origins.origin import Progress
 from tests.origins.files.test_files import make_batch
 
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
 NO_SPARK: SparkSession = None  # type: ignore[assignment]
 """A folder of this machine is read without Spark."""
+DOES: Sequence[Callable[[str], None]] = [
+    lambda path: LocalDisk().delete([path]),
+    lambda path: LocalDisk().move({path: f"{path}.done"}),
+]
+"""A deletion and a move of a file."""
 
 
 def write_file(folder: Path, name: str, text: str, modified: int = 1_000) -> Path:
@@ -104,7 +109,7 @@ def test_a_moved_file_does_not_overwrite_one_with_the_same_name(tmp_path: Path) 
     """A producer that uses a name again loses none of its earlier files."""
     for text in ("1", "2", "3"):
         file = write_file(tmp_path / "in", "a.json", text)
-        move(str(file), str(tmp_path / "done" / "a.json"))
+        LocalDisk().move({str(file): str(tmp_path / "done" / "a.json")})
     assert read_folder(tmp_path) == {"done/a.json": "1", "done/a.json~2": "2", "done/a.json~3": "3"}
 
 
@@ -165,12 +170,12 @@ def test_a_link_is_moved_and_deleted_without_its_target(tmp_path: Path) -> None:
     write_file(tmp_path / "elsewhere", "a.json", "1")
     for name in ("x.json", "y.json"):
         (tmp_path / name).symlink_to("elsewhere/a.json")
-    delete(str(tmp_path / "x.json"))
-    move(str(tmp_path / "y.json"), str(tmp_path / "done" / "y.json"))
+    LocalDisk().delete([str(tmp_path / "x.json")])
+    LocalDisk().move({str(tmp_path / "y.json"): str(tmp_path / "done" / "y.json")})
     assert read_folder(tmp_path) == {"elsewhere/a.json": "1", "done/y.json": "1"}
 
 
-@pytest.mark.parametrize("does", [delete, lambda path: move(path, f"{path}.done")])
+@pytest.mark.parametrize("does", DOES)
 def test_a_refused_move_or_deletion_is_reported_with_a_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: Callable[[str], None]
 ) -> None:
@@ -219,7 +224,7 @@ def test_a_target_where_files_would_be_read_again_is_refused(
     assert stops() is found
 
 
-@pytest.mark.parametrize("does", [delete, lambda path: move(path, f"{path}.done")])
+@pytest.mark.parametrize("does", DOES)
 def test_a_file_that_another_process_removed_is_ignored(tmp_path: Path, does: Callable[[str], None]) -> None:
     """It disappears between the check and the call."""
     does(str(tmp_path / "gone.json"))

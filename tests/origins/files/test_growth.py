@@ -22,9 +22,9 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from origins.files import scan_small
+from origins.files import file_systems
 from origins.files.changes import Changes, grow_schema, is_wider
-from origins.files.json_in_process import are_lines_plain
+from origins.files.in_process import are_lines_plain
 from origins.schema import format_ddl
 
 INT, LONG, TEXT = IntegerType(), LongType(), StringType()
@@ -141,7 +141,7 @@ def test_content_that_was_not_scanned_does_not_count_as_clean(tmp_path: Path, mo
     assert are_lines_plain([file], SCHEMA, extra=True, missing=False, doubled=False, whole_file=False) is False
     file.write_text('{"id": 1}\n')
     assert are_lines_plain([file], SCHEMA, extra=False, missing=False, doubled=False, whole_file=False) is True
-    monkeypatch.setattr(scan_small, "SMALL", 1)
+    monkeypatch.setattr(file_systems, "SMALL", 1)
     assert are_lines_plain([file], SCHEMA, extra=False, missing=False, doubled=False, whole_file=False) is False
 
 

@@ -20,7 +20,7 @@ from origins.errors import OriginError
 from origins.files import Files, file_systems, stored_files
 from origins.files.csv_header import are_quotes_closed, read_header
 from origins.files.file_systems import File
-from origins.files.json_in_process import are_lines_plain
+from origins.files.in_process import are_lines_plain
 from origins.files.listing import FileBacklog, parse_pattern
 from origins.files.options import complete_options
 from origins.files.parquet_rows import read_footers
@@ -592,7 +592,7 @@ def test_a_remote_spark_lists_with_its_access(s3: S3, monkeypatch: pytest.Monkey
 
 def test_without_a_library_for_stores_spark_is_asked(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
     """Any other URL is handled in the same way."""
-    monkeypatch.setattr(stored_files, "can_reach_stores", lambda _: False)
+    monkeypatch.setattr("origins.files.listing.can_reach_stores", lambda _: False)
     monkeypatch.setattr("origins.files.listing.SparkFiles", Elsewhere)
     assert list_names(s3, "in") == ["by_spark.json"]
 

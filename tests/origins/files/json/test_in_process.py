@@ -15,8 +15,7 @@ from pyspark.sql.types import StructType
 
 from origins.errors import OriginError
 from origins.files import Files
-from origins.files.csv_in_process import parse_csv, parse_text
-from origins.files.json_in_process import parse_rows
+from origins.files.in_process import parse_csv, parse_rows, parse_text
 from origins.nack import REFUSED
 from origins.names import is_one_disk
 from origins.origin import PLACE

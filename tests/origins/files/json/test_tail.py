@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
-from origins.files import scan_small
-from origins.files.json_in_process import are_all_plain, are_lines_plain
+from origins.files import file_systems
+from origins.files.in_process import are_all_plain, are_lines_plain
 
 SCHEMA = StructType([StructField("id", LongType())])
 
@@ -64,15 +64,15 @@ def test_a_whole_file_is_one_value(tmp_path: Path, content: str, clean: bool) ->
 
 def test_a_large_file_is_read_in_pieces_of_whole_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No line is split at the end of a piece. An even larger file is left to Spark."""
-    monkeypatch.setattr(scan_small, "SMALL", 0)
+    monkeypatch.setattr(file_systems, "SMALL", 0)
     (tmp_path / "a").write_bytes(b'{"id": 1}\r\n{"id": 22}\n{"id": 333}\n')
     (tmp_path / "b").write_text("")
     for piece in range(1, 40):
-        monkeypatch.setattr(scan_small, "_PIECE", piece)
-        found = list(scan_small.read_pieces([tmp_path / "a"], "utf-8-sig"))
+        monkeypatch.setattr(file_systems, "_PIECE", piece)
+        found = list(file_systems.read_pieces([tmp_path / "a"], "utf-8-sig"))
         assert "".join(found) == '{"id": 1}\n{"id": 22}\n{"id": 333}\n'
         assert all(each.endswith("\n") for each in found)
         assert are_all_plain([tmp_path / "a"], SCHEMA, extra=False, missing=False)
-    assert list(scan_small.read_pieces([tmp_path / "b"], "utf-8-sig")) == [""]
-    monkeypatch.setattr(scan_small, "MODERATE", 20)
+    assert list(file_systems.read_pieces([tmp_path / "b"], "utf-8-sig")) == [""]
+    monkeypatch.setattr(file_systems, "MODERATE", 20)
     assert not are_all_plain([tmp_path / "a"], SCHEMA, extra=False, missing=False)
