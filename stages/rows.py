@@ -186,9 +186,14 @@ class Rows(ABC):
         return T.StructType([columns[name] for name in self.names])
 
     @property
-    @abstractmethod
     def live(self) -> Column:
         """Return a condition: whether the stage applies to the row."""
+        return F.expr(self._live)
+
+    @property
+    @abstractmethod
+    def _live(self) -> str:
+        """Return the same condition, in SQL."""
 
     @abstractmethod
     def aside(self: R, when: Column | None, on_error: str) -> R:
@@ -269,11 +274,8 @@ class Rows(ABC):
         Wherry then processes the batch again with `claims`. If the query does not raise, `columns` are `small`.
         """
         small = () if ASIDE in self.kept else columns
-        return replace(self, frame=self.frame.filter(self._raise_where(needed)), small=self.small.union(small))
-
-    @abstractmethod
-    def _raise_where(self, needed: str) -> str:
-        """Return a condition for all rows, which raises for a live row if `needed` is true."""
+        raises = f"if({self._live} AND ({needed}), CAST(raise_error('{LARGE}') AS BOOLEAN), {_ONCE})"
+        return replace(self, frame=self.frame.filter(raises), small=self.small.union(small))
 
     def _keep_small(self, columns: Mapping[str, Expression | str]) -> frozenset[str]:
         """Return the columns among these that are `small`, because they are copies of a small column."""
@@ -310,10 +312,6 @@ class StraightRows(Rows):
         if REFUSED in frame.columns:
             frame = frame.filter(_raise_unless(f"{REFUSED} IS NULL")).drop(REFUSED)
         return StraightRows(frame=observe(frame, 0), names=names, labels=labels, observe=observe, kept=kept)
-
-    @property
-    def live(self) -> Column:
-        return F.expr(self._live)
 
     @property
     def _live(self) -> str:
@@ -395,9 +393,6 @@ class StraightRows(Rows):
         columns = [SqlText(quote_name(name)) for name in frame.columns]
         return self.observe(select_columns(kept.filter(KEPT), *columns), self.step)
 
-    def _raise_where(self, needed: str) -> str:
-        return _raise_large(f"{self._live} AND ({needed})")
-
     def change(self, statement: Callable[[DataFrame], DataFrame]) -> StraightRows:
         frame = statement(self.frame)
         return replace(self, frame=self.observe(frame, self.step), names=tuple(frame.columns), small=frozenset())
@@ -434,7 +429,6 @@ class MarkedRows(Rows):
         names: tuple[str, ...],
         labels: Mapping[str, str | int | datetime],
         materialise: Callable[[MarkedRows], DataFrame],
-        step: int = 0,
     ) -> MarkedRows:
         """Return the rows as an origin read them, with `PLACE`, or as a stage with `changes_rows` returned them."""
         fields = {field.name: field for field in frame.schema}
@@ -448,12 +442,12 @@ class MarkedRows(Rows):
         hidden = SqlText(PLACE), state.name(STATE), nack.name(VERDICT), make_struct(names).name(ORIGINAL)
         frame = select_columns(frame, *hidden, *[SqlText(quote_name(name)) for name in names])
         return MarkedRows(
-            frame=frame, names=names, labels=labels, step=step, original_schema=schema.json(), materialise=materialise
+            frame=frame, names=names, labels=labels, original_schema=schema.json(), materialise=materialise
         )
 
     @property
-    def live(self) -> Column:
-        return F.col(STATE) == 0
+    def _live(self) -> str:
+        return _LIVE
 
     @property
     def as_read(self) -> bool:
@@ -489,28 +483,25 @@ class MarkedRows(Rows):
     def filter(self, condition: Expression) -> MarkedRows:
         frame = select_columns(self.frame, "*", _guard(f"{_LIVE} AND {_ONCE}", _require_truth(condition), KEPT))
         state = SqlText(f"if({_LIVE} AND NOT coalesce({KEPT}, false), {self.step}, {STATE})")
-        return self._keep_filtered(
-            select_columns(frame, *self._list_hidden_columns(state=state), *self._list_data_columns())
-        )
+        return self._keep_filtered(select_columns(frame, *self._list_columns(state)))
 
     def latest(self, keys: Sequence[str], sequence: Column | None) -> MarkedRows:
-        hidden, data = self._list_hidden_columns(), self._list_data_columns()
         apart = F.when(~(self.live & self._are_all_given(keys)), F.col(PLACE)).alias(APART)
         if sequence is None:
             frame, by, ties = *self._with_arrival(), []
         else:
             ties = order_by_content(self.schema)
             frame, by = self.frame, F.when(F.expr(f"{_LIVE} AND {_ONCE}"), sequence)
-        frame = select_columns(frame, *hidden, *data, apart, by.alias(SEQUENCE))
+        frame = select_columns(frame, *self._list_columns(), apart, by.alias(SEQUENCE))
         frame = self._number_rows(frame, keys, [F.desc_nulls_last(SEQUENCE), *ties])
         state = SqlText(f"if({_LIVE} AND {KEPT} > 1, {self.step}, {STATE})")
-        return self._keep_filtered(select_columns(frame, *self._list_hidden_columns(state=state), *data))
+        return self._keep_filtered(select_columns(frame, *self._list_columns(state)))
 
     def _keep_filtered(self, frame: DataFrame) -> MarkedRows:
         """Return the rows of this frame, in which the stage has just filtered some."""
         if self.keeps_filtered:
             verdict = SqlText(f"if({STATE} = {self.step}, {self._make_nack('NULL', 'NULL')}, {VERDICT})")
-            frame = select_columns(frame, *self._list_hidden_columns(verdict=verdict), *self._list_data_columns())
+            frame = select_columns(frame, *self._list_columns(verdict=verdict))
         return replace(self, frame=frame)
 
     def _with_arrival(self) -> tuple[DataFrame, Column]:
@@ -524,7 +515,7 @@ class MarkedRows(Rows):
 
     def add_note(self, note: Column) -> MarkedRows:
         own = _guard(f"{_LIVE} AND {_ONCE}", note, self.note)
-        frame = select_columns(self.frame, *self._list_hidden_columns(), *self._list_data_columns(), own)
+        frame = select_columns(self.frame, *self._list_columns(), own)
         return replace(self, frame=frame, kept=(*self.kept, self.note))
 
     def in_order(self) -> tuple[MarkedRows, Column]:
@@ -532,7 +523,7 @@ class MarkedRows(Rows):
         return replace(self, frame=frame), arrival
 
     def attempt(self, tried: Mapping[str, Expression], why: Expression, put: Mapping[str, str]) -> MarkedRows:
-        kept = [*self._list_hidden_columns(), *self._list_data_columns()]
+        kept = self._list_columns()
         frame, own = self.frame, f"{_LIVE} AND {_ONCE}"
         if tried:
             frame = select_columns(frame, *kept, *[_guard(own, column, name) for name, column in tried.items()])
@@ -559,9 +550,6 @@ class MarkedRows(Rows):
     def _read(self) -> Sequence[str]:
         return _parse_schema(self.original_schema).names
 
-    def _raise_where(self, needed: str) -> str:
-        return _raise_large(f"{_LIVE} AND ({needed})")
-
     def keep_as_read(self) -> MarkedRows:
         now = SqlText(f"if({_LIVE}, {make_struct(self.names)}, {ORIGINAL})").name(ORIGINAL)
         columns = [now if name == ORIGINAL else SqlText(quote_name(name)) for name in self.frame.columns]
@@ -569,23 +557,17 @@ class MarkedRows(Rows):
 
     def change(self, statement: Callable[[DataFrame], DataFrame]) -> MarkedRows:
         changed = statement(self.materialise(self))
-        begun = MarkedRows.begin(
-            place_rows(changed), tuple(changed.columns), self.labels, self.materialise, step=self.step
-        )
-        return replace(
-            begun,
-            stage=self.stage,
-            hold=self.hold,
-            note_finding=self.note_finding,
-            claims=self.claims,
-            protected=self.protected,
-            keeps_filtered=self.keeps_filtered,
-        )
+        new = MarkedRows.begin(place_rows(changed), tuple(changed.columns), self.labels, self.materialise)
+        begun = replace(self, frame=new.frame, names=new.names, original_schema=new.original_schema, untouched=True)
+        return replace(begun, kept=(), small=frozenset(), parts=("",))
 
     def _list_hidden_columns(self, state: SqlText | None = None, verdict: SqlText | None = None) -> list[SqlText]:
         changed = {STATE: state, VERDICT: verdict}
         names = (PLACE, STATE, VERDICT, ORIGINAL, *self.kept)
         return [new.name(name) if (new := changed.get(name)) is not None else SqlText(name) for name in names]
+
+    def _list_columns(self, state: SqlText | None = None, verdict: SqlText | None = None) -> list[SqlText]:
+        return [*self._list_hidden_columns(state, verdict), *self._list_data_columns()]
 
 
 def place_rows(frame: DataFrame) -> DataFrame:
@@ -676,7 +658,3 @@ def _raise_unless(good: Expression | str) -> Column | str:
     if isinstance(good, str):
         return f"CASE WHEN {good} THEN {_ONCE} ELSE {raised} END"
     return F.when(good, F.expr(_ONCE)).otherwise(F.expr(raised))
-
-
-def _raise_large(condition: str) -> str:
-    return f"if({condition}, CAST(raise_error('{LARGE}') AS BOOLEAN), {_ONCE})"
