@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
 PATIENCE = 30.0
 """The seconds that the client waits for an answer of the brokers."""
+UNREACHABLE = (
+    "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE", "_TIMED_OUT_QUEUE", "REQUEST_TIMED_OUT",
+    "_DESTROY_BROKER",  # newer clients report it if a broker was replaced during a request
+)  # fmt: skip
+"""The errors that pass once the brokers are back."""
 _MISSING = "Kafka's client is missing: {}."
 _CHECK = "Check `servers` and `options`, and whether the brokers run."
 
@@ -118,7 +123,7 @@ class Cluster:
         A range excludes its end. Return None if the values and keys have more bytes than `most`. Messages of aborted
         transactions are left out.
         """
-        from confluent_kafka import KafkaError, KafkaException, TopicPartition
+        from confluent_kafka import KafkaException, TopicPartition
 
         left = {each: end for each, (first, end) in ranges.items() if first < end}
         found: dict[Partition, list[Message]] = {each: [] for each in ranges}
@@ -135,13 +140,14 @@ class Cluster:
                 for message in came:
                     each, offset = Partition(str(message.topic()), message.partition() or 0), message.offset() or 0
                     error = message.error()
-                    is_there = error is None or error.code() == KafkaError._PARTITION_EOF  # noqa: SLF001 -- a public constant
-                    if error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 -- a public constant
+                    problem = "" if error is None else error.name()
+                    is_there = problem in ("", "_PARTITION_EOF")
+                    if problem == "_AUTO_OFFSET_RESET":
                         raise OriginError(
                             f"Messages of {each} were deleted while its batch was read; no row was delivered.",
                             hint="Run again; the next plan says which offsets are gone.",
                         )
-                    if error is not None and not is_there and error.code() not in list_unreachable():
+                    if not is_there and problem not in UNREACHABLE:
                         raise KafkaException(error)
                     if is_there and each in left:
                         until = time.monotonic() + self.seconds
@@ -227,19 +233,17 @@ class Cluster:
 
     def _explain_group(self, group: str, known: Any, error: Exception) -> None:
         """Raise `OriginError` for an error that is about the group."""
-        from confluent_kafka import KafkaError
-
         hints = {
-            KafkaError.UNKNOWN_MEMBER_ID: "End the consumers that are members of the group, or name another group.",
-            KafkaError.NON_EMPTY_GROUP: "End the consumers that are members of the group, or name another group.",
-            KafkaError.GROUP_AUTHORIZATION_FAILED: "Give the user the right READ on the group.",
-            KafkaError.TOPIC_AUTHORIZATION_FAILED: "Give the user the right READ on the topic.",
+            "UNKNOWN_MEMBER_ID": "End the consumers that are members of the group, or name another group.",
+            "NON_EMPTY_GROUP": "End the consumers that are members of the group, or name another group.",
+            "GROUP_AUTHORIZATION_FAILED": "Give the user the right READ on the group.",
+            "TOPIC_AUTHORIZATION_FAILED": "Give the user the right READ on the topic.",
         }
-        if known.code() in hints:
+        if known.name() in hints:
             raise OriginError(
                 f"Kafka at {self.servers} did not take the offsets of the group {group}: {known.str()}. "
                 "The rows are delivered.",
-                hint=hints[known.code()],
+                hint=hints[known.name()],
             ) from error
 
     def read_settings(self, topics: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
@@ -256,31 +260,31 @@ class Cluster:
     def make_topic(self, name: str, settings: Mapping[str, str]) -> None:
         """Make a topic of one partition with these settings. An existing topic is not changed."""
         with self._explain(f"make the topic {name}"):
-            from confluent_kafka import KafkaError, KafkaException
+            from confluent_kafka import KafkaException
             from confluent_kafka.cimpl import NewTopic
 
             wanted = NewTopic(name, num_partitions=1, config=dict(settings))
             try:
                 self._wait(_make_admin(self).create_topics([wanted], request_timeout=self.seconds)[name])
             except KafkaException as error:
-                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
                     raise
             until = time.monotonic() + self.seconds
             while name not in _make_admin(self).list_topics(timeout=self.seconds).topics and time.monotonic() < until:
                 time.sleep(0.05)  # until the brokers have announced it to each other
 
     def _find_topic(self, name: str, answer: Any) -> Any:
-        from confluent_kafka import KafkaError, KafkaException
+        from confluent_kafka import KafkaException
 
         try:
             return self._wait(answer)
         except KafkaException as error:
-            if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            if error.args[0].name() == "TOPIC_AUTHORIZATION_FAILED":
                 raise OriginError(
                     f"Kafka at {self.servers} does not show the topic {name} to this user.",
                     hint="Give the user the rights DESCRIBE and READ on the topic.",
                 ) from error
-            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            if error.args[0].name() != "UNKNOWN_TOPIC_OR_PART":
                 raise
             raise OriginError(
                 f"There is no topic {name} in Kafka at {self.servers}.",
@@ -291,15 +295,14 @@ class Cluster:
         self, topics: Mapping[str, tuple[str, Sequence[int]]], position: str, *of: int, committed: bool = True
     ) -> Mapping[Partition, int]:
         with self._explain("list its offsets"):
-            client: Any = importlib.import_module("confluent_kafka.admin")
-        from confluent_kafka import IsolationLevel, TopicPartition
+            from confluent_kafka import IsolationLevel, TopicPartition
 
-        spec = getattr(client.OffsetSpec, position)(*of)
-        asked = {TopicPartition(name, number): spec for name, (_, numbers) in topics.items() for number in numbers}
-        if not asked:
-            return {}
-        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        with self._explain("list its offsets"):
+            client: Any = importlib.import_module("confluent_kafka.admin")
+            spec = getattr(client.OffsetSpec, position)(*of)
+            asked = {TopicPartition(name, number): spec for name, (_, numbers) in topics.items() for number in numbers}
+            if not asked:
+                return {}
+            level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
             answers = _make_admin(self).list_offsets(asked, isolation_level=level, request_timeout=self.seconds)
             return {Partition(at.topic, at.partition): self._wait(answer).offset for at, answer in answers.items()}
 
@@ -335,7 +338,7 @@ class Cluster:
         except KafkaException as error:
             known = error.args[0]
             words = self._word_complaints(known.str())
-            away = known.retriable() or known.code() in list_unreachable()
+            away = known.retriable() or known.name() in UNREACHABLE
             cause = ConnectionError(known.str()) if away and self._find_refusal() is None else error
             raise OriginError(f"Kafka at {self.servers} did not {what}: {words}.", hint=_CHECK) from cause
         except NoAnswer as error:
@@ -366,25 +369,13 @@ class Cluster:
 
     def _find_refusal(self) -> KafkaError | None:
         """Return the brokers' error if they refuse the user of these settings; None otherwise."""
-        from confluent_kafka import KafkaError
-
         _make_admin(self).poll(0)
-        refusals = (each for each in _list_complaints(self) if each.code() == KafkaError._AUTHENTICATION)  # noqa: SLF001 -- a public constant
-        return next(refusals, None)
+        return next((each for each in _list_complaints(self) if each.name() == "_AUTHENTICATION"), None)
 
     def _word_complaints(self, *before: str) -> str:
         """Return these words, and the last errors that the client reported apart from its answers."""
         _make_admin(self).poll(0)
         return "; ".join(dict.fromkeys([*before, *(each.str() for each in _list_complaints(self)[-3:])]))
-
-
-def list_unreachable() -> Sequence[int]:
-    """Return the errors that pass once the brokers are back."""
-    from confluent_kafka import KafkaError
-
-    names = ["_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE", "_TIMED_OUT_QUEUE", "REQUEST_TIMED_OUT"]
-    names += ["_DESTROY_BROKER"]  # newer clients report it if a broker was replaced during a request
-    return [getattr(KafkaError, name) for name in names if hasattr(KafkaError, name)]
 
 
 @functools.lru_cache(maxsize=16)
