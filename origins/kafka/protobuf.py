@@ -138,10 +138,9 @@ def _find_field_type(of: FieldDescriptor, inside: tuple[str, ...]) -> Any:
 
 def _get_kind(of: FieldDescriptor) -> str:
     """Return the name of a field's type in a `.proto` file."""
-    from google.protobuf.descriptor import FieldDescriptor
+    from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 
-    known = vars(FieldDescriptor)
-    return str(next(name[5:].lower() for name in known if name.startswith("TYPE_") and getattr(of, name) == of.type))
+    return str(FieldDescriptorProto.Type.Name(of.type)).removeprefix("TYPE_").lower()
 
 
 def _make_message_reader(message: Descriptor, known: dict[str, Fit]) -> Fit:

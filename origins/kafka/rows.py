@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 from pathlib import Path
@@ -59,26 +61,18 @@ _EMPTY = r"(?s)\A\s*\z"
 
 
 @dataclass(frozen=True, kw_only=True)
-class MessageFormat:
-    """The conversion of a message's value to columns."""
-
-    name: str
-    metadata: Sequence[str] = ()
-    """The columns that are facts about the message."""
-    options: Mapping[str, str] = field(default_factory=dict)
-    """The options of Spark's CSV reader."""
-    load: Callable[[], Coding]
-    """Returns the coding of Avro and Protobuf values."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class KafkaRows(BatchRows):
     """The rows of a batch. This process reads a few messages once, and derives all forms from them."""
 
-    format: MessageFormat
+    format: str
+    """What a message's value is."""
+    metadata: Sequence[str] = ()
+    """The columns that are facts about the message."""
+    csv_options: Mapping[str, str] = field(default_factory=dict)
+    """The options of Spark's CSV reader."""
+    load: Callable[[], Coding]
+    """Returns the coding of Avro and Protobuf values."""
     cluster: Cluster
-    options: Mapping[str, str | int | float | bool]
-    """The settings of the client."""
     columns: str
     """The schema of the batch, as Spark's JSON."""
     check: Callable[[], Mapping[Partition, tuple[int, int]]]
@@ -102,7 +96,7 @@ class KafkaRows(BatchRows):
     def size(self) -> int | None:
         if self._messages is None:
             return None
-        packs = _PACKED if self.format.name in CODED else 1
+        packs = _PACKED if self.format in CODED else 1
         return sum(packs * len(each.value() or b"") + len(each.key() or b"") for each in self._messages)
 
     def load_messages(self) -> DataFrame:
@@ -113,8 +107,8 @@ class KafkaRows(BatchRows):
 
     @cached_property
     def _frame(self) -> DataFrame:
-        name = self.format.name
-        metadata = {each: METADATA[each][1] for each in self.format.metadata}
+        name = self.format
+        metadata = {each: METADATA[each][1] for each in self.metadata}
         if name in CODED:
             return self._decode(metadata)
         raw = self.load_messages().withColumn(PLACE, F.expr(_PLACE))
@@ -142,15 +136,13 @@ class KafkaRows(BatchRows):
     @cached_property
     def _own(self) -> T.StructType:
         """Return the columns of the values."""
-        return T.StructType([each for each in self.schema if each.name not in self.format.metadata])
+        return T.StructType([each for each in self.schema if each.name not in self.metadata])
 
     @cached_property
     def _table(self) -> pa.Table | None:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        messages, name = self._messages or [], self.format.name
-        wanted = to_arrow_schema(self.schema, timezone="UTC")
-        asked = {each: METADATA[each][1] for each in self.format.metadata}
+        messages, name = self._messages or [], self.format
+        wanted = make_arrow_schema(self.schema)
+        asked = {each: METADATA[each][1] for each in self.metadata}
         if name == "raw":
             asked = {each: "timestamp" if each == "time" else each for each in self.schema.names}
         found = {
@@ -166,11 +158,9 @@ class KafkaRows(BatchRows):
 
     def _parse_values(self, values: Sequence[bytes | None]) -> Mapping[str, pa.Array] | None:
         """Return the columns of these values; None if one is refused, or if Spark has to read them."""
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        kinds, name = to_arrow_schema(self._own, timezone="UTC"), self.format.name
+        kinds, name = make_arrow_schema(self._own), self.format
         if name in CODED:
-            columns, whys = decode_values(self.format.load(), values, kinds)
+            columns, whys = decode_values(self.load(), values, kinds)
             if any(whys):
                 return None
             return {of.name: make_array(each, of.type) for of, each in zip(kinds, columns, strict=True)}
@@ -182,7 +172,7 @@ class KafkaRows(BatchRows):
             return None
         if name == "text":
             return {"value": make_array(texts, pa.string())}
-        return _split_columns(parse_plain_csv(texts, self._own, self.format.options, self._get_zone))
+        return _split_columns(parse_plain_csv(texts, self._own, self.csv_options, self._get_zone))
 
     def _parse_objects(self, values: Sequence[bytes | None]) -> Mapping[str, pa.Array] | None:
         if any(value is None or not value.strip() or b"\n" in value or b"\r" in value for value in values):
@@ -221,7 +211,7 @@ class KafkaRows(BatchRows):
         lines = raw.selectExpr(
             PLACE, *_list_kept(), f"if({is_empty}, '-', {text}) as {LINE}", f"{is_empty} as {_IS_EMPTY}"
         )
-        own, options, line = self._own, self.format.options, quote_name(LINE)
+        own, options, line = self._own, self.csv_options, quote_name(LINE)
         fields = quote_text(", ".join(f"{quote_name(name)} string" for name in [*own.names, CORRUPT]))
         parsed = F.when(F.expr(ONCE), F.expr(f"from_csv({line}, {fields}, {as_map(options)})"))
         frame = lines.withColumn(_FIELDS, parsed).select("*", f"{_FIELDS}.*")
@@ -250,12 +240,10 @@ class KafkaRows(BatchRows):
 
     def _decode(self, metadata: Mapping[str, str]) -> DataFrame:
         """Return the rows of coded values. The same function decodes them in this process and in Spark's workers."""
-        from pyspark.sql.pandas.types import to_arrow_schema
-
         own, messages = self._own, self._messages
         names = [f"{HIDDEN}decoded_{index}" for index in range(len(own))]
-        kinds = to_arrow_schema(own, timezone="UTC")
-        decoder = BatchDecoder(coding=self.format.load(), kinds=kinds, names=names, why=_WHY)
+        kinds = make_arrow_schema(own)
+        decoder = BatchDecoder(coding=self.load(), kinds=kinds, names=names, why=_WHY)
         decoded = [T.StructField(name, each.dataType) for name, each in zip(names, own, strict=True)]
         whole = T.StructType([*self._raw_columns, *decoded, T.StructField(_WHY, T.StringType())])
         if messages is None:
@@ -264,7 +252,7 @@ class KafkaRows(BatchRows):
             frame = raw.mapInArrow(decoder.decode, whole)
         else:
             batches = list(decoder.decode(iter(self._make_raw_table(messages).to_batches())))
-            table = pa.Table.from_batches(batches, to_arrow_schema(whole, timezone="UTC"))
+            table = pa.Table.from_batches(batches, make_arrow_schema(whole))
             frame = make_frame(self.spark, table, whole)
         rows = {each.name: name for name, each in zip(names, own, strict=True)} | dict(metadata)
         return self._select(frame.withColumn(PLACE, F.expr(_PLACE)), rows, f"{_WHY} is not null", _WHY)
@@ -290,14 +278,9 @@ class KafkaRows(BatchRows):
         return T.StructType([*columns, T.StructField(_INDEX, T.LongType())])
 
     def _make_raw_table(self, messages: Sequence[Message]) -> pa.Table:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        wanted = to_arrow_schema(self._raw_columns, timezone="UTC")
-        indexes, seen = [], dict[tuple[str | None, int | None], int]()
-        for each in messages:
-            at = (each.topic(), each.partition())
-            seen[at] = seen.get(at, -1) + 1
-            indexes.append(seen[at])
+        wanted = make_arrow_schema(self._raw_columns)
+        numbers = defaultdict[tuple[str | None, int | None], Iterator[int]](itertools.count)
+        indexes = [next(numbers[each.topic(), each.partition()]) for each in messages]
         known = {name: [_get_fact(each, name) for each in messages] for name in _RAW_NAMES} | {_INDEX: indexes}
         return pa.Table.from_arrays([make_array(known[each.name], each.type) for each in wanted], schema=wanted)
 
@@ -311,14 +294,17 @@ class KafkaRows(BatchRows):
             asked["starting"].setdefault(each.topic, {})[str(each.number)] = first
             asked["ending"].setdefault(each.topic, {})[str(each.number)] = end
         numbers = {topic: sorted(map(int, known)) for topic, known in asked["starting"].items()}
-        options = {f"kafka.{name}": value for name, value in {**_POLL, **translate_options(self.options)}.items()}
-        reader = self.spark.read.format("kafka").options(**options)
-        reader = reader.option("kafka.bootstrap.servers", self.cluster.servers).option("includeHeaders", "true")
-        reader = reader.option("kafka.isolation.level", "read_committed").option("failOnDataLoss", "true")
-        reader = reader.option("assign", json.dumps(numbers))
-        reader = reader.option("startingOffsets", json.dumps(asked["starting"]))
+        client = {**_POLL, **translate_options(dict(self.cluster.settings)), "isolation.level": "read_committed"}
+        options = {
+            **{f"kafka.{name}": value for name, value in client.items()},
+            "includeHeaders": "true",
+            "failOnDataLoss": "true",
+            "assign": json.dumps(numbers),
+            "startingOffsets": json.dumps(asked["starting"]),
+            "endingOffsets": json.dumps(asked["ending"]),
+        }
         try:
-            frame = reader.option("endingOffsets", json.dumps(asked["ending"])).load()
+            frame = self.spark.read.format("kafka").options(**options).load()
         except list_spark_errors() as error:
             if not has_condition(error, "DATA_SOURCE_NOT_FOUND") and "Failed to find data source: kafka" not in str(
                 error
@@ -430,6 +416,13 @@ def _translate_certificates(given: dict[str, str]) -> Mapping[str, str]:
 def send_by_value() -> None:
     """Send the code that decodes messages to Spark's workers by value. The workers need not have Wherry."""
     ship_modules([avro, formats, protobuf])
+
+
+def make_arrow_schema(schema: T.StructType) -> pa.Schema:
+    """Return the columns as Arrow has them."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(schema, timezone="UTC")
 
 
 def _split_columns(table: pa.Table | None) -> Mapping[str, pa.Array] | None:
