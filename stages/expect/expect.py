@@ -18,16 +18,19 @@ from origins.protection import MASK, Protection
 from origins.quick_dataclass import dataclass
 from origins.secret import cut_text
 from stages.expect import gx
-from stages.expect.expectation import Expectation, parse_expectations, read_suite
-from stages.expect.expectation_results import (
+from stages.expect.expectation import (
     BROKEN,
     ELSEWHERE,
     MET,
     MISSING,
+    NEVER_MISSING,
     WARNED,
     BatchRefused,
+    Expectation,
     list_failures,
     list_findings,
+    parse_expectations,
+    read_suite,
 )
 from stages.expressions import check_names
 from stages.rows import MarkedRows, Rows
@@ -245,13 +248,9 @@ def _make_message(rule: Expectation, rows: Rows) -> Column:
 
     Its form allows protected values to be masked.
     """
-    found = [F.concat(F.lit(f"column {name}: "), show_value(_get_value(name, rows))) for name in rule.columns]
+    found = [F.concat(F.lit(f"column {name}: "), show_value(_get_column(name, rows))) for name in rule.columns]
     expected = f", expected {rule.expected}" if rule.expected else ""
     return F.concat(F.lit(f"{rule.type}: "), F.concat_ws(", ", *found), F.lit(expected))
-
-
-def _get_value(name: str, rows: Rows) -> Column:
-    return F.col(name) if _is_struct_field(name, rows) else rows.column(name)
 
 
 def _is_struct_field(name: str, rows: Rows) -> bool:
@@ -261,7 +260,7 @@ def _is_struct_field(name: str, rows: Rows) -> bool:
 
 
 def _is_text(name: str, rows: Rows) -> bool:
-    kind = rows.frame.select(_get_value(name, rows)).schema[0].dataType.simpleString()
+    kind = rows.frame.select(_get_column(name, rows)).schema[0].dataType.simpleString()
     return kind == "string" or kind.startswith(("varchar", "char"))
 
 
@@ -309,8 +308,6 @@ class ExpectationColumns(Generic[R]):
     """By group of rows and column name, the column with the values."""
     looked_at: DataFrame | None = None
     """The rows with these columns only."""
-    figures: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By question, the figures of the whole batch that an expectation needs."""
     arrival: Column | None = None
     """A column that increases in the order in which rows were read."""
 
@@ -345,13 +342,6 @@ class ExpectationColumns(Generic[R]):
             frame = frame.select("*", *[column.alias(name) for name, column in each.items()])
         beside.rows = replace(rows, frame=frame)
         beside.looked_at = frame.select(*beside.concerned.values(), *beside.values.values())
-        for rule in rules:
-            if rule.known.way == "statistics":
-                judged = rows.hold is not None
-                figures = (
-                    gx.compute_figures(rule, beside.looked_at, beside._name_values(rule)) if judged else gx.NOTHING
-                )
-                beside.figures[_make_question_key(rule)] = figures
         return beside
 
     def answer(self, rule: Expectation) -> tuple[Column | None, Column | None, Column]:
@@ -364,7 +354,7 @@ class ExpectationColumns(Generic[R]):
         missing = None
         if "column" not in rule.options:
             missing = F.col(self.concerned[group]).isNull()
-        elif rule.type not in ("expect_column_values_to_be_null", "expect_column_values_to_not_be_null"):
+        elif rule.type not in NEVER_MISSING:
             missing = F.col(names[rule.options["column"]]).isNull()
         return meant, missing, self._is_unexpected(rule, names, group)
 
@@ -377,7 +367,9 @@ class ExpectationColumns(Generic[R]):
             listed = [*rule.options["column_list"], self.concerned[group]]
             rule = replace(rule, options={**rule.options, "column_list": listed})
         if rule.known.way == "statistics":
-            return gx.make_unexpected_column(rule, self.looked_at, names, self.figures[_make_question_key(rule)])
+            judged = self.rows.hold is not None
+            figures = gx.compute_figures(rule, self.looked_at, names) if judged else gx.NOTHING
+            return gx.make_unexpected_column(rule, self.looked_at, names, figures)
         key = f"{rule.type} {dict(rule.options)} {dict(names)} {self.looked_at.schema.simpleString()}"
         if key not in self.asked:
             self.asked[key] = gx.make_unexpected_column(rule, self.looked_at, names)
@@ -411,10 +403,6 @@ class ExpectationColumns(Generic[R]):
         if rule.options.get("strictly"):
             wrong = wrong | (rise == 0)
         return compared & F.coalesce(wrong, F.lit(False))
-
-
-def _make_question_key(rule: Expectation) -> str:
-    return f"{rule.type} {rule.options.get('method')} {list(rule.columns)} {_make_condition_key(rule)}"
 
 
 def _make_condition_key(rule: Expectation) -> str:

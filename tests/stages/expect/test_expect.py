@@ -11,8 +11,7 @@ import pytest
 from origins.batch import JSON
 from stages.conformance import StageConformance, begin, collect_decided
 from stages.expect import Expect, gx
-from stages.expect.expectation import EXPECTATIONS, Expectation, parse_expectation
-from stages.expect.expectation_results import BatchRefused
+from stages.expect.expectation import EXPECTATIONS, BatchRefused, Expectation, parse_expectation
 from stages.require import Require
 from stages.stage import Stage, apply_stage
 from tests.stages.python.nasty import NOWHERE_ON_SPARK, OF_BATCH, OF_ROWS, ROWS, SCHEMA
