@@ -21,9 +21,9 @@ from origins.nack import NACK, RAW, REFUSED, encode_payload
 from origins.names import HIDDEN, quote_name, quote_text
 from origins.origin import PLACE
 from origins.quick_dataclass import dataclass
+from origins.schema import walk_types
 from stages.bisection import LARGE, MARK
 from stages.expressions import SqlText, enclose, put_in
-from stages.ordering import order_by_content
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -604,6 +604,23 @@ def encode_struct(column: str, schema: str) -> str:
     fields = _parse_schema(schema)
     values = {name: f"{column}[{quote_text(name)}]" if column else quote_name(name) for name in fields.names}
     return encode_payload(values, fields)
+
+
+def order_by_content(schema: T.StructType) -> list[Column]:
+    """Return the columns to order rows of this schema by. Only identical rows have an undefined order."""
+    order = []
+    for field in schema:
+        value = F.col(quote_name(field.name))
+        if not can_be_ordered(field.dataType):
+            value = F.expr(encode_payload({field.name: quote_name(field.name)}, T.StructType([field])))
+        order.append(value.desc_nulls_last())
+    return order
+
+
+def can_be_ordered(kind: T.DataType) -> bool:
+    """Return whether Spark can compare two values of this type, and test them for equality."""
+    unordered = (T.MapType, T.VariantType, T.CalendarIntervalType)
+    return not any(isinstance(inner, unordered) for _, inner in walk_types(kind))
 
 
 def _parse_schema(text: str) -> T.StructType:
