@@ -234,11 +234,8 @@ def _measure(value: Column, kind: T.DataType) -> Column:
     """Return the size of a value in bytes; for a reference, the size of the value that it stands for."""
     meant = F.try_element_at(F.split(value.cast("string"), ":"), F.lit(3)).try_cast("bigint")
     own = F.octet_length(value).cast("bigint")
-    return F.when(_begins_like_reference(value, kind), F.coalesce(meant, own)).otherwise(own)
-
-
-def _begins_like_reference(value: Column, kind: T.DataType) -> Column:
-    return F.startswith(value, F.lit(PREFIX.encode() if isinstance(kind, T.BinaryType) else PREFIX))
+    begins = F.startswith(value, F.lit(PREFIX.encode() if isinstance(kind, T.BinaryType) else PREFIX))
+    return F.when(begins, F.coalesce(meant, own)).otherwise(own)
 
 
 def _make_condition(kinds: Mapping[str, T.DataType], other: str = "") -> str:

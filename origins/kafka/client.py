@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from origins.errors import OriginError
 from origins.quick_dataclass import dataclass
@@ -27,6 +27,8 @@ UNREACHABLE = (
     "_DESTROY_BROKER",  # newer clients report it if a broker was replaced during a request
 )  # fmt: skip
 """The errors that pass once the brokers are back."""
+Topics: TypeAlias = Mapping[str, tuple[str, Sequence[int]]]
+"""The id and the partitions of each topic, by its name."""
 _MISSING = "Kafka's client is missing: {}."
 _CHECK = "Check `servers` and `options`, and whether the brokers run."
 
@@ -76,8 +78,8 @@ class Cluster:
         """Return the addresses of its brokers."""
         return str(dict(self.settings)["bootstrap.servers"])
 
-    def find_topics(self, topics: Sequence[str], pattern: str | None) -> Mapping[str, tuple[str, Sequence[int]]]:
-        """Return the id and the partitions of each topic. Raise `OriginError` if a named topic is missing."""
+    def find_topics(self, topics: Sequence[str], pattern: str | None) -> Topics:
+        """Return these topics, or those of the pattern. Raise `OriginError` if a named topic is missing."""
         with self._explain("list its topics"):
             from confluent_kafka import TopicCollection
 
@@ -94,28 +96,30 @@ class Cluster:
             name: (str(topic.topic_id), sorted(each.id for each in topic.partitions)) for name, topic in found.items()
         }
 
-    def list_ends(
-        self, topics: Mapping[str, tuple[str, Sequence[int]]], *, committed: bool = True
-    ) -> Mapping[Partition, Ends]:
+    def list_ends(self, topics: Topics, *, committed: bool = True) -> Mapping[Partition, Ends]:
         """Return the offsets that each partition of these topics holds now.
 
         Messages of open transactions are included unless `committed` is true.
         """
-        firsts = self._list_offsets(topics, "earliest")
-        ends = self._list_offsets(topics, "latest", committed=committed)
+        firsts = self.list_offsets(topics, "earliest")
+        ends = self.list_offsets(topics, "latest", committed=committed)
         return {
             each: Ends(id=topics[each.topic][0], first=first, end=max(first, ends[each]))
             for each, first in firsts.items()
         }
 
-    def list_offsets_at(
-        self, topics: Mapping[str, tuple[str, Sequence[int]]], moment: float
-    ) -> Mapping[Partition, int]:
-        """Return the offset of each partition's first message at or after this moment, in seconds since 1970.
+    def list_offsets(self, topics: Topics, position: str, *of: int, committed: bool = True) -> Mapping[Partition, int]:
+        with self._explain("list its offsets"):
+            from confluent_kafka import IsolationLevel, TopicPartition
 
-        It is below 0 if there is no such message.
-        """
-        return self._list_offsets(topics, "for_timestamp", int(moment * 1000))
+            client: Any = importlib.import_module("confluent_kafka.admin")
+            spec = getattr(client.OffsetSpec, position)(*of)
+            asked = {TopicPartition(name, number): spec for name, (_, numbers) in topics.items() for number in numbers}
+            if not asked:
+                return {}
+            level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+            answers = _make_admin(self).list_offsets(asked, isolation_level=level, request_timeout=self.seconds)
+            return {Partition(at.topic, at.partition): self._wait(answer).offset for at, answer in answers.items()}
 
     def read(self, ranges: Mapping[Partition, tuple[int, int]], most: int) -> list[Message] | None:
         """Return the messages of these ranges of offsets, in the order of their partitions.
@@ -290,21 +294,6 @@ class Cluster:
                 f"There is no topic {name} in Kafka at {self.servers}.",
                 hint="Make the topic, or correct the name; `kafka-topics.sh --list` shows those that are there.",
             ) from error
-
-    def _list_offsets(
-        self, topics: Mapping[str, tuple[str, Sequence[int]]], position: str, *of: int, committed: bool = True
-    ) -> Mapping[Partition, int]:
-        with self._explain("list its offsets"):
-            from confluent_kafka import IsolationLevel, TopicPartition
-
-            client: Any = importlib.import_module("confluent_kafka.admin")
-            spec = getattr(client.OffsetSpec, position)(*of)
-            asked = {TopicPartition(name, number): spec for name, (_, numbers) in topics.items() for number in numbers}
-            if not asked:
-                return {}
-            level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-            answers = _make_admin(self).list_offsets(asked, isolation_level=level, request_timeout=self.seconds)
-            return {Partition(at.topic, at.partition): self._wait(answer).offset for at, answer in answers.items()}
 
     @contextmanager
     def _borrow_consumer(self) -> Iterator[Consumer]:

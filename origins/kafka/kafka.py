@@ -209,7 +209,8 @@ class Kafka(Origin):
         try:
             waiting = replace(self, on_gap="record").look(offsets, cluster)
             behind = {lane: waiting.list_waiting(lane, offset) for lane, offset in offsets.items()}
-            made = cluster.read_times({each: at for known in behind.values() for each, (at, _) in _pick_largest(known)})
+            largest = [sorted(known.items(), key=lambda each: each[1][0] - each[1][1]) for known in behind.values()]
+            made = cluster.read_times({each: at for known in largest for each, (at, _) in known[:_LOOKED_AT]})
         except (OriginError, ValueError):
             return {}
         return {lane: _sum_lag(known, made) for lane, known in behind.items()}
@@ -226,7 +227,7 @@ class Kafka(Origin):
         begins = {"earliest": {each: known.first for each, known in ends.items()}}
         for position in sorted(named):
             moment = parse_position("start", position)
-            at = {} if moment is None else cluster.list_offsets_at(topics, moment)
+            at = {} if moment is None else cluster.list_offsets(topics, "for_timestamp", int(moment * 1000))
             begins[position] = {
                 each: offset if (offset := at.get(each, -1)) >= 0 else known.end for each, known in ends.items()
             }
@@ -293,7 +294,8 @@ class Kafka(Origin):
         registry, found = self.schemas, dict[str, Mapping[int, str]]()
         if registry is None:
             return found
-        for topic in waiting.list_waiting_topics(offsets):
+        lanes = self.lane_names()
+        for topic in sorted({each.topic for lane in lanes for each in waiting.list_waiting(lane, offsets.get(lane))}):
             known: dict[int, Sequence[str]] = {}
             for subject in self.find_subjects(topic):
                 known |= registry.list_schemas(subject)
@@ -409,11 +411,6 @@ class KafkaBacklog(Backlog):
         begins = self._find_positions(lane, start)
         return {each: (begins[each], end) for each, end in self._list_ends(lane).items() if end > begins[each]}
 
-    def list_waiting_topics(self, offsets: Mapping[str, Json]) -> Sequence[str]:
-        """Return the topics with messages after these offsets of lanes."""
-        lanes = self.origin.lane_names()
-        return sorted({each.topic for lane in lanes for each in self.list_waiting(lane, offsets.get(lane))})
-
     def find_gaps(self, lane: str, start: Json) -> list[str]:
         """Return one sentence for each gap after this offset: messages that were deleted before they were read."""
         found = []
@@ -437,12 +434,10 @@ class KafkaBacklog(Backlog):
         return found
 
     def _list_ends(self, lane: str) -> Mapping[Partition, int]:
-        """Return the partitions of a lane with their ends."""
         lanes = self.origin.lane_names()
         return {each: known.end for each, known in self.ends.items() if lanes[find_lane(each, len(lanes))] == lane}
 
     def _find_positions(self, lane: str, start: Json) -> Mapping[Partition, int]:
-        """Return the next offset of each partition of a lane."""
         if start is None or isinstance(start, str):
             begins = self.begins[self.origin.start if start is None else start]
             return {each: begins.get(each, self.ends[each].first) for each in self._list_ends(lane)}
@@ -463,11 +458,6 @@ class KafkaBacklog(Backlog):
         for each, (topic, at) in sorted(known.items()):
             offset.setdefault(each.topic, {"id": topic, "next": {}})["next"][str(each.number)] = at
         return offset
-
-
-def _pick_largest(waiting: Mapping[Partition, tuple[int, int]]) -> Sequence[tuple[Partition, tuple[int, int]]]:
-    """Return the partitions with the most waiting messages, at most as many as are examined for a message's age."""
-    return sorted(waiting.items(), key=lambda each: each[1][0] - each[1][1])[:_LOOKED_AT]
 
 
 def _sum_lag(waiting: Mapping[Partition, tuple[int, int]], made: Mapping[Partition, float]) -> Lag:

@@ -121,9 +121,11 @@ def _find_message_type(message: Descriptor, inside: tuple[str, ...]) -> dict[str
 
 
 def _find_field_type(of: FieldDescriptor, inside: tuple[str, ...]) -> Any:
+    from google.protobuf.descriptor_pb2 import FieldDescriptorProto
+
     kind = of.message_type
     if kind is None:
-        found: Any = _PROTOBUF[_get_kind(of)]
+        found: Any = _PROTOBUF[FieldDescriptorProto.Type.Name(of.type).removeprefix("TYPE_").lower()]
     elif kind.GetOptions().map_entry:
         key, value = (_find_field_type(kind.fields_by_name[name], inside) for name in ("key", "value"))
         return make_map(key, value)
@@ -134,13 +136,6 @@ def _find_field_type(of: FieldDescriptor, inside: tuple[str, ...]) -> Any:
     else:
         found = _find_message_type(kind, inside)
     return make_list(found) if of.is_repeated else found
-
-
-def _get_kind(of: FieldDescriptor) -> str:
-    """Return the name of a field's type in a `.proto` file."""
-    from google.protobuf.descriptor_pb2 import FieldDescriptorProto
-
-    return str(FieldDescriptorProto.Type.Name(of.type)).removeprefix("TYPE_").lower()
 
 
 def _make_message_reader(message: Descriptor, known: dict[str, Fit]) -> Fit:

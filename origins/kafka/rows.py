@@ -108,20 +108,23 @@ class KafkaRows(BatchRows):
     @cached_property
     def _frame(self) -> DataFrame:
         name = self.format
-        metadata = {each: METADATA[each][1] for each in self.metadata}
         if name in CODED:
-            return self._decode(metadata)
+            return self._decode()
         raw = self.load_messages().withColumn(PLACE, F.expr(_PLACE))
         if name == "json":
-            return self._parse_json(raw, metadata)
+            return self._parse_json(raw)
         if name == "csv":
-            return self._parse_csv(raw, metadata)
-        if name == "raw":
-            rows = {each: "timestamp" if each == "time" else each for each in self.schema.names}
-        else:
-            rows = {"value": "cast(value as string)", **metadata}
+            return self._parse_csv(raw)
+        rows = self._facts if name == "raw" else {"value": "cast(value as string)", **self._facts}
         refused = f"not is_valid_utf8(cast(value as string)) and value is not null and {name == 'text'}"
         return self._select(raw, rows, refused, quote_text(_NOT_TEXT))
+
+    @property
+    def _facts(self) -> dict[str, str]:
+        """Return the columns with facts about a message, and Spark's names for these."""
+        if self.format == "raw":
+            return {each: "timestamp" if each == "time" else each for each in self.schema.names}
+        return {each: METADATA[each][1] for each in self.metadata}
 
     @cached_property
     def _ranges(self) -> Mapping[Partition, tuple[int, int]]:
@@ -142,12 +145,9 @@ class KafkaRows(BatchRows):
     def _table(self) -> pa.Table | None:
         messages, name = self._messages or [], self.format
         wanted = make_arrow_schema(self.schema)
-        asked = {each: METADATA[each][1] for each in self.metadata}
-        if name == "raw":
-            asked = {each: "timestamp" if each == "time" else each for each in self.schema.names}
         found = {
             each: make_array([_get_fact(message, fact) for message in messages], wanted.field(each).type)
-            for each, fact in asked.items()
+            for each, fact in self._facts.items()
         }
         if name != "raw":
             own = self._parse_values([message.value() for message in messages])
@@ -194,17 +194,17 @@ class KafkaRows(BatchRows):
     def _changes(self) -> JsonChanges:
         return JsonChanges(schema=self._own, changes=Changes.of("json", {}, given=True), options={})
 
-    def _parse_json(self, raw: DataFrame, metadata: Mapping[str, str]) -> DataFrame:
+    def _parse_json(self, raw: DataFrame) -> DataFrame:
         wrong = self._changes
         lines = raw.selectExpr(PLACE, *_list_kept(), f"cast(value as string) as {LINE}")
         verdict = judge_json_text(wrong)
         rows = {name: quote_name(name) for name in wrong.schema.names}
-        rows |= {name: HIDDEN + fact for name, fact in metadata.items()}
+        rows |= {name: HIDDEN + fact for name, fact in self._facts.items()}
         why = f"if({PARSED} is null, {quote_text(MISSING)}, {verdict.why})"
         is_bad = f"{PARSED} is null or {verdict.is_bad}"
         return self._select(parse_lines(lines, wrong, keep_blank=True), rows, is_bad, why, prefix=HIDDEN)
 
-    def _parse_csv(self, raw: DataFrame, metadata: Mapping[str, str]) -> DataFrame:
+    def _parse_csv(self, raw: DataFrame) -> DataFrame:
         """Return the rows of CSV. Fields are read as text, so that a cast decides whether they fit their types."""
         text = f"regexp_replace(cast(value as string), {quote_text(_LINE_END)}, '')"
         is_empty = f"(value is null or {text} rlike {quote_text(_EMPTY)})"
@@ -233,12 +233,12 @@ class KafkaRows(BatchRows):
         )
         verdict = judged.make_verdict(in_words=True)
         rows = {each.name: typed.get(each, quote_name(each.name)) for each in own}
-        rows |= {name: HIDDEN + fact for name, fact in metadata.items()}
+        rows |= {name: HIDDEN + fact for name, fact in self._facts.items()}
         why = f"if({_IS_EMPTY}, {quote_text(MISSING)}, {verdict.why})"
         is_bad = f"{_IS_EMPTY} or ({verdict.is_bad})"
         return self._select(frame.selectExpr("*", *casts), rows, is_bad, why, prefix=HIDDEN)
 
-    def _decode(self, metadata: Mapping[str, str]) -> DataFrame:
+    def _decode(self) -> DataFrame:
         """Return the rows of coded values. The same function decodes them in this process and in Spark's workers."""
         own, messages = self._own, self._messages
         names = [f"{HIDDEN}decoded_{index}" for index in range(len(own))]
@@ -254,7 +254,7 @@ class KafkaRows(BatchRows):
             batches = list(decoder.decode(iter(self._make_raw_table(messages).to_batches())))
             table = pa.Table.from_batches(batches, make_arrow_schema(whole))
             frame = make_frame(self.spark, table, whole)
-        rows = {each.name: name for name, each in zip(names, own, strict=True)} | dict(metadata)
+        rows = {each.name: name for name, each in zip(names, own, strict=True)} | self._facts
         return self._select(frame.withColumn(PLACE, F.expr(_PLACE)), rows, f"{_WHY} is not null", _WHY)
 
     def _select(

@@ -187,7 +187,8 @@ class Expect(Stage):
             asked = [(at, rule) for at, rule in enumerate(of_batch) if plain == _is_about_schema(rule)]
             called = {name: name for name in names} if plain else names
             frame = live.select(*[F.col(quote_name(name)).alias(to) for name, to in called.items()])
-            results = gx.validate_batch([rule for _, rule in asked], frame, _spell_names(called))
+            spelled = _AnyCase({name.lower(): f"`{to}`" if "." in to else to for name, to in called.items()})
+            results = gx.validate_batch([rule for _, rule in asked], frame, spelled)
             answers.update({at: each for (at, _), each in zip(asked, results, strict=True)})
         findings = [_mask_finding(rule, answers[at], held.protected) for at, rule in enumerate(of_batch)]
         found = list_findings(self.rules, notes, findings)
@@ -275,13 +276,11 @@ def _is_about_schema(rule: Expectation) -> bool:
     )
 
 
-def _spell_names(called: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the names that expectations may use, each in Great Expectations' form: in backticks if it has a dot."""
-    return _AnyCase({name.lower(): f"`{to}`" if "." in to else to for name, to in called.items()})
-
-
 class _AnyCase(dict[str, str]):
-    """A mapping that finds a name in upper or lower case."""
+    """The names that expectations may use, in upper or lower case, each in Great Expectations' form.
+
+    A name with a dot is in backticks.
+    """
 
     def get(self, name: str, default: Any = None) -> Any:
         return super().get(name.lower(), default)
@@ -350,7 +349,8 @@ class ExpectationColumns(Generic[R]):
         The first is None if the rule is about every row, and the second if no value can be missing.
         """
         meant = F.col(self.concerned[_make_condition_key(rule)]) if "row_condition" in rule.options else None
-        group, names = _group_key(rule), self._name_values(rule)
+        group = _group_key(rule)
+        names = {column: self.values[group, column] for column in rule.columns}
         missing = None
         if "column" not in rule.options:
             missing = F.col(self.concerned[group]).isNull()
@@ -375,9 +375,6 @@ class ExpectationColumns(Generic[R]):
             self.asked[key] = gx.make_unexpected_column(rule, self.looked_at, names)
         column: Column = self.asked[key]
         return column
-
-    def _name_values(self, rule: Expectation) -> Mapping[str, str]:
-        return {column: self.values[_group_key(rule), column] for column in rule.columns}
 
     def _is_out_of_order(self, rule: Expectation, name: str, meant: Column) -> Column:
         """Return whether the value is on the wrong side of the previous one.

@@ -262,83 +262,79 @@ BESIDE = ("severity", "meta", "notes", "description")
 """The keys that may appear among the options of any expectation."""
 
 
-def _known(way: Way, own: str, common: str, why: str = "") -> KnownExpectation:
-    given = [*own.split(), *common.split()]
+def _known(way: Way, own: str, common: str | None = None, why: str = "") -> KnownExpectation:
+    """Return the expectation with its own options, and with these common ones; by default those of its way."""
+    usual = _BATCH if way == "batch" else _ROWS
+    given = [*own.split(), *(usual if common is None else common).split()]
     required = tuple(word.rstrip("*") for word in given if word.endswith("*"))
     return KnownExpectation(way=way, options=tuple(word.rstrip("*") for word in given), required=required, why=why)
 
 
 EXPECTATIONS: Mapping[str, KnownExpectation] = {
-    "expect_column_distinct_values_to_be_in_set": _known("batch", "column* value_set*", _BATCH),
-    "expect_column_distinct_values_to_contain_set": _known("batch", "column* value_set*", _BATCH),
-    "expect_column_distinct_values_to_equal_set": _known("batch", "column* value_set*", _BATCH),
-    "expect_column_kl_divergence_to_be_less_than": _known("batch", f"column* {_PARTITION} min_value max_value", _BATCH),
-    "expect_column_max_to_be_between": _known("batch", f"column* {_BETWEEN}", _BATCH),
-    "expect_column_mean_to_be_between": _known("batch", f"column* {_BETWEEN}", _BATCH),
-    "expect_column_median_to_be_between": _known("batch", f"column* {_BETWEEN}", _BATCH),
-    "expect_column_min_to_be_between": _known("batch", f"column* {_BETWEEN}", _BATCH),
-    "expect_column_most_common_value_to_be_in_set": _known("batch", "column* value_set* ties_okay", _BATCH),
-    "expect_column_pair_values_a_to_be_greater_than_b": _known(
-        "row", "column_A* column_B* or_equal ignore_row_if", _ROWS
-    ),
-    "expect_column_pair_values_to_be_equal": _known("row", "column_A* column_B* ignore_row_if", _ROWS),
-    "expect_column_pair_values_to_be_in_set": _known(
-        "row", "column_A* column_B* value_pairs_set* ignore_row_if", _ROWS
-    ),
-    "expect_column_proportion_of_non_null_values_to_be_between": _known("batch", f"column* {_BETWEEN}", _BATCH),
-    "expect_column_proportion_of_unique_values_to_be_between": _known("batch", f"column* {_BETWEEN}", _BATCH),
-    "expect_column_quantile_values_to_be_between": _known(
-        "batch", "column* quantile_ranges* allow_relative_error", _BATCH
-    ),
-    "expect_column_stdev_to_be_between": _known("batch", f"column* {_BETWEEN}", _BATCH),
-    "expect_column_sum_to_be_between": _known("batch", f"column* {_BETWEEN}", _BATCH),
+    "expect_column_distinct_values_to_be_in_set": _known("batch", "column* value_set*"),
+    "expect_column_distinct_values_to_contain_set": _known("batch", "column* value_set*"),
+    "expect_column_distinct_values_to_equal_set": _known("batch", "column* value_set*"),
+    "expect_column_kl_divergence_to_be_less_than": _known("batch", f"column* {_PARTITION} min_value max_value"),
+    "expect_column_max_to_be_between": _known("batch", f"column* {_BETWEEN}"),
+    "expect_column_mean_to_be_between": _known("batch", f"column* {_BETWEEN}"),
+    "expect_column_median_to_be_between": _known("batch", f"column* {_BETWEEN}"),
+    "expect_column_min_to_be_between": _known("batch", f"column* {_BETWEEN}"),
+    "expect_column_most_common_value_to_be_in_set": _known("batch", "column* value_set* ties_okay"),
+    "expect_column_pair_values_a_to_be_greater_than_b": _known("row", "column_A* column_B* or_equal ignore_row_if"),
+    "expect_column_pair_values_to_be_equal": _known("row", "column_A* column_B* ignore_row_if"),
+    "expect_column_pair_values_to_be_in_set": _known("row", "column_A* column_B* value_pairs_set* ignore_row_if"),
+    "expect_column_proportion_of_non_null_values_to_be_between": _known("batch", f"column* {_BETWEEN}"),
+    "expect_column_proportion_of_unique_values_to_be_between": _known("batch", f"column* {_BETWEEN}"),
+    "expect_column_quantile_values_to_be_between": _known("batch", "column* quantile_ranges* allow_relative_error"),
+    "expect_column_stdev_to_be_between": _known("batch", f"column* {_BETWEEN}"),
+    "expect_column_sum_to_be_between": _known("batch", f"column* {_BETWEEN}"),
     "expect_column_to_exist": _known("batch", "column* column_index", ""),
     "expect_column_type_to_be": _known("batch", "column* type_*", ""),
-    "expect_column_unique_value_count_to_be_between": _known("batch", f"column* {_BETWEEN}", _BATCH),
-    "expect_column_value_lengths_to_be_between": _known("row", f"column* {_BETWEEN}", _ROWS),
-    "expect_column_value_lengths_to_equal": _known("row", "column* value*", _ROWS),
-    "expect_column_value_z_scores_to_be_less_than": _known("statistics", "column* threshold* double_sided*", _ROWS),
-    "expect_column_values_to_be_between": _known("row", f"column* {_BETWEEN}", _ROWS),
-    "expect_column_values_to_be_dateutil_parseable": _known("", "column*", _ROWS, _NO_METRIC),
-    "expect_column_values_to_be_decreasing": _known("order", "column* strictly", _ROWS),
-    "expect_column_values_to_be_in_set": _known("row", "column* value_set*", _ROWS),
+    "expect_column_unique_value_count_to_be_between": _known("batch", f"column* {_BETWEEN}"),
+    "expect_column_value_lengths_to_be_between": _known("row", f"column* {_BETWEEN}"),
+    "expect_column_value_lengths_to_equal": _known("row", "column* value*"),
+    "expect_column_value_z_scores_to_be_less_than": _known("statistics", "column* threshold* double_sided*"),
+    "expect_column_values_to_be_between": _known("row", f"column* {_BETWEEN}"),
+    "expect_column_values_to_be_dateutil_parseable": _known("", "column*", why=_NO_METRIC),
+    "expect_column_values_to_be_decreasing": _known("order", "column* strictly"),
+    "expect_column_values_to_be_in_set": _known("row", "column* value_set*"),
     "expect_column_values_to_be_in_type_list": _known("batch", "column* type_list", _ROWS),
-    "expect_column_values_to_be_increasing": _known("order", "column* strictly", _ROWS),
-    "expect_column_values_to_be_json_parseable": _known("row", "column*", _ROWS),
-    "expect_column_values_to_be_null": _known("row", "column*", _ROWS),
+    "expect_column_values_to_be_increasing": _known("order", "column* strictly"),
+    "expect_column_values_to_be_json_parseable": _known("row", "column*"),
+    "expect_column_values_to_be_null": _known("row", "column*"),
     "expect_column_values_to_be_of_type": _known("batch", "column* type_*", _ROWS),
-    "expect_column_values_to_be_unique": _known("window", "column*", _ROWS),
-    "expect_column_values_to_match_json_schema": _known("row", "column* json_schema*", _ROWS),
-    "expect_column_values_to_match_like_pattern": _known("", "column* like_pattern* escape", _ROWS, _NO_METRIC),
+    "expect_column_values_to_be_unique": _known("window", "column*"),
+    "expect_column_values_to_match_json_schema": _known("row", "column* json_schema*"),
+    "expect_column_values_to_match_like_pattern": _known("", "column* like_pattern* escape", why=_NO_METRIC),
     "expect_column_values_to_match_like_pattern_list": _known(
-        "", "column* like_pattern_list* match_on escape", _ROWS, _NO_METRIC
+        "", "column* like_pattern_list* match_on escape", why=_NO_METRIC
     ),
-    "expect_column_values_to_match_regex": _known("row", "column* regex", _ROWS),
-    "expect_column_values_to_match_regex_list": _known("row", "column* regex_list* match_on", _ROWS),
-    "expect_column_values_to_match_strftime_format": _known("row", "column* strftime_format*", _ROWS),
-    "expect_column_values_to_not_be_in_set": _known("row", "column* value_set*", _ROWS),
-    "expect_column_values_to_not_be_null": _known("row", "column*", _ROWS),
-    "expect_column_values_to_not_be_outliers": _known("statistics", "column* method multiplier", _ROWS),
-    "expect_column_values_to_not_match_like_pattern": _known("", "column* like_pattern* escape", _ROWS, _NO_METRIC),
+    "expect_column_values_to_match_regex": _known("row", "column* regex"),
+    "expect_column_values_to_match_regex_list": _known("row", "column* regex_list* match_on"),
+    "expect_column_values_to_match_strftime_format": _known("row", "column* strftime_format*"),
+    "expect_column_values_to_not_be_in_set": _known("row", "column* value_set*"),
+    "expect_column_values_to_not_be_null": _known("row", "column*"),
+    "expect_column_values_to_not_be_outliers": _known("statistics", "column* method multiplier"),
+    "expect_column_values_to_not_match_like_pattern": _known("", "column* like_pattern* escape", why=_NO_METRIC),
     "expect_column_values_to_not_match_like_pattern_list": _known(
-        "", "column* like_pattern_list* escape", _ROWS, _NO_METRIC
+        "", "column* like_pattern_list* escape", why=_NO_METRIC
     ),
-    "expect_column_values_to_not_match_regex": _known("row", "column* regex*", _ROWS),
-    "expect_column_values_to_not_match_regex_list": _known("row", "column* regex_list*", _ROWS),
-    "expect_compound_columns_to_be_unique": _known("window", "column_list* ignore_row_if", _ROWS),
-    "expect_multicolumn_sum_to_equal": _known("row", "column_list* ignore_row_if sum_total*", _ROWS),
-    "expect_multicolumn_values_to_be_equal": _known("row", "column_list* ignore_row_if", _ROWS),
-    "expect_multicolumn_values_to_be_unique": _known("", "column* column_list* ignore_row_if", _ROWS, _NOWHERE),
+    "expect_column_values_to_not_match_regex": _known("row", "column* regex*"),
+    "expect_column_values_to_not_match_regex_list": _known("row", "column* regex_list*"),
+    "expect_compound_columns_to_be_unique": _known("window", "column_list* ignore_row_if"),
+    "expect_multicolumn_sum_to_equal": _known("row", "column_list* ignore_row_if sum_total*"),
+    "expect_multicolumn_values_to_be_equal": _known("row", "column_list* ignore_row_if"),
+    "expect_multicolumn_values_to_be_unique": _known("", "column* column_list* ignore_row_if", why=_NOWHERE),
     "expect_query_results_to_match_comparison": _known(
         "", "base_query* comparison_data_source_name* comparison_query*", "mostly", _DATABASES
     ),
-    "expect_select_column_values_to_be_unique_within_record": _known("row", "column_list* ignore_row_if", _ROWS),
+    "expect_select_column_values_to_be_unique_within_record": _known("row", "column_list* ignore_row_if"),
     "expect_table_column_count_to_be_between": _known("batch", "min_value max_value", ""),
     "expect_table_column_count_to_equal": _known("batch", "value*", ""),
     "expect_table_columns_to_match_ordered_list": _known("batch", "column_list", ""),
     "expect_table_columns_to_match_set": _known("batch", "column_set exact_match", ""),
-    "expect_table_row_count_to_be_between": _known("batch", f"{_BETWEEN}", _BATCH),
-    "expect_table_row_count_to_equal": _known("batch", "value*", _BATCH),
+    "expect_table_row_count_to_be_between": _known("batch", f"{_BETWEEN}"),
+    "expect_table_row_count_to_equal": _known("batch", "value*"),
     "expect_table_row_count_to_equal_other_table": _known("", "other_table_name*", _BATCH, _DATABASES),
     "unexpected_rows_expectation": _known("batch", "unexpected_rows_query*", ""),
 }
