@@ -60,18 +60,14 @@ class Cluster:
     """The brokers that the client reaches with these settings. The process keeps its connections."""
 
     settings: tuple[tuple[str, Any], ...] = field(repr=False)
-    patience: float | None = None
-    """The seconds that an answer may take; `PATIENCE` by default."""
+    seconds: float
+    """The seconds that an answer may take."""
 
     @staticmethod
-    def of(servers: str, options: Mapping[str, Any], patience: float | None = None) -> Cluster:
-        """Return the cluster of these servers."""
-        return Cluster(tuple(sorted({**options, "bootstrap.servers": servers}.items())), patience)
-
-    @property
-    def seconds(self) -> float:
-        """Return the seconds that an answer may take."""
-        return PATIENCE if self.patience is None else self.patience
+    def of(servers: str, options: Mapping[str, Any], seconds: float | None = None) -> Cluster:
+        """Return the cluster of these servers. An answer may take `PATIENCE` by default."""
+        settings = tuple(sorted({**options, "bootstrap.servers": servers}.items()))
+        return Cluster(settings, PATIENCE if seconds is None else seconds)
 
     @property
     def servers(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property, reduce
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from origins.batch import JSON
 from origins.lazy import F
@@ -39,7 +39,6 @@ from stages.stage import Stage, check_columns
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-R = TypeVar("R", bound=Rows)
 _OF_TEXT = (
     "expect_column_values_to_be_json_parseable",
     "expect_column_values_to_match_json_schema",
@@ -163,12 +162,12 @@ class Expect(Stage):
         if self.tags and rows.spell_name(self.tag) in rows.names:
             raise ValueError(f"tag: the rows have a column {self.tag} already; give the tag another name")
 
-    def _note_answers(self, rows: R) -> R:
+    def _note_answers(self, rows: Rows) -> Rows:
         beside = ExpectationColumns.of(rows, self._of_rows, self.answer_cache)
         characters = [self._note_character(rule, beside) for rule in self._of_rows]
         return beside.rows.add_note(F.concat(*characters) if characters else F.lit(""))
 
-    def _note_character(self, rule: Expectation, beside: ExpectationColumns[Any]) -> Column:
+    def _note_character(self, rule: Expectation, beside: ExpectationColumns) -> Column:
         concerned, missing, unexpected = beside.answer(rule)
         failed = WARNED if rule.severity != "critical" else BROKEN
         found = F.when(unexpected, F.lit(failed)).otherwise(F.lit(MET))
@@ -291,14 +290,14 @@ _NAN = ("bigint", "double", "int")
 
 
 @dataclass
-class ExpectationColumns(Generic[R]):
+class ExpectationColumns:
     """Rows with the values that expectations need.
 
     A value is present only if an expectation is about the row and the row is live. So nothing is evaluated on other
     rows, and no window includes them.
     """
 
-    rows: R
+    rows: Rows
     asked: dict[str, Any] = field(default_factory=dict)
     """The earlier results of Great Expectations."""
     concerned: dict[str, str] = field(default_factory=dict)
@@ -311,7 +310,7 @@ class ExpectationColumns(Generic[R]):
     """A column that increases in the order in which rows were read."""
 
     @staticmethod
-    def of(rows: R, rules: Sequence[Expectation], asked: dict[str, Any]) -> ExpectationColumns[R]:
+    def of(rows: Rows, rules: Sequence[Expectation], asked: dict[str, Any]) -> ExpectationColumns:
         """Return the rows with everything that these expectations need. Questions in `asked` are not asked again."""
         beside = ExpectationColumns(rows, asked)
         if not rules:
@@ -334,8 +333,7 @@ class ExpectationColumns(Generic[R]):
                 own = beside.values.setdefault((group, column), f"{HIDDEN}value{len(beside.values)}")
                 values[own] = F.when(F.col(beside.concerned[group]), _get_column(column, rows))
         if any(rule.known.way == "order" for rule in rules):
-            ordered, beside.arrival = rows.in_order()
-            rows = ordered
+            rows, beside.arrival = rows.in_order()
         frame = rows.frame
         for each in (conditions, ignoring, values):
             frame = frame.select("*", *[column.alias(name) for name, column in each.items()])
