@@ -24,12 +24,11 @@ from runners.ways.stage_chain import StageChain
 from stages.claim import Claim, Format, Unclaim, open_store
 from stages.claim_store import KEEPERS, KEY, PREFIX, REFERENCE, SWEPT, USERS, ValueStore
 from stages.columns import Drop, Rename
+from stages.conditions import Filter, Require
 from stages.deduplicate import Deduplicate
 from stages.expect.expect import Expect
-from stages.filter import Filter
 from stages.lookup import Lookup
 from stages.python_call import FunctionCannotRun
-from stages.require import Require
 from stages.stage import Stage
 
 if TYPE_CHECKING:
