@@ -150,12 +150,13 @@ class Rows(ABC):
         """Return the column with the notes of the current stage."""
         return f"{NOTE}{self.step}"
 
-    @abstractmethod
     def add_note(self: R, note: Column) -> R:
         """Add a note beside each live row. Spark computes it once.
 
         `attempt` may use it as the column `note`. Marked rows store it with their verdicts.
         """
+        own = _guard(f"{self._own} AND {_ONCE}", note, self.note)
+        return replace(self, frame=select_columns(self.frame, *self._list_columns(), own))
 
     @abstractmethod
     def in_order(self: R) -> tuple[R, Column]:
@@ -163,6 +164,12 @@ class Rows(ABC):
 
         `add_note` must follow. Only marked rows have that order; see `Stage.needs_places`.
         """
+
+    def _list_columns(self) -> list[SqlText]:
+        return [*self._list_hidden_columns(), *self._list_data_columns()]
+
+    def _list_hidden_columns(self) -> list[SqlText]:
+        return [*map(SqlText, self.kept)]
 
     def _list_data_columns(self) -> list[SqlText]:
         return [SqlText(quote_name(name)) for name in self.names]
@@ -193,6 +200,11 @@ class Rows(ABC):
     def _live(self) -> str:
         """Return the same condition, in SQL."""
 
+    @property
+    def _own(self) -> str:
+        """Return the condition under which Spark evaluates an expression of the stage."""
+        return self._live
+
     @abstractmethod
     def aside(self: R, when: Column | None, on_error: str) -> R:
         """Set aside the rows for which the condition is not true.
@@ -219,13 +231,14 @@ class Rows(ABC):
             found.append(column.name(field.name))
         return found
 
-    @abstractmethod
     def select(self: R, columns: Mapping[str, Expression | str]) -> R:
         """Return the rows with exactly these columns, in this order.
 
         Text that is no `SqlText` names a column that stays as it is. All other values are expressions. Spark evaluates
         them on live rows only, and they may read only their own row.
         """
+        frame = select_columns(self.frame, *self._list_hidden_columns(), *_choose(columns, self._own))
+        return replace(self, frame=frame, names=tuple(columns))
 
     @abstractmethod
     def filter(self: R, condition: Expression) -> R:
@@ -328,12 +341,8 @@ class StraightRows(Rows):
         return replace(self, frame=frame, kept=(*self.kept, ASIDE, RESTS), on_error=on_error)
 
     def rejoin(self, before: StraightRows) -> StraightRows:
-        frame = select_columns(self.frame, *before._list_kept_columns(), *self._restore_columns(RESTS, before))
+        frame = select_columns(self.frame, *before._list_hidden_columns(), *self._restore_columns(RESTS, before))
         return replace(self, frame=frame, kept=before.kept, on_error="nack")
-
-    def select(self, columns: Mapping[str, Expression | str]) -> StraightRows:
-        frame = select_columns(self.frame, *self._list_kept_columns(), *_choose(columns, self._own))
-        return replace(self, frame=frame, names=tuple(columns))
 
     def filter(self, condition: Expression) -> StraightRows:
         passes = _guard(f"{self._own} AND {_ONCE}", _require_truth(condition))
@@ -353,10 +362,6 @@ class StraightRows(Rows):
         frame = self._number_rows(frame, keys, order).filter(F.col(KEPT) == 1)
         return replace(self, frame=self.observe(select_columns(frame, *self._list_columns()), self.step))
 
-    def add_note(self, note: Column) -> StraightRows:
-        own = _guard(f"{self._own} AND {_ONCE}", note, self.note)
-        return replace(self, frame=select_columns(self.frame, *self._list_columns(), own))
-
     def in_order(self) -> tuple[StraightRows, Column]:
         return self, F.lit(0)
 
@@ -369,7 +374,7 @@ class StraightRows(Rows):
         names = (*self.names, *[name for name in put if name not in self.names])
         if tried:
             columns = [SqlText(quote_name(put.get(name, name))).name(name) for name in names]
-            frame = select_columns(frame, *self._list_kept_columns(), *columns)
+            frame = select_columns(frame, *self._list_hidden_columns(), *columns)
         return replace(self, frame=frame, names=names)
 
     def _judge(self, frame: DataFrame, why: Expression) -> DataFrame:
@@ -393,12 +398,6 @@ class StraightRows(Rows):
     @property
     def _is_aside(self) -> bool:
         return RESTS in self.kept
-
-    def _list_kept_columns(self) -> list[SqlText]:
-        return [*map(SqlText, self.kept)]
-
-    def _list_columns(self) -> list[SqlText]:
-        return [*self._list_kept_columns(), *self._list_data_columns()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -468,9 +467,7 @@ class MarkedRows(Rows):
 
     def select(self, columns: Mapping[str, Expression | str]) -> MarkedRows:
         stay = {name for name, column in columns.items() if not _is_expression(column) and column == name}
-        untouched = self.untouched and stay.issuperset(self._read)
-        frame = select_columns(self.frame, *self._list_hidden_columns(), *_choose(columns, _LIVE))
-        return replace(self, frame=frame, names=tuple(columns), untouched=untouched)
+        return replace(super().select(columns), untouched=self.untouched and stay.issuperset(self._read))
 
     def filter(self, condition: Expression) -> MarkedRows:
         frame = select_columns(self.frame, "*", _guard(f"{_LIVE} AND {_ONCE}", _require_truth(condition), KEPT))
@@ -506,9 +503,7 @@ class MarkedRows(Rows):
         return ranked, F.struct(F.col(RANK), *inside)
 
     def add_note(self, note: Column) -> MarkedRows:
-        own = _guard(f"{_LIVE} AND {_ONCE}", note, self.note)
-        frame = select_columns(self.frame, *self._list_columns(), own)
-        return replace(self, frame=frame, kept=(*self.kept, self.note))
+        return replace(super().add_note(note), kept=(*self.kept, self.note))
 
     def in_order(self) -> tuple[MarkedRows, Column]:
         frame, arrival = self._with_arrival()

@@ -274,7 +274,7 @@ class KafkaRows(BatchRows):
     @cached_property
     def _raw_columns(self) -> T.StructType:
         """Return the columns with all facts about a message, and its number in its range."""
-        columns = T.StructType.fromJson(json.loads(parse_schema(self.spark, _RAW, "kafka").json()))
+        columns = parse_schema(self.spark, _RAW, "kafka")
         return T.StructType([*columns, T.StructField(_INDEX, T.LongType())])
 
     def _make_raw_table(self, messages: Sequence[Message]) -> pa.Table:
