@@ -9,10 +9,11 @@ import datetime
 import json
 import struct
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal, Inexact, InvalidOperation
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,15 +48,18 @@ class Micros(int):
     """A moment, in microseconds since 1970."""
 
 
-class Coding(Protocol):
+class Coding(ABC):
     """The conversion between bytes and fields."""
 
+    @abstractmethod
     def open(self) -> Callable[[bytes], Fields]:
         """Return a function that reads a value. The function raises `Unreadable`."""
 
+    @abstractmethod
     def open_writer(self) -> Callable[[Fields], bytes]:
         """Return a function that writes a value. The function raises `Unreadable` if the fields do not fit."""
 
+    @abstractmethod
     def list_columns(self) -> Mapping[str, Any]:
         """Return the columns, as Spark's JSON.
 

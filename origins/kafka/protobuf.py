@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from origins.kafka.formats import (
     BROKEN,
+    Coding,
     Fields,
     Fit,
     Micros,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProtobufCoding:
+class ProtobufCoding(Coding):
     """Values that are messages of one type in Protobuf."""
 
     descriptors: bytes = field(repr=False)
@@ -39,7 +40,6 @@ class ProtobufCoding:
     message: str
 
     def open(self) -> Callable[[bytes], Fields]:
-        """Return a function that reads a value. The function raises `Unreadable`."""
         from google.protobuf import message_factory
         from google.protobuf.message import DecodeError
 
@@ -56,7 +56,6 @@ class ProtobufCoding:
         return decode
 
     def open_writer(self) -> Callable[[Fields], bytes]:
-        """Return a function that writes a message. The function raises `Unreadable` if the fields do not fit."""
         from google.protobuf import message_factory
         from google.protobuf.message import EncodeError
 
@@ -73,10 +72,6 @@ class ProtobufCoding:
         return encode
 
     def list_columns(self) -> Mapping[str, Any]:
-        """Return the columns of the message, as Spark's JSON. Each has a flag `needs`: whether a row must have it.
-
-        Raise `NoColumns` if the message gives no columns.
-        """
         return _find_message_type(self._find_type(), ())
 
     def _find_type(self) -> Descriptor:
