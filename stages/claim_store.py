@@ -26,6 +26,7 @@ from stages.python_call import FunctionCannotRun
 PREFIX = "wherry-claim:"
 """The beginning of a reference: `wherry-claim:<SHA-256>:<bytes>:<seal>`. Data never contains the key of the seal."""
 REFERENCE = re.compile(rf"{PREFIX}([0-9a-f]{{64}}):")
+_WHOLE = re.compile(rf"{PREFIX}([0-9a-f]{{64}}):([0-9]{{1,20}}):[0-9a-f]{{32}}".encode())
 KEY, VALUES, TABLE, USERS, KEEPERS, SWEPT = "key", "values", "table", "users", "keepers", "swept"
 """The parts of a store. Its values are files or in a table. `users` names the pipelines that use it. `keepers` names
 those whose destinations keep references."""
@@ -535,6 +536,5 @@ def refers_to(reference: str, value: str) -> bool:
 
 def _read_reference(text: bytes) -> tuple[str, int]:
     """Return the hash and the length in a reference; empty and 0 if the text is no reference."""
-    parts = text.decode("utf-8", "replace").removeprefix(PREFIX).split(":")
-    whole = len(parts) == 3 and len(parts[0]) == 64 and set(parts[0]) <= set("0123456789abcdef")
-    return (parts[0], int(parts[1])) if whole and parts[1].isascii() and parts[1].isdigit() else ("", 0)
+    found = _WHOLE.fullmatch(text)
+    return (found[1].decode(), int(found[2])) if found else ("", 0)
