@@ -69,9 +69,7 @@ def select_unique_rows(
         order += order_by_content(chosen.select(*taken).schema)
     window = Window.partitionBy(*keys).orderBy(*(order or keys))
     numbered = chosen.select(
-        "*",
-        F.row_number().over(window).alias(_NUMBER),
-        F.lead(F.lit(True)).over(window).isNotNull().alias(TWICE),
+        "*", F.row_number().over(window).alias(_NUMBER), F.lead(F.lit(True)).over(window).isNotNull().alias(TWICE)
     )
     return numbered.where(F.col(_NUMBER) == 1).select(*keys, *taken, TWICE, F.lit(True).alias(FOUND))
 

@@ -95,13 +95,7 @@ class Rows(ABC):
     """Whether Spark analyses every expression by itself, and so names the wrong one."""
 
     def enter(
-        self: R,
-        stage: str,
-        step: int,
-        *,
-        destination: str | None = None,
-        pin: JSON = None,
-        one_by_one: bool = False,
+        self: R, stage: str, step: int, *, destination: str | None = None, pin: JSON = None, one_by_one: bool = False
     ) -> R:
         """Return the same rows before this stage, which has this number in the batch."""
         return replace(self, stage=stage, step=step, destination=destination, pin=pin, one_by_one=one_by_one)
