@@ -6,15 +6,14 @@ if TYPE_CHECKING:
     from stages.cast import Cast
     from stages.claim import Claim, Unclaim
     from stages.columns import Drop, Flatten, Rename, Select, WithColumns
+    from stages.conditions import Filter, Require
     from stages.conformance import StageConformance
     from stages.deduplicate import Deduplicate
     from stages.expect.expect import Expect
-    from stages.filter import Filter
     from stages.lookup import Lookup
     from stages.mask import Mask
     from stages.python import Handler
     from stages.python_call import discard, keep, nack
-    from stages.require import Require
     from stages.rows import Rows
     from stages.sql import Sql
     from stages.stage import Stage
@@ -40,8 +39,8 @@ KINDS = {
     "rename": "stages.columns:Rename",
     "drop": "stages.columns:Drop",
     "cast": "stages.cast:Cast",
-    "require": "stages.require:Require",
-    "filter": "stages.filter:Filter",
+    "require": "stages.conditions:Require",
+    "filter": "stages.conditions:Filter",
     "sql": "stages.sql:Sql",
     "flatten": "stages.columns:Flatten",
     "mask": "stages.mask:Mask",

@@ -15,7 +15,7 @@ from origins.quantities import check_seconds, parse_size
 from origins.quick_dataclass import dataclass
 from origins.schema import walk_types
 from origins.store_access import canonicalise, get_options, is_store_url, make_client_arguments
-from stages.claim_store import PREFIX, TABLE, FolderValues, ObjectValues, TableValues, ValueClaims, ValueStore
+from stages.claim_store import PREFIX, TABLE, FolderFiles, ObjectFiles, StoreFiles, TableValues, ValueClaims, ValueStore
 from stages.expressions import check_names
 from stages.stage import Stage, check_columns
 
@@ -73,7 +73,7 @@ class Claim(Stage):
             return rows
         if rows.claims is False:
             large = f"octet_length({{0}}) > {parse_size(self.over)} OR "
-            return rows.ask_claims(_make_condition(kinds, large), kinds)
+            return rows.ask_claims(_make_condition(kinds, large))
         if rows.claims:
             rows = self._store_values(rows, kinds)
         return rows if self.refuse_over is None else rows.refuse(self._make_reason(rows, kinds, self.refuse_over))
@@ -101,7 +101,7 @@ class Claim(Stage):
         most = parse_size(refuse_over)
         whys = []
         for name, kind in kinds.items():
-            largest = _find_largest(rows.column(name), kind, _measure)
+            largest = _find_largest(rows.column(name), kind)
             size = F.format_number(largest.cast("double"), 0)
             message = F.concat(F.lit(f"column {name}: "), size, F.lit(f" bytes, expected at most {most:,}"))
             whys.append(F.when(largest > most, message))
@@ -137,8 +137,7 @@ class Unclaim(Stage):
         if not kinds:
             return rows
         if rows.claims is False:
-            kinds = {name: kind for name, kind in kinds.items() if name not in rows.small}
-            return rows.ask_claims(_make_condition(kinds), kinds) if kinds else rows
+            return rows.ask_claims(_make_condition(kinds))
         values = T.StructType([T.StructField(name, each) for name, each in kinds.items()])
         kind = T.StructType([T.StructField("values", values), T.StructField("problem", T.StringType())])
         restore = make_restore_function(ValueClaims(open_store(self.path, self.format)))
@@ -157,14 +156,14 @@ class Unclaim(Stage):
 
 def open_store(path: str, format: Format = "files") -> ValueStore:  # noqa: A002 -- the option's name
     """Return the store at a place."""
-    files: ValueStore
+    files: StoreFiles
     if is_store_url(path):
-        place, files = canonicalise(path), ObjectValues(str(path), make_client_arguments(path))
+        place, files = canonicalise(path), ObjectFiles(str(path), make_client_arguments(path))
     else:
         place = make_absolute(path).removeprefix("file://")
-        files = FolderValues(place)
+        files = FolderFiles(place)
     if format == "files":
-        return files
+        return ValueStore(files)
     return TableValues(files, {"table_uri": f"{place}/{TABLE}", "storage_options": get_options(path)})
 
 
@@ -217,31 +216,26 @@ def _is_leaf(kind: T.DataType) -> bool:
     return isinstance(kind, T.StringType | T.BinaryType)
 
 
-def _find_largest(value: Column, kind: T.DataType, measure: Callable[[Column, T.DataType], Column]) -> Column:
-    """Return the highest measure of the texts and bytes in a value; NULL if it has none."""
+def _find_largest(value: Column, kind: T.DataType) -> Column:
+    """Return the highest size of the texts and bytes in a value; NULL if it has none."""
     if _is_leaf(kind):
-        return measure(value, kind)
+        return _measure(value, kind)
     if isinstance(kind, T.StructType):
-        parts = [
-            _find_largest(value[each.name], each.dataType, measure) for each in kind if not _find_problem(each.dataType)
-        ]
+        parts = [_find_largest(value[each.name], each.dataType) for each in kind if not _find_problem(each.dataType)]
         return parts[0] if len(parts) == 1 else F.greatest(*parts)
     assert isinstance(kind, T.ArrayType | T.MapType)
     inner, values = (
         (kind.elementType, value) if isinstance(kind, T.ArrayType) else (kind.valueType, F.map_values(value))
     )
-    return F.array_max(F.transform(values, lambda each: _find_largest(each, inner, measure)))
+    return F.array_max(F.transform(values, lambda each: _find_largest(each, inner)))
 
 
 def _measure(value: Column, kind: T.DataType) -> Column:
     """Return the size of a value in bytes; for a reference, the size of the value that it stands for."""
     meant = F.try_element_at(F.split(value.cast("string"), ":"), F.lit(3)).try_cast("bigint")
     own = F.octet_length(value).cast("bigint")
-    return F.when(_begins_like_reference(value, kind), F.coalesce(meant, own)).otherwise(own)
-
-
-def _begins_like_reference(value: Column, kind: T.DataType) -> Column:
-    return F.startswith(value, F.lit(PREFIX.encode() if isinstance(kind, T.BinaryType) else PREFIX))
+    begins = F.startswith(value, F.lit(PREFIX.encode() if isinstance(kind, T.BinaryType) else PREFIX))
+    return F.when(begins, F.coalesce(meant, own)).otherwise(own)
 
 
 def _make_condition(kinds: Mapping[str, T.DataType], other: str = "") -> str:

@@ -26,6 +26,7 @@ from stages.python_call import FunctionCannotRun
 PREFIX = "wherry-claim:"
 """The beginning of a reference: `wherry-claim:<SHA-256>:<bytes>:<seal>`. Data never contains the key of the seal."""
 REFERENCE = re.compile(rf"{PREFIX}([0-9a-f]{{64}}):")
+_WHOLE = re.compile(rf"{PREFIX}([0-9a-f]{{64}}):([0-9]{{1,20}}):[0-9a-f]{{32}}".encode())
 KEY, VALUES, TABLE, USERS, KEEPERS, SWEPT = "key", "values", "table", "users", "keepers", "swept"
 """The parts of a store. Its values are files or in a table. `users` names the pipelines that use it. `keepers` names
 those whose destinations keep references."""
@@ -54,8 +55,8 @@ class StoredValue:
     """When it was stored or last referenced, in seconds since 1970."""
 
 
-class ValueStore(ABC):
-    """Files or objects below a place, and perhaps a table. Each is complete, even after a crash."""
+class StoreFiles(ABC):
+    """Files or objects below a place. Each is complete, even after a crash."""
 
     place: str
 
@@ -83,31 +84,11 @@ class ValueStore(ABC):
     def delete(self, name: str) -> None:
         """Remove the content with this name. A missing one is no error."""
 
-    def keep_value(self, name: str, content: bytes) -> None:
-        """Store the value with this hash, or mark it as new. It is safe after `settle`."""
-        self.keep(find_value(name), content)
-
-    def settle(self) -> None:
-        """Finish storing all values that were kept."""
-
     def clear_unfinished(self, before: float) -> None:
         """Remove unfinished files of writers that were killed before this time, if the place keeps such files."""
 
     def sync(self, name: str) -> None:
         """Write the content that another program stored under this name to the disk, if the place has a disk."""
-
-    def read_value(self, name: str) -> bytes | None:
-        """Return the value with this hash; None if it is missing. Changed content has another hash."""
-        return self.read(find_value(name))
-
-    def list_values(self) -> Iterator[StoredValue]:
-        """Yield all values."""
-        return self.list_names(VALUES)
-
-    def delete_values(self, names: Iterable[str]) -> None:
-        """Remove the values with these hashes, and remains of earlier ones."""
-        for name in names:
-            self.delete(find_value(name))
 
     @contextlib.contextmanager
     def name_errors(self) -> Iterator[None]:
@@ -120,7 +101,7 @@ class ValueStore(ABC):
 
 
 @dataclass(frozen=True)
-class FolderValues(ValueStore):
+class FolderFiles(StoreFiles):
     """A folder that all of Spark's workers can access."""
 
     place: str
@@ -209,7 +190,7 @@ def _sync(path: str) -> None:
 
 
 @dataclass
-class ObjectValues(ValueStore):
+class ObjectFiles(StoreFiles):
     """A folder of an object store."""
 
     place: str
@@ -274,6 +255,38 @@ class ObjectValues(ValueStore):
         return self._opened
 
 
+@dataclass
+class ValueStore:
+    """A store of values, each in a file. The key and the notes are files beside them."""
+
+    files: StoreFiles
+
+    @property
+    def place(self) -> str:
+        """Return the folder of the store, or its URL."""
+        return self.files.place
+
+    def keep_value(self, name: str, content: bytes) -> None:
+        """Store the value with this hash, or mark it as new. It is safe after `settle`."""
+        self.files.keep(find_value(name), content)
+
+    def settle(self) -> None:
+        """Finish storing all values that were kept."""
+
+    def read_value(self, name: str) -> bytes | None:
+        """Return the value with this hash; None if it is missing. Changed content has another hash."""
+        return self.files.read(find_value(name))
+
+    def list_values(self) -> Iterator[StoredValue]:
+        """Yield all values."""
+        return self.files.list_names(VALUES)
+
+    def delete_values(self, names: Iterable[str]) -> None:
+        """Remove the values with these hashes, and remains of earlier ones."""
+        for name in names:
+            self.files.delete(find_value(name))
+
+
 class _ValueFile(NamedTuple):
     """The file of one value in a Delta table."""
 
@@ -290,7 +303,6 @@ class TableValues(ValueStore):
     read. So each value is in the table once.
     """
 
-    files: ValueStore
     arguments: Mapping[str, Any] = field(repr=False)
     """The arguments of `deltalake.DeltaTable`."""
     _table: Any = field(default=None, init=False, repr=False, compare=False)
@@ -298,31 +310,6 @@ class TableValues(ValueStore):
     _known: dict[str, _ValueFile] = field(default_factory=dict, init=False, repr=False, compare=False)
     """The files of the values in this version."""
     _kept: dict[str, bytes] = field(default_factory=dict, init=False, repr=False, compare=False)
-
-    @property
-    def place(self) -> str:  # type: ignore[override]
-        return self.files.place
-
-    def read(self, name: str) -> bytes | None:
-        return self.files.read(name)
-
-    def create(self, name: str, content: bytes) -> None:
-        self.files.create(name, content)
-
-    def write(self, name: str, content: bytes) -> None:
-        self.files.write(name, content)
-
-    def keep(self, name: str, content: bytes) -> None:
-        self.files.keep(name, content)
-
-    def list_names(self, folder: str) -> Iterator[StoredValue]:
-        return self.files.list_names(folder)
-
-    def delete(self, name: str) -> None:
-        self.files.delete(name)
-
-    def clear_unfinished(self, before: float) -> None:
-        self.files.clear_unfinished(before)
 
     def keep_value(self, name: str, content: bytes) -> None:
         self._kept[name] = content
@@ -362,14 +349,14 @@ class TableValues(ValueStore):
         """Remove the values from the table. A later call removes their files, once `deltalake` considers them old."""
         self._read_log()
         chosen = ", ".join(f"'{name}'" for name in names)
-        with self.name_errors():
+        with self._name_errors():
             if chosen:
                 self._table.delete(f"hash IN ({chosen})")
             if self._table is not None:
                 self._table.vacuum(dry_run=False, full=True)
 
     @contextlib.contextmanager
-    def name_errors(self) -> Iterator[None]:
+    def _name_errors(self) -> Iterator[None]:
         """Raise the errors of `deltalake` too as errors of the place."""
         from deltalake.exceptions import DeltaError
 
@@ -389,7 +376,7 @@ class TableValues(ValueStore):
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
 
-        with self.name_errors():
+        with self._name_errors():
             try:
                 self._table = self._table or DeltaTable(**self.arguments)
             except TableNotFoundError:
@@ -437,7 +424,7 @@ class TableValues(ValueStore):
             for name, file in files.items()
         ]
         once, schema = CommitProperties(max_commit_retries=0), Schema.from_json(_SCHEMA)
-        with self.name_errors():
+        with self._name_errors():
             for pause in (*_PAUSES, None):
                 try:
                     self._table.create_write_transaction(actions, "append", schema, "hash", commit_properties=once)
@@ -496,7 +483,7 @@ class ValueClaims:
         name = hashlib.sha256(content).hexdigest()
         self.store.keep_value(name, content)
         if self._stored_key is None:
-            self.store.create(KEY, secrets.token_hex(32).encode())
+            self.store.files.create(KEY, secrets.token_hex(32).encode())
         return self._make_reference(name, len(content))
 
     def is_reference(self, text: bytes) -> bool:
@@ -520,7 +507,7 @@ class ValueClaims:
 
     @property
     def _stored_key(self) -> bytes | None:
-        self._key = self._key or self.store.read(KEY)
+        self._key = self._key or self.store.files.read(KEY)
         return self._key
 
     def _make_reference(self, name: str, length: int) -> str:
@@ -549,6 +536,5 @@ def refers_to(reference: str, value: str) -> bool:
 
 def _read_reference(text: bytes) -> tuple[str, int]:
     """Return the hash and the length in a reference; empty and 0 if the text is no reference."""
-    parts = text.decode("utf-8", "replace").removeprefix(PREFIX).split(":")
-    whole = len(parts) == 3 and len(parts[0]) == 64 and set(parts[0]) <= set("0123456789abcdef")
-    return (parts[0], int(parts[1])) if whole and parts[1].isascii() and parts[1].isdigit() else ("", 0)
+    found = _WHOLE.fullmatch(text)
+    return (found[1].decode(), int(found[2])) if found else ("", 0)

@@ -6,7 +6,6 @@ This code runs in Spark's Python workers. Like `claim_store.py` it is sent there
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -136,24 +135,19 @@ def _has_leaves(kind: pa.DataType) -> bool:
     return any(_is_leaf(each) or _has_leaves(each) for each in inner)
 
 
-def make_claim_function(claims: ValueClaims, over: int) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def make_claim_function(claims: ValueClaims, over: int) -> Callable[[Iterator[pa.Array]], Iterator[pa.Array]]:
     """Return `claim_rows` as a function whose hints show Spark how to call it."""
 
-    def claim(batches: Iterator[Any]) -> Iterator[Any]:
+    def claim(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
         return (claim_rows(claims, over, rows) for rows in batches)
 
-    return _hint(claim)
+    return claim
 
 
-def make_restore_function(claims: ValueClaims) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def make_restore_function(claims: ValueClaims) -> Callable[[Iterator[pa.Array]], Iterator[pa.Array]]:
     """Return `restore_rows` as such a function."""
 
-    def restore(batches: Iterator[Any]) -> Iterator[Any]:
+    def restore(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
         return (piece for rows in batches for piece in restore_rows(claims, rows))
 
-    return _hint(restore)
-
-
-def _hint(function: Callable[[Iterator[Any]], Iterator[Any]]) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    function.__annotations__ = {"batches": Iterator[pa.Array], "return": Iterator[pa.Array]}
-    return function
+    return restore

@@ -95,7 +95,6 @@ class Select(Stage):
 
 
 def _split_alias(column: str) -> tuple[str, str]:
-    """Return a column's name and its expression."""
     column = column.strip()
     aliased = _ALIASED.fullmatch(column)
     if aliased:

@@ -30,8 +30,6 @@ from stages.stage import Stage, apply_stage
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from stages.rows import MarkedRows, Rows, StraightRows
-
     R = TypeVar("R", bound=Rows)
 
 LABELS: Mapping[str, str | int | datetime] = {

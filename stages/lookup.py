@@ -20,8 +20,8 @@ from origins.schema import check_schema, parse_schema
 from origins.secret import CUT, EXCERPT
 from stages.bisection import FAILS
 from stages.expressions import check_names, check_row_expression, is_repeatable_sql, put_in
-from stages.ordering import order_by_content
 from stages.pinned_table import PinnedTable, TableError, find_column, match_keys
+from stages.rows import order_by_content
 from stages.stage import Stage
 
 if TYPE_CHECKING:
@@ -34,50 +34,7 @@ FORMATS: tuple[str, ...] = get_args(Format)
 _FIXED = {"mode": "FAILFAST", "columnpruning": "false", "enforceschema": "false"}
 """The fixed options of the reader. A line that cannot be read is an error for all columns, and a header must match
 the schema."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LookupFile:
-    """A file, or a folder of files, and its columns."""
-
-    path: str
-    format: str
-    schema: str | Mapping[str, str] | None = None
-    options: Mapping[str, str | float | bool] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.format not in FORMATS:
-            raise ValueError(f"format: expected {' or '.join(FORMATS)}, got {self.format!r}")
-        check_options(self.format, self.options)
-
-    @property
-    def place(self) -> str:
-        return self.path
-
-    def read_rows(self, spark: SparkSession) -> DataFrame:
-        """Return its rows. Raise `TableError` if it is missing or cannot be read."""
-        options = {**complete_options(self.format, self.options), **_FIXED}
-        reader = spark.read.format(self.format).options(**options)
-        if self.format == "csv":
-            reader = reader.option("header", options.get("header", "true"))
-        if self.schema is not None:
-            reader = reader.schema(parse_schema(spark, self.schema, self.path))
-        try:
-            rows = reader.load(escape_pattern(make_absolute(self.path)))
-            check_schema(rows.schema, self.path)
-        except spark_errors.PySparkException as error:
-            if has_condition(error, "PATH_NOT_FOUND"):
-                raise TableError(
-                    f"The file {self.path} was not found.", hint="Put it back, or correct the path."
-                ) from error
-            why = re.sub(r"\s*SQLSTATE: \w+.*$", "", str(error).splitlines()[0])
-            raise TableError(f"{self.path} cannot be read as {self.format}: {why}", hint=_ADVICE) from error
-        return rows
-
-
 _ADVICE = "Set `schema`, or the right `format`."
-
-
 FOUND = HIDDEN + "found"
 """The column that is true in a matching row, so that NULL means no match."""
 TWICE = HIDDEN + "twice"
@@ -112,9 +69,7 @@ def select_unique_rows(
         order += order_by_content(chosen.select(*taken).schema)
     window = Window.partitionBy(*keys).orderBy(*(order or keys))
     numbered = chosen.select(
-        "*",
-        F.row_number().over(window).alias(_NUMBER),
-        F.lead(F.lit(True)).over(window).isNotNull().alias(TWICE),
+        "*", F.row_number().over(window).alias(_NUMBER), F.lead(F.lit(True)).over(window).isNotNull().alias(TWICE)
     )
     return numbered.where(F.col(_NUMBER) == 1).select(*keys, *taken, TWICE, F.lit(True).alias(FOUND))
 
@@ -193,15 +148,19 @@ class Lookup(Stage):
         for name in ("format", "schema", "options"):
             if not self.file and getattr(self, name):
                 raise ValueError(f"{name}: expected it with `file` only; a Delta table knows its own schema")
-        self._place  # noqa: B018 -- the property checks its options
+        if self._pinned is None:
+            if self._format not in FORMATS:
+                raise ValueError(f"format: expected {' or '.join(FORMATS)}, got {self._format!r}")
+            check_options(self._format, self.options)
 
     @property
-    def _place(self) -> PinnedTable | LookupFile:
-        if self.file is None:
-            return PinnedTable(path=self.path, table=self.table)
-        ending = os.path.splitext(self.file.removesuffix(".gz").rstrip("/"))[1]
-        kind = self.format or ending.removeprefix(".").lower()
-        return LookupFile(path=self.file, format=kind, schema=self.schema, options=self.options)
+    def _pinned(self) -> PinnedTable | None:
+        return PinnedTable(path=self.path, table=self.table) if self.file is None else None
+
+    @property
+    def _format(self) -> str:
+        ending = os.path.splitext((self.file or "").removesuffix(".gz").rstrip("/"))[1]
+        return self.format or ending.removeprefix(".").lower()
 
     @property
     def _orders(self) -> Sequence[str]:
@@ -217,14 +176,12 @@ class Lookup(Stage):
         return self.file is None and all(map(is_repeatable_sql, self._orders))
 
     def pin(self, spark: SparkSession) -> JSON:
-        return self._place.find_version(spark) if isinstance(self._place, PinnedTable) else None
+        return None if self._pinned is None else self._pinned.find_version(spark)
 
     def apply(self, rows: Rows) -> Rows:
-        place, table = self._place, self._read_table(rows)
-        met = match_keys(_to_mapping(self.on), rows, table.schema, place.place)
-        taken = {
-            new: find_column(theirs, table.schema, place.place) for new, theirs in _to_mapping(self.columns).items()
-        }
+        place, table = self.path or self.table or self.file or "", self._read_table(rows)
+        met = match_keys(_to_mapping(self.on), rows, table.schema, place)
+        taken = {new: find_column(theirs, table.schema, place) for new, theirs in _to_mapping(self.columns).items()}
         for new, theirs in taken.items():
             if rows.spell_name(new) in rows.names:
                 other = f"give it another name, such as columns: {{other_{new}: {theirs}}}"
@@ -240,7 +197,7 @@ class Lookup(Stage):
         put = {new: f"{HIDDEN}{index}" for index, new in enumerate(taken)}
         tried = {put[new]: F.col(beside[new]) for new in taken}
         tried.update({_IS_THERE: F.col(FOUND), _IS_TWICE: F.col(TWICE)})
-        why = self._make_reason(rows, met, place.place)
+        why = self._make_reason(rows, met, place)
         if self.unmatched != "filter":
             return rows.beside(unique, on).attempt(tried, why, put)
         judged = rows.beside(unique, on).attempt(tried, why, {**put, _IS_THERE: _IS_THERE})
@@ -248,13 +205,31 @@ class Lookup(Stage):
         return kept.select({name: name for name in kept.names if name != _IS_THERE})
 
     def _read_table(self, rows: Rows) -> DataFrame:
-        place, spark = self._place, rows.frame.sparkSession
-        if isinstance(place, LookupFile):
-            return place.read_rows(spark)
-        table = place.read_rows(spark, rows.pin)
+        spark = rows.frame.sparkSession
+        if self._pinned is None:
+            return self._read_file(spark, self.file or "")
+        table = self._pinned.read_rows(spark, rows.pin)
         if table is None:
-            raise place.make_missing_error()
+            raise self._pinned.make_missing_error()
         return table
+
+    def _read_file(self, spark: SparkSession, path: str) -> DataFrame:
+        """Return the rows of the file. Raise `TableError` if it is missing or cannot be read."""
+        options = {**complete_options(self._format, self.options), **_FIXED}
+        if self._format == "csv":
+            options.setdefault("header", "true")
+        reader = spark.read.format(self._format).options(**options)
+        if self.schema is not None:
+            reader = reader.schema(parse_schema(spark, self.schema, path))
+        try:
+            rows = reader.load(escape_pattern(make_absolute(path)))
+            check_schema(rows.schema, path)
+        except spark_errors.PySparkException as error:
+            if has_condition(error, "PATH_NOT_FOUND"):
+                raise TableError(f"The file {path} was not found.", hint="Put it back, or correct the path.") from error
+            why = re.sub(r"\s*SQLSTATE: \w+.*$", "", str(error).splitlines()[0])
+            raise TableError(f"{path} cannot be read as {self._format}: {why}", hint=_ADVICE) from error
+        return rows
 
     def _make_reason(self, rows: Rows, met: Mapping[str, str], place: str) -> Column:
         """Return why a row is refused, if it is.

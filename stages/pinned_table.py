@@ -13,7 +13,7 @@ from origins.lazy import T, spark_errors
 from origins.names import TABLE, is_no_such_table, make_absolute, quote_name
 from origins.quick_dataclass import dataclass
 from stages.expressions import suggest_name
-from stages.ordering import can_be_ordered
+from stages.rows import can_be_ordered
 from stages.stage import check_columns
 
 if TYPE_CHECKING:

@@ -189,14 +189,13 @@ class FunctionCall:
         if self.takes == "arrow":
             return self.function(rows)
         dicts = rows.to_pylist(maps_as_pydicts="strict")
-        return self._call_each(dicts) if self.takes == "row" else self.function(dicts)
-
-    def _call_each(self, rows: list[dict[str, Any]]) -> list[Any]:
+        if self.takes == "dicts":
+            return self.function(dicts)
         import asyncio  # takes longer than everything else in this file
 
-        return asyncio.run(self._gather_each(rows))
+        return asyncio.run(self._call_each(dicts))
 
-    async def _gather_each(self, rows: list[dict[str, Any]]) -> list[Any]:
+    async def _call_each(self, rows: list[dict[str, Any]]) -> list[Any]:
         import asyncio
 
         free = asyncio.Semaphore(self.concurrency)

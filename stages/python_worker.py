@@ -195,13 +195,12 @@ class RowAnswerer:
         return answers.take(pa.array([next(place) if each else None for each in live.to_pylist()], pa.int64()))
 
 
-def make_answer_function(answering: RowAnswerer) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def make_answer_function(answering: RowAnswerer) -> Callable[[Iterator[tuple[pa.Array, pa.Array]]], Iterator[pa.Array]]:
     """Return a function with hints that show Spark how to call it."""
 
-    def answers(batches: Iterator[Any]) -> Iterator[Any]:
+    def answers(batches: Iterator[tuple[pa.Array, pa.Array]]) -> Iterator[pa.Array]:
         return answering.answer_batches(batches)
 
-    answers.__annotations__ = {"batches": Iterator[tuple[pa.Array, pa.Array]], "return": Iterator[pa.Array]}
     return answers
 
 

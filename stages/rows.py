@@ -10,7 +10,7 @@ import functools
 import json
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias, TypeGuard, TypeVar
@@ -21,9 +21,9 @@ from origins.nack import NACK, RAW, REFUSED, encode_payload
 from origins.names import HIDDEN, quote_name, quote_text
 from origins.origin import PLACE
 from origins.quick_dataclass import dataclass
+from origins.schema import walk_types
 from stages.bisection import LARGE, MARK
 from stages.expressions import SqlText, enclose, put_in
-from stages.ordering import order_by_content
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -87,8 +87,6 @@ class Rows(ABC):
     If it is false, the first large value makes the query raise `LARGE`. If it is None, rows are only tried out: nothing
     is stored, and large values stay in the rows.
     """
-    small: frozenset[str] = frozenset()
-    """The columns that certainly have no large value and no reference, if `claims` is false."""
     protected: tuple[str, ...] = ()
     """The columns whose values are masked."""
     note_finding: Callable[[str, JSON], None] | None = None
@@ -97,13 +95,7 @@ class Rows(ABC):
     """Whether Spark analyses every expression by itself, and so names the wrong one."""
 
     def enter(
-        self: R,
-        stage: str,
-        step: int,
-        *,
-        destination: str | None = None,
-        pin: JSON = None,
-        one_by_one: bool = False,
+        self: R, stage: str, step: int, *, destination: str | None = None, pin: JSON = None, one_by_one: bool = False
     ) -> R:
         """Return the same rows before this stage, which has this number in the batch."""
         return replace(self, stage=stage, step=step, destination=destination, pin=pin, one_by_one=one_by_one)
@@ -152,12 +144,13 @@ class Rows(ABC):
         """Return the column with the notes of the current stage."""
         return f"{NOTE}{self.step}"
 
-    @abstractmethod
     def add_note(self: R, note: Column) -> R:
         """Add a note beside each live row. Spark computes it once.
 
         `attempt` may use it as the column `note`. Marked rows store it with their verdicts.
         """
+        own = _guard(f"{self._own} AND {_ONCE}", note, self.note)
+        return replace(self, frame=select_columns(self.frame, *self._list_columns(), own))
 
     @abstractmethod
     def in_order(self: R) -> tuple[R, Column]:
@@ -165,6 +158,12 @@ class Rows(ABC):
 
         `add_note` must follow. Only marked rows have that order; see `Stage.needs_places`.
         """
+
+    def _list_columns(self) -> list[SqlText]:
+        return [*self._list_hidden_columns(), *self._list_data_columns()]
+
+    def _list_hidden_columns(self) -> list[SqlText]:
+        return [*map(SqlText, self.kept)]
 
     def _list_data_columns(self) -> list[SqlText]:
         return [SqlText(quote_name(name)) for name in self.names]
@@ -186,9 +185,19 @@ class Rows(ABC):
         return T.StructType([columns[name] for name in self.names])
 
     @property
-    @abstractmethod
     def live(self) -> Column:
         """Return a condition: whether the stage applies to the row."""
+        return F.expr(self._live)
+
+    @property
+    @abstractmethod
+    def _live(self) -> str:
+        """Return the same condition, in SQL."""
+
+    @property
+    def _own(self) -> str:
+        """Return the condition under which Spark evaluates an expression of the stage."""
+        return self._live
 
     @abstractmethod
     def aside(self: R, when: Column | None, on_error: str) -> R:
@@ -216,13 +225,14 @@ class Rows(ABC):
             found.append(column.name(field.name))
         return found
 
-    @abstractmethod
     def select(self: R, columns: Mapping[str, Expression | str]) -> R:
         """Return the rows with exactly these columns, in this order.
 
         Text that is no `SqlText` names a column that stays as it is. All other values are expressions. Spark evaluates
         them on live rows only, and they may read only their own row.
         """
+        frame = select_columns(self.frame, *self._list_hidden_columns(), *_choose(columns, self._own))
+        return replace(self, frame=frame, names=tuple(columns))
 
     @abstractmethod
     def filter(self: R, condition: Expression) -> R:
@@ -263,21 +273,13 @@ class Rows(ABC):
         meets = [self.column(own) == F.col(theirs) for own, theirs in on.items()]
         return replace(self, frame=self.frame.join(table, functools.reduce(operator.and_, meets, F.lit(True)), "left"))
 
-    def ask_claims(self: R, needed: str, columns: Collection[str]) -> R:
+    def ask_claims(self: R, needed: str) -> R:
         """Make the query raise `LARGE` if the condition, in SQL, is true for a live row.
 
-        Wherry then processes the batch again with `claims`. If the query does not raise, `columns` are `small`.
+        Wherry then processes the batch again with `claims`.
         """
-        small = () if ASIDE in self.kept else columns
-        return replace(self, frame=self.frame.filter(self._raise_where(needed)), small=self.small.union(small))
-
-    @abstractmethod
-    def _raise_where(self, needed: str) -> str:
-        """Return a condition for all rows, which raises for a live row if `needed` is true."""
-
-    def _keep_small(self, columns: Mapping[str, Expression | str]) -> frozenset[str]:
-        """Return the columns among these that are `small`, because they are copies of a small column."""
-        return frozenset(name for name, of in columns.items() if not _is_expression(of) and of in self.small)
+        raises = f"if({self._live} AND ({needed}), CAST(raise_error('{LARGE}') AS BOOLEAN), {_ONCE})"
+        return replace(self, frame=self.frame.filter(raises))
 
     def keep_as_read(self: R) -> R:
         """Make the DLQ keep the rows as they are now as the rows that were read.
@@ -312,10 +314,6 @@ class StraightRows(Rows):
         return StraightRows(frame=observe(frame, 0), names=names, labels=labels, observe=observe, kept=kept)
 
     @property
-    def live(self) -> Column:
-        return F.expr(self._live)
-
-    @property
     def _live(self) -> str:
         return f"(NOT {RESTS})" if self._is_aside else "true"
 
@@ -337,12 +335,8 @@ class StraightRows(Rows):
         return replace(self, frame=frame, kept=(*self.kept, ASIDE, RESTS), on_error=on_error)
 
     def rejoin(self, before: StraightRows) -> StraightRows:
-        frame = select_columns(self.frame, *before._list_kept_columns(), *self._restore_columns(RESTS, before))
+        frame = select_columns(self.frame, *before._list_hidden_columns(), *self._restore_columns(RESTS, before))
         return replace(self, frame=frame, kept=before.kept, on_error="nack")
-
-    def select(self, columns: Mapping[str, Expression | str]) -> StraightRows:
-        frame = select_columns(self.frame, *self._list_kept_columns(), *_choose(columns, self._own))
-        return replace(self, frame=frame, names=tuple(columns), small=self._keep_small(columns))
 
     def filter(self, condition: Expression) -> StraightRows:
         passes = _guard(f"{self._own} AND {_ONCE}", _require_truth(condition))
@@ -362,10 +356,6 @@ class StraightRows(Rows):
         frame = self._number_rows(frame, keys, order).filter(F.col(KEPT) == 1)
         return replace(self, frame=self.observe(select_columns(frame, *self._list_columns()), self.step))
 
-    def add_note(self, note: Column) -> StraightRows:
-        own = _guard(f"{self._own} AND {_ONCE}", note, self.note)
-        return replace(self, frame=select_columns(self.frame, *self._list_columns(), own))
-
     def in_order(self) -> tuple[StraightRows, Column]:
         return self, F.lit(0)
 
@@ -378,8 +368,8 @@ class StraightRows(Rows):
         names = (*self.names, *[name for name in put if name not in self.names])
         if tried:
             columns = [SqlText(quote_name(put.get(name, name))).name(name) for name in names]
-            frame = select_columns(frame, *self._list_kept_columns(), *columns)
-        return replace(self, frame=frame, names=names, small=self.small - put.keys())
+            frame = select_columns(frame, *self._list_hidden_columns(), *columns)
+        return replace(self, frame=frame, names=names)
 
     def _judge(self, frame: DataFrame, why: Expression) -> DataFrame:
         """Return the frame without the refused rows. With `keep`, they stay and skip the stage."""
@@ -395,22 +385,13 @@ class StraightRows(Rows):
         columns = [SqlText(quote_name(name)) for name in frame.columns]
         return self.observe(select_columns(kept.filter(KEPT), *columns), self.step)
 
-    def _raise_where(self, needed: str) -> str:
-        return _raise_large(f"{self._live} AND ({needed})")
-
     def change(self, statement: Callable[[DataFrame], DataFrame]) -> StraightRows:
         frame = statement(self.frame)
-        return replace(self, frame=self.observe(frame, self.step), names=tuple(frame.columns), small=frozenset())
+        return replace(self, frame=self.observe(frame, self.step), names=tuple(frame.columns))
 
     @property
     def _is_aside(self) -> bool:
         return RESTS in self.kept
-
-    def _list_kept_columns(self) -> list[SqlText]:
-        return [*map(SqlText, self.kept)]
-
-    def _list_columns(self) -> list[SqlText]:
-        return [*self._list_kept_columns(), *self._list_data_columns()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -434,7 +415,6 @@ class MarkedRows(Rows):
         names: tuple[str, ...],
         labels: Mapping[str, str | int | datetime],
         materialise: Callable[[MarkedRows], DataFrame],
-        step: int = 0,
     ) -> MarkedRows:
         """Return the rows as an origin read them, with `PLACE`, or as a stage with `changes_rows` returned them."""
         fields = {field.name: field for field in frame.schema}
@@ -448,12 +428,12 @@ class MarkedRows(Rows):
         hidden = SqlText(PLACE), state.name(STATE), nack.name(VERDICT), make_struct(names).name(ORIGINAL)
         frame = select_columns(frame, *hidden, *[SqlText(quote_name(name)) for name in names])
         return MarkedRows(
-            frame=frame, names=names, labels=labels, step=step, original_schema=schema.json(), materialise=materialise
+            frame=frame, names=names, labels=labels, original_schema=schema.json(), materialise=materialise
         )
 
     @property
-    def live(self) -> Column:
-        return F.col(STATE) == 0
+    def _live(self) -> str:
+        return _LIVE
 
     @property
     def as_read(self) -> bool:
@@ -481,36 +461,30 @@ class MarkedRows(Rows):
 
     def select(self, columns: Mapping[str, Expression | str]) -> MarkedRows:
         stay = {name for name, column in columns.items() if not _is_expression(column) and column == name}
-        untouched = self.untouched and stay.issuperset(self._read)
-        frame = select_columns(self.frame, *self._list_hidden_columns(), *_choose(columns, _LIVE))
-        small = self._keep_small(columns)
-        return replace(self, frame=frame, names=tuple(columns), small=small, untouched=untouched)
+        return replace(super().select(columns), untouched=self.untouched and stay.issuperset(self._read))
 
     def filter(self, condition: Expression) -> MarkedRows:
         frame = select_columns(self.frame, "*", _guard(f"{_LIVE} AND {_ONCE}", _require_truth(condition), KEPT))
         state = SqlText(f"if({_LIVE} AND NOT coalesce({KEPT}, false), {self.step}, {STATE})")
-        return self._keep_filtered(
-            select_columns(frame, *self._list_hidden_columns(state=state), *self._list_data_columns())
-        )
+        return self._keep_filtered(select_columns(frame, *self._list_columns(state)))
 
     def latest(self, keys: Sequence[str], sequence: Column | None) -> MarkedRows:
-        hidden, data = self._list_hidden_columns(), self._list_data_columns()
         apart = F.when(~(self.live & self._are_all_given(keys)), F.col(PLACE)).alias(APART)
         if sequence is None:
             frame, by, ties = *self._with_arrival(), []
         else:
             ties = order_by_content(self.schema)
             frame, by = self.frame, F.when(F.expr(f"{_LIVE} AND {_ONCE}"), sequence)
-        frame = select_columns(frame, *hidden, *data, apart, by.alias(SEQUENCE))
+        frame = select_columns(frame, *self._list_columns(), apart, by.alias(SEQUENCE))
         frame = self._number_rows(frame, keys, [F.desc_nulls_last(SEQUENCE), *ties])
         state = SqlText(f"if({_LIVE} AND {KEPT} > 1, {self.step}, {STATE})")
-        return self._keep_filtered(select_columns(frame, *self._list_hidden_columns(state=state), *data))
+        return self._keep_filtered(select_columns(frame, *self._list_columns(state)))
 
     def _keep_filtered(self, frame: DataFrame) -> MarkedRows:
         """Return the rows of this frame, in which the stage has just filtered some."""
         if self.keeps_filtered:
             verdict = SqlText(f"if({STATE} = {self.step}, {self._make_nack('NULL', 'NULL')}, {VERDICT})")
-            frame = select_columns(frame, *self._list_hidden_columns(verdict=verdict), *self._list_data_columns())
+            frame = select_columns(frame, *self._list_columns(verdict=verdict))
         return replace(self, frame=frame)
 
     def _with_arrival(self) -> tuple[DataFrame, Column]:
@@ -523,16 +497,14 @@ class MarkedRows(Rows):
         return ranked, F.struct(F.col(RANK), *inside)
 
     def add_note(self, note: Column) -> MarkedRows:
-        own = _guard(f"{_LIVE} AND {_ONCE}", note, self.note)
-        frame = select_columns(self.frame, *self._list_hidden_columns(), *self._list_data_columns(), own)
-        return replace(self, frame=frame, kept=(*self.kept, self.note))
+        return replace(super().add_note(note), kept=(*self.kept, self.note))
 
     def in_order(self) -> tuple[MarkedRows, Column]:
         frame, arrival = self._with_arrival()
         return replace(self, frame=frame), arrival
 
     def attempt(self, tried: Mapping[str, Expression], why: Expression, put: Mapping[str, str]) -> MarkedRows:
-        kept = [*self._list_hidden_columns(), *self._list_data_columns()]
+        kept = self._list_columns()
         frame, own = self.frame, f"{_LIVE} AND {_ONCE}"
         if tried:
             frame = select_columns(frame, *kept, *[_guard(own, column, name) for name, column in tried.items()])
@@ -544,8 +516,7 @@ class MarkedRows(Rows):
         data = [SqlText(quote_name(put.get(name, name))).name(name) for name in names]
         untouched = self.untouched and put.keys().isdisjoint(self._read)
         frame = select_columns(frame, *self._list_hidden_columns(state=state, verdict=verdict), *data)
-        small = self.small - put.keys()
-        return replace(self, frame=frame, names=names, small=small, untouched=untouched)
+        return replace(self, frame=frame, names=names, untouched=untouched)
 
     def _make_nack(self, code: str, message: str) -> str:
         schema = self.schema
@@ -559,9 +530,6 @@ class MarkedRows(Rows):
     def _read(self) -> Sequence[str]:
         return _parse_schema(self.original_schema).names
 
-    def _raise_where(self, needed: str) -> str:
-        return _raise_large(f"{_LIVE} AND ({needed})")
-
     def keep_as_read(self) -> MarkedRows:
         now = SqlText(f"if({_LIVE}, {make_struct(self.names)}, {ORIGINAL})").name(ORIGINAL)
         columns = [now if name == ORIGINAL else SqlText(quote_name(name)) for name in self.frame.columns]
@@ -569,23 +537,17 @@ class MarkedRows(Rows):
 
     def change(self, statement: Callable[[DataFrame], DataFrame]) -> MarkedRows:
         changed = statement(self.materialise(self))
-        begun = MarkedRows.begin(
-            place_rows(changed), tuple(changed.columns), self.labels, self.materialise, step=self.step
-        )
-        return replace(
-            begun,
-            stage=self.stage,
-            hold=self.hold,
-            note_finding=self.note_finding,
-            claims=self.claims,
-            protected=self.protected,
-            keeps_filtered=self.keeps_filtered,
-        )
+        new = MarkedRows.begin(place_rows(changed), tuple(changed.columns), self.labels, self.materialise)
+        begun = replace(self, frame=new.frame, names=new.names, original_schema=new.original_schema)
+        return replace(begun, kept=(), parts=("",), untouched=True)
 
     def _list_hidden_columns(self, state: SqlText | None = None, verdict: SqlText | None = None) -> list[SqlText]:
         changed = {STATE: state, VERDICT: verdict}
         names = (PLACE, STATE, VERDICT, ORIGINAL, *self.kept)
         return [new.name(name) if (new := changed.get(name)) is not None else SqlText(name) for name in names]
+
+    def _list_columns(self, state: SqlText | None = None, verdict: SqlText | None = None) -> list[SqlText]:
+        return [*self._list_hidden_columns(state, verdict), *self._list_data_columns()]
 
 
 def place_rows(frame: DataFrame) -> DataFrame:
@@ -622,6 +584,23 @@ def encode_struct(column: str, schema: str) -> str:
     fields = _parse_schema(schema)
     values = {name: f"{column}[{quote_text(name)}]" if column else quote_name(name) for name in fields.names}
     return encode_payload(values, fields)
+
+
+def order_by_content(schema: T.StructType) -> list[Column]:
+    """Return the columns to order rows of this schema by. Only identical rows have an undefined order."""
+    order = []
+    for field in schema:
+        value = F.col(quote_name(field.name))
+        if not can_be_ordered(field.dataType):
+            value = F.expr(encode_payload({field.name: quote_name(field.name)}, T.StructType([field])))
+        order.append(value.desc_nulls_last())
+    return order
+
+
+def can_be_ordered(kind: T.DataType) -> bool:
+    """Return whether Spark can compare two values of this type, and test them for equality."""
+    unordered = (T.MapType, T.VariantType, T.CalendarIntervalType)
+    return not any(isinstance(inner, unordered) for _, inner in walk_types(kind))
 
 
 def _parse_schema(text: str) -> T.StructType:
@@ -676,7 +655,3 @@ def _raise_unless(good: Expression | str) -> Column | str:
     if isinstance(good, str):
         return f"CASE WHEN {good} THEN {_ONCE} ELSE {raised} END"
     return F.when(good, F.expr(_ONCE)).otherwise(F.expr(raised))
-
-
-def _raise_large(condition: str) -> str:
-    return f"if({condition}, CAST(raise_error('{LARGE}') AS BOOLEAN), {_ONCE})"

@@ -39,7 +39,7 @@ from origins.json_shape import check_shape
 from origins.kafka.avro import AvroCoding
 from origins.kafka.client import Cluster, Partition
 from origins.kafka.formats import CODED, FORMATS, Coding
-from origins.kafka.rows import KafkaRows, MessageFormat
+from origins.kafka.rows import KafkaRows
 from origins.kafka.schema_registry import SchemaRegistry, check_coding, explain_coding, read_schema_file
 from origins.lazy import F
 from origins.names import quote_text
@@ -176,9 +176,9 @@ class Kafka(Destination):
             return {each: (known.first, known.end) for each, known in ends.items()}
 
         rows = KafkaRows(
-            format=MessageFormat(name="raw", load=lambda: AvroCoding(schemas={}, header=True)),
+            format="raw",
+            load=lambda: AvroCoding(schemas={}, header=True),
             cluster=self.cluster,
-            options=self.options,
             columns=schema.json(),
             check=find_ranges,
             spark=spark,

@@ -8,7 +8,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from destinations.destination import DestinationError, Written
-from origins.kafka.client import Cluster, list_unreachable, silence_client
+from origins.kafka.client import UNREACHABLE, Cluster, silence_client
 from origins.lazy import LazyModule
 from origins.quick_dataclass import dataclass
 
@@ -195,7 +195,7 @@ class Sender:
                 "took longer than `transaction.timeout.ms`."
             )
         timed_out = ck.KafkaError._MSG_TIMED_OUT, ck.KafkaError._PURGE_QUEUE, ck.KafkaError._PURGE_INFLIGHT  # noqa: SLF001 -- as well
-        if known.retriable() or known.code() in (*list_unreachable(), *timed_out):
+        if known.retriable() or known.name() in UNREACHABLE or known.code() in timed_out:
             return ConnectionError(text)
         return DestinationError(text, hint=_HINTS.get(known.name(), _CHECK))
 

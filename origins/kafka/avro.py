@@ -14,6 +14,7 @@ from typing import Any
 
 from origins.kafka.formats import (
     BROKEN,
+    Coding,
     Fields,
     NoColumns,
     Unreadable,
@@ -30,7 +31,7 @@ _HEADER, _SIZE = ">BI", 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class AvroCoding:
+class AvroCoding(Coding):
     """Values in Avro: records of one schema, or records with the id of their schema in Confluent's header."""
 
     schemas: Mapping[int, Sequence[str]] = field(hash=False)
@@ -38,7 +39,6 @@ class AvroCoding:
     header: bool
 
     def open(self) -> Callable[[bytes], Fields]:
-        """Return a function that reads a value. The function raises `Unreadable`."""
         import fastavro
 
         parsed = {number: _parse_avro(texts)[0] for number, texts in self.schemas.items()}
@@ -62,10 +62,7 @@ class AvroCoding:
         return decode
 
     def open_writer(self) -> Callable[[Fields], bytes]:
-        """Return a function that writes a value with the last of the schemas.
-
-        The function raises `Unreadable` if the fields do not fit the schema.
-        """
+        """Return a function that writes a value with the last of the schemas."""
         import fastavro
         from fastavro.validation import ValidationError, validate
 
@@ -90,10 +87,7 @@ class AvroCoding:
         return encode
 
     def list_columns(self) -> Mapping[str, Any]:
-        """Return the columns of the last schema, as Spark's JSON. Each has a flag `needs`: whether a row must have it.
-
-        Raise `NoColumns` if the schema gives no columns.
-        """
+        """Return the columns of the last schema."""
         schema, named = _parse_avro(self.schemas[list(self.schemas)[-1]])
         columns = _find_avro_type(schema, named, ())
         if not isinstance(columns, dict) or columns["type"] != "struct":

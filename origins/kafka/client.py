@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from origins.errors import OriginError
 from origins.quick_dataclass import dataclass
@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 
 PATIENCE = 30.0
 """The seconds that the client waits for an answer of the brokers."""
+UNREACHABLE = (
+    "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE", "_TIMED_OUT_QUEUE", "REQUEST_TIMED_OUT",
+    "_DESTROY_BROKER",  # newer clients report it if a broker was replaced during a request
+)  # fmt: skip
+"""The errors that pass once the brokers are back."""
+Topics: TypeAlias = Mapping[str, tuple[str, Sequence[int]]]
+"""The id and the partitions of each topic, by its name."""
 _MISSING = "Kafka's client is missing: {}."
 _CHECK = "Check `servers` and `options`, and whether the brokers run."
 
@@ -53,26 +60,22 @@ class Cluster:
     """The brokers that the client reaches with these settings. The process keeps its connections."""
 
     settings: tuple[tuple[str, Any], ...] = field(repr=False)
-    patience: float | None = None
-    """The seconds that an answer may take; `PATIENCE` by default."""
+    seconds: float
+    """The seconds that an answer may take."""
 
     @staticmethod
-    def of(servers: str, options: Mapping[str, Any], patience: float | None = None) -> Cluster:
-        """Return the cluster of these servers."""
-        return Cluster(tuple(sorted({**options, "bootstrap.servers": servers}.items())), patience)
-
-    @property
-    def seconds(self) -> float:
-        """Return the seconds that an answer may take."""
-        return PATIENCE if self.patience is None else self.patience
+    def of(servers: str, options: Mapping[str, Any], seconds: float | None = None) -> Cluster:
+        """Return the cluster of these servers. An answer may take `PATIENCE` by default."""
+        settings = tuple(sorted({**options, "bootstrap.servers": servers}.items()))
+        return Cluster(settings, PATIENCE if seconds is None else seconds)
 
     @property
     def servers(self) -> str:
         """Return the addresses of its brokers."""
         return str(dict(self.settings)["bootstrap.servers"])
 
-    def find_topics(self, topics: Sequence[str], pattern: str | None) -> Mapping[str, tuple[str, Sequence[int]]]:
-        """Return the id and the partitions of each topic. Raise `OriginError` if a named topic is missing."""
+    def find_topics(self, topics: Sequence[str], pattern: str | None) -> Topics:
+        """Return these topics, or those of the pattern. Raise `OriginError` if a named topic is missing."""
         with self._explain("list its topics"):
             from confluent_kafka import TopicCollection
 
@@ -89,28 +92,30 @@ class Cluster:
             name: (str(topic.topic_id), sorted(each.id for each in topic.partitions)) for name, topic in found.items()
         }
 
-    def list_ends(
-        self, topics: Mapping[str, tuple[str, Sequence[int]]], *, committed: bool = True
-    ) -> Mapping[Partition, Ends]:
+    def list_ends(self, topics: Topics, *, committed: bool = True) -> Mapping[Partition, Ends]:
         """Return the offsets that each partition of these topics holds now.
 
         Messages of open transactions are included unless `committed` is true.
         """
-        firsts = self._list_offsets(topics, "earliest")
-        ends = self._list_offsets(topics, "latest", committed=committed)
+        firsts = self.list_offsets(topics, "earliest")
+        ends = self.list_offsets(topics, "latest", committed=committed)
         return {
             each: Ends(id=topics[each.topic][0], first=first, end=max(first, ends[each]))
             for each, first in firsts.items()
         }
 
-    def list_offsets_at(
-        self, topics: Mapping[str, tuple[str, Sequence[int]]], moment: float
-    ) -> Mapping[Partition, int]:
-        """Return the offset of each partition's first message at or after this moment, in seconds since 1970.
+    def list_offsets(self, topics: Topics, position: str, *of: int, committed: bool = True) -> Mapping[Partition, int]:
+        with self._explain("list its offsets"):
+            from confluent_kafka import IsolationLevel, TopicPartition
 
-        It is below 0 if there is no such message.
-        """
-        return self._list_offsets(topics, "for_timestamp", int(moment * 1000))
+            client: Any = importlib.import_module("confluent_kafka.admin")
+            spec = getattr(client.OffsetSpec, position)(*of)
+            asked = {TopicPartition(name, number): spec for name, (_, numbers) in topics.items() for number in numbers}
+            if not asked:
+                return {}
+            level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+            answers = _make_admin(self).list_offsets(asked, isolation_level=level, request_timeout=self.seconds)
+            return {Partition(at.topic, at.partition): self._wait(answer).offset for at, answer in answers.items()}
 
     def read(self, ranges: Mapping[Partition, tuple[int, int]], most: int) -> list[Message] | None:
         """Return the messages of these ranges of offsets, in the order of their partitions.
@@ -118,7 +123,7 @@ class Cluster:
         A range excludes its end. Return None if the values and keys have more bytes than `most`. Messages of aborted
         transactions are left out.
         """
-        from confluent_kafka import KafkaError, KafkaException, TopicPartition
+        from confluent_kafka import KafkaException, TopicPartition
 
         left = {each: end for each, (first, end) in ranges.items() if first < end}
         found: dict[Partition, list[Message]] = {each: [] for each in ranges}
@@ -135,13 +140,14 @@ class Cluster:
                 for message in came:
                     each, offset = Partition(str(message.topic()), message.partition() or 0), message.offset() or 0
                     error = message.error()
-                    is_there = error is None or error.code() == KafkaError._PARTITION_EOF  # noqa: SLF001 -- a public constant
-                    if error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 -- a public constant
+                    problem = "" if error is None else error.name()
+                    is_there = problem in ("", "_PARTITION_EOF")
+                    if problem == "_AUTO_OFFSET_RESET":
                         raise OriginError(
                             f"Messages of {each} were deleted while its batch was read; no row was delivered.",
                             hint="Run again; the next plan says which offsets are gone.",
                         )
-                    if error is not None and not is_there and error.code() not in list_unreachable():
+                    if not is_there and problem not in UNREACHABLE:
                         raise KafkaException(error)
                     if is_there and each in left:
                         until = time.monotonic() + self.seconds
@@ -227,19 +233,17 @@ class Cluster:
 
     def _explain_group(self, group: str, known: Any, error: Exception) -> None:
         """Raise `OriginError` for an error that is about the group."""
-        from confluent_kafka import KafkaError
-
         hints = {
-            KafkaError.UNKNOWN_MEMBER_ID: "End the consumers that are members of the group, or name another group.",
-            KafkaError.NON_EMPTY_GROUP: "End the consumers that are members of the group, or name another group.",
-            KafkaError.GROUP_AUTHORIZATION_FAILED: "Give the user the right READ on the group.",
-            KafkaError.TOPIC_AUTHORIZATION_FAILED: "Give the user the right READ on the topic.",
+            "UNKNOWN_MEMBER_ID": "End the consumers that are members of the group, or name another group.",
+            "NON_EMPTY_GROUP": "End the consumers that are members of the group, or name another group.",
+            "GROUP_AUTHORIZATION_FAILED": "Give the user the right READ on the group.",
+            "TOPIC_AUTHORIZATION_FAILED": "Give the user the right READ on the topic.",
         }
-        if known.code() in hints:
+        if known.name() in hints:
             raise OriginError(
                 f"Kafka at {self.servers} did not take the offsets of the group {group}: {known.str()}. "
                 "The rows are delivered.",
-                hint=hints[known.code()],
+                hint=hints[known.name()],
             ) from error
 
     def read_settings(self, topics: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
@@ -256,52 +260,36 @@ class Cluster:
     def make_topic(self, name: str, settings: Mapping[str, str]) -> None:
         """Make a topic of one partition with these settings. An existing topic is not changed."""
         with self._explain(f"make the topic {name}"):
-            from confluent_kafka import KafkaError, KafkaException
+            from confluent_kafka import KafkaException
             from confluent_kafka.cimpl import NewTopic
 
             wanted = NewTopic(name, num_partitions=1, config=dict(settings))
             try:
                 self._wait(_make_admin(self).create_topics([wanted], request_timeout=self.seconds)[name])
             except KafkaException as error:
-                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
                     raise
             until = time.monotonic() + self.seconds
             while name not in _make_admin(self).list_topics(timeout=self.seconds).topics and time.monotonic() < until:
                 time.sleep(0.05)  # until the brokers have announced it to each other
 
     def _find_topic(self, name: str, answer: Any) -> Any:
-        from confluent_kafka import KafkaError, KafkaException
+        from confluent_kafka import KafkaException
 
         try:
             return self._wait(answer)
         except KafkaException as error:
-            if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            if error.args[0].name() == "TOPIC_AUTHORIZATION_FAILED":
                 raise OriginError(
                     f"Kafka at {self.servers} does not show the topic {name} to this user.",
                     hint="Give the user the rights DESCRIBE and READ on the topic.",
                 ) from error
-            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            if error.args[0].name() != "UNKNOWN_TOPIC_OR_PART":
                 raise
             raise OriginError(
                 f"There is no topic {name} in Kafka at {self.servers}.",
                 hint="Make the topic, or correct the name; `kafka-topics.sh --list` shows those that are there.",
             ) from error
-
-    def _list_offsets(
-        self, topics: Mapping[str, tuple[str, Sequence[int]]], position: str, *of: int, committed: bool = True
-    ) -> Mapping[Partition, int]:
-        with self._explain("list its offsets"):
-            client: Any = importlib.import_module("confluent_kafka.admin")
-        from confluent_kafka import IsolationLevel, TopicPartition
-
-        spec = getattr(client.OffsetSpec, position)(*of)
-        asked = {TopicPartition(name, number): spec for name, (_, numbers) in topics.items() for number in numbers}
-        if not asked:
-            return {}
-        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        with self._explain("list its offsets"):
-            answers = _make_admin(self).list_offsets(asked, isolation_level=level, request_timeout=self.seconds)
-            return {Partition(at.topic, at.partition): self._wait(answer).offset for at, answer in answers.items()}
 
     @contextmanager
     def _borrow_consumer(self) -> Iterator[Consumer]:
@@ -335,7 +323,7 @@ class Cluster:
         except KafkaException as error:
             known = error.args[0]
             words = self._word_complaints(known.str())
-            away = known.retriable() or known.code() in list_unreachable()
+            away = known.retriable() or known.name() in UNREACHABLE
             cause = ConnectionError(known.str()) if away and self._find_refusal() is None else error
             raise OriginError(f"Kafka at {self.servers} did not {what}: {words}.", hint=_CHECK) from cause
         except NoAnswer as error:
@@ -366,25 +354,13 @@ class Cluster:
 
     def _find_refusal(self) -> KafkaError | None:
         """Return the brokers' error if they refuse the user of these settings; None otherwise."""
-        from confluent_kafka import KafkaError
-
         _make_admin(self).poll(0)
-        refusals = (each for each in _list_complaints(self) if each.code() == KafkaError._AUTHENTICATION)  # noqa: SLF001 -- a public constant
-        return next(refusals, None)
+        return next((each for each in _list_complaints(self) if each.name() == "_AUTHENTICATION"), None)
 
     def _word_complaints(self, *before: str) -> str:
         """Return these words, and the last errors that the client reported apart from its answers."""
         _make_admin(self).poll(0)
         return "; ".join(dict.fromkeys([*before, *(each.str() for each in _list_complaints(self)[-3:])]))
-
-
-def list_unreachable() -> Sequence[int]:
-    """Return the errors that pass once the brokers are back."""
-    from confluent_kafka import KafkaError
-
-    names = ["_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE", "_TIMED_OUT_QUEUE", "REQUEST_TIMED_OUT"]
-    names += ["_DESTROY_BROKER"]  # newer clients report it if a broker was replaced during a request
-    return [getattr(KafkaError, name) for name in names if hasattr(KafkaError, name)]
 
 
 @functools.lru_cache(maxsize=16)

@@ -9,10 +9,11 @@ import datetime
 import json
 import struct
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal, Inexact, InvalidOperation
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,15 +48,18 @@ class Micros(int):
     """A moment, in microseconds since 1970."""
 
 
-class Coding(Protocol):
+class Coding(ABC):
     """The conversion between bytes and fields."""
 
+    @abstractmethod
     def open(self) -> Callable[[bytes], Fields]:
         """Return a function that reads a value. The function raises `Unreadable`."""
 
+    @abstractmethod
     def open_writer(self) -> Callable[[Fields], bytes]:
         """Return a function that writes a value. The function raises `Unreadable` if the fields do not fit."""
 
+    @abstractmethod
     def list_columns(self) -> Mapping[str, Any]:
         """Return the columns, as Spark's JSON.
 
@@ -158,16 +162,7 @@ def _make_writer_fit(given: Any, wanted: Any, path: str) -> Fit:
         key = _make_writer_fit(given["keyType"], wanted["keyType"], f"{path} (key)")
         of = _make_writer_fit(given["valueType"], wanted["valueType"], f"{path} (value)")
         return _keep_null(lambda entries: {key(name): of(each) for name, each in entries.items()})
-    convert = _find_writer_leaf(name, kind)
-
-    def fit(value: Any) -> Any:
-        try:
-            return convert(value)
-        except (ValueError, ArithmeticError) as error:
-            article = "an" if kind[0] in "aeiou" else "a"
-            raise Unreadable(f"{path}: {show_value(value)} is not {article} {kind}") from error
-
-    return _keep_null(fit)
+    return _explain_misfit(path, kind, _find_writer_leaf(name, kind))
 
 
 def _find_writer_leaf(given: str, wanted: str) -> Fit:
@@ -193,6 +188,28 @@ def _join(path: str, name: str) -> str:
 
 def _keep_null(fit: Fit) -> Fit:
     return lambda value: None if value is None else fit(value)
+
+
+def _explain_misfit(path: str, name: str, convert: Fit, of: Any = object) -> Fit:
+    """Return the conversion of values of these classes. It keeps NULL.
+
+    It raises `Unreadable` with the path for a value that is not of the type with this name.
+    """
+
+    def fit(value: Any) -> Any:
+        if value is None:
+            return None
+        try:
+            if not isinstance(value, of):
+                raise ValueError
+            return convert(value)
+        except Unreadable:
+            raise
+        except (ValueError, ArithmeticError) as error:
+            article = "an" if name[0] in "aeiou" else "a"
+            raise Unreadable(f"{path}: {show_value(value)} is not {article} {name}") from error
+
+    return fit
 
 
 def list_misfits(given: Any, wanted: Any, path: str = "") -> Iterator[str]:
@@ -247,40 +264,19 @@ def make_fit(kind: pa.DataType, path: str) -> Fit:
     """
     from pyarrow import types
 
+    of = f"column {path}"
     if types.is_struct(kind):
         inner = {each.name: make_fit(each.type, f"{path}.{each.name}") for each in kind}
-        return _make_nested(
-            path, "struct", Mapping, lambda value: {name: fit(value.get(name)) for name, fit in inner.items()}
+        return _explain_misfit(
+            of, "struct", lambda value: {name: fit(value.get(name)) for name, fit in inner.items()}, Mapping
         )
     if types.is_map(kind):
         key, item = make_fit(kind.key_type, f"{path}.key"), make_fit(kind.item_type, f"{path}.value")
-        return _make_nested(path, "map", Mapping, lambda value: [(key(k), item(v)) for k, v in value.items()])
+        return _explain_misfit(of, "map", lambda value: [(key(k), item(v)) for k, v in value.items()], Mapping)
     if types.is_list(kind):
         element = make_fit(kind.value_type, f"{path}.element")
-        return _make_nested(path, "array", list | tuple, lambda value: [element(each) for each in value])
-    name, convert = _find_leaf(kind, path)
-
-    def fit(value: Any) -> Any:
-        if value is None:
-            return None
-        try:
-            return convert(value)
-        except (ValueError, ArithmeticError) as error:
-            article = "an" if name[0] in "aeiou" else "a"
-            raise Unreadable(f"column {path}: {show_value(value)} is not {article} {name}") from error
-
-    return fit
-
-
-def _make_nested(path: str, name: str, of: Any, convert: Fit) -> Fit:
-    def fit(value: Any) -> Any:
-        if value is None:
-            return None
-        if not isinstance(value, of):
-            raise Unreadable(f"column {path}: {show_value(value)} is not {'an' if name == 'array' else 'a'} {name}")
-        return convert(value)
-
-    return fit
+        return _explain_misfit(of, "array", lambda value: [element(each) for each in value], list | tuple)
+    return _explain_misfit(of, *_find_leaf(kind, path))
 
 
 def _find_leaf(kind: pa.DataType, path: str) -> tuple[str, Fit]:

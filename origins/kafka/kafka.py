@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from origins.batch import Batch, Json, Limits, Span
@@ -28,7 +27,7 @@ from origins.kafka.offsets import (
     read_topic_ids,
     spread_rows,
 )
-from origins.kafka.rows import HEADERS, METADATA, KafkaRows, MessageFormat
+from origins.kafka.rows import HEADERS, METADATA, KafkaRows, make_arrow_schema
 from origins.kafka.schema_registry import SchemaRegistry, check_coding, explain_coding, make_digest, read_schema_file
 from origins.lazy import T
 from origins.origin import Backlog, Lag, Origin, Progress
@@ -131,7 +130,10 @@ class Kafka(Origin):
         if self.read == "whole":
             raise ValueError("read: expected new, since a topic has no end, got 'whole'")
         if self.pattern is not None:
-            _check_pattern(self.pattern)
+            try:
+                re.compile(self.pattern)
+            except re.error as error:
+                raise ValueError(f"pattern: expected a regular expression, got {self.pattern!r} ({error})") from error
         parse_position("start", self.start)
         for name in _OWN:
             if name in self.options:
@@ -207,7 +209,8 @@ class Kafka(Origin):
         try:
             waiting = replace(self, on_gap="record").look(offsets, cluster)
             behind = {lane: waiting.list_waiting(lane, offset) for lane, offset in offsets.items()}
-            made = cluster.read_times({each: at for known in behind.values() for each, (at, _) in _pick_largest(known)})
+            largest = [sorted(known.items(), key=lambda each: each[1][0] - each[1][1]) for known in behind.values()]
+            made = cluster.read_times({each: at for known in largest for each, (at, _) in known[:_LOOKED_AT]})
         except (OriginError, ValueError):
             return {}
         return {lane: _sum_lag(known, made) for lane, known in behind.items()}
@@ -224,7 +227,7 @@ class Kafka(Origin):
         begins = {"earliest": {each: known.first for each, known in ends.items()}}
         for position in sorted(named):
             moment = parse_position("start", position)
-            at = {} if moment is None else cluster.list_offsets_at(topics, moment)
+            at = {} if moment is None else cluster.list_offsets(topics, "for_timestamp", int(moment * 1000))
             begins[position] = {
                 each: offset if (offset := at.get(each, -1)) >= 0 else known.end for each, known in ends.items()
             }
@@ -261,16 +264,12 @@ class Kafka(Origin):
 
     def fetch(self, spark: SparkSession, batches: Sequence[Batch], *, places: bool = False) -> BatchRows:
         (batch,) = batches
-        form = MessageFormat(
-            name=self.format,
-            metadata=self.metadata,
-            options=complete_options("csv", self.format_options),
-            load=lambda: self._load_coding(batch),
-        )
         return KafkaRows(
-            format=form,
+            format=self.format,
+            metadata=self.metadata,
+            csv_options=complete_options("csv", self.format_options),
+            load=lambda: self._load_coding(batch),
             cluster=self.cluster,
-            options=self.options,
             columns=batch.schema,
             check=lambda: self.check_ranges(batch),
             spark=spark,
@@ -295,7 +294,8 @@ class Kafka(Origin):
         registry, found = self.schemas, dict[str, Mapping[int, str]]()
         if registry is None:
             return found
-        for topic in waiting.list_waiting_topics(offsets):
+        lanes = self.lane_names()
+        for topic in sorted({each.topic for lane in lanes for each in waiting.list_waiting(lane, offsets.get(lane))}):
             known: dict[int, Sequence[str]] = {}
             for subject in self.find_subjects(topic):
                 known |= registry.list_schemas(subject)
@@ -335,12 +335,10 @@ class Kafka(Origin):
 
     def _check_types(self, columns: T.StructType) -> None:
         """Raise `OriginError` for a column whose type the format cannot have."""
-        from pyspark.sql.pandas.types import to_arrow_schema
-
         if self.format in CODED:
             with explain_coding(self, _CORRECT):
                 importlib.import_module("fastavro" if self.format == "avro" else "google.protobuf")
-                for each in to_arrow_schema(columns, timezone="UTC"):
+                for each in make_arrow_schema(columns):
                     make_fit(each.type, each.name)
         for column in columns if self.format == "csv" else ():
             if isinstance(column.dataType, T.StructType | T.ArrayType | T.MapType | T.BinaryType):
@@ -413,11 +411,6 @@ class KafkaBacklog(Backlog):
         begins = self._find_positions(lane, start)
         return {each: (begins[each], end) for each, end in self._list_ends(lane).items() if end > begins[each]}
 
-    def list_waiting_topics(self, offsets: Mapping[str, Json]) -> Sequence[str]:
-        """Return the topics with messages after these offsets of lanes."""
-        lanes = self.origin.lane_names()
-        return sorted({each.topic for lane in lanes for each in self.list_waiting(lane, offsets.get(lane))})
-
     def find_gaps(self, lane: str, start: Json) -> list[str]:
         """Return one sentence for each gap after this offset: messages that were deleted before they were read."""
         found = []
@@ -441,12 +434,10 @@ class KafkaBacklog(Backlog):
         return found
 
     def _list_ends(self, lane: str) -> Mapping[Partition, int]:
-        """Return the partitions of a lane with their ends."""
         lanes = self.origin.lane_names()
         return {each: known.end for each, known in self.ends.items() if lanes[find_lane(each, len(lanes))] == lane}
 
     def _find_positions(self, lane: str, start: Json) -> Mapping[Partition, int]:
-        """Return the next offset of each partition of a lane."""
         if start is None or isinstance(start, str):
             begins = self.begins[self.origin.start if start is None else start]
             return {each: begins.get(each, self.ends[each].first) for each in self._list_ends(lane)}
@@ -460,21 +451,13 @@ class KafkaBacklog(Backlog):
 
     def _make_offset(self, start: Json, positions: Mapping[Partition, int]) -> Json:
         """Return the offset for these positions. It keeps what was known of partitions whose topic no longer exists."""
-        known = {each: at for each, at in read_positions(start).items() if each.topic not in self._topics}
+        topics = {each.topic for each in self.ends}
+        known = {each: at for each, at in read_positions(start).items() if each.topic not in topics}
         known |= {each: (self.ends[each].id, offset) for each, offset in positions.items()}
         offset: dict[str, dict[str, Any]] = {}
         for each, (topic, at) in sorted(known.items()):
             offset.setdefault(each.topic, {"id": topic, "next": {}})["next"][str(each.number)] = at
         return offset
-
-    @cached_property
-    def _topics(self) -> frozenset[str]:
-        return frozenset(each.topic for each in self.ends)
-
-
-def _pick_largest(waiting: Mapping[Partition, tuple[int, int]]) -> Sequence[tuple[Partition, tuple[int, int]]]:
-    """Return the partitions with the most waiting messages, at most as many as are examined for a message's age."""
-    return sorted(waiting.items(), key=lambda each: each[1][0] - each[1][1])[:_LOOKED_AT]
 
 
 def _sum_lag(waiting: Mapping[Partition, tuple[int, int]], made: Mapping[Partition, float]) -> Lag:
@@ -486,7 +469,7 @@ def _sum_lag(waiting: Mapping[Partition, tuple[int, int]], made: Mapping[Partiti
 
 
 def _check_format(origin: Kafka) -> None:
-    """Raise ValueError unless the format is known and has only options that it may have."""
+    """Raise ValueError unless the format is known, and has what it needs and only options that it may have."""
     kind = origin.format
     if kind not in FORMATS:
         raise ValueError(f"format: expected {', '.join(FORMATS)}, got {kind!r}")
@@ -504,23 +487,11 @@ def _check_format(origin: Kafka) -> None:
     for name in origin.format_options:
         if name.lower() in _LINES:
             raise ValueError(f"format_options: expected none about lines, since a message is one, got {name}")
-    _check_coding(origin)
-
-
-def _check_coding(origin: Kafka) -> None:
-    """Raise ValueError unless the coding of values is given exactly once."""
     check_coding(origin)
     if isinstance(origin.subjects, str) or (origin.subjects and not origin.registry):
         raise ValueError(f"subjects: expected a list, beside a registry, got {origin.subjects!r}")
     if origin.registry and origin.schema is None and len(origin.names) != 1 and len(origin.subjects) != 1:
         raise ValueError("schema: expected the columns, since several topics have several schemas, got none")
-
-
-def _check_pattern(pattern: str) -> None:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise ValueError(f"pattern: expected a regular expression, got {pattern!r} ({error})") from error
 
 
 def _make_headers_type() -> T.DataType:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from origins.kafka.formats import (
     BROKEN,
+    Coding,
     Fields,
     Fit,
     Micros,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProtobufCoding:
+class ProtobufCoding(Coding):
     """Values that are messages of one type in Protobuf."""
 
     descriptors: bytes = field(repr=False)
@@ -39,7 +40,6 @@ class ProtobufCoding:
     message: str
 
     def open(self) -> Callable[[bytes], Fields]:
-        """Return a function that reads a value. The function raises `Unreadable`."""
         from google.protobuf import message_factory
         from google.protobuf.message import DecodeError
 
@@ -56,7 +56,6 @@ class ProtobufCoding:
         return decode
 
     def open_writer(self) -> Callable[[Fields], bytes]:
-        """Return a function that writes a message. The function raises `Unreadable` if the fields do not fit."""
         from google.protobuf import message_factory
         from google.protobuf.message import EncodeError
 
@@ -73,10 +72,6 @@ class ProtobufCoding:
         return encode
 
     def list_columns(self) -> Mapping[str, Any]:
-        """Return the columns of the message, as Spark's JSON. Each has a flag `needs`: whether a row must have it.
-
-        Raise `NoColumns` if the message gives no columns.
-        """
         return _find_message_type(self._find_type(), ())
 
     def _find_type(self) -> Descriptor:
@@ -121,9 +116,11 @@ def _find_message_type(message: Descriptor, inside: tuple[str, ...]) -> dict[str
 
 
 def _find_field_type(of: FieldDescriptor, inside: tuple[str, ...]) -> Any:
+    from google.protobuf.descriptor_pb2 import FieldDescriptorProto
+
     kind = of.message_type
     if kind is None:
-        found: Any = _PROTOBUF[_get_kind(of)]
+        found: Any = _PROTOBUF[FieldDescriptorProto.Type.Name(of.type).removeprefix("TYPE_").lower()]
     elif kind.GetOptions().map_entry:
         key, value = (_find_field_type(kind.fields_by_name[name], inside) for name in ("key", "value"))
         return make_map(key, value)
@@ -134,14 +131,6 @@ def _find_field_type(of: FieldDescriptor, inside: tuple[str, ...]) -> Any:
     else:
         found = _find_message_type(kind, inside)
     return make_list(found) if of.is_repeated else found
-
-
-def _get_kind(of: FieldDescriptor) -> str:
-    """Return the name of a field's type in a `.proto` file."""
-    from google.protobuf.descriptor import FieldDescriptor
-
-    known = vars(FieldDescriptor)
-    return str(next(name[5:].lower() for name in known if name.startswith("TYPE_") and getattr(of, name) == of.type))
 
 
 def _make_message_reader(message: Descriptor, known: dict[str, Fit]) -> Fit:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 from pathlib import Path
@@ -58,26 +60,18 @@ _EMPTY = r"(?s)\A\s*\z"
 
 
 @dataclass(frozen=True, kw_only=True)
-class MessageFormat:
-    """The conversion of a message's value to columns."""
-
-    name: str
-    metadata: Sequence[str] = ()
-    """The columns that are facts about the message."""
-    options: Mapping[str, str] = field(default_factory=dict)
-    """The options of Spark's CSV reader."""
-    load: Callable[[], Coding]
-    """Returns the coding of Avro and Protobuf values."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class KafkaRows(BatchRows):
     """The rows of a batch. This process reads a few messages once, and derives all forms from them."""
 
-    format: MessageFormat
+    format: str
+    """What a message's value is."""
+    metadata: Sequence[str] = ()
+    """The columns that are facts about the message."""
+    csv_options: Mapping[str, str] = field(default_factory=dict)
+    """The options of Spark's CSV reader."""
+    load: Callable[[], Coding]
+    """Returns the coding of Avro and Protobuf values."""
     cluster: Cluster
-    options: Mapping[str, str | int | float | bool]
-    """The settings of the client."""
     columns: str
     """The schema of the batch, as Spark's JSON."""
     check: Callable[[], Mapping[Partition, tuple[int, int]]]
@@ -101,7 +95,7 @@ class KafkaRows(BatchRows):
     def size(self) -> int | None:
         if self._messages is None:
             return None
-        packs = _PACKED if self.format.name in CODED else 1
+        packs = _PACKED if self.format in CODED else 1
         return sum(packs * len(each.value() or b"") + len(each.key() or b"") for each in self._messages)
 
     def load_messages(self) -> DataFrame:
@@ -112,21 +106,24 @@ class KafkaRows(BatchRows):
 
     @cached_property
     def _frame(self) -> DataFrame:
-        name = self.format.name
-        metadata = {each: METADATA[each][1] for each in self.format.metadata}
+        name = self.format
         if name in CODED:
-            return self._decode(metadata)
+            return self._decode()
         raw = self.load_messages().withColumn(PLACE, F.expr(_PLACE))
         if name == "json":
-            return self._parse_json(raw, metadata)
+            return self._parse_json(raw)
         if name == "csv":
-            return self._parse_csv(raw, metadata)
-        if name == "raw":
-            rows = {each: "timestamp" if each == "time" else each for each in self.schema.names}
-        else:
-            rows = {"value": "cast(value as string)", **metadata}
+            return self._parse_csv(raw)
+        rows = self._facts if name == "raw" else {"value": "cast(value as string)", **self._facts}
         refused = f"not is_valid_utf8(cast(value as string)) and value is not null and {name == 'text'}"
         return self._select(raw, rows, refused, quote_text(_NOT_TEXT))
+
+    @property
+    def _facts(self) -> dict[str, str]:
+        """Return the columns with facts about a message, and Spark's names for these."""
+        if self.format == "raw":
+            return {each: "timestamp" if each == "time" else each for each in self.schema.names}
+        return {each: METADATA[each][1] for each in self.metadata}
 
     @cached_property
     def _ranges(self) -> Mapping[Partition, tuple[int, int]]:
@@ -141,20 +138,15 @@ class KafkaRows(BatchRows):
     @cached_property
     def _own(self) -> T.StructType:
         """Return the columns of the values."""
-        return T.StructType([each for each in self.schema if each.name not in self.format.metadata])
+        return T.StructType([each for each in self.schema if each.name not in self.metadata])
 
     @cached_property
     def _table(self) -> pa.Table | None:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        messages, name = self._messages or [], self.format.name
-        wanted = to_arrow_schema(self.schema, timezone="UTC")
-        asked = {each: METADATA[each][1] for each in self.format.metadata}
-        if name == "raw":
-            asked = {each: "timestamp" if each == "time" else each for each in self.schema.names}
+        messages, name = self._messages or [], self.format
+        wanted = make_arrow_schema(self.schema)
         found = {
             each: make_array([_get_fact(message, fact) for message in messages], wanted.field(each).type)
-            for each, fact in asked.items()
+            for each, fact in self._facts.items()
         }
         if name != "raw":
             own = self._parse_values([message.value() for message in messages])
@@ -165,11 +157,9 @@ class KafkaRows(BatchRows):
 
     def _parse_values(self, values: Sequence[bytes | None]) -> Mapping[str, pa.Array] | None:
         """Return the columns of these values; None if one is refused, or if Spark has to read them."""
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        kinds, name = to_arrow_schema(self._own, timezone="UTC"), self.format.name
+        kinds, name = make_arrow_schema(self._own), self.format
         if name in CODED:
-            columns, whys = decode_values(self.format.load(), values, kinds)
+            columns, whys = decode_values(self.load(), values, kinds)
             if any(whys):
                 return None
             return {of.name: make_array(each, of.type) for of, each in zip(kinds, columns, strict=True)}
@@ -181,7 +171,7 @@ class KafkaRows(BatchRows):
             return None
         if name == "text":
             return {"value": make_array(texts, pa.string())}
-        return _split_columns(parse_plain_csv(texts, self._own, self.format.options, self._get_zone))
+        return _split_columns(parse_plain_csv(texts, self._own, self.csv_options, self._get_zone))
 
     def _parse_objects(self, values: Sequence[bytes | None]) -> Mapping[str, pa.Array] | None:
         if any(value is None or not value.strip() or b"\n" in value or b"\r" in value for value in values):
@@ -203,24 +193,24 @@ class KafkaRows(BatchRows):
     def _changes(self) -> JsonChanges:
         return JsonChanges(schema=self._own, changes=Changes.of("json", {}, given=True), options={})
 
-    def _parse_json(self, raw: DataFrame, metadata: Mapping[str, str]) -> DataFrame:
+    def _parse_json(self, raw: DataFrame) -> DataFrame:
         wrong = self._changes
         lines = raw.selectExpr(PLACE, *_list_kept(), f"cast(value as string) as {LINE}")
         verdict = judge_json_text(wrong)
         rows = {name: quote_name(name) for name in wrong.schema.names}
-        rows |= {name: HIDDEN + fact for name, fact in metadata.items()}
+        rows |= {name: HIDDEN + fact for name, fact in self._facts.items()}
         why = f"if({PARSED} is null, {quote_text(MISSING)}, {verdict.why})"
         is_bad = f"{PARSED} is null or {verdict.is_bad}"
         return self._select(parse_lines(lines, wrong, keep_blank=True), rows, is_bad, why, prefix=HIDDEN)
 
-    def _parse_csv(self, raw: DataFrame, metadata: Mapping[str, str]) -> DataFrame:
+    def _parse_csv(self, raw: DataFrame) -> DataFrame:
         """Return the rows of CSV. Fields are read as text, so that a cast decides whether they fit their types."""
         text = f"regexp_replace(cast(value as string), {quote_text(_LINE_END)}, '')"
         is_empty = f"(value is null or {text} rlike {quote_text(_EMPTY)})"
         lines = raw.selectExpr(
             PLACE, *_list_kept(), f"if({is_empty}, '-', {text}) as {LINE}", f"{is_empty} as {_IS_EMPTY}"
         )
-        own, options, line = self._own, self.format.options, quote_name(LINE)
+        own, options, line = self._own, self.csv_options, quote_name(LINE)
         fields = quote_text(", ".join(f"{quote_name(name)} string" for name in [*own.names, CORRUPT]))
         parsed = F.when(F.expr(ONCE), F.expr(f"from_csv({line}, {fields}, {as_map(options)})"))
         frame = lines.withColumn(_FIELDS, parsed).select("*", f"{_FIELDS}.*")
@@ -242,19 +232,17 @@ class KafkaRows(BatchRows):
         )
         verdict = judged.make_verdict(in_words=True)
         rows = {each.name: typed.get(each, quote_name(each.name)) for each in own}
-        rows |= {name: HIDDEN + fact for name, fact in metadata.items()}
+        rows |= {name: HIDDEN + fact for name, fact in self._facts.items()}
         why = f"if({_IS_EMPTY}, {quote_text(MISSING)}, {verdict.why})"
         is_bad = f"{_IS_EMPTY} or ({verdict.is_bad})"
         return self._select(frame.selectExpr("*", *casts), rows, is_bad, why, prefix=HIDDEN)
 
-    def _decode(self, metadata: Mapping[str, str]) -> DataFrame:
+    def _decode(self) -> DataFrame:
         """Return the rows of coded values. The same function decodes them in this process and in Spark's workers."""
-        from pyspark.sql.pandas.types import to_arrow_schema
-
         own, messages = self._own, self._messages
         names = [f"{HIDDEN}decoded_{index}" for index in range(len(own))]
-        kinds = to_arrow_schema(own, timezone="UTC")
-        decoder = BatchDecoder(coding=self.format.load(), kinds=kinds, names=names, why=_WHY)
+        kinds = make_arrow_schema(own)
+        decoder = BatchDecoder(coding=self.load(), kinds=kinds, names=names, why=_WHY)
         decoded = [T.StructField(name, each.dataType) for name, each in zip(names, own, strict=True)]
         whole = T.StructType([*self._raw_columns, *decoded, T.StructField(_WHY, T.StringType())])
         if messages is None:
@@ -263,9 +251,9 @@ class KafkaRows(BatchRows):
             frame = raw.mapInArrow(decoder.decode, whole)
         else:
             batches = list(decoder.decode(iter(self._make_raw_table(messages).to_batches())))
-            table = pa.Table.from_batches(batches, to_arrow_schema(whole, timezone="UTC"))
+            table = pa.Table.from_batches(batches, make_arrow_schema(whole))
             frame = make_frame(self.spark, table, whole)
-        rows = {each.name: name for name, each in zip(names, own, strict=True)} | dict(metadata)
+        rows = {each.name: name for name, each in zip(names, own, strict=True)} | self._facts
         return self._select(frame.withColumn(PLACE, F.expr(_PLACE)), rows, f"{_WHY} is not null", _WHY)
 
     def _select(
@@ -285,18 +273,13 @@ class KafkaRows(BatchRows):
     @cached_property
     def _raw_columns(self) -> T.StructType:
         """Return the columns with all facts about a message, and its number in its range."""
-        columns = T.StructType.fromJson(json.loads(parse_schema(self.spark, _RAW, "kafka").json()))
+        columns = parse_schema(self.spark, _RAW, "kafka")
         return T.StructType([*columns, T.StructField(_INDEX, T.LongType())])
 
     def _make_raw_table(self, messages: Sequence[Message]) -> pa.Table:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        wanted = to_arrow_schema(self._raw_columns, timezone="UTC")
-        indexes, seen = [], dict[tuple[str | None, int | None], int]()
-        for each in messages:
-            at = (each.topic(), each.partition())
-            seen[at] = seen.get(at, -1) + 1
-            indexes.append(seen[at])
+        wanted = make_arrow_schema(self._raw_columns)
+        numbers = defaultdict[tuple[str | None, int | None], Iterator[int]](itertools.count)
+        indexes = [next(numbers[each.topic(), each.partition()]) for each in messages]
         known = {name: [_get_fact(each, name) for each in messages] for name in _RAW_NAMES} | {_INDEX: indexes}
         return pa.Table.from_arrays([make_array(known[each.name], each.type) for each in wanted], schema=wanted)
 
@@ -310,14 +293,17 @@ class KafkaRows(BatchRows):
             asked["starting"].setdefault(each.topic, {})[str(each.number)] = first
             asked["ending"].setdefault(each.topic, {})[str(each.number)] = end
         numbers = {topic: sorted(map(int, known)) for topic, known in asked["starting"].items()}
-        options = {f"kafka.{name}": value for name, value in {**_POLL, **translate_options(self.options)}.items()}
-        reader = self.spark.read.format("kafka").options(**options)
-        reader = reader.option("kafka.bootstrap.servers", self.cluster.servers).option("includeHeaders", "true")
-        reader = reader.option("kafka.isolation.level", "read_committed").option("failOnDataLoss", "true")
-        reader = reader.option("assign", json.dumps(numbers))
-        reader = reader.option("startingOffsets", json.dumps(asked["starting"]))
+        client = {**_POLL, **translate_options(dict(self.cluster.settings)), "isolation.level": "read_committed"}
+        options = {
+            **{f"kafka.{name}": value for name, value in client.items()},
+            "includeHeaders": "true",
+            "failOnDataLoss": "true",
+            "assign": json.dumps(numbers),
+            "startingOffsets": json.dumps(asked["starting"]),
+            "endingOffsets": json.dumps(asked["ending"]),
+        }
         try:
-            frame = reader.option("endingOffsets", json.dumps(asked["ending"])).load()
+            frame = self.spark.read.format("kafka").options(**options).load()
         except list_spark_errors() as error:
             if not has_condition(error, "DATA_SOURCE_NOT_FOUND") and "Failed to find data source: kafka" not in str(
                 error
@@ -429,6 +415,13 @@ def _translate_certificates(given: dict[str, str]) -> Mapping[str, str]:
 def send_by_value() -> None:
     """Send the code that decodes messages to Spark's workers by value. The workers need not have Wherry."""
     ship_modules([avro, formats, protobuf])
+
+
+def make_arrow_schema(schema: T.StructType) -> pa.Schema:
+    """Return the columns as Arrow has them."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(schema, timezone="UTC")
 
 
 def _split_columns(table: pa.Table | None) -> Mapping[str, pa.Array] | None:

@@ -23,8 +23,7 @@ from runners.model.json_form import JsonForm, to_json
 from runners.model.masking import without
 from runners.model.planned_batch import StageCountBody
 from runners.model.text import format_batches, format_count, format_repr, summarise_error
-from stages.expect.expectation import Expectation
-from stages.expect.expectation_results import make_validation_result
+from stages.expect.expectation import Expectation, make_validation_result
 
 MOST_NOTICES = 100
 MOST_REPORTED = 20

@@ -33,7 +33,7 @@ from runners.ways.refused_causes import group_refusals
 from runners.ways.row_outcomes import count_by_spark
 from runners.ways.stage_chain import PlacedStage, StageChain, apply_chain, make_labels
 from stages.expect.expect import Expect
-from stages.expect.expectation_results import list_failures
+from stages.expect.expectation import list_failures
 from stages.rows import REFUSED_BY_ORIGIN, STATE, VERDICT, Expression, MarkedRows, encode_struct, make_struct
 
 if TYPE_CHECKING:

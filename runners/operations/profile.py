@@ -18,7 +18,7 @@ from runners.operations.batch_trial import select_live
 from runners.operations.trial import TrialRun
 from runners.ways.batch_source import list_columns, strip_lane_prefix
 from runners.ways.stage_chain import apply_chain, make_labels
-from stages.expect.expectation_results import VERSION
+from stages.expect.expectation import VERSION
 from stages.rows import MarkedRows
 
 if TYPE_CHECKING:

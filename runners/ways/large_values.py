@@ -24,12 +24,11 @@ from runners.ways.stage_chain import StageChain
 from stages.claim import Claim, Format, Unclaim, open_store
 from stages.claim_store import KEEPERS, KEY, PREFIX, REFERENCE, SWEPT, USERS, ValueStore
 from stages.columns import Drop, Rename
+from stages.conditions import Filter, Require
 from stages.deduplicate import Deduplicate
 from stages.expect.expect import Expect
-from stages.filter import Filter
 from stages.lookup import Lookup
 from stages.python_call import FunctionCannotRun
-from stages.require import Require
 from stages.stage import Stage
 
 if TYPE_CHECKING:
@@ -56,14 +55,14 @@ def note_user(chain: StageChain, pipeline: str) -> None:
     for place in dict.fromkeys(map(_get_place, stages)):
         store = open_store(*place)
         is_claimed = any(isinstance(stage, Claim) for stage in stages if _get_place(stage) == place)
-        if not is_claimed and store.read(KEY) is None:
+        if not is_claimed and store.files.read(KEY) is None:
             continue
         if is_claimed:
             _check_conditions(*place)
         names = [f"{USERS}/{pipeline}", *([f"{KEEPERS}/{pipeline}"] if _does_keep(chain, place) else [])]
         for name in names:
-            if store.read(name) is None:
-                store.create(name, b"")
+            if store.files.read(name) is None:
+                store.files.create(name, b"")
 
 
 def _check_conditions(path: str, kind: Format) -> None:
@@ -124,10 +123,10 @@ def sweep_stores(
     for (path, kind), retain in _list_retained(chains).items():
         try:
             store = open_store(path, kind)
-            last = store.read(SWEPT)
-            if store.read(KEY) is None or (last and float(last) > now - _OFTEN):
+            last = store.files.read(SWEPT)
+            if store.files.read(KEY) is None or (last and float(last) > now - _OFTEN):
                 continue
-            store.write(SWEPT, str(now).encode())
+            store.files.write(SWEPT, str(now).encode())
             why = _find_obstacle(store, pipeline, kept)
             if why:
                 log.warning("the large values in %s stay, though `retain` is set: %s", path, why)
@@ -153,10 +152,10 @@ def _list_retained(chains: Iterable[StageChain]) -> Mapping[_Place, float]:
 
 def _find_obstacle(store: ValueStore, pipeline: str, kept: Sequence[Destination]) -> str:
     """Return why no value is removed; empty if values may be removed."""
-    others = sorted({found.name for found in store.list_names(USERS)} - {pipeline})
+    others = sorted({found.name for found in store.files.list_names(USERS)} - {pipeline})
     if others:
         return f"the pipeline {others[0]} uses the store too"
-    keepers = sorted(found.name for found in store.list_names(KEEPERS))
+    keepers = sorted(found.name for found in store.files.list_names(KEEPERS))
     if keepers:
         return f"destinations of {keepers[0]} have references; once they have none, remove {store.place}/{KEEPERS}"
     unread = next((each.place for each in kept if not isinstance(each, Delta | Discard)), "")
@@ -166,7 +165,7 @@ def _find_obstacle(store: ValueStore, pipeline: str, kept: Sequence[Destination]
 def _sweep(store: ValueStore, named: set[str], before: float) -> None:
     removed = [each.name for each in store.list_values() if each.modified < before and each.name not in named]
     store.delete_values(removed)
-    store.clear_unfinished(before)
+    store.files.clear_unfinished(before)
     if removed:
         log.info("%s large values that nothing names were removed from %s", len(removed), store.place)
 

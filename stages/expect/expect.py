@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property, reduce
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from origins.batch import JSON
 from origins.lazy import F
@@ -18,16 +18,19 @@ from origins.protection import MASK, Protection
 from origins.quick_dataclass import dataclass
 from origins.secret import cut_text
 from stages.expect import gx
-from stages.expect.expectation import Expectation, parse_expectations, read_suite
-from stages.expect.expectation_results import (
+from stages.expect.expectation import (
     BROKEN,
     ELSEWHERE,
     MET,
     MISSING,
+    NEVER_MISSING,
     WARNED,
     BatchRefused,
+    Expectation,
     list_failures,
     list_findings,
+    parse_expectations,
+    read_suite,
 )
 from stages.expressions import check_names
 from stages.rows import MarkedRows, Rows
@@ -36,7 +39,6 @@ from stages.stage import Stage, check_columns
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-R = TypeVar("R", bound=Rows)
 _OF_TEXT = (
     "expect_column_values_to_be_json_parseable",
     "expect_column_values_to_match_json_schema",
@@ -160,12 +162,12 @@ class Expect(Stage):
         if self.tags and rows.spell_name(self.tag) in rows.names:
             raise ValueError(f"tag: the rows have a column {self.tag} already; give the tag another name")
 
-    def _note_answers(self, rows: R) -> R:
+    def _note_answers(self, rows: Rows) -> Rows:
         beside = ExpectationColumns.of(rows, self._of_rows, self.answer_cache)
         characters = [self._note_character(rule, beside) for rule in self._of_rows]
         return beside.rows.add_note(F.concat(*characters) if characters else F.lit(""))
 
-    def _note_character(self, rule: Expectation, beside: ExpectationColumns[Any]) -> Column:
+    def _note_character(self, rule: Expectation, beside: ExpectationColumns) -> Column:
         concerned, missing, unexpected = beside.answer(rule)
         failed = WARNED if rule.severity != "critical" else BROKEN
         found = F.when(unexpected, F.lit(failed)).otherwise(F.lit(MET))
@@ -184,7 +186,8 @@ class Expect(Stage):
             asked = [(at, rule) for at, rule in enumerate(of_batch) if plain == _is_about_schema(rule)]
             called = {name: name for name in names} if plain else names
             frame = live.select(*[F.col(quote_name(name)).alias(to) for name, to in called.items()])
-            results = gx.validate_batch([rule for _, rule in asked], frame, _spell_names(called))
+            spelled = _AnyCase({name.lower(): f"`{to}`" if "." in to else to for name, to in called.items()})
+            results = gx.validate_batch([rule for _, rule in asked], frame, spelled)
             answers.update({at: each for (at, _), each in zip(asked, results, strict=True)})
         findings = [_mask_finding(rule, answers[at], held.protected) for at, rule in enumerate(of_batch)]
         found = list_findings(self.rules, notes, findings)
@@ -245,13 +248,9 @@ def _make_message(rule: Expectation, rows: Rows) -> Column:
 
     Its form allows protected values to be masked.
     """
-    found = [F.concat(F.lit(f"column {name}: "), show_value(_get_value(name, rows))) for name in rule.columns]
+    found = [F.concat(F.lit(f"column {name}: "), show_value(_get_column(name, rows))) for name in rule.columns]
     expected = f", expected {rule.expected}" if rule.expected else ""
     return F.concat(F.lit(f"{rule.type}: "), F.concat_ws(", ", *found), F.lit(expected))
-
-
-def _get_value(name: str, rows: Rows) -> Column:
-    return F.col(name) if _is_struct_field(name, rows) else rows.column(name)
 
 
 def _is_struct_field(name: str, rows: Rows) -> bool:
@@ -261,7 +260,7 @@ def _is_struct_field(name: str, rows: Rows) -> bool:
 
 
 def _is_text(name: str, rows: Rows) -> bool:
-    kind = rows.frame.select(_get_value(name, rows)).schema[0].dataType.simpleString()
+    kind = rows.frame.select(_get_column(name, rows)).schema[0].dataType.simpleString()
     return kind == "string" or kind.startswith(("varchar", "char"))
 
 
@@ -276,13 +275,11 @@ def _is_about_schema(rule: Expectation) -> bool:
     )
 
 
-def _spell_names(called: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the names that expectations may use, each in Great Expectations' form: in backticks if it has a dot."""
-    return _AnyCase({name.lower(): f"`{to}`" if "." in to else to for name, to in called.items()})
-
-
 class _AnyCase(dict[str, str]):
-    """A mapping that finds a name in upper or lower case."""
+    """The names that expectations may use, in upper or lower case, each in Great Expectations' form.
+
+    A name with a dot is in backticks.
+    """
 
     def get(self, name: str, default: Any = None) -> Any:
         return super().get(name.lower(), default)
@@ -293,14 +290,14 @@ _NAN = ("bigint", "double", "int")
 
 
 @dataclass
-class ExpectationColumns(Generic[R]):
+class ExpectationColumns:
     """Rows with the values that expectations need.
 
     A value is present only if an expectation is about the row and the row is live. So nothing is evaluated on other
     rows, and no window includes them.
     """
 
-    rows: R
+    rows: Rows
     asked: dict[str, Any] = field(default_factory=dict)
     """The earlier results of Great Expectations."""
     concerned: dict[str, str] = field(default_factory=dict)
@@ -309,13 +306,11 @@ class ExpectationColumns(Generic[R]):
     """By group of rows and column name, the column with the values."""
     looked_at: DataFrame | None = None
     """The rows with these columns only."""
-    figures: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By question, the figures of the whole batch that an expectation needs."""
     arrival: Column | None = None
     """A column that increases in the order in which rows were read."""
 
     @staticmethod
-    def of(rows: R, rules: Sequence[Expectation], asked: dict[str, Any]) -> ExpectationColumns[R]:
+    def of(rows: Rows, rules: Sequence[Expectation], asked: dict[str, Any]) -> ExpectationColumns:
         """Return the rows with everything that these expectations need. Questions in `asked` are not asked again."""
         beside = ExpectationColumns(rows, asked)
         if not rules:
@@ -338,20 +333,12 @@ class ExpectationColumns(Generic[R]):
                 own = beside.values.setdefault((group, column), f"{HIDDEN}value{len(beside.values)}")
                 values[own] = F.when(F.col(beside.concerned[group]), _get_column(column, rows))
         if any(rule.known.way == "order" for rule in rules):
-            ordered, beside.arrival = rows.in_order()
-            rows = ordered
+            rows, beside.arrival = rows.in_order()
         frame = rows.frame
         for each in (conditions, ignoring, values):
             frame = frame.select("*", *[column.alias(name) for name, column in each.items()])
         beside.rows = replace(rows, frame=frame)
         beside.looked_at = frame.select(*beside.concerned.values(), *beside.values.values())
-        for rule in rules:
-            if rule.known.way == "statistics":
-                judged = rows.hold is not None
-                figures = (
-                    gx.compute_figures(rule, beside.looked_at, beside._name_values(rule)) if judged else gx.NOTHING
-                )
-                beside.figures[_make_question_key(rule)] = figures
         return beside
 
     def answer(self, rule: Expectation) -> tuple[Column | None, Column | None, Column]:
@@ -360,11 +347,12 @@ class ExpectationColumns(Generic[R]):
         The first is None if the rule is about every row, and the second if no value can be missing.
         """
         meant = F.col(self.concerned[_make_condition_key(rule)]) if "row_condition" in rule.options else None
-        group, names = _group_key(rule), self._name_values(rule)
+        group = _group_key(rule)
+        names = {column: self.values[group, column] for column in rule.columns}
         missing = None
         if "column" not in rule.options:
             missing = F.col(self.concerned[group]).isNull()
-        elif rule.type not in ("expect_column_values_to_be_null", "expect_column_values_to_not_be_null"):
+        elif rule.type not in NEVER_MISSING:
             missing = F.col(names[rule.options["column"]]).isNull()
         return meant, missing, self._is_unexpected(rule, names, group)
 
@@ -377,15 +365,14 @@ class ExpectationColumns(Generic[R]):
             listed = [*rule.options["column_list"], self.concerned[group]]
             rule = replace(rule, options={**rule.options, "column_list": listed})
         if rule.known.way == "statistics":
-            return gx.make_unexpected_column(rule, self.looked_at, names, self.figures[_make_question_key(rule)])
+            judged = self.rows.hold is not None
+            figures = gx.compute_figures(rule, self.looked_at, names) if judged else gx.NOTHING
+            return gx.make_unexpected_column(rule, self.looked_at, names, figures)
         key = f"{rule.type} {dict(rule.options)} {dict(names)} {self.looked_at.schema.simpleString()}"
         if key not in self.asked:
             self.asked[key] = gx.make_unexpected_column(rule, self.looked_at, names)
         column: Column = self.asked[key]
         return column
-
-    def _name_values(self, rule: Expectation) -> Mapping[str, str]:
-        return {column: self.values[_group_key(rule), column] for column in rule.columns}
 
     def _is_out_of_order(self, rule: Expectation, name: str, meant: Column) -> Column:
         """Return whether the value is on the wrong side of the previous one.
@@ -411,10 +398,6 @@ class ExpectationColumns(Generic[R]):
         if rule.options.get("strictly"):
             wrong = wrong | (rise == 0)
         return compared & F.coalesce(wrong, F.lit(False))
-
-
-def _make_question_key(rule: Expectation) -> str:
-    return f"{rule.type} {rule.options.get('method')} {list(rule.columns)} {_make_condition_key(rule)}"
 
 
 def _make_condition_key(rule: Expectation) -> str:

@@ -1,4 +1,4 @@
-"""An expectation in a definition or a suite, and the known expectations, checked without Great Expectations.
+"""Expectations in a definition or a suite, checked without Great Expectations, and their findings about a batch.
 
 The known ones are the core expectations of Great Expectations 1.24: how each is applied here, and its options. The
 table is a copy, because the import of Great Expectations takes seconds. A test compares it with the original.
@@ -7,6 +7,7 @@ table is a copy, because the import of Great Expectations takes seconds. A test 
 from __future__ import annotations
 
 import difflib
+import itertools
 import json
 import re
 import warnings
@@ -16,12 +17,13 @@ from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from origins.batch import JSON
+from origins.errors import WherryError
 from origins.quick_dataclass import dataclass
 from origins.secret import cut_text, put_references
 from stages.expressions import check_condition
 
 Severity: TypeAlias = Literal["critical", "warning", "info"]
-_BROKEN = re.compile(r"unterminated|missing \)|unbalanced|nothing to repeat|bad character range")
+_SAME_ERRORS = re.compile(r"unterminated|missing \)|unbalanced|nothing to repeat|bad character range")
 """The errors that are the same in Java's regular expressions as in Python's."""
 _LONGEST = 200
 
@@ -143,7 +145,7 @@ def _check_regex(regex: object) -> None:
             warnings.simplefilter("ignore")
             pythons = re.compile(regex)
     except re.error as error:
-        if _BROKEN.search(error.msg):
+        if _SAME_ERRORS.search(error.msg):
             raise ValueError(f"the regular expression {regex!r} does not compile: {error}") from None
         return
     name = next(iter(pythons.groupindex), None)
@@ -260,84 +262,216 @@ BESIDE = ("severity", "meta", "notes", "description")
 """The keys that may appear among the options of any expectation."""
 
 
-def _known(way: Way, own: str, common: str, why: str = "") -> KnownExpectation:
-    given = [*own.split(), *common.split()]
+def _known(way: Way, own: str, common: str | None = None, why: str = "") -> KnownExpectation:
+    """Return the expectation with its own options, and with these common ones; by default those of its way."""
+    usual = _BATCH if way == "batch" else _ROWS
+    given = [*own.split(), *(usual if common is None else common).split()]
     required = tuple(word.rstrip("*") for word in given if word.endswith("*"))
     return KnownExpectation(way=way, options=tuple(word.rstrip("*") for word in given), required=required, why=why)
 
 
 EXPECTATIONS: Mapping[str, KnownExpectation] = {
-    "expect_column_distinct_values_to_be_in_set": _known("batch", "column* value_set*", _BATCH),
-    "expect_column_distinct_values_to_contain_set": _known("batch", "column* value_set*", _BATCH),
-    "expect_column_distinct_values_to_equal_set": _known("batch", "column* value_set*", _BATCH),
-    "expect_column_kl_divergence_to_be_less_than": _known("batch", f"column* {_PARTITION} min_value max_value", _BATCH),
-    "expect_column_max_to_be_between": _known("batch", f"column* {_BETWEEN}", _BATCH),
-    "expect_column_mean_to_be_between": _known("batch", f"column* {_BETWEEN}", _BATCH),
-    "expect_column_median_to_be_between": _known("batch", f"column* {_BETWEEN}", _BATCH),
-    "expect_column_min_to_be_between": _known("batch", f"column* {_BETWEEN}", _BATCH),
-    "expect_column_most_common_value_to_be_in_set": _known("batch", "column* value_set* ties_okay", _BATCH),
-    "expect_column_pair_values_a_to_be_greater_than_b": _known(
-        "row", "column_A* column_B* or_equal ignore_row_if", _ROWS
-    ),
-    "expect_column_pair_values_to_be_equal": _known("row", "column_A* column_B* ignore_row_if", _ROWS),
-    "expect_column_pair_values_to_be_in_set": _known(
-        "row", "column_A* column_B* value_pairs_set* ignore_row_if", _ROWS
-    ),
-    "expect_column_proportion_of_non_null_values_to_be_between": _known("batch", f"column* {_BETWEEN}", _BATCH),
-    "expect_column_proportion_of_unique_values_to_be_between": _known("batch", f"column* {_BETWEEN}", _BATCH),
-    "expect_column_quantile_values_to_be_between": _known(
-        "batch", "column* quantile_ranges* allow_relative_error", _BATCH
-    ),
-    "expect_column_stdev_to_be_between": _known("batch", f"column* {_BETWEEN}", _BATCH),
-    "expect_column_sum_to_be_between": _known("batch", f"column* {_BETWEEN}", _BATCH),
+    "expect_column_distinct_values_to_be_in_set": _known("batch", "column* value_set*"),
+    "expect_column_distinct_values_to_contain_set": _known("batch", "column* value_set*"),
+    "expect_column_distinct_values_to_equal_set": _known("batch", "column* value_set*"),
+    "expect_column_kl_divergence_to_be_less_than": _known("batch", f"column* {_PARTITION} min_value max_value"),
+    "expect_column_max_to_be_between": _known("batch", f"column* {_BETWEEN}"),
+    "expect_column_mean_to_be_between": _known("batch", f"column* {_BETWEEN}"),
+    "expect_column_median_to_be_between": _known("batch", f"column* {_BETWEEN}"),
+    "expect_column_min_to_be_between": _known("batch", f"column* {_BETWEEN}"),
+    "expect_column_most_common_value_to_be_in_set": _known("batch", "column* value_set* ties_okay"),
+    "expect_column_pair_values_a_to_be_greater_than_b": _known("row", "column_A* column_B* or_equal ignore_row_if"),
+    "expect_column_pair_values_to_be_equal": _known("row", "column_A* column_B* ignore_row_if"),
+    "expect_column_pair_values_to_be_in_set": _known("row", "column_A* column_B* value_pairs_set* ignore_row_if"),
+    "expect_column_proportion_of_non_null_values_to_be_between": _known("batch", f"column* {_BETWEEN}"),
+    "expect_column_proportion_of_unique_values_to_be_between": _known("batch", f"column* {_BETWEEN}"),
+    "expect_column_quantile_values_to_be_between": _known("batch", "column* quantile_ranges* allow_relative_error"),
+    "expect_column_stdev_to_be_between": _known("batch", f"column* {_BETWEEN}"),
+    "expect_column_sum_to_be_between": _known("batch", f"column* {_BETWEEN}"),
     "expect_column_to_exist": _known("batch", "column* column_index", ""),
     "expect_column_type_to_be": _known("batch", "column* type_*", ""),
-    "expect_column_unique_value_count_to_be_between": _known("batch", f"column* {_BETWEEN}", _BATCH),
-    "expect_column_value_lengths_to_be_between": _known("row", f"column* {_BETWEEN}", _ROWS),
-    "expect_column_value_lengths_to_equal": _known("row", "column* value*", _ROWS),
-    "expect_column_value_z_scores_to_be_less_than": _known("statistics", "column* threshold* double_sided*", _ROWS),
-    "expect_column_values_to_be_between": _known("row", f"column* {_BETWEEN}", _ROWS),
-    "expect_column_values_to_be_dateutil_parseable": _known("", "column*", _ROWS, _NO_METRIC),
-    "expect_column_values_to_be_decreasing": _known("order", "column* strictly", _ROWS),
-    "expect_column_values_to_be_in_set": _known("row", "column* value_set*", _ROWS),
+    "expect_column_unique_value_count_to_be_between": _known("batch", f"column* {_BETWEEN}"),
+    "expect_column_value_lengths_to_be_between": _known("row", f"column* {_BETWEEN}"),
+    "expect_column_value_lengths_to_equal": _known("row", "column* value*"),
+    "expect_column_value_z_scores_to_be_less_than": _known("statistics", "column* threshold* double_sided*"),
+    "expect_column_values_to_be_between": _known("row", f"column* {_BETWEEN}"),
+    "expect_column_values_to_be_dateutil_parseable": _known("", "column*", why=_NO_METRIC),
+    "expect_column_values_to_be_decreasing": _known("order", "column* strictly"),
+    "expect_column_values_to_be_in_set": _known("row", "column* value_set*"),
     "expect_column_values_to_be_in_type_list": _known("batch", "column* type_list", _ROWS),
-    "expect_column_values_to_be_increasing": _known("order", "column* strictly", _ROWS),
-    "expect_column_values_to_be_json_parseable": _known("row", "column*", _ROWS),
-    "expect_column_values_to_be_null": _known("row", "column*", _ROWS),
+    "expect_column_values_to_be_increasing": _known("order", "column* strictly"),
+    "expect_column_values_to_be_json_parseable": _known("row", "column*"),
+    "expect_column_values_to_be_null": _known("row", "column*"),
     "expect_column_values_to_be_of_type": _known("batch", "column* type_*", _ROWS),
-    "expect_column_values_to_be_unique": _known("window", "column*", _ROWS),
-    "expect_column_values_to_match_json_schema": _known("row", "column* json_schema*", _ROWS),
-    "expect_column_values_to_match_like_pattern": _known("", "column* like_pattern* escape", _ROWS, _NO_METRIC),
+    "expect_column_values_to_be_unique": _known("window", "column*"),
+    "expect_column_values_to_match_json_schema": _known("row", "column* json_schema*"),
+    "expect_column_values_to_match_like_pattern": _known("", "column* like_pattern* escape", why=_NO_METRIC),
     "expect_column_values_to_match_like_pattern_list": _known(
-        "", "column* like_pattern_list* match_on escape", _ROWS, _NO_METRIC
+        "", "column* like_pattern_list* match_on escape", why=_NO_METRIC
     ),
-    "expect_column_values_to_match_regex": _known("row", "column* regex", _ROWS),
-    "expect_column_values_to_match_regex_list": _known("row", "column* regex_list* match_on", _ROWS),
-    "expect_column_values_to_match_strftime_format": _known("row", "column* strftime_format*", _ROWS),
-    "expect_column_values_to_not_be_in_set": _known("row", "column* value_set*", _ROWS),
-    "expect_column_values_to_not_be_null": _known("row", "column*", _ROWS),
-    "expect_column_values_to_not_be_outliers": _known("statistics", "column* method multiplier", _ROWS),
-    "expect_column_values_to_not_match_like_pattern": _known("", "column* like_pattern* escape", _ROWS, _NO_METRIC),
+    "expect_column_values_to_match_regex": _known("row", "column* regex"),
+    "expect_column_values_to_match_regex_list": _known("row", "column* regex_list* match_on"),
+    "expect_column_values_to_match_strftime_format": _known("row", "column* strftime_format*"),
+    "expect_column_values_to_not_be_in_set": _known("row", "column* value_set*"),
+    "expect_column_values_to_not_be_null": _known("row", "column*"),
+    "expect_column_values_to_not_be_outliers": _known("statistics", "column* method multiplier"),
+    "expect_column_values_to_not_match_like_pattern": _known("", "column* like_pattern* escape", why=_NO_METRIC),
     "expect_column_values_to_not_match_like_pattern_list": _known(
-        "", "column* like_pattern_list* escape", _ROWS, _NO_METRIC
+        "", "column* like_pattern_list* escape", why=_NO_METRIC
     ),
-    "expect_column_values_to_not_match_regex": _known("row", "column* regex*", _ROWS),
-    "expect_column_values_to_not_match_regex_list": _known("row", "column* regex_list*", _ROWS),
-    "expect_compound_columns_to_be_unique": _known("window", "column_list* ignore_row_if", _ROWS),
-    "expect_multicolumn_sum_to_equal": _known("row", "column_list* ignore_row_if sum_total*", _ROWS),
-    "expect_multicolumn_values_to_be_equal": _known("row", "column_list* ignore_row_if", _ROWS),
-    "expect_multicolumn_values_to_be_unique": _known("", "column* column_list* ignore_row_if", _ROWS, _NOWHERE),
+    "expect_column_values_to_not_match_regex": _known("row", "column* regex*"),
+    "expect_column_values_to_not_match_regex_list": _known("row", "column* regex_list*"),
+    "expect_compound_columns_to_be_unique": _known("window", "column_list* ignore_row_if"),
+    "expect_multicolumn_sum_to_equal": _known("row", "column_list* ignore_row_if sum_total*"),
+    "expect_multicolumn_values_to_be_equal": _known("row", "column_list* ignore_row_if"),
+    "expect_multicolumn_values_to_be_unique": _known("", "column* column_list* ignore_row_if", why=_NOWHERE),
     "expect_query_results_to_match_comparison": _known(
         "", "base_query* comparison_data_source_name* comparison_query*", "mostly", _DATABASES
     ),
-    "expect_select_column_values_to_be_unique_within_record": _known("row", "column_list* ignore_row_if", _ROWS),
+    "expect_select_column_values_to_be_unique_within_record": _known("row", "column_list* ignore_row_if"),
     "expect_table_column_count_to_be_between": _known("batch", "min_value max_value", ""),
     "expect_table_column_count_to_equal": _known("batch", "value*", ""),
     "expect_table_columns_to_match_ordered_list": _known("batch", "column_list", ""),
     "expect_table_columns_to_match_set": _known("batch", "column_set exact_match", ""),
-    "expect_table_row_count_to_be_between": _known("batch", f"{_BETWEEN}", _BATCH),
-    "expect_table_row_count_to_equal": _known("batch", "value*", _BATCH),
+    "expect_table_row_count_to_be_between": _known("batch", f"{_BETWEEN}"),
+    "expect_table_row_count_to_equal": _known("batch", "value*"),
     "expect_table_row_count_to_equal_other_table": _known("", "other_table_name*", _BATCH, _DATABASES),
     "unexpected_rows_expectation": _known("batch", "unexpected_rows_query*", ""),
 }
 """The expectations by name. A star marks a required option."""
+
+ELSEWHERE, MISSING, MET, BROKEN, WARNED = "01234"
+"""The characters of a note, one for each expectation of rows. They mean: `row_condition` excludes the row, no value
+to check, met, broken, and broken but only reported."""
+NEVER_MISSING = ("expect_column_values_to_be_null", "expect_column_values_to_not_be_null")
+
+
+class BatchRefused(WherryError):
+    """A batch fails a suite as a whole, and that stops the run."""
+
+    code = "EXPECTATION"
+
+    def __init__(self, stage: str, failures: Sequence[str]) -> None:
+        message = f"the batch does not meet the expectations of stage '{stage}'. No row of it was delivered."
+        super().__init__(
+            "\n".join([message, *failures]),
+            hint="see it       wherry preview FILE\n"
+            "let it pass  on_batch_failure: report  at the stage; with quarantine the whole batch goes to the DLQ",
+        )
+        self.stage = stage
+
+
+def list_findings(
+    rules: Sequence[Expectation], notes: Mapping[str, int], judged: Sequence[Mapping[str, JSON]]
+) -> list[dict[str, JSON]]:
+    """Return the finding of each expectation, in order.
+
+    `judged` has the findings of expectations that judge a whole batch. Such a finding is empty if the batch was not
+    judged.
+    """
+    answers, numbers = iter(judged), itertools.count()
+    return [
+        _count_finding(rule, next(numbers), notes) if rule.known.of_rows else dict(next(answers, {"success": None}))
+        for rule in rules
+    ]
+
+
+def list_failures(rules: Sequence[Expectation], found: Sequence[Mapping[str, JSON]]) -> list[str]:
+    """Return why the batch fails as a whole, one line for each expectation that it fails."""
+    judged = ((rule, each) for rule, each in zip(rules, found, strict=True) if rule.judges_batch)
+    return [_describe_failure(rule, each) for rule, each in judged if each["success"] is False]
+
+
+def _count_finding(rule: Expectation, at: int, notes: Mapping[str, int]) -> dict[str, JSON]:
+    figures = dict.fromkeys((ELSEWHERE, MISSING, MET, BROKEN, WARNED), 0)
+    for note, rows in notes.items():
+        figures[note[at] if note else MET] += rows
+    missing, unexpected = figures[MISSING], figures[BROKEN] + figures[WARNED]
+    considered = figures[MET] + unexpected
+    unknown = "" in notes or rule.type in NEVER_MISSING
+    return {
+        "success": considered == 0 or (considered - unexpected) / considered >= rule.mostly,
+        "element_count": considered + missing,
+        "missing_count": None if unknown else missing,
+        "unexpected_count": unexpected,
+    }
+
+
+def _describe_failure(rule: Expectation, found: Mapping[str, JSON]) -> str:
+    of = f" of {', '.join(rule.columns)}" if rule.columns else ""
+    expected = f", expected {rule.expected}" if rule.expected else ""
+    if not rule.known.of_rows:
+        observed = found["exception"] or f"found {(found.get('result') or {}).get('observed_value')!r}"
+        return f"{rule.type}{of}{expected}, {observed}"
+    rows = found["element_count"] - (found["missing_count"] or 0)
+    share = (rows - found["unexpected_count"]) / rows
+    return f"{rule.type}{of}{expected}, in {rule.mostly:.6g} of the rows or more, found {share:.6g} of {rows:,}"
+
+
+VERSION = "1.24.1"
+"""The version of Great Expectations whose format is used."""
+
+
+def make_validation_result(
+    rules: Sequence[Expectation], found: Sequence[Mapping[str, JSON]], *, suite: str, run: str, batch: str, at: str
+) -> dict[str, JSON]:
+    """Return the validation result of a batch. `at` is when the batch was planned."""
+    results = [_make_result(rule, each) for rule, each in zip(rules, found, strict=True)]
+    met = sum(each["success"] for each in results)
+    return {
+        "success": met == len(results),
+        "results": results,
+        "suite_name": suite,
+        "suite_parameters": {},
+        "statistics": {
+            "evaluated_expectations": len(results),
+            "successful_expectations": met,
+            "unsuccessful_expectations": len(results) - met,
+            "success_percent": met / len(results) * 100 if results else None,
+        },
+        "meta": {
+            "great_expectations_version": VERSION,
+            "run_id": {"run_name": run, "run_time": at},
+            "validation_time": at,
+            "active_batch_definition": {"data_asset_name": batch, "batch_identifiers": {}},
+        },
+        "id": None,
+    }
+
+
+def _make_result(rule: Expectation, found: Mapping[str, JSON]) -> dict[str, JSON]:
+    raised = found.get("exception")
+    return {
+        "success": bool(found["success"]),
+        "expectation_config": rule.config(),
+        "result": _select_figures(found) if rule.known.of_rows else dict(found.get("result") or {}),
+        "exception_info": {
+            "raised_exception": raised is not None,
+            "exception_message": raised,
+            "exception_traceback": None,
+        },
+        "meta": {},
+    }
+
+
+def _select_figures(found: Mapping[str, JSON]) -> dict[str, JSON]:
+    """Return the figures of an expectation of rows, without values.
+
+    The DLQ has the rows, with protected values masked.
+    """
+    elements, missing, unexpected = (found[f"{name}_count"] for name in ("element", "missing", "unexpected"))
+    there = elements - (missing or 0)
+    figures = {
+        "element_count": elements,
+        "unexpected_count": unexpected,
+        "unexpected_percent": unexpected / there * 100 if there else None,
+    }
+    if missing is None:
+        return figures
+    return {
+        **figures,
+        "missing_count": missing,
+        "missing_percent": missing / elements * 100 if elements else None,
+        "unexpected_percent_total": unexpected / elements * 100 if elements else None,
+        "unexpected_percent_nonmissing": figures["unexpected_percent"],
+    }

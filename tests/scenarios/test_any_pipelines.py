@@ -22,8 +22,7 @@ from runners.model.spec import BatchOptions, RunOptions
 from runners.pipeline import Pipeline
 from stages.cast import Cast
 from stages.columns import WithColumns
-from stages.filter import Filter
-from stages.require import Require
+from stages.conditions import Filter, Require
 from stages.sql import Sql
 from stages.stage import Stage
 from tests.scenarios.conftest import Place, carry_pipeline

@@ -17,7 +17,7 @@ from origins.memory import Memory
 from runners.pipeline import Pipeline
 from runners.state.journal import Journal
 from runners.state.location import StateLocation as State
-from stages.require import Require
+from stages.conditions import Require
 from tests.scenarios.conftest import Place, make_order
 
 if TYPE_CHECKING:

@@ -20,10 +20,9 @@ from runners.model.run_report import PipelineFailed, Report
 from runners.model.spec import RetryOptions, RunOptions
 from runners.pipeline import Pipeline
 from stages.columns import Select, WithColumns
-from stages.filter import Filter
+from stages.conditions import Filter, Require
 from stages.python import Handler
 from stages.python_call import keep, nack
-from stages.require import Require
 from stages.sql import Sql
 from stages.stage import Stage
 from tests.scenarios.conftest import ORDERS, Place, carry_pipeline, make_order

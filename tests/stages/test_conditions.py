@@ -8,10 +8,9 @@ import pytest
 
 from stages.cast import Cast
 from stages.columns import Drop, WithColumns
+from stages.conditions import Filter, Require
 from stages.conformance import LABELS, begin, collect_decided, does_raise_mark
 from stages.deduplicate import Deduplicate
-from stages.filter import Filter
-from stages.require import Require
 from stages.sql import Sql
 from stages.stage import Stage, apply_stage, is_repeatable, list_problems
 

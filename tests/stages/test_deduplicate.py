@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from origins.origin import PLACE
+from stages.conditions import Filter, Require
 from stages.conformance import LABELS, StageConformance, begin, collect_decided
 from stages.deduplicate import Deduplicate
-from stages.filter import Filter
 from stages.pinned_table import PinnedTable, TableError
-from stages.require import Require
 from stages.rows import STATE, MarkedRows, StraightRows
 from stages.stage import Stage
 

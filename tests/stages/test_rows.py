@@ -11,9 +11,8 @@ from origins.nack import REFUSED, make_reason
 from runners.spark.session import is_connect
 from stages.cast import Cast
 from stages.columns import WithColumns
+from stages.conditions import Filter, Require
 from stages.conformance import LABELS, begin, does_raise_mark
-from stages.filter import Filter
-from stages.require import Require
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from stages.columns import Select, WithColumns
+from stages.conditions import Filter, Require
 from stages.conformance import StageConformance
-from stages.filter import Filter
-from stages.require import Require
 from stages.sql import Sql
 from stages.stage import Stage
 

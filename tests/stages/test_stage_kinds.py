@@ -10,10 +10,9 @@ import pytest
 
 from stages.cast import Cast
 from stages.columns import Drop, Rename, Select, WithColumns
+from stages.conditions import Filter, Require
 from stages.conformance import StageConformance, begin, collect_decided
 from stages.expressions import is_repeatable_sql, put_in
-from stages.filter import Filter
-from stages.require import Require
 from stages.rows import StraightRows
 from stages.sql import Sql
 from stages.stage import Stage

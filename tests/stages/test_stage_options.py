@@ -10,9 +10,8 @@ import pytest
 from runners.model.errors import StageError
 from stages.cast import Cast
 from stages.columns import Drop, Rename, Select, WithColumns
+from stages.conditions import Filter, Require
 from stages.conformance import LABELS
-from stages.filter import Filter
-from stages.require import Require
 from stages.sql import Sql
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from runners.crashes.crash_trial import redirect_pipeline
 from runners.model.errors import Refusal
 from runners.model.spec import Hook
 from runners.pipeline import Pipeline
-from stages.filter import Filter
+from stages.conditions import Filter
 
 
 def make_pipeline(**other: Any) -> Pipeline:

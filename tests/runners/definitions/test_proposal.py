@@ -19,7 +19,7 @@ from runners.definitions.proposal import MOST_LINES, Proposal, list_findings, pr
 from runners.model.spec import PipelineSpec
 from stages.cast import Cast
 from stages.columns import WithColumns
-from stages.require import Require
+from stages.conditions import Require
 from tests.five_months import write_months
 from tests.pace import measure_pace
 

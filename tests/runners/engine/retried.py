@@ -16,7 +16,7 @@ from origins.files import Files
 from runners.pipeline import Pipeline
 from runners.spark.start import start
 from runners.ways.row_outcomes import RowTally
-from stages.filter import Filter
+from stages.conditions import Filter
 from stages.sql import Sql
 from stages.stage import Stage
 

@@ -18,8 +18,7 @@ from runners.model.text import format_percent
 from runners.operations.reports.report_page import render_plot, render_quality
 from runners.state.run_history import RunHistory
 from stages.expect import gx
-from stages.expect.expectation import parse_expectation
-from stages.expect.expectation_results import VERSION, make_validation_result
+from stages.expect.expectation import VERSION, make_validation_result, parse_expectation
 from tests.runners.state.test_run_history import ORDERS, begin_row
 
 BETWEEN = parse_expectation("expect_column_values_to_be_between", {"column": "a", "min_value": 0, "mostly": 0.9})

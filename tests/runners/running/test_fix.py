@@ -24,7 +24,7 @@ from runners.running.replay import Replay, sort
 from runners.state.journal import Journal
 from runners.ways.stage_chain import StageChain
 from stages.cast import Cast
-from stages.filter import Filter
+from stages.conditions import Filter
 from stages.sql import Sql
 from tests.runners.running.letterbox import append_letters, make_letters
 from tests.runners.state.ledger.memory_ledger import MemoryLedger

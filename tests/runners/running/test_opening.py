@@ -29,7 +29,7 @@ from runners.ways.stage_chain import name_destinations
 from runners.ways.straight import list_prepare_reasons
 from stages.cast import Cast
 from stages.columns import WithColumns
-from stages.filter import Filter
+from stages.conditions import Filter
 from stages.stage import Stage
 from tests.runners.state.ledger.memory_ledger import MemoryLedger
 from tests.runners.state.ledger.test_progress import PLANNED, make_settle_entry

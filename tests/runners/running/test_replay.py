@@ -24,7 +24,7 @@ from runners.running.choice import Choice, Letter, count_causes_of_run
 from runners.running.replay import MOST, ReplayBacklog, leave_to_backfills, sort
 from runners.state.journal import DecidedLetters, Journal
 from runners.ways.stage_chain import StageChain
-from stages.filter import Filter
+from stages.conditions import Filter
 from stages.sql import Sql
 from tests.runners.running.letterbox import NOON, READ, append_letters, make_letters
 from tests.runners.state.ledger.memory_ledger import MemoryLedger

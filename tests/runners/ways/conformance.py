@@ -59,9 +59,8 @@ from runners.ways.choose import WRITTEN, list_ways_off
 from runners.ways.stage_chain import StageChain
 from runners.ways.task_executor import TaskExecutor
 from runners.ways.way import Thresholds
+from stages.conditions import Filter, Require
 from stages.expect.expect import Expect
-from stages.filter import Filter
-from stages.require import Require
 from stages.stage import Stage
 
 if TYPE_CHECKING:

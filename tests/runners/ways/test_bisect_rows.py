@@ -17,7 +17,7 @@ from runners.ways.stage_chain import StageChain
 from runners.ways.way import Thresholds
 from stages.bisection import AttemptRaised
 from stages.cast import Cast
-from stages.filter import Filter
+from stages.conditions import Filter
 from stages.python import Handler
 from stages.rows import MarkedRows
 from stages.sql import Sql

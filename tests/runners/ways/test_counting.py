@@ -17,7 +17,7 @@ from runners.pipeline import Pipeline
 from runners.ways.row_outcomes import RowTally, SeenFigure, make_straight_counts, verify_figures
 from runners.ways.stage_chain import StageChain
 from stages.cast import Cast
-from stages.filter import Filter
+from stages.conditions import Filter
 from stages.sql import Sql
 from stages.stage import Stage
 from tests.scenarios.conftest import Place

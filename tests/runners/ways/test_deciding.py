@@ -17,7 +17,7 @@ from runners.ways.deciding import BatchDecision, split_sections
 from runners.ways.row_outcomes import PickedRows, RowOutcomes
 from runners.ways.stage_chain import StageChain
 from stages.cast import Cast
-from stages.filter import Filter
+from stages.conditions import Filter
 from stages.rows import REFUSED_BY_ORIGIN
 from stages.sql import Sql
 from stages.stage import Stage

@@ -16,9 +16,8 @@ from origins.generate import Generate
 from runners.ways.grouped import Grouped
 from runners.ways.stage_chain import CommonLabels, StageChain, make_labels
 from runners.ways.way import Candidate
+from stages.conditions import Filter, Require
 from stages.deduplicate import Deduplicate
-from stages.filter import Filter
-from stages.require import Require
 from stages.sql import Sql
 from stages.stage import Stage
 

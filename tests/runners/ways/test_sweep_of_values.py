@@ -27,7 +27,7 @@ from runners.ways.stage_chain import StageChain
 from stages.claim import Claim, Format, Unclaim, open_store
 from stages.claim_store import ValueClaims
 from stages.columns import WithColumns
-from stages.filter import Filter
+from stages.conditions import Filter
 from stages.stage import Stage
 from tests.stages.claim.aged_values import store_at
 from tests.stores.fault_proxy import Fault

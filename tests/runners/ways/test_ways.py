@@ -14,8 +14,8 @@ from runners.model.tasks import Declined
 from runners.ways.choose import DECIDING, EVERY, DeclinedWays, carry, choose, list_reasons, list_ways_off
 from runners.ways.stage_chain import StageChain
 from runners.ways.way import Candidate, Thresholds, Way
+from stages.conditions import Filter
 from stages.deduplicate import Deduplicate
-from stages.filter import Filter
 from stages.sql import Sql
 from stages.stage import Stage
 from tests.runners.ways.conformance import (

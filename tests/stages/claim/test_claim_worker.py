@@ -148,6 +148,17 @@ def test_data_that_looks_like_a_reference_comes_back_unchanged(claims: ValueClai
     assert restore_texts(claims, *claimed) == forged
 
 
+@pytest.mark.parametrize("end", [b"5:\xff", b"5:" + b"0" * 31 + b"\xff", b"9" * 5_000 + b":0", b"5:0:0", b"5"])
+def test_bytes_that_only_begin_like_a_reference_come_back_unchanged(claims: ValueClaims, end: bytes) -> None:
+    """They need not be text, and their length may be no number that Python reads."""
+    claim_texts(claims, LONG)
+    forged = f"{PREFIX}{'a' * 64}:".encode() + end
+    rows = pa.StructArray.from_arrays([pa.array([forged], pa.binary())], names=["v"])
+    (back,) = restore_rows(claims, claim_rows(claims, OVER * 10, rows))
+    assert back.field("values").field("v").to_pylist() == [forged]
+    assert back.field("problem").to_pylist() == [None]
+
+
 def test_a_reference_stays_a_reference(claims: ValueClaims) -> None:
     """Claiming it again changes nothing, also in a process that has just opened the store."""
     claimed = claim_texts(claims, LONG)

@@ -9,7 +9,7 @@ import pytest
 
 from origins.store_access import StoreUrl
 from stages.claim import open_store
-from stages.claim_store import ObjectValues, TableValues, ValueClaims, ValueStore
+from stages.claim_store import ObjectFiles, ValueClaims, ValueStore
 from stages.python_call import FunctionCannotRun
 from tests.stores.fault_proxy import Fault
 from tests.stores.s3 import S3
@@ -53,11 +53,11 @@ def test_a_missing_value_is_a_problem_of_its_row(store: ValueStore) -> None:
 
 def test_the_key_of_a_store_is_created_once(store: ValueStore) -> None:
     """A second writer gets the first writer's key."""
-    store.create("key", b"first")
-    store.create("key", b"second")
-    assert store.read("key") == b"first"
-    store.write("key", b"third")
-    assert store.read("key") == b"third"
+    store.files.create("key", b"first")
+    store.files.create("key", b"second")
+    assert store.files.read("key") == b"first"
+    store.files.write("key", b"third")
+    assert store.files.read("key") == b"third"
 
 
 def test_a_store_that_refuses_access_fails_the_batch(store: ValueStore, s3: S3) -> None:
@@ -69,12 +69,12 @@ def test_a_store_that_refuses_access_fails_the_batch(store: ValueStore, s3: S3) 
 
 def test_a_busy_store_is_tried_again_later(store: ValueStore, s3: S3) -> None:
     """The error is temporary, and shows no secret."""
-    files = store.files if isinstance(store, TableValues) else store
-    assert isinstance(files, ObjectValues)
+    files = store.files
+    assert isinstance(files, ObjectFiles)
     quick = replace(files, arguments={**files.arguments, "retry_config": {"max_retries": 0}})
     s3.proxy.add(Fault("slow_down", times=None))
     with pytest.raises(ConnectionError, match="failed: "):
-        store_value(replace(store, files=quick) if isinstance(store, TableValues) else quick)
+        store_value(replace(store, files=quick))
     assert "secret" not in repr(store)
 
 

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from origins.batch import JSON
+from stages.conditions import Require
 from stages.conformance import StageConformance, begin, collect_decided
 from stages.expect import Expect, gx
-from stages.expect.expectation import EXPECTATIONS, Expectation, parse_expectation
-from stages.expect.expectation_results import BatchRefused
-from stages.require import Require
+from stages.expect.expectation import EXPECTATIONS, BatchRefused, Expectation, parse_expectation
 from stages.stage import Stage, apply_stage
 from tests.stages.python.nasty import NOWHERE_ON_SPARK, OF_BATCH, OF_ROWS, ROWS, SCHEMA
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from stages.expect.expectation import parse_expectation
-from stages.expect.expectation_results import list_failures, list_findings
+from stages.expect.expectation import list_failures, list_findings, parse_expectation
 
 BETWEEN = "expect_column_values_to_be_between"
 

@@ -1,4 +1,4 @@
-"""`require`: refuses rows that break a rule."""
+"""The stages that look at a row's conditions: `require` refuses rows, and `filter` removes them."""
 
 from __future__ import annotations
 
@@ -58,3 +58,25 @@ class Require(Stage):
         condition = " ".join(put_references(sql).split())
         rule = condition if name == "REQUIRE" else f"{name}: {condition}"
         return f"if({answer} IS NULL, {quote_text(f'{rule} is NULL')}, {quote_text(f'{rule} is false')})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filter(Stage):
+    """Keeps only rows for which the condition is true. All other rows, also where it is NULL, count as filtered.
+
+    Example:
+        filter: "email is not null"
+    """
+
+    condition: str = field(kw_only=False)
+    """The condition: a SQL expression over the columns of one row."""
+
+    def __post_init__(self) -> None:
+        check_row_expression("condition", self.condition)
+
+    @property
+    def repeatable(self) -> bool:
+        return is_repeatable_sql(self.condition)
+
+    def apply(self, rows: Rows) -> Rows:
+        return rows.filter(rows.sql(self.condition))
