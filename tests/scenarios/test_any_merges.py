@@ -69,7 +69,7 @@ class Expected:
         return self.deletes and change["op"] == "D"
 
     def rank(self, change: Change) -> tuple[int, bool]:
-        """Return the rank of a change in its batch. Of two changes with one sequence, one that stays wins."""
+        """Return the rank of a change in its batch. A delete is below a change with the same sequence."""
         return change["at"], not self.is_delete(change)
 
 
