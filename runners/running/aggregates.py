@@ -11,17 +11,14 @@ from typing import TYPE_CHECKING
 from origins.names import HIDDEN
 from origins.origin import Origin
 from origins.quick_dataclass import dataclass
-from origins.schema import make_empty_frame
 from runners.model.errors import SplitAggregate
 from runners.model.spec import PipelineSpec
-from runners.ways.stage_chain import SAMPLE_LABELS, PlacedStage, StageChain, apply_chain
+from runners.ways.stage_chain import PlacedStage, StageChain, apply_chain, make_empty_rows
 from stages.deduplicate import Deduplicate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
-
-    from stages.rows import StraightRows
 
 ROWS = HIDDEN + "rows"
 """The name of a stage's input rows in the plan of that stage."""
@@ -183,8 +180,7 @@ def find_mixing_stages(spark: SparkSession, schema: str, chain: StageChain) -> M
 
     def behind(schema: StructType, steps: Sequence[PlacedStage]) -> StructType:
         for step in steps:
-            rows = _make_empty_rows(spark, schema)
-            rows = apply_chain(rows, [step], {}, checked=True)
+            rows = apply_chain(make_empty_rows(spark, schema, alias=ROWS), [step], {}, checked=True)
             what = describe_mixing(_plan(rows.frame)) if step.stage.may_mix else ()
             if what:
                 found[step.name] = " and ".join(what)
@@ -196,13 +192,6 @@ def find_mixing_stages(spark: SparkSession, schema: str, chain: StageChain) -> M
         for steps in chain.branches.values():
             behind(common, steps)
     return found
-
-
-def _make_empty_rows(spark: SparkSession, schema: StructType) -> StraightRows:
-    from stages.rows import StraightRows
-
-    empty = make_empty_frame(spark, schema).alias(ROWS)
-    return StraightRows.begin(empty, tuple(schema.names), SAMPLE_LABELS, lambda frame, _: frame)
 
 
 def _plan(frame: DataFrame) -> str:

@@ -19,7 +19,7 @@ from origins.names import list_given_paths
 from origins.origin import Backlog, Origin, Progress
 from origins.quantities import parse_seconds, parse_size
 from origins.quick_dataclass import dataclass
-from origins.schema import format_ddl, make_empty_frame
+from origins.schema import format_ddl
 from runners.definitions.document import suggest_nearest
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.model.entry import DestinationBody, Entry, IdentityBody, OriginBody, Settled
@@ -33,7 +33,7 @@ from runners.running.compatibility import OperatorOverrides, check_newest, mark_
 from runners.spark.session import start_ahead
 from runners.state.journal import Journal
 from runners.ways.choose import GROUPED, STRAIGHT, list_ways_off, why_not
-from runners.ways.stage_chain import SAMPLE_LABELS, PlacedStage, StageChain, apply_chain, name_destinations
+from runners.ways.stage_chain import PlacedStage, StageChain, apply_chain, make_empty_rows, name_destinations
 from runners.ways.way import Candidate
 from stages.expect.expect import Expect
 
@@ -449,14 +449,10 @@ def analyse_chain(spark: SparkSession, schema: str, chain: StageChain) -> Mappin
     """Return the schema of the rows at each destination. Raises `StageError`, which names the stage. Reads no row."""
     from pyspark.sql.types import StructType
 
-    from stages.rows import StraightRows
-
     arriving = StructType.fromJson(json.loads(schema))
     if all(step.stage.keeps_columns for step in chain.steps):
         return dict.fromkeys(chain.branches, arriving)
-    empty = make_empty_frame(spark, arriving)
-    rows = StraightRows.begin(empty, tuple(arriving.names), SAMPLE_LABELS, lambda frame, _: frame)
-    rows = apply_chain(rows, chain.common, {}, checked=True)
+    rows = apply_chain(make_empty_rows(spark, arriving), chain.common, {}, checked=True)
     return {name: apply_chain(rows, steps, {}, checked=True).schema for name, steps in chain.branches.items()}
 
 
@@ -514,11 +510,7 @@ def _list_names(spark: SparkSession, chain: StageChain, schema: str) -> list[str
     """Return the names of the columns and their fields, as they are read and after each stage."""
     from pyspark.sql.types import StructType
 
-    from stages.rows import StraightRows
-
-    arriving = StructType.fromJson(json.loads(schema))
-    empty = make_empty_frame(spark, arriving)
-    rows = StraightRows.begin(empty, tuple(arriving.names), SAMPLE_LABELS, lambda frame, _: frame)
+    rows = make_empty_rows(spark, StructType.fromJson(json.loads(schema)))
     names = [*_list_inner_names(rows.schema)]
 
     def behind(rows: StraightRows, steps: Sequence[PlacedStage]) -> StraightRows:

@@ -18,12 +18,11 @@ from origins.errors import OriginError, list_spark_errors
 from origins.origin import Origin
 from origins.protection import Protection
 from origins.quick_dataclass import dataclass
-from origins.schema import make_empty_frame
 from runners.model.error_kinds import classify
 from runners.model.pipeline_state import REPLAY, is_replay
 from runners.model.planned_batch import PlannedBatch
 from runners.ways.large_values import note_user
-from runners.ways.stage_chain import StageChain, apply_chain, make_labels
+from runners.ways.stage_chain import StageChain, apply_chain, make_empty_rows, make_labels
 from stages.expressions import put_in
 from stages.stage import Stage
 
@@ -102,10 +101,7 @@ class BatchReader:
         """Return an empty frame with the columns that the batch's rows have when they are read."""
         from pyspark.sql.types import StructType
 
-        from stages.rows import StraightRows
-
-        nothing = make_empty_frame(spark, StructType.fromJson(json.loads(batch.schema)))
-        return StraightRows.begin(nothing, list_columns(batch), make_labels(batch), lambda frame, _: frame)
+        return make_empty_rows(spark, StructType.fromJson(json.loads(batch.schema)), make_labels(batch))
 
     def read_straight_frame(
         self, spark: SparkSession, plan: PlannedBatch, read: BatchRows | None = None

@@ -13,15 +13,17 @@ from destinations.dlq import DLQ, FALLBACK, FILTERED
 from origins.batch import JSON, Batch
 from origins.names import get_last_part
 from origins.quick_dataclass import dataclass
+from origins.schema import make_empty_frame
 from runners.model.errors import Refusal, StageError
 from runners.model.text import summarise_error
 from stages.stage import Stage, apply_stage, is_repeatable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
     from destinations.destination import Destination
-    from stages.rows import Rows
+    from stages.rows import Rows, StraightRows
 
     R = TypeVar("R", bound=Rows)
 
@@ -164,6 +166,21 @@ def apply_chain(rows: R, steps: Sequence[PlacedStage], pins: Mapping[str, JSON],
                 raise
             raise StageError(f"stage '{step.name}': {summarise_error(error)}") from error
     return rows
+
+
+def make_empty_rows(
+    spark: SparkSession,
+    schema: StructType,
+    labels: Mapping[str, str | int | datetime] = SAMPLE_LABELS,
+    *,
+    alias: str = "",
+) -> StraightRows:
+    """Return no rows, but with these columns, so that stages can be analysed. Plans show the frame as `alias`."""
+    from stages.rows import StraightRows
+
+    empty = make_empty_frame(spark, schema)
+    frame = empty.alias(alias) if alias else empty
+    return StraightRows.begin(frame, tuple(schema.names), labels, lambda passing, _: passing)
 
 
 class CommonLabels(Mapping[str, "str | int | datetime"]):
