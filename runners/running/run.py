@@ -80,7 +80,6 @@ from runners.state.location import StateLocation, check_lasting
 from runners.state.ownership import Ownership, make_deadline, make_kept_error
 from runners.state.run_history import RunRow, Timeline, await_writer, record_begin
 from runners.state.store_patience import PatientLedger, StorePatience
-from runners.ways.choose import list_ways_off
 from runners.ways.dlq_copies import open_dlq
 from runners.ways.stage_chain import name_destinations
 from runners.ways.task_executor import TaskExecutor
@@ -555,6 +554,7 @@ class PipelineRun:
         runner = TaskExecutor(
             spark=spark,
             group=f"wherry-{self.id}",
+            pipeline=self.pipeline,
             origins=origins,
             destinations={FILTERED: self.filtered, **{name: self.destinations[now] for name, now in names.items()}},
             dlq=self.dlq,
@@ -562,20 +562,12 @@ class PipelineRun:
                 **{name: self.opened[name] for name in (DLQ, FALLBACK, FILTERED) if name in self.opened},
                 **{name: self.opened[now] for name, now in names.items()},
             },
-            keep_original=self.pipeline.dlq.original,
             store=self.place.store(),
-            time_zone=self.pipeline.run_options.time_zone,
             pool=self.pool,
             assume=self.ruling.assume,
-            secrets=self.pipeline.secrets,
-            protection=self.pipeline.protection,
-            also=self.pipeline.run_options.retry.also,
             fallback=self.fallback,
-            explained=self.pipeline.run_options.snapshot,
             deadline=make_deadline(tenure, spark),
             thresholds=self.thresholds,
-            off=list_ways_off(self.pipeline.run_options.ways),
-            keeps_filtered=self.pipeline.keeps_filtered,
             drop_filtered=self.cleanup.drop_filtered,
         )
         runner.reading.definition = self.hash

@@ -7,7 +7,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,6 @@ from origins.batch_rows import BatchRows, FrameRows
 from origins.crash_points import reach
 from origins.errors import OriginError, list_spark_errors
 from origins.names import quote_name
-from origins.protection import Protection
 from origins.quick_dataclass import dataclass
 from runners.model.causes import CauseCounter, Causes
 from runners.model.error_kinds import is_large
@@ -27,6 +26,7 @@ from runners.model.masking import without
 from runners.model.nack_window import NackWindow, RowWeights
 from runners.model.pipeline_state import is_replay
 from runners.model.planned_batch import DecidedBatch, PlannedBatch
+from runners.model.spec import PipelineSpec
 from runners.model.tasks import (
     Answers,
     AskDestinations,
@@ -55,14 +55,11 @@ class Delivery:
     """Delivers decided batches. Any number of threads may deliver at once."""
 
     sessions: SessionPool
+    pipeline: PipelineSpec
     store: PreparedStore
     opened: Mapping[str, OpenDestination]
     """The open destinations by all names that they have or had, with the DLQ and the table with filtered rows."""
     dlq: Destination
-    keep_original: bool
-    """Whether the DLQ and that table also keep rows as they were read."""
-    secrets: Mapping[str, str] = field(default_factory=dict)
-    """What the reason for a refusal may not show, each with its replacement."""
     small_refused: int
     """The number of refused rows up to which they are read in this process."""
     deadline: Callable[[], Deadline | None]
@@ -130,8 +127,8 @@ class Delivery:
         letters = DeadLetters(
             refused=RefusedRows(spark, self.store, task.decision, self.small_refused),
             batch=batch,
-            original=self.keep_original,
-            secrets=self.secrets,
+            original=self.pipeline.dlq.original,
+            secrets=self.pipeline.secrets,
             replayed=[str(part) for part in batch.span.parts] if is_replay(batch.lane) else (),
         )
         if whole or not task.decision.again:
@@ -146,8 +143,8 @@ class Delivery:
         return DeadLetters(
             refused=FilteredRows(spark, self.store, task.decision, self.small_refused),
             batch=task.plan.batch,
-            original=self.keep_original,
-            secrets=self.secrets,
+            original=self.pipeline.dlq.original,
+            secrets=self.pipeline.secrets,
             columns=make_filtered_schema(),
         )
 
@@ -160,6 +157,7 @@ class Inquiry:
     """Asks origins, destinations and the store about batches. Any number of threads may ask at once."""
 
     reading: BatchReader
+    pipeline: PipelineSpec
     opened: Mapping[str, OpenDestination]
     """The open destinations by all names that they have or had, with the DLQ."""
     dlq: Destination
@@ -172,12 +170,6 @@ class Inquiry:
 
     `delivered` or `missing`. If empty, the run stops.
     """
-    secrets: Mapping[str, str] = field(default_factory=dict)
-    """What the reason for a refusal may not show, each with its replacement."""
-    protection: Protection = Protection()
-    """Masks the rows that are shown."""
-    explained: int = 3
-    """How many refused rows are fetched at most, to explain why a batch exceeded the window's threshold."""
 
     def get_destination(self, name: str) -> Destination:
         """Return the destination of this name. The DLQ and its fallback have names too."""
@@ -249,10 +241,10 @@ class Inquiry:
         upto = refused.where(F.col("position") <= task.place).orderBy(F.col("position").desc())
         if task.stages:
             upto = refused.where(F.col("nack")["stage"].isin(*task.stages)).orderBy("position")
-        rows = upto.limit(max(3, self.explained)).collect()
-        nacks = [self.protection.mask_nack(_parse(row["nack"].asDict())) for row in rows]
+        rows = upto.limit(max(3, self.pipeline.run_options.snapshot)).collect()
+        nacks = [self.reading.protection.mask_nack(_parse(row["nack"].asDict())) for row in rows]
         texts = ("message", "row", "original")
-        shown = [{**nack, **without(self.secrets, {name: nack.get(name) for name in texts})} for nack in nacks]
+        shown = [{**nack, **without(self.pipeline.secrets, {name: nack.get(name) for name in texts})} for nack in nacks]
         few = task.stages or task.decision.counts.nacked <= len(shown)
         return Explained(
             nacks=shown, causes=Causes() if few else self._count_causes(refused, task.decision.counts.nacked)
@@ -263,8 +255,8 @@ class Inquiry:
         counter = CauseCounter()
         shown = ["code", "stage", "destination", "message", "row", "original"]
         for group in group_refusals(refused.select("nack.*", "part"), shown[:3], shown):
-            known = self.protection.mask_nack(_parse(group))
-            message = without(self.secrets, known["message"])
+            known = self.reading.protection.mask_nack(_parse(group))
+            message = without(self.pipeline.secrets, known["message"])
             counter.add({**known, "message": message}, group["alike"], group["files"])
         return counter.count(of=rows)
 

@@ -30,6 +30,7 @@ from runners.model.errors import CarryFailed, Unbalanced
 from runners.model.masking import without
 from runners.model.pipeline_state import is_aside
 from runners.model.planned_batch import PlannedBatch
+from runners.model.spec import PipelineSpec
 from runners.model.tasks import (
     AskDestinations,
     CheckRefusals,
@@ -55,7 +56,7 @@ from runners.spark.session import is_connect, is_here, is_late, measure_clock_of
 from runners.spark.session_pool import SessionPool
 from runners.state.prepared_store import PreparedStore
 from runners.ways.batch_source import BatchReader, list_columns, strip_lane_prefix
-from runners.ways.choose import DECIDING, GROUPED, STRAIGHT, WRITTEN, DeclinedWays, carry
+from runners.ways.choose import DECIDING, GROUPED, STRAIGHT, WRITTEN, DeclinedWays, carry, list_ways_off
 from runners.ways.deliver import Delivery, Inquiry
 from runners.ways.lookahead import Describe, Lookahead
 from runners.ways.stage_chain import apply_chain
@@ -123,15 +124,14 @@ class TaskExecutor:
     spark: SparkSession
     group: str
     """The name with which all its work on Spark can be cancelled."""
+    pipeline: PipelineSpec
     origins: Mapping[str, Origin]
     destinations: Mapping[str, Destination]
     """The destinations by all names that they have or had."""
     dlq: Destination
     opened: Mapping[str, OpenDestination]
     """The destinations and the DLQ that this run has open."""
-    keep_original: bool
     store: PreparedStore
-    time_zone: str = "UTC"
     pool: str = ""
     """The pool of the fair scheduler for its work. If it is empty, Spark uses the default pool."""
     assume: str = ""
@@ -139,26 +139,14 @@ class TaskExecutor:
 
     `delivered` or `missing`. If empty, the run stops.
     """
-    secrets: Mapping[str, str] = field(default_factory=dict)
-    """What the reason for a refusal may not show, each with its replacement."""
-    protection: Protection = Protection()
-    """Masks the rows that are shown."""
     deadline: Deadline | None = None
     """The end of the time in which a write may begin; None if no other process can take over the pipeline."""
-    also: Sequence[str] = ()
-    """More texts of errors that pass by themselves, beside the known ones."""
     fallback: Destination | None = None
     """The destination for refused rows while the DLQ cannot take them; None if the run stops then."""
-    explained: int = 3
-    """How many refused rows are fetched at most, to explain why a batch exceeded the window's threshold."""
     reading: BatchReader = field(init=False)
     """The source of the rows."""
     thresholds: Thresholds = field(default_factory=Thresholds)
     """The thresholds by which the way of each batch is chosen."""
-    off: frozenset[str] = frozenset()
-    """The ways that no batch takes."""
-    keeps_filtered: bool = False
-    """Whether Wherry stores the rows that stages filter."""
     drop_filtered: Callable[[SparkSession], None] = lambda _: None
     """Drops the filtered rows that were kept long enough."""
     _declined: DeclinedWays = field(default_factory=DeclinedWays)
@@ -169,31 +157,30 @@ class TaskExecutor:
     _maintenance: Maintenance = field(init=False)
 
     def __post_init__(self) -> None:
-        self.reading = BatchReader(self.origins, self.destinations, protection=self.protection)
-        self._sessions = SessionPool(self.spark, self.group, self.pool, self.time_zone, len(self.destinations) + 1)
+        options, self._protection = self.pipeline.run_options, self.pipeline.protection
+        self._also, self._off = options.retry.also, list_ways_off(options.ways)
+        self.reading = BatchReader(self.origins, self.destinations, protection=self._protection)
+        self._sessions = SessionPool(self.spark, self.group, self.pool, options.time_zone, len(self.destinations) + 1)
         self.reading.fit_large_rows = lambda: self._sessions.fit_large_rows()
         self._delivery = Delivery(
             sessions=self._sessions,
+            pipeline=self.pipeline,
             store=self.store,
             opened=self.opened,
             dlq=self.dlq,
-            keep_original=self.keep_original,
-            secrets=self.secrets,
             small_refused=self.thresholds.small_refused,
             deadline=lambda: self.deadline,
             fail=lambda batch, error: self._explain([batch], error),
         )
         self._inquiry = Inquiry(
             reading=self.reading,
+            pipeline=self.pipeline,
             opened=self.opened,
             dlq=self.dlq,
             fallback=self.fallback,
             store=self.store,
             fail=self._delivery.fail,
             assume=self.assume,
-            secrets=self.secrets,
-            protection=self.protection,
-            explained=self.explained,
         )
         self._lookahead = Lookahead(self._sessions)
         self._maintenance = Maintenance(
@@ -272,11 +259,11 @@ class TaskExecutor:
             return []
         try:
             rows = sample_rows(
-                self.reading.fetch_rows(spark, batch).frame(), list_columns(batch), most, self.protection
+                self.reading.fetch_rows(spark, batch).frame(), list_columns(batch), most, self._protection
             )
         except Exception:  # noqa: BLE001 -- the run has failed already, and the reason must not be hidden
             return []
-        shown: list[JSON] = without(self.secrets, rows)
+        shown: list[JSON] = without(self.pipeline.secrets, rows)
         return shown
 
     def forget(self, spark: SparkSession, plan: PlannedBatch) -> None:
@@ -305,7 +292,7 @@ class TaskExecutor:
         return replace(result, way=GROUPED.name)
 
     def _commit(self, spark: SparkSession) -> Commit:
-        return Commit(spark=spark, reading=self.reading, opened=self.opened, deadline=self.deadline, also=self.also)
+        return Commit(spark=spark, reading=self.reading, opened=self.opened, deadline=self.deadline, also=self._also)
 
     def _describe_straight(self, spark: SparkSession, plan: PlannedBatch) -> DescribedRows:
         return describe_straight(self.reading, self.make_candidate(spark, plan), spark)
@@ -314,7 +301,7 @@ class TaskExecutor:
         from runners.ways.deciding import BatchDecision
 
         batch = self.make_candidate(spark, plan, places=True)
-        work, rows = BatchDecision.of(batch, spark, self.store, self.protection.columns)
+        work, rows = BatchDecision.of(batch, spark, self.store, self._protection.columns)
         work.described = work.describe(rows)
         return batch, work
 
@@ -342,9 +329,9 @@ class TaskExecutor:
             rows=self.reading.fetch_rows(spark, batch, places=places),
             spark_is_local=is_here(spark),
             keeps_few=self.store.takes_few or is_here(spark),
-            declined=self._declined.of(batch.lane) | self.off,
+            declined=self._declined.of(batch.lane) | self._off,
             thresholds=self.thresholds,
-            keeps_filtered=self.keeps_filtered,
+            keeps_filtered=self.pipeline.keeps_filtered,
             claims=batch.lane in self.reading.claiming,
         )
 
@@ -352,7 +339,7 @@ class TaskExecutor:
         lane = task.plan.batch.lane
         try:
             batch, work = self._describe(spark, task, self._describe_decision)
-            batch = replace(batch, declined=self._declined.of(lane) | self.off)
+            batch = replace(batch, declined=self._declined.of(lane) | self._off)
             way, prepared, declined = carry(batch, DECIDING, work)
             prepared = replace(prepared, way=way.name)
             _ensure_complete(batch, prepared)
@@ -361,7 +348,7 @@ class TaskExecutor:
             if is_large(error):
                 self.reading.begin_claims(task.plan)
                 return self._prepare(spark, replace(task, following=None))
-            if not classify(error, self.also).is_row:
+            if not classify(error, self._also).is_row:
                 raise
             prepared = self._bisect(spark, task.plan)
         reach("after-prepare")
@@ -377,8 +364,8 @@ class TaskExecutor:
         from runners.ways.deciding import BatchDecision
 
         batch = self.make_candidate(spark, plan, places=True)
-        work, rows = BatchDecision.of(batch, spark, self.store, self.protection.columns)
-        work.described = RowErrorIsolator(work, self.also).describe(rows)
+        work, rows = BatchDecision.of(batch, spark, self.store, self._protection.columns)
+        work.described = RowErrorIsolator(work, self._also).describe(rows)
         prepared = replace(WRITTEN.carry([batch], work), way=WRITTEN.name)
         _ensure_complete(batch, prepared)
         return prepared
@@ -402,7 +389,7 @@ class TaskExecutor:
         If the executors are on other machines, add a hint how to find the cause.
         """
         error = self._handle_error(error)
-        failed = with_batch_context(batches, error, self.protection)
+        failed = with_batch_context(batches, error, self._protection)
         if is_executor_unfit(error) and not (is_here(self.spark) or is_connect(self.spark)):
             failed.hint += "\nSee what executors lack:  wherry doctor --cluster FILE"
         return failed

@@ -154,11 +154,11 @@ def test_an_origin_is_not_notified_of_replayed_rows() -> None:
     runner = TaskExecutor(
         spark=cast("Any", None),
         group="",
+        pipeline=Pipeline(name="orders", destinations=[]),
         origins={"origin": Listening()},
         destinations={},
         dlq=Memory(),
         opened={},
-        keep_original=True,
         store=cast("Any", None),
     )
     tell = runner.list_listening(cast("Any", None))["origin"]

@@ -23,6 +23,7 @@ from runners.model.errors import CarryFailed, StageError, Unbalanced
 from runners.model.nack_window import NackWindow
 from runners.model.pipeline_state import REPLAY
 from runners.model.planned_batch import BranchCounts, Counts, DecidedBatch, PlannedBatch
+from runners.model.spec import PipelineSpec
 from runners.model.tasks import (
     Counted,
     CountSpan,
@@ -142,11 +143,11 @@ def executor(monkeypatch: pytest.MonkeyPatch) -> Iterator[TaskExecutor]:
     found = TaskExecutor(
         spark=NO_SPARK,
         group="g",
+        pipeline=PipelineSpec(name="orders", destinations=[orders]),
         origins={},
         destinations={"orders": orders},
         dlq=dlq,
         opened={"orders": orders.open(), DLQ: dlq.open()},
-        keep_original=False,
         store=cast("Any", None),
     )
     monkeypatch.setattr(found, "make_candidate", lambda _, plan, **__: Batches(plan, found._declined.of("a/0")))
