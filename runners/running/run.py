@@ -22,7 +22,7 @@ from origins.quick_dataclass import dataclass
 from origins.spark_private import forget_context_settings
 from runners.engine.batch_machine import DeliveryRules
 from runners.engine.batch_planner import BatchPlanner, list_notices
-from runners.engine.dispatcher import CarryingOptions, Dispatcher, ProgressCallbacks
+from runners.engine.dispatcher import Dispatcher
 from runners.engine.lane_coordination import LaneCoordination
 from runners.engine.planning import Follower
 from runners.engine.worker_pool import Process, WorkerPool
@@ -317,26 +317,22 @@ class PipelineRun:
                 replacing=frozenset(name for name, each in self.destinations.items() if each.replaces),
                 keeps_filtered=self.pipeline.keeps_filtered,
             ),
-            options=CarryingOptions(
-                max_in_flight=options.max_in_flight or len(lanes),
-                grouped_lanes=self.thresholds.grouped_lanes,
-                retry=make_policy(options.retry),
-            ),
-            callbacks=ProgressCallbacks(
-                committed={
-                    name: partial(self._notify_origin, commit) for name, commit in runner.list_listening(spark).items()
-                },
-                forget=lambda plan: self.patience.outlast(lambda: runner.forget(spark, plan)),
-                pulse=lambda: check_alive(spark),
-                over_budget=budget.check if budget else None,
-                listeners=[
-                    self.report_builder,
-                    self.timeline,
-                    _log_warning,
-                    partial(self._notify_hooks, hook_runner),
-                    *self.listeners,
-                ],
-            ),
+            max_in_flight=options.max_in_flight or len(lanes),
+            grouped_lanes=self.thresholds.grouped_lanes,
+            retry=make_policy(options.retry),
+            committed={
+                name: partial(self._notify_origin, commit) for name, commit in runner.list_listening(spark).items()
+            },
+            forget=lambda plan: self.patience.outlast(lambda: runner.forget(spark, plan)),
+            pulse=lambda: check_alive(spark),
+            over_budget=budget.check if budget else None,
+            listeners=[
+                self.report_builder,
+                self.timeline,
+                _log_warning,
+                partial(self._notify_hooks, hook_runner),
+                *self.listeners,
+            ],
             pace=BatchSizing(parse_seconds(options.batch.target)),
         )
         raised: list[Exception] = []

@@ -32,7 +32,6 @@ class Limited(Bench):
         self.asked: list[int] = []
         run = self.dispatcher
         run.rules = replace(run.rules, dlq=Dlq(window=0))
-        run.callbacks = replace(run.callbacks, over_budget=self.ask)
         run.resting.retry = RetryPolicy(attempts=2, wait=10.0)
         run.budget = BudgetWatch(self.ask, run.resting)
 
