@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from destinations.delta.delta import Delta
 from destinations.destination import Deadline, Destination, OpenDestination
 from destinations.discard import Discard
-from destinations.dlq import DLQ, FALLBACK, FILTERED
+from destinations.dlq import DLQ, FILTERED
 from origins.batch import JSON, Batch
 from origins.errors import WherryError, list_errors
 from origins.quantities import parse_seconds
@@ -58,7 +58,6 @@ from runners.running.compatibility import (
     waive,
 )
 from runners.running.dead_letter_rows import DeadLetterRows
-from runners.running.given_rows import GivenRows
 from runners.running.local_folders import check_shared, list_written_folders
 from runners.running.merge_fallback import FallbackMerge, GivenLetters
 from runners.running.opening import RunOpening, list_suites, list_unchanged, make_chains
@@ -81,7 +80,7 @@ from runners.state.ownership import Ownership, make_deadline, make_kept_error
 from runners.state.run_history import RunRow, Timeline, await_writer, record_begin
 from runners.state.store_patience import PatientLedger, StorePatience
 from runners.ways.dlq_copies import open_dlq
-from runners.ways.stage_chain import name_destinations
+from runners.ways.stage_chain import StageChain, name_destinations
 from runners.ways.task_executor import TaskExecutor
 from runners.ways.way import Thresholds
 
@@ -248,12 +247,7 @@ class PipelineRun:
         return report, hook_runner
 
     def make_ownership(self) -> Ownership:
-        aside, replay = self.backfill or self.redo or self.replay or self.finish, self.replay
-
-        def check(journal: Journal, spark: SparkSession) -> None:
-            if replay is not None:
-                replay.check_fix(journal, self.dlq, lambda: spark)
-
+        replay = self.replay
         return Ownership(
             pipeline=self.pipeline,
             place=self.place,
@@ -266,8 +260,8 @@ class PipelineRun:
             ruling=self.ruling.json(),
             finish=self.finish,
             follow=self.follow,
-            runs_paused=bool(aside),
-            check=check,
+            runs_paused=bool(self.backfill or self.redo or replay or self.finish),
+            check=lambda journal, spark: replay.check_fix(journal, self.dlq, lambda: spark) if replay else None,
         )
 
     def _describe_error(self, errors: Sequence[Exception], spark: SparkSession) -> RunError:
@@ -302,8 +296,9 @@ class PipelineRun:
             list_runs=lambda: [str(owner.get("run")) for owner in journal.state.owners],
             clock=self.clock,
         )
-        deadline = make_deadline(journal.tenure, spark)
-        carried = CarriedRun(id=self.id, spark=spark, journal=journal, deadline=deadline, is_stopping=self._is_stopping)
+        carried = CarriedRun(
+            id=self.id, spark=spark, journal=journal, deadline=runner.deadline, is_stopping=self._is_stopping
+        )
         process = self.wrap_process(runner.process, carried)
         worker_pool = WorkerPool(options.runners or min(len(lanes), os.cpu_count() or 1), activity.watch(process))
         dispatcher = self.dispatcher = Dispatcher(
@@ -371,11 +366,6 @@ class PipelineRun:
         waiting = WaitingRows(dlq=self.dlq, fallback=self.fallback, spark=lambda: spark, journal=journal)
         return waiting.make_budget(self.pipeline.dlq.budget)
 
-    def _heed_budget_first(self, dispatcher: Dispatcher, source: BatchPlanner | None) -> None:
-        """If rows may wait, check the budget of refused rows before the first batch."""
-        if source is not None:
-            dispatcher.budget.ask_first(self.clock.elapsed())
-
     def _notify_hooks(self, hook_runner: HookRunner, event: Event) -> None:
         if isinstance(event, LimitExceeded):
             hook_runner.notify(make_limit_facts(event, self.clock.now().isoformat()))
@@ -442,14 +432,7 @@ class PipelineRun:
             with runner.cancel_planning():
                 source = take_in(opening.open_source(journal, spark))
         if source is not None:
-            source = self._choose_past(source, journal, spark)
-        if source is not None and self.replay is not None:
-            self._take_given_rows(self.replay.fix.rows, runner, spark)
-            with runner.cancel_planning():
-                chosen, runner.reading.fix = self.replay.make_source(
-                    source, opening.chains, self.destinations, self.dlq, journal, spark
-                )
-                source = take_in(chosen)
+            source = take_in(self._choose_past(source, opening.chains, runner, journal, spark))
         dispatcher.planning.source = source
         if coordination is not None:
             coordination.again = lambda source, origins: opening.resurvey_origins(source, origins, journal, spark)
@@ -460,19 +443,11 @@ class PipelineRun:
                 every=parse_seconds(self.pipeline.run_options.poll), again=again, now=self.clock.elapsed()
             )
         self._emit(RunStarted(pipeline=self.pipeline.name, run=self.id, waiting=self._count_waiting(journal, source)))
-        self._heed_budget_first(dispatcher, source)
+        if source is not None:
+            dispatcher.budget.ask_first(self.clock.elapsed())
         dispatcher.run()
         if coordination is not None and not dispatcher.stopping and coordination.left is not None:
             raise make_kept_error(self.pipeline.name, journal.state, coordination.left)
-
-    def _take_given_rows(self, rows: GivenRows, runner: TaskExecutor, spark: SparkSession) -> None:
-        """Store corrected rows in the state before the first of them is planned, and let the run read them."""
-        if rows and isinstance(self.dlq, Delta):
-            kept = self.patience.outlast(lambda: rows.keep(self.place.store(), spark))
-            runner.reading.origins = {
-                **runner.reading.origins,
-                REPLAY: DeadLetterRows(dlq=self.dlq, corrected=kept.texts),
-            }
 
     def _merge_fallback(self, journal: Journal, dispatcher: Dispatcher, spark: SparkSession) -> None:
         """Move the refused rows that wait in the fallback into the DLQ, if this run is for that."""
@@ -491,11 +466,34 @@ class PipelineRun:
         if dispatcher.asked_to_stop or journal.state.stopping:
             dispatcher.take_turn()
 
-    def _choose_past(self, source: BatchPlanner, journal: Journal, spark: SparkSession) -> BatchPlanner:
-        """Return the planner of a backfill or a redo; for other runs `source`."""
+    def _choose_past(
+        self,
+        source: BatchPlanner,
+        chains: Mapping[str, StageChain],
+        runner: TaskExecutor,
+        journal: Journal,
+        spark: SparkSession,
+    ) -> BatchPlanner:
+        """Return the planner of a backfill, a redo or a replay; for other runs `source`.
+
+        The corrected rows of a replay are in the state before the first of them is planned.
+        """
         if self.redo is not None:
             return self.redo.make_source(source, self.pipeline, journal, spark)
-        return source if self.backfill is None else self.backfill.make_source(source, self.pipeline, journal)
+        if self.backfill is not None:
+            return self.backfill.make_source(source, self.pipeline, journal)
+        if self.replay is None:
+            return source
+        rows = self.replay.fix.rows
+        if rows and isinstance(self.dlq, Delta):
+            kept = self.patience.outlast(lambda: rows.keep(self.place.store(), spark))
+            letters = DeadLetterRows(dlq=self.dlq, corrected=kept.texts)
+            runner.reading.origins = {**runner.reading.origins, REPLAY: letters}
+        with runner.cancel_planning():
+            source, runner.reading.fix = self.replay.make_source(
+                source, chains, self.destinations, self.dlq, journal, spark
+            )
+        return source
 
     def _join_coordination(self, journal: Journal) -> LaneCoordination | None:
         """Return the coordination with other runs that share the lanes; None if this run has the pipeline alone."""
@@ -554,10 +552,7 @@ class PipelineRun:
             origins=origins,
             destinations={FILTERED: self.filtered, **{name: self.destinations[now] for name, now in names.items()}},
             dlq=self.dlq,
-            opened={
-                **{name: self.opened[name] for name in (DLQ, FALLBACK, FILTERED) if name in self.opened},
-                **{name: self.opened[now] for name, now in names.items()},
-            },
+            opened={**self.opened, **{name: self.opened[now] for name, now in names.items()}},
             store=self.place.store(),
             pool=self.pool,
             assume=self.ruling.assume,
