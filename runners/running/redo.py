@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
@@ -21,11 +20,11 @@ from origins.origin import Origin
 from origins.quick_dataclass import dataclass
 from origins.store_access import canonicalise
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
-from runners.model.entry import Entry, Settled
+from runners.model.entry import Settled
 from runners.model.errors import Refusal
-from runners.model.pipeline_state import BACKFILL, is_replay
+from runners.model.pipeline_state import is_replay
 from runners.model.spec import PipelineSpec
-from runners.running.backfill import PastBacklog
+from runners.running.backfill import PastBacklog, begin_backfill
 from runners.running.choice import Letter
 from runners.running.compatibility import resolve_names
 from runners.running.opening import get_lane_read, list_carried_parts
@@ -146,14 +145,9 @@ class Redo:
 
     def _find_beginning(self, plan: FileRedo, journal: Journal) -> str:
         """Return the first part of its lane's name. An earlier call may have chosen that."""
-        if plan.key not in journal.state.backfills:
-            body = {
-                "key": plan.key,
-                "name": f"{BACKFILL}{uuid.uuid4().hex[:8]}",
-                "reason": self.reason or f"{plan.file} was edited",
-            }
-            journal.record(Entry(kind="backfill", body=body))
-        return journal.state.backfills[plan.key]["name"]
+        begun = journal.state.backfills.get(plan.key)
+        begun = begun or begin_backfill(journal, plan.key, reason=self.reason or f"{plan.file} was edited")
+        return begun["name"]
 
 
 def plan_redo(pipeline: PipelineSpec, journal: Journal, spark: SparkSession, file: str) -> FileRedo:

@@ -112,7 +112,7 @@ class BatchReader:
 
         batch, chain = plan.batch, self.find_known_chain(plan)
         read = read or self.fetch_rows(spark, batch)
-        tally = RowTally.make(chain, read.count(), given=read.count_given())
+        tally = RowTally(chain, read.count(), given=read.count_given())
         rows = StraightRows.begin(read.frame(), list_columns(batch), make_labels(batch), tally.observe)
         rows = replace(rows, claims=batch.lane in self.claiming)
         return apply_chain(rows, chain.common, plan.pins).frame, tally

@@ -108,45 +108,29 @@ class Delivery:
         label = Label(batch=task.plan.batch, destination=name, deadline=self.deadline())
         if name == FALLBACK:
             ensure_dlq(self.opened[name], spark)  # a run that finishes old batches has not opened it yet
-        if name in (DLQ, FALLBACK):
-            rows = self._read_dead_letters(spark, task, whole=name == FALLBACK)
-        elif name == FILTERED:
-            rows = self._read_filtered(spark, task)
+        if name in (DLQ, FALLBACK, FILTERED):
+            rows = self._read_beside(spark, task, name)
         else:
             rows = select_rows_for(spark, self.store, task.decision, name)
         return self.opened[name].write(spark, rows, [label])
 
-    def _read_dead_letters(self, spark: SparkSession, task: Deliver, *, whole: bool) -> BatchRows:
-        """Return the refused rows as the DLQ stores them.
+    def _read_beside(self, spark: SparkSession, task: Deliver, name: str) -> BatchRows:
+        """Return the refused rows, or the filtered rows, as they are stored.
 
-        If the batch is decided again, return only the rows that the DLQ lacks, unless `whole` asks for all.
+        If the batch is decided again, the DLQ gets only the refused rows that it lacks.
         """
-        from destinations.dead_letters import DeadLetters, select_lacking
+        from destinations.dead_letters import DeadLetters, make_filtered_schema, select_lacking
 
-        batch = task.plan.batch
-        letters = DeadLetters(
-            refused=RefusedRows(spark, self.store, task.decision, self.small_refused),
-            batch=batch,
-            original=self.pipeline.dlq.original,
-            secrets=self.pipeline.secrets,
-            replayed=[str(part) for part in batch.span.parts] if is_replay(batch.lane) else (),
-        )
-        if whole or not task.decision.again:
+        batch, decided = task.plan.batch, (spark, self.store, task.decision, self.small_refused)
+        stored = partial(DeadLetters, batch=batch, original=self.pipeline.dlq.original, secrets=self.pipeline.secrets)
+        if name == FILTERED:
+            return stored(refused=FilteredRows(*decided), columns=make_filtered_schema())
+        replayed = [str(part) for part in batch.span.parts] if is_replay(batch.lane) else ()
+        letters = stored(refused=RefusedRows(*decided), replayed=replayed)
+        if name != DLQ or not task.decision.again:
             return letters
         assert isinstance(self.dlq, Delta), "another destination could not say what it has"
         return FrameRows(select_lacking(spark, self.dlq, letters.frame(), batch))
-
-    def _read_filtered(self, spark: SparkSession, task: Deliver) -> BatchRows:
-        """Return the filtered rows as they are stored."""
-        from destinations.dead_letters import DeadLetters, make_filtered_schema
-
-        return DeadLetters(
-            refused=FilteredRows(spark, self.store, task.decision, self.small_refused),
-            batch=task.plan.batch,
-            original=self.pipeline.dlq.original,
-            secrets=self.pipeline.secrets,
-            columns=make_filtered_schema(),
-        )
 
 
 log = logging.getLogger("wherry")

@@ -234,20 +234,16 @@ def _make_figures(rows: MarkedRows, chain: StageChain, placed: bool) -> list[Col
     from stages.rows import STATE
 
     state = F.col(STATE)
-
-    def count(holds: Column) -> Column:
-        return F.count(F.when(holds, F.lit(1)))
-
     figures = {
         "rows": F.count(F.lit(1)),
-        "refused": count(state < 0),
+        "refused": F.count_if(state < 0),
         "picked": _collect_picked(rows),
-        **{f"state {step.number}": count(state == step.number) for step in chain.common},
+        **{f"state {step.number}": F.count_if(state == step.number) for step in chain.common},
     }
     if placed:
         figures |= {"last block": F.max(_BLOCK), "first": F.min(_ROW)}
     for name in rows.notes:
         usual = find_noting_step(name, chain.common).stage.usual_note
         if usual is not None:
-            figures[f"{name} usual"] = count((state >= 0) & (F.col(name) == usual))
+            figures[f"{name} usual"] = F.count_if((state >= 0) & (F.col(name) == usual))
     return [column.alias(name) for name, column in figures.items()]

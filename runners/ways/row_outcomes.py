@@ -94,15 +94,12 @@ class OutcomeObserver:
         if len(figures) > most:
             return OutcomeObserver(frame)
 
-        def rows(holds: Column) -> Column:
-            return F.count(F.when(holds, F.lit(1)))
-
         def those(name: str, number: int) -> Column:
             filtered = F.col(name) == number
             return filtered if name == "state" else filtered & (F.col("state") == 0)
 
-        counted = [rows(those(*figure)).alias(name) for name, figure in figures.items()]
-        totals = [F.count(F.lit(1)).alias("rows"), rows(F.col("state") < 0).alias("refused")]
+        counted = [F.count_if(those(*figure)).alias(name) for name, figure in figures.items()]
+        totals = [F.count(F.lit(1)).alias("rows"), F.count_if(F.col("state") < 0).alias("refused")]
         observation = Observation()
         return OutcomeObserver(frame.observe(observation, *totals, *counted), observation, figures)
 
@@ -238,27 +235,19 @@ class RowTally:
     """
 
     chain: StageChain
-    _observed: list[tuple[int, DataFrame | None, Callable[[], Mapping[str, int]]]]
-    """The steps at which rows are counted, each with its rows and its figures.
-
-    The rows are None if they were counted before.
-    """
+    read: int | None = None
+    """How many rows the batch has, if its origin reports it."""
+    given: int | None = None
+    """How many rows this process gave to Spark; None if Spark reads them itself."""
     _batches: int = 0
     """How many batches pass in one frame, whose rows have `BATCH`. 0: only one, without this column."""
     _own: int = 0
     """The number of this batch among them."""
-    _read: int | None = None
-    """How many rows the batch has, if its origin reports it."""
-    _given: int | None = None
-    """How many rows this process gave to Spark; None if Spark reads them itself."""
+    _observed: list[tuple[int, DataFrame | None, Callable[[], Mapping[str, int]]]] = field(default_factory=list)
+    """The steps at which rows are counted, each with its rows and its figures.
 
-    @staticmethod
-    def make(chain: StageChain, read: int | None = None, *, given: int | None = None) -> RowTally:
-        """Return a tally for one batch that passes this chain.
-
-        `read` is its row count, if its origin reports it. `given` is how many rows this process gave to Spark.
-        """
-        return RowTally(chain, [], _read=read, _given=given)
+    The rows are None if they were counted before.
+    """
 
     @staticmethod
     def make_several(chain: StageChain, batches: int) -> Sequence[RowTally]:
@@ -266,21 +255,21 @@ class RowTally:
 
         Any tally can observe the frame.
         """
-        first = RowTally(chain, [], batches)
+        first = RowTally(chain, _batches=batches)
         return [replace(first, _own=own) for own in range(batches)]
 
     @staticmethod
     def make_counted(chain: StageChain, rows: int) -> RowTally:
         """Return the tally of a batch whose rows were counted, and pass all stages unchanged."""
-        return RowTally(chain, [(0, None, lambda: {_make_rows_name(0): rows})])
+        return RowTally(chain, _observed=[(0, None, lambda: {_make_rows_name(0): rows})])
 
     def observe(self, frame: DataFrame, step: int) -> DataFrame:
         """Return the same frame, in which the rows that pass are counted under the step's number."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
-        if step == 0 and self._read is not None:
-            known = {_make_rows_name(0): self._read}
+        if step == 0 and self.read is not None:
+            known = {_make_rows_name(0): self.read}
             self._observed.append((step, frame, lambda: known))
             return frame
         ahead = [each.stage for each in self.chain.common if each.number > step and each.stage.changes_rows]
@@ -303,7 +292,7 @@ class RowTally:
         `doubtful` means that the observed figures are wrong for a reason found elsewhere. If Spark saw other rows
         than the origin reports, or than this process gave to it, the equation does not balance.
         """
-        known = self._read if self._given is None else self._given
+        known = self.read if self.given is None else self.given
         figures = []
         for step, frame, seen in self._observed:
             twice, rows = bool(seen().get("twice")), seen().get(_make_rows_name(self._own))
