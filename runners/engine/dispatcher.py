@@ -23,8 +23,7 @@ from runners.engine.batch_machine import (
     resume_flight,
     turn_to_fallback,
 )
-from runners.engine.budget_watch import BudgetWatch
-from runners.engine.planning import Planning
+from runners.engine.planning import BudgetWatch, Planning
 from runners.engine.work_in_flight import BackOff, WorkInFlight, group_flights
 from runners.engine.worker_pool import Finished, TaskWorkers
 from runners.model.batch_timing import BatchSizing

@@ -1,4 +1,7 @@
-"""The source of planned batches: origins, stages, and the current demands of the destinations."""
+"""The source of planned batches: origins, stages, and the current demands of the destinations.
+
+A batch may be described before its turn, while the previous batch of its lane is written.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,10 @@ import functools
 import json
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from destinations.destination import Demands, Destination
 from origins.batch import Batch, Span
@@ -30,8 +34,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from runners.spark.session_pool import SessionPool
     from runners.ways.row_outcomes import RowTally
     from stages.rows import StraightRows
+
+
+T = TypeVar("T")
+Describe = Callable[["SparkSession", PlannedBatch], T]
 
 
 @dataclass
@@ -125,6 +134,43 @@ class BatchReader:
         leaving = {name: apply_chain(rows, steps, {}).schema for name, steps in chain.branches.items()}
         demands = {name: list_demands_now(spark, self.destinations[name], schema) for name, schema in leaving.items()}
         self.chains = {**self.chains, batch.origin: chain.with_demands(demands)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Coming:
+    plan: PlannedBatch
+    spark: SparkSession
+    description: Future[Any]
+
+
+@dataclass
+class Lookahead:
+    """For each lane, the batch that most likely comes next.
+
+    Batches that cannot be described early are described in their turn.
+    """
+
+    sessions: SessionPool
+    _coming: dict[str, _Coming] = field(default_factory=dict)
+
+    def begin(self, plan: PlannedBatch, spark: SparkSession, describe: Describe[T]) -> None:
+        """Describe this batch in another thread, in the same session."""
+        coming = self.sessions.get_helpers().submit(self._describe, spark, plan, describe)
+        self._coming[plan.batch.lane] = _Coming(plan=plan, spark=spark, description=coming)
+
+    def take(self, plan: PlannedBatch, spark: SparkSession) -> Any:
+        """Return the description of this batch in this session.
+
+        It is None if another batch was expected, or an error occurred. Forget what was described for the batch's lane.
+        """
+        coming = self._coming.pop(plan.batch.lane, None)
+        if coming is None or coming.plan != plan or coming.spark is not spark or coming.description.exception():
+            return None
+        return coming.description.result()
+
+    def _describe(self, spark: SparkSession, plan: PlannedBatch, describe: Describe[T]) -> T:
+        with self.sessions.tag_thread(spark):
+            return describe(spark, plan)
 
 
 def sum_sizes(sizes: Iterable[int | None]) -> int | None:

@@ -43,7 +43,7 @@ from runners.model.tasks import (
 from runners.spark.session_pool import SessionPool
 from runners.state.prepared_store import FilteredRows, PreparedStore, RefusedRows, select_rows_for
 from runners.ways.batch_source import BatchReader, would_refuse
-from runners.ways.refused_causes import group_refusals
+from runners.ways.row_outcomes import group_refusals
 from runners.ways.stage_chain import make_labels
 
 if TYPE_CHECKING:

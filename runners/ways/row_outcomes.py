@@ -13,6 +13,7 @@ from origins.errors import list_spark_errors
 from origins.names import HIDDEN
 from origins.origin import BATCH, PLACE
 from origins.quick_dataclass import dataclass
+from runners.model.causes import MOST_FILES
 from runners.model.planned_batch import BranchCounts, Counts, StageCount
 from runners.ways.stage_chain import PlacedStage, StageChain
 
@@ -202,6 +203,43 @@ def count_by_spark(frame: DataFrame, columns: Sequence[str]) -> Mapping[str, Map
             if row[column] is not None:
                 found[column][row[column]] = found[column].get(row[column], 0) + row["count"]
     return found
+
+
+MOST_GROUPS = 10_000
+"""How many groups are fetched. They are the most frequent ones."""
+
+
+def group_refusals(refused: DataFrame, by: Sequence[str], shown: Sequence[str]) -> list[dict[str, Any]]:
+    """Return groups of rows that are equal in the columns `by` and in the shape of their `message`, the largest first.
+
+    Each has the columns `shown` of one of its rows, the number of its rows (`alike`), and their `files`, from the
+    column `part`.
+    """
+    from pyspark.sql import functions as F
+
+    message = F.coalesce(F.col("message"), F.lit(""))
+    one = F.min_by(F.struct(*shown), message).alias("one")
+    files = F.slice(F.array_sort(F.collect_set("part")), 1, MOST_FILES).alias("files")
+    groups = refused.groupBy(*by, _make_shape(message).alias("shape")).agg(F.count(F.lit(1)).alias("alike"), one, files)
+    found = groups.orderBy(F.col("alike").desc(), "shape").limit(MOST_GROUPS).drop("shape").collect()
+    rows = [row.asDict(recursive=True) for row in found]
+    return [{**row, **row["one"]} for row in rows]
+
+
+def _make_shape(message: Column) -> Column:
+    """Return the message with short forms of the quoted parts.
+
+    Messages of one cause may have several shapes. Messages of one shape have the same cause.
+    """
+    from pyspark.sql import functions as F
+
+    def shorten(piece: Column, at: Column) -> Column:
+        letters = F.regexp_replace(piece, r"\p{L}+", "a")
+        return F.when(at % 2 == 1, F.regexp_replace(letters, "[0-9]+", "9")).otherwise(piece)
+
+    pieces = F.concat_ws("'", F.transform(F.split(message, "'"), shorten))
+    digits = F.regexp_replace(message, "[0-9]+", "9")
+    return F.when(message.contains("column "), pieces).otherwise(digits)
 
 
 _PASS = HIDDEN + "pass"

@@ -55,10 +55,9 @@ from runners.model.text import escape_line, summarise_error
 from runners.spark.session import is_connect, is_here, is_late, measure_clock_offset, reconnect
 from runners.spark.session_pool import SessionPool
 from runners.state.prepared_store import PreparedStore
-from runners.ways.batch_source import BatchReader, list_columns, strip_lane_prefix
+from runners.ways.batch_source import BatchReader, Describe, Lookahead, list_columns, strip_lane_prefix
 from runners.ways.choose import DECIDING, GROUPED, STRAIGHT, WRITTEN, DeclinedWays, carry, list_ways_off
 from runners.ways.deliver import Delivery, Inquiry
-from runners.ways.lookahead import Describe, Lookahead
 from runners.ways.stage_chain import apply_chain
 from runners.ways.straight import Commit, DescribedRows, describe_straight
 from runners.ways.way import Candidate, Thresholds

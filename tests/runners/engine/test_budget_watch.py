@@ -9,8 +9,7 @@ import pytest
 
 from destinations.destination import DestinationError, Written
 from destinations.dlq import Dlq
-from runners.engine.budget_watch import BudgetWatch
-from runners.engine.planning import Follower
+from runners.engine.planning import BudgetWatch, Follower
 from runners.model.entry import Entry
 from runners.model.planned_batch import BranchCounts, Counts
 from runners.model.spec import RetryPolicy
