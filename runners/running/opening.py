@@ -55,13 +55,10 @@ class RunOpening:
     """The whole definition, as the ledger keeps it."""
     hash: str
     destinations: Mapping[str, Destination]
-    dlq: Destination
-    filtered: Destination
-    """The table for rows that stages filter."""
+    ends: Mapping[str, Destination]
+    """The destinations by name, with the DLQ, its fallback, and the table for rows that stages filter."""
     opened: Mapping[str, OpenDestination]
-    """The open destinations of this run by name, with the DLQ, the filtered rows and the fallback."""
-    fallback: Destination | None = None
-    """Where refused rows go while the DLQ cannot take them."""
+    """The same, as this run has them open."""
     ruling: OperatorOverrides = OperatorOverrides()
     follow: bool = False
     """Whether the run continues when nothing is left."""
@@ -148,7 +145,7 @@ class RunOpening:
             },
             "destinations": {
                 each: {
-                    **hide_secrets(self._get_destination(each)).describe(),
+                    **hide_secrets(self.ends[each]).describe(),
                     **self._describe_identity(journal.state.identities.get(each), identity, journal),
                 }
                 for each, identity in identities.items()
@@ -271,8 +268,8 @@ class RunOpening:
     def _expect(self, journal: Journal) -> None:
         """Give each destination its recorded identity. It is empty if the run treats the place as moved or fresh."""
         known = journal.state.identities
-        for name in (*self.destinations, DLQ, *([FALLBACK] if self.fallback is not None else [])):
-            before = known.get(name) or known.get(self._get_destination(name).was or "")
+        for name in [name for name in self.ends if name != FILTERED]:
+            before = known.get(name) or known.get(self.ends[name].was or "")
             ruled = name in (*self.ruling.fresh, *self.ruling.moved)
             self.opened[name].expects(Identity(place="") if before is None or ruled else before)
             if journal.is_shared:
@@ -298,7 +295,7 @@ class RunOpening:
         ours = self.pipeline.dlq.destination is None
         dlq = self.opened[DLQ]
         identities[DLQ] = ensure_dlq(dlq, spark) if ours else dlq.ensure_place(spark, make_dlq_schema())
-        if self.fallback is not None:
+        if FALLBACK in self.ends:
             identities[FALLBACK] = ensure_dlq(self.opened[FALLBACK], spark)
         if self.pipeline.keeps_filtered:
             identities[FILTERED] = self.opened[FILTERED].ensure_place(spark, make_filtered_schema())
@@ -323,11 +320,6 @@ class RunOpening:
         if copies:
             described["copies"] = copies
         return described
-
-    def _get_destination(self, name: str) -> Destination:
-        if name == FALLBACK and self.fallback is not None:
-            return self.fallback
-        return {**self.destinations, DLQ: self.dlq, FILTERED: self.filtered}[name]
 
 
 _ONE_FILE = Limits(files=1)

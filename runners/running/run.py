@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from destinations.delta.delta import Delta
 from destinations.destination import Deadline, Destination, OpenDestination
 from destinations.discard import Discard
-from destinations.dlq import DLQ, FILTERED
+from destinations.dlq import DLQ, FALLBACK, FILTERED
 from origins.batch import JSON, Batch
 from origins.errors import WherryError, list_errors
 from origins.quantities import parse_seconds
@@ -151,8 +151,12 @@ class PipelineRun:
         self.report_builder = RunReportBuilder(
             tuple(self.destinations), resolve_names(self.destinations), list_suites(self.pipeline)
         )
+        self.ends: Mapping[str, Destination] = {**self.destinations, DLQ: self.dlq, FILTERED: self.filtered}
+        """The destinations by name, with the DLQ, its fallback, and the table with filtered rows."""
+        if self.fallback is not None:
+            self.ends = {**self.ends, FALLBACK: self.fallback}
         self.opened: Mapping[str, OpenDestination] = {}
-        """The open destinations of this run by name, with the DLQ, its fallback, and the table with filtered rows."""
+        """The same, once this run has them open."""
         self.dispatcher: Dispatcher | None = None
         self.finish = self.finish or self.merge is not None
         self.merged: FallbackMerge | None = None
@@ -281,11 +285,10 @@ class PipelineRun:
         """Return the status of the run, and its errors in order."""
         options = self.pipeline.run_options
         lanes = [lane for origin in self.pipeline.every_origin for lane in self.pipeline.lanes_of(origin)]
-        ends = {**self.destinations, DLQ: self.dlq, FILTERED: self.filtered}
-        self.opened = {name: each.open() for name, each in ends.items()}
+        self.opened = {name: each.open() for name, each in self.ends.items()}
         journal.ledger = PatientLedger(journal.ledger, self.patience)
         copies = [each.discreet(self.pipeline.protection) for each in self.pipeline.dlq.copies]
-        self.opened = {**self.opened, **open_dlq(self.opened[DLQ], self.fallback, copies, self.ruling.assume)}
+        self.opened = {**self.opened, **open_dlq(self.opened, copies, self.ruling.assume)}
         budget = self._make_budget(journal, spark)
         runner = self._make_executor(spark, journal.tenure)
         activity = RunActivity(
@@ -396,9 +399,7 @@ class PipelineRun:
             text=self.text,
             hash=self.hash,
             destinations=self.destinations,
-            dlq=self.dlq,
-            fallback=self.fallback,
-            filtered=self.filtered,
+            ends=self.ends,
             opened=self.opened,
             ruling=self.ruling,
             follow=self.follow,
@@ -550,13 +551,11 @@ class PipelineRun:
             group=f"wherry-{self.id}",
             pipeline=self.pipeline,
             origins=origins,
-            destinations={FILTERED: self.filtered, **{name: self.destinations[now] for name, now in names.items()}},
-            dlq=self.dlq,
+            destinations={**self.ends, **{name: self.destinations[now] for name, now in names.items()}},
             opened={**self.opened, **{name: self.opened[now] for name, now in names.items()}},
             store=self.place.store(),
             pool=self.pool,
             assume=self.ruling.assume,
-            fallback=self.fallback,
             deadline=make_deadline(tenure, spark),
             thresholds=self.thresholds,
             drop_filtered=self.cleanup.drop_filtered,

@@ -49,7 +49,7 @@ class BatchReader:
 
     origins: Mapping[str, Origin]
     destinations: Mapping[str, Destination]
-    """The destinations by all names that they have or had."""
+    """The destinations by all names that they have or had, with the DLQ and its fallback."""
     chains: Mapping[str, StageChain] = field(default_factory=dict)
     """The stages of each origin's rows, once the run is open."""
     definition: str = ""

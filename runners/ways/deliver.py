@@ -144,8 +144,6 @@ class Inquiry:
     pipeline: PipelineSpec
     opened: Mapping[str, OpenDestination]
     """The open destinations by all names that they have or had, with the DLQ."""
-    dlq: Destination
-    fallback: Destination | None
     store: PreparedStore
     fail: Callable[[Batch, Exception], Exception]
     """Returns the error of a question, in words for a person."""
@@ -154,11 +152,6 @@ class Inquiry:
 
     `delivered` or `missing`. If empty, the run stops.
     """
-
-    def get_destination(self, name: str) -> Destination:
-        """Return the destination of this name. The DLQ and its fallback have names too."""
-        beside = {DLQ: self.dlq, FALLBACK: self.fallback}
-        return beside.get(name) or self.reading.destinations[name]
 
     def ask(self, spark: SparkSession, task: AskDestinations) -> Answers:
         """Make sure that no write of the batch is in progress, then ask which destinations have it."""
@@ -170,7 +163,7 @@ class Inquiry:
             try:
                 ask()
             except Exception as error:
-                if name != DLQ or self.fallback is None:
+                if name != DLQ or FALLBACK not in self.opened:
                     raise
                 failed[name] = self.fail(task.plan.batch, error)
 
@@ -186,7 +179,7 @@ class Inquiry:
                 found[name] = written
 
         for name in task.names:
-            if self.get_destination(name).remembers and not task.ended:
+            if self.reading.destinations[name].remembers and not task.ended:
                 ask_one(name, partial(fence, name))
         for name in task.names:
             ask_one(name, partial(find, name))
@@ -252,7 +245,7 @@ class Inquiry:
         for name in task.plan.destinations:
             rows = select_rows_for(spark, self.store, task.decision, name).frame()
             try:
-                refused = would_refuse(spark, self.get_destination(name), rows, make_labels(batch))
+                refused = would_refuse(spark, self.reading.destinations[name], rows, make_labels(batch))
             except Misfit:
                 if opened:
                     raise
@@ -265,8 +258,8 @@ class Inquiry:
 
     def _is_same_again(self, plan: PlannedBatch) -> bool:
         """Whether a second decision of the batch gives the same rows, and the DLQ can report which of them it has."""
-        origin = self.reading.find_origin(plan.batch)
-        return self.reading.find_chain(plan).repeatable and origin.repeatable and isinstance(self.dlq, Delta)
+        origin, dlq = self.reading.find_origin(plan.batch), self.reading.destinations[DLQ]
+        return self.reading.find_chain(plan).repeatable and origin.repeatable and isinstance(dlq, Delta)
 
     def add_codes(self, spark: SparkSession, prepared: Prepared) -> Prepared:
         """Return the same with the code of each refused row."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -24,16 +23,19 @@ if TYPE_CHECKING:
 
 
 def open_dlq(
-    kept: OpenDestination, fallback: Destination | None, copies: Sequence[Destination], assume: str
+    opened: Mapping[str, OpenDestination], copies: Sequence[Destination], assume: str
 ) -> Mapping[str, OpenDestination]:
-    """Return the DLQ, which is open, and its fallback, if it has one, by name. Both have the copies."""
-    ends = {DLQ: kept} if fallback is None else {DLQ: FallibleDlq(kept=kept), FALLBACK: fallback.open()}
+    """Return the DLQ and its fallback, if it has one, by name. Both are open, and get the copies."""
+    ends = {name: opened[name] for name in (DLQ, FALLBACK) if name in opened}
+    if FALLBACK in ends:
+        ends[DLQ] = FallibleDlq(kept=ends[DLQ])
     if not copies:
         return ends
-    dlq = CopiedDlq(kept=ends[DLQ], copies=[_open_copy(each.as_copy()) for each in copies], assume=assume)
-    if fallback is None:
-        return {DLQ: dlq}
-    return {DLQ: dlq, FALLBACK: replace(dlq, kept=ends[FALLBACK], is_fallback=True)}
+    opened_copies = [_open_copy(each.as_copy()) for each in copies]
+    return {
+        name: CopiedDlq(kept=each, copies=opened_copies, assume=assume, is_fallback=name == FALLBACK)
+        for name, each in ends.items()
+    }
 
 
 def _open_copy(destination: Destination) -> DlqCopy:

@@ -14,7 +14,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from destinations.destination import Deadline, Destination, Label, OpenDestination
-from destinations.dlq import FILTERED
+from destinations.dlq import DLQ, FILTERED
 from origins.batch import JSON, Batch
 from origins.crash_points import reach
 from origins.errors import WherryError
@@ -126,10 +126,9 @@ class TaskExecutor:
     pipeline: PipelineSpec
     origins: Mapping[str, Origin]
     destinations: Mapping[str, Destination]
-    """The destinations by all names that they have or had."""
-    dlq: Destination
+    """The destinations by all names that they have or had, with the DLQ, its fallback, and the filtered rows."""
     opened: Mapping[str, OpenDestination]
-    """The destinations and the DLQ that this run has open."""
+    """The same, as this run has them open."""
     store: PreparedStore
     pool: str = ""
     """The pool of the fair scheduler for its work. If it is empty, Spark uses the default pool."""
@@ -140,8 +139,6 @@ class TaskExecutor:
     """
     deadline: Deadline | None = None
     """The end of the time in which a write may begin; None if no other process can take over the pipeline."""
-    fallback: Destination | None = None
-    """The destination for refused rows while the DLQ cannot take them; None if the run stops then."""
     reading: BatchReader = field(init=False)
     """The source of the rows."""
     thresholds: Thresholds = field(default_factory=Thresholds)
@@ -159,14 +156,14 @@ class TaskExecutor:
         options, self._protection = self.pipeline.run_options, self.pipeline.protection
         self._also, self._off = options.retry.also, list_ways_off(options.ways)
         self.reading = BatchReader(self.origins, self.destinations, protection=self._protection)
-        self._sessions = SessionPool(self.spark, self.group, self.pool, options.time_zone, len(self.destinations) + 1)
+        self._sessions = SessionPool(self.spark, self.group, self.pool, options.time_zone, len(self.destinations))
         self.reading.fit_large_rows = lambda: self._sessions.fit_large_rows()
         self._delivery = Delivery(
             sessions=self._sessions,
             pipeline=self.pipeline,
             store=self.store,
             opened=self.opened,
-            dlq=self.dlq,
+            dlq=self.destinations[DLQ],
             small_refused=self.thresholds.small_refused,
             deadline=lambda: self.deadline,
             fail=lambda batch, error: self._explain([batch], error),
@@ -175,15 +172,13 @@ class TaskExecutor:
             reading=self.reading,
             pipeline=self.pipeline,
             opened=self.opened,
-            dlq=self.dlq,
-            fallback=self.fallback,
             store=self.store,
             fail=self._delivery.fail,
             assume=self.assume,
         )
         self._lookahead = Lookahead(self._sessions)
         self._maintenance = Maintenance(
-            lambda name: name == FILTERED or self._inquiry.get_destination(name).needs_maintenance, self._maintain
+            lambda name: name == FILTERED or self.destinations[name].needs_maintenance, self._maintain
         )
 
     def process(self, task: Task) -> Outcome:

@@ -33,6 +33,7 @@ from pyspark.sql.types import StructType
 
 from destinations.delta import Delta
 from destinations.destination import Destination
+from destinations.dlq import DLQ
 from destinations.memory import Memory
 from origins.batch import JSON, Batch, Limits
 from origins.crash_points import watch_points
@@ -188,8 +189,7 @@ class WayBench:
                 run_options=RunOptions(ways=ways),
             ),
             origins={"files": self.origin},
-            destinations=self.destinations,
-            dlq=Memory(),
+            destinations={**self.destinations, DLQ: Memory()},
             opened=self.opened,
             store=self.store,
             thresholds=limits,

@@ -145,8 +145,7 @@ def executor(monkeypatch: pytest.MonkeyPatch) -> Iterator[TaskExecutor]:
         group="g",
         pipeline=PipelineSpec(name="orders", destinations=[orders]),
         origins={},
-        destinations={"orders": orders},
-        dlq=dlq,
+        destinations={"orders": orders, DLQ: dlq},
         opened={"orders": orders.open(), DLQ: dlq.open()},
         store=cast("Any", None),
     )
