@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING
 
+from origins.lazy import T
 from origins.names import HIDDEN
 from origins.origin import Origin
 from origins.quick_dataclass import dataclass
@@ -174,8 +175,6 @@ def find_mixing_stages(spark: SparkSession, schema: str, chain: StageChain) -> M
     Wherry applies each stage alone to an empty frame with the columns that reach it. So the analysed plan is the plan
     of that stage only.
     """
-    from pyspark.sql.types import StructType
-
     found: dict[str, str] = {}
 
     def behind(schema: StructType, steps: Sequence[PlacedStage]) -> StructType:
@@ -188,7 +187,7 @@ def find_mixing_stages(spark: SparkSession, schema: str, chain: StageChain) -> M
         return schema
 
     if any(step.stage.may_mix for step in chain.steps):
-        common = behind(StructType.fromJson(json.loads(schema)), chain.common)
+        common = behind(T.StructType.fromJson(json.loads(schema)), chain.common)
         for steps in chain.branches.values():
             behind(common, steps)
     return found

@@ -31,6 +31,7 @@ from destinations.destination import Destination
 from origins.batch import JSON
 from origins.batch_rows import to_python_rows
 from origins.errors import has_condition, list_spark_errors
+from origins.lazy import pa
 from origins.nack import DLQ_COLUMNS
 from origins.names import quote_in_hex, quote_text
 from origins.protection import Protection, walk_texts
@@ -185,8 +186,6 @@ class Choice:
         if not self._judged_columns:
             yield from self._query(dlq, spark, columns, conditions, then)
             return
-        import pyarrow as pa
-
         ids = frozenset() if self._names_ids else frozenset(self.ids)
         beside = [each for each in self._judged_columns if each not in columns.split(", ")]
         for table in self._query(dlq, spark, ", ".join([columns, *beside]), conditions, then):

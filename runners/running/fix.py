@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from origins.batch import JSON, Json
 from origins.errors import WherryError, has_condition, list_spark_errors
 from origins.functions import load_text
-from origins.lazy import F
+from origins.lazy import F, pa
 from origins.nack import make_reason, parse_columns
 from origins.names import HIDDEN, quote_name
 from origins.origin import PLACE
@@ -109,12 +109,10 @@ class GivenRows:
 
     def load(self, store: PreparedStore, spark: SparkSession) -> GivenRows:
         """Return the rows from the store. Raises `Refusal` if the store does not have all of them."""
-        from pyarrow import ArrowException
-
         try:
             found = store.read(spark, f"{self.name}-0").select("id", "original").toArrow()
             texts = dict(zip(found["id"].to_pylist(), found["original"].to_pylist(), strict=True))
-        except list_spark_errors(ArrowException) as error:
+        except list_spark_errors(pa.ArrowException) as error:
             if classify(error).is_session_lost:
                 raise
             texts = {}

@@ -15,6 +15,7 @@ from destinations.dead_letters import ensure_dlq, make_dlq_schema, make_filtered
 from destinations.destination import Destination, Identity, OpenDestination
 from destinations.dlq import DLQ, FALLBACK, FILTERED
 from origins.batch import JSON, Limits
+from origins.lazy import T
 from origins.names import list_given_paths
 from origins.origin import Backlog, Origin, Progress
 from origins.quantities import parse_seconds, parse_size
@@ -240,13 +241,11 @@ class RunOpening:
 
     def _describe_schema(self, name: str, schema: str, journal: Journal) -> Iterator[str]:
         """Yield a notice about an inferred schema, once and after each change."""
-        from pyspark.sql.types import StructType
-
         origin, before = self._origins[name], find_recorded_schema(self._origins[name], journal)
         if schema == before or not (origin.infers or (origin.evolves and before)):
             return
         message = "changed schema" if before else "inferred schema, now fixed"
-        yield f'{message}. To declare it:  schema: "{format_ddl(StructType.fromJson(json.loads(schema)))}"'
+        yield f'{message}. To declare it:  schema: "{format_ddl(T.StructType.fromJson(json.loads(schema)))}"'
 
     def _make_feed(self, spark: SparkSession, name: str, schema: str, backlog: Backlog) -> OriginFeed:
         chain, origin = self.chains[name], self._origins[name]
@@ -439,9 +438,7 @@ def find_schema(origin: Origin, recorded: str | None, spark: SparkSession, backl
 
 def analyse_chain(spark: SparkSession, schema: str, chain: StageChain) -> Mapping[str, StructType]:
     """Return the schema of the rows at each destination. Raises `StageError`, which names the stage. Reads no row."""
-    from pyspark.sql.types import StructType
-
-    arriving = StructType.fromJson(json.loads(schema))
+    arriving = T.StructType.fromJson(json.loads(schema))
     if all(step.stage.keeps_columns for step in chain.steps):
         return dict.fromkeys(chain.branches, arriving)
     rows = apply_chain(make_empty_rows(spark, arriving), chain.common, {}, checked=True)
@@ -483,15 +480,13 @@ def check_weighed(weigh: str | None, schemas: Mapping[str, str]) -> None:
     """Raises `Refusal` if the rows of an origin have no column of numbers or text with this name."""
     if not weigh:
         return
-    from pyspark.sql.types import NumericType, StringType, StructType
-
     for origin, schema in schemas.items():
-        columns = {each.name.lower(): each for each in StructType.fromJson(json.loads(schema)).fields}
+        columns = {each.name.lower(): each for each in T.StructType.fromJson(json.loads(schema)).fields}
         column = columns.get(weigh.lower())
         if column is None:
             near = suggest_nearest(weigh, [each.name for each in columns.values()])
             raise Refusal(f"dlq.weigh: the rows of {origin}, as they are read, have no column '{weigh}'; {near}")
-        if not isinstance(column.dataType, NumericType | StringType):
+        if not isinstance(column.dataType, T.NumericType | T.StringType):
             kind = column.dataType.simpleString()
             raise Refusal(
                 f"dlq.weigh: expected a column of numbers or text, but '{column.name}' of {origin} is {kind}."
@@ -500,9 +495,7 @@ def check_weighed(weigh: str | None, schemas: Mapping[str, str]) -> None:
 
 def _list_names(spark: SparkSession, chain: StageChain, schema: str) -> list[str]:
     """Return the names of the columns and their fields, as they are read and after each stage."""
-    from pyspark.sql.types import StructType
-
-    rows = make_empty_rows(spark, StructType.fromJson(json.loads(schema)))
+    rows = make_empty_rows(spark, T.StructType.fromJson(json.loads(schema)))
     names = [*_list_inner_names(rows.schema)]
 
     def behind(rows: StraightRows, steps: Sequence[PlacedStage]) -> StraightRows:
@@ -519,11 +512,9 @@ def _list_names(spark: SparkSession, chain: StageChain, schema: str) -> list[str
 
 def _list_inner_names(kind: DataType, above: str = "") -> Iterator[str]:
     """Yield the names of all fields in a value of this type, for example `buyer.email`."""
-    from pyspark.sql.types import ArrayType, StructType
-
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.ArrayType):
         yield from _list_inner_names(kind.elementType, above)
-    elif isinstance(kind, StructType):
+    elif isinstance(kind, T.StructType):
         for field in kind.fields:
             yield above + field.name
             yield from _list_inner_names(field.dataType, f"{above}{field.name}.")

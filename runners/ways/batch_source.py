@@ -19,6 +19,7 @@ from destinations.destination import Demands, Destination
 from origins.batch import Batch, Span
 from origins.batch_rows import BatchRows
 from origins.errors import OriginError, list_spark_errors
+from origins.lazy import F, T
 from origins.origin import Origin
 from origins.protection import Protection
 from origins.quick_dataclass import dataclass
@@ -26,8 +27,10 @@ from runners.model.error_kinds import classify
 from runners.model.pipeline_state import REPLAY, is_replay
 from runners.model.planned_batch import PlannedBatch
 from runners.ways.large_values import note_user
+from runners.ways.row_outcomes import RowTally
 from runners.ways.stage_chain import StageChain, apply_chain, make_empty_rows, make_labels
 from stages.expressions import put_in
+from stages.rows import StraightRows
 from stages.stage import Stage
 
 if TYPE_CHECKING:
@@ -35,12 +38,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from runners.spark.session_pool import SessionPool
-    from runners.ways.row_outcomes import RowTally
-    from stages.rows import StraightRows
 
 
-T = TypeVar("T")
-Describe = Callable[["SparkSession", PlannedBatch], T]
+Described = TypeVar("Described")
+Describe = Callable[["SparkSession", PlannedBatch], Described]
 
 
 @dataclass
@@ -108,17 +109,12 @@ class BatchReader:
 
     def make_empty_rows(self, spark: SparkSession, batch: Batch) -> StraightRows:
         """Return an empty frame with the columns that the batch's rows have when they are read."""
-        from pyspark.sql.types import StructType
-
-        return make_empty_rows(spark, StructType.fromJson(json.loads(batch.schema)), make_labels(batch))
+        return make_empty_rows(spark, T.StructType.fromJson(json.loads(batch.schema)), make_labels(batch))
 
     def read_straight_frame(
         self, spark: SparkSession, plan: PlannedBatch, read: BatchRows | None = None
     ) -> tuple[DataFrame, RowTally]:
         """Return the rows of a straight batch as Spark reads them, and their tally."""
-        from runners.ways.row_outcomes import RowTally
-        from stages.rows import StraightRows
-
         batch, chain = plan.batch, self.find_known_chain(plan)
         read = read or self.fetch_rows(spark, batch)
         tally = RowTally(chain, read.count(), given=read.count_given())
@@ -153,7 +149,7 @@ class Lookahead:
     sessions: SessionPool
     _coming: dict[str, _Coming] = field(default_factory=dict)
 
-    def begin(self, plan: PlannedBatch, spark: SparkSession, describe: Describe[T]) -> None:
+    def begin(self, plan: PlannedBatch, spark: SparkSession, describe: Describe[Described]) -> None:
         """Describe this batch in another thread, in the same session."""
         coming = self.sessions.get_helpers().submit(self._describe, spark, plan, describe)
         self._coming[plan.batch.lane] = _Coming(plan=plan, spark=spark, description=coming)
@@ -168,7 +164,7 @@ class Lookahead:
             return None
         return coming.description.result()
 
-    def _describe(self, spark: SparkSession, plan: PlannedBatch, describe: Describe[T]) -> T:
+    def _describe(self, spark: SparkSession, plan: PlannedBatch, describe: Describe[Described]) -> Described:
         with self.sessions.tag_thread(spark):
             return describe(spark, plan)
 
@@ -202,8 +198,6 @@ def would_refuse(
 
     Raises `Misfit` if the destination no longer takes such rows at all.
     """
-    from pyspark.sql import functions as F
-
     with contextlib.closing(destination.open()) as opened:
         opened.ensure_place(spark, rows.schema)
         demands = [stage for stage in opened.demands(spark, rows.schema) if isinstance(stage, Demands)]

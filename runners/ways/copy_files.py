@@ -13,23 +13,24 @@ from typing import TYPE_CHECKING
 
 from origins.batch import JSON
 from origins.files.parquet_rows import count_rows
+from origins.lazy import F, pa
 from origins.quick_dataclass import dataclass
 from runners.model.tasks import Declined, Prepared
 from runners.state.prepared_store import fetch_table
+from runners.ways.deciding import BatchDecision
 from runners.ways.one_pass import explain_not_apart, find_noting_step, is_short
 from runners.ways.row_outcomes import PickedRows, RowOutcomes, place_columns
 from runners.ways.stage_chain import StageChain
 from runners.ways.way import Candidate, Thresholds, Way
+from stages.rows import STATE, VERDICT, MarkedRows, select_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from runners.state.prepared_store import PreparedStore
-    from runners.ways.deciding import BatchDecision
-    from stages.rows import MarkedRows
 
 
-class CopyFiles(Way["BatchDecision", Prepared]):
+class CopyFiles(Way[BatchDecision, Prepared]):
     """This process copies the live rows from the parquet files in which they were read."""
 
     name = "copy_files"
@@ -75,15 +76,13 @@ class FileCopy:
     @staticmethod
     def of(rows: MarkedRows, chain: StageChain, files: Mapping[str, Path], limits: Thresholds) -> FileCopy | None:
         """Make it if all rows after the stages are in these files; None if copying them is not enough."""
-        from pyarrow import ArrowException
-
         usual = {name: find_noting_step(name, chain.common).stage.usual_note for name in rows.notes}
         try:
             size = sum(file.stat().st_size for file in files.values())
             if not files or size > limits.copied_bytes or None in usual.values():
                 return None
             return FileCopy(rows, usual, files, {part: count_rows(file) for part, file in files.items()}, limits)
-        except (ArrowException, OSError):  # removed or changed meanwhile; Spark gets this error too
+        except (pa.ArrowException, OSError):  # removed or changed meanwhile; Spark gets this error too
             return None
 
     def pick_live(self, store: PreparedStore, name: str) -> PickedRows | None:
@@ -130,10 +129,6 @@ class FileCopy:
 
         It returns at most one row more than `copied_others`. A row that is too long has no reason beside it.
         """
-        from pyspark.sql import functions as F
-
-        from stages.rows import STATE, VERDICT, select_columns
-
         other = F.col(STATE) != 0
         for name, usual in self._usual.items():
             other = other | ~F.col(name).eqNullSafe(F.lit(usual))

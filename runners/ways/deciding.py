@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
-from pyspark.sql import functions as F
-
 from origins.batch import JSON
+from origins.lazy import F
 from origins.names import HIDDEN, quote_name, quote_text
 from origins.origin import PLACE
 from origins.quick_dataclass import dataclass

@@ -18,6 +18,7 @@ from origins.batch import Batch, Json
 from origins.batch_rows import BatchRows, FrameRows
 from origins.crash_points import reach
 from origins.errors import OriginError, list_spark_errors
+from origins.lazy import F
 from origins.names import quote_name
 from origins.quick_dataclass import dataclass
 from runners.model.causes import CauseCounter, Causes
@@ -212,8 +213,6 @@ class Inquiry:
 
     def explain(self, spark: SparkSession, task: Explain) -> Explained:
         """Fetch the refused rows that explain why a batch stops the run, masked."""
-        from pyspark.sql import functions as F
-
         refused = RefusedRows(spark, self.store, task.decision).frame()
         upto = refused.where(F.col("position") <= task.place).orderBy(F.col("position").desc())
         if task.stages:
@@ -269,8 +268,6 @@ class Inquiry:
 
     def add_weights(self, spark: SparkSession, prepared: Prepared, batch: Batch, column: str) -> Prepared:
         """Return the same with the weight of the batch and of its refused rows, by this column as it was read."""
-        from pyspark.sql import functions as F
-
         read = self.reading.fetch_rows(spark, batch).frame()
         name = next((own for own in read.columns if own.lower() == column.lower()), None)
         if name is None:  # then no row has a weight
@@ -295,8 +292,6 @@ class Inquiry:
 
 def _weigh(rows: DataFrame) -> tuple[int, float]:
     """Return how many rows have a number as their `weight`, and the sum of the absolute values."""
-    from pyspark.sql import functions as F
-
     size = F.abs(F.expr("try_cast(weight AS DOUBLE)"))
     finite = F.when(size < float("inf"), size)  # NaN is larger than all numbers
     counted = rows.select(F.count(finite).alias("rows"), F.sum(finite).alias("total")).collect()[0]

@@ -14,6 +14,7 @@ from origins.batch_rows import BatchRows, FrameRows
 from origins.quick_dataclass import dataclass
 from origins.schema import make_empty_frame
 from runners.ways.stage_chain import SAMPLE_LABELS, StageChain, apply_chain, make_labels
+from stages.rows import StraightRows
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -69,8 +70,6 @@ class SelectedRows(BatchRows):
 
     @cached_property
     def _frame(self) -> DataFrame:
-        from stages.rows import StraightRows
-
         frame = self.rows.frame()
         rows = StraightRows.begin(frame, tuple(frame.columns), self.labels, lambda passing, _: passing)
         return apply_chain(rows, self.chain.common, {}, checked=self.checked).frame

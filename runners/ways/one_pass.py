@@ -11,11 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from origins.batch import JSON
+from origins.lazy import F
 from origins.names import HIDDEN, quote_name
 from origins.origin import PLACE
 from origins.quick_dataclass import dataclass
 from runners.model.tasks import Declined, Prepared
 from runners.ways import row_outcomes
+from runners.ways.deciding import BatchDecision
 from runners.ways.row_outcomes import (
     ROW_OF_PARTITION,
     PickedRows,
@@ -26,13 +28,12 @@ from runners.ways.row_outcomes import (
 )
 from runners.ways.stage_chain import PlacedStage, StageChain
 from runners.ways.way import Candidate, Thresholds, Way
+from stages.rows import NOTE, STATE, VERDICT, MarkedRows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation
 
     from runners.state.prepared_store import PreparedStore
-    from runners.ways.deciding import BatchDecision
-    from stages.rows import MarkedRows
 
 _OF_A_ROW = ("stage", "destination", "code", "message", "row", "original")
 _OF_A_STAGE = ("row_schema", "original_schema")
@@ -40,7 +41,7 @@ _OF_A_STAGE = ("row_schema", "original_schema")
 _PICKED, _BLOCK, _ROW = HIDDEN + "picked", HIDDEN + "block", HIDDEN + "row"
 
 
-class OnePass(Way["BatchDecision", Prepared]):
+class OnePass(Way[BatchDecision, Prepared]):
     """Spark writes the live rows separately, and picks out the refused ones, if they are few, in the same pass."""
 
     name = "one_pass"
@@ -98,9 +99,6 @@ class RowPicker:
     def of(rows: MarkedRows, chain: StageChain, parts: Sequence[str], limits: Thresholds) -> RowPicker:
         """Make it from the rows of these parts after all stages."""
         from pyspark.sql import Observation
-        from pyspark.sql import functions as F
-
-        from stages.rows import STATE
 
         observation = Observation()
         data = [F.col(quote_name(name)) for name in rows.names]
@@ -170,17 +168,11 @@ class RowPicker:
 
 def find_noting_step(name: str, steps: Sequence[PlacedStage]) -> PlacedStage:
     """Return the step whose notes are in this column."""
-    from stages.rows import NOTE
-
     return next(step for step in steps if f"{NOTE}{step.number}" == name)
 
 
 def _make_picked_row(rows: MarkedRows, limits: Thresholds) -> Column:
     """Return a refused row as it is picked. NULL for other rows, and for those after the last row that a task picks."""
-    from pyspark.sql import functions as F
-
-    from stages.rows import STATE
-
     longest = limits.picked_row_bytes
     most = min(limits.picked_rows, limits.picked_bytes // (2 * len(rows.original_schema) + longest))
     nth = F.monotonically_increasing_id().bitwiseAND(ROW_OF_PARTITION)
@@ -190,10 +182,6 @@ def _make_picked_row(rows: MarkedRows, limits: Thresholds) -> Column:
 
 def is_short(longest: int) -> Column:
     """Whether the texts of a refused row have at most this many bytes."""
-    from pyspark.sql import functions as F
-
-    from stages.rows import VERDICT
-
     texts = (F.octet_length(F.col(VERDICT)[of]) for of in ("message", "row", "original"))
     return sum((F.coalesce(length, F.lit(0)) for length in texts), F.lit(0)) <= longest
 
@@ -203,7 +191,6 @@ def _collect_picked(rows: MarkedRows) -> Column:
 
     The schemas are there once for each stage that refused rows.
     """
-    from pyspark.sql import functions as F
 
     def row(each: Column) -> Column:
         own = [each[name].alias(name) for name in ("part", "block", "row", "state", *rows.notes)]
@@ -229,10 +216,6 @@ def _restore_schemas(picked: Mapping[str, JSON]) -> Sequence[Mapping[str, JSON]]
 
 
 def _make_figures(rows: MarkedRows, chain: StageChain, placed: bool) -> list[Column]:
-    from pyspark.sql import functions as F
-
-    from stages.rows import STATE
-
     state = F.col(STATE)
     figures = {
         "rows": F.count(F.lit(1)),

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from origins.batch import JSON
 from origins.errors import list_spark_errors
+from origins.lazy import F, pc
 from origins.names import HIDDEN
 from origins.origin import BATCH, PLACE
 from origins.quick_dataclass import dataclass
 from runners.model.causes import MOST_FILES
 from runners.model.planned_batch import BranchCounts, Counts, StageCount
 from runners.ways.stage_chain import PlacedStage, StageChain
+from stages.rows import STATE, VERDICT
 
 if TYPE_CHECKING:
     import pyarrow
@@ -87,7 +89,6 @@ class OutcomeObserver:
         It observes nothing if that needs more than `most` figures.
         """
         from pyspark.sql import Observation
-        from pyspark.sql import functions as F
 
         figures = {f"state {step.number}": ("state", step.number) for step in common}
         for name, steps in branches.items():
@@ -130,8 +131,6 @@ def place_columns() -> list[str]:
 
 def list_verdict_columns() -> list[str]:
     """Return the columns for a row's place and its verdict, as SQL."""
-    from stages.rows import STATE, VERDICT
-
     return [*place_columns(), f"{STATE} AS state", f"{VERDICT} AS nack"]
 
 
@@ -150,8 +149,6 @@ def read_observation(observation: Observation | None) -> Mapping[str, Any]:
 
 def group_by_spark(frame: DataFrame) -> Sequence[Mapping[str, JSON]]:
     """Return, for each part, block, state and filter: the number of `rows`, the `first` one, and the `refused` ones."""
-    from pyspark.sql import functions as F
-
     keys = ["part", "block", "state", *filter(is_filter, frame.columns)]
     refused = F.collect_list(F.when(F.col("state") < 0, F.col("row"))).alias("refused")
     grouped = frame.groupBy(*keys).agg(F.count(F.lit(1)).alias("rows"), F.min("row").alias("first"), refused)
@@ -160,8 +157,6 @@ def group_by_spark(frame: DataFrame) -> Sequence[Mapping[str, JSON]]:
 
 def group_by_arrow(table: Any) -> Sequence[Mapping[str, JSON]]:
     """Return the groups of rows that are in memory, as `group_by_spark` does."""
-    import pyarrow.compute as pc
-
     keys = ["part", "block", "state", *filter(is_filter, table.column_names)]
     refused: dict[tuple[JSON, ...], list[int]] = {}
     for row in table.filter(pc.less(table["state"], 0)).to_pylist():
@@ -215,8 +210,6 @@ def group_refusals(refused: DataFrame, by: Sequence[str], shown: Sequence[str]) 
     Each has the columns `shown` of one of its rows, the number of its rows (`alike`), and their `files`, from the
     column `part`.
     """
-    from pyspark.sql import functions as F
-
     message = F.coalesce(F.col("message"), F.lit(""))
     one = F.min_by(F.struct(*shown), message).alias("one")
     files = F.slice(F.array_sort(F.collect_set("part")), 1, MOST_FILES).alias("files")
@@ -231,7 +224,6 @@ def _make_shape(message: Column) -> Column:
 
     Messages of one cause may have several shapes. Messages of one shape have the same cause.
     """
-    from pyspark.sql import functions as F
 
     def shorten(piece: Column, at: Column) -> Column:
         letters = F.regexp_replace(piece, r"\p{L}+", "a")
@@ -304,7 +296,6 @@ class RowTally:
     def observe(self, frame: DataFrame, step: int) -> DataFrame:
         """Return the same frame, in which the rows that pass are counted under the step's number."""
         from pyspark.sql import Observation
-        from pyspark.sql import functions as F
 
         if step == 0 and self.read is not None:
             known = {_make_rows_name(0): self.read}
@@ -424,7 +415,5 @@ def _make_rows_name(own: int) -> str:
 
 def _mark_partition() -> Column:
     """Return the number of the partition, beside its first row only."""
-    from pyspark.sql import functions as F
-
     place = F.monotonically_increasing_id().bitwiseAND(F.lit(ROW_OF_PARTITION))
     return F.when(place == 0, F.spark_partition_id())

@@ -15,6 +15,7 @@ from origins.quick_dataclass import dataclass
 from origins.schema import make_empty_frame
 from runners.model.errors import Refusal, StageError
 from runners.model.text import summarise_error
+from stages.rows import Rows, StraightRows
 from stages.stage import Stage, apply_stage, is_repeatable
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from destinations.destination import Destination
-    from stages.rows import Rows, StraightRows
 
     R = TypeVar("R", bound=Rows)
 
@@ -162,8 +162,6 @@ def make_empty_rows(
     alias: str = "",
 ) -> StraightRows:
     """Return no rows, but with these columns, so that stages can be analysed. Plans show the frame as `alias`."""
-    from stages.rows import StraightRows
-
     empty = make_empty_frame(spark, schema)
     frame = empty.alias(alias) if alias else empty
     return StraightRows.begin(frame, tuple(schema.names), labels, lambda passing, _: passing)

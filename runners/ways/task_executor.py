@@ -19,6 +19,7 @@ from origins.batch import JSON, Batch
 from origins.crash_points import reach
 from origins.errors import WherryError
 from origins.files.changes import find_schema_stop
+from origins.lazy import F
 from origins.nack import REFUSED, encode_payload
 from origins.names import quote_name
 from origins.origin import Origin
@@ -57,6 +58,7 @@ from runners.spark.session_pool import SessionPool
 from runners.state.prepared_store import PreparedStore
 from runners.ways.batch_source import BatchReader, Describe, Lookahead, list_columns, strip_lane_prefix
 from runners.ways.choose import DECIDING, GROUPED, STRAIGHT, WRITTEN, DeclinedWays, carry, list_ways_off
+from runners.ways.deciding import BatchDecision
 from runners.ways.deliver import Delivery, Inquiry
 from runners.ways.stage_chain import apply_chain
 from runners.ways.straight import Commit, DescribedRows, describe_straight
@@ -64,8 +66,6 @@ from runners.ways.way import Candidate, Thresholds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from runners.ways.deciding import BatchDecision
 
 
 T = TypeVar("T")
@@ -292,8 +292,6 @@ class TaskExecutor:
         return describe_straight(self.reading, self.make_candidate(spark, plan), spark)
 
     def _describe_decision(self, spark: SparkSession, plan: PlannedBatch) -> tuple[Candidate, BatchDecision]:
-        from runners.ways.deciding import BatchDecision
-
         batch = self.make_candidate(spark, plan, places=True)
         work, rows = BatchDecision.of(batch, spark, self.store, self._protection.columns)
         work.described = work.describe(rows)
@@ -355,7 +353,6 @@ class TaskExecutor:
     def _bisect(self, spark: SparkSession, plan: PlannedBatch) -> Prepared:
         """Decide a batch in which some rows make a stage raise."""
         from runners.ways.bisect_rows import RowErrorIsolator
-        from runners.ways.deciding import BatchDecision
 
         batch = self.make_candidate(spark, plan, places=True)
         work, rows = BatchDecision.of(batch, spark, self.store, self._protection.columns)
@@ -459,8 +456,6 @@ LONGEST = 200
 
 def sample_rows(frame: DataFrame, names: Sequence[str], most: int, protection: Protection) -> list[JSON]:
     """Return the first rows of a batch as they are read, masked. A line that could not be read is `{"raw": line}`."""
-    from pyspark.sql import functions as F
-
     columns = [F.col(quote_name(name)) for name in names]
     refused = F.col(REFUSED)["raw"] if REFUSED in frame.columns else F.lit(None).cast("string")
     row = encode_payload({name: quote_name(name) for name in names}, frame.select(*columns).schema)
