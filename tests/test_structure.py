@@ -51,7 +51,6 @@ LATE = {
     "runners/operations/pytest_cases.py",
     "runners/state/location.py",
     "runners/state/run_history.py",
-    "runners/ways/deliver.py",
     "runners/ways/task_executor.py",
     "stages/claim.py",
     "stages/python.py",

@@ -17,15 +17,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from destinations.dead_letters import (
-    MOST_LISTED,
-    NEWEST,
-    lacks_replays,
-    match_ids,
-    match_plans,
-    query_dlq,
-    stream_dlq,
-)
+from destinations.dead_letters import MOST_LISTED, NEWEST, lacks_replays, match_ids, match_plans, query_dlq, stream_dlq
 from destinations.delta.delta import Delta
 from destinations.destination import Destination
 from origins.batch import JSON

@@ -202,13 +202,9 @@ class RunOpening:
 
         It is for lanes that another run had before. This run may have no batch of these origins in flight.
         """
-
-        def now(feed: OriginFeed) -> OriginFeed:
-            if feed.origin not in origins:
-                return feed
-            return replace(feed, backlog=survey_origin(self.pipeline, self._origins[feed.origin], journal, spark))
-
-        return replace(source, feeds=[now(feed) for feed in source.feeds])
+        backlogs = {name: survey_origin(self.pipeline, self._origins[name], journal, spark) for name in origins}
+        feeds = [replace(feed, backlog=backlogs.get(feed.origin, feed.backlog)) for feed in source.feeds]
+        return replace(source, feeds=feeds)
 
     @property
     def _origins(self) -> Mapping[str, Origin]:

@@ -126,8 +126,9 @@ class Redo:
         plan = plan_redo(pipeline, journal, spark, self.file)
         if plan.span is None:
             return replace(source, feeds=[])
-        span, name = plan.span, self._find_beginning(plan, journal)
-        lane, tables = f"{name}/{plan.lane}", tuple(plan.tables)
+        begun = journal.state.backfills.get(plan.key)
+        begun = begun or begin_backfill(journal, plan.key, reason=self.reason or f"{plan.file} was edited")
+        span, lane, tables = plan.span, f"{begun['name']}/{plan.lane}", tuple(plan.tables)
 
         def again(feed: OriginFeed) -> OriginFeed:
             return replace(
@@ -142,12 +143,6 @@ class Redo:
 
         name_of_origin = plan.origin.name or "origin"
         return replace(source, feeds=[again(feed) for feed in source.feeds if feed.origin == name_of_origin])
-
-    def _find_beginning(self, plan: FileRedo, journal: Journal) -> str:
-        """Return the first part of its lane's name. An earlier call may have chosen that."""
-        begun = journal.state.backfills.get(plan.key)
-        begun = begun or begin_backfill(journal, plan.key, reason=self.reason or f"{plan.file} was edited")
-        return begun["name"]
 
 
 def plan_redo(pipeline: PipelineSpec, journal: Journal, spark: SparkSession, file: str) -> FileRedo:

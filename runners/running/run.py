@@ -31,15 +31,7 @@ from runners.model.batch_timing import BatchSizing
 from runners.model.clock import Clock
 from runners.model.error_kinds import classify, is_disk_full
 from runners.model.errors import WorkCancelled, add_full_disk
-from runners.model.events import (
-    Event,
-    LimitExceeded,
-    Listener,
-    Noticed,
-    RunEnded,
-    RunStarted,
-    describe_warning,
-)
+from runners.model.events import Event, LimitExceeded, Listener, Noticed, RunEnded, RunStarted, describe_warning
 from runners.model.masking import hide_in_logs, warn_of_short_secrets
 from runners.model.pipeline_state import REPLAY
 from runners.model.run_report import Report, RunError, RunReportBuilder
@@ -551,8 +543,8 @@ class PipelineRun:
             group=f"wherry-{self.id}",
             pipeline=self.pipeline,
             origins=origins,
-            destinations={**self.ends, **{name: self.destinations[now] for name, now in names.items()}},
-            opened={**self.opened, **{name: self.opened[now] for name, now in names.items()}},
+            destinations={**{name: self.destinations[now] for name, now in names.items()}, **self.ends},
+            opened={**{name: self.opened[now] for name, now in names.items()}, **self.opened},
             store=self.place.store(),
             pool=self.pool,
             assume=self.ruling.assume,

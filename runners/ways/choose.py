@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from origins.quick_dataclass import dataclass
 from runners.model.spec import WAYS
@@ -15,11 +15,8 @@ from runners.ways.grouped import Grouped
 from runners.ways.in_process import InProcess
 from runners.ways.one_pass import OnePass
 from runners.ways.straight import Straight
-from runners.ways.way import Candidate, Way
+from runners.ways.way import Candidate, Result, Way, Work
 from runners.ways.written import WrittenWay
-
-Work = TypeVar("Work")
-Result = TypeVar("Result")
 
 GROUPED, STRAIGHT = Grouped(), Straight()
 COMMITTING = (GROUPED, STRAIGHT)

@@ -313,9 +313,7 @@ def apply_branches(rows: MarkedRows, chain: StageChain, pins: Mapping[str, JSON]
 
 
 def pass_branches(
-    rows: MarkedRows,
-    branches: Iterable[B],
-    own: Callable[[MarkedRows, B], tuple[MarkedRows, Mapping[str, Expression]]],
+    rows: MarkedRows, branches: Iterable[B], own: Callable[[MarkedRows, B], tuple[MarkedRows, Mapping[str, Expression]]]
 ) -> MarkedRows:
     """Return the rows after every branch. Each branch begins with the common columns.
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from destinations.dead_letters import DeadLetters, ensure_dlq, make_filtered_schema, select_lacking
 from destinations.delta.delta import Delta
 from destinations.destination import Deadline, Destination, Label, Misfit, OpenDestination, Written, find_or_assume
 from destinations.dlq import DLQ, FALLBACK, FILTERED
@@ -104,8 +105,6 @@ class Delivery:
         return written
 
     def _write(self, spark: SparkSession, task: Deliver, name: str) -> Written:
-        from destinations.dead_letters import ensure_dlq
-
         label = Label(batch=task.plan.batch, destination=name, deadline=self.deadline())
         if name == FALLBACK:
             ensure_dlq(self.opened[name], spark)  # a run that finishes old batches has not opened it yet
@@ -120,8 +119,6 @@ class Delivery:
 
         If the batch is decided again, the DLQ gets only the refused rows that it lacks.
         """
-        from destinations.dead_letters import DeadLetters, make_filtered_schema, select_lacking
-
         batch, decided = task.plan.batch, (spark, self.store, task.decision, self.small_refused)
         stored = partial(DeadLetters, batch=batch, original=self.pipeline.dlq.original, secrets=self.pipeline.secrets)
         if name == FILTERED:

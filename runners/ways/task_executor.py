@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING
 
 from destinations.destination import Deadline, Destination, Label, OpenDestination
 from destinations.dlq import DLQ, FILTERED
@@ -56,7 +57,7 @@ from runners.model.text import escape_line, summarise_error
 from runners.spark.session import is_connect, is_here, is_late, measure_clock_offset, reconnect
 from runners.spark.session_pool import SessionPool
 from runners.state.prepared_store import PreparedStore
-from runners.ways.batch_source import BatchReader, Describe, Lookahead, list_columns, strip_lane_prefix
+from runners.ways.batch_source import BatchReader, Describe, Described, Lookahead, list_columns, strip_lane_prefix
 from runners.ways.choose import DECIDING, GROUPED, STRAIGHT, WRITTEN, DeclinedWays, carry, list_ways_off
 from runners.ways.deciding import BatchDecision
 from runners.ways.deliver import Delivery, Inquiry
@@ -66,9 +67,6 @@ from runners.ways.way import Candidate, Thresholds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-T = TypeVar("T")
 
 
 def with_batch_context(batches: Sequence[Batch], error: Exception, protection: Protection) -> WherryError:
@@ -226,11 +224,11 @@ class TaskExecutor:
     def list_listening(self, spark: SparkSession) -> Mapping[str, Callable[[Batch], None]]:
         """Return what to call once a batch's offset is durable, by the names of the origins that need it."""
 
-        def make_callback(origin: Origin) -> Callable[[Batch], None]:
-            return lambda batch: None if is_aside(batch.lane) else origin.committed(spark, strip_lane_prefix(batch))
+        def notify(origin: Origin, batch: Batch) -> None:
+            if not is_aside(batch.lane):
+                origin.committed(spark, strip_lane_prefix(batch))
 
-        listening = {name: each for name, each in self.origins.items() if each.listens}
-        return {name: make_callback(origin) for name, origin in listening.items()}
+        return {name: partial(notify, origin) for name, origin in self.origins.items() if origin.listens}
 
     def describe_failure(self, spark: SparkSession, error: Exception, most: int) -> Mapping[str, JSON] | None:
         """Return the batch in which the run failed, masked.
@@ -297,12 +295,12 @@ class TaskExecutor:
         work.described = work.describe(rows)
         return batch, work
 
-    def _describe(self, spark: SparkSession, task: WriteStraight | Prepare, describe: Describe[T]) -> T:
+    def _describe(self, spark: SparkSession, task: WriteStraight | Prepare, describe: Describe[Described]) -> Described:
         """Return the description of the batch, perhaps made before its turn. Also begin to describe the next batch."""
         batch, found = task.plan.batch, self._lookahead.take(task.plan, spark)
         if found is not None:
             self.reading.find_origin(batch).check(spark, strip_lane_prefix(batch))
-        described: T = describe(spark, task.plan) if found is None else found
+        described: Described = describe(spark, task.plan) if found is None else found
         if task.following is not None:
             self._lookahead.begin(task.following, spark, self._describe_next)
         return described
