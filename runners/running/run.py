@@ -332,7 +332,7 @@ class PipelineRun:
         with (
             activity,
             give_up_waiting(spark, runner.group, lambda: bool(dispatcher.asked_to_stop)),
-            force_in_time(ledger, dispatcher, runner.cancel, every=every, drain=drain, beside=activity.store),
+            force_in_time(ledger, dispatcher, runner.sessions.cancel, every=every, drain=drain, beside=activity.store),
         ):
             try:
                 self._carry_all(journal, dispatcher, runner, spark)
@@ -342,7 +342,7 @@ class PipelineRun:
                 raised.append(error)
             errors = [each for each in dispatcher.errors if not (dispatcher.stopping and _did_wait_for_spark(each))]
             if raised or dispatcher.forced:
-                runner.cancel()
+                runner.sessions.cancel()
             elif errors:
                 self.snapshot = runner.describe_failure(spark, errors[0], options.snapshot)
             worker_pool.close()
@@ -415,14 +415,14 @@ class PipelineRun:
         def again(source: BatchPlanner | None, offsets: Mapping[str, JSON]) -> BatchPlanner | None:
             if source is None and coordination is not None and not coordination.may_open:
                 return None
-            with runner.cancel_planning():
+            with runner.sessions.cancel_planning():
                 return take_in(self.patience.outlast(lambda: opening.refresh_source(source, offsets, journal, spark)))
 
         source = None
         if coordination is not None:
             coordination.note_survey()
         if coordination is None or coordination.may_open:
-            with runner.cancel_planning():
+            with runner.sessions.cancel_planning():
                 source = take_in(opening.open_source(journal, spark))
         if source is not None:
             source = take_in(self._choose_past(source, opening.chains, runner, journal, spark))
@@ -482,7 +482,7 @@ class PipelineRun:
             kept = self.patience.outlast(lambda: rows.keep(self.place.store(), spark))
             letters = DeadLetterRows(dlq=self.dlq, corrected=kept.texts)
             runner.reading.origins = {**runner.reading.origins, REPLAY: letters}
-        with runner.cancel_planning():
+        with runner.sessions.cancel_planning():
             source, runner.reading.fix = self.replay.make_source(
                 source, chains, self.destinations, self.dlq, journal, spark
             )

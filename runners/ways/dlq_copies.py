@@ -10,10 +10,9 @@ from destinations.dead_letters import CopiedDlq, DlqCopy, FallibleDlq, make_dlq_
 from destinations.destination import Destination, OpenDestination
 from destinations.dlq import DLQ, FALLBACK
 from origins.batch import Batch
-from origins.batch_rows import BatchRows, FrameRows
+from origins.batch_rows import BatchRows
 from origins.quick_dataclass import dataclass
-from origins.schema import make_empty_frame
-from runners.ways.stage_chain import SAMPLE_LABELS, StageChain, apply_chain, make_labels
+from runners.ways.stage_chain import StageChain, apply_chain, make_empty_rows, make_labels
 from stages.rows import StraightRows
 
 if TYPE_CHECKING:
@@ -49,8 +48,7 @@ def _open_copy(destination: Destination) -> DlqCopy:
         return SelectedRows(rows, chain, make_labels(batch))
 
     def find_schema(spark: SparkSession) -> StructType:
-        rows = FrameRows(make_empty_frame(spark, make_dlq_schema()))
-        return SelectedRows(rows, chain, SAMPLE_LABELS, checked=True).schema
+        return apply_chain(make_empty_rows(spark, make_dlq_schema()), chain.common, {}, checked=True).schema
 
     return DlqCopy(name=name, opened=opened, select=select, find_schema=find_schema)
 
@@ -62,8 +60,6 @@ class SelectedRows(BatchRows):
     rows: BatchRows
     chain: StageChain
     labels: Mapping[str, str | int | datetime]
-    checked: bool = False
-    """Whether every stage is analysed, so that errors name the stage."""
 
     def frame(self) -> DataFrame:
         return self._frame
@@ -72,4 +68,4 @@ class SelectedRows(BatchRows):
     def _frame(self) -> DataFrame:
         frame = self.rows.frame()
         rows = StraightRows.begin(frame, tuple(frame.columns), self.labels, lambda passing, _: passing)
-        return apply_chain(rows, self.chain.common, {}, checked=self.checked).frame
+        return apply_chain(rows, self.chain.common, {}).frame

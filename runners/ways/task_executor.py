@@ -9,7 +9,6 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -137,6 +136,7 @@ class TaskExecutor:
     """
     deadline: Deadline | None = None
     """The end of the time in which a write may begin; None if no other process can take over the pipeline."""
+    sessions: SessionPool = field(init=False)
     reading: BatchReader = field(init=False)
     """The source of the rows."""
     thresholds: Thresholds = field(default_factory=Thresholds)
@@ -147,17 +147,16 @@ class TaskExecutor:
     _delivery: Delivery = field(init=False)
     _inquiry: Inquiry = field(init=False)
     _lookahead: Lookahead = field(init=False)
-    _sessions: SessionPool = field(init=False)
     _maintenance: Maintenance = field(init=False)
 
     def __post_init__(self) -> None:
         options, self._protection = self.pipeline.run_options, self.pipeline.protection
         self._also, self._off = options.retry.also, list_ways_off(options.ways)
         self.reading = BatchReader(self.origins, self.destinations, protection=self._protection)
-        self._sessions = SessionPool(self.spark, self.group, self.pool, options.time_zone, len(self.destinations))
-        self.reading.fit_large_rows = lambda: self._sessions.fit_large_rows()
+        self.sessions = SessionPool(self.spark, self.group, self.pool, options.time_zone, len(self.destinations))
+        self.reading.fit_large_rows = lambda: self.sessions.fit_large_rows()
         self._delivery = Delivery(
-            sessions=self._sessions,
+            sessions=self.sessions,
             pipeline=self.pipeline,
             store=self.store,
             opened=self.opened,
@@ -174,7 +173,7 @@ class TaskExecutor:
             fail=self._delivery.fail,
             assume=self.assume,
         )
-        self._lookahead = Lookahead(self._sessions)
+        self._lookahead = Lookahead(self.sessions)
         self._maintenance = Maintenance(
             lambda name: name == FILTERED or self.destinations[name].needs_maintenance, self._maintain
         )
@@ -193,20 +192,12 @@ class TaskExecutor:
             ShowEmptyBatch: self._tick,
         }
         try:
-            with self._sessions.use_session() as spark:
+            with self.sessions.use_session() as spark:
                 outcome = doing[type(task)](spark, task)
         except Exception as error:  # noqa: BLE001 -- the edge of the thread, where an error is an outcome
             return Failed(error=self._explain(list_batches(task), error))
         self._maintenance.note_outcome(outcome)
         return outcome
-
-    def cancel(self) -> None:
-        """Cancel what Spark is doing for this run. Another thread may call it."""
-        self._sessions.cancel()
-
-    def cancel_planning(self) -> AbstractContextManager[None]:
-        """Make this thread's work on Spark in this block cancellable with the rest. Later work of the thread is not."""
-        return self._sessions.cancel_planning()
 
     def confirm(self) -> Iterator[Exception]:
         """Return the destinations' errors about batches of this run that they no longer have."""
@@ -219,7 +210,7 @@ class TaskExecutor:
     def close(self) -> None:
         """Stop the threads that work beside the runners."""
         self._maintenance.close()
-        self._sessions.close()
+        self.sessions.close()
 
     def list_listening(self, spark: SparkSession) -> Mapping[str, Callable[[Batch], None]]:
         """Return what to call once a batch's offset is durable, by the names of the origins that need it."""
@@ -368,7 +359,7 @@ class TaskExecutor:
         return EmptyBatchShown()
 
     def _maintain(self, name: str) -> None:
-        with self._sessions.use_session() as spark:
+        with self.sessions.use_session() as spark:
             maintain = self.drop_filtered if name == FILTERED else self.opened[name].maintain
             maintain(spark)
 
@@ -391,7 +382,7 @@ class TaskExecutor:
         """
         if not classify(error).is_session_lost:
             return error
-        self._sessions.replace_session()
+        self.sessions.replace_session()
         try:
             reconnect(self.spark)
             if self.deadline is not None:

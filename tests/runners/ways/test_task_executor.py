@@ -250,7 +250,7 @@ def test_a_lost_session_is_replaced(executor: TaskExecutor, monkeypatch: pytest.
     monkeypatch.setattr(f"{MODULE}.reconnect", lambda _: None)
     monkeypatch.setattr(f"{MODULE}.measure_clock_offset", lambda _: 42.0)
     error = fail_with(monkeypatch, executor, FORGOTTEN)
-    assert (cast("Sessions", executor._sessions).replaced, executor.deadline.ahead) == (1, 42.0)
+    assert (cast("Sessions", executor.sessions).replaced, executor.deadline.ahead) == (1, 42.0)
     assert error.__cause__ is FORGOTTEN
 
 
@@ -270,7 +270,7 @@ def test_an_error_of_the_reconnection_replaces_the_lost_session_error(
 def test_another_error_does_not_replace_the_session(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
     """A new session takes time."""
     fail_with(monkeypatch, executor, DIVISION)
-    assert cast("Sessions", executor._sessions).replaced == 0
+    assert cast("Sessions", executor.sessions).replaced == 0
 
 
 def test_batches_that_are_written_together_have_separate_outcomes(
