@@ -84,7 +84,7 @@ class Dispatcher:
 
     def __post_init__(self) -> None:
         self.work = WorkInFlight(self.worker_pool)
-        self.planning = Planning(self.work, pace=self.pace, max_in_flight=self.max_in_flight)
+        self.planning = Planning(self.work, self.pace, self.max_in_flight)
         self.resting = BackOff(self.retry, self.dice, now=self.clock.elapsed())
         self.budget = BudgetWatch(self.over_budget, self.resting)
         self.stopping = ""

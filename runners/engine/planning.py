@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import field
 from datetime import timedelta
 
 from origins.batch import Batch, Json, Span
@@ -31,26 +32,26 @@ STALE = timedelta(seconds=10)
 """A prediction that is older than this is planned again, because expressions may use its time."""
 
 
+@dataclass(eq=False)
 class Planning:
     """The next batches of one run. Only the thread that owns progress uses it."""
 
-    def __init__(self, work: WorkInFlight, *, pace: BatchSizing, max_in_flight: int) -> None:
-        self.work = work
-        self.pace = pace
-        self.max_in_flight = max_in_flight
-        self.source: BatchPlanner | None = None
-        self.coordination: LaneCoordination | None = None
-        """The other runs that share the lanes. None if this run has all lanes."""
-        self.following: Follower | None = None
-        """How the run continues when nothing is left. None if it ends then."""
-        self.exhausted: set[str] = set()
-        self.unseen: set[str] = set()
-        """Lanes that another run had, or that are shared with a run that may have seen more rows."""
-        self.served: dict[str, int] = {}
-        """The turn in which each lane was last planned. The lane that waited longest comes first."""
-        self.turns = 0
-        self.begun = False
-        self._predicted: dict[str, PlannedBatch] = {}
+    work: WorkInFlight
+    pace: BatchSizing
+    max_in_flight: int
+    source: BatchPlanner | None = None
+    coordination: LaneCoordination | None = None
+    """The other runs that share the lanes. None if this run has all lanes."""
+    following: Follower | None = None
+    """How the run continues when nothing is left. None if it ends then."""
+    exhausted: set[str] = field(default_factory=set)
+    unseen: set[str] = field(default_factory=set)
+    """Lanes that another run had, or that are shared with a run that may have seen more rows."""
+    served: dict[str, int] = field(default_factory=dict)
+    """The turn in which each lane was last planned. The lane that waited longest comes first."""
+    turns: int = 0
+    begun: bool = False
+    _predicted: dict[str, PlannedBatch] = field(default_factory=dict)
 
     def plan(self, state: PipelineState, clock: Clock, *, midway: bool, stopping: bool) -> Sequence[Transition]:
         """Return the next batches, as many as may be in flight and runners can take.

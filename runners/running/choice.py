@@ -292,7 +292,6 @@ class _Number(str):
 
 
 def _has_value(payload: JSON, wanted: str) -> bool:
-    """Whether a row has this `COLUMN=VALUE`."""
     column, _, value = wanted.partition("=")
     return any(_is_value(each, value) for each in _find_values(payload, column.lower()))
 

@@ -104,8 +104,6 @@ def force_in_time(
 
 
 class _StopWatch:
-    """Forces a stop when it is time."""
-
     def __init__(self, ledger: Ledger, dispatcher: Dispatcher, *, every: float, drain: float) -> None:
         self._ledger, self._dispatcher, self._every, self._drain = ledger, dispatcher, every, drain
         self._seen = dispatcher.journal.state.seq

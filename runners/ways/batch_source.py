@@ -132,13 +132,6 @@ class BatchReader:
         self.chains = {**self.chains, batch.origin: chain.with_demands(demands)}
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Coming:
-    plan: PlannedBatch
-    spark: SparkSession
-    description: Future[Any]
-
-
 @dataclass
 class Lookahead:
     """For each lane, the batch that most likely comes next.
@@ -147,22 +140,23 @@ class Lookahead:
     """
 
     sessions: SessionPool
-    _coming: dict[str, _Coming] = field(default_factory=dict)
+    _coming: dict[str, tuple[PlannedBatch, SparkSession, Future[Any]]] = field(default_factory=dict)
+    """By lane: the batch, the session in which it is described, and its description."""
 
     def begin(self, plan: PlannedBatch, spark: SparkSession, describe: Describe[Described]) -> None:
         """Describe this batch in another thread, in the same session."""
-        coming = self.sessions.get_helpers().submit(self._describe, spark, plan, describe)
-        self._coming[plan.batch.lane] = _Coming(plan=plan, spark=spark, description=coming)
+        description = self.sessions.get_helpers().submit(self._describe, spark, plan, describe)
+        self._coming[plan.batch.lane] = (plan, spark, description)
 
     def take(self, plan: PlannedBatch, spark: SparkSession) -> Any:
         """Return the description of this batch in this session.
 
         It is None if another batch was expected, or an error occurred. Forget what was described for the batch's lane.
         """
-        coming = self._coming.pop(plan.batch.lane, None)
-        if coming is None or coming.plan != plan or coming.spark is not spark or coming.description.exception():
+        known, session, description = self._coming.pop(plan.batch.lane, (None, None, None))
+        if description is None or known != plan or session is not spark or description.exception():
             return None
-        return coming.description.result()
+        return description.result()
 
     def _describe(self, spark: SparkSession, plan: PlannedBatch, describe: Describe[Described]) -> Described:
         with self.sessions.tag_thread(spark):

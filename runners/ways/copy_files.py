@@ -19,7 +19,7 @@ from runners.model.tasks import Declined, Prepared
 from runners.state.prepared_store import fetch_table
 from runners.ways.deciding import BatchDecision
 from runners.ways.one_pass import explain_not_apart, find_noting_step, is_short
-from runners.ways.row_outcomes import PickedRows, RowOutcomes, place_columns
+from runners.ways.row_outcomes import PLACE_COLUMNS, PickedRows, RowOutcomes
 from runners.ways.stage_chain import StageChain
 from runners.ways.way import Candidate, Thresholds, Way
 from stages.rows import STATE, VERDICT, MarkedRows, select_columns
@@ -133,8 +133,9 @@ class FileCopy:
         for name, usual in self._usual.items():
             other = other | ~F.col(name).eqNullSafe(F.lit(usual))
         why = F.when(is_short(self._limits.picked_row_bytes), F.col(VERDICT)).alias("nack")
-        place = place_columns()
-        found = select_columns(self._rows.frame.where(other), *place, f"{STATE} AS state", why, *self._rows.notes)
+        found = select_columns(
+            self._rows.frame.where(other), *PLACE_COLUMNS, f"{STATE} AS state", why, *self._rows.notes
+        )
         return found.limit(self._limits.copied_others + 1)
 
     def _has_all_facts(self, row: Mapping[str, JSON]) -> bool:

@@ -19,11 +19,11 @@ from runners.model.tasks import Prepared
 from runners.state.prepared_store import LIVE, PreparedStore, make_block_key
 from runners.ways.batch_source import list_columns, strip_lane_prefix
 from runners.ways.row_outcomes import (
+    VERDICT_COLUMNS,
     OutcomeObserver,
     PickedRows,
     RowOutcomes,
     count_notes,
-    list_verdict_columns,
     make_stage_counts,
 )
 from runners.ways.stage_chain import PlacedStage, StageChain, apply_chain, make_labels
@@ -207,7 +207,7 @@ class BatchDecision:
     def keep(self, rows: MarkedRows) -> DataFrame:
         """Write rows that reach a stage which changes rows. Return the live ones."""
         live = f"if({STATE} = 0, {make_struct(rows.names)}, NULL) AS live"
-        self.write(rows.frame.selectExpr(*list_verdict_columns(), *rows.notes, live), {})
+        self.write(rows.frame.selectExpr(*VERDICT_COLUMNS, *rows.notes, live), {})
         written = self.store.read(self.spark, self.sections[-1])
         return written.where(F.col("live").isNotNull()).select("live.*")
 
@@ -294,7 +294,7 @@ def apply_branches(rows: MarkedRows, chain: StageChain, pins: Mapping[str, JSON]
     destinations = list(chain.branches)
     if not own_stages:
         live = f"if({STATE} = 0, {make_struct(names)}, NULL) AS live"
-        return rows.frame.selectExpr(*list_verdict_columns(), *rows.notes, live)
+        return rows.frame.selectExpr(*VERDICT_COLUMNS, *rows.notes, live)
 
     def own(rows: MarkedRows, index: int) -> tuple[MarkedRows, Mapping[str, Expression]]:
         branch = apply_chain(rows, own_stages[index], pins)
@@ -309,7 +309,7 @@ def apply_branches(rows: MarkedRows, chain: StageChain, pins: Mapping[str, JSON]
     kept = [name for name in rows.kept if name not in (COMMON, BEFORE, POISON)]
     if len(own_stages) < len(chain.branches):
         kept.append(f"if({STATE} = 0, {COMMON}, NULL) AS live")
-    return rows.frame.selectExpr(*list_verdict_columns(), *kept)
+    return rows.frame.selectExpr(*VERDICT_COLUMNS, *kept)
 
 
 def pass_branches(

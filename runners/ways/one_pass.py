@@ -19,11 +19,11 @@ from runners.model.tasks import Declined, Prepared
 from runners.ways import row_outcomes
 from runners.ways.deciding import BatchDecision
 from runners.ways.row_outcomes import (
+    PLACE_COLUMNS,
     ROW_OF_PARTITION,
+    VERDICT_COLUMNS,
     PickedRows,
     RowOutcomes,
-    list_verdict_columns,
-    place_columns,
     read_observation,
 )
 from runners.ways.stage_chain import PlacedStage, StageChain
@@ -149,7 +149,7 @@ class RowPicker:
             only = {"part": self._parts[0], "block": 0, "rows": picked.verdicts.rows, "first": picked.first}
             blocks: Sequence[Mapping[str, JSON]] = [{**only, "state": 0, "refused": []}]
         else:
-            blocks = row_outcomes.group_by_spark(self._rows.frame.selectExpr(*place_columns(), "0 AS state"))
+            blocks = row_outcomes.group_by_spark(self._rows.frame.selectExpr(*PLACE_COLUMNS, "0 AS state"))
         refused = [{**row, "rows": 0, "first": row["row"], "refused": [row["row"]]} for row in picked.refused]
         return [*blocks, *refused]
 
@@ -176,7 +176,7 @@ def _make_picked_row(rows: MarkedRows, limits: Thresholds) -> Column:
     longest = limits.picked_row_bytes
     most = min(limits.picked_rows, limits.picked_bytes // (2 * len(rows.original_schema) + longest))
     nth = F.monotonically_increasing_id().bitwiseAND(ROW_OF_PARTITION)
-    row = F.expr(f"struct({', '.join([*list_verdict_columns(), *rows.notes])})")
+    row = F.expr(f"struct({', '.join([*VERDICT_COLUMNS, *rows.notes])})")
     return F.when(F.col(STATE) < 0, F.when((nth < most) & is_short(longest), row))
 
 

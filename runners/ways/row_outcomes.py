@@ -124,14 +124,10 @@ class OutcomeObserver:
         return RowOutcomes(states=states, filters=filters)
 
 
-def place_columns() -> list[str]:
-    """Return the columns for a row's place in its batch, as SQL."""
-    return [f"{PLACE}.{name} AS {name}" for name in ("part", "block", "row")]
-
-
-def list_verdict_columns() -> list[str]:
-    """Return the columns for a row's place and its verdict, as SQL."""
-    return [*place_columns(), f"{STATE} AS state", f"{VERDICT} AS nack"]
+PLACE_COLUMNS = tuple(f"{PLACE}.{name} AS {name}" for name in ("part", "block", "row"))
+"""The columns for a row's place in its batch, as SQL."""
+VERDICT_COLUMNS = (*PLACE_COLUMNS, f"{STATE} AS state", f"{VERDICT} AS nack")
+"""The columns for a row's place and its verdict, as SQL."""
 
 
 def is_filter(name: str) -> bool:

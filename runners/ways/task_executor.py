@@ -433,7 +433,6 @@ class Maintenance:
 
 
 def _list_written(outcome: Outcome) -> Iterable[str]:
-    """Return the destinations that were written."""
     if isinstance(outcome, GroupWritten):
         return {name for landed in outcome.outcomes.values() for name in landed.written}
     return list(outcome.written) if isinstance(outcome, Landed) else ()
