@@ -51,7 +51,7 @@ class CopyFiles(Way[BatchDecision, Prepared]):
             return Declined(reason="its rows are not in parquet files of this machine exactly as they are read")
         picked = copying.pick_live(work.store, work.live)
         work.check()
-        prepared = None if picked is None else work.decide_apart(picked, copying)
+        prepared = None if picked is None else work.decide_apart(picked)
         if prepared is None:
             work.remove_live()
             most = batch.thresholds.copied_others
@@ -109,20 +109,12 @@ class FileCopy:
         return PickedRows(
             verdicts=RowOutcomes(states=states + Counter({0: there - lost})),
             refused=[row for row in others if row["state"] < 0],
+            blocks=[
+                {"part": part, "block": 0, "rows": rows, "first": 0, "state": 0, "refused": []}
+                for part, rows in self._there.items()
+            ],
             notes=notes,
         )
-
-    def count_notes(self, picked: PickedRows, columns: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
-        """Return, for each of these columns, how many rows have which note."""
-        return {name: picked.notes[name] for name in columns}
-
-    def group_rows(self, picked: PickedRows) -> list[Mapping[str, JSON]]:
-        """Return the rows' places, in the form of `group_by_spark` for rows that were written."""
-        files = [
-            {"part": part, "block": 0, "rows": rows, "first": 0, "state": 0, "refused": []}
-            for part, rows in self._there.items()
-        ]
-        return [*files, *({**row, "rows": 0, "first": row["row"], "refused": [row["row"]]} for row in picked.refused)]
 
     def _select_others(self) -> DataFrame:
         """Return the rows that are not live, or that have another note than most rows.

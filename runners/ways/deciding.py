@@ -7,7 +7,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from origins.batch import JSON
 from origins.lazy import F
@@ -19,11 +19,14 @@ from runners.model.tasks import Prepared
 from runners.state.prepared_store import LIVE, PreparedStore, make_block_key
 from runners.ways.batch_source import list_columns, strip_lane_prefix
 from runners.ways.row_outcomes import (
+    PLACE_COLUMNS,
     VERDICT_COLUMNS,
     OutcomeObserver,
     PickedRows,
     RowOutcomes,
+    count_by_spark,
     count_notes,
+    group_by_spark,
     make_stage_counts,
 )
 from runners.ways.stage_chain import PlacedStage, StageChain, apply_chain, make_labels
@@ -56,18 +59,6 @@ BEFORE = HIDDEN + "before"
 """The columns and the state with which every branch begins."""
 FILTERED_BY = SqlText(f"if({BEFORE} = 0 AND {STATE} > 0, {STATE}, 0)")
 """SQL for the step of a destination that filtered a row; 0 if none did."""
-
-
-class SeparateWriter(Protocol):
-    """A way that writes the live rows separately."""
-
-    def group_rows(self, picked: PickedRows) -> Sequence[Mapping[str, JSON]]:
-        """Return the rows' places, in the form of `runners.ways.row_outcomes` for rows that were written."""
-        ...
-
-    def count_notes(self, picked: PickedRows, columns: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
-        """Return, for each of these columns, how many rows have which note."""
-        ...
 
 
 @dataclass
@@ -161,7 +152,7 @@ class BatchDecision:
         placed = self._place_refused(groups, replace(counts, findings=self._collect_findings(noted)))
         return replace(placed, stops=self._list_stopping_stages(placed.counts))
 
-    def decide_apart(self, picked: PickedRows, deciding: SeparateWriter) -> Prepared | None:
+    def decide_apart(self, picked: PickedRows) -> Prepared | None:
         """Return the decision for live rows that were written separately. The refused rows are written beside them.
 
         Return None, with nothing written, if only Spark can write them.
@@ -171,9 +162,27 @@ class BatchDecision:
             return None
         self.record_section(self.described)
         counts = self._count_sections([picked.verdicts])
-        placed = self._place_refused([deciding.group_rows(picked) if picked.refused else []], counts)
-        counts = replace(counts, findings=self._collect_findings(lambda _, names: deciding.count_notes(picked, names)))
+        placed = self._place_refused([self._group_picked(picked) if picked.refused else []], counts)
+        counts = replace(counts, findings=self._collect_findings(lambda _, names: self._count_picked(picked, names)))
         return replace(placed, counts=counts, stops=self._list_stopping_stages(counts))
+
+    def _group_picked(self, picked: PickedRows) -> Sequence[Mapping[str, JSON]]:
+        """Return the groups of these rows. A block's rows count once, with its live rows."""
+        blocks = picked.blocks
+        if blocks is None:
+            assert self.passed is not None, "only such rows are written separately"
+            blocks = group_by_spark(self.passed.frame.selectExpr(*PLACE_COLUMNS, "0 AS state"))
+        refused = [{**row, "rows": 0, "first": row["row"], "refused": [row["row"]]} for row in picked.refused]
+        return [*blocks, *refused]
+
+    def _count_picked(self, picked: PickedRows, columns: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
+        """Return, for each of these columns, how many rows have which note. Ask Spark if live rows differ."""
+        known = {name: picked.notes[name] for name in columns if name in picked.notes}
+        others = [name for name in columns if name not in known]
+        if others:
+            assert self.passed is not None, "only such rows are written separately"
+            return {**known, **count_by_spark(self.passed.frame, others)}
+        return known
 
     @property
     def live(self) -> str:

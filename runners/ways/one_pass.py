@@ -16,10 +16,8 @@ from origins.names import HIDDEN, quote_name
 from origins.origin import PLACE
 from origins.quick_dataclass import dataclass
 from runners.model.tasks import Declined, Prepared
-from runners.ways import row_outcomes
 from runners.ways.deciding import BatchDecision
 from runners.ways.row_outcomes import (
-    PLACE_COLUMNS,
     ROW_OF_PARTITION,
     VERDICT_COLUMNS,
     PickedRows,
@@ -55,7 +53,7 @@ class OnePass(Way[BatchDecision, Prepared]):
             return Declined(reason="a stage gives other rows than it gets")
         picking = RowPicker.of(work.passed, batch.chain, work.order, batch.thresholds)
         picked = picking.pick_live(work.store, work.live)
-        prepared = None if picked is None else work.decide_apart(picked, picking)
+        prepared = None if picked is None else work.decide_apart(picked)
         if prepared is None:
             work.remove_live()
             why = f"a task met more than {batch.thresholds.picked_rows:,} refused rows, or long ones"
@@ -124,34 +122,14 @@ class RowPicker:
         if refused is None or len(refused) != seen["refused"] or states[0] != written:
             return None
         noted = {name: self._count_notes_of(name, seen, states, refused) for name in self._rows.notes}
+        verdicts = RowOutcomes(states=states + Counter(row["state"] for row in refused))
+        only = {"part": self._parts[0], "block": 0, "rows": verdicts.rows, "first": seen.get("first")}
         return PickedRows(
-            verdicts=RowOutcomes(states=states + Counter(row["state"] for row in refused)),
+            verdicts=verdicts,
             refused=refused,
-            first=seen["first"] if seen.get("last block") == 0 else None,
+            blocks=[{**only, "state": 0, "refused": []}] if seen.get("last block") == 0 else None,
             notes={name: counted for name, counted in noted.items() if counted is not None},
         )
-
-    def count_notes(self, picked: PickedRows, columns: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
-        """Return, for each of these columns, how many rows have which note.
-
-        It asks Spark if live rows have different notes.
-        """
-        others = [name for name in columns if name not in picked.notes]
-        known = {name: picked.notes[name] for name in columns if name in picked.notes}
-        return {**known, **(row_outcomes.count_by_spark(self._rows.frame, others) if others else {})}
-
-    def group_rows(self, picked: PickedRows) -> list[Mapping[str, JSON]]:
-        """Return the rows' places, in the form of `group_by_spark` for rows that were written.
-
-        It asks Spark if the rows are from several blocks.
-        """
-        if picked.first is not None:
-            only = {"part": self._parts[0], "block": 0, "rows": picked.verdicts.rows, "first": picked.first}
-            blocks: Sequence[Mapping[str, JSON]] = [{**only, "state": 0, "refused": []}]
-        else:
-            blocks = row_outcomes.group_by_spark(self._rows.frame.selectExpr(*PLACE_COLUMNS, "0 AS state"))
-        refused = [{**row, "rows": 0, "first": row["row"], "refused": [row["row"]]} for row in picked.refused]
-        return [*blocks, *refused]
 
     def _count_notes_of(
         self, name: str, seen: Mapping[str, JSON], states: Counter[int], refused: Sequence[Mapping[str, JSON]]

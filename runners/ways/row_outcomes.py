@@ -65,8 +65,8 @@ class PickedRows:
     verdicts: RowOutcomes
     refused: Sequence[Mapping[str, JSON]]
     """The refused rows, with all their columns."""
-    first: int | None = None
-    """The number of the first row, if all rows are from one part and its block 0; else None."""
+    blocks: Sequence[Mapping[str, JSON]] | None = None
+    """The rows of each block, in the form of `group_by_spark`; None if only Spark can tell."""
     notes: Mapping[str, Mapping[str, int]]
     """By column, how many rows have which note. It has a column only if all its unrefused rows have the usual note."""
 
