@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from destinations.destination import Deadline, Destination, Label, OpenDestination
 from destinations.dlq import DLQ, FILTERED
 from origins.batch import JSON, Batch
+from origins.batch_rows import FrameRows
 from origins.crash_points import reach
 from origins.errors import WherryError
 from origins.files.changes import find_schema_stop
@@ -61,7 +62,7 @@ from runners.ways.choose import DECIDING, GROUPED, STRAIGHT, WRITTEN, DeclinedWa
 from runners.ways.deciding import BatchDecision
 from runners.ways.deliver import Delivery, Inquiry
 from runners.ways.stage_chain import apply_chain
-from runners.ways.straight import Commit, DescribedRows, describe_straight
+from runners.ways.straight import Commit, DescribedRows
 from runners.ways.way import Candidate, Thresholds
 
 if TYPE_CHECKING:
@@ -255,9 +256,7 @@ class TaskExecutor:
             self.store.remove(spark, plan.decision.path)
 
     def _write_straight(self, spark: SparkSession, task: WriteStraight) -> Landed | Declined:
-        work = replace(
-            self._commit(spark), describe_rows=lambda _: self._describe(spark, task, self._describe_straight)
-        )
+        work = self._commit(spark, lambda _: self._describe(spark, task, self._describe_straight))
         result = STRAIGHT.carry([self.make_candidate(spark, task.plan)], work)
         return replace(result, way=STRAIGHT.name)
 
@@ -265,7 +264,7 @@ class TaskExecutor:
         batches = [self.make_candidate(spark, write.plan) for write in task.writes]
         if any(GROUPED.name in batch.declined for batch in batches):
             return Declined(reason="an earlier batch of a lane declined it", way=GROUPED.name)
-        result = GROUPED.carry(batches, self._commit(spark))
+        result = GROUPED.carry(batches, self._commit(spark, partial(self._describe_straight, spark)))
         if isinstance(result, GroupWritten):
             return GroupWritten(
                 outcomes={lane: replace(each, way=GROUPED.name) for lane, each in result.outcomes.items()}
@@ -274,11 +273,20 @@ class TaskExecutor:
             self._declined.note(each.plan.batch.lane, {GROUPED.name: result}, clean=False)
         return replace(result, way=GROUPED.name)
 
-    def _commit(self, spark: SparkSession) -> Commit:
-        return Commit(spark=spark, reading=self.reading, opened=self.opened, deadline=self.deadline, also=self._also)
+    def _commit(self, spark: SparkSession, describe_rows: Callable[[PlannedBatch], DescribedRows]) -> Commit:
+        return Commit(
+            spark=spark,
+            reading=self.reading,
+            opened=self.opened,
+            deadline=self.deadline,
+            also=self._also,
+            describe_rows=describe_rows,
+        )
 
     def _describe_straight(self, spark: SparkSession, plan: PlannedBatch) -> DescribedRows:
-        return describe_straight(self.reading, self.make_candidate(spark, plan), spark)
+        batch = self.make_candidate(spark, plan)
+        frame, tally = self.reading.read_straight_frame(spark, plan, batch.rows)
+        return FrameRows(frame, batch.size), tally
 
     def _describe_decision(self, spark: SparkSession, plan: PlannedBatch) -> tuple[Candidate, BatchDecision]:
         batch = self.make_candidate(spark, plan, places=True)
