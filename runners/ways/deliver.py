@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from destinations.dead_letters import DeadLetters, ensure_dlq, make_filtered_schema, select_lacking
 from destinations.delta.delta import Delta
-from destinations.destination import Deadline, Destination, Label, Misfit, OpenDestination, Written, find_or_assume
+from destinations.destination import Deadline, Label, Misfit, OpenDestination, Written, find_or_assume
 from destinations.dlq import DLQ, FALLBACK, FILTERED
 from origins.batch import Batch, Json
 from origins.batch_rows import BatchRows, FrameRows
@@ -51,23 +51,33 @@ from runners.ways.stage_chain import make_labels
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+log = logging.getLogger("wherry")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Delivery:
-    """Delivers decided batches. Any number of threads may deliver at once."""
+    """Delivers decided batches, and asks origins, destinations and the store about batches.
+
+    Any number of threads may use it at once.
+    """
 
     sessions: SessionPool
+    reading: BatchReader
     pipeline: PipelineSpec
     store: PreparedStore
     opened: Mapping[str, OpenDestination]
     """The open destinations by all names that they have or had, with the DLQ and the table with filtered rows."""
-    dlq: Destination
     small_refused: int
     """The number of refused rows up to which they are read in this process."""
     deadline: Callable[[], Deadline | None]
     """Returns the end of the time in which a write may begin; None if there is none."""
     fail: Callable[[Batch, Exception], Exception]
-    """Returns the error of a write, in words for a person."""
+    """Returns the error of a write or a question, in words for a person."""
+    assume: str = ""
+    """The answer if a destination does not know whether it has a batch:
+
+    `delivered` or `missing`. If empty, the run stops.
+    """
 
     def deliver(self, spark: SparkSession, task: Deliver) -> Landed:
         """Write what was decided for these destinations: the first one in this thread, and the others in parallel."""
@@ -127,29 +137,9 @@ class Delivery:
         letters = stored(refused=RefusedRows(*decided), replayed=replayed)
         if name != DLQ or not task.decision.again:
             return letters
-        assert isinstance(self.dlq, Delta), "another destination could not say what it has"
-        return FrameRows(select_lacking(spark, self.dlq, letters.frame(), batch))
-
-
-log = logging.getLogger("wherry")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Inquiry:
-    """Asks origins, destinations and the store about batches. Any number of threads may ask at once."""
-
-    reading: BatchReader
-    pipeline: PipelineSpec
-    opened: Mapping[str, OpenDestination]
-    """The open destinations by all names that they have or had, with the DLQ."""
-    store: PreparedStore
-    fail: Callable[[Batch, Exception], Exception]
-    """Returns the error of a question, in words for a person."""
-    assume: str = ""
-    """The answer if a destination does not know whether it has a batch:
-
-    `delivered` or `missing`. If empty, the run stops.
-    """
+        dlq = self.reading.destinations[DLQ]
+        assert isinstance(dlq, Delta), "another destination could not say what it has"
+        return FrameRows(select_lacking(spark, dlq, letters.frame(), batch))
 
     def ask(self, spark: SparkSession, task: AskDestinations) -> Answers:
         """Make sure that no write of the batch is in progress, then ask which destinations have it."""

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from destinations.destination import Deadline, Destination, Label, OpenDestination
-from destinations.dlq import DLQ, FILTERED
+from destinations.dlq import FILTERED
 from origins.batch import JSON, Batch
 from origins.batch_rows import FrameRows
 from origins.crash_points import reach
@@ -60,7 +60,7 @@ from runners.state.prepared_store import PreparedStore
 from runners.ways.batch_source import BatchReader, Describe, Described, Lookahead, list_columns, strip_lane_prefix
 from runners.ways.choose import DECIDING, GROUPED, STRAIGHT, WRITTEN, DeclinedWays, carry, list_ways_off
 from runners.ways.deciding import BatchDecision
-from runners.ways.deliver import Delivery, Inquiry
+from runners.ways.deliver import Delivery
 from runners.ways.stage_chain import apply_chain
 from runners.ways.straight import Commit, DescribedRows
 from runners.ways.way import Candidate, Thresholds
@@ -146,7 +146,6 @@ class TaskExecutor:
     """Drops the filtered rows that were kept long enough."""
     _declined: DeclinedWays = field(default_factory=DeclinedWays)
     _delivery: Delivery = field(init=False)
-    _inquiry: Inquiry = field(init=False)
     _lookahead: Lookahead = field(init=False)
     _maintenance: Maintenance = field(init=False)
 
@@ -158,20 +157,13 @@ class TaskExecutor:
         self.reading.fit_large_rows = lambda: self.sessions.fit_large_rows()
         self._delivery = Delivery(
             sessions=self.sessions,
+            reading=self.reading,
             pipeline=self.pipeline,
             store=self.store,
             opened=self.opened,
-            dlq=self.destinations[DLQ],
             small_refused=self.thresholds.small_refused,
             deadline=lambda: self.deadline,
             fail=lambda batch, error: self._explain([batch], error),
-        )
-        self._inquiry = Inquiry(
-            reading=self.reading,
-            pipeline=self.pipeline,
-            opened=self.opened,
-            store=self.store,
-            fail=self._delivery.fail,
             assume=self.assume,
         )
         self._lookahead = Lookahead(self.sessions)
@@ -186,10 +178,10 @@ class TaskExecutor:
             WriteGroup: self._write_group,
             Prepare: self._prepare,
             Deliver: self._delivery.deliver,
-            AskDestinations: self._inquiry.ask,
-            CountSpan: self._inquiry.count,
-            Explain: self._inquiry.explain,
-            CheckRefusals: self._inquiry.check,
+            AskDestinations: self._delivery.ask,
+            CountSpan: self._delivery.count,
+            Explain: self._delivery.explain,
+            CheckRefusals: self._delivery.check,
             ShowEmptyBatch: self._tick,
         }
         try:
@@ -342,9 +334,9 @@ class TaskExecutor:
             prepared = self._bisect(spark, task.plan)
         reach("after-prepare")
         if prepared.nacks and task.codes:
-            prepared = self._inquiry.add_codes(spark, prepared)
+            prepared = self._delivery.add_codes(spark, prepared)
         if prepared.nacks and task.weigh:
-            prepared = self._inquiry.add_weights(spark, prepared, task.plan.batch, task.weigh)
+            prepared = self._delivery.add_weights(spark, prepared, task.plan.batch, task.weigh)
         return prepared
 
     def _bisect(self, spark: SparkSession, plan: PlannedBatch) -> Prepared:

@@ -323,7 +323,7 @@ def test_codes_of_refused_rows_are_read_if_a_limit_needs_them(
     """This reads the refused rows again."""
     set_decision(monkeypatch, lambda: replace(DECIDED, nacks=[1]))
     monkeypatch.setattr(
-        "runners.ways.deliver.Inquiry.add_codes", lambda _, __, prepared: replace(prepared, codes=[(1, "CAST")])
+        "runners.ways.deliver.Delivery.add_codes", lambda _, __, prepared: replace(prepared, codes=[(1, "CAST")])
     )
     outcome = executor.process(Prepare(plan=make_plan(), codes=codes))
     assert isinstance(outcome, Prepared)
