@@ -14,14 +14,7 @@ from destinations.dlq import Dlq
 from origins.batch import JSON
 from origins.origin import Origin
 from origins.quick_dataclass import dataclass
-from runners.model.spec import (
-    Hook,
-    PipelineSpec,
-    RunOptions,
-    ScheduleOptions,
-    SchemaState,
-    SparkOptions,
-)
+from runners.model.spec import Hook, PipelineSpec, RunOptions, ScheduleOptions, SchemaState, SparkOptions
 from runners.model.text import format_count, format_repr
 from stages.stage import Stage
 
@@ -303,12 +296,7 @@ class Pipeline(PipelineSpec):
         return compare_causes(self._definition().pipeline, choice or Choice(), by=by)
 
     def preview(
-        self,
-        *,
-        rows: int | None = None,
-        shown: int = 3,
-        lane: str | None = None,
-        from_beginning: bool = False,
+        self, *, rows: int | None = None, shown: int = 3, lane: str | None = None, from_beginning: bool = False
     ) -> Preview:
         """Return what would happen to the next batch of each origin: rows kept, filtered and refused by every stage.
 
@@ -418,12 +406,7 @@ class Pipeline(PipelineSpec):
         return Lanes.of(self._definition().pipeline)
 
     def dead_letters(
-        self,
-        limit: int | None = None,
-        *,
-        choice: Choice | None = None,
-        reveal: bool = False,
-        waiting: bool = False,
+        self, limit: int | None = None, *, choice: Choice | None = None, reveal: bool = False, waiting: bool = False
     ) -> list[dict[str, JSON]]:
         """Return the last `limit` of the chosen refused rows (default: all), the newest last.
 

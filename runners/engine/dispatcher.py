@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 
 from destinations.destination import Identity
 from destinations.dlq import DLQ, FALLBACK, FILTERED, WEIGHT
@@ -23,8 +23,7 @@ from runners.engine.batch_machine import (
     resume_flight,
     turn_to_fallback,
 )
-from runners.engine.budget_watch import BudgetWatch
-from runners.engine.planning import Planning
+from runners.engine.planning import BudgetWatch, Planning
 from runners.engine.work_in_flight import BackOff, WorkInFlight, group_flights
 from runners.engine.worker_pool import Finished, TaskWorkers
 from runners.model.batch_timing import BatchSizing
@@ -52,20 +51,22 @@ from runners.state.ledger import LedgerError
 from runners.state.progress import read_body
 
 
-@dataclass(frozen=True, kw_only=True)
-class CarryingOptions:
-    """How many batches are processed at the same time, and how they are retried, by the definition."""
+@dataclass(eq=False, kw_only=True)
+class Dispatcher:
+    """Processes batches until nothing is left, a stop is requested, or something fails.
 
+    Its thread calls all callbacks.
+    """
+
+    journal: Journal
+    worker_pool: TaskWorkers
+    clock: Clock
+    rules: DeliveryRules
     max_in_flight: int
+    """How many batches are processed at the same time at most."""
     grouped_lanes: int = 16
     """How many lanes' batches one write may bring at most."""
     retry: RetryOptions = NEVER
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProgressCallbacks:
-    """The callbacks of the dispatcher. Its thread calls them."""
-
     committed: Mapping[str, Callable[[Batch], None]]
     """The origins that get a call when a batch's offset is durable, by name."""
     forget: Callable[[PlannedBatch], None]
@@ -78,33 +79,14 @@ class ProgressCallbacks:
     Raises if that cannot be found out. It is None without a budget.
     """
     listeners: Sequence[Listener] = ()
+    pace: BatchSizing = field(default_factory=BatchSizing)
+    dice: random.Random = field(default_factory=random.Random)
 
-
-class Dispatcher:
-    """Processes batches until nothing is left, a stop is requested, or something fails."""
-
-    def __init__(  # noqa: PLR0913 -- each is a part that it drives
-        self,
-        *,
-        journal: Journal,
-        worker_pool: TaskWorkers,
-        clock: Clock,
-        rules: DeliveryRules,
-        options: CarryingOptions,
-        callbacks: ProgressCallbacks,
-        pace: BatchSizing | None = None,
-        dice: random.Random | None = None,
-    ) -> None:
-        self.journal = journal
-        self.worker_pool = worker_pool
-        self.clock = clock
-        self.rules = rules
-        self.options = options
-        self.callbacks = callbacks
-        self.work = WorkInFlight(worker_pool)
-        self.planning = Planning(self.work, pace=pace or BatchSizing(), max_in_flight=options.max_in_flight)
-        self.resting = BackOff(options.retry, dice or random.Random(), now=clock.elapsed())  # noqa: S311
-        self.budget = BudgetWatch(callbacks.over_budget, self.resting)
+    def __post_init__(self) -> None:
+        self.work = WorkInFlight(self.worker_pool)
+        self.planning = Planning(self.work, self.pace, self.max_in_flight)
+        self.resting = BackOff(self.retry, self.dice, now=self.clock.elapsed())
+        self.budget = BudgetWatch(self.over_budget, self.resting)
         self.stopping = ""
         """Why it plans no new batch. Empty while it plans."""
         self.asked_to_stop = ""
@@ -116,8 +98,8 @@ class Dispatcher:
         self.fell_back = False
         """Whether the DLQ failed to take refused rows in this run. Then it is not tried again for each batch."""
         self.errors: list[Exception] = []
-        if journal.tenure is not None:
-            journal.tenure.wake = worker_pool.wake
+        if self.journal.tenure is not None:
+            self.journal.tenure.wake = self.worker_pool.wake
 
     def run(self) -> None:
         """Take turns until nothing is left to do. The first error is `errors[0]`. It is not raised."""
@@ -155,9 +137,7 @@ class Dispatcher:
         self.planning.let_go(stopping=bool(self.stopping))
         steps = self._decide_all(finished)
         self._heed_budget(steps)
-        alone = any(
-            step.error or (step.settled and step.flight.plan.batch.origin in self.callbacks.committed) for step in steps
-        )
+        alone = any(step.error or (step.settled and step.flight.plan.batch.origin in self.committed) for step in steps)
         if alone:
             self._record(steps)
             steps = []
@@ -281,7 +261,7 @@ class Dispatcher:
 
         The batches of a replay are not checked, because a replay takes rows that wait.
         """
-        if self.callbacks.over_budget is None or self.rules.discards:
+        if self.budget.ask is None or self.rules.discards:
             return
         settled = [
             entry
@@ -387,13 +367,13 @@ class Dispatcher:
             if self.work.flights.get(lane) is step.flight:
                 del self.work.flights[lane]
             del self.work.watches[plan.batch.plan]
-            self.callbacks.forget(replace(plan, decision=step.flight.decision))
+            self.forget(replace(plan, decision=step.flight.decision))
         if step.error is not None:
             self._fail(step.error)
 
     def _commit(self, batch: Batch) -> None:
-        if batch.origin in self.callbacks.committed:
-            self.callbacks.committed[batch.origin](batch)
+        if batch.origin in self.committed:
+            self.committed[batch.origin](batch)
             reach("after-committed")
 
     def _listen(self) -> None:
@@ -408,14 +388,14 @@ class Dispatcher:
         tenure = self.journal.tenure
         if tenure is None or self.clock.elapsed() < tenure.due:
             return
-        self.callbacks.pulse()
+        self.pulse()
         self.journal.renew(busy=bool(self.work.flights) or self.planning.coordination is not None)
         self._heed_ledger()
 
     def _hand_out(self) -> None:
         """Hand out started batches first, then new batches, but never more than the idle runners can take."""
         waiting = [flight for flight in self.work.list_awake(self.clock.elapsed()) if flight.task is not None]
-        for flights in group_flights(waiting, self.planning.source, self.options.grouped_lanes):
+        for flights in group_flights(waiting, self.planning.source, self.grouped_lanes):
             if not self.work.has_idle_runner():
                 return
             self.work.start(flights, [self._complete_task(flight) for flight in flights], self.clock.elapsed())
@@ -442,7 +422,7 @@ class Dispatcher:
                 self.work.start_tick(lane, tick)
 
     def _emit(self, event: Event) -> None:
-        for listener in self.callbacks.listeners:
+        for listener in self.listeners:
             listener(event)
 
 

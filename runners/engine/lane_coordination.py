@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from origins.quick_dataclass import dataclass
 from runners.engine.batch_planner import BatchPlanner
@@ -26,32 +27,27 @@ LATE = 3
 log = logging.getLogger("wherry")
 
 
+@dataclass(eq=False, kw_only=True)
 class LaneCoordination:
     """One of the runs that share a pipeline. Only the thread that owns progress uses it."""
 
-    def __init__(  # noqa: PLR0913 -- each is a part that it drives
-        self,
-        *,
-        journal: Journal,
-        tenure: Lease,
-        place: StateLocation,
-        lanes: Sequence[str],
-        definition: str = "",
-        frees: bool = True,
-        follows: bool = False,
-        bury: Callable[[OwnerBody], None] | None = None,
-    ) -> None:
-        self.journal = journal
-        self.clock: Clock = tenure.clock
-        self.place = place
-        self.definition = definition
-        """The hash of the definition, which all these runs have."""
-        self.bury = bury or (lambda owner: end_orphan(owner, place.lock))
-        """Ends processes that an ousted owner may have left running."""
-        self.again: Callable[[BatchPlanner, Collection[str]], BatchPlanner] = lambda source, _: source
-        """Returns the planner after it read the backlogs of these origins again, for lanes that another run had."""
-        self.view = LaneView(me=journal.owner, lanes=lanes, frees=frees, follows=follows)
-        self.every = tenure.busy / LOOKS
+    journal: Journal
+    tenure: Lease
+    place: StateLocation
+    lanes: Sequence[str]
+    definition: str = ""
+    """The hash of the definition, which all these runs have."""
+    frees: bool = True
+    follows: bool = False
+    bury: Callable[[OwnerBody, Path], None] = end_orphan
+    """Ends processes that an ousted owner may have left running."""
+    again: Callable[[BatchPlanner, Collection[str]], BatchPlanner] = lambda source, _: source
+    """Returns the planner after it read the backlogs of these origins again, for lanes that another run had."""
+
+    def __post_init__(self) -> None:
+        self.clock: Clock = self.tenure.clock
+        self.view = LaneView(me=self.journal.owner, lanes=self.lanes, frees=self.frees, follows=self.follows)
+        self.every = self.tenure.busy / LOOKS
         self.next = self.clock.elapsed()
         self._met: frozenset[str] = frozenset()
         """The owners that were present when this run last read the backlogs."""
@@ -96,20 +92,18 @@ class LaneCoordination:
             self.clock.wait(min(1.0, self.every))
             self.read_others()
             self.change_lanes()
-            if self.journal.tenure and self.clock.elapsed() >= self.journal.tenure.due:
+            if self.clock.elapsed() >= self.tenure.due:
                 self.journal.renew(busy=False)
 
     def begin(self) -> None:
         """Ask for a share of the lanes, with the lease of a busy run."""
-        lease = self.journal.tenure.busy if self.journal.tenure else None
-        self.journal.record(Entry(kind="renew", body={"lease": lease, "ready": True}))
+        self.journal.record(Entry(kind="renew", body={"lease": self.tenure.busy, "ready": True}))
 
     def release_lanes(self) -> None:
         """Give all lanes back, maybe for long, with the lease of an idle run."""
         lanes = list(self.journal.state.lanes_of(self.view.me))
-        lease = self.journal.tenure.idle if self.journal.tenure else None
         given = [Entry(kind="give", body={"lanes": lanes, "done": False})] if lanes else []
-        self.journal.record(*given, Entry(kind="renew", body={"lease": lease, "ready": False}))
+        self.journal.record(*given, Entry(kind="renew", body={"lease": self.tenure.idle, "ready": False}))
 
     def read_others(self) -> None:
         """Read the entries of the other runs. Raises `Fenced` if they ousted this run."""
@@ -138,7 +132,7 @@ class LaneCoordination:
                     log.warning(
                         "%s is dead, or was silent for a whole lease: other runs take its lanes", describe_owner(owner)
                     )
-                    self.bury(owner)
+                    self.bury(owner, self.place.lock)
 
     def _note_signs(self, now: float) -> None:
         for owner in self.journal.state.owners:

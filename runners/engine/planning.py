@@ -1,11 +1,18 @@
-"""Which batches a run plans next, in which lanes, and when a run that follows looks again. It records nothing."""
+"""Which batches a run plans next, in which lanes, and when a run that follows looks again. It records nothing.
+
+While it is not known whether `dlq.budget` allows another batch, a run plans no batch.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import field
 from datetime import timedelta
 
 from origins.batch import Batch, Json, Span
+from origins.errors import WherryError, list_spark_errors
+from origins.quick_dataclass import dataclass
 from runners.engine.batch_machine import BatchInFlight, Transition, begin_flight
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.engine.lane_coordination import LaneCoordination
@@ -13,34 +20,38 @@ from runners.engine.work_in_flight import BackOff, WorkInFlight, may_share
 from runners.model.batch_timing import BatchSizing
 from runners.model.clock import Clock
 from runners.model.entry import Entry
+from runners.model.errors import Fenced
 from runners.model.pipeline_state import LaneState, PipelineState, is_replay
 from runners.model.planned_batch import PlannedBatch
 from runners.model.tasks import ShowEmptyBatch
+from runners.model.text import summarise_error
+from runners.state.ledger import LedgerError
 
+log = logging.getLogger("wherry")
 STALE = timedelta(seconds=10)
 """A prediction that is older than this is planned again, because expressions may use its time."""
 
 
+@dataclass(eq=False)
 class Planning:
     """The next batches of one run. Only the thread that owns progress uses it."""
 
-    def __init__(self, work: WorkInFlight, *, pace: BatchSizing, max_in_flight: int) -> None:
-        self.work = work
-        self.pace = pace
-        self.max_in_flight = max_in_flight
-        self.source: BatchPlanner | None = None
-        self.coordination: LaneCoordination | None = None
-        """The other runs that share the lanes. None if this run has all lanes."""
-        self.following: Follower | None = None
-        """How the run continues when nothing is left. None if it ends then."""
-        self.exhausted: set[str] = set()
-        self.unseen: set[str] = set()
-        """Lanes that another run had, or that are shared with a run that may have seen more rows."""
-        self.served: dict[str, int] = {}
-        """The turn in which each lane was last planned. The lane that waited longest comes first."""
-        self.turns = 0
-        self.begun = False
-        self._predicted: dict[str, PlannedBatch] = {}
+    work: WorkInFlight
+    pace: BatchSizing
+    max_in_flight: int
+    source: BatchPlanner | None = None
+    coordination: LaneCoordination | None = None
+    """The other runs that share the lanes. None if this run has all lanes."""
+    following: Follower | None = None
+    """How the run continues when nothing is left. None if it ends then."""
+    exhausted: set[str] = field(default_factory=set)
+    unseen: set[str] = field(default_factory=set)
+    """Lanes that another run had, or that are shared with a run that may have seen more rows."""
+    served: dict[str, int] = field(default_factory=dict)
+    """The turn in which each lane was last planned. The lane that waited longest comes first."""
+    turns: int = 0
+    begun: bool = False
+    _predicted: dict[str, PlannedBatch] = field(default_factory=dict)
 
     def plan(self, state: PipelineState, clock: Clock, *, midway: bool, stopping: bool) -> Sequence[Transition]:
         """Return the next batches, as many as may be in flight and runners can take.
@@ -293,3 +304,60 @@ class Follower:
             moments += [since + source.wait for since in self.gathering.values()] if free else []
             moments += [self.quiet + source.idle] if source.idle and not busy else []
         return max(0.0, min(moments) - now)
+
+
+@dataclass
+class BudgetWatch:
+    """Asks after each batch with refused rows, and again after an error that passes by itself.
+
+    All times are seconds of the run's clock.
+    """
+
+    ask: Callable[[Sequence[Entry]], Exception | None] | None
+    """Returns why no batch may follow those that these entries settle. It is None without a budget."""
+    resting: BackOff
+    """How often it asks again."""
+    until: float | None = None
+    """When it asks next. None if the last question was answered."""
+    _tried: int = 0
+    _since: float = 0.0
+
+    def ask_first(self, now: float) -> None:
+        """Ask before the first batch is planned."""
+        self.until = now if self.ask is not None else None
+
+    def check(self, settled: Sequence[Entry], now: float) -> Exception | None:
+        """Return why the run ends: too many rows wait, or their number cannot be found out. None if the run continues.
+
+        If there is no answer yet, `until` is set. The next answer then covers these entries too.
+        """
+        if self.ask is None or (not settled if self.until is None else self.until > now):
+            return None
+        try:
+            error = self.ask(settled)
+        except (Fenced, LedgerError):
+            raise
+        except list_spark_errors(WherryError) as failed:
+            return self._postpone(failed, now)
+        self.give_up()
+        return error
+
+    def give_up(self) -> None:
+        """Stop asking: there is an answer, or no answer is needed."""
+        self.until, self._tried = None, 0
+
+    def _postpone(self, error: Exception, now: float) -> Exception | None:
+        self._since = self._since if self._tried else now
+        retry, dice = self.resting.retry, self.resting.dice
+        pause = retry.pause(error, tried=self._tried, since=now - self._since, dice=dice)
+        if pause is None:
+            self.give_up()
+            return error
+        self._tried += 1
+        self.until = now + pause
+        log.warning(
+            "Wherry cannot count the refused rows that wait: %s. It plans no batch, and asks again in %.1f s.",
+            summarise_error(error).rstrip("."),
+            pause,
+        )
+        return None

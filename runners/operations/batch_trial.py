@@ -29,8 +29,7 @@ from runners.operations.row_condition import MATCHES, RowCondition
 from runners.state.prepared_store import MemoryStore
 from runners.ways.bisect_rows import RowErrorIsolator, split_runs
 from runners.ways.deciding import FILTERED_BY, BatchDecision, pass_branches
-from runners.ways.refused_causes import group_refusals
-from runners.ways.row_outcomes import count_by_spark
+from runners.ways.row_outcomes import count_by_spark, group_refusals
 from runners.ways.stage_chain import PlacedStage, StageChain, apply_chain, make_labels
 from stages.expect.expect import Expect
 from stages.expect.expectation import list_failures

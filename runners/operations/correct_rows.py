@@ -35,8 +35,7 @@ from runners.operations.row_files import (
     write_rows,
 )
 from runners.running.choice import OLDEST_FIRST, Choice
-from runners.running.fix import Fix
-from runners.running.given_rows import GivenRows
+from runners.running.fix import Fix, GivenRows
 from runners.running.replay import Replay
 from runners.state.journal import list_decided
 from runners.state.location import find_dlq

@@ -212,7 +212,6 @@ def _describe_task(task: Task) -> dict[str, JSON]:
 
 
 def _list_frames() -> Mapping[int, FrameType]:
-    """Return the current frame of each thread."""
     return sys._current_frames()  # noqa: SLF001 -- Python has no other way to see another thread
 
 

@@ -8,20 +8,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING
 
+from origins.lazy import T
 from origins.names import HIDDEN
 from origins.origin import Origin
 from origins.quick_dataclass import dataclass
-from origins.schema import make_empty_frame
 from runners.model.errors import SplitAggregate
 from runners.model.spec import PipelineSpec
-from runners.ways.stage_chain import SAMPLE_LABELS, PlacedStage, StageChain, apply_chain
+from runners.ways.stage_chain import PlacedStage, StageChain, apply_chain, make_empty_rows
 from stages.deduplicate import Deduplicate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
-
-    from stages.rows import StraightRows
 
 ROWS = HIDDEN + "rows"
 """The name of a stage's input rows in the plan of that stage."""
@@ -177,14 +175,11 @@ def find_mixing_stages(spark: SparkSession, schema: str, chain: StageChain) -> M
     Wherry applies each stage alone to an empty frame with the columns that reach it. So the analysed plan is the plan
     of that stage only.
     """
-    from pyspark.sql.types import StructType
-
     found: dict[str, str] = {}
 
     def behind(schema: StructType, steps: Sequence[PlacedStage]) -> StructType:
         for step in steps:
-            rows = _make_empty_rows(spark, schema)
-            rows = apply_chain(rows, [step], {}, checked=True)
+            rows = apply_chain(make_empty_rows(spark, schema, alias=ROWS), [step], {}, checked=True)
             what = describe_mixing(_plan(rows.frame)) if step.stage.may_mix else ()
             if what:
                 found[step.name] = " and ".join(what)
@@ -192,17 +187,10 @@ def find_mixing_stages(spark: SparkSession, schema: str, chain: StageChain) -> M
         return schema
 
     if any(step.stage.may_mix for step in chain.steps):
-        common = behind(StructType.fromJson(json.loads(schema)), chain.common)
+        common = behind(T.StructType.fromJson(json.loads(schema)), chain.common)
         for steps in chain.branches.values():
             behind(common, steps)
     return found
-
-
-def _make_empty_rows(spark: SparkSession, schema: StructType) -> StraightRows:
-    from stages.rows import StraightRows
-
-    empty = make_empty_frame(spark, schema).alias(ROWS)
-    return StraightRows.begin(empty, tuple(schema.names), SAMPLE_LABELS, lambda frame, _: frame)
 
 
 def _plan(frame: DataFrame) -> str:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import TypeAlias
 
-from origins.batch import JSON, Limits, Span
+from origins.batch import JSON, Json, Limits, Span
 from origins.origin import Backlog
 from origins.quick_dataclass import dataclass
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
@@ -57,7 +57,8 @@ class Backfill:
         It continues after an earlier run of the same backfill.
         """
         self._check(source.destinations, journal)
-        begun = self._find_begun(pipeline, journal) or self._begin(journal)
+        begun = self._find_begun(pipeline, journal)
+        begun = begun or begin_backfill(journal, self.key, again=self.again, reason=self.reason)
         name, found = begun["name"], self._list_begun(pipeline, journal, begun)
 
         def make_feed(feed: OriginFeed, lane: str, batches: Sequence[PastBatch]) -> OriginFeed:
@@ -161,11 +162,12 @@ class Backfill:
         left = self._list_behind(pipeline, journal, known)
         return known if any(each.lacking for batches in left.values() for each in batches) else None
 
-    def _begin(self, journal: Journal) -> BegunBackfill:
-        name = f"{BACKFILL}{uuid.uuid4().hex[:8]}"
-        body = {"key": self.key, "name": name, "again": self.again, "reason": self.reason}
-        journal.record(Entry(kind="backfill", body=body))
-        return journal.state.backfills[self.key]
+
+def begin_backfill(journal: Journal, key: str, **facts: Json) -> BegunBackfill:
+    """Record in the ledger that batches are processed again, in lanes with a new name."""
+    body = {"key": key, "name": f"{BACKFILL}{uuid.uuid4().hex[:8]}", **facts}
+    journal.record(Entry(kind="backfill", body=body))
+    return journal.state.backfills[key]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,19 +17,13 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from destinations.dead_letters import (
-    MOST_LISTED,
-    NEWEST,
-    lacks_replays,
-    match_ids,
-    query_dlq,
-    stream_dlq,
-)
+from destinations.dead_letters import MOST_LISTED, NEWEST, lacks_replays, match_ids, query_dlq, stream_dlq
 from destinations.delta.delta import Delta
 from destinations.destination import Destination
 from origins.batch import JSON
 from origins.batch_rows import to_python_rows
 from origins.errors import has_condition, list_spark_errors
+from origins.lazy import pa
 from origins.nack import DLQ_COLUMNS
 from origins.names import quote_in_hex, quote_text
 from origins.protection import Protection, walk_texts
@@ -184,8 +178,6 @@ class Choice:
         if not self._judged_columns:
             yield from self._query(dlq, spark, columns, conditions, then)
             return
-        import pyarrow as pa
-
         ids = frozenset() if self._names_ids else frozenset(self.ids)
         beside = [each for each in self._judged_columns if each not in columns.split(", ")]
         for table in self._query(dlq, spark, ", ".join([columns, *beside]), conditions, then):
@@ -300,7 +292,6 @@ class _Number(str):
 
 
 def _has_value(payload: JSON, wanted: str) -> bool:
-    """Whether a row has this `COLUMN=VALUE`."""
     column, _, value = wanted.partition("=")
     return any(_is_value(each, value) for each in _find_values(payload, column.lower()))
 

@@ -24,7 +24,7 @@ from origins.quick_dataclass import dataclass
 from runners.model.clock import Clock
 from runners.model.spec import PipelineSpec
 from runners.model.text import summarise_error
-from runners.running.given_rows import find_given
+from runners.running.fix import find_given
 from runners.running.opening import make_chains
 from runners.state.journal import DecidedLetters, Journal, list_decided
 from runners.state.location import StateLocation

@@ -348,10 +348,5 @@ class OperatorOverrides:
 
     def json(self) -> Mapping[str, Json]:
         """Return the form that the ledger keeps."""
-        return {
-            "moved": list(self.moved),
-            "fresh": list(self.fresh),
-            "forget": list(self.forget),
-            "assume": self.assume,
-            "reason": self.reason,
-        }
+        lists = {"moved": list(self.moved), "fresh": list(self.fresh), "forget": list(self.forget)}
+        return {**lists, "assume": self.assume, "reason": self.reason}

@@ -11,6 +11,7 @@ from destinations.dead_letters import match_ids, query_dlq
 from destinations.delta.delta import Delta
 from origins.batch import Batch
 from origins.batch_rows import FrameRows
+from origins.lazy import F, T
 from origins.nack import REFUSED, convert_value, describe_misfit, make_refusal, restore
 from origins.names import HIDDEN
 from origins.origin import PLACE, Backlog, Origin, Progress
@@ -44,16 +45,13 @@ class DeadLetterRows(Origin):
         raise NotImplementedError("its rows have the columns of the origin that read them")
 
     def fetch(self, spark: SparkSession, batches: Sequence[Batch], *, places: bool = False) -> FrameRows:
-        from pyspark.sql import functions as F
-        from pyspark.sql.types import StructType
-
         (batch,) = batches
         ids = batch.span.parts
         asked = [(number, id_, self.corrected.get(str(id_))) for number, id_ in enumerate(ids)]
         wanted = spark.createDataFrame(asked, f"{_ROW} bigint, {_ID} string, {_CORRECTED} string")
         kept, schema = self._find_rows(spark, [str(each) for each in ids])
-        now = StructType.fromJson(json.loads(batch.schema))
-        before = StructType.fromJson(json.loads(schema)) if schema else now
+        now = T.StructType.fromJson(json.loads(batch.schema))
+        before = T.StructType.fromJson(json.loads(schema)) if schema else now
         lost = F.raise_error(F.concat(F.lit(f"{FAILS}the DLQ no longer has this row: "), F.col(_ID)))
         original = F.coalesce(F.col("original"), lost.cast("string"))
         original = F.coalesce(F.col(_CORRECTED), original) if self.corrected else original

@@ -16,6 +16,7 @@ from destinations.dlq import DLQ, FALLBACK
 from origins.batch import Batch, Span
 from origins.batch_rows import BatchRows, FrameRows, TableRows, to_python_rows
 from origins.crash_points import reach
+from origins.lazy import F, pa
 from origins.names import quote_text
 from origins.quick_dataclass import dataclass
 from runners.model.entry import Entry, MergeBody, Settled
@@ -149,7 +150,6 @@ class FallbackMerge:
 
     def _select_few(self, plan: str, found: Mapping[str, Mapping[str, Any]]) -> tuple[BatchRows, int]:
         """Return the rows that the DLQ lacks, and how many rows the batch has."""
-        import pyarrow as pa
         from pyspark.sql.pandas.types import to_arrow_schema
 
         query = f"SELECT id FROM {{table}} WHERE plan = {quote_text(plan)}"
@@ -160,8 +160,6 @@ class FallbackMerge:
 
     def _read_many(self, settled: Settled) -> tuple[BatchRows, int]:
         """Return the same for a batch with many rows."""
-        from pyspark.sql import functions as F
-
         assert not isinstance(self.source, GivenLetters)
         assert self.source.read_back is not None, "a merge asks for a file then"
         frame = self.source.read_back(self.spark, [label_waiting(self.pipeline, settled)], make_dlq_schema())

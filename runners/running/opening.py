@@ -15,11 +15,12 @@ from destinations.dead_letters import ensure_dlq, make_dlq_schema, make_filtered
 from destinations.destination import Destination, Identity, OpenDestination
 from destinations.dlq import DLQ, FALLBACK, FILTERED
 from origins.batch import JSON, Limits
+from origins.lazy import T
 from origins.names import list_given_paths
 from origins.origin import Backlog, Origin, Progress
 from origins.quantities import parse_seconds, parse_size
 from origins.quick_dataclass import dataclass
-from origins.schema import format_ddl, make_empty_frame
+from origins.schema import format_ddl
 from runners.definitions.document import suggest_nearest
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.model.entry import DestinationBody, Entry, IdentityBody, OriginBody, Settled
@@ -33,7 +34,7 @@ from runners.running.compatibility import OperatorOverrides, check_newest, mark_
 from runners.spark.session import start_ahead
 from runners.state.journal import Journal
 from runners.ways.choose import GROUPED, STRAIGHT, list_ways_off, why_not
-from runners.ways.stage_chain import SAMPLE_LABELS, PlacedStage, StageChain, apply_chain, name_destinations
+from runners.ways.stage_chain import PlacedStage, StageChain, apply_chain, make_empty_rows, name_destinations
 from runners.ways.way import Candidate
 from stages.expect.expect import Expect
 
@@ -55,13 +56,10 @@ class RunOpening:
     """The whole definition, as the ledger keeps it."""
     hash: str
     destinations: Mapping[str, Destination]
-    dlq: Destination
-    filtered: Destination
-    """The table for rows that stages filter."""
+    ends: Mapping[str, Destination]
+    """The destinations by name, with the DLQ, its fallback, and the table for rows that stages filter."""
     opened: Mapping[str, OpenDestination]
-    """The open destinations of this run by name, with the DLQ, the filtered rows and the fallback."""
-    fallback: Destination | None = None
-    """Where refused rows go while the DLQ cannot take them."""
+    """The same, as this run has them open."""
     ruling: OperatorOverrides = OperatorOverrides()
     follow: bool = False
     """Whether the run continues when nothing is left."""
@@ -148,7 +146,7 @@ class RunOpening:
             },
             "destinations": {
                 each: {
-                    **hide_secrets(self._get_destination(each)).describe(),
+                    **hide_secrets(self.ends[each]).describe(),
                     **self._describe_identity(journal.state.identities.get(each), identity, journal),
                 }
                 for each, identity in identities.items()
@@ -204,13 +202,9 @@ class RunOpening:
 
         It is for lanes that another run had before. This run may have no batch of these origins in flight.
         """
-
-        def now(feed: OriginFeed) -> OriginFeed:
-            if feed.origin not in origins:
-                return feed
-            return replace(feed, backlog=survey_origin(self.pipeline, self._origins[feed.origin], journal, spark))
-
-        return replace(source, feeds=[now(feed) for feed in source.feeds])
+        backlogs = {name: survey_origin(self.pipeline, self._origins[name], journal, spark) for name in origins}
+        feeds = [replace(feed, backlog=backlogs.get(feed.origin, feed.backlog)) for feed in source.feeds]
+        return replace(source, feeds=feeds)
 
     @property
     def _origins(self) -> Mapping[str, Origin]:
@@ -243,13 +237,11 @@ class RunOpening:
 
     def _describe_schema(self, name: str, schema: str, journal: Journal) -> Iterator[str]:
         """Yield a notice about an inferred schema, once and after each change."""
-        from pyspark.sql.types import StructType
-
         origin, before = self._origins[name], find_recorded_schema(self._origins[name], journal)
         if schema == before or not (origin.infers or (origin.evolves and before)):
             return
         message = "changed schema" if before else "inferred schema, now fixed"
-        yield f'{message}. To declare it:  schema: "{format_ddl(StructType.fromJson(json.loads(schema)))}"'
+        yield f'{message}. To declare it:  schema: "{format_ddl(T.StructType.fromJson(json.loads(schema)))}"'
 
     def _make_feed(self, spark: SparkSession, name: str, schema: str, backlog: Backlog) -> OriginFeed:
         chain, origin = self.chains[name], self._origins[name]
@@ -271,8 +263,8 @@ class RunOpening:
     def _expect(self, journal: Journal) -> None:
         """Give each destination its recorded identity. It is empty if the run treats the place as moved or fresh."""
         known = journal.state.identities
-        for name in (*self.destinations, DLQ, *([FALLBACK] if self.fallback is not None else [])):
-            before = known.get(name) or known.get(self._get_destination(name).was or "")
+        for name in [name for name in self.ends if name != FILTERED]:
+            before = known.get(name) or known.get(self.ends[name].was or "")
             ruled = name in (*self.ruling.fresh, *self.ruling.moved)
             self.opened[name].expects(Identity(place="") if before is None or ruled else before)
             if journal.is_shared:
@@ -298,7 +290,7 @@ class RunOpening:
         ours = self.pipeline.dlq.destination is None
         dlq = self.opened[DLQ]
         identities[DLQ] = ensure_dlq(dlq, spark) if ours else dlq.ensure_place(spark, make_dlq_schema())
-        if self.fallback is not None:
+        if FALLBACK in self.ends:
             identities[FALLBACK] = ensure_dlq(self.opened[FALLBACK], spark)
         if self.pipeline.keeps_filtered:
             identities[FILTERED] = self.opened[FILTERED].ensure_place(spark, make_filtered_schema())
@@ -323,11 +315,6 @@ class RunOpening:
         if copies:
             described["copies"] = copies
         return described
-
-    def _get_destination(self, name: str) -> Destination:
-        if name == FALLBACK and self.fallback is not None:
-            return self.fallback
-        return {**self.destinations, DLQ: self.dlq, FILTERED: self.filtered}[name]
 
 
 _ONE_FILE = Limits(files=1)
@@ -447,16 +434,10 @@ def find_schema(origin: Origin, recorded: str | None, spark: SparkSession, backl
 
 def analyse_chain(spark: SparkSession, schema: str, chain: StageChain) -> Mapping[str, StructType]:
     """Return the schema of the rows at each destination. Raises `StageError`, which names the stage. Reads no row."""
-    from pyspark.sql.types import StructType
-
-    from stages.rows import StraightRows
-
-    arriving = StructType.fromJson(json.loads(schema))
+    arriving = T.StructType.fromJson(json.loads(schema))
     if all(step.stage.keeps_columns for step in chain.steps):
         return dict.fromkeys(chain.branches, arriving)
-    empty = make_empty_frame(spark, arriving)
-    rows = StraightRows.begin(empty, tuple(arriving.names), SAMPLE_LABELS, lambda frame, _: frame)
-    rows = apply_chain(rows, chain.common, {}, checked=True)
+    rows = apply_chain(make_empty_rows(spark, arriving), chain.common, {}, checked=True)
     return {name: apply_chain(rows, steps, {}, checked=True).schema for name, steps in chain.branches.items()}
 
 
@@ -495,15 +476,13 @@ def check_weighed(weigh: str | None, schemas: Mapping[str, str]) -> None:
     """Raises `Refusal` if the rows of an origin have no column of numbers or text with this name."""
     if not weigh:
         return
-    from pyspark.sql.types import NumericType, StringType, StructType
-
     for origin, schema in schemas.items():
-        columns = {each.name.lower(): each for each in StructType.fromJson(json.loads(schema)).fields}
+        columns = {each.name.lower(): each for each in T.StructType.fromJson(json.loads(schema)).fields}
         column = columns.get(weigh.lower())
         if column is None:
             near = suggest_nearest(weigh, [each.name for each in columns.values()])
             raise Refusal(f"dlq.weigh: the rows of {origin}, as they are read, have no column '{weigh}'; {near}")
-        if not isinstance(column.dataType, NumericType | StringType):
+        if not isinstance(column.dataType, T.NumericType | T.StringType):
             kind = column.dataType.simpleString()
             raise Refusal(
                 f"dlq.weigh: expected a column of numbers or text, but '{column.name}' of {origin} is {kind}."
@@ -512,13 +491,7 @@ def check_weighed(weigh: str | None, schemas: Mapping[str, str]) -> None:
 
 def _list_names(spark: SparkSession, chain: StageChain, schema: str) -> list[str]:
     """Return the names of the columns and their fields, as they are read and after each stage."""
-    from pyspark.sql.types import StructType
-
-    from stages.rows import StraightRows
-
-    arriving = StructType.fromJson(json.loads(schema))
-    empty = make_empty_frame(spark, arriving)
-    rows = StraightRows.begin(empty, tuple(arriving.names), SAMPLE_LABELS, lambda frame, _: frame)
+    rows = make_empty_rows(spark, T.StructType.fromJson(json.loads(schema)))
     names = [*_list_inner_names(rows.schema)]
 
     def behind(rows: StraightRows, steps: Sequence[PlacedStage]) -> StraightRows:
@@ -535,11 +508,9 @@ def _list_names(spark: SparkSession, chain: StageChain, schema: str) -> list[str
 
 def _list_inner_names(kind: DataType, above: str = "") -> Iterator[str]:
     """Yield the names of all fields in a value of this type, for example `buyer.email`."""
-    from pyspark.sql.types import ArrayType, StructType
-
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.ArrayType):
         yield from _list_inner_names(kind.elementType, above)
-    elif isinstance(kind, StructType):
+    elif isinstance(kind, T.StructType):
         for field in kind.fields:
             yield above + field.name
             yield from _list_inner_names(field.dataType, f"{above}{field.name}.")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
@@ -21,11 +20,11 @@ from origins.origin import Origin
 from origins.quick_dataclass import dataclass
 from origins.store_access import canonicalise
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
-from runners.model.entry import Entry, Settled
+from runners.model.entry import Settled
 from runners.model.errors import Refusal
-from runners.model.pipeline_state import BACKFILL, is_replay
+from runners.model.pipeline_state import is_replay
 from runners.model.spec import PipelineSpec
-from runners.running.backfill import PastBacklog
+from runners.running.backfill import PastBacklog, begin_backfill
 from runners.running.choice import Letter
 from runners.running.compatibility import resolve_names
 from runners.running.opening import get_lane_read, list_carried_parts
@@ -127,8 +126,9 @@ class Redo:
         plan = plan_redo(pipeline, journal, spark, self.file)
         if plan.span is None:
             return replace(source, feeds=[])
-        span, name = plan.span, self._find_beginning(plan, journal)
-        lane, tables = f"{name}/{plan.lane}", tuple(plan.tables)
+        begun = journal.state.backfills.get(plan.key)
+        begun = begun or begin_backfill(journal, plan.key, reason=self.reason or f"{plan.file} was edited")
+        span, lane, tables = plan.span, f"{begun['name']}/{plan.lane}", tuple(plan.tables)
 
         def again(feed: OriginFeed) -> OriginFeed:
             return replace(
@@ -143,17 +143,6 @@ class Redo:
 
         name_of_origin = plan.origin.name or "origin"
         return replace(source, feeds=[again(feed) for feed in source.feeds if feed.origin == name_of_origin])
-
-    def _find_beginning(self, plan: FileRedo, journal: Journal) -> str:
-        """Return the first part of its lane's name. An earlier call may have chosen that."""
-        if plan.key not in journal.state.backfills:
-            body = {
-                "key": plan.key,
-                "name": f"{BACKFILL}{uuid.uuid4().hex[:8]}",
-                "reason": self.reason or f"{plan.file} was edited",
-            }
-            journal.record(Entry(kind="backfill", body=body))
-        return journal.state.backfills[plan.key]["name"]
 
 
 def plan_redo(pipeline: PipelineSpec, journal: Journal, spark: SparkSession, file: str) -> FileRedo:

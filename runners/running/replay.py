@@ -141,18 +141,15 @@ def leave_to_backfills(
 class ReplayBacklog(Backlog):
     """Rows of the DLQ in prepared batches. Rows that were replayed before are not among them."""
 
+    notices: Sequence[str] = ()
+
     def __init__(self, spans: Sequence[Span], notices: Sequence[str] = ()) -> None:
-        self._spans = spans
+        self._spans, self.notices = spans, notices
         self._next = {span.end: at + 1 for at, span in enumerate(spans)}
-        self._notices = notices
 
     def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
         at = self._next.get(start, 0)
         return self._spans[at] if at < len(self._spans) else None
-
-    @property
-    def notices(self) -> Sequence[str]:
-        return self._notices
 
 
 def _explain_staying(letter: Letter, chains: Mapping[str, StageChain], fix: Fix) -> str:

@@ -22,7 +22,7 @@ from origins.quick_dataclass import dataclass
 from origins.spark_private import forget_context_settings
 from runners.engine.batch_machine import DeliveryRules
 from runners.engine.batch_planner import BatchPlanner, list_notices
-from runners.engine.dispatcher import CarryingOptions, Dispatcher, ProgressCallbacks
+from runners.engine.dispatcher import Dispatcher
 from runners.engine.lane_coordination import LaneCoordination
 from runners.engine.planning import Follower
 from runners.engine.worker_pool import Process, WorkerPool
@@ -31,15 +31,7 @@ from runners.model.batch_timing import BatchSizing
 from runners.model.clock import Clock
 from runners.model.error_kinds import classify, is_disk_full
 from runners.model.errors import WorkCancelled, add_full_disk
-from runners.model.events import (
-    Event,
-    LimitExceeded,
-    Listener,
-    Noticed,
-    RunEnded,
-    RunStarted,
-    describe_warning,
-)
+from runners.model.events import Event, LimitExceeded, Listener, Noticed, RunEnded, RunStarted, describe_warning
 from runners.model.masking import hide_in_logs, warn_of_short_secrets
 from runners.model.pipeline_state import REPLAY
 from runners.model.run_report import Report, RunError, RunReportBuilder
@@ -58,7 +50,6 @@ from runners.running.compatibility import (
     waive,
 )
 from runners.running.dead_letter_rows import DeadLetterRows
-from runners.running.given_rows import GivenRows
 from runners.running.local_folders import check_shared, list_written_folders
 from runners.running.merge_fallback import FallbackMerge, GivenLetters
 from runners.running.opening import RunOpening, list_suites, list_unchanged, make_chains
@@ -80,9 +71,8 @@ from runners.state.location import StateLocation, check_lasting
 from runners.state.ownership import Ownership, make_deadline, make_kept_error
 from runners.state.run_history import RunRow, Timeline, await_writer, record_begin
 from runners.state.store_patience import PatientLedger, StorePatience
-from runners.ways.choose import list_ways_off
 from runners.ways.dlq_copies import open_dlq
-from runners.ways.stage_chain import name_destinations
+from runners.ways.stage_chain import StageChain, name_destinations
 from runners.ways.task_executor import TaskExecutor
 from runners.ways.way import Thresholds
 
@@ -153,8 +143,12 @@ class PipelineRun:
         self.report_builder = RunReportBuilder(
             tuple(self.destinations), resolve_names(self.destinations), list_suites(self.pipeline)
         )
+        self.ends: Mapping[str, Destination] = {**self.destinations, DLQ: self.dlq, FILTERED: self.filtered}
+        """The destinations by name, with the DLQ, its fallback, and the table with filtered rows."""
+        if self.fallback is not None:
+            self.ends = {**self.ends, FALLBACK: self.fallback}
         self.opened: Mapping[str, OpenDestination] = {}
-        """The open destinations of this run by name, with the DLQ, its fallback, and the table with filtered rows."""
+        """The same, once this run has them open."""
         self.dispatcher: Dispatcher | None = None
         self.finish = self.finish or self.merge is not None
         self.merged: FallbackMerge | None = None
@@ -250,12 +244,7 @@ class PipelineRun:
         return report, hook_runner
 
     def make_ownership(self) -> Ownership:
-        aside, replay = self.backfill or self.redo or self.replay or self.finish, self.replay
-
-        def check(journal: Journal, spark: SparkSession) -> None:
-            if replay is not None:
-                replay.check_fix(journal, self.dlq, lambda: spark)
-
+        replay = self.replay
         return Ownership(
             pipeline=self.pipeline,
             place=self.place,
@@ -268,8 +257,8 @@ class PipelineRun:
             ruling=self.ruling.json(),
             finish=self.finish,
             follow=self.follow,
-            runs_paused=bool(aside),
-            check=check,
+            runs_paused=bool(self.backfill or self.redo or replay or self.finish),
+            check=lambda journal, spark: replay.check_fix(journal, self.dlq, lambda: spark) if replay else None,
         )
 
     def _describe_error(self, errors: Sequence[Exception], spark: SparkSession) -> RunError:
@@ -289,11 +278,10 @@ class PipelineRun:
         """Return the status of the run, and its errors in order."""
         options = self.pipeline.run_options
         lanes = [lane for origin in self.pipeline.every_origin for lane in self.pipeline.lanes_of(origin)]
-        ends = {**self.destinations, DLQ: self.dlq, FILTERED: self.filtered}
-        self.opened = {name: each.open() for name, each in ends.items()}
+        self.opened = {name: each.open() for name, each in self.ends.items()}
         journal.ledger = PatientLedger(journal.ledger, self.patience)
         copies = [each.discreet(self.pipeline.protection) for each in self.pipeline.dlq.copies]
-        self.opened = {**self.opened, **open_dlq(self.opened[DLQ], self.fallback, copies, self.ruling.assume)}
+        self.opened = {**self.opened, **open_dlq(self.opened, copies, self.ruling.assume)}
         budget = self._make_budget(journal, spark)
         runner = self._make_executor(spark, journal.tenure)
         activity = RunActivity(
@@ -304,8 +292,9 @@ class PipelineRun:
             list_runs=lambda: [str(owner.get("run")) for owner in journal.state.owners],
             clock=self.clock,
         )
-        deadline = make_deadline(journal.tenure, spark)
-        carried = CarriedRun(id=self.id, spark=spark, journal=journal, deadline=deadline, is_stopping=self._is_stopping)
+        carried = CarriedRun(
+            id=self.id, spark=spark, journal=journal, deadline=runner.deadline, is_stopping=self._is_stopping
+        )
         process = self.wrap_process(runner.process, carried)
         worker_pool = WorkerPool(options.runners or min(len(lanes), os.cpu_count() or 1), activity.watch(process))
         dispatcher = self.dispatcher = Dispatcher(
@@ -319,26 +308,22 @@ class PipelineRun:
                 replacing=frozenset(name for name, each in self.destinations.items() if each.replaces),
                 keeps_filtered=self.pipeline.keeps_filtered,
             ),
-            options=CarryingOptions(
-                max_in_flight=options.max_in_flight or len(lanes),
-                grouped_lanes=self.thresholds.grouped_lanes,
-                retry=options.retry,
-            ),
-            callbacks=ProgressCallbacks(
-                committed={
-                    name: partial(self._notify_origin, commit) for name, commit in runner.list_listening(spark).items()
-                },
-                forget=lambda plan: self.patience.outlast(lambda: runner.forget(spark, plan)),
-                pulse=lambda: check_alive(spark),
-                over_budget=budget.check if budget else None,
-                listeners=[
-                    self.report_builder,
-                    self.timeline,
-                    _log_warning,
-                    partial(self._notify_hooks, hook_runner),
-                    *self.listeners,
-                ],
-            ),
+            max_in_flight=options.max_in_flight or len(lanes),
+            grouped_lanes=self.thresholds.grouped_lanes,
+            retry=options.retry,
+            committed={
+                name: partial(self._notify_origin, commit) for name, commit in runner.list_listening(spark).items()
+            },
+            forget=lambda plan: self.patience.outlast(lambda: runner.forget(spark, plan)),
+            pulse=lambda: check_alive(spark),
+            over_budget=budget.check if budget else None,
+            listeners=[
+                self.report_builder,
+                self.timeline,
+                _log_warning,
+                partial(self._notify_hooks, hook_runner),
+                *self.listeners,
+            ],
             pace=BatchSizing(parse_seconds(options.batch.target)),
         )
         raised: list[Exception] = []
@@ -348,7 +333,7 @@ class PipelineRun:
         with (
             activity,
             give_up_waiting(spark, runner.group, lambda: bool(dispatcher.asked_to_stop)),
-            force_in_time(ledger, dispatcher, runner.cancel, every=every, drain=drain, beside=activity.store),
+            force_in_time(ledger, dispatcher, runner.sessions.cancel, every=every, drain=drain, beside=activity.store),
         ):
             try:
                 self._carry_all(journal, dispatcher, runner, spark)
@@ -358,7 +343,7 @@ class PipelineRun:
                 raised.append(error)
             errors = [each for each in dispatcher.errors if not (dispatcher.stopping and _did_wait_for_spark(each))]
             if raised or dispatcher.forced:
-                runner.cancel()
+                runner.sessions.cancel()
             elif errors:
                 self.snapshot = runner.describe_failure(spark, errors[0], options.snapshot)
             worker_pool.close()
@@ -376,11 +361,6 @@ class PipelineRun:
             return None
         waiting = WaitingRows(dlq=self.dlq, fallback=self.fallback, spark=lambda: spark, journal=journal)
         return waiting.make_budget(self.pipeline.dlq.budget)
-
-    def _heed_budget_first(self, dispatcher: Dispatcher, source: BatchPlanner | None) -> None:
-        """If rows may wait, check the budget of refused rows before the first batch."""
-        if source is not None:
-            dispatcher.budget.ask_first(self.clock.elapsed())
 
     def _notify_hooks(self, hook_runner: HookRunner, event: Event) -> None:
         if isinstance(event, LimitExceeded):
@@ -412,9 +392,7 @@ class PipelineRun:
             text=self.text,
             hash=self.hash,
             destinations=self.destinations,
-            dlq=self.dlq,
-            fallback=self.fallback,
-            filtered=self.filtered,
+            ends=self.ends,
             opened=self.opened,
             ruling=self.ruling,
             follow=self.follow,
@@ -438,24 +416,17 @@ class PipelineRun:
         def again(source: BatchPlanner | None, offsets: Mapping[str, JSON]) -> BatchPlanner | None:
             if source is None and coordination is not None and not coordination.may_open:
                 return None
-            with runner.cancel_planning():
+            with runner.sessions.cancel_planning():
                 return take_in(self.patience.outlast(lambda: opening.refresh_source(source, offsets, journal, spark)))
 
         source = None
         if coordination is not None:
             coordination.note_survey()
         if coordination is None or coordination.may_open:
-            with runner.cancel_planning():
+            with runner.sessions.cancel_planning():
                 source = take_in(opening.open_source(journal, spark))
         if source is not None:
-            source = self._choose_past(source, journal, spark)
-        if source is not None and self.replay is not None:
-            self._take_given_rows(self.replay.fix.rows, runner, spark)
-            with runner.cancel_planning():
-                chosen, runner.reading.fix = self.replay.make_source(
-                    source, opening.chains, self.destinations, self.dlq, journal, spark
-                )
-                source = take_in(chosen)
+            source = take_in(self._choose_past(source, opening.chains, runner, journal, spark))
         dispatcher.planning.source = source
         if coordination is not None:
             coordination.again = lambda source, origins: opening.resurvey_origins(source, origins, journal, spark)
@@ -466,19 +437,11 @@ class PipelineRun:
                 every=parse_seconds(self.pipeline.run_options.poll), again=again, now=self.clock.elapsed()
             )
         self._emit(RunStarted(pipeline=self.pipeline.name, run=self.id, waiting=self._count_waiting(journal, source)))
-        self._heed_budget_first(dispatcher, source)
+        if source is not None:
+            dispatcher.budget.ask_first(self.clock.elapsed())
         dispatcher.run()
         if coordination is not None and not dispatcher.stopping and coordination.left is not None:
             raise make_kept_error(self.pipeline.name, journal.state, coordination.left)
-
-    def _take_given_rows(self, rows: GivenRows, runner: TaskExecutor, spark: SparkSession) -> None:
-        """Store corrected rows in the state before the first of them is planned, and let the run read them."""
-        if rows and isinstance(self.dlq, Delta):
-            kept = self.patience.outlast(lambda: rows.keep(self.place.store(), spark))
-            runner.reading.origins = {
-                **runner.reading.origins,
-                REPLAY: DeadLetterRows(dlq=self.dlq, corrected=kept.texts),
-            }
 
     def _merge_fallback(self, journal: Journal, dispatcher: Dispatcher, spark: SparkSession) -> None:
         """Move the refused rows that wait in the fallback into the DLQ, if this run is for that."""
@@ -497,11 +460,34 @@ class PipelineRun:
         if dispatcher.asked_to_stop or journal.state.stopping:
             dispatcher.take_turn()
 
-    def _choose_past(self, source: BatchPlanner, journal: Journal, spark: SparkSession) -> BatchPlanner:
-        """Return the planner of a backfill or a redo; for other runs `source`."""
+    def _choose_past(
+        self,
+        source: BatchPlanner,
+        chains: Mapping[str, StageChain],
+        runner: TaskExecutor,
+        journal: Journal,
+        spark: SparkSession,
+    ) -> BatchPlanner:
+        """Return the planner of a backfill, a redo or a replay; for other runs `source`.
+
+        The corrected rows of a replay are in the state before the first of them is planned.
+        """
         if self.redo is not None:
             return self.redo.make_source(source, self.pipeline, journal, spark)
-        return source if self.backfill is None else self.backfill.make_source(source, self.pipeline, journal)
+        if self.backfill is not None:
+            return self.backfill.make_source(source, self.pipeline, journal)
+        if self.replay is None:
+            return source
+        rows = self.replay.fix.rows
+        if rows and isinstance(self.dlq, Delta):
+            kept = self.patience.outlast(lambda: rows.keep(self.place.store(), spark))
+            letters = DeadLetterRows(dlq=self.dlq, corrected=kept.texts)
+            runner.reading.origins = {**runner.reading.origins, REPLAY: letters}
+        with runner.sessions.cancel_planning():
+            source, runner.reading.fix = self.replay.make_source(
+                source, chains, self.destinations, self.dlq, journal, spark
+            )
+        return source
 
     def _join_coordination(self, journal: Journal) -> LaneCoordination | None:
         """Return the coordination with other runs that share the lanes; None if this run has the pipeline alone."""
@@ -556,27 +542,15 @@ class PipelineRun:
         runner = TaskExecutor(
             spark=spark,
             group=f"wherry-{self.id}",
+            pipeline=self.pipeline,
             origins=origins,
-            destinations={FILTERED: self.filtered, **{name: self.destinations[now] for name, now in names.items()}},
-            dlq=self.dlq,
-            opened={
-                **{name: self.opened[name] for name in (DLQ, FALLBACK, FILTERED) if name in self.opened},
-                **{name: self.opened[now] for name, now in names.items()},
-            },
-            keep_original=self.pipeline.dlq.original,
+            destinations={**{name: self.destinations[now] for name, now in names.items()}, **self.ends},
+            opened={**{name: self.opened[now] for name, now in names.items()}, **self.opened},
             store=self.place.store(),
-            time_zone=self.pipeline.run_options.time_zone,
             pool=self.pool,
             assume=self.ruling.assume,
-            secrets=self.pipeline.secrets,
-            protection=self.pipeline.protection,
-            also=self.pipeline.run_options.retry.also,
-            fallback=self.fallback,
-            explained=self.pipeline.run_options.snapshot,
             deadline=make_deadline(tenure, spark),
             thresholds=self.thresholds,
-            off=list_ways_off(self.pipeline.run_options.ways),
-            keeps_filtered=self.pipeline.keeps_filtered,
             drop_filtered=self.cleanup.drop_filtered,
         )
         runner.reading.definition = self.hash

@@ -13,19 +13,20 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from origins.errors import WherryError
 from origins.quantities import parse_seconds
-from runners.model.clock import Clock
 from runners.model.entry import Entry, StopBody
 from runners.model.pipeline_state import PipelineState
 from runners.model.spec import PipelineSpec
 from runners.spark.session import obtain_for
-from runners.state.journal import Journal
 from runners.state.ledger import Conflict, Ledger
 from runners.state.location import StateLocation
 from runners.state.progress import apply_entries, read_body
+
+if TYPE_CHECKING:
+    from runners.engine.dispatcher import Dispatcher
 
 TICK = 0.2
 """The seconds between two checks for a forced stop or a passed deadline."""
@@ -34,30 +35,8 @@ FORCED_AT_ONCE, FORCED_SOON = 1.0, 30.0
 log = logging.getLogger("wherry")
 
 
-class Stoppable(Protocol):
-    """An object that can be asked to stop, for example the dispatcher."""
-
-    journal: Journal
-    clock: Clock
-
-    @property
-    def asked_to_stop(self) -> str:
-        """The reason of a stop; empty until a stop is requested."""
-
-    @property
-    def stop_asked(self) -> float | None:
-        """When a stop was first requested, by its clock; None until then."""
-
-    @property
-    def forced(self) -> bool:
-        """Whether the work in flight is cancelled."""
-
-    def request_stop(self, reason: str, *, force: bool = False) -> None:
-        """Stop after the work in flight, or with `force` at once."""
-
-
 @contextlib.contextmanager
-def stop_on_signals(dispatcher: Stoppable) -> Iterator[None]:
+def stop_on_signals(dispatcher: Dispatcher) -> Iterator[None]:
     """Stop the dispatcher on SIGINT and SIGTERM until the context ends. Only the main thread can listen to signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -87,7 +66,7 @@ def handle_signals(
 @contextlib.contextmanager
 def force_in_time(
     ledger: Ledger,
-    dispatcher: Stoppable,
+    dispatcher: Dispatcher,
     cancel_work: Callable[[], None],
     *,
     every: float,
@@ -125,9 +104,7 @@ def force_in_time(
 
 
 class _StopWatch:
-    """Forces a stop when it is time."""
-
-    def __init__(self, ledger: Ledger, dispatcher: Stoppable, *, every: float, drain: float) -> None:
+    def __init__(self, ledger: Ledger, dispatcher: Dispatcher, *, every: float, drain: float) -> None:
         self._ledger, self._dispatcher, self._every, self._drain = ledger, dispatcher, every, drain
         self._seen = dispatcher.journal.state.seq
         self._looked = time.monotonic()

@@ -1,4 +1,7 @@
-"""The source of planned batches: origins, stages, and the current demands of the destinations."""
+"""The source of planned batches: origins, stages, and the current demands of the destinations.
+
+A batch may be described before its turn, while the previous batch of its lane is written.
+"""
 
 from __future__ import annotations
 
@@ -7,32 +10,38 @@ import functools
 import json
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from destinations.destination import Demands, Destination
 from origins.batch import Batch, Span
 from origins.batch_rows import BatchRows
 from origins.errors import OriginError, list_spark_errors
+from origins.lazy import F, T
 from origins.origin import Origin
 from origins.protection import Protection
 from origins.quick_dataclass import dataclass
-from origins.schema import make_empty_frame
 from runners.model.error_kinds import classify
 from runners.model.pipeline_state import REPLAY, is_replay
 from runners.model.planned_batch import PlannedBatch
 from runners.ways.large_values import note_user
-from runners.ways.stage_chain import StageChain, apply_chain, make_labels
+from runners.ways.row_outcomes import RowTally
+from runners.ways.stage_chain import StageChain, apply_chain, make_empty_rows, make_labels
 from stages.expressions import put_in
+from stages.rows import StraightRows
 from stages.stage import Stage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from runners.ways.row_outcomes import RowTally
-    from stages.rows import StraightRows
+    from runners.spark.session_pool import SessionPool
+
+
+Described = TypeVar("Described")
+Describe = Callable[["SparkSession", PlannedBatch], Described]
 
 
 @dataclass
@@ -41,7 +50,7 @@ class BatchReader:
 
     origins: Mapping[str, Origin]
     destinations: Mapping[str, Destination]
-    """The destinations by all names that they have or had."""
+    """The destinations by all names that they have or had, with the DLQ and its fallback."""
     chains: Mapping[str, StageChain] = field(default_factory=dict)
     """The stages of each origin's rows, once the run is open."""
     definition: str = ""
@@ -100,23 +109,15 @@ class BatchReader:
 
     def make_empty_rows(self, spark: SparkSession, batch: Batch) -> StraightRows:
         """Return an empty frame with the columns that the batch's rows have when they are read."""
-        from pyspark.sql.types import StructType
-
-        from stages.rows import StraightRows
-
-        nothing = make_empty_frame(spark, StructType.fromJson(json.loads(batch.schema)))
-        return StraightRows.begin(nothing, list_columns(batch), make_labels(batch), lambda frame, _: frame)
+        return make_empty_rows(spark, T.StructType.fromJson(json.loads(batch.schema)), make_labels(batch))
 
     def read_straight_frame(
         self, spark: SparkSession, plan: PlannedBatch, read: BatchRows | None = None
     ) -> tuple[DataFrame, RowTally]:
         """Return the rows of a straight batch as Spark reads them, and their tally."""
-        from runners.ways.row_outcomes import RowTally
-        from stages.rows import StraightRows
-
         batch, chain = plan.batch, self.find_known_chain(plan)
         read = read or self.fetch_rows(spark, batch)
-        tally = RowTally.make(chain, read.count(), given=read.count_given())
+        tally = RowTally(chain, read.count(), given=read.count_given())
         rows = StraightRows.begin(read.frame(), list_columns(batch), make_labels(batch), tally.observe)
         rows = replace(rows, claims=batch.lane in self.claiming)
         return apply_chain(rows, chain.common, plan.pins).frame, tally
@@ -129,6 +130,37 @@ class BatchReader:
         leaving = {name: apply_chain(rows, steps, {}).schema for name, steps in chain.branches.items()}
         demands = {name: list_demands_now(spark, self.destinations[name], schema) for name, schema in leaving.items()}
         self.chains = {**self.chains, batch.origin: chain.with_demands(demands)}
+
+
+@dataclass
+class Lookahead:
+    """For each lane, the batch that most likely comes next.
+
+    Batches that cannot be described early are described in their turn.
+    """
+
+    sessions: SessionPool
+    _coming: dict[str, tuple[PlannedBatch, SparkSession, Future[Any]]] = field(default_factory=dict)
+    """By lane: the batch, the session in which it is described, and its description."""
+
+    def begin(self, plan: PlannedBatch, spark: SparkSession, describe: Describe[Described]) -> None:
+        """Describe this batch in another thread, in the same session."""
+        description = self.sessions.get_helpers().submit(self._describe, spark, plan, describe)
+        self._coming[plan.batch.lane] = (plan, spark, description)
+
+    def take(self, plan: PlannedBatch, spark: SparkSession) -> Any:
+        """Return the description of this batch in this session.
+
+        It is None if another batch was expected, or an error occurred. Forget what was described for the batch's lane.
+        """
+        known, session, description = self._coming.pop(plan.batch.lane, (None, None, None))
+        if description is None or known != plan or session is not spark or description.exception():
+            return None
+        return description.result()
+
+    def _describe(self, spark: SparkSession, plan: PlannedBatch, describe: Describe[Described]) -> Described:
+        with self.sessions.tag_thread(spark):
+            return describe(spark, plan)
 
 
 def sum_sizes(sizes: Iterable[int | None]) -> int | None:
@@ -160,8 +192,6 @@ def would_refuse(
 
     Raises `Misfit` if the destination no longer takes such rows at all.
     """
-    from pyspark.sql import functions as F
-
     with contextlib.closing(destination.open()) as opened:
         opened.ensure_place(spark, rows.schema)
         demands = [stage for stage in opened.demands(spark, rows.schema) if isinstance(stage, Demands)]

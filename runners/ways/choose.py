@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 from origins.quick_dataclass import dataclass
 from runners.model.spec import WAYS
 from runners.model.tasks import Declined, Prepared
 from runners.ways.copy_files import CopyFiles
+from runners.ways.deciding import BatchDecision
 from runners.ways.grouped import Grouped
 from runners.ways.in_process import InProcess
 from runners.ways.one_pass import OnePass
 from runners.ways.straight import Straight
-from runners.ways.way import Candidate, Way
+from runners.ways.way import Candidate, Result, Way, Work
 from runners.ways.written import WrittenWay
-
-if TYPE_CHECKING:
-    from runners.ways.deciding import BatchDecision
-
-Work = TypeVar("Work")
-Result = TypeVar("Result")
 
 GROUPED, STRAIGHT = Grouped(), Straight()
 COMMITTING = (GROUPED, STRAIGHT)

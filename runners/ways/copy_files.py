@@ -13,23 +13,24 @@ from typing import TYPE_CHECKING
 
 from origins.batch import JSON
 from origins.files.parquet_rows import count_rows
+from origins.lazy import F, pa
 from origins.quick_dataclass import dataclass
 from runners.model.tasks import Declined, Prepared
 from runners.state.prepared_store import fetch_table
+from runners.ways.deciding import BatchDecision
 from runners.ways.one_pass import explain_not_apart, find_noting_step, is_short
-from runners.ways.row_outcomes import PickedRows, RowOutcomes, place_columns
+from runners.ways.row_outcomes import PLACE_COLUMNS, PickedRows, RowOutcomes
 from runners.ways.stage_chain import StageChain
 from runners.ways.way import Candidate, Thresholds, Way
+from stages.rows import STATE, VERDICT, MarkedRows, select_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from runners.state.prepared_store import PreparedStore
-    from runners.ways.deciding import BatchDecision
-    from stages.rows import MarkedRows
 
 
-class CopyFiles(Way["BatchDecision", Prepared]):
+class CopyFiles(Way[BatchDecision, Prepared]):
     """This process copies the live rows from the parquet files in which they were read."""
 
     name = "copy_files"
@@ -50,7 +51,7 @@ class CopyFiles(Way["BatchDecision", Prepared]):
             return Declined(reason="its rows are not in parquet files of this machine exactly as they are read")
         picked = copying.pick_live(work.store, work.live)
         work.check()
-        prepared = None if picked is None else work.decide_apart(picked, copying)
+        prepared = None if picked is None else work.decide_apart(picked)
         if prepared is None:
             work.remove_live()
             most = batch.thresholds.copied_others
@@ -75,15 +76,13 @@ class FileCopy:
     @staticmethod
     def of(rows: MarkedRows, chain: StageChain, files: Mapping[str, Path], limits: Thresholds) -> FileCopy | None:
         """Make it if all rows after the stages are in these files; None if copying them is not enough."""
-        from pyarrow import ArrowException
-
         usual = {name: find_noting_step(name, chain.common).stage.usual_note for name in rows.notes}
         try:
             size = sum(file.stat().st_size for file in files.values())
             if not files or size > limits.copied_bytes or None in usual.values():
                 return None
             return FileCopy(rows, usual, files, {part: count_rows(file) for part, file in files.items()}, limits)
-        except (ArrowException, OSError):  # removed or changed meanwhile; Spark gets this error too
+        except (pa.ArrowException, OSError):  # removed or changed meanwhile; Spark gets this error too
             return None
 
     def pick_live(self, store: PreparedStore, name: str) -> PickedRows | None:
@@ -110,36 +109,25 @@ class FileCopy:
         return PickedRows(
             verdicts=RowOutcomes(states=states + Counter({0: there - lost})),
             refused=[row for row in others if row["state"] < 0],
+            blocks=[
+                {"part": part, "block": 0, "rows": rows, "first": 0, "state": 0, "refused": []}
+                for part, rows in self._there.items()
+            ],
             notes=notes,
         )
-
-    def count_notes(self, picked: PickedRows, columns: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
-        """Return, for each of these columns, how many rows have which note."""
-        return {name: picked.notes[name] for name in columns}
-
-    def group_rows(self, picked: PickedRows) -> list[Mapping[str, JSON]]:
-        """Return the rows' places, in the form of `group_by_spark` for rows that were written."""
-        files = [
-            {"part": part, "block": 0, "rows": rows, "first": 0, "state": 0, "refused": []}
-            for part, rows in self._there.items()
-        ]
-        return [*files, *({**row, "rows": 0, "first": row["row"], "refused": [row["row"]]} for row in picked.refused)]
 
     def _select_others(self) -> DataFrame:
         """Return the rows that are not live, or that have another note than most rows.
 
         It returns at most one row more than `copied_others`. A row that is too long has no reason beside it.
         """
-        from pyspark.sql import functions as F
-
-        from stages.rows import STATE, VERDICT, select_columns
-
         other = F.col(STATE) != 0
         for name, usual in self._usual.items():
             other = other | ~F.col(name).eqNullSafe(F.lit(usual))
         why = F.when(is_short(self._limits.picked_row_bytes), F.col(VERDICT)).alias("nack")
-        place = place_columns()
-        found = select_columns(self._rows.frame.where(other), *place, f"{STATE} AS state", why, *self._rows.notes)
+        found = select_columns(
+            self._rows.frame.where(other), *PLACE_COLUMNS, f"{STATE} AS state", why, *self._rows.notes
+        )
         return found.limit(self._limits.copied_others + 1)
 
     def _has_all_facts(self, row: Mapping[str, JSON]) -> bool:

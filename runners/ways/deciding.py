@@ -7,11 +7,10 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
-
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from origins.batch import JSON
+from origins.lazy import F
 from origins.names import HIDDEN, quote_name, quote_text
 from origins.origin import PLACE
 from origins.quick_dataclass import dataclass
@@ -20,11 +19,14 @@ from runners.model.tasks import Prepared
 from runners.state.prepared_store import LIVE, PreparedStore, make_block_key
 from runners.ways.batch_source import list_columns, strip_lane_prefix
 from runners.ways.row_outcomes import (
+    PLACE_COLUMNS,
+    VERDICT_COLUMNS,
     OutcomeObserver,
     PickedRows,
     RowOutcomes,
+    count_by_spark,
     count_notes,
-    list_verdict_columns,
+    group_by_spark,
     make_stage_counts,
 )
 from runners.ways.stage_chain import PlacedStage, StageChain, apply_chain, make_labels
@@ -57,18 +59,6 @@ BEFORE = HIDDEN + "before"
 """The columns and the state with which every branch begins."""
 FILTERED_BY = SqlText(f"if({BEFORE} = 0 AND {STATE} > 0, {STATE}, 0)")
 """SQL for the step of a destination that filtered a row; 0 if none did."""
-
-
-class SeparateWriter(Protocol):
-    """A way that writes the live rows separately."""
-
-    def group_rows(self, picked: PickedRows) -> Sequence[Mapping[str, JSON]]:
-        """Return the rows' places, in the form of `runners.ways.row_outcomes` for rows that were written."""
-        ...
-
-    def count_notes(self, picked: PickedRows, columns: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
-        """Return, for each of these columns, how many rows have which note."""
-        ...
 
 
 @dataclass
@@ -162,7 +152,7 @@ class BatchDecision:
         placed = self._place_refused(groups, replace(counts, findings=self._collect_findings(noted)))
         return replace(placed, stops=self._list_stopping_stages(placed.counts))
 
-    def decide_apart(self, picked: PickedRows, deciding: SeparateWriter) -> Prepared | None:
+    def decide_apart(self, picked: PickedRows) -> Prepared | None:
         """Return the decision for live rows that were written separately. The refused rows are written beside them.
 
         Return None, with nothing written, if only Spark can write them.
@@ -172,9 +162,27 @@ class BatchDecision:
             return None
         self.record_section(self.described)
         counts = self._count_sections([picked.verdicts])
-        placed = self._place_refused([deciding.group_rows(picked) if picked.refused else []], counts)
-        counts = replace(counts, findings=self._collect_findings(lambda _, names: deciding.count_notes(picked, names)))
+        placed = self._place_refused([self._group_picked(picked) if picked.refused else []], counts)
+        counts = replace(counts, findings=self._collect_findings(lambda _, names: self._count_picked(picked, names)))
         return replace(placed, counts=counts, stops=self._list_stopping_stages(counts))
+
+    def _group_picked(self, picked: PickedRows) -> Sequence[Mapping[str, JSON]]:
+        """Return the groups of these rows. A block's rows count once, with its live rows."""
+        blocks = picked.blocks
+        if blocks is None:
+            assert self.passed is not None, "only such rows are written separately"
+            blocks = group_by_spark(self.passed.frame.selectExpr(*PLACE_COLUMNS, "0 AS state"))
+        refused = [{**row, "rows": 0, "first": row["row"], "refused": [row["row"]]} for row in picked.refused]
+        return [*blocks, *refused]
+
+    def _count_picked(self, picked: PickedRows, columns: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
+        """Return, for each of these columns, how many rows have which note. Ask Spark if live rows differ."""
+        known = {name: picked.notes[name] for name in columns if name in picked.notes}
+        others = [name for name in columns if name not in known]
+        if others:
+            assert self.passed is not None, "only such rows are written separately"
+            return {**known, **count_by_spark(self.passed.frame, others)}
+        return known
 
     @property
     def live(self) -> str:
@@ -208,7 +216,7 @@ class BatchDecision:
     def keep(self, rows: MarkedRows) -> DataFrame:
         """Write rows that reach a stage which changes rows. Return the live ones."""
         live = f"if({STATE} = 0, {make_struct(rows.names)}, NULL) AS live"
-        self.write(rows.frame.selectExpr(*list_verdict_columns(), *rows.notes, live), {})
+        self.write(rows.frame.selectExpr(*VERDICT_COLUMNS, *rows.notes, live), {})
         written = self.store.read(self.spark, self.sections[-1])
         return written.where(F.col("live").isNotNull()).select("live.*")
 
@@ -295,7 +303,7 @@ def apply_branches(rows: MarkedRows, chain: StageChain, pins: Mapping[str, JSON]
     destinations = list(chain.branches)
     if not own_stages:
         live = f"if({STATE} = 0, {make_struct(names)}, NULL) AS live"
-        return rows.frame.selectExpr(*list_verdict_columns(), *rows.notes, live)
+        return rows.frame.selectExpr(*VERDICT_COLUMNS, *rows.notes, live)
 
     def own(rows: MarkedRows, index: int) -> tuple[MarkedRows, Mapping[str, Expression]]:
         branch = apply_chain(rows, own_stages[index], pins)
@@ -310,13 +318,11 @@ def apply_branches(rows: MarkedRows, chain: StageChain, pins: Mapping[str, JSON]
     kept = [name for name in rows.kept if name not in (COMMON, BEFORE, POISON)]
     if len(own_stages) < len(chain.branches):
         kept.append(f"if({STATE} = 0, {COMMON}, NULL) AS live")
-    return rows.frame.selectExpr(*list_verdict_columns(), *kept)
+    return rows.frame.selectExpr(*VERDICT_COLUMNS, *kept)
 
 
 def pass_branches(
-    rows: MarkedRows,
-    branches: Iterable[B],
-    own: Callable[[MarkedRows, B], tuple[MarkedRows, Mapping[str, Expression]]],
+    rows: MarkedRows, branches: Iterable[B], own: Callable[[MarkedRows, B], tuple[MarkedRows, Mapping[str, Expression]]]
 ) -> MarkedRows:
     """Return the rows after every branch. Each branch begins with the common columns.
 

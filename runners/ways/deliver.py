@@ -7,19 +7,20 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from destinations.dead_letters import DeadLetters, ensure_dlq, make_filtered_schema, select_lacking
 from destinations.delta.delta import Delta
-from destinations.destination import Deadline, Destination, Label, Misfit, OpenDestination, Written, find_or_assume
+from destinations.destination import Deadline, Label, Misfit, OpenDestination, Written, find_or_assume
 from destinations.dlq import DLQ, FALLBACK, FILTERED
 from origins.batch import Batch, Json
 from origins.batch_rows import BatchRows, FrameRows
 from origins.crash_points import reach
 from origins.errors import OriginError, list_spark_errors
+from origins.lazy import F
 from origins.names import quote_name
-from origins.protection import Protection
 from origins.quick_dataclass import dataclass
 from runners.model.causes import CauseCounter, Causes
 from runners.model.error_kinds import is_large
@@ -27,6 +28,7 @@ from runners.model.masking import without
 from runners.model.nack_window import NackWindow, RowWeights
 from runners.model.pipeline_state import is_replay
 from runners.model.planned_batch import DecidedBatch, PlannedBatch
+from runners.model.spec import PipelineSpec
 from runners.model.tasks import (
     Answers,
     AskDestinations,
@@ -43,32 +45,39 @@ from runners.model.tasks import (
 from runners.spark.session_pool import SessionPool
 from runners.state.prepared_store import FilteredRows, PreparedStore, RefusedRows, select_rows_for
 from runners.ways.batch_source import BatchReader, would_refuse
-from runners.ways.refused_causes import group_refusals
+from runners.ways.row_outcomes import group_refusals
 from runners.ways.stage_chain import make_labels
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+log = logging.getLogger("wherry")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Delivery:
-    """Delivers decided batches. Any number of threads may deliver at once."""
+    """Delivers decided batches, and asks origins, destinations and the store about batches.
+
+    Any number of threads may use it at once.
+    """
 
     sessions: SessionPool
+    reading: BatchReader
+    pipeline: PipelineSpec
     store: PreparedStore
     opened: Mapping[str, OpenDestination]
     """The open destinations by all names that they have or had, with the DLQ and the table with filtered rows."""
-    dlq: Destination
-    keep_original: bool
-    """Whether the DLQ and that table also keep rows as they were read."""
-    secrets: Mapping[str, str] = field(default_factory=dict)
-    """What the reason for a refusal may not show, each with its replacement."""
     small_refused: int
     """The number of refused rows up to which they are read in this process."""
     deadline: Callable[[], Deadline | None]
     """Returns the end of the time in which a write may begin; None if there is none."""
     fail: Callable[[Batch, Exception], Exception]
-    """Returns the error of a write, in words for a person."""
+    """Returns the error of a write or a question, in words for a person."""
+    assume: str = ""
+    """The answer if a destination does not know whether it has a batch:
+
+    `delivered` or `missing`. If empty, the run stops.
+    """
 
     def deliver(self, spark: SparkSession, task: Deliver) -> Landed:
         """Write what was decided for these destinations: the first one in this thread, and the others in parallel."""
@@ -106,83 +115,31 @@ class Delivery:
         return written
 
     def _write(self, spark: SparkSession, task: Deliver, name: str) -> Written:
-        from destinations.dead_letters import ensure_dlq
-
         label = Label(batch=task.plan.batch, destination=name, deadline=self.deadline())
         if name == FALLBACK:
             ensure_dlq(self.opened[name], spark)  # a run that finishes old batches has not opened it yet
-        if name in (DLQ, FALLBACK):
-            rows = self._read_dead_letters(spark, task, whole=name == FALLBACK)
-        elif name == FILTERED:
-            rows = self._read_filtered(spark, task)
+        if name in (DLQ, FALLBACK, FILTERED):
+            rows = self._read_beside(spark, task, name)
         else:
             rows = select_rows_for(spark, self.store, task.decision, name)
         return self.opened[name].write(spark, rows, [label])
 
-    def _read_dead_letters(self, spark: SparkSession, task: Deliver, *, whole: bool) -> BatchRows:
-        """Return the refused rows as the DLQ stores them.
+    def _read_beside(self, spark: SparkSession, task: Deliver, name: str) -> BatchRows:
+        """Return the refused rows, or the filtered rows, as they are stored.
 
-        If the batch is decided again, return only the rows that the DLQ lacks, unless `whole` asks for all.
+        If the batch is decided again, the DLQ gets only the refused rows that it lacks.
         """
-        from destinations.dead_letters import DeadLetters, select_lacking
-
-        batch = task.plan.batch
-        letters = DeadLetters(
-            refused=RefusedRows(spark, self.store, task.decision, self.small_refused),
-            batch=batch,
-            original=self.keep_original,
-            secrets=self.secrets,
-            replayed=[str(part) for part in batch.span.parts] if is_replay(batch.lane) else (),
-        )
-        if whole or not task.decision.again:
+        batch, decided = task.plan.batch, (spark, self.store, task.decision, self.small_refused)
+        stored = partial(DeadLetters, batch=batch, original=self.pipeline.dlq.original, secrets=self.pipeline.secrets)
+        if name == FILTERED:
+            return stored(refused=FilteredRows(*decided), columns=make_filtered_schema())
+        replayed = [str(part) for part in batch.span.parts] if is_replay(batch.lane) else ()
+        letters = stored(refused=RefusedRows(*decided), replayed=replayed)
+        if name != DLQ or not task.decision.again:
             return letters
-        assert isinstance(self.dlq, Delta), "another destination could not say what it has"
-        return FrameRows(select_lacking(spark, self.dlq, letters.frame(), batch))
-
-    def _read_filtered(self, spark: SparkSession, task: Deliver) -> BatchRows:
-        """Return the filtered rows as they are stored."""
-        from destinations.dead_letters import DeadLetters, make_filtered_schema
-
-        return DeadLetters(
-            refused=FilteredRows(spark, self.store, task.decision, self.small_refused),
-            batch=task.plan.batch,
-            original=self.keep_original,
-            secrets=self.secrets,
-            columns=make_filtered_schema(),
-        )
-
-
-log = logging.getLogger("wherry")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Inquiry:
-    """Asks origins, destinations and the store about batches. Any number of threads may ask at once."""
-
-    reading: BatchReader
-    opened: Mapping[str, OpenDestination]
-    """The open destinations by all names that they have or had, with the DLQ."""
-    dlq: Destination
-    fallback: Destination | None
-    store: PreparedStore
-    fail: Callable[[Batch, Exception], Exception]
-    """Returns the error of a question, in words for a person."""
-    assume: str = ""
-    """The answer if a destination does not know whether it has a batch:
-
-    `delivered` or `missing`. If empty, the run stops.
-    """
-    secrets: Mapping[str, str] = field(default_factory=dict)
-    """What the reason for a refusal may not show, each with its replacement."""
-    protection: Protection = Protection()
-    """Masks the rows that are shown."""
-    explained: int = 3
-    """How many refused rows are fetched at most, to explain why a batch exceeded the window's threshold."""
-
-    def get_destination(self, name: str) -> Destination:
-        """Return the destination of this name. The DLQ and its fallback have names too."""
-        beside = {DLQ: self.dlq, FALLBACK: self.fallback}
-        return beside.get(name) or self.reading.destinations[name]
+        dlq = self.reading.destinations[DLQ]
+        assert isinstance(dlq, Delta), "another destination could not say what it has"
+        return FrameRows(select_lacking(spark, dlq, letters.frame(), batch))
 
     def ask(self, spark: SparkSession, task: AskDestinations) -> Answers:
         """Make sure that no write of the batch is in progress, then ask which destinations have it."""
@@ -194,7 +151,7 @@ class Inquiry:
             try:
                 ask()
             except Exception as error:
-                if name != DLQ or self.fallback is None:
+                if name != DLQ or FALLBACK not in self.opened:
                     raise
                 failed[name] = self.fail(task.plan.batch, error)
 
@@ -210,7 +167,7 @@ class Inquiry:
                 found[name] = written
 
         for name in task.names:
-            if self.get_destination(name).remembers and not task.ended:
+            if self.reading.destinations[name].remembers and not task.ended:
                 ask_one(name, partial(fence, name))
         for name in task.names:
             ask_one(name, partial(find, name))
@@ -243,16 +200,14 @@ class Inquiry:
 
     def explain(self, spark: SparkSession, task: Explain) -> Explained:
         """Fetch the refused rows that explain why a batch stops the run, masked."""
-        from pyspark.sql import functions as F
-
         refused = RefusedRows(spark, self.store, task.decision).frame()
         upto = refused.where(F.col("position") <= task.place).orderBy(F.col("position").desc())
         if task.stages:
             upto = refused.where(F.col("nack")["stage"].isin(*task.stages)).orderBy("position")
-        rows = upto.limit(max(3, self.explained)).collect()
-        nacks = [self.protection.mask_nack(_parse(row["nack"].asDict())) for row in rows]
+        rows = upto.limit(max(3, self.pipeline.run_options.snapshot)).collect()
+        nacks = [self.reading.protection.mask_nack(_parse(row["nack"].asDict())) for row in rows]
         texts = ("message", "row", "original")
-        shown = [{**nack, **without(self.secrets, {name: nack.get(name) for name in texts})} for nack in nacks]
+        shown = [{**nack, **without(self.pipeline.secrets, {name: nack.get(name) for name in texts})} for nack in nacks]
         few = task.stages or task.decision.counts.nacked <= len(shown)
         return Explained(
             nacks=shown, causes=Causes() if few else self._count_causes(refused, task.decision.counts.nacked)
@@ -263,8 +218,8 @@ class Inquiry:
         counter = CauseCounter()
         shown = ["code", "stage", "destination", "message", "row", "original"]
         for group in group_refusals(refused.select("nack.*", "part"), shown[:3], shown):
-            known = self.protection.mask_nack(_parse(group))
-            message = without(self.secrets, known["message"])
+            known = self.reading.protection.mask_nack(_parse(group))
+            message = without(self.pipeline.secrets, known["message"])
             counter.add({**known, "message": message}, group["alike"], group["files"])
         return counter.count(of=rows)
 
@@ -276,7 +231,7 @@ class Inquiry:
         for name in task.plan.destinations:
             rows = select_rows_for(spark, self.store, task.decision, name).frame()
             try:
-                refused = would_refuse(spark, self.get_destination(name), rows, make_labels(batch))
+                refused = would_refuse(spark, self.reading.destinations[name], rows, make_labels(batch))
             except Misfit:
                 if opened:
                     raise
@@ -289,8 +244,8 @@ class Inquiry:
 
     def _is_same_again(self, plan: PlannedBatch) -> bool:
         """Whether a second decision of the batch gives the same rows, and the DLQ can report which of them it has."""
-        origin = self.reading.find_origin(plan.batch)
-        return self.reading.find_chain(plan).repeatable and origin.repeatable and isinstance(self.dlq, Delta)
+        origin, dlq = self.reading.find_origin(plan.batch), self.reading.destinations[DLQ]
+        return self.reading.find_chain(plan).repeatable and origin.repeatable and isinstance(dlq, Delta)
 
     def add_codes(self, spark: SparkSession, prepared: Prepared) -> Prepared:
         """Return the same with the code of each refused row."""
@@ -300,8 +255,6 @@ class Inquiry:
 
     def add_weights(self, spark: SparkSession, prepared: Prepared, batch: Batch, column: str) -> Prepared:
         """Return the same with the weight of the batch and of its refused rows, by this column as it was read."""
-        from pyspark.sql import functions as F
-
         read = self.reading.fetch_rows(spark, batch).frame()
         name = next((own for own in read.columns if own.lower() == column.lower()), None)
         if name is None:  # then no row has a weight
@@ -326,8 +279,6 @@ class Inquiry:
 
 def _weigh(rows: DataFrame) -> tuple[int, float]:
     """Return how many rows have a number as their `weight`, and the sum of the absolute values."""
-    from pyspark.sql import functions as F
-
     size = F.abs(F.expr("try_cast(weight AS DOUBLE)"))
     finite = F.when(size < float("inf"), size)  # NaN is larger than all numbers
     counted = rows.select(F.count(finite).alias("rows"), F.sum(finite).alias("total")).collect()[0]

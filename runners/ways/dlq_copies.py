@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -11,10 +10,10 @@ from destinations.dead_letters import CopiedDlq, DlqCopy, FallibleDlq, make_dlq_
 from destinations.destination import Destination, OpenDestination
 from destinations.dlq import DLQ, FALLBACK
 from origins.batch import Batch
-from origins.batch_rows import BatchRows, FrameRows
+from origins.batch_rows import BatchRows
 from origins.quick_dataclass import dataclass
-from origins.schema import make_empty_frame
-from runners.ways.stage_chain import SAMPLE_LABELS, StageChain, apply_chain, make_labels
+from runners.ways.stage_chain import StageChain, apply_chain, make_empty_rows, make_labels
+from stages.rows import StraightRows
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -24,16 +23,19 @@ if TYPE_CHECKING:
 
 
 def open_dlq(
-    kept: OpenDestination, fallback: Destination | None, copies: Sequence[Destination], assume: str
+    opened: Mapping[str, OpenDestination], copies: Sequence[Destination], assume: str
 ) -> Mapping[str, OpenDestination]:
-    """Return the DLQ, which is open, and its fallback, if it has one, by name. Both have the copies."""
-    ends = {DLQ: kept} if fallback is None else {DLQ: FallibleDlq(kept=kept), FALLBACK: fallback.open()}
+    """Return the DLQ and its fallback, if it has one, by name. Both are open, and get the copies."""
+    ends = {name: opened[name] for name in (DLQ, FALLBACK) if name in opened}
+    if FALLBACK in ends:
+        ends[DLQ] = FallibleDlq(kept=ends[DLQ])
     if not copies:
         return ends
-    dlq = CopiedDlq(kept=ends[DLQ], copies=[_open_copy(each.as_copy()) for each in copies], assume=assume)
-    if fallback is None:
-        return {DLQ: dlq}
-    return {DLQ: dlq, FALLBACK: replace(dlq, kept=ends[FALLBACK], is_fallback=True)}
+    opened_copies = [_open_copy(each.as_copy()) for each in copies]
+    return {
+        name: CopiedDlq(kept=each, copies=opened_copies, assume=assume, is_fallback=name == FALLBACK)
+        for name, each in ends.items()
+    }
 
 
 def _open_copy(destination: Destination) -> DlqCopy:
@@ -46,8 +48,7 @@ def _open_copy(destination: Destination) -> DlqCopy:
         return SelectedRows(rows, chain, make_labels(batch))
 
     def find_schema(spark: SparkSession) -> StructType:
-        rows = FrameRows(make_empty_frame(spark, make_dlq_schema()))
-        return SelectedRows(rows, chain, SAMPLE_LABELS, checked=True).schema
+        return apply_chain(make_empty_rows(spark, make_dlq_schema()), chain.common, {}, checked=True).schema
 
     return DlqCopy(name=name, opened=opened, select=select, find_schema=find_schema)
 
@@ -59,16 +60,12 @@ class SelectedRows(BatchRows):
     rows: BatchRows
     chain: StageChain
     labels: Mapping[str, str | int | datetime]
-    checked: bool = False
-    """Whether every stage is analysed, so that errors name the stage."""
 
     def frame(self) -> DataFrame:
         return self._frame
 
     @cached_property
     def _frame(self) -> DataFrame:
-        from stages.rows import StraightRows
-
         frame = self.rows.frame()
         rows = StraightRows.begin(frame, tuple(frame.columns), self.labels, lambda passing, _: passing)
-        return apply_chain(rows, self.chain.common, {}, checked=self.checked).frame
+        return apply_chain(rows, self.chain.common, {}).frame

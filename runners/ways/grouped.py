@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from origins.batch import Batch
 from origins.batch_rows import BatchRows, FrameRows, TableRows
+from origins.lazy import pa
 from origins.origin import BATCH
 from origins.protection import Protection
 from runners.model.tasks import Declined, GroupWritten, Landed
@@ -18,6 +19,7 @@ from runners.ways.row_outcomes import RowTally, split_counts
 from runners.ways.stage_chain import CommonLabels, apply_chain
 from runners.ways.straight import Commit, Straight, read_here
 from runners.ways.way import Candidate, Way
+from stages.rows import StraightRows
 
 log = logging.getLogger("wherry")
 
@@ -67,8 +69,6 @@ class Grouped(Way[Commit, GroupWritten]):
 
     def _describe(self, batches: Sequence[Candidate], work: Commit) -> tuple[BatchRows, Sequence[RowTally]] | Declined:
         """Return the rows of all batches together, and a tally for each batch."""
-        import pyarrow as pa
-
         read: list[TableRows] = []
         for batch in batches:
             table = read_here(batch, work.spark)
@@ -82,8 +82,6 @@ class Grouped(Way[Commit, GroupWritten]):
         self, batches: Sequence[Candidate], work: Commit
     ) -> tuple[BatchRows, Sequence[RowTally]] | Declined:
         """Return the rows as one frame, which Spark reads in one scan."""
-        from stages.rows import StraightRows as Rows
-
         first, planned = batches[0], _batches(batches)
         assert first.plan is not None
         mine = [strip_lane_prefix(batch) for batch in planned]
@@ -94,7 +92,7 @@ class Grouped(Way[Commit, GroupWritten]):
         labels = CommonLabels(planned)
         tallies = RowTally.make_several(first.chain, len(batches))
         frame = first.origin.fetch(work.spark, mine).frame()
-        begun = Rows.begin(frame, list_columns(planned[0]), labels, tallies[0].observe, kept=(BATCH,))
+        begun = StraightRows.begin(frame, list_columns(planned[0]), labels, tallies[0].observe, kept=(BATCH,))
         rows = apply_chain(begun, first.chain.common, first.plan.pins).frame.drop(BATCH)
         if labels.differing:
             return Declined(

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from runners.model.tasks import Declined, Prepared
 from runners.ways import row_outcomes
+from runners.ways.deciding import BatchDecision
 from runners.ways.row_outcomes import group_by_arrow
 from runners.ways.way import Candidate, Way
 
-if TYPE_CHECKING:
-    from runners.ways.deciding import BatchDecision
 
-
-class InProcess(Way["BatchDecision", Prepared]):
+class InProcess(Way[BatchDecision, Prepared]):
     """This process collects the rows with their verdicts, counts them, and writes them."""
 
     name = "in_process"

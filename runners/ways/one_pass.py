@@ -11,28 +11,27 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from origins.batch import JSON
+from origins.lazy import F
 from origins.names import HIDDEN, quote_name
 from origins.origin import PLACE
 from origins.quick_dataclass import dataclass
 from runners.model.tasks import Declined, Prepared
-from runners.ways import row_outcomes
+from runners.ways.deciding import BatchDecision
 from runners.ways.row_outcomes import (
     ROW_OF_PARTITION,
+    VERDICT_COLUMNS,
     PickedRows,
     RowOutcomes,
-    list_verdict_columns,
-    place_columns,
     read_observation,
 )
 from runners.ways.stage_chain import PlacedStage, StageChain
 from runners.ways.way import Candidate, Thresholds, Way
+from stages.rows import NOTE, STATE, VERDICT, MarkedRows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation
 
     from runners.state.prepared_store import PreparedStore
-    from runners.ways.deciding import BatchDecision
-    from stages.rows import MarkedRows
 
 _OF_A_ROW = ("stage", "destination", "code", "message", "row", "original")
 _OF_A_STAGE = ("row_schema", "original_schema")
@@ -40,7 +39,7 @@ _OF_A_STAGE = ("row_schema", "original_schema")
 _PICKED, _BLOCK, _ROW = HIDDEN + "picked", HIDDEN + "block", HIDDEN + "row"
 
 
-class OnePass(Way["BatchDecision", Prepared]):
+class OnePass(Way[BatchDecision, Prepared]):
     """Spark writes the live rows separately, and picks out the refused ones, if they are few, in the same pass."""
 
     name = "one_pass"
@@ -54,7 +53,7 @@ class OnePass(Way["BatchDecision", Prepared]):
             return Declined(reason="a stage gives other rows than it gets")
         picking = RowPicker.of(work.passed, batch.chain, work.order, batch.thresholds)
         picked = picking.pick_live(work.store, work.live)
-        prepared = None if picked is None else work.decide_apart(picked, picking)
+        prepared = None if picked is None else work.decide_apart(picked)
         if prepared is None:
             work.remove_live()
             why = f"a task met more than {batch.thresholds.picked_rows:,} refused rows, or long ones"
@@ -98,9 +97,6 @@ class RowPicker:
     def of(rows: MarkedRows, chain: StageChain, parts: Sequence[str], limits: Thresholds) -> RowPicker:
         """Make it from the rows of these parts after all stages."""
         from pyspark.sql import Observation
-        from pyspark.sql import functions as F
-
-        from stages.rows import STATE
 
         observation = Observation()
         data = [F.col(quote_name(name)) for name in rows.names]
@@ -126,34 +122,14 @@ class RowPicker:
         if refused is None or len(refused) != seen["refused"] or states[0] != written:
             return None
         noted = {name: self._count_notes_of(name, seen, states, refused) for name in self._rows.notes}
+        verdicts = RowOutcomes(states=states + Counter(row["state"] for row in refused))
+        only = {"part": self._parts[0], "block": 0, "rows": verdicts.rows, "first": seen.get("first")}
         return PickedRows(
-            verdicts=RowOutcomes(states=states + Counter(row["state"] for row in refused)),
+            verdicts=verdicts,
             refused=refused,
-            first=seen["first"] if seen.get("last block") == 0 else None,
+            blocks=[{**only, "state": 0, "refused": []}] if seen.get("last block") == 0 else None,
             notes={name: counted for name, counted in noted.items() if counted is not None},
         )
-
-    def count_notes(self, picked: PickedRows, columns: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
-        """Return, for each of these columns, how many rows have which note.
-
-        It asks Spark if live rows have different notes.
-        """
-        others = [name for name in columns if name not in picked.notes]
-        known = {name: picked.notes[name] for name in columns if name in picked.notes}
-        return {**known, **(row_outcomes.count_by_spark(self._rows.frame, others) if others else {})}
-
-    def group_rows(self, picked: PickedRows) -> list[Mapping[str, JSON]]:
-        """Return the rows' places, in the form of `group_by_spark` for rows that were written.
-
-        It asks Spark if the rows are from several blocks.
-        """
-        if picked.first is not None:
-            only = {"part": self._parts[0], "block": 0, "rows": picked.verdicts.rows, "first": picked.first}
-            blocks: Sequence[Mapping[str, JSON]] = [{**only, "state": 0, "refused": []}]
-        else:
-            blocks = row_outcomes.group_by_spark(self._rows.frame.selectExpr(*place_columns(), "0 AS state"))
-        refused = [{**row, "rows": 0, "first": row["row"], "refused": [row["row"]]} for row in picked.refused]
-        return [*blocks, *refused]
 
     def _count_notes_of(
         self, name: str, seen: Mapping[str, JSON], states: Counter[int], refused: Sequence[Mapping[str, JSON]]
@@ -170,30 +146,20 @@ class RowPicker:
 
 def find_noting_step(name: str, steps: Sequence[PlacedStage]) -> PlacedStage:
     """Return the step whose notes are in this column."""
-    from stages.rows import NOTE
-
     return next(step for step in steps if f"{NOTE}{step.number}" == name)
 
 
 def _make_picked_row(rows: MarkedRows, limits: Thresholds) -> Column:
     """Return a refused row as it is picked. NULL for other rows, and for those after the last row that a task picks."""
-    from pyspark.sql import functions as F
-
-    from stages.rows import STATE
-
     longest = limits.picked_row_bytes
     most = min(limits.picked_rows, limits.picked_bytes // (2 * len(rows.original_schema) + longest))
     nth = F.monotonically_increasing_id().bitwiseAND(ROW_OF_PARTITION)
-    row = F.expr(f"struct({', '.join([*list_verdict_columns(), *rows.notes])})")
+    row = F.expr(f"struct({', '.join([*VERDICT_COLUMNS, *rows.notes])})")
     return F.when(F.col(STATE) < 0, F.when((nth < most) & is_short(longest), row))
 
 
 def is_short(longest: int) -> Column:
     """Whether the texts of a refused row have at most this many bytes."""
-    from pyspark.sql import functions as F
-
-    from stages.rows import VERDICT
-
     texts = (F.octet_length(F.col(VERDICT)[of]) for of in ("message", "row", "original"))
     return sum((F.coalesce(length, F.lit(0)) for length in texts), F.lit(0)) <= longest
 
@@ -203,7 +169,6 @@ def _collect_picked(rows: MarkedRows) -> Column:
 
     The schemas are there once for each stage that refused rows.
     """
-    from pyspark.sql import functions as F
 
     def row(each: Column) -> Column:
         own = [each[name].alias(name) for name in ("part", "block", "row", "state", *rows.notes)]
@@ -229,25 +194,17 @@ def _restore_schemas(picked: Mapping[str, JSON]) -> Sequence[Mapping[str, JSON]]
 
 
 def _make_figures(rows: MarkedRows, chain: StageChain, placed: bool) -> list[Column]:
-    from pyspark.sql import functions as F
-
-    from stages.rows import STATE
-
     state = F.col(STATE)
-
-    def count(holds: Column) -> Column:
-        return F.count(F.when(holds, F.lit(1)))
-
     figures = {
         "rows": F.count(F.lit(1)),
-        "refused": count(state < 0),
+        "refused": F.count_if(state < 0),
         "picked": _collect_picked(rows),
-        **{f"state {step.number}": count(state == step.number) for step in chain.common},
+        **{f"state {step.number}": F.count_if(state == step.number) for step in chain.common},
     }
     if placed:
         figures |= {"last block": F.max(_BLOCK), "first": F.min(_ROW)}
     for name in rows.notes:
         usual = find_noting_step(name, chain.common).stage.usual_note
         if usual is not None:
-            figures[f"{name} usual"] = count((state >= 0) & (F.col(name) == usual))
+            figures[f"{name} usual"] = F.count_if((state >= 0) & (F.col(name) == usual))
     return [column.alias(name) for name, column in figures.items()]

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from origins.batch import JSON
 from origins.errors import list_spark_errors
+from origins.lazy import F, pc
 from origins.names import HIDDEN
 from origins.origin import BATCH, PLACE
 from origins.quick_dataclass import dataclass
+from runners.model.causes import MOST_FILES
 from runners.model.planned_batch import BranchCounts, Counts, StageCount
 from runners.ways.stage_chain import PlacedStage, StageChain
+from stages.rows import STATE, VERDICT
 
 if TYPE_CHECKING:
     import pyarrow
@@ -62,8 +65,8 @@ class PickedRows:
     verdicts: RowOutcomes
     refused: Sequence[Mapping[str, JSON]]
     """The refused rows, with all their columns."""
-    first: int | None = None
-    """The number of the first row, if all rows are from one part and its block 0; else None."""
+    blocks: Sequence[Mapping[str, JSON]] | None = None
+    """The rows of each block, in the form of `group_by_spark`; None if only Spark can tell."""
     notes: Mapping[str, Mapping[str, int]]
     """By column, how many rows have which note. It has a column only if all its unrefused rows have the usual note."""
 
@@ -86,7 +89,6 @@ class OutcomeObserver:
         It observes nothing if that needs more than `most` figures.
         """
         from pyspark.sql import Observation
-        from pyspark.sql import functions as F
 
         figures = {f"state {step.number}": ("state", step.number) for step in common}
         for name, steps in branches.items():
@@ -94,15 +96,12 @@ class OutcomeObserver:
         if len(figures) > most:
             return OutcomeObserver(frame)
 
-        def rows(holds: Column) -> Column:
-            return F.count(F.when(holds, F.lit(1)))
-
         def those(name: str, number: int) -> Column:
             filtered = F.col(name) == number
             return filtered if name == "state" else filtered & (F.col("state") == 0)
 
-        counted = [rows(those(*figure)).alias(name) for name, figure in figures.items()]
-        totals = [F.count(F.lit(1)).alias("rows"), rows(F.col("state") < 0).alias("refused")]
+        counted = [F.count_if(those(*figure)).alias(name) for name, figure in figures.items()]
+        totals = [F.count(F.lit(1)).alias("rows"), F.count_if(F.col("state") < 0).alias("refused")]
         observation = Observation()
         return OutcomeObserver(frame.observe(observation, *totals, *counted), observation, figures)
 
@@ -125,16 +124,10 @@ class OutcomeObserver:
         return RowOutcomes(states=states, filters=filters)
 
 
-def place_columns() -> list[str]:
-    """Return the columns for a row's place in its batch, as SQL."""
-    return [f"{PLACE}.{name} AS {name}" for name in ("part", "block", "row")]
-
-
-def list_verdict_columns() -> list[str]:
-    """Return the columns for a row's place and its verdict, as SQL."""
-    from stages.rows import STATE, VERDICT
-
-    return [*place_columns(), f"{STATE} AS state", f"{VERDICT} AS nack"]
+PLACE_COLUMNS = tuple(f"{PLACE}.{name} AS {name}" for name in ("part", "block", "row"))
+"""The columns for a row's place in its batch, as SQL."""
+VERDICT_COLUMNS = (*PLACE_COLUMNS, f"{STATE} AS state", f"{VERDICT} AS nack")
+"""The columns for a row's place and its verdict, as SQL."""
 
 
 def is_filter(name: str) -> bool:
@@ -152,8 +145,6 @@ def read_observation(observation: Observation | None) -> Mapping[str, Any]:
 
 def group_by_spark(frame: DataFrame) -> Sequence[Mapping[str, JSON]]:
     """Return, for each part, block, state and filter: the number of `rows`, the `first` one, and the `refused` ones."""
-    from pyspark.sql import functions as F
-
     keys = ["part", "block", "state", *filter(is_filter, frame.columns)]
     refused = F.collect_list(F.when(F.col("state") < 0, F.col("row"))).alias("refused")
     grouped = frame.groupBy(*keys).agg(F.count(F.lit(1)).alias("rows"), F.min("row").alias("first"), refused)
@@ -162,8 +153,6 @@ def group_by_spark(frame: DataFrame) -> Sequence[Mapping[str, JSON]]:
 
 def group_by_arrow(table: Any) -> Sequence[Mapping[str, JSON]]:
     """Return the groups of rows that are in memory, as `group_by_spark` does."""
-    import pyarrow.compute as pc
-
     keys = ["part", "block", "state", *filter(is_filter, table.column_names)]
     refused: dict[tuple[JSON, ...], list[int]] = {}
     for row in table.filter(pc.less(table["state"], 0)).to_pylist():
@@ -207,6 +196,40 @@ def count_by_spark(frame: DataFrame, columns: Sequence[str]) -> Mapping[str, Map
     return found
 
 
+MOST_GROUPS = 10_000
+"""How many groups are fetched. They are the most frequent ones."""
+
+
+def group_refusals(refused: DataFrame, by: Sequence[str], shown: Sequence[str]) -> list[dict[str, Any]]:
+    """Return groups of rows that are equal in the columns `by` and in the shape of their `message`, the largest first.
+
+    Each has the columns `shown` of one of its rows, the number of its rows (`alike`), and their `files`, from the
+    column `part`.
+    """
+    message = F.coalesce(F.col("message"), F.lit(""))
+    one = F.min_by(F.struct(*shown), message).alias("one")
+    files = F.slice(F.array_sort(F.collect_set("part")), 1, MOST_FILES).alias("files")
+    groups = refused.groupBy(*by, _make_shape(message).alias("shape")).agg(F.count(F.lit(1)).alias("alike"), one, files)
+    found = groups.orderBy(F.col("alike").desc(), "shape").limit(MOST_GROUPS).drop("shape").collect()
+    rows = [row.asDict(recursive=True) for row in found]
+    return [{**row, **row["one"]} for row in rows]
+
+
+def _make_shape(message: Column) -> Column:
+    """Return the message with short forms of the quoted parts.
+
+    Messages of one cause may have several shapes. Messages of one shape have the same cause.
+    """
+
+    def shorten(piece: Column, at: Column) -> Column:
+        letters = F.regexp_replace(piece, r"\p{L}+", "a")
+        return F.when(at % 2 == 1, F.regexp_replace(letters, "[0-9]+", "9")).otherwise(piece)
+
+    pieces = F.concat_ws("'", F.transform(F.split(message, "'"), shorten))
+    digits = F.regexp_replace(message, "[0-9]+", "9")
+    return F.when(message.contains("column "), pieces).otherwise(digits)
+
+
 _PASS = HIDDEN + "pass"
 ROW_OF_PARTITION = (1 << 33) - 1
 """The bits of Spark's increasing ids that count the rows of one partition, from 0."""
@@ -238,27 +261,19 @@ class RowTally:
     """
 
     chain: StageChain
-    _observed: list[tuple[int, DataFrame | None, Callable[[], Mapping[str, int]]]]
-    """The steps at which rows are counted, each with its rows and its figures.
-
-    The rows are None if they were counted before.
-    """
+    read: int | None = None
+    """How many rows the batch has, if its origin reports it."""
+    given: int | None = None
+    """How many rows this process gave to Spark; None if Spark reads them itself."""
     _batches: int = 0
     """How many batches pass in one frame, whose rows have `BATCH`. 0: only one, without this column."""
     _own: int = 0
     """The number of this batch among them."""
-    _read: int | None = None
-    """How many rows the batch has, if its origin reports it."""
-    _given: int | None = None
-    """How many rows this process gave to Spark; None if Spark reads them itself."""
+    _observed: list[tuple[int, DataFrame | None, Callable[[], Mapping[str, int]]]] = field(default_factory=list)
+    """The steps at which rows are counted, each with its rows and its figures.
 
-    @staticmethod
-    def make(chain: StageChain, read: int | None = None, *, given: int | None = None) -> RowTally:
-        """Return a tally for one batch that passes this chain.
-
-        `read` is its row count, if its origin reports it. `given` is how many rows this process gave to Spark.
-        """
-        return RowTally(chain, [], _read=read, _given=given)
+    The rows are None if they were counted before.
+    """
 
     @staticmethod
     def make_several(chain: StageChain, batches: int) -> Sequence[RowTally]:
@@ -266,21 +281,20 @@ class RowTally:
 
         Any tally can observe the frame.
         """
-        first = RowTally(chain, [], batches)
+        first = RowTally(chain, _batches=batches)
         return [replace(first, _own=own) for own in range(batches)]
 
     @staticmethod
     def make_counted(chain: StageChain, rows: int) -> RowTally:
         """Return the tally of a batch whose rows were counted, and pass all stages unchanged."""
-        return RowTally(chain, [(0, None, lambda: {_make_rows_name(0): rows})])
+        return RowTally(chain, _observed=[(0, None, lambda: {_make_rows_name(0): rows})])
 
     def observe(self, frame: DataFrame, step: int) -> DataFrame:
         """Return the same frame, in which the rows that pass are counted under the step's number."""
         from pyspark.sql import Observation
-        from pyspark.sql import functions as F
 
-        if step == 0 and self._read is not None:
-            known = {_make_rows_name(0): self._read}
+        if step == 0 and self.read is not None:
+            known = {_make_rows_name(0): self.read}
             self._observed.append((step, frame, lambda: known))
             return frame
         ahead = [each.stage for each in self.chain.common if each.number > step and each.stage.changes_rows]
@@ -303,7 +317,7 @@ class RowTally:
         `doubtful` means that the observed figures are wrong for a reason found elsewhere. If Spark saw other rows
         than the origin reports, or than this process gave to it, the equation does not balance.
         """
-        known = self._read if self._given is None else self._given
+        known = self.read if self.given is None else self.given
         figures = []
         for step, frame, seen in self._observed:
             twice, rows = bool(seen().get("twice")), seen().get(_make_rows_name(self._own))
@@ -397,7 +411,5 @@ def _make_rows_name(own: int) -> str:
 
 def _mark_partition() -> Column:
     """Return the number of the partition, beside its first row only."""
-    from pyspark.sql import functions as F
-
     place = F.monotonically_increasing_id().bitwiseAND(F.lit(ROW_OF_PARTITION))
     return F.when(place == 0, F.spark_partition_id())

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, TypeVar
 
@@ -13,15 +12,17 @@ from destinations.dlq import DLQ, FALLBACK, FILTERED
 from origins.batch import JSON, Batch
 from origins.names import get_last_part
 from origins.quick_dataclass import dataclass
+from origins.schema import make_empty_frame
 from runners.model.errors import Refusal, StageError
 from runners.model.text import summarise_error
+from stages.rows import Rows, StraightRows
 from stages.stage import Stage, apply_stage, is_repeatable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
     from destinations.destination import Destination
-    from stages.rows import Rows
 
     R = TypeVar("R", bound=Rows)
 
@@ -52,6 +53,8 @@ class StageChain:
 
     common: Sequence[PlacedStage]
     branches: Mapping[str, Sequence[PlacedStage]]
+    _stages: Sequence[Stage] = field(default=(), repr=False, compare=False)
+    _destinations: Mapping[str, Destination] = field(default_factory=dict, repr=False, compare=False)
 
     @staticmethod
     def of(
@@ -78,33 +81,18 @@ class StageChain:
             return found
 
         common = steps(stages, "")
-        branches = {
+        branches: dict[str, Sequence[PlacedStage]] = {
             name: [*steps(each.stages, f"{name}/"), *steps((demands or {}).get(name, ()), f"{name}/", name)]
             for name, each in destinations.items()
         }
         if len(branches) == 1:
             ((only, own),) = branches.items()
-            return StageChain(common=[*common, *own], branches={only: ()})
-        return StageChain(common=common, branches=branches)
+            common, branches = [*common, *own], {only: ()}
+        return StageChain(common=common, branches=branches, _stages=stages, _destinations=destinations)
 
     def with_demands(self, demands: Mapping[str, Sequence[Stage]]) -> StageChain:
         """Return the same chain with these demands of the destinations instead of the earlier ones."""
-        names = {step.name for step in self.steps if step.destination is None}
-        number = itertools.count(1)
-
-        def steps(before: Sequence[PlacedStage], destination: str) -> list[PlacedStage]:
-            found = [replace(step, number=next(number)) for step in before if step.destination is None]
-            for stage in demands.get(destination, ()):
-                at, name = next(number), f"{destination}/{stage.name or type(stage).__name__.lower()}"
-                unique = name if name not in names else f"{name}#{at}"
-                found.append(PlacedStage(number=at, name=unique, stage=stage, destination=destination))
-            return found
-
-        if len(self.branches) == 1:
-            (only,) = self.branches
-            return StageChain(common=steps(self.common, only), branches=self.branches)
-        common = steps(self.common, "")
-        return StageChain(common=common, branches={name: steps(own, name) for name, own in self.branches.items()})
+        return StageChain.of(self._stages, self._destinations, demands)
 
     @property
     def steps(self) -> Sequence[PlacedStage]:
@@ -164,6 +152,19 @@ def apply_chain(rows: R, steps: Sequence[PlacedStage], pins: Mapping[str, JSON],
                 raise
             raise StageError(f"stage '{step.name}': {summarise_error(error)}") from error
     return rows
+
+
+def make_empty_rows(
+    spark: SparkSession,
+    schema: StructType,
+    labels: Mapping[str, str | int | datetime] = SAMPLE_LABELS,
+    *,
+    alias: str = "",
+) -> StraightRows:
+    """Return no rows, but with these columns, so that stages can be analysed. Plans show the frame as `alias`."""
+    empty = make_empty_frame(spark, schema)
+    frame = empty.alias(alias) if alias else empty
+    return StraightRows.begin(frame, tuple(schema.names), labels, lambda passing, _: passing)
 
 
 class CommonLabels(Mapping[str, "str | int | datetime"]):

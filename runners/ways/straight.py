@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from destinations.destination import Deadline, Label, OpenDestination, Written
-from origins.batch_rows import BatchRows, FrameRows, TableRows
+from origins.batch_rows import BatchRows, TableRows
 from origins.crash_points import reach
 from origins.quick_dataclass import dataclass
 from runners.model.error_kinds import classify, is_large, is_refusal
@@ -65,8 +65,8 @@ class Commit:
     deadline: Deadline | None = None
     also: Sequence[str] = ()
     """More texts of errors that pass by themselves, beside the known ones."""
-    describe_rows: Callable[[PlannedBatch], DescribedRows] | None = None
-    """Returns rows that Spark reads, perhaps described before their turn. By default, they are described now."""
+    describe_rows: Callable[[PlannedBatch], DescribedRows]
+    """Returns the rows of a straight batch as Spark reads them, perhaps described before their turn."""
 
     def describe(self, batch: Candidate) -> DescribedRows:
         """Return the rows and their tally. They are already read if that needs no Spark."""
@@ -74,9 +74,7 @@ class Commit:
         table = read_here(batch, self.spark)
         if table is not None:
             return table, RowTally.make_counted(batch.chain, table.count())
-        return (
-            self.describe_rows(batch.plan) if self.describe_rows else describe_straight(self.reading, batch, self.spark)
-        )
+        return self.describe_rows(batch.plan)
 
     def write(self, batches: Sequence[Candidate], rows: BatchRows) -> Written:
         """Write the rows of these batches to their only destination, in one commit that names each batch."""
@@ -92,13 +90,6 @@ class Commit:
     def is_refusal(self, error: Exception) -> bool:
         """Whether the write met a row that a stage refuses, at which a stage raises, or that has a large value."""
         return is_refusal(error) or is_large(error) or classify(error, self.also).is_row
-
-
-def describe_straight(reading: BatchReader, batch: Candidate, spark: SparkSession) -> DescribedRows:
-    """Return the rows of a straight batch as Spark reads them, and their tally."""
-    assert batch.plan is not None
-    frame, tally = reading.read_straight_frame(spark, batch.plan, batch.rows)
-    return FrameRows(frame, batch.size), tally
 
 
 def list_prepare_reasons(batch: Candidate) -> Iterator[str]:

@@ -9,16 +9,18 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING
 
 from destinations.destination import Deadline, Destination, Label, OpenDestination
 from destinations.dlq import FILTERED
 from origins.batch import JSON, Batch
+from origins.batch_rows import FrameRows
 from origins.crash_points import reach
 from origins.errors import WherryError
 from origins.files.changes import find_schema_stop
+from origins.lazy import F
 from origins.nack import REFUSED, encode_payload
 from origins.names import quote_name
 from origins.origin import Origin
@@ -30,6 +32,7 @@ from runners.model.errors import CarryFailed, Unbalanced
 from runners.model.masking import without
 from runners.model.pipeline_state import is_aside
 from runners.model.planned_batch import PlannedBatch
+from runners.model.spec import PipelineSpec
 from runners.model.tasks import (
     AskDestinations,
     CheckRefusals,
@@ -54,21 +57,16 @@ from runners.model.text import escape_line, summarise_error
 from runners.spark.session import is_connect, is_here, is_late, measure_clock_offset, reconnect
 from runners.spark.session_pool import SessionPool
 from runners.state.prepared_store import PreparedStore
-from runners.ways.batch_source import BatchReader, list_columns, strip_lane_prefix
-from runners.ways.choose import DECIDING, GROUPED, STRAIGHT, WRITTEN, DeclinedWays, carry
-from runners.ways.deliver import Delivery, Inquiry
-from runners.ways.lookahead import Describe, Lookahead
+from runners.ways.batch_source import BatchReader, Describe, Described, Lookahead, list_columns, strip_lane_prefix
+from runners.ways.choose import DECIDING, GROUPED, STRAIGHT, WRITTEN, DeclinedWays, carry, list_ways_off
+from runners.ways.deciding import BatchDecision
+from runners.ways.deliver import Delivery
 from runners.ways.stage_chain import apply_chain
-from runners.ways.straight import Commit, DescribedRows, describe_straight
+from runners.ways.straight import Commit, DescribedRows
 from runners.ways.way import Candidate, Thresholds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from runners.ways.deciding import BatchDecision
-
-
-T = TypeVar("T")
 
 
 def with_batch_context(batches: Sequence[Batch], error: Exception, protection: Protection) -> WherryError:
@@ -123,15 +121,13 @@ class TaskExecutor:
     spark: SparkSession
     group: str
     """The name with which all its work on Spark can be cancelled."""
+    pipeline: PipelineSpec
     origins: Mapping[str, Origin]
     destinations: Mapping[str, Destination]
-    """The destinations by all names that they have or had."""
-    dlq: Destination
+    """The destinations by all names that they have or had, with the DLQ, its fallback, and the filtered rows."""
     opened: Mapping[str, OpenDestination]
-    """The destinations and the DLQ that this run has open."""
-    keep_original: bool
+    """The same, as this run has them open."""
     store: PreparedStore
-    time_zone: str = "UTC"
     pool: str = ""
     """The pool of the fair scheduler for its work. If it is empty, Spark uses the default pool."""
     assume: str = ""
@@ -139,65 +135,40 @@ class TaskExecutor:
 
     `delivered` or `missing`. If empty, the run stops.
     """
-    secrets: Mapping[str, str] = field(default_factory=dict)
-    """What the reason for a refusal may not show, each with its replacement."""
-    protection: Protection = Protection()
-    """Masks the rows that are shown."""
     deadline: Deadline | None = None
     """The end of the time in which a write may begin; None if no other process can take over the pipeline."""
-    also: Sequence[str] = ()
-    """More texts of errors that pass by themselves, beside the known ones."""
-    fallback: Destination | None = None
-    """The destination for refused rows while the DLQ cannot take them; None if the run stops then."""
-    explained: int = 3
-    """How many refused rows are fetched at most, to explain why a batch exceeded the window's threshold."""
+    sessions: SessionPool = field(init=False)
     reading: BatchReader = field(init=False)
     """The source of the rows."""
     thresholds: Thresholds = field(default_factory=Thresholds)
     """The thresholds by which the way of each batch is chosen."""
-    off: frozenset[str] = frozenset()
-    """The ways that no batch takes."""
-    keeps_filtered: bool = False
-    """Whether Wherry stores the rows that stages filter."""
     drop_filtered: Callable[[SparkSession], None] = lambda _: None
     """Drops the filtered rows that were kept long enough."""
     _declined: DeclinedWays = field(default_factory=DeclinedWays)
     _delivery: Delivery = field(init=False)
-    _inquiry: Inquiry = field(init=False)
     _lookahead: Lookahead = field(init=False)
-    _sessions: SessionPool = field(init=False)
     _maintenance: Maintenance = field(init=False)
 
     def __post_init__(self) -> None:
-        self.reading = BatchReader(self.origins, self.destinations, protection=self.protection)
-        self._sessions = SessionPool(self.spark, self.group, self.pool, self.time_zone, len(self.destinations) + 1)
-        self.reading.fit_large_rows = lambda: self._sessions.fit_large_rows()
+        options, self._protection = self.pipeline.run_options, self.pipeline.protection
+        self._also, self._off = options.retry.also, list_ways_off(options.ways)
+        self.reading = BatchReader(self.origins, self.destinations, protection=self._protection)
+        self.sessions = SessionPool(self.spark, self.group, self.pool, options.time_zone, len(self.destinations))
+        self.reading.fit_large_rows = lambda: self.sessions.fit_large_rows()
         self._delivery = Delivery(
-            sessions=self._sessions,
+            sessions=self.sessions,
+            reading=self.reading,
+            pipeline=self.pipeline,
             store=self.store,
             opened=self.opened,
-            dlq=self.dlq,
-            keep_original=self.keep_original,
-            secrets=self.secrets,
             small_refused=self.thresholds.small_refused,
             deadline=lambda: self.deadline,
             fail=lambda batch, error: self._explain([batch], error),
-        )
-        self._inquiry = Inquiry(
-            reading=self.reading,
-            opened=self.opened,
-            dlq=self.dlq,
-            fallback=self.fallback,
-            store=self.store,
-            fail=self._delivery.fail,
             assume=self.assume,
-            secrets=self.secrets,
-            protection=self.protection,
-            explained=self.explained,
         )
-        self._lookahead = Lookahead(self._sessions)
+        self._lookahead = Lookahead(self.sessions)
         self._maintenance = Maintenance(
-            lambda name: name == FILTERED or self._inquiry.get_destination(name).needs_maintenance, self._maintain
+            lambda name: name == FILTERED or self.destinations[name].needs_maintenance, self._maintain
         )
 
     def process(self, task: Task) -> Outcome:
@@ -207,27 +178,19 @@ class TaskExecutor:
             WriteGroup: self._write_group,
             Prepare: self._prepare,
             Deliver: self._delivery.deliver,
-            AskDestinations: self._inquiry.ask,
-            CountSpan: self._inquiry.count,
-            Explain: self._inquiry.explain,
-            CheckRefusals: self._inquiry.check,
+            AskDestinations: self._delivery.ask,
+            CountSpan: self._delivery.count,
+            Explain: self._delivery.explain,
+            CheckRefusals: self._delivery.check,
             ShowEmptyBatch: self._tick,
         }
         try:
-            with self._sessions.use_session() as spark:
+            with self.sessions.use_session() as spark:
                 outcome = doing[type(task)](spark, task)
         except Exception as error:  # noqa: BLE001 -- the edge of the thread, where an error is an outcome
             return Failed(error=self._explain(list_batches(task), error))
         self._maintenance.note_outcome(outcome)
         return outcome
-
-    def cancel(self) -> None:
-        """Cancel what Spark is doing for this run. Another thread may call it."""
-        self._sessions.cancel()
-
-    def cancel_planning(self) -> AbstractContextManager[None]:
-        """Make this thread's work on Spark in this block cancellable with the rest. Later work of the thread is not."""
-        return self._sessions.cancel_planning()
 
     def confirm(self) -> Iterator[Exception]:
         """Return the destinations' errors about batches of this run that they no longer have."""
@@ -240,16 +203,16 @@ class TaskExecutor:
     def close(self) -> None:
         """Stop the threads that work beside the runners."""
         self._maintenance.close()
-        self._sessions.close()
+        self.sessions.close()
 
     def list_listening(self, spark: SparkSession) -> Mapping[str, Callable[[Batch], None]]:
         """Return what to call once a batch's offset is durable, by the names of the origins that need it."""
 
-        def make_callback(origin: Origin) -> Callable[[Batch], None]:
-            return lambda batch: None if is_aside(batch.lane) else origin.committed(spark, strip_lane_prefix(batch))
+        def notify(origin: Origin, batch: Batch) -> None:
+            if not is_aside(batch.lane):
+                origin.committed(spark, strip_lane_prefix(batch))
 
-        listening = {name: each for name, each in self.origins.items() if each.listens}
-        return {name: make_callback(origin) for name, origin in listening.items()}
+        return {name: partial(notify, origin) for name, origin in self.origins.items() if origin.listens}
 
     def describe_failure(self, spark: SparkSession, error: Exception, most: int) -> Mapping[str, JSON] | None:
         """Return the batch in which the run failed, masked.
@@ -272,11 +235,11 @@ class TaskExecutor:
             return []
         try:
             rows = sample_rows(
-                self.reading.fetch_rows(spark, batch).frame(), list_columns(batch), most, self.protection
+                self.reading.fetch_rows(spark, batch).frame(), list_columns(batch), most, self._protection
             )
         except Exception:  # noqa: BLE001 -- the run has failed already, and the reason must not be hidden
             return []
-        shown: list[JSON] = without(self.secrets, rows)
+        shown: list[JSON] = without(self.pipeline.secrets, rows)
         return shown
 
     def forget(self, spark: SparkSession, plan: PlannedBatch) -> None:
@@ -285,9 +248,7 @@ class TaskExecutor:
             self.store.remove(spark, plan.decision.path)
 
     def _write_straight(self, spark: SparkSession, task: WriteStraight) -> Landed | Declined:
-        work = replace(
-            self._commit(spark), describe_rows=lambda _: self._describe(spark, task, self._describe_straight)
-        )
+        work = self._commit(spark, lambda _: self._describe(spark, task, self._describe_straight))
         result = STRAIGHT.carry([self.make_candidate(spark, task.plan)], work)
         return replace(result, way=STRAIGHT.name)
 
@@ -295,7 +256,7 @@ class TaskExecutor:
         batches = [self.make_candidate(spark, write.plan) for write in task.writes]
         if any(GROUPED.name in batch.declined for batch in batches):
             return Declined(reason="an earlier batch of a lane declined it", way=GROUPED.name)
-        result = GROUPED.carry(batches, self._commit(spark))
+        result = GROUPED.carry(batches, self._commit(spark, partial(self._describe_straight, spark)))
         if isinstance(result, GroupWritten):
             return GroupWritten(
                 outcomes={lane: replace(each, way=GROUPED.name) for lane, each in result.outcomes.items()}
@@ -304,26 +265,33 @@ class TaskExecutor:
             self._declined.note(each.plan.batch.lane, {GROUPED.name: result}, clean=False)
         return replace(result, way=GROUPED.name)
 
-    def _commit(self, spark: SparkSession) -> Commit:
-        return Commit(spark=spark, reading=self.reading, opened=self.opened, deadline=self.deadline, also=self.also)
+    def _commit(self, spark: SparkSession, describe_rows: Callable[[PlannedBatch], DescribedRows]) -> Commit:
+        return Commit(
+            spark=spark,
+            reading=self.reading,
+            opened=self.opened,
+            deadline=self.deadline,
+            also=self._also,
+            describe_rows=describe_rows,
+        )
 
     def _describe_straight(self, spark: SparkSession, plan: PlannedBatch) -> DescribedRows:
-        return describe_straight(self.reading, self.make_candidate(spark, plan), spark)
+        batch = self.make_candidate(spark, plan)
+        frame, tally = self.reading.read_straight_frame(spark, plan, batch.rows)
+        return FrameRows(frame, batch.size), tally
 
     def _describe_decision(self, spark: SparkSession, plan: PlannedBatch) -> tuple[Candidate, BatchDecision]:
-        from runners.ways.deciding import BatchDecision
-
         batch = self.make_candidate(spark, plan, places=True)
-        work, rows = BatchDecision.of(batch, spark, self.store, self.protection.columns)
+        work, rows = BatchDecision.of(batch, spark, self.store, self._protection.columns)
         work.described = work.describe(rows)
         return batch, work
 
-    def _describe(self, spark: SparkSession, task: WriteStraight | Prepare, describe: Describe[T]) -> T:
+    def _describe(self, spark: SparkSession, task: WriteStraight | Prepare, describe: Describe[Described]) -> Described:
         """Return the description of the batch, perhaps made before its turn. Also begin to describe the next batch."""
         batch, found = task.plan.batch, self._lookahead.take(task.plan, spark)
         if found is not None:
             self.reading.find_origin(batch).check(spark, strip_lane_prefix(batch))
-        described: T = describe(spark, task.plan) if found is None else found
+        described: Described = describe(spark, task.plan) if found is None else found
         if task.following is not None:
             self._lookahead.begin(task.following, spark, self._describe_next)
         return described
@@ -342,9 +310,9 @@ class TaskExecutor:
             rows=self.reading.fetch_rows(spark, batch, places=places),
             spark_is_local=is_here(spark),
             keeps_few=self.store.takes_few or is_here(spark),
-            declined=self._declined.of(batch.lane) | self.off,
+            declined=self._declined.of(batch.lane) | self._off,
             thresholds=self.thresholds,
-            keeps_filtered=self.keeps_filtered,
+            keeps_filtered=self.pipeline.keeps_filtered,
             claims=batch.lane in self.reading.claiming,
         )
 
@@ -352,7 +320,7 @@ class TaskExecutor:
         lane = task.plan.batch.lane
         try:
             batch, work = self._describe(spark, task, self._describe_decision)
-            batch = replace(batch, declined=self._declined.of(lane) | self.off)
+            batch = replace(batch, declined=self._declined.of(lane) | self._off)
             way, prepared, declined = carry(batch, DECIDING, work)
             prepared = replace(prepared, way=way.name)
             _ensure_complete(batch, prepared)
@@ -361,24 +329,23 @@ class TaskExecutor:
             if is_large(error):
                 self.reading.begin_claims(task.plan)
                 return self._prepare(spark, replace(task, following=None))
-            if not classify(error, self.also).is_row:
+            if not classify(error, self._also).is_row:
                 raise
             prepared = self._bisect(spark, task.plan)
         reach("after-prepare")
         if prepared.nacks and task.codes:
-            prepared = self._inquiry.add_codes(spark, prepared)
+            prepared = self._delivery.add_codes(spark, prepared)
         if prepared.nacks and task.weigh:
-            prepared = self._inquiry.add_weights(spark, prepared, task.plan.batch, task.weigh)
+            prepared = self._delivery.add_weights(spark, prepared, task.plan.batch, task.weigh)
         return prepared
 
     def _bisect(self, spark: SparkSession, plan: PlannedBatch) -> Prepared:
         """Decide a batch in which some rows make a stage raise."""
         from runners.ways.bisect_rows import RowErrorIsolator
-        from runners.ways.deciding import BatchDecision
 
         batch = self.make_candidate(spark, plan, places=True)
-        work, rows = BatchDecision.of(batch, spark, self.store, self.protection.columns)
-        work.described = RowErrorIsolator(work, self.also).describe(rows)
+        work, rows = BatchDecision.of(batch, spark, self.store, self._protection.columns)
+        work.described = RowErrorIsolator(work, self._also).describe(rows)
         prepared = replace(WRITTEN.carry([batch], work), way=WRITTEN.name)
         _ensure_complete(batch, prepared)
         return prepared
@@ -392,7 +359,7 @@ class TaskExecutor:
         return EmptyBatchShown()
 
     def _maintain(self, name: str) -> None:
-        with self._sessions.use_session() as spark:
+        with self.sessions.use_session() as spark:
             maintain = self.drop_filtered if name == FILTERED else self.opened[name].maintain
             maintain(spark)
 
@@ -402,7 +369,7 @@ class TaskExecutor:
         If the executors are on other machines, add a hint how to find the cause.
         """
         error = self._handle_error(error)
-        failed = with_batch_context(batches, error, self.protection)
+        failed = with_batch_context(batches, error, self._protection)
         if is_executor_unfit(error) and not (is_here(self.spark) or is_connect(self.spark)):
             failed.hint += "\nSee what executors lack:  wherry doctor --cluster FILE"
         return failed
@@ -415,7 +382,7 @@ class TaskExecutor:
         """
         if not classify(error).is_session_lost:
             return error
-        self._sessions.replace_session()
+        self.sessions.replace_session()
         try:
             reconnect(self.spark)
             if self.deadline is not None:
@@ -466,7 +433,6 @@ class Maintenance:
 
 
 def _list_written(outcome: Outcome) -> Iterable[str]:
-    """Return the destinations that were written."""
     if isinstance(outcome, GroupWritten):
         return {name for landed in outcome.outcomes.values() for name in landed.written}
     return list(outcome.written) if isinstance(outcome, Landed) else ()
@@ -478,8 +444,6 @@ LONGEST = 200
 
 def sample_rows(frame: DataFrame, names: Sequence[str], most: int, protection: Protection) -> list[JSON]:
     """Return the first rows of a batch as they are read, masked. A line that could not be read is `{"raw": line}`."""
-    from pyspark.sql import functions as F
-
     columns = [F.col(quote_name(name)) for name in names]
     refused = F.col(REFUSED)["raw"] if REFUSED in frame.columns else F.lit(None).cast("string")
     row = encode_payload({name: quote_name(name) for name in names}, frame.select(*columns).schema)

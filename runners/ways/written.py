@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from runners.model.tasks import Prepared
+from runners.ways.deciding import BatchDecision
 from runners.ways.row_outcomes import group_by_spark
 from runners.ways.way import Candidate, Way
 
-if TYPE_CHECKING:
-    from runners.ways.deciding import BatchDecision
 
-
-class WrittenWay(Way["BatchDecision", Prepared]):
+class WrittenWay(Way[BatchDecision, Prepared]):
     """Spark writes all rows, and counts them meanwhile.
 
     If one is refused, Spark reads them again to find the refused rows.

@@ -17,7 +17,7 @@ from origins.origin import Backlog, read_count
 from origins.store_access import StoreUrl
 from runners.engine.batch_machine import DeliveryRules
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
-from runners.engine.dispatcher import CarryingOptions, Dispatcher, ProgressCallbacks
+from runners.engine.dispatcher import Dispatcher
 from runners.engine.worker_pool import WorkerPool
 from runners.model.clock import Clock
 from runners.model.entry import Entry, Settled
@@ -108,8 +108,9 @@ def carry_lanes(place: str, lanes: str) -> dict[str, float]:
         worker_pool=worker_pool,
         clock=Clock(),
         rules=DeliveryRules(),
-        options=CarryingOptions(max_in_flight=8),
-        callbacks=ProgressCallbacks(committed={}, forget=lambda _: None),
+        max_in_flight=8,
+        committed={},
+        forget=lambda _: None,
     )
     dispatcher.planning.source = BatchPlanner(
         pipeline="numbers", run="", definition="", destinations=("orders",), feeds=[feed]

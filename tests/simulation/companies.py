@@ -82,7 +82,7 @@ class Partner(Owner):
             lanes=[*self.world.lanes, UNOPENED],
             definition=HASH,
             frees=self.world.assignment == "round_robin",
-            bury=lambda owner: None,
+            bury=lambda *_: None,
         )
         self.dispatcher.rules = DeliveryRules(dlq=self.world.dlq, delivery=self.dispatcher.rules.delivery)
         self.finishing = False

@@ -18,7 +18,7 @@ from origins.batch import JSON, Batch, Limits, Span
 from origins.origin import Backlog, read_count
 from runners.engine.batch_machine import DeliveryRules
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
-from runners.engine.dispatcher import CarryingOptions, Dispatcher, ProgressCallbacks
+from runners.engine.dispatcher import Dispatcher
 from runners.engine.planning import Follower
 from runners.engine.worker_pool import Finished, TaskWorkers
 from runners.model.entry import Entry, Settled
@@ -265,15 +265,11 @@ class Process:
                 delivery=world.delivery,  # type: ignore[arg-type]
                 replacing=frozenset(world.names if world.replaces else ()),
             ),
-            options=CarryingOptions(
-                max_in_flight=world.max_in_flight,
-                retry=RetryOptions(attempts=FOR_EVER, within="10000d") if world.retries else NEVER,
-            ),
-            callbacks=ProgressCallbacks(
-                committed={"numbers": world.note_committed} if world.hears else {},
-                forget=world.forget,
-                listeners=[world.events.append],
-            ),
+            max_in_flight=world.max_in_flight,
+            retry=RetryOptions(attempts=FOR_EVER, within="10000d") if world.retries else NEVER,
+            committed={"numbers": world.note_committed} if world.hears else {},
+            forget=world.forget,
+            listeners=[world.events.append],
         )
         self.opened = False
         self.over = False

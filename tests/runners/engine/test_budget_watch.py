@@ -9,8 +9,7 @@ import pytest
 
 from destinations.destination import DestinationError, Written
 from destinations.dlq import Dlq
-from runners.engine.budget_watch import BudgetWatch
-from runners.engine.planning import Follower
+from runners.engine.planning import BudgetWatch, Follower
 from runners.model.entry import Entry
 from runners.model.planned_batch import BranchCounts, Counts
 from runners.model.spec import RetryOptions
@@ -32,7 +31,6 @@ class Limited(Bench):
         self.asked: list[int] = []
         run = self.dispatcher
         run.rules = replace(run.rules, dlq=Dlq(window=0))
-        run.callbacks = replace(run.callbacks, over_budget=self.ask)
         run.resting.retry = RetryOptions(attempts=2, wait="10s")
         run.budget = BudgetWatch(self.ask, run.resting)
 

@@ -13,7 +13,7 @@ from origins.batch import JSON, Batch, Limits, Span
 from origins.origin import Backlog, read_count
 from runners.engine.batch_machine import DeliveryRules
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
-from runners.engine.dispatcher import CarryingOptions, Dispatcher, ProgressCallbacks
+from runners.engine.dispatcher import Dispatcher
 from runners.engine.planning import Follower
 from runners.model.batch_timing import BatchSizing
 from runners.model.entry import Entry
@@ -71,10 +71,10 @@ class Bench:
             worker_pool=self.worker_pool,
             clock=ManualClock(),
             rules=DeliveryRules(dlq=Dlq()),
-            options=CarryingOptions(max_in_flight=max_in_flight or lanes),
-            callbacks=ProgressCallbacks(
-                committed={"rows": self.told.append}, forget=lambda plan: None, listeners=[self.events.append]
-            ),
+            max_in_flight=max_in_flight or lanes,
+            committed={"rows": self.told.append},
+            forget=lambda plan: None,
+            listeners=[self.events.append],
         )
         self.dispatcher.planning.source = BatchPlanner(
             pipeline="orders",
@@ -191,7 +191,7 @@ def test_a_lane_has_one_batch_in_flight() -> None:
 def test_an_origin_is_notified_of_each_batch_independently_of_other_lanes() -> None:
     """It can acknowledge a batch as soon as its lane has committed it, while another lane has made no progress."""
     bench = Bench(lanes=2, runners=2)
-    bench.dispatcher.callbacks = replace(bench.dispatcher.callbacks, committed={"rows": bench.told.append})
+    bench.dispatcher.committed = {"rows": bench.told.append}
     bench.turn()
     for _ in range(3):
         bench.turn("1")
@@ -276,7 +276,7 @@ def test_a_listener_that_raises_stops_the_pipeline() -> None:
     def raising(event: Event) -> None:
         raise RuntimeError("I do not like it")
 
-    bench.dispatcher.callbacks = replace(bench.dispatcher.callbacks, listeners=[raising])
+    bench.dispatcher.listeners = [raising]
     with pytest.raises(RuntimeError, match="I do not like it"):
         bench.turn()
 
@@ -400,7 +400,7 @@ def test_a_stop_plans_the_batch_that_waits_for_rows() -> None:
 def test_a_stop_that_arrives_as_a_batch_begins_to_wait_plans_that_batch() -> None:
     """The stop comes from another process. The run reads it with the append that commits the batch before."""
     run = Going()
-    run.dispatcher.callbacks = replace(run.dispatcher.callbacks, committed={})
+    run.dispatcher.committed = {}
     assert run.after(1, rows=4) == [3]
     run.ask_to_stop()
     assert run.turn("0") is True
@@ -503,7 +503,7 @@ def test_a_settled_batch_and_the_next_plan_are_recorded_together_unless_the_orig
     """An origin that listens is notified of the durable offset before its next batch is planned."""
     bench = Bench()
     told: list[Batch] = []
-    bench.dispatcher.callbacks = replace(bench.dispatcher.callbacks, committed={"rows": told.append} if hears else {})
+    bench.dispatcher.committed = {"rows": told.append} if hears else {}
     bench.turn()
     asked: list[int] = []
     append = bench.ledger.append
@@ -522,7 +522,7 @@ def test_a_settled_batch_and_the_next_plan_are_recorded_together_unless_the_orig
 def test_a_plan_is_given_up_when_a_stop_comes_before_it_is_recorded() -> None:
     """The batch before it is settled."""
     bench = Bench()
-    bench.dispatcher.callbacks = replace(bench.dispatcher.callbacks, committed={})
+    bench.dispatcher.committed = {}
     bench.turn()
     bench.ledger.append([Entry(kind="stop", body={"reason": "the night"})], after=bench.journal.state.seq)
     assert bench.turn("0") is False
@@ -651,7 +651,7 @@ def test_lanes_that_are_ready_together_share_one_task_and_one_append() -> None:
     (task,) = bench.tasks
     assert isinstance(task, WriteGroup)
     assert [carry.plan.batch.lane for carry in task.writes] == ["0", "1", "2", "3"]
-    bench.dispatcher.callbacks = replace(bench.dispatcher.callbacks, committed={})
+    bench.dispatcher.committed = {}
     bench.turn("0")
     assert bench.settled() == [("0", 1), ("1", 1), ("2", 1), ("3", 1)]
     assert [entry.kind for entry in bench.ledger.read()[-8:]] == ["settle"] * 4 + ["plan"] * 4

@@ -48,7 +48,7 @@ class Host:
             lanes=LANES,
             definition="h",
             frees=frees,
-            bury=self.buried.append,
+            bury=lambda owner, _: self.buried.append(owner),
         )
         if ready:
             coordination.begin()

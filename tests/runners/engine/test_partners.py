@@ -15,7 +15,7 @@ from origins.batch import JSON, Limits, Span
 from origins.files import Files
 from runners.engine.batch_machine import DeliveryRules
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
-from runners.engine.dispatcher import CarryingOptions, Dispatcher, ProgressCallbacks
+from runners.engine.dispatcher import Dispatcher
 from runners.engine.lane_coordination import LaneCoordination
 from runners.engine.planning import Follower
 from runners.engine.worker_pool import Finished, TaskWorkers
@@ -129,7 +129,7 @@ class Partner:
             lanes=LANES,
             definition="h",
             follows=follow,
-            bury=lambda _: None,
+            bury=lambda *_: None,
         )
         self.worker_pool = Hands(world)
         self.dispatcher = Dispatcher(
@@ -137,8 +137,9 @@ class Partner:
             worker_pool=self.worker_pool,
             clock=world.clock,
             rules=DeliveryRules(),
-            options=CarryingOptions(max_in_flight=len(LANES)),
-            callbacks=ProgressCallbacks(committed={}, forget=lambda _: None),
+            max_in_flight=len(LANES),
+            committed={},
+            forget=lambda _: None,
         )
         self.coordination.note_survey()
         self.coordination.again = self._again

@@ -443,12 +443,7 @@ def test_an_origin_read_whole_keeps_its_offset_only_if_it_would_give_the_same_ro
     journal.record(Entry(kind="open", body={**journal.state.opened, "hash": "h", "destinations": known}))
     journal.record(make_plan())
     journal.record(SETTLE)
-    ends: dict[str, Any] = {
-        "destinations": {"orders": table},
-        "dlq": table,
-        "filtered": table,
-        "opened": {"orders": table},
-    }
+    ends: dict[str, Any] = {key: {"orders": table} for key in ("destinations", "ends", "opened")}
     usual: dict[str, Any] = {"run": "r", "text": "", "hash": "h", **ends}
     found = list_unchanged(RunOpening(pipeline=now, **{**usual, **beside}), journal, cast("SparkSession", None))
     assert list(found) == (["landing"] if stand else [])

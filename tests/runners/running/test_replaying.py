@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from destinations.delta import Delta
-from destinations.dlq import Dlq
+from destinations.dlq import DLQ, Dlq
 from destinations.memory import Memory
 from origins.generate import Generate
 from origins.memory import Memory as Rows
@@ -154,11 +154,10 @@ def test_an_origin_is_not_notified_of_replayed_rows() -> None:
     runner = TaskExecutor(
         spark=cast("Any", None),
         group="",
+        pipeline=Pipeline(name="orders", destinations=[]),
         origins={"origin": Listening()},
-        destinations={},
-        dlq=Memory(),
+        destinations={DLQ: Memory()},
         opened={},
-        keep_original=True,
         store=cast("Any", None),
     )
     tell = runner.list_listening(cast("Any", None))["origin"]

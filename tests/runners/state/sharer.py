@@ -16,7 +16,7 @@ from origins.batch import JSON, Limits, Span
 from origins.origin import Backlog, read_count
 from runners.engine.batch_machine import DeliveryRules
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
-from runners.engine.dispatcher import CarryingOptions, Dispatcher, ProgressCallbacks
+from runners.engine.dispatcher import Dispatcher
 from runners.engine.lane_coordination import LaneCoordination
 from runners.engine.worker_pool import WorkerPool
 from runners.model.clock import Clock
@@ -87,8 +87,10 @@ def main(folder: Path) -> None:
         worker_pool=worker_pool,
         clock=tenure.clock,
         rules=DeliveryRules(),
-        options=CarryingOptions(max_in_flight=len(LANES)),
-        callbacks=ProgressCallbacks(committed={}, forget=lambda plan: None, listeners=[_print_event]),
+        max_in_flight=len(LANES),
+        committed={},
+        forget=lambda plan: None,
+        listeners=[_print_event],
     )
     coordination.await_opening(lambda: False)
     journal.record(Entry(kind="open", body={"pipeline": "numbers", "run": "", "hash": HASH}))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -149,7 +148,7 @@ def test_no_lease_is_renewed_while_spark_does_not_answer() -> None:
         move_clock(bench, 3_600)
         Journal(bench.ledger).acquire({"pipeline": "orders", "host": "elsewhere", "pid": 7})
 
-    bench.dispatcher.callbacks = replace(bench.dispatcher.callbacks, pulse=frozen)
+    bench.dispatcher.pulse = frozen
     move_clock(bench, 30)
     with pytest.raises(Fenced, match="elsewhere, process 7"):
         bench.turn()

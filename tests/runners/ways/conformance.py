@@ -33,6 +33,7 @@ from pyspark.sql.types import StructType
 
 from destinations.delta import Delta
 from destinations.destination import Destination
+from destinations.dlq import DLQ
 from destinations.memory import Memory
 from origins.batch import JSON, Batch, Limits
 from origins.crash_points import watch_points
@@ -40,6 +41,7 @@ from origins.files.files import Files
 from origins.origin import Backlog, Progress
 from runners.model.nack_window import NackWindow
 from runners.model.planned_batch import DecidedBatch, PlannedBatch
+from runners.model.spec import PipelineSpec, RunOptions
 from runners.model.tasks import (
     Deliver,
     Failed,
@@ -55,7 +57,7 @@ from runners.spark import late
 from runners.spark.late import LateSession, LateSpark
 from runners.spark.session import is_late, make_own_session
 from runners.state.prepared_store import FilteredRows, FolderStore, RefusedRows, select_rows_for
-from runners.ways.choose import WRITTEN, list_ways_off
+from runners.ways.choose import WRITTEN
 from runners.ways.stage_chain import StageChain
 from runners.ways.task_executor import TaskExecutor
 from runners.ways.way import Thresholds
@@ -179,15 +181,17 @@ class WayBench:
         self.runner = TaskExecutor(
             spark=self.spark,
             group=f"ways-{uuid.uuid4().hex[:8]}",
+            pipeline=PipelineSpec(
+                name="ways",
+                destinations=list(self.destinations.values()),
+                keep_filtered="1d" if keeps_filtered else "0s",
+                run_options=RunOptions(ways=ways),
+            ),
             origins={"files": self.origin},
-            destinations=self.destinations,
-            dlq=Memory(),
+            destinations={**self.destinations, DLQ: Memory()},
             opened=self.opened,
-            keep_original=True,
             store=self.store,
             thresholds=limits,
-            off=list_ways_off(ways),
-            keeps_filtered=keeps_filtered,
         )
         self.runner.reading.chains = {"files": StageChain.of(case.stages, self.destinations)}
 

@@ -75,7 +75,8 @@ def test_a_batch_does_not_balance_if_spark_saw_fewer_rows_than_the_origin(known:
         def count(self) -> int:
             return 8
 
-    tally = RowTally.make(make_chain(), **{known: 10})
+    given: dict[str, Any] = {known: 10}
+    tally = RowTally(make_chain(), **given)
     tally._observed.append((0, cast("DataFrame", Fewer()), lambda: {"rows0": 8 if known == "given" else 10}))
     counts = tally.compute_counts(8)
     assert (counts.read, counts.is_balanced({"orders": 8})) == (10, False)

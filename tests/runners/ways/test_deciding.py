@@ -54,16 +54,6 @@ class RememberingStore(PreparedStore):
         raise AssertionError("nothing is removed")
 
 
-class PickingWriter:
-    """A writer whose rows were all in one block, without notes."""
-
-    def group_rows(self, picked: PickedRows) -> Sequence[Mapping[str, JSON]]:
-        return [make_group("a", 0, 0, 9, first=0), make_group("a", 0, -1, 1, first=4, refused=[4])]
-
-    def count_notes(self, picked: PickedRows, columns: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
-        return {}
-
-
 class Described:
     """A frame with known columns only."""
 
@@ -176,13 +166,18 @@ def test_a_stage_with_on_error_stop_that_refuses_nothing_does_not_stop_the_run()
 
 
 def test_picked_rows_are_stored_beside_separate_live_rows() -> None:
-    """Their positions come from the writer."""
+    """Their positions come from the blocks, whose rows are counted with the refused ones."""
     store = RememberingStore()
     work = make_decision(CAST, store=store)
     work.described = cast("DataFrame", Described())
-    refused = [{"row": 4}]
-    picked = PickedRows(verdicts=RowOutcomes(states=Counter({0: 9, -1: 1})), refused=refused, notes={})
-    prepared = work.decide_apart(picked, PickingWriter())
+    refused = [{"part": "a", "block": 0, "row": 4, "state": -1}]
+    picked = PickedRows(
+        verdicts=RowOutcomes(states=Counter({0: 9, -1: 1})),
+        refused=refused,
+        blocks=[make_group("a", 0, 0, 10, first=0)],
+        notes={},
+    )
+    prepared = work.decide_apart(picked)
     assert prepared is not None
     assert (prepared.nacks, prepared.counts.nacked, prepared.sections) == ([5], 1, 1)
     assert store.put_rows == {"p1-x-0": refused}
@@ -193,7 +188,7 @@ def test_nothing_is_decided_if_the_store_accepts_no_rows_of_this_process() -> No
     work = make_decision(CAST, store=RememberingStore(takes=False))
     work.described = cast("DataFrame", Described())
     picked = PickedRows(verdicts=RowOutcomes(states=Counter({0: 10})), refused=[], notes={})
-    assert work.decide_apart(picked, PickingWriter()) is None
+    assert work.decide_apart(picked) is None
     assert work.sections == []
 
 

@@ -14,7 +14,7 @@ import pytest
 from origins.batch import Batch, Span
 from runners.model.planned_batch import PlannedBatch
 from runners.spark.session_pool import SessionPool
-from runners.ways.lookahead import Lookahead
+from runners.ways.batch_source import Lookahead
 
 SPARK: Any = object()
 BATCH = Batch(

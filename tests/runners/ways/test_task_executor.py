@@ -23,6 +23,7 @@ from runners.model.errors import CarryFailed, StageError, Unbalanced
 from runners.model.nack_window import NackWindow
 from runners.model.pipeline_state import REPLAY
 from runners.model.planned_batch import BranchCounts, Counts, DecidedBatch, PlannedBatch
+from runners.model.spec import PipelineSpec
 from runners.model.tasks import (
     Counted,
     CountSpan,
@@ -142,11 +143,10 @@ def executor(monkeypatch: pytest.MonkeyPatch) -> Iterator[TaskExecutor]:
     found = TaskExecutor(
         spark=NO_SPARK,
         group="g",
+        pipeline=PipelineSpec(name="orders", destinations=[orders]),
         origins={},
-        destinations={"orders": orders},
-        dlq=dlq,
+        destinations={"orders": orders, DLQ: dlq},
         opened={"orders": orders.open(), DLQ: dlq.open()},
-        keep_original=False,
         store=cast("Any", None),
     )
     monkeypatch.setattr(found, "make_candidate", lambda _, plan, **__: Batches(plan, found._declined.of("a/0")))
@@ -250,7 +250,7 @@ def test_a_lost_session_is_replaced(executor: TaskExecutor, monkeypatch: pytest.
     monkeypatch.setattr(f"{MODULE}.reconnect", lambda _: None)
     monkeypatch.setattr(f"{MODULE}.measure_clock_offset", lambda _: 42.0)
     error = fail_with(monkeypatch, executor, FORGOTTEN)
-    assert (cast("Sessions", executor._sessions).replaced, executor.deadline.ahead) == (1, 42.0)
+    assert (cast("Sessions", executor.sessions).replaced, executor.deadline.ahead) == (1, 42.0)
     assert error.__cause__ is FORGOTTEN
 
 
@@ -270,7 +270,7 @@ def test_an_error_of_the_reconnection_replaces_the_lost_session_error(
 def test_another_error_does_not_replace_the_session(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
     """A new session takes time."""
     fail_with(monkeypatch, executor, DIVISION)
-    assert cast("Sessions", executor._sessions).replaced == 0
+    assert cast("Sessions", executor.sessions).replaced == 0
 
 
 def test_batches_that_are_written_together_have_separate_outcomes(
@@ -323,7 +323,7 @@ def test_codes_of_refused_rows_are_read_if_a_limit_needs_them(
     """This reads the refused rows again."""
     set_decision(monkeypatch, lambda: replace(DECIDED, nacks=[1]))
     monkeypatch.setattr(
-        "runners.ways.deliver.Inquiry.add_codes", lambda _, __, prepared: replace(prepared, codes=[(1, "CAST")])
+        "runners.ways.deliver.Delivery.add_codes", lambda _, __, prepared: replace(prepared, codes=[(1, "CAST")])
     )
     outcome = executor.process(Prepare(plan=make_plan(), codes=codes))
     assert isinstance(outcome, Prepared)

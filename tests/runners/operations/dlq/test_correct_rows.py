@@ -20,8 +20,7 @@ from runners.operations import correct_rows
 from runners.operations.row_files import ID
 from runners.pipeline import Pipeline
 from runners.running.choice import Choice
-from runners.running.fix import Fix
-from runners.running.given_rows import GivenRows, find_given
+from runners.running.fix import Fix, GivenRows, find_given
 from runners.running.replay import Replay
 from runners.state.journal import Journal
 from tests.runners.running.letterbox import append_letters, make_letters
