@@ -23,17 +23,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from destinations.destination import Destination, Identity, Label, OpenDestination, Written
 from origins.batch import Batch, Span
 from origins.batch_rows import BatchRows, FrameRows
-from origins.lazy import F
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from origins.lazy import DataFrame, F, SparkSession
 
 Row = Mapping[str, Any]
 

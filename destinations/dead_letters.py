@@ -10,7 +10,7 @@ from dataclasses import field, replace
 from datetime import datetime, timezone
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from destinations.delta.delta import Delta, OpenDelta
 from destinations.delta.table import TargetTable
@@ -29,7 +29,7 @@ from origins.batch import Batch, Json
 from origins.batch_rows import BatchRows, to_python_rows
 from origins.crash_points import reach
 from origins.errors import WherryError, get_raised_words, list_spark_errors
-from origins.lazy import F, delta_errors, deltalake, pa
+from origins.lazy import DataFrame, F, SparkSession, T, delta_errors, deltalake, pa
 from origins.nack import DLQ_COLUMNS, parse_columns
 from origins.names import quote_text
 from origins.object_store import open_delta_table
@@ -37,10 +37,6 @@ from origins.quick_dataclass import dataclass
 from origins.secret import cut_text, list_mask_steps, make_mask
 from origins.store_access import StoreError
 from stages.bisection import MARK
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 log = logging.getLogger("wherry")
 
@@ -61,11 +57,11 @@ _STREAMED = 64
 NEWEST = "nacked_at DESC, lane DESC, number DESC, position DESC"
 
 
-def make_dlq_schema() -> StructType:
+def make_dlq_schema() -> T.StructType:
     return parse_columns(DLQ_COLUMNS)
 
 
-def make_filtered_schema() -> StructType:
+def make_filtered_schema() -> T.StructType:
     return parse_columns(FILTERED_SCHEMA)
 
 
@@ -85,7 +81,7 @@ class DeadLetters(BatchRows):
     """What no message may show. Each text is replaced with the text that this mapping has for it."""
     replayed: Sequence[str] = ()
     """The ids of the entries that this batch replays, by their places in the batch."""
-    columns: StructType = field(default_factory=make_dlq_schema)
+    columns: T.StructType = field(default_factory=make_dlq_schema)
     """The columns to keep of each row."""
 
     def frame(self) -> DataFrame:
@@ -309,7 +305,7 @@ class DlqCopy:
     opened: OpenDestination
     select: Callable[[BatchRows, Batch], BatchRows] = lambda rows, _: rows
     """Selects the rows of a batch that the copy gets."""
-    find_schema: Callable[[SparkSession], StructType] = lambda _: make_dlq_schema()
+    find_schema: Callable[[SparkSession], T.StructType] = lambda _: make_dlq_schema()
     """Returns the schema of these rows. Raises if the copy's stages do not fit."""
     _copied: dict[str, int | None] = field(default_factory=dict)
     """By batch key, how many rows the copy has of a batch that the DLQ may lack."""
@@ -386,7 +382,7 @@ class CopiedDlq(OpenDestination):
         for each in (self.kept, *self._list_own()):
             each.share()
 
-    def ensure_place(self, spark: SparkSession, schema: StructType | None) -> Identity:
+    def ensure_place(self, spark: SparkSession, schema: T.StructType | None) -> Identity:
         copies = self.ensure_copies(spark)
         return replace(self.kept.ensure_place(spark, schema), copies=copies)
 
@@ -450,7 +446,7 @@ class FallibleDlq(OpenDestination):
     def share(self) -> None:
         self.kept.share()
 
-    def ensure_place(self, spark: SparkSession, schema: StructType | None) -> Identity:
+    def ensure_place(self, spark: SparkSession, schema: T.StructType | None) -> Identity:
         return self.open_place(lambda: self.kept.ensure_place(spark, schema))
 
     def open_place(self, ensure: Callable[[], Identity]) -> Identity:

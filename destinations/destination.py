@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypedDict
 from origins.batch import Batch, Json
 from origins.batch_rows import BatchRows
 from origins.errors import WherryError, get_raised_words, list_spark_errors
-from origins.lazy import F
+from origins.lazy import Column, DataFrame, F, SparkSession, T
 from origins.nack import show_value
 from origins.names import list_given_paths
 from origins.protection import Protection
@@ -23,9 +23,6 @@ from stages.expressions import is_repeatable_sql
 from stages.stage import Stage
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
-
     from stages.rows import Rows
 
 log = logging.getLogger("wherry")
@@ -74,7 +71,7 @@ class Written:
     """
 
 
-ReadBack: TypeAlias = "Callable[[SparkSession, Sequence[Label], StructType], DataFrame]"
+ReadBack: TypeAlias = "Callable[[SparkSession, Sequence[Label], T.StructType], DataFrame]"
 """Reads the rows of these labels, with these columns. It may also give other rows, and a row twice."""
 LANE = "{lane}"
 """Stands for the lane's name in a destination's place and name. Each lane then has its own destination."""
@@ -138,7 +135,7 @@ class OpenDestination(ABC):
         """
 
     @abstractmethod
-    def ensure_place(self, spark: SparkSession, schema: StructType | None) -> Identity:
+    def ensure_place(self, spark: SparkSession, schema: T.StructType | None) -> Identity:
         """Create the place if it is missing, and check that rows of this schema fit.
 
         A second call has no further effect. `schema` is None if it must be inferred and nothing waits. Raises `Misfit`,
@@ -152,13 +149,13 @@ class OpenDestination(ABC):
         """
         return None
 
-    def grow(self, spark: SparkSession, schema: StructType) -> None:
+    def grow(self, spark: SparkSession, schema: T.StructType) -> None:
         """Add the new columns and wider types of an evolving origin, as far as the place can.
 
         A second call has no further effect. Wherry calls this before `ensure_place`.
         """
 
-    def demands(self, spark: SparkSession, schema: StructType) -> Sequence[Stage]:
+    def demands(self, spark: SparkSession, schema: T.StructType) -> Sequence[Stage]:
         """Return what the place demands of rows with this schema, as stages that run after all others.
 
         The stages refuse the rows that the place would refuse, and filter the rows that it would leave out. Wherry
@@ -333,7 +330,7 @@ class StatelessDestination(Destination, OpenDestination):
     def open(self) -> OpenDestination:
         return self
 
-    def ensure_place(self, spark: SparkSession, schema: StructType | None) -> Identity:
+    def ensure_place(self, spark: SparkSession, schema: T.StructType | None) -> Identity:
         return Identity(place=self.place)
 
 

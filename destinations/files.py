@@ -33,15 +33,14 @@ from origins.batch_rows import BatchRows
 from origins.crash_points import reach, reach_within
 from origins.errors import has_condition, list_spark_errors
 from origins.files.file_systems import escape_pattern
-from origins.lazy import pq
+from origins.lazy import DataFrame, SparkSession, T, pq
 from origins.names import SCHEME, make_absolute
 from origins.quick_dataclass import dataclass
 from origins.schema import make_empty_frame
 from origins.store_access import StoreUrl, is_store_url
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql import DataFrameReader
 
 
 _OWN = ("_lane", "_batch")
@@ -148,7 +147,7 @@ class Files(Destination):
         """None for CSV and with `partition_by`, because they may not distinguish empty text from NULL."""
         return None if self.format == "csv" or self.partition_by else self._read_rows
 
-    def _read_rows(self, spark: SparkSession, labels: Sequence[Label], schema: StructType) -> DataFrame:
+    def _read_rows(self, spark: SparkSession, labels: Sequence[Label], schema: T.StructType) -> DataFrame:
         store, root = self.batch_store, self.place.rstrip("/")
         options = {**_DEFAULTS[self.format], **self.options, "mode": "FAILFAST", "recursiveFileLookup": "true"}
         reader = spark.read.format(self.format).schema(schema).options(**options)
@@ -202,7 +201,7 @@ class OpenFiles(OpenDestination):
     def expects(self, known: Identity) -> None:
         self._known = known.id
 
-    def ensure_place(self, spark: SparkSession, schema: StructType | None) -> Identity:
+    def ensure_place(self, spark: SparkSession, schema: T.StructType | None) -> Identity:
         store = self._batch_store
         if store is not None and self._known and store.id != self._known:
             raise make_other_place_error(self.destination.place, gone=not store.id)
@@ -311,7 +310,7 @@ class OpenFiles(OpenDestination):
         options = {**_DEFAULTS[files.format], **files.options, **_MARK}
         rows.write.format(files.format).options(**options).partitionBy(*files.partition_by).mode(mode).save(target)
 
-    def _count_written(self, spark: SparkSession, ready: Path, schema: StructType) -> Written:
+    def _count_written(self, spark: SparkSession, ready: Path, schema: T.StructType) -> Written:
         """Count the rows and bytes in the folder from its files and not from Spark's figures."""
         if not (ready / "_SUCCESS").exists():
             raise DestinationError(
@@ -325,14 +324,14 @@ class OpenFiles(OpenDestination):
             rows = self._count_rows(spark, str(ready), schema) if files else 0
         return Written(rows=rows, bytes=sum(file.stat().st_size for file in files))
 
-    def _count_rows(self, spark: SparkSession, target: str, schema: StructType) -> int:
+    def _count_rows(self, spark: SparkSession, target: str, schema: T.StructType) -> int:
         """Count the rows that a reader finds. In JSON, a line is a row. In CSV, a row may have several lines."""
         if self.destination.format == "json":
             return spark.read.option("recursiveFileLookup", "true").text(target).count()
         options = {**_DEFAULTS[self.destination.format], **self.destination.options, "multiLine": "true"}
         return spark.read.schema(schema).options(**options).format(self.destination.format).load(target).count()
 
-    def _check(self, schema: StructType) -> None:
+    def _check(self, schema: T.StructType) -> None:
         """Raise `Misfit` if a column has a name that Wherry uses, or `partition_by` names a column that is missing."""
         names = [name.lower() for name in schema.names]
         problems = [
@@ -353,7 +352,7 @@ class OpenFiles(OpenDestination):
         if problems:
             raise Misfit("\n  ".join([f"The rows do not fit the folder {self.destination.place}:", *problems]))
 
-    def _try_write(self, spark: SparkSession, schema: StructType) -> None:
+    def _try_write(self, spark: SparkSession, schema: T.StructType) -> None:
         """Write no rows, to learn whether Spark accepts the types, the names and the options."""
         store, place = self._batch_store, self.destination.place
         with store.open_attempt() if isinstance(store, BatchFolders) else nullcontext() as attempt:

@@ -7,18 +7,16 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from destinations.destination import Label, StatelessDestination, Written
 from destinations.dlq import FALLBACK
 from origins.batch_rows import BatchRows
+from origins.lazy import SparkSession
 from origins.nack import encode_payload
 from origins.names import quote_name
 from origins.protection import Protection
 from origins.quick_dataclass import dataclass
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 LOGGER = "wherry.rows"
 _ALL = 2**31 - 2

@@ -5,17 +5,14 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from destinations.destination import DestinationError, Identity, Label, StatelessDestination, Written
 from origins.batch_rows import BatchRows
 from origins.functions import check_function, load_function, shorten_name
+from origins.lazy import SparkSession, T
 from origins.quick_dataclass import dataclass
 from stages.python_call import as_text, show_value
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +39,7 @@ class Python(StatelessDestination):
     def place(self) -> str:
         return shorten_name(self.function)
 
-    def ensure_place(self, spark: SparkSession, schema: StructType | None) -> Identity:
+    def ensure_place(self, spark: SparkSession, schema: T.StructType | None) -> Identity:
         load_function(self.function)
         return super().ensure_place(spark, schema)
 

@@ -8,14 +8,12 @@ from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from origins.lazy import T, pa
+from origins.lazy import DataFrame, SparkSession, T, pa
 from origins.names import HIDDEN
 from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from pyspark.sql import DataFrame, SparkSession
 
 
 class BatchRows(ABC):

@@ -11,18 +11,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
 
 from origins.batch import Batch, Json, Limits, Span
 from origins.errors import OriginError
 from origins.files.parquet_rows import read_pieces
-from origins.lazy import T, pa
+from origins.lazy import DataFrame, Row, SparkSession, T, pa
 from origins.nack import REFUSED
 from origins.names import quote_name
 from origins.origin import BATCH, PLACE, Origin, Progress
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
 
 _ENOUGH = 1_000
 """An upper bound for the number of batches of an origin in a test."""

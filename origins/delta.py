@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from origins.batch import Batch, Json, Limits, Span
 from origins.batch_rows import FrameRows
@@ -21,14 +21,11 @@ from origins.delta_table import (
     strip_metadata,
 )
 from origins.errors import OriginError
-from origins.lazy import T
+from origins.lazy import SparkSession, T
 from origins.names import TABLE, get_last_part, get_table_name, make_absolute
 from origins.origin import Backlog, Origin, Progress
 from origins.quick_dataclass import dataclass
 from origins.schema import check_schema
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,17 +11,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, TypedDict
+from typing import TypeAlias, TypedDict
 from urllib.parse import unquote
 
 from origins.batch import Json
 from origins.files.file_systems import escape_pattern, without_scheme
-from origins.lazy import F
+from origins.lazy import F, SparkSession
 from origins.names import SCHEME
 from origins.quick_dataclass import dataclass
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 class FieldBody(TypedDict):

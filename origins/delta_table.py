@@ -11,22 +11,18 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
 from origins.batch import Json, Span
 from origins.delta_actions import Version, VersionLog, describe_versions
 from origins.errors import OriginError, has_condition
 from origins.files.file_systems import escape_pattern
 from origins.json_shape import check_shape
-from origins.lazy import F, T, spark_errors
+from origins.lazy import Column, DataFrame, F, SparkSession, T, spark_errors
 from origins.names import HIDDEN, is_no_such_table, make_relative_name_sql, quote_name
 from origins.origin import PLACE
 from origins.quick_dataclass import dataclass
 from origins.schema import make_empty_frame
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-
 
 _DETAILS = ("format", "id", "location", "partitionColumns", "properties", "tableFeatures")
 _HARMLESS = {

@@ -8,7 +8,7 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from origins.batch import Batch, Json, Limits, Span
 from origins.batch_rows import FrameRows
@@ -16,7 +16,7 @@ from origins.delta import Delta, DeltaBacklog
 from origins.delta_actions import AddedFile, StatisticsBody
 from origins.delta_table import DeltaTable, add_file, fetch_rows, fit_columns, read_part, read_whole, select_columns
 from origins.errors import OriginError
-from origins.lazy import F, T
+from origins.lazy import Column, DataFrame, F, SparkSession, T
 from origins.nack import (
     DLQ_COLUMNS,
     RAW,
@@ -32,9 +32,6 @@ from origins.names import HIDDEN, is_no_such_table
 from origins.origin import PLACE, Backlog, Origin, Progress
 from origins.quick_dataclass import dataclass
 from origins.schema import check_schema, format_ddl, parse_schema
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 _NEEDED = ("id", "plan", "code", "row", "row_schema", "nacked_at")
 """The columns without which a table is no DLQ."""

@@ -1,6 +1,7 @@
 """Imports at first use, so that a command starts quickly and shows its help without Spark.
 
-They are the names that a package exports, and parts of pyspark, pyarrow and deltalake.
+They are the names that a package exports, and parts of pyspark, pyarrow and deltalake. The classes of pyspark are for
+annotations only.
 """
 
 from __future__ import annotations
@@ -11,7 +12,21 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["F", "T", "delta_errors", "deltalake", "load_export", "pa", "pc", "pq", "spark_errors"]
+__all__ = [
+    "Column",
+    "DataFrame",
+    "F",
+    "Row",
+    "SparkSession",
+    "T",
+    "delta_errors",
+    "deltalake",
+    "load_export",
+    "pa",
+    "pc",
+    "pq",
+    "spark_errors",
+]
 
 
 class LazyModule:
@@ -33,9 +48,11 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
     from deltalake import exceptions as delta_errors
     from pyspark import errors as spark_errors
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 else:
+    Column = DataFrame = Row = SparkSession = None  # for annotations, which are not evaluated
     F, T = LazyModule("pyspark.sql.functions"), LazyModule("pyspark.sql.types")
     spark_errors = LazyModule("pyspark.errors")
     deltalake, delta_errors = LazyModule("deltalake"), LazyModule("deltalake.exceptions")

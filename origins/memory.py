@@ -6,19 +6,16 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from origins.batch import Batch, Json, Limits, Span
 from origins.batch_rows import FrameRows
 from origins.errors import OriginError
-from origins.lazy import F, T
+from origins.lazy import F, SparkSession, T
 from origins.names import HIDDEN
 from origins.origin import PLACE, Backlog, Origin, Progress, check_count, read_count
 from origins.quick_dataclass import dataclass
 from origins.schema import check_schema, parse_schema
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 class Crashed(Exception):

@@ -9,16 +9,12 @@ types survive: dates come back as text, decimals as numbers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-from origins.lazy import F, T
+from origins.lazy import Column, F, T
 from origins.names import HIDDEN, quote_in_hex, quote_map, quote_text
 from origins.schema import get_sql_type, walk_types
 from origins.secret import EXCERPT
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-
 
 DLQ_COLUMNS = (
     "id string, pipeline string, origin string, lane string, number bigint, plan string, run string, stage string, "

@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, SupportsIndex
+from typing import SupportsIndex
 
 from origins.errors import has_condition
+from origins.lazy import SparkSession
 from origins.secret import NotedValue
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 """The beginning of a URL."""

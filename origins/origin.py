@@ -6,16 +6,14 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from origins.batch import Batch, Json, Limits, Span
 from origins.batch_rows import BatchRows
 from origins.json_shape import check_shape
+from origins.lazy import SparkSession
 from origins.names import list_given_paths
 from origins.quick_dataclass import dataclass
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 PLACE = "_wherry_place"
 """The column with the place of a row in what was read: `struct<part string, block bigint, row bigint>`.

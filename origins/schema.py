@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from origins.errors import OriginError
-from origins.lazy import F, T, spark_errors
+from origins.lazy import DataFrame, F, SparkSession, T, spark_errors
 from origins.names import HIDDEN, quote_name
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 _COLUMN = re.compile(r"\s*(?P<quote>`?)(?P<name>[A-Za-z_]\w*)(?P=quote)\s+(?P<kind>[A-Za-z_]+)\s*", re.ASCII)
 _KINDS = {

@@ -19,12 +19,10 @@ from contextlib import AbstractContextManager
 from dataclasses import field
 from subprocess import Popen, TimeoutExpired
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from origins.lazy import SparkSession
 from origins.quick_dataclass import dataclass
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def get_java_throwable(error: BaseException) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, get_args
 
 from origins.functions import ship_modules
-from origins.lazy import F, T, pa
+from origins.lazy import Column, F, T, pa
 from origins.nack import REASON, make_reason
 from origins.names import HIDDEN, make_absolute, quote_name
 from origins.quantities import check_seconds, parse_size
@@ -20,8 +20,6 @@ from stages.expressions import check_names
 from stages.stage import Stage, check_columns
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
-
     from stages.rows import Rows
 
 _ANSWER = HIDDEN + "answer"

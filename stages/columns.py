@@ -7,15 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING
 
-from origins.lazy import T
+from origins.lazy import Column, T
 from origins.names import unquote_name
 from origins.quick_dataclass import dataclass
 from stages.expressions import check_names, check_row_expression, check_row_expressions, is_repeatable_sql
 from stages.stage import Stage, check_columns
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
-
     from stages.rows import Expression, Rows
 
 

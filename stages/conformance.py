@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row
 
 from origins.errors import get_raised_words
-from origins.lazy import F
+from origins.lazy import DataFrame, F, SparkSession
 from origins.nack import REFUSED, make_reason, restore
 from origins.origin import PLACE
 from stages.bisection import MARK
@@ -28,8 +28,6 @@ from stages.rows import STATE, VERDICT, MarkedRows, Rows, StraightRows, place_ro
 from stages.stage import Stage, apply_stage
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     R = TypeVar("R", bound=Rows)
 
 LABELS: Mapping[str, str | int | datetime] = {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from origins.batch import JSON
-from origins.lazy import F
+from origins.lazy import F, SparkSession
 from origins.nack import REASON
 from origins.names import HIDDEN, quote_name
 from origins.quick_dataclass import dataclass
@@ -15,8 +15,6 @@ from stages.pinned_table import PinnedTable, match_keys, spell_keys
 from stages.stage import Stage
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from stages.rows import Rows
 
 

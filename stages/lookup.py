@@ -12,7 +12,7 @@ from origins.batch import JSON
 from origins.errors import has_condition
 from origins.files.file_systems import escape_pattern
 from origins.files.options import check_options, complete_options
-from origins.lazy import F, spark_errors
+from origins.lazy import Column, DataFrame, F, SparkSession, spark_errors
 from origins.nack import REASON, make_reason
 from origins.names import HIDDEN, make_absolute, quote_name
 from origins.quick_dataclass import dataclass
@@ -25,8 +25,6 @@ from stages.rows import order_by_content
 from stages.stage import Stage
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-
     from stages.rows import Rows
 
 Format: TypeAlias = Literal["csv", "json", "parquet"]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING
 
-from origins.lazy import F, T
+from origins.lazy import Column, DataFrame, F, SparkSession, T
 from origins.nack import REASON
 from origins.names import HIDDEN
 from origins.quick_dataclass import dataclass
@@ -16,8 +16,6 @@ from stages.expressions import check_names
 from stages.stage import Stage, check_columns
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-
     from stages.rows import Rows
 
 _WHOLE = ("hash", "redact", "erase")

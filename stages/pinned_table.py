@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from origins.batch import JSON
 from origins.errors import WherryError, has_condition
-from origins.lazy import T, spark_errors
+from origins.lazy import DataFrame, SparkSession, T, spark_errors
 from origins.names import TABLE, is_no_such_table, make_absolute, quote_name
 from origins.quick_dataclass import dataclass
 from stages.expressions import suggest_name
@@ -17,8 +17,6 @@ from stages.rows import can_be_ordered
 from stages.stage import check_columns
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     from stages.rows import Rows
 
 

@@ -13,7 +13,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from origins.functions import check_function, load_function, ship_by_value, ship_modules, shorten_name
-from origins.lazy import F, T
+from origins.lazy import Column, F, T
 from origins.names import HIDDEN
 from origins.quantities import check_seconds, parse_seconds
 from origins.quick_dataclass import dataclass
@@ -22,8 +22,6 @@ from stages.python_call import FunctionCall, Takes
 from stages.stage import Stage
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
-
     from stages.rows import Rows
 
 _TYPES: Mapping[Any, str] = {

@@ -13,10 +13,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeAlias, TypeGuard, TypeVar
+from typing import TypeAlias, TypeGuard, TypeVar
 
 from origins.batch import JSON
-from origins.lazy import F, T
+from origins.lazy import Column, DataFrame, F, T
 from origins.nack import NACK, RAW, REFUSED, encode_payload
 from origins.names import HIDDEN, quote_name, quote_text
 from origins.origin import PLACE
@@ -24,9 +24,6 @@ from origins.quick_dataclass import dataclass
 from origins.schema import walk_types
 from stages.bisection import LARGE, MARK
 from stages.expressions import SqlText, enclose, put_in
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 STATE = HIDDEN + "state"
 """0 for a live row; n if the n-th stage (from 1) filtered it; -n if that stage refused it; -1000 if the origin did."""

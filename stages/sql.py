@@ -6,13 +6,12 @@ import re
 from dataclasses import field
 from typing import TYPE_CHECKING, ClassVar
 
+from origins.lazy import DataFrame
 from origins.quick_dataclass import dataclass
 from stages.expressions import check_expression, is_plain_select, is_repeatable_sql, list_tables, put_in
 from stages.stage import Stage
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from stages.rows import Rows
 
 

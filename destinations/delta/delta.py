@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from destinations.delta.history import describe_dropped, find_newest, make_account
 from destinations.delta.lock import hold_thread_lock
@@ -42,17 +42,13 @@ from destinations.destination import (
     make_unsure_error,
 )
 from origins.batch_rows import BatchRows
-from origins.lazy import T, spark_errors
+from origins.lazy import DataFrame, SparkSession, T, spark_errors
 from origins.names import quote_name, quote_text
 from origins.quick_dataclass import dataclass
 from origins.secret import put_references
 from stages.deduplicate import Deduplicate
 from stages.expressions import list_columns
 from stages.stage import Stage
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 _FENCE = "wherry.fence"
 """The property that a fence sets to a new value."""
@@ -115,7 +111,7 @@ class Delta(DeltaOptions):
     def read_back(self) -> ReadBack:
         return self._read_rows
 
-    def _read_rows(self, spark: SparkSession, labels: Sequence[Label], schema: StructType) -> DataFrame:
+    def _read_rows(self, spark: SparkSession, labels: Sequence[Label], schema: T.StructType) -> DataFrame:
         return spark.sql(f"SELECT {', '.join(map(quote_name, schema.names))} FROM {self.sql_name}")
 
     def account(self, spark: Callable[[], SparkSession], pipeline: str) -> DeliveryAccount:
@@ -147,7 +143,7 @@ class OpenDelta(OpenDestination):
             return None
         return find_newest(table.log, table.version, pipeline)
 
-    def ensure_place(self, spark: SparkSession, schema: StructType | None) -> Identity:
+    def ensure_place(self, spark: SparkSession, schema: T.StructType | None) -> Identity:
         table = self.find_table(spark)
         known = self._known
         if known is not None and known.id and not self.destination.replaces and (table is None or table.id != known.id):
@@ -165,7 +161,7 @@ class OpenDelta(OpenDestination):
         self._table = table
         return Identity(place=self.destination.place, id=table.id, version=table.version)
 
-    def grow(self, spark: SparkSession, schema: StructType) -> None:
+    def grow(self, spark: SparkSession, schema: T.StructType) -> None:
         table = self.find_table(spark)
         if table is None:
             return
@@ -181,7 +177,7 @@ class OpenDelta(OpenDestination):
                     f"{statement}",
                 ) from error
 
-    def demands(self, spark: SparkSession, schema: StructType) -> Sequence[Stage]:
+    def demands(self, spark: SparkSession, schema: T.StructType) -> Sequence[Stage]:
         if self._table is None and self.find_table(spark) is None:
             declared = DeclaredTable(schema=self._columns(schema), checks={}, generated={}, identities={})
         else:
@@ -289,7 +285,7 @@ class OpenDelta(OpenDestination):
         self._table = table
         return table
 
-    def _see_whether_it_fits(self, spark: SparkSession, rows: StructType, error: Exception) -> None:
+    def _see_whether_it_fits(self, spark: SparkSession, rows: T.StructType, error: Exception) -> None:
         """Raise `Misfit` if another writer changed the table's columns, so that such rows no longer fit."""
         table = self.find_table(spark)
         if table is None or self._table is None or table.id != self._table.id:
@@ -300,7 +296,7 @@ class OpenDelta(OpenDestination):
         except Misfit as misfit:
             raise misfit from error
 
-    def _columns(self, rows: StructType) -> StructType:
+    def _columns(self, rows: T.StructType) -> T.StructType:
         stamp = [T.StructField(self.destination.stamp, T.StringType())] if self.destination.stamp else []
         return type(rows)([*self.destination.select_written_columns(rows), *stamp])
 
@@ -339,7 +335,7 @@ def _format_stamp(labels: Sequence[Label]) -> str:
     return f"{labels[0].batch.lane}/{labels[0].batch.number}"
 
 
-def _make_demands(delta: DeltaOptions, table: DeclaredTable, rows: StructType) -> Sequence[Stage]:
+def _make_demands(delta: DeltaOptions, table: DeclaredTable, rows: T.StructType) -> Sequence[Stage]:
     """Return the stages that rows pass before they are written; none if the table takes every row.
 
     The table demands nothing of a row that only deletes another row.
@@ -368,7 +364,7 @@ def _make_sequence_sql(delta: DeltaOptions) -> str | None:
     return f"struct({by}, NOT coalesce(({delta.apply_as_deletes}), false))"
 
 
-def _own_rules(delta: DeltaOptions, rows: StructType) -> Iterator[Rule]:
+def _own_rules(delta: DeltaOptions, rows: T.StructType) -> Iterator[Rule]:
     for key in delta.keys:
         reason = f"key {key} is NULL, and a merge matches rows by it"
         yield Rule(code="KEY", holds=f"{quote_name(key)} IS NOT NULL", reason=reason)

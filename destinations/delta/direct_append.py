@@ -25,7 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from urllib.parse import unquote
 
 from destinations.delta.data_files import (
@@ -55,17 +55,12 @@ from origins.batch import Json
 from origins.crash_points import reach
 from origins.delta_actions import FileBody, NestedBody, TypeBody
 from origins.errors import is_too_large, list_spark_errors
-from origins.lazy import F, T, delta_errors, deltalake, pa, pc
+from origins.lazy import DataFrame, F, SparkSession, T, delta_errors, deltalake, pa, pc
 from origins.names import quote_name
 from origins.object_store import open_store
 from origins.quick_dataclass import dataclass
 from origins.spark_private import list_context_settings
 from origins.store_access import StoreError
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import DataType, StructType
-
 
 log = logging.getLogger("wherry")
 
@@ -454,7 +449,7 @@ _HARMLESS = frozenset({"spark.databricks.delta.snapshotPartitions"})
 """The settings of Delta that do not affect the tables that a session creates."""
 
 
-def make_here(spark: SparkSession, place: Path | str, schema: StructType, properties: Mapping[str, str]) -> bool:
+def make_here(spark: SparkSession, place: Path | str, schema: T.StructType, properties: Mapping[str, str]) -> bool:
     """Create a table with only these columns and properties, in an empty folder or below an unused URL of a store.
 
     Return false if the table would not be plain, or if it could not be created. Spark then tries, and reports why.
@@ -485,7 +480,7 @@ def _is_empty(folder: Path) -> bool:
         return False
 
 
-def _find_plain_type(kind: DataType) -> Json:
+def _find_plain_type(kind: T.DataType) -> Json:
     """Return the type as Delta stores it, in which everything may be NULL. None unless every table may have it."""
     if isinstance(kind, T.StructType):
         fields = [(field.name, _find_plain_type(field.dataType)) for field in kind]

@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 from urllib.parse import unquote
 
 from destinations.delta.data_files import find_harm, find_untouched
@@ -31,17 +31,12 @@ from destinations.delta.table import TargetTable
 from destinations.destination import BatchLabel, BroughtBatch, DeliveryAccount, DestinationError, Loss
 from origins.delta_actions import AddedFile, Version, VersionLog
 from origins.errors import WherryError, list_spark_errors
-from origins.lazy import delta_errors, deltalake
+from origins.lazy import DataFrame, SparkSession, T, delta_errors, deltalake
 from origins.names import quote_text
 from origins.object_store import ObjectStore, open_delta_table
 from origins.quick_dataclass import dataclass
 from origins.secret import cut_text
 from origins.store_access import StoreError
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
-
 
 _UNDOES = ("RESTORE", "CLONE")
 _PICKS = ("DELETE", "UPDATE", "MERGE")
@@ -317,7 +312,7 @@ def _add_way_back(loss: Loss, commits: Sequence[LogCommit], table: str, pipeline
     )
 
 
-def describe_dropped(spark: SparkSession, table: TargetTable, rows: StructType) -> Iterator[str]:
+def describe_dropped(spark: SparkSession, table: TargetTable, rows: T.StructType) -> Iterator[str]:
     """Return how to restore the values of columns that another writer dropped, if `rows` have these columns."""
     there = {name.lower() for name in table.schema.names}
     missing = {name.lower() for name in rows.names if name.lower() not in there}

@@ -25,14 +25,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from destinations.destination import DestinationError
+from origins.lazy import SparkSession
 from origins.quick_dataclass import dataclass
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 log = logging.getLogger("wherry")
 

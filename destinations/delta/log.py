@@ -19,7 +19,7 @@ from dataclasses import field
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, TextIO
+from typing import ClassVar, TextIO
 
 from destinations.delta.direct_append import UNUSABLE
 from destinations.delta.direct_commit import FolderPlace, Mark, Overwritten, describe_batches, identify_file, read_clock
@@ -29,13 +29,10 @@ from origins.batch import Json
 from origins.delta_actions import ActionBody, CommitBody, MetadataBody
 from origins.errors import list_spark_errors
 from origins.json_shape import check_shape
-from origins.lazy import delta_errors
+from origins.lazy import SparkSession, delta_errors
 from origins.object_store import ObjectStore, open_store
 from origins.quick_dataclass import dataclass
 from origins.store_access import StoreError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _METRICS = {"WRITE": ("numOutputRows", "numOutputBytes"), "MERGE": ("numSourceRows", "numTargetBytesAdded")}
 _ROWS = "num_added_rows"

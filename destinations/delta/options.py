@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from destinations.destination import LANE, Destination
+from origins.lazy import T
 from origins.names import SCHEME, TABLE, make_absolute, quote_name
 from origins.quick_dataclass import dataclass
 from origins.store_access import is_read_here
 from stages.expressions import check_condition, check_names
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
 
 _BELONG: Mapping[str, str] = {
     "keys": "merge",
@@ -132,11 +129,11 @@ class DeltaOptions(Destination):
     def replaces(self) -> bool:
         return self.mode == "replace"
 
-    def select_written_columns(self, rows: StructType) -> StructType:
+    def select_written_columns(self, rows: T.StructType) -> T.StructType:
         left_out = {name.lower() for name in self.except_column_list}
         return type(rows)([field for field in rows if field.name.lower() not in left_out])
 
-    def list_missing_columns(self, rows: StructType) -> Iterator[str]:
+    def list_missing_columns(self, rows: T.StructType) -> Iterator[str]:
         """Return a problem for each option that names a missing column, or a column that the rows already have."""
         there = {field.name.lower() for field in rows}
         left_out = {name.lower() for name in self.except_column_list}

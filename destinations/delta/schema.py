@@ -14,34 +14,31 @@ from typing import TYPE_CHECKING
 from destinations.destination import Rule
 from origins.errors import get_raised_words, has_condition, list_spark_errors
 from origins.files.changes import is_wider
-from origins.lazy import F, T
+from origins.lazy import F, SparkSession, T
 from origins.names import quote_name
 from origins.quick_dataclass import dataclass
 from origins.schema import get_sql_type, make_empty_frame
 from stages.expressions import list_columns, put_for
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.types import DataType, StructField, StructType
-
     from destinations.delta.options import DeltaOptions
 
 _NEED_MAPPING = set(" ,;{}()\n\t=")
 """The characters that a column's name may have only if the table maps names."""
 
 
-def format_columns(schema: StructType) -> str:
+def format_columns(schema: T.StructType) -> str:
     """Return the columns of a table for these rows, as `CREATE TABLE` takes them. Each may be NULL."""
     return ", ".join(f"{quote_name(field.name)} {get_sql_type(field.dataType)}" for field in schema)
 
 
-def needs_mapping(kind: DataType) -> bool:
+def needs_mapping(kind: T.DataType) -> bool:
     """Whether a name somewhere in the type is not possible in Parquet."""
     structs = (part for part in _list_types(kind) if isinstance(part, T.StructType))
     return any(_NEED_MAPPING.intersection(name) for struct in structs for name in struct.names)
 
 
-def list_impossible(rows: StructType) -> list[str]:
+def list_impossible(rows: T.StructType) -> list[str]:
     """Return why no Delta table can have these columns, each with a solution."""
     problems = [] if len(rows) else ["the rows have no columns; a stage before this destination removed all of them"]
     spelled = Counter(field.name.lower() for field in rows)
@@ -58,7 +55,7 @@ def list_impossible(rows: StructType) -> list[str]:
     return problems
 
 
-def _find_misfits(rows: StructType, table: StructType, name: str) -> dict[str, str]:
+def _find_misfits(rows: T.StructType, table: T.StructType, name: str) -> dict[str, str]:
     """Return why these rows do not fit the table called `name`, by column, each with a solution.
 
     Names that differ only in case are equal; the order does not matter.
@@ -96,7 +93,7 @@ def _list_lacking(rows: T.StructType, table: T.StructType, within: str = "") -> 
     return missing
 
 
-def _list_lacking_parts(rows: DataType, table: DataType) -> list[str]:
+def _list_lacking_parts(rows: T.DataType, table: T.DataType) -> list[str]:
     """Return the fields of structs, at any depth, that the table has and the rows lack."""
     if isinstance(rows, T.StructType) and isinstance(table, T.StructType):
         mine = {field.name.lower(): field.dataType for field in rows}
@@ -113,7 +110,7 @@ def _list_lacking_parts(rows: DataType, table: DataType) -> list[str]:
     return []
 
 
-def _is_same_type(rows: DataType, table: DataType) -> bool:
+def _is_same_type(rows: T.DataType, table: T.DataType) -> bool:
     """Whether the first type's values are values of the second type. A struct may lack fields that the table has."""
     if isinstance(rows, T.StructType) and isinstance(table, T.StructType):
         there = {field.name.lower(): field.dataType for field in table}
@@ -125,10 +122,10 @@ def _is_same_type(rows: DataType, table: DataType) -> bool:
     return rows == table
 
 
-def _list_types(kind: DataType) -> Iterator[DataType]:
+def _list_types(kind: T.DataType) -> Iterator[T.DataType]:
     """Return the type, and all types inside it."""
     yield kind
-    inside: list[DataType] = []
+    inside: list[T.DataType] = []
     if isinstance(kind, T.StructType):
         inside = [field.dataType for field in kind]
     if isinstance(kind, T.ArrayType):
@@ -139,7 +136,7 @@ def _list_types(kind: DataType) -> Iterator[DataType]:
         yield from _list_types(part)
 
 
-def _cast_hint(field: StructField, kind: str) -> str:
+def _cast_hint(field: T.StructField, kind: str) -> str:
     return f"cast: {{{_spell_yaml_name(field.name)}: {json.dumps(kind)}}}"
 
 
@@ -152,7 +149,7 @@ def _spell_yaml_name(name: str) -> str:
 _WIDENS = "delta.enableTypeWidening"
 
 
-def list_growth_statements(rows: StructType, table: StructType, name: str) -> list[str]:
+def list_growth_statements(rows: T.StructType, table: T.StructType, name: str) -> list[str]:
     """Return the statements that make the table called `name` take such rows, as far as it can grow."""
     added = [f"{path} {get_sql_type(kind)}" for path, kind in _find_added(rows, table, "")]
     widened = list(_find_widened(rows, table, ""))
@@ -163,7 +160,7 @@ def list_growth_statements(rows: StructType, table: StructType, name: str) -> li
     return statements
 
 
-def _find_added(rows: DataType, table: DataType, before: str) -> Iterator[tuple[str, DataType]]:
+def _find_added(rows: T.DataType, table: T.DataType, before: str) -> Iterator[tuple[str, T.DataType]]:
     if isinstance(rows, T.StructType) and isinstance(table, T.StructType):
         there = {field.name.lower(): field for field in table}
         yield from ((before + quote_name(f.name), f.dataType) for f in rows if f.name.lower() not in there)
@@ -171,14 +168,14 @@ def _find_added(rows: DataType, table: DataType, before: str) -> Iterator[tuple[
         yield from _find_added(mine, its, f"{path}.")
 
 
-def _find_widened(rows: DataType, table: DataType, before: str) -> Iterator[tuple[str, DataType]]:
+def _find_widened(rows: T.DataType, table: T.DataType, before: str) -> Iterator[tuple[str, T.DataType]]:
     for path, mine, its in _pair_inner_types(rows, table, before):
         if is_wider(mine, its):
             yield path, mine
         yield from _find_widened(mine, its, f"{path}.")
 
 
-def _pair_inner_types(rows: DataType, table: DataType, before: str) -> Iterator[tuple[str, DataType, DataType]]:
+def _pair_inner_types(rows: T.DataType, table: T.DataType, before: str) -> Iterator[tuple[str, T.DataType, T.DataType]]:
     """Return the pairs of inner types that both types have, with their paths in the table."""
     if isinstance(rows, T.StructType) and isinstance(table, T.StructType):
         mine = {field.name.lower(): field.dataType for field in rows}
@@ -199,7 +196,7 @@ _DEFAULT = "CURRENT_DEFAULT"
 class DeclaredTable:
     """A table as its metadata declares it. Column names are in lower case."""
 
-    schema: StructType
+    schema: T.StructType
     checks: Mapping[str, str]
     """The conditions of its constraints, by name."""
     generated: Mapping[str, str]
@@ -207,7 +204,7 @@ class DeclaredTable:
     """The columns that the table numbers itself, with whether rows may have values for them."""
 
 
-def make_rules(table: DeclaredTable, rows: StructType, *, updates: bool) -> list[Rule]:
+def make_rules(table: DeclaredTable, rows: T.StructType, *, updates: bool) -> list[Rule]:
     """Return what the table demands of rows that fit it.
 
     With `updates`, a column that the rows lack keeps its value, so a constraint on it cannot be checked. A constraint
@@ -240,7 +237,7 @@ def make_rules(table: DeclaredTable, rows: StructType, *, updates: bool) -> list
     return rules
 
 
-def _list_filled_columns(table: DeclaredTable, rows: StructType, updates: bool) -> Mapping[str, str | None]:
+def _list_filled_columns(table: DeclaredTable, rows: T.StructType, updates: bool) -> Mapping[str, str | None]:
     """Return the value that the table will have in each column that the rows lack, as SQL; None if it is unknown.
 
     The value is also None for a struct of which the rows have a part.
@@ -272,7 +269,7 @@ def _put_values(sql: str, filled: Mapping[str, str | None]) -> str | None:
     return f"({put_for(sql, known)})"
 
 
-def _find_column(rows: StructType, there: StructField) -> StructField | None:
+def _find_column(rows: T.StructType, there: T.StructField) -> T.StructField | None:
     return next((field for field in rows if field.name.lower() == there.name.lower()), None)
 
 
@@ -280,7 +277,7 @@ def _format_columns(sql: str, names: Mapping[str, str]) -> list[str]:
     return [names[name] for name in list_columns(sql) if name in names]
 
 
-def _list_required_paths(field: StructField) -> Iterator[Sequence[str]]:
+def _list_required_paths(field: T.StructField) -> Iterator[Sequence[str]]:
     """Return the paths of the fields that are never NULL, also inside structs.
 
     Delta allows none inside arrays and maps.
@@ -292,7 +289,7 @@ def _list_required_paths(field: StructField) -> Iterator[Sequence[str]]:
             yield from ([field.name, *path] for path in _list_required_paths(inner))
 
 
-def _fits_sql(value: str, kind: DataType, depth: int = 0) -> str | None:
+def _fits_sql(value: str, kind: T.DataType, depth: int = 0) -> str | None:
     """Return the condition that no text in a value is too long; None if every length is allowed."""
     element = f"_wherry_{depth}"
     if isinstance(kind, T.CharType | T.VarcharType):
@@ -316,7 +313,7 @@ _ASKED = "WHERRY_ASKED"
 """The error of a trial write that passed the table's checks."""
 
 
-def list_misfits(spark: SparkSession, delta: DeltaOptions, rows: StructType, table: DeclaredTable) -> list[str]:
+def list_misfits(spark: SparkSession, delta: DeltaOptions, rows: T.StructType, table: DeclaredTable) -> list[str]:
     """Return why these rows cannot be written to the table, each with a solution."""
     problems = _find_misfits(rows, table.schema, delta.sql_name) | _find_counted_columns(delta, rows, table)
     if delta.mode == "merge":
@@ -332,7 +329,7 @@ def list_misfits(spark: SparkSession, delta: DeltaOptions, rows: StructType, tab
     return list(problems.values())
 
 
-def list_unclear(spark: SparkSession, delta: DeltaOptions, rows: StructType) -> list[str]:
+def list_unclear(spark: SparkSession, delta: DeltaOptions, rows: T.StructType) -> list[str]:
     """Return why the destination's conditions cannot be evaluated for such rows."""
     problems = []
     for option, condition in (("apply_as_deletes", delta.apply_as_deletes), ("where", delta.where)):
@@ -344,7 +341,7 @@ def list_unclear(spark: SparkSession, delta: DeltaOptions, rows: StructType) -> 
     return problems
 
 
-def _find_counted_columns(delta: DeltaOptions, rows: StructType, table: DeclaredTable) -> dict[str, str]:
+def _find_counted_columns(delta: DeltaOptions, rows: T.StructType, table: DeclaredTable) -> dict[str, str]:
     """Return the columns that the table numbers itself and for which it takes no values."""
     problems = {}
     keys = {key.lower() for key in delta.keys}
@@ -358,7 +355,7 @@ def _find_counted_columns(delta: DeltaOptions, rows: StructType, table: Declared
     return problems
 
 
-def _find_partial_structs(rows: StructType, table: StructType) -> dict[str, str]:
+def _find_partial_structs(rows: T.StructType, table: T.StructType) -> dict[str, str]:
     """Return the structs of which rows have a part. A merge can neither keep nor clear the rest."""
     there = {field.name.lower(): field.dataType for field in table}
     return {
@@ -368,7 +365,7 @@ def _find_partial_structs(rows: StructType, table: StructType) -> dict[str, str]
     }
 
 
-def _does_table_fill(spark: SparkSession, table: str, fields: Sequence[StructField]) -> bool:
+def _does_table_fill(spark: SparkSession, table: str, fields: Sequence[T.StructField]) -> bool:
     """Whether the table itself fills the columns that these fields lack. A write whose only row raises tests it."""
     row = [F.raise_error(F.lit(_ASKED)).cast(field.dataType).alias(field.name) for field in fields]
     try:

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from destinations.delta.direct_append import DirectTable, are_stores_plain, make_here, writes_plainly
 from destinations.delta.direct_commit import FolderPlace, LogHead
@@ -23,15 +22,11 @@ from destinations.destination import DestinationError, Written
 from origins.delta_actions import MetadataBody
 from origins.errors import has_condition, list_causes, list_errors, list_spark_errors
 from origins.files.file_systems import escape_pattern
-from origins.lazy import F, T, delta_errors, spark_errors
+from origins.lazy import DataFrame, F, SparkSession, T, delta_errors, spark_errors
 from origins.names import is_no_such_table, is_one_disk, quote_name, quote_text
 from origins.object_store import explain_store_words, open_delta_table
 from origins.quick_dataclass import dataclass
 from origins.store_access import StoreError
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 _PROPERTIES = {"delta.checkpointInterval": "100"}
 """The properties of every table that Wherry creates.
@@ -256,7 +251,7 @@ class TargetTable:
         return Written(rows=0)
 
 
-def format_layout(delta: DeltaOptions, schema: StructType, properties: Mapping[str, str]) -> str:
+def format_layout(delta: DeltaOptions, schema: T.StructType, properties: Mapping[str, str]) -> str:
     """Return the part of `CREATE TABLE` after the name, for a table with these columns."""
     clauses = [f"({format_columns(schema)}) USING delta"]
     if delta.partition_by:
@@ -269,7 +264,7 @@ def format_layout(delta: DeltaOptions, schema: StructType, properties: Mapping[s
     return " ".join([*clauses, f"TBLPROPERTIES ({listed})"])
 
 
-def make(spark: SparkSession, delta: DeltaOptions, schema: StructType) -> TargetTable:
+def make(spark: SparkSession, delta: DeltaOptions, schema: T.StructType) -> TargetTable:
     """Create the table, unless another writer has just created it. Raises `DestinationError` with the obstacle."""
     name, folder = delta.sql_name, delta.folder
     merged = _MERGED if delta.mode == "merge" else {}

@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from destinations.delta.data_files import AdoptableFiles
 from destinations.delta.direct_append import DirectWrite, collect_arrow
@@ -24,13 +23,9 @@ from destinations.destination import Deadline, DestinationError, Label, Late, Wr
 from origins.batch_rows import BatchRows
 from origins.crash_points import reach_within
 from origins.errors import has_condition, list_spark_errors
-from origins.lazy import F, deltalake, pa
+from origins.lazy import DataFrame, F, SparkSession, deltalake, pa
 from origins.names import HIDDEN, quote_name
 from origins.quick_dataclass import dataclass
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 
 TRIES = 5
 """How often a commit is tried if commits of other writers conflict with it."""

@@ -41,15 +41,12 @@ from origins.kafka.client import Cluster, Partition
 from origins.kafka.formats import CODED, FORMATS, Coding
 from origins.kafka.rows import KafkaRows
 from origins.kafka.schema_registry import SchemaRegistry, check_coding, explain_coding, read_schema_file
-from origins.lazy import F
+from origins.lazy import DataFrame, F, Row, SparkSession, T
 from origins.names import quote_text
 from origins.quick_dataclass import dataclass
 from origins.schema import make_empty_frame
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
-    from pyspark.sql.types import StructType
-
     from stages.stage import Stage
 
 _ONCE = "effectively once for readers of committed messages: a batch and its label are one Kafka transaction"
@@ -170,7 +167,7 @@ class Kafka(Destination):
         is_whole = self.format == "json" and not (self.value or self.headers or self.partition)
         return self._read_rows if is_whole and self.topic else None
 
-    def _read_rows(self, spark: SparkSession, labels: Sequence[Label], schema: StructType) -> DataFrame:
+    def _read_rows(self, spark: SparkSession, labels: Sequence[Label], schema: T.StructType) -> DataFrame:
         def find_ranges() -> Mapping[Partition, tuple[int, int]]:
             ends = self.cluster.list_ends(self.cluster.find_topics([str(self.topic)], None))
             return {each: (known.first, known.end) for each, known in ends.items()}
@@ -271,7 +268,7 @@ class OpenKafka(OpenDestination):
     def expects(self, known: Identity) -> None:
         self._known = known.id
 
-    def ensure_place(self, spark: SparkSession, schema: StructType | None) -> Identity:
+    def ensure_place(self, spark: SparkSession, schema: T.StructType | None) -> Identity:
         destination = self.destination
         known = dict(zip(("topic", "labels", "producers"), self._known.split(" "), strict=False))
         with _explain():
@@ -289,7 +286,7 @@ class OpenKafka(OpenDestination):
         producers = destination.transactional_id if destination.exactly_once else ""
         return Identity(place=destination.place, id=f"{topic} {labels} {producers}".rstrip())
 
-    def demands(self, spark: SparkSession, schema: StructType) -> Sequence[Stage]:
+    def demands(self, spark: SparkSession, schema: T.StructType) -> Sequence[Stage]:
         with _explain():
             limits = self._limits
         columns = MessageColumns(self.destination, schema, self._coding)
@@ -378,7 +375,7 @@ class OpenKafka(OpenDestination):
             for name, (_, partitions) in topics.items()
         }
 
-    def _check(self, spark: SparkSession, schema: StructType) -> None:
+    def _check(self, spark: SparkSession, schema: T.StructType) -> None:
         with _explain():
             columns = MessageColumns(self.destination, schema, self._coding)
         problems = columns.list_problems()

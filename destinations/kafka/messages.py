@@ -9,7 +9,7 @@ from destinations.destination import Demands, Rule, make_message
 from destinations.files import CSV, TIMES
 from origins.kafka.formats import Coding, RowEncoder, list_misfits
 from origins.kafka.rows import send_by_value
-from origins.lazy import F, T
+from origins.lazy import Column, DataFrame, F, T
 from origins.nack import DLQ_COLUMNS, make_reason
 from origins.names import HIDDEN, quote_map, quote_name, quote_text
 from origins.quick_dataclass import dataclass
@@ -17,9 +17,6 @@ from stages.expressions import suggest_name
 from stages.stage import Stage
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType, StructType
-
     from stages.rows import Rows
 
 CSV_OPTIONS = {
@@ -94,7 +91,7 @@ class MessageColumns:
     """The mapping from rows of one schema to messages."""
 
     options: MessageOptions
-    schema: StructType
+    schema: T.StructType
     coding: Coding | None = None
     """The coding for values in Avro and Protobuf; None for other formats."""
 
@@ -181,10 +178,10 @@ class MessageColumns:
         return [name for name in self.schema.names if name.lower() not in beside]
 
     @property
-    def _record(self) -> StructType:
+    def _record(self) -> T.StructType:
         """The columns of the value."""
         if self.options.value:
-            return cast("StructType", self._get_type(self.options.value))
+            return cast("T.StructType", self._get_type(self.options.value))
         return T.StructType([self.schema[name] for name in self._fields])
 
     @property
@@ -295,7 +292,7 @@ class MessageColumns:
     def _find(self, name: str) -> str | None:
         return next((each for each in self.schema.names if each.lower() == name.lower()), None)
 
-    def _get_type(self, name: str) -> DataType:
+    def _get_type(self, name: str) -> T.DataType:
         found = self._find(name)
         assert found is not None
         return self.schema[found].dataType
@@ -320,7 +317,7 @@ class CheckValues(Stage):
         return rows.attempt({_VALUE: self.columns.encode()}, refusal, {})
 
 
-def _count_moments(column: str, kind: DataType, depth: int = 0) -> str:
+def _count_moments(column: str, kind: T.DataType, depth: int = 0) -> str:
     """Return the column with timestamps as microseconds and dates as days. Python supports only some years."""
     if isinstance(kind, T.TimestampType):
         return f"unix_micros({column})"
@@ -346,7 +343,7 @@ def _make_header(name: str, value: str, present: str) -> str:
     return f"if({present} is null, {_NO_HEADERS}, array({header}))"
 
 
-def _is_header(kind: DataType) -> bool:
+def _is_header(kind: T.DataType) -> bool:
     if isinstance(kind, T.MapType):
         return isinstance(kind.keyType, T.StringType) and kind.valueType.typeName() in ("string", "binary")
     if isinstance(kind, T.ArrayType):

@@ -6,15 +6,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from origins.errors import OriginError, get_raised_words
-from origins.lazy import T
+from origins.lazy import DataFrame, T
 from origins.nack import REFUSED
 from origins.names import quote_name, quote_text
 from origins.protection import Protection
 from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     Read = Callable[[list[T.StructField]], DataFrame]
 
 RESCUED = "_rescued"

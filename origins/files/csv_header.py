@@ -15,20 +15,16 @@ import gzip
 import io
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from origins.errors import OriginError
 from origins.files.changes import DIFFERENCES, Changes, SchemaChanged, describe_remedies
 from origins.files.file_systems import SMALL, ReadableFile, escape_pattern, is_moderate, is_small, read_pieces
 from origins.files.listing import PACKED, FilePattern
 from origins.files.options import is_whole
-from origins.lazy import F
+from origins.lazy import F, SparkSession
 from origins.names import HIDDEN, quote_text
 from origins.quick_dataclass import dataclass
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 OPENERS: Mapping[str, Callable[..., IO[Any]]] = {".gz": gzip.open, ".bz2": bz2.open}
 """The endings of packed files that this process can read without Spark."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from functools import reduce
-from typing import TYPE_CHECKING
 
 from origins.files.bad_lines import (
     CORRUPT,
@@ -40,13 +39,9 @@ from origins.files.file_scan import FILE, FileScan, make_text_schema
 from origins.files.json_lines import LINE
 from origins.files.listing import PACKED
 from origins.files.options import is_whole
-from origins.lazy import F, T
+from origins.lazy import DataFrame, F, SparkSession, T
 from origins.names import HIDDEN, quote_name, quote_text
 from origins.quick_dataclass import dataclass
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 
 _AS_IT_IS = {"ignoreleadingwhitespace": "false", "ignoretrailingwhitespace": "false"}
 

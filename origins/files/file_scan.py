@@ -13,14 +13,14 @@ from origins.files.changes import STOPS, Changes
 from origins.files.json_lines import LINE
 from origins.files.listing import FilePattern
 from origins.files.options import ENCODINGS, is_whole
-from origins.lazy import F, T
+from origins.lazy import DataFrame, F, SparkSession, T
 from origins.nack import REFUSED
 from origins.names import HIDDEN, escape_name, make_file_path_sql, make_relative_name_sql, quote_name, quote_text
 from origins.origin import PLACE
 from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql import DataFrameReader
 
 
 _RAW_FILES = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}

@@ -19,15 +19,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import IO, Any, NamedTuple, Protocol
 
 from origins.errors import OriginError
-from origins.lazy import F, spark_errors
+from origins.lazy import F, SparkSession, spark_errors
 from origins.names import SCHEME
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 WILD = re.compile(r"[*?\[]")
 """The characters that make a name a pattern."""

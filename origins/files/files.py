@@ -27,7 +27,7 @@ from origins.files.file_systems import SMALL, File, is_local, without_scheme
 from origins.files.in_process import make_plain_array
 from origins.files.listing import FileBacklog, FilePattern, Terms, list_files, make_span, parse_pattern
 from origins.files.options import FORMATS, check_options, complete_options
-from origins.lazy import T, pa
+from origins.lazy import DataFrame, SparkSession, T, pa
 from origins.names import HIDDEN, is_one_disk, quote_name
 from origins.origin import BATCH, PLACE, Backlog, Origin, Progress
 from origins.quantities import check_seconds, parse_seconds
@@ -36,8 +36,6 @@ from origins.schema import check_schema, parse_schema
 from origins.store_access import StoreError, canonicalise, is_store_url
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     from origins.files.formats import FileRows
 
 

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
-from typing import TYPE_CHECKING
 
 from origins.errors import OriginError
 from origins.files.bad_lines import CORRUPT, is_finer, make_exact_sql, widen_columns
@@ -29,13 +28,9 @@ from origins.files.json_text import JsonChanges
 from origins.files.listing import PACKED
 from origins.files.options import complete_options, is_whole
 from origins.files.parquet_rows import ParquetRows, find_nanos, parse_few, read_footers, read_schema, replace_nanos
-from origins.lazy import F, T, pa, spark_errors
+from origins.lazy import DataFrame, F, SparkSession, T, pa, spark_errors
 from origins.names import HIDDEN, quote_name
 from origins.quick_dataclass import dataclass
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 
 _CASE = "spark.sql.caseSensitive"
 _DOUBLED = "COLUMN_ALREADY_EXISTS"

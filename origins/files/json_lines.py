@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from origins.files.bad_lines import (
     CONTROL,
@@ -35,14 +34,10 @@ from origins.files.json_text import (
     split_objects_sql,
 )
 from origins.files.options import is_whole
-from origins.lazy import F, T
+from origins.lazy import DataFrame, F, T
 from origins.names import HIDDEN, escape_name, quote_name, quote_text
 from origins.quick_dataclass import dataclass
 from origins.schema import get_sql_type
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 
 LINE = HIDDEN + "line"
 """The column with the line as it is in the file."""

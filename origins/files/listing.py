@@ -18,7 +18,7 @@ from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypedDict, TypeVar
+from typing import TypedDict, TypeVar
 
 from origins.batch import Json, Limits, Span
 from origins.files.file_systems import (
@@ -38,13 +38,11 @@ from origins.files.file_systems import (
 )
 from origins.files.stored_files import StoredFiles
 from origins.json_shape import check_shape
+from origins.lazy import SparkSession
 from origins.object_store import can_reach_stores, open_bucket
 from origins.origin import Backlog
 from origins.quick_dataclass import dataclass
 from origins.store_access import StoreError, StoreUrl, is_driver_here, is_store_url
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 T = TypeVar("T")
 

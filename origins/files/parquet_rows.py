@@ -29,13 +29,11 @@ from origins.files.parquet_values import (
     make_rescued_sql,
     make_row_sql,
 )
-from origins.lazy import F, T, pa, pc, pq, spark_errors
+from origins.lazy import DataFrame, F, SparkSession, T, pa, pc, pq, spark_errors
 from origins.names import HIDDEN, quote_name, quote_text
 from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     from origins.files.file_scan import FileScan
 
 _PLAIN = frozenset({

@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from origins.batch import Batch, Json, Limits, Span
 from origins.batch_rows import BatchRows
@@ -29,13 +29,10 @@ from origins.kafka.offsets import (
 )
 from origins.kafka.rows import HEADERS, METADATA, KafkaRows, make_arrow_schema
 from origins.kafka.schema_registry import SchemaRegistry, check_coding, explain_coding, make_digest, read_schema_file
-from origins.lazy import T
+from origins.lazy import SparkSession, T
 from origins.origin import Backlog, Lag, Origin, Progress
 from origins.quick_dataclass import dataclass
 from origins.schema import check_schema, parse_schema
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _IMPATIENT = 3.0
 """The seconds that `status` waits for the brokers."""

@@ -24,7 +24,7 @@ from origins.functions import ship_modules
 from origins.kafka import avro, formats, protobuf
 from origins.kafka.client import Cluster, Partition
 from origins.kafka.formats import CODED, MISSING, BatchDecoder, Coding, decode_values
-from origins.lazy import F, T, pa
+from origins.lazy import DataFrame, F, SparkSession, T, pa
 from origins.nack import REFUSED
 from origins.names import HIDDEN, quote_name, quote_text
 from origins.origin import PLACE
@@ -33,7 +33,6 @@ from origins.schema import parse_schema
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
-    from pyspark.sql import DataFrame, SparkSession
 
 FEW, SMALL = 10_000, 4 << 20
 """The most messages, and bytes of them, that this process reads. Spark reads larger batches."""

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NoAnswer
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from destinations.delta.delta import Delta
 from origins.errors import WherryError, has_condition, list_spark_errors
 from origins.files.file_systems import is_local
 from origins.functions import list_imported_packages, load_function
+from origins.lazy import SparkSession
 from origins.spark_private import count_executors
 from runners.command_line.doctor import DoctorCheck, make_problem
 from runners.model.spec import PipelineSpec
@@ -26,9 +26,6 @@ from runners.spark.start import DELTA, find_executor_python
 from runners.state.location import find_dlq
 from stages.claim import Claim, Unclaim, list_worker_packages
 from stages.python import Handler, find_takes
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 PATIENCE = 60.0
 """The seconds that the first executor may need to start."""

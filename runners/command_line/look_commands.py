@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from origins.lazy import DataFrame
 from runners.command_line import printing
 from runners.command_line.help_sections import SELECTION, command, group, is_file, option, select_option
 from runners.command_line.options import (
@@ -43,8 +44,6 @@ from runners.command_line.options import (
 from runners.model.text import escape_line, format_count, format_percent, summarise_error, table, with_file
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from origins.batch import JSON
     from runners.definitions.definition import Definition
     from runners.pipeline import Pipeline

@@ -21,6 +21,7 @@ from destinations.discard import Discard
 from destinations.files import Files
 from origins.crash_points import watch_points
 from origins.files.files import Files as FilesRead
+from origins.lazy import SparkSession
 from origins.origin import Origin
 from origins.quick_dataclass import dataclass
 from runners.model.entry import Entry
@@ -36,8 +37,6 @@ from runners.ways.stage_chain import name_destinations
 from stages.bisection import FAILS
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from runners.model.run_report import Report
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from origins.batch import JSON, Batch
+from origins.lazy import Column, DataFrame, SparkSession
 from origins.names import HIDDEN, quote_name
 from origins.origin import PLACE
 from origins.protection import Protection
@@ -34,9 +35,6 @@ from runners.ways.stage_chain import PlacedStage, StageChain, apply_chain, make_
 from stages.expect.expect import Expect
 from stages.expect.expectation import list_failures
 from stages.rows import REFUSED_BY_ORIGIN, STATE, VERDICT, Expression, MarkedRows, encode_struct, make_struct
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 Found = TypeVar("Found")
 Isolator = TypeVar("Isolator")

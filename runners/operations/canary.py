@@ -22,6 +22,7 @@ from destinations.destination import Label
 from origins.batch import JSON, Batch
 from origins.batch_rows import FrameRows
 from origins.errors import WherryError
+from origins.lazy import DataFrame, SparkSession
 from origins.names import quote_text
 from origins.quick_dataclass import dataclass
 from runners.definitions.definition import Definition
@@ -53,8 +54,6 @@ from runners.spark.session_pool import cancel, tag_work
 from runners.state.location import SHADOW_STAMP, StateLocation
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     from destinations.destination import Written
     from origins.origin import Origin
 

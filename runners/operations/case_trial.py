@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -13,6 +13,7 @@ from pyspark.sql import types as T
 from origins.batch import Batch, Limits, Span
 from origins.errors import has_condition
 from origins.files.files import Files
+from origins.lazy import DataFrame, SparkSession
 from origins.origin import PLACE, Origin, Progress
 from origins.schema import parse_schema
 from runners.definitions.definition import Definition
@@ -27,9 +28,6 @@ from runners.running.opening import find_schema, make_chain
 from runners.ways.batch_source import list_columns
 from runners.ways.bisect_rows import RowErrorIsolator
 from stages.rows import REFUSED_BY_ORIGIN
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 def run_cases(definition: Definition, cases: Sequence[Case]) -> Sequence[CaseResult]:

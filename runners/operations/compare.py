@@ -8,12 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from origins.batch import JSON, Batch
+from origins.lazy import Column, DataFrame
 from origins.names import HIDDEN
 from origins.origin import PLACE, Origin
 from origins.quick_dataclass import dataclass
@@ -29,9 +30,6 @@ from runners.ways.bisect_rows import RowErrorIsolator, split_runs
 from runners.ways.deciding import FILTERED_BY, pass_branches
 from runners.ways.stage_chain import StageChain, apply_chain, make_labels
 from stages.rows import ORIGINAL, REFUSED_BY_ORIGIN, STATE, VERDICT, Expression, MarkedRows, encode_struct, make_struct
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 
 def compare_definitions(old: Definition, new: Definition, *, batches: int = 1) -> Comparison:

@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from destinations.dead_letters import match_ids, stream_dlq
 from destinations.destination import Destination
 from origins.batch import Json
 from origins.batch_rows import to_python_rows
+from origins.lazy import SparkSession
 from origins.nack import RAW
 from origins.protection import MASK, Protection
 from origins.quick_dataclass import dataclass
@@ -39,9 +40,6 @@ from runners.running.fix import Fix, GivenRows
 from runners.running.replay import Replay
 from runners.state.journal import list_decided
 from runners.state.location import find_dlq
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 MOST_CORRECTED = 100_000
 """The most rows in one correction. The ledger keeps the id of each, and this process reads them all."""

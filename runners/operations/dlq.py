@@ -14,6 +14,7 @@ from destinations.dead_letters import format_moment, read_dead_letters, trace_re
 from destinations.destination import Destination
 from destinations.dlq import Dlq
 from origins.batch import JSON, Batch, Span
+from origins.lazy import SparkSession
 from origins.protection import Protection
 from origins.quick_dataclass import dataclass
 from runners.model.causes import CauseCounter
@@ -35,7 +36,6 @@ from runners.state.ownership import is_run
 
 if TYPE_CHECKING:
     import pyarrow
-    from pyspark.sql import SparkSession
 
 
 def list_dead_letters(

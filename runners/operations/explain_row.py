@@ -14,6 +14,7 @@ from destinations.delta.delta import Delta
 from destinations.destination import Destination
 from origins.batch import JSON, Batch
 from origins.errors import WherryError, list_spark_errors
+from origins.lazy import SparkSession
 from origins.names import HIDDEN, get_last_part
 from origins.origin import PLACE, Origin
 from origins.quick_dataclass import dataclass
@@ -31,8 +32,6 @@ from runners.ways.batch_source import list_columns, strip_lane_prefix
 from runners.ways.stage_chain import name_destinations
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from runners.operations.batch_trial import TracedRow
     from runners.operations.trial import TrialRun
 

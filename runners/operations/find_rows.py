@@ -23,6 +23,7 @@ from destinations.delta.table import TargetTable
 from destinations.destination import BroughtBatch, Destination, DestinationError
 from origins.batch import JSON, Batch
 from origins.errors import WherryError, list_spark_errors
+from origins.lazy import Column, DataFrame, Row
 from origins.nack import RAW, REFUSED, restore
 from origins.names import HIDDEN, quote_text
 from origins.origin import Origin
@@ -62,7 +63,6 @@ from runners.ways.stage_chain import StageChain, name_destinations
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame, Row
 
 _TOGETHER = 20
 """The number of batches that one query searches."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from destinations.dead_letters import read_dead_letters
 from destinations.delta.delta import Delta
 from origins.batch import JSON
+from origins.lazy import SparkSession
 from origins.protection import Protection
 from origins.quick_dataclass import dataclass
 from runners.model.causes import Cause, Causes
@@ -24,8 +25,6 @@ from runners.running.replay import Replay, SortedLetters
 from runners.state.location import StateLocation, find_dlq
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from runners.definitions.definition import Definition
 
 SHOWN = 3

@@ -6,9 +6,9 @@ import getpass
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from origins.batch import JSON
+from origins.lazy import SparkSession
 from origins.spark_private import forget_context_settings
 from runners.model.clock import Clock
 from runners.model.entry import Entry
@@ -21,9 +21,6 @@ from runners.state.ledger import Conflict
 from runners.state.location import StateLocation, check_pipeline
 from runners.state.ownership import Takeover
 from runners.state.process_locks import StateLock
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def open_session(pipeline: PipelineSpec) -> SparkSession:

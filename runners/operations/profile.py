@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DateType, NumericType, StringType, TimestampType
 
 from origins.batch import JSON
+from origins.lazy import Column, DataFrame, T
 from origins.names import quote_name
 from runners.definitions.definition import Definition
 from runners.operations.batch_trial import select_live
@@ -22,9 +23,6 @@ from stages.expect.expectation import VERSION
 from stages.rows import MarkedRows
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType
-
     from stages.stage import Stage
 
 FEW = 20
@@ -72,7 +70,7 @@ def profile_rows(rows: DataFrame, name: str) -> dict[str, JSON]:
     return {"name": name, "expectations": expectations, "meta": {"great_expectations_version": VERSION}}
 
 
-def _make_figures(name: str, kind: DataType) -> Mapping[str, Column]:
+def _make_figures(name: str, kind: T.DataType) -> Mapping[str, Column]:
     column = F.col(quote_name(name))
     figures = {"there": F.count(column)}
     if isinstance(kind, NumericType | DateType | TimestampType):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from destinations.delta.delta import Delta
 from origins.batch import JSON, Batch
+from origins.lazy import SparkSession
 from origins.quick_dataclass import dataclass
 from runners.model.errors import Refusal
 from runners.model.spec import PipelineSpec
@@ -23,8 +24,6 @@ from runners.state.location import find_dlq
 from runners.ways.stage_chain import name_destinations
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from runners.state.journal import Journal
 
 

@@ -7,17 +7,15 @@ import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from pyspark.sql import functions as F
 
 from origins.errors import list_spark_errors
+from origins.lazy import Column, DataFrame, SparkSession
 from origins.names import HIDDEN, quote_name
 from origins.quick_dataclass import dataclass
 from runners.model.error_kinds import classify
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 MATCHES = HIDDEN + "matches"
 """Whether the condition is true for a row; NULL if a value of the row cannot be compared."""

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from destinations.dead_letters import count_dead_letters
 from destinations.destination import DestinationError
@@ -21,6 +21,7 @@ from origins.errors import WherryError, list_spark_errors
 from origins.files.file_systems import is_local, without_scheme
 from origins.files.files import Files
 from origins.files.listing import FileBacklog
+from origins.lazy import SparkSession
 from origins.origin import Lag, Origin
 from runners.definitions.definition import Definition
 from runners.definitions.pipeline_graph import PipelineGraph
@@ -44,9 +45,6 @@ from runners.state.location import StateLocation, find_dlq
 from runners.state.ownership import is_owner_alive, is_run
 from runners.state.run_history import KILLED, MOST_BEGUN, WantedRuns
 from runners.ways.stage_chain import name_destinations
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str = "") -> dict[str, JSON]:

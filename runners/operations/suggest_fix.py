@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from destinations.dead_letters import read_dead_letters
 from origins.batch import JSON
 from origins.errors import WherryError
+from origins.lazy import SparkSession
 from origins.names import quote_name, quote_text
 from origins.quick_dataclass import dataclass
 from runners.model.causes import Cause, Causes, drop_file, parse_message
@@ -28,8 +29,6 @@ from runners.state.journal import list_decided
 from runners.state.location import StateLocation, find_dlq
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from runners.definitions.definition import Definition
 
 MOST_CAUSES = 10

@@ -6,11 +6,11 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
 
 from origins.batch import Batch, Span
 from origins.errors import OriginError, WherryError
 from origins.files.changes import find_schema_stop
+from origins.lazy import SparkSession
 from origins.origin import Origin, Progress
 from origins.quantities import parse_seconds
 from origins.quick_dataclass import dataclass
@@ -41,9 +41,6 @@ from runners.state.journal import Journal
 from runners.ways.batch_source import list_columns, list_demands_now, strip_lane_prefix
 from runners.ways.bisect_rows import RowErrorIsolator
 from runners.ways.stage_chain import StageChain, name_destinations
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def preview(definition: Definition, *, rows: int | None, shown: int, lane: str | None, from_beginning: bool) -> Preview:

@@ -6,9 +6,8 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING
 
-from origins.lazy import T
+from origins.lazy import DataFrame, SparkSession, T
 from origins.names import HIDDEN
 from origins.origin import Origin
 from origins.quick_dataclass import dataclass
@@ -16,10 +15,6 @@ from runners.model.errors import SplitAggregate
 from runners.model.spec import PipelineSpec
 from runners.ways.stage_chain import PlacedStage, StageChain, apply_chain, make_empty_rows
 from stages.deduplicate import Deduplicate
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 ROWS = HIDDEN + "rows"
 """The name of a stage's input rows in the plan of that stage."""
@@ -177,7 +172,7 @@ def find_mixing_stages(spark: SparkSession, schema: str, chain: StageChain) -> M
     """
     found: dict[str, str] = {}
 
-    def behind(schema: StructType, steps: Sequence[PlacedStage]) -> StructType:
+    def behind(schema: T.StructType, steps: Sequence[PlacedStage]) -> T.StructType:
         for step in steps:
             rows = apply_chain(make_empty_rows(spark, schema, alias=ROWS), [step], {}, checked=True)
             what = describe_mixing(_plan(rows.frame)) if step.stage.may_mix else ()

@@ -23,7 +23,7 @@ from destinations.destination import Destination
 from origins.batch import JSON
 from origins.batch_rows import to_python_rows
 from origins.errors import has_condition, list_spark_errors
-from origins.lazy import pa
+from origins.lazy import SparkSession, pa
 from origins.nack import DLQ_COLUMNS
 from origins.names import quote_in_hex, quote_text
 from origins.protection import Protection, walk_texts
@@ -36,7 +36,6 @@ from runners.model.text import summarise_error
 
 if TYPE_CHECKING:
     import pyarrow
-    from pyspark.sql import SparkSession
 
 log = logging.getLogger("wherry")
 

@@ -10,7 +10,6 @@ import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from destinations.dead_letters import query_dlq
 from destinations.delta.delta import Delta
@@ -18,6 +17,7 @@ from destinations.delta.table import TargetTable
 from destinations.destination import Destination
 from destinations.dlq import DEFAULT
 from origins.errors import WherryError, list_spark_errors
+from origins.lazy import SparkSession
 from origins.names import HIDDEN, quote_text
 from origins.quantities import parse_seconds
 from origins.quick_dataclass import dataclass
@@ -29,9 +29,6 @@ from runners.running.opening import make_chains
 from runners.state.journal import DecidedLetters, Journal, list_decided
 from runners.state.location import StateLocation
 from runners.ways.large_values import sweep_stores
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 log = logging.getLogger("wherry")
 

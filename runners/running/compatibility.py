@@ -7,11 +7,12 @@ import hmac
 import json
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from destinations.destination import Destination, OpenDestination
 from destinations.dlq import DLQ
 from origins.batch import Json
+from origins.lazy import SparkSession
 from origins.names import list_given_paths
 from origins.origin import Origin
 from origins.quick_dataclass import dataclass
@@ -26,9 +27,6 @@ from runners.state.journal import Journal, find_newest_label
 from runners.state.ledger import LedgerError
 from runners.state.progress import apply_entries
 from stages.mask import Mask
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 Recognises = Callable[[str], bool]
 """Whether the state knows this origin or destination, even if its place changed. The stored content decides."""

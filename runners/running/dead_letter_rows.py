@@ -5,21 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from destinations.dead_letters import match_ids, query_dlq
 from destinations.delta.delta import Delta
 from origins.batch import Batch
 from origins.batch_rows import FrameRows
-from origins.lazy import F, T
+from origins.lazy import DataFrame, F, SparkSession, T
 from origins.nack import REFUSED, convert_value, describe_misfit, make_refusal, restore
 from origins.names import HIDDEN
 from origins.origin import PLACE, Backlog, Origin, Progress
 from origins.quick_dataclass import dataclass
 from stages.bisection import FAILS
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 _FEW = 10
 """At most this many rows are read in this process."""

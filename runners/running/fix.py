@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from origins.batch import JSON, Json
 from origins.errors import WherryError, has_condition, list_spark_errors
 from origins.functions import load_text
-from origins.lazy import F, pa
+from origins.lazy import DataFrame, F, SparkSession, pa
 from origins.nack import make_reason, parse_columns
 from origins.names import HIDDEN, quote_name
 from origins.origin import PLACE
@@ -35,8 +35,6 @@ from stages.python import Handler
 from stages.stage import Stage, check_columns
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     from runners.state.prepared_store import PreparedStore
     from stages.rows import Rows
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from origins.files.file_systems import is_local, without_scheme
 from origins.files.listing import parse_pattern
+from origins.lazy import SparkSession
 from origins.quick_dataclass import dataclass
 from runners.model.errors import Refusal
 from runners.model.spec import PipelineSpec
@@ -19,8 +20,6 @@ from runners.spark.session import find_default_scheme, find_master, is_connect, 
 from runners.state.location import StateLocation
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from destinations.destination import Destination
     from origins.origin import Origin
     from stages.stage import Stage

@@ -16,7 +16,7 @@ from destinations.dlq import DLQ, FALLBACK
 from origins.batch import Batch, Span
 from origins.batch_rows import BatchRows, FrameRows, TableRows, to_python_rows
 from origins.crash_points import reach
-from origins.lazy import F, pa
+from origins.lazy import F, SparkSession, pa
 from origins.names import quote_text
 from origins.quick_dataclass import dataclass
 from runners.model.entry import Entry, MergeBody, Settled
@@ -24,7 +24,6 @@ from runners.state.journal import Journal, list_settled_ever
 
 if TYPE_CHECKING:
     import pyarrow
-    from pyspark.sql import SparkSession
 
 _FEW = 10_000
 """The number of refused rows that this process reads at once, from one or several batches."""

@@ -15,7 +15,7 @@ from destinations.dead_letters import ensure_dlq, make_dlq_schema, make_filtered
 from destinations.destination import Destination, Identity, OpenDestination
 from destinations.dlq import DLQ, FALLBACK, FILTERED
 from origins.batch import JSON, Limits
-from origins.lazy import T
+from origins.lazy import SparkSession, T
 from origins.names import list_given_paths
 from origins.origin import Backlog, Origin, Progress
 from origins.quantities import parse_seconds, parse_size
@@ -39,9 +39,6 @@ from runners.ways.way import Candidate
 from stages.expect.expect import Expect
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.types import DataType, StructType
-
     from stages.rows import StraightRows
     from stages.stage import Stage
 
@@ -432,7 +429,7 @@ def find_schema(origin: Origin, recorded: str | None, spark: SparkSession, backl
     return schema and origin.evolve_schema(spark, backlog, schema, recorded)
 
 
-def analyse_chain(spark: SparkSession, schema: str, chain: StageChain) -> Mapping[str, StructType]:
+def analyse_chain(spark: SparkSession, schema: str, chain: StageChain) -> Mapping[str, T.StructType]:
     """Return the schema of the rows at each destination. Raises `StageError`, which names the stage. Reads no row."""
     arriving = T.StructType.fromJson(json.loads(schema))
     if all(step.stage.keeps_columns for step in chain.steps):
@@ -506,7 +503,7 @@ def _list_names(spark: SparkSession, chain: StageChain, schema: str) -> list[str
     return names
 
 
-def _list_inner_names(kind: DataType, above: str = "") -> Iterator[str]:
+def _list_inner_names(kind: T.DataType, above: str = "") -> Iterator[str]:
     """Yield the names of all fields in a value of this type, for example `buyer.email`."""
     if isinstance(kind, T.ArrayType):
         yield from _list_inner_names(kind.elementType, above)

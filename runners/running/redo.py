@@ -9,12 +9,12 @@ import difflib
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, replace
-from typing import TYPE_CHECKING
 
 from destinations.delta.delta import Delta
 from destinations.delta.table import TargetTable
 from destinations.destination import Destination
 from origins.batch import Span
+from origins.lazy import DataFrame, SparkSession
 from origins.names import make_absolute, quote_name, quote_text
 from origins.origin import Origin
 from origins.quick_dataclass import dataclass
@@ -30,9 +30,6 @@ from runners.running.compatibility import resolve_names
 from runners.running.opening import get_lane_read, list_carried_parts
 from runners.state.journal import DISCARDS, Journal, list_settled_ever
 from runners.ways.stage_chain import name_destinations
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True, kw_only=True)

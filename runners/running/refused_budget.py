@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from destinations.dead_letters import count_dead_letters, query_dlq, stream_dlq
 from destinations.destination import Destination, DestinationError
 from origins.errors import list_spark_errors
+from origins.lazy import SparkSession
 from origins.names import quote_text
 from origins.quantities import parse_size
 from origins.quick_dataclass import dataclass
@@ -16,9 +16,6 @@ from runners.model.errors import BudgetExceeded
 from runners.model.planned_batch import SettleBody
 from runners.state.journal import Journal, list_decided
 from runners.state.progress import read_body
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _BYTES = " + ".join(f"CAST(coalesce(octet_length({each}), 0) AS bigint)" for each in ("`row`", "original", "message"))
 """The bytes of a row in a DLQ."""

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING
 
 from destinations.dead_letters import format_moment
 from destinations.destination import Destination
 from origins.batch import JSON, Limits, Span
+from origins.lazy import SparkSession
 from origins.nack import RAW
 from origins.origin import Backlog
 from origins.quick_dataclass import dataclass
@@ -30,9 +30,6 @@ from runners.running.opening import make_chains
 from runners.state.journal import Journal, list_decided, list_settled_ever
 from runners.state.location import StateLocation, check_pipeline, find_dlq
 from runners.ways.stage_chain import StageChain, name_destinations
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 MOST = 10_000
 """The most rows of the DLQ in a batch. The ledger keeps the id of each."""

@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from destinations.delta.delta import Delta
 from destinations.destination import Deadline, Destination, OpenDestination
@@ -17,6 +16,7 @@ from destinations.discard import Discard
 from destinations.dlq import DLQ, FALLBACK, FILTERED
 from origins.batch import JSON, Batch
 from origins.errors import WherryError, list_errors
+from origins.lazy import SparkSession
 from origins.quantities import parse_seconds
 from origins.quick_dataclass import dataclass
 from origins.spark_private import forget_context_settings
@@ -75,9 +75,6 @@ from runners.ways.dlq_copies import open_dlq
 from runners.ways.stage_chain import StageChain, name_destinations
 from runners.ways.task_executor import TaskExecutor
 from runners.ways.way import Thresholds
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 log = logging.getLogger("wherry")
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from origins.errors import WherryError
+from origins.lazy import SparkSession
 from origins.secret import SECRET
 from runners.definitions.definition import Definition, DefinitionsFolder, load
 from runners.model.errors import Owned, Refusal
@@ -24,9 +24,6 @@ from runners.schedules.scheduler import Carrier, RunOutcome, RunThreads, Schedul
 from runners.spark.session import is_alive, is_given, list_packages, obtain
 from runners.spark.session_pool import tag_work
 from runners.state.location import check_lasting
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 HOOKS_WAIT = 1.0
 """How many seconds a run waits for its hooks at its end. Hooks continue after that, and other runs begin."""

@@ -8,15 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from destinations.delta.lock import SparkCommits, get_commits
+from origins.lazy import SparkSession
 from origins.spark_private import has_context, name_jobs
 from runners.model.errors import WorkCancelled
 from runners.spark.start import note_start
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 class LateSpark:

@@ -11,14 +11,11 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from origins.lazy import SparkSession
 from origins.spark_private import end_jvm, launch_jvm
 from runners.spark.quick_start import QuickStart, list_environment
 from runners.spark.start import build_session, list_settings
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _LINES = (
     '{"id": 1, "name": "a", "amount": "1.50", "at": "2026-01-01T00:00:00Z", "tags": ["x"]}\n'

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from destinations.delta.lock import SparkCommits, set_commits
 from origins.errors import WherryError, list_spark_errors
+from origins.lazy import SparkSession
 from origins.names import declare_one_disk
 from origins.spark_private import (
     end_in_silence,
@@ -55,8 +56,6 @@ from runners.spark.start import (
 from runners.spark.warm import attach, find_obstacle, read_keep
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from runners.model.spec import PipelineSpec
 
 

@@ -10,17 +10,13 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
-from typing import TYPE_CHECKING
 
 from origins.errors import list_spark_errors
+from origins.lazy import SparkSession
 from origins.quick_dataclass import dataclass
 from origins.spark_private import cancel_jobs, name_jobs
 from runners.spark.late import LateSession
 from runners.spark.session import get_session_identity, is_connect, make_impatient, make_own_session
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 _PLANNING, _ENDING = "-plans", "-ends"
 """The suffixes for the group names of the dispatcher's thread."""

@@ -17,9 +17,9 @@ import tempfile
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from origins.errors import WherryError, list_spark_errors
+from origins.lazy import SparkSession
 from origins.secret import SECRET
 from origins.spark_private import JvmEnded, find_jvm, forget_ended_jvm, get_jvm, launch_jvm
 from origins.store_access import HADOOP, make_spark_settings
@@ -31,9 +31,6 @@ from runners.spark.quick_start import (
     list_environment,
     make_archive_later,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
 """The JARs that delta-spark 4.4.0 needs beside it, for Spark 4.2."""

@@ -20,9 +20,10 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from origins.errors import WherryError, list_spark_errors
+from origins.lazy import SparkSession
 from origins.quantities import parse_seconds
 from origins.quick_dataclass import dataclass
 from origins.secret import SECRET
@@ -41,9 +42,6 @@ from runners.spark.start import (
     silence_loggers,
     use_python,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 VARIABLE = "WHERRY_WARM"
 """The environment variable for how long a Spark stays warm. It overrides definitions, and `0s` forbids warm Sparks."""

@@ -14,6 +14,7 @@ from urllib.parse import quote
 from destinations.delta.delta import Delta
 from destinations.destination import Destination
 from destinations.dlq import FILTERED
+from origins.lazy import SparkSession
 from origins.names import quote_name
 from origins.quantities import parse_seconds
 from origins.quick_dataclass import dataclass
@@ -29,8 +30,6 @@ from runners.state.run_history import History, RunHistory, SparkRunHistory
 from runners.state.spark_ledger import SparkLedger
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from runners.model.pipeline_state import PipelineState
 
 log = logging.getLogger("wherry")

@@ -13,11 +13,11 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from destinations.destination import Deadline
 from origins.batch import Json
 from origins.errors import WherryError
+from origins.lazy import SparkSession
 from origins.quantities import parse_seconds
 from origins.quick_dataclass import dataclass
 from origins.spark_private import find_jvm_number
@@ -42,9 +42,6 @@ from runners.state.process_locks import (
     note_jvm,
     sweep_locks,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 PAUSE = 1.0
 """How many seconds pass between two looks for an entry of the owner."""

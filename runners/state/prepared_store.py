@@ -21,6 +21,7 @@ from origins.batch_rows import BatchRows, FrameRows, make_frame
 from origins.delta_actions import TypeBody
 from origins.files.file_systems import escape_pattern
 from origins.files.parquet_rows import ROWS, ReadsOtherwise, has_old_days, open_file, read_pieces
+from origins.lazy import DataFrame, SparkSession, T
 from origins.names import quote_name
 from origins.object_store import ObjectStore, open_store
 from origins.quick_dataclass import dataclass
@@ -30,8 +31,6 @@ from runners.spark.session import is_here
 
 if TYPE_CHECKING:
     import pyarrow
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 
 _FEW = "few.parquet"
@@ -66,11 +65,11 @@ class PreparedStore(ABC):
         """
         return None
 
-    def put(self, name: str, rows: Sequence[Mapping[str, Json]], schema: StructType) -> bool:
+    def put(self, name: str, rows: Sequence[Mapping[str, Json]], schema: T.StructType) -> bool:
         """Write rows that are in this process. Return False, and write nothing, if only Spark can write them."""
         return False
 
-    def copy(self, name: str, files: Mapping[Path, Sequence[int]], schema: StructType) -> int | None:
+    def copy(self, name: str, files: Mapping[Path, Sequence[int]], schema: T.StructType) -> int | None:
         """Write the rows of these parquet files, except the rows at the given places of each file, which are ascending.
 
         Return how many rows were written. None means that only Spark can do it, and that the caller must remove what
@@ -131,7 +130,7 @@ class FolderStore(PreparedStore):
     """Up to how many unpacked bytes one thread of this process reads, because it is faster than Spark."""
     piece_bytes: int = _PIECE
     """About how many bytes are read at once."""
-    _schemas: dict[str, StructType] = field(default_factory=dict, repr=False, compare=False)
+    _schemas: dict[str, T.StructType] = field(default_factory=dict, repr=False, compare=False)
     """The schemas of the frames that this process wrote. Reading one from the files costs a Spark job each time."""
 
     def write(self, name: str, frame: DataFrame) -> int | None:
@@ -148,15 +147,15 @@ class FolderStore(PreparedStore):
             self._write_table(name, table, frame.schema)
         return table
 
-    def put(self, name: str, rows: Sequence[Mapping[str, Json]], schema: StructType) -> bool:
+    def put(self, name: str, rows: Sequence[Mapping[str, Json]], schema: T.StructType) -> bool:
         self._write_table(name, make_table(rows, schema), schema)
         return True
 
-    def _write_table(self, name: str, table: Any, schema: StructType) -> None:
+    def _write_table(self, name: str, table: Any, schema: T.StructType) -> None:
         write_table(table, schema, self.root / name / _FEW)
         self._schemas[name] = schema
 
-    def copy(self, name: str, files: Mapping[Path, Sequence[int]], schema: StructType) -> int | None:
+    def copy(self, name: str, files: Mapping[Path, Sequence[int]], schema: T.StructType) -> int | None:
         from pyarrow import ArrowException
         from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -216,7 +215,7 @@ class UrlStore(PreparedStore):
     takes_few: ClassVar[bool] = True
 
     url: StoreUrl
-    _schemas: dict[str, StructType] = field(default_factory=dict, repr=False, compare=False)
+    _schemas: dict[str, T.StructType] = field(default_factory=dict, repr=False, compare=False)
     """The schemas of the frames that this process wrote. Reading one from the files costs a Spark job each time."""
     _few: dict[str, bytes] = field(default_factory=dict, repr=False, compare=False)
     """The files that this process wrote, until their rows are removed. They are read again soon."""
@@ -232,12 +231,12 @@ class UrlStore(PreparedStore):
             self._put_table(name, table, frame.schema)
         return table
 
-    def put(self, name: str, rows: Sequence[Mapping[str, Json]], schema: StructType) -> bool:
+    def put(self, name: str, rows: Sequence[Mapping[str, Json]], schema: T.StructType) -> bool:
         if self._is_plain:
             self._put_table(name, make_table(rows, schema), schema)
         return self._is_plain
 
-    def _put_table(self, name: str, table: pyarrow.Table, schema: StructType) -> None:
+    def _put_table(self, name: str, table: pyarrow.Table, schema: T.StructType) -> None:
         with TemporaryDirectory(prefix="wherry-") as folder:
             file = Path(folder) / name / _FEW
             write_table(table, schema, file)
@@ -312,7 +311,7 @@ class TableStore(PreparedStore):
 class MemoryStore(PreparedStore):
     """The memory of this process, for previews."""
 
-    _frames: dict[str, tuple[Any, StructType]] = field(default_factory=dict)
+    _frames: dict[str, tuple[Any, T.StructType]] = field(default_factory=dict)
 
     def write(self, name: str, frame: DataFrame) -> int | None:
         rows = frame.toArrow()
@@ -335,7 +334,7 @@ def fetch_table(frame: DataFrame) -> Any:
     return collect_arrow(frame) if _is_plain(json.loads(frame.schema.json())) else None
 
 
-def make_table(rows: Sequence[Mapping[str, Json]], schema: StructType) -> pyarrow.Table:
+def make_table(rows: Sequence[Mapping[str, Json]], schema: T.StructType) -> pyarrow.Table:
     """Return the rows as a table with the columns of this schema."""
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -370,7 +369,7 @@ def _scan_files(
     return pa.RecordBatchReader.from_batches(schema, read())
 
 
-def write_table(table: Any, schema: StructType, file: Path) -> None:
+def write_table(table: Any, schema: T.StructType, file: Path) -> None:
     """Write the rows as one file in a new folder, as Spark would."""
     file.parent.mkdir(parents=True)
     data_files.write([table], table.schema, schema.json(), file)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from origins.batch import JSON
 from origins.batch_rows import to_python_rows
 from origins.errors import list_spark_errors
+from origins.lazy import SparkSession
 from origins.names import quote_text
 from origins.object_store import open_delta_table
 from origins.quick_dataclass import dataclass
@@ -36,7 +37,6 @@ from runners.state.spark_ledger import make_frame, quote_table
 if TYPE_CHECKING:
     from arro3.core import Schema, Table
     from deltalake import DeltaTable
-    from pyspark.sql import SparkSession
 
 
 FILES = 64

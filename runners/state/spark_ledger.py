@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from origins.errors import list_spark_errors
+from origins.lazy import DataFrame, SparkSession
 from origins.names import quote_name
 from runners.model.entry import Settled
 from runners.model.error_kinds import classify
@@ -29,9 +29,6 @@ from runners.state.ledger import (
     TableLedger,
     to_row,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 class SparkLedger(TableLedger["CatalogTable"]):

@@ -19,7 +19,7 @@ from destinations.destination import Demands, Destination
 from origins.batch import Batch, Span
 from origins.batch_rows import BatchRows
 from origins.errors import OriginError, list_spark_errors
-from origins.lazy import F, T
+from origins.lazy import DataFrame, F, SparkSession, T
 from origins.origin import Origin
 from origins.protection import Protection
 from origins.quick_dataclass import dataclass
@@ -34,9 +34,6 @@ from stages.rows import StraightRows
 from stages.stage import Stage
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
-
     from runners.spark.session_pool import SessionPool
 
 
@@ -179,7 +176,7 @@ def list_columns(batch: Batch) -> tuple[str, ...]:
     return tuple(field["name"] for field in json.loads(batch.schema)["fields"])
 
 
-def list_demands_now(spark: SparkSession, destination: Destination, rows: StructType) -> Sequence[Stage]:
+def list_demands_now(spark: SparkSession, destination: Destination, rows: T.StructType) -> Sequence[Stage]:
     """Return the stages that such rows pass before they are written."""
     with contextlib.closing(destination.open()) as opened:
         return opened.demands(spark, rows)

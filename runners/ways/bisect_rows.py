@@ -7,12 +7,13 @@ import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from origins.errors import list_spark_errors
+from origins.lazy import DataFrame, SparkSession
 from origins.names import HIDDEN
 from origins.origin import PLACE
 from origins.quick_dataclass import dataclass
@@ -23,9 +24,6 @@ from runners.ways.deciding import BatchDecision, apply_branches
 from runners.ways.stage_chain import PlacedStage, apply_chain
 from stages.bisection import AttemptRaised, bisect_rows
 from stages.rows import POISON, STATE, MarkedRows
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 _COMPILING = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _INDEX = HIDDEN + "index"

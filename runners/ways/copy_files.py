@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from origins.batch import JSON
 from origins.files.parquet_rows import count_rows
-from origins.lazy import F, pa
+from origins.lazy import DataFrame, F, pa
 from origins.quick_dataclass import dataclass
 from runners.model.tasks import Declined, Prepared
 from runners.state.prepared_store import fetch_table
@@ -25,8 +25,6 @@ from runners.ways.way import Candidate, Thresholds, Way
 from stages.rows import STATE, VERDICT, MarkedRows, select_columns
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from runners.state.prepared_store import PreparedStore
 
 

@@ -7,10 +7,10 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from origins.batch import JSON
-from origins.lazy import F
+from origins.lazy import DataFrame, F, SparkSession
 from origins.names import HIDDEN, quote_name, quote_text
 from origins.origin import PLACE
 from origins.quick_dataclass import dataclass
@@ -45,10 +45,6 @@ from stages.rows import (
     name_column,
     select_columns,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 
 B = TypeVar("B")
 Noted: TypeAlias = "Callable[[str, Sequence[str]], Mapping[str, Mapping[str, int]]]"

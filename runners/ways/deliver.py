@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from destinations.dead_letters import DeadLetters, ensure_dlq, make_filtered_schema, select_lacking
 from destinations.delta.delta import Delta
@@ -19,7 +18,7 @@ from origins.batch import Batch, Json
 from origins.batch_rows import BatchRows, FrameRows
 from origins.crash_points import reach
 from origins.errors import OriginError, list_spark_errors
-from origins.lazy import F
+from origins.lazy import DataFrame, F, SparkSession
 from origins.names import quote_name
 from origins.quick_dataclass import dataclass
 from runners.model.causes import CauseCounter, Causes
@@ -47,9 +46,6 @@ from runners.state.prepared_store import FilteredRows, PreparedStore, RefusedRow
 from runners.ways.batch_source import BatchReader, would_refuse
 from runners.ways.row_outcomes import group_refusals
 from runners.ways.stage_chain import make_labels
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 log = logging.getLogger("wherry")
 

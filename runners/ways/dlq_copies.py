@@ -11,15 +11,13 @@ from destinations.destination import Destination, OpenDestination
 from destinations.dlq import DLQ, FALLBACK
 from origins.batch import Batch
 from origins.batch_rows import BatchRows
+from origins.lazy import DataFrame, SparkSession, T
 from origins.quick_dataclass import dataclass
 from runners.ways.stage_chain import StageChain, apply_chain, make_empty_rows, make_labels
 from stages.rows import StraightRows
 
 if TYPE_CHECKING:
     from datetime import datetime
-
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 
 def open_dlq(
@@ -47,7 +45,7 @@ def _open_copy(destination: Destination) -> DlqCopy:
     def select(rows: BatchRows, batch: Batch) -> BatchRows:
         return SelectedRows(rows, chain, make_labels(batch))
 
-    def find_schema(spark: SparkSession) -> StructType:
+    def find_schema(spark: SparkSession) -> T.StructType:
         return apply_chain(make_empty_rows(spark, make_dlq_schema()), chain.common, {}, checked=True).schema
 
     return DlqCopy(name=name, opened=opened, select=select, find_schema=find_schema)

@@ -9,13 +9,14 @@ import logging
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from destinations.dead_letters import stream_dlq
 from destinations.delta.delta import Delta
 from destinations.destination import Destination
 from destinations.discard import Discard
 from origins.errors import WherryError, list_spark_errors
+from origins.lazy import SparkSession
 from origins.object_store import open_store as open_object_store
 from origins.quantities import parse_seconds
 from origins.store_access import StoreError, is_store_url
@@ -30,9 +31,6 @@ from stages.expect.expect import Expect
 from stages.lookup import Lookup
 from stages.python_call import FunctionCannotRun
 from stages.stage import Stage
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 log = logging.getLogger("wherry")
 

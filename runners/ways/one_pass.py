@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from origins.batch import JSON
-from origins.lazy import F
+from origins.lazy import Column, DataFrame, F
 from origins.names import HIDDEN, quote_name
 from origins.origin import PLACE
 from origins.quick_dataclass import dataclass
@@ -29,7 +29,7 @@ from runners.ways.way import Candidate, Thresholds, Way
 from stages.rows import NOTE, STATE, VERDICT, MarkedRows
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Observation
+    from pyspark.sql import Observation
 
     from runners.state.prepared_store import PreparedStore
 

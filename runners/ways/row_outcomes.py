@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from origins.batch import JSON
 from origins.errors import list_spark_errors
-from origins.lazy import F, pc
+from origins.lazy import Column, DataFrame, F, SparkSession, pc
 from origins.names import HIDDEN
 from origins.origin import BATCH, PLACE
 from origins.quick_dataclass import dataclass
@@ -21,7 +21,7 @@ from stages.rows import STATE, VERDICT
 
 if TYPE_CHECKING:
     import pyarrow
-    from pyspark.sql import Column, DataFrame, Observation, SparkSession
+    from pyspark.sql import Observation
 
     from runners.state.prepared_store import PreparedStore
 

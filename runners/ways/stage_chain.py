@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from destinations.dlq import DLQ, FALLBACK, FILTERED
 from origins.batch import JSON, Batch
+from origins.lazy import SparkSession, T
 from origins.names import get_last_part
 from origins.quick_dataclass import dataclass
 from origins.schema import make_empty_frame
@@ -19,9 +20,6 @@ from stages.rows import Rows, StraightRows
 from stages.stage import Stage, apply_stage, is_repeatable
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
-
     from destinations.destination import Destination
 
     R = TypeVar("R", bound=Rows)
@@ -156,7 +154,7 @@ def apply_chain(rows: R, steps: Sequence[PlacedStage], pins: Mapping[str, JSON],
 
 def make_empty_rows(
     spark: SparkSession,
-    schema: StructType,
+    schema: T.StructType,
     labels: Mapping[str, str | int | datetime] = SAMPLE_LABELS,
     *,
     alias: str = "",

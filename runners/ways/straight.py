@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from destinations.destination import Deadline, Label, OpenDestination, Written
 from origins.batch_rows import BatchRows, TableRows
 from origins.crash_points import reach
+from origins.lazy import SparkSession
 from origins.quick_dataclass import dataclass
 from runners.model.error_kinds import classify, is_large, is_refusal
 from runners.model.tasks import Declined, Landed
@@ -18,8 +19,6 @@ from runners.ways.way import Candidate, Way
 from stages.stage import Stage, is_repeatable
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from runners.model.planned_batch import PlannedBatch
 
 DescribedRows: TypeAlias = "tuple[BatchRows, RowTally]"

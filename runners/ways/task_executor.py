@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import field, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from destinations.destination import Deadline, Destination, Label, OpenDestination
 from destinations.dlq import FILTERED
@@ -20,7 +19,7 @@ from origins.batch_rows import FrameRows
 from origins.crash_points import reach
 from origins.errors import WherryError
 from origins.files.changes import find_schema_stop
-from origins.lazy import F
+from origins.lazy import DataFrame, F, SparkSession
 from origins.nack import REFUSED, encode_payload
 from origins.names import quote_name
 from origins.origin import Origin
@@ -64,9 +63,6 @@ from runners.ways.deliver import Delivery
 from runners.ways.stage_chain import apply_chain
 from runners.ways.straight import Commit, DescribedRows
 from runners.ways.way import Candidate, Thresholds
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 def with_batch_context(batches: Sequence[Batch], error: Exception, protection: Protection) -> WherryError:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property, reduce
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from origins.batch import JSON
-from origins.lazy import F
+from origins.lazy import Column, DataFrame, F
 from origins.nack import make_reason, show_value
 from origins.names import HIDDEN, quote_name
 from origins.protection import MASK, Protection
@@ -35,9 +35,6 @@ from stages.expect.expectation import (
 from stages.expressions import check_names
 from stages.rows import MarkedRows, Rows
 from stages.stage import Stage, check_columns
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 _OF_TEXT = (
     "expect_column_values_to_be_json_parseable",

@@ -14,13 +14,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from origins.batch import JSON
-from origins.lazy import F
+from origins.lazy import Column, DataFrame, F
 from stages.expect.expectation import Expectation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark.sql import Column, DataFrame
 
 _LOADING = threading.Lock()
 NOTHING: Mapping[str, Any] = {

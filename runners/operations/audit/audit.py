@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from destinations.dead_letters import match_id, query_dlq, stream_fallback
 from destinations.delta.delta import Delta
@@ -14,6 +14,7 @@ from destinations.destination import DeliveryAccount, Destination, DestinationEr
 from destinations.dlq import DLQ, FALLBACK
 from origins.batch import JSON
 from origins.errors import WherryError, list_spark_errors
+from origins.lazy import SparkSession
 from origins.quick_dataclass import dataclass
 from runners.model.clock import Clock
 from runners.model.entry import Settled
@@ -31,9 +32,6 @@ from runners.state.journal import list_settled_ever
 from runners.state.location import find_dlq
 from runners.state.ownership import is_run
 from runners.ways.stage_chain import name_destinations
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def make_audit(
