@@ -9,7 +9,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypedDict
+from typing import ClassVar, TypeAlias, TypedDict
 
 from origins.batch import Batch, Json
 from origins.batch_rows import BatchRows
@@ -20,10 +20,8 @@ from origins.names import list_given_paths
 from origins.protection import Protection
 from origins.quick_dataclass import dataclass
 from stages.expressions import is_repeatable_sql
+from stages.rows import Rows
 from stages.stage import Stage
-
-if TYPE_CHECKING:
-    from stages.rows import Rows
 
 log = logging.getLogger("wherry")
 

@@ -6,14 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from origins.lazy import DataFrame, SparkSession, T, pa
 from origins.names import HIDDEN
 from origins.quick_dataclass import dataclass
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class BatchRows(ABC):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING
 
 from origins.files.bad_lines import is_changed, is_infinite
 from origins.lazy import T
@@ -12,10 +11,8 @@ from origins.nack import make_reason_sql, show_value_sql
 from origins.names import HIDDEN, quote_name, quote_text
 from origins.quick_dataclass import dataclass
 from stages.expressions import SqlText, check_row_expressions, enclose
+from stages.rows import Rows
 from stages.stage import Stage, check_columns
-
-if TYPE_CHECKING:
-    from stages.rows import Rows
 
 _FLOATS = ("float", "real", "double")
 _TEXTS = ("string", "varchar", "char")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, get_args
+from typing import ClassVar, Literal, TypeAlias, get_args
 
 from origins.functions import ship_modules
 from origins.lazy import Column, F, T, pa
@@ -17,10 +17,8 @@ from origins.schema import walk_types
 from origins.store_access import canonicalise, get_options, is_store_url, make_client_arguments
 from stages.claim_store import PREFIX, TABLE, FolderFiles, ObjectFiles, StoreFiles, TableValues, ValueClaims, ValueStore
 from stages.expressions import check_names
+from stages.rows import Rows
 from stages.stage import Stage, check_columns
-
-if TYPE_CHECKING:
-    from stages.rows import Rows
 
 _ANSWER = HIDDEN + "answer"
 _SENT = ("stages.bisection", "stages.python_call", "stages.claim_store", "stages.claim_worker")

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING
 
 from origins.names import HIDDEN, quote_text
 from origins.quick_dataclass import dataclass
 from origins.secret import put_references
 from stages.expressions import SqlText, check_row_expression, check_row_expressions, is_repeatable_sql
+from stages.rows import Rows
 from stages.stage import Stage
-
-if TYPE_CHECKING:
-    from stages.rows import Rows
 
 
 @dataclass(frozen=True, kw_only=True)

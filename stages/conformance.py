@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Row
@@ -27,8 +27,8 @@ from stages.bisection import MARK
 from stages.rows import STATE, VERDICT, MarkedRows, Rows, StraightRows, place_rows
 from stages.stage import Stage, apply_stage
 
-if TYPE_CHECKING:
-    R = TypeVar("R", bound=Rows)
+R = TypeVar("R", bound=Rows)
+
 
 LABELS: Mapping[str, str | int | datetime] = {
     "origin": "origin",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from origins.batch import JSON
 from origins.lazy import F, SparkSession
@@ -12,10 +12,8 @@ from origins.names import HIDDEN, quote_name
 from origins.quick_dataclass import dataclass
 from stages.expressions import check_names, check_row_expression, is_repeatable_sql
 from stages.pinned_table import PinnedTable, match_keys, spell_keys
+from stages.rows import Rows
 from stages.stage import Stage
-
-if TYPE_CHECKING:
-    from stages.rows import Rows
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, get_args
+from typing import ClassVar, Literal, TypeAlias, get_args
 
 from origins.batch import JSON
 from origins.errors import has_condition
@@ -21,11 +21,8 @@ from origins.secret import CUT, EXCERPT
 from stages.bisection import FAILS
 from stages.expressions import check_names, check_row_expression, is_repeatable_sql, put_in
 from stages.pinned_table import PinnedTable, TableError, find_column, match_keys
-from stages.rows import order_by_content
+from stages.rows import Rows, order_by_content
 from stages.stage import Stage
-
-if TYPE_CHECKING:
-    from stages.rows import Rows
 
 Format: TypeAlias = Literal["csv", "json", "parquet"]
 FORMATS: tuple[str, ...] = get_args(Format)

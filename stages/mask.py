@@ -6,17 +6,14 @@ import difflib
 import hashlib
 from collections.abc import Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING
 
 from origins.lazy import Column, DataFrame, F, SparkSession, T
 from origins.nack import REASON
 from origins.names import HIDDEN
 from origins.quick_dataclass import dataclass
 from stages.expressions import check_names
+from stages.rows import Rows
 from stages.stage import Stage, check_columns
-
-if TYPE_CHECKING:
-    from stages.rows import Rows
 
 _WHOLE = ("hash", "redact", "erase")
 _PARTLY = ("keep_last", "truncate")

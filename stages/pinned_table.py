@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING
 
 from origins.batch import JSON
 from origins.errors import WherryError, has_condition
@@ -13,12 +12,8 @@ from origins.lazy import DataFrame, SparkSession, T, spark_errors
 from origins.names import TABLE, is_no_such_table, make_absolute, quote_name
 from origins.quick_dataclass import dataclass
 from stages.expressions import suggest_name
-from stages.rows import can_be_ordered
+from stages.rows import Rows, can_be_ordered
 from stages.stage import check_columns
-
-if TYPE_CHECKING:
-    from stages.rows import Rows
-
 
 _NO_DELTA = ("DELTA_TABLE_ONLY_OPERATION", "PATH_NOT_FOUND")
 """Spark's conditions for a place that is not a Delta table, or whose files are missing."""

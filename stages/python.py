@@ -10,7 +10,7 @@ import sys
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, ClassVar, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, ClassVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from origins.functions import check_function, load_function, ship_by_value, ship_modules, shorten_name
 from origins.lazy import Column, F, T
@@ -19,10 +19,8 @@ from origins.quantities import check_seconds, parse_seconds
 from origins.quick_dataclass import dataclass
 from stages.expressions import check_row_expressions
 from stages.python_call import FunctionCall, Takes
+from stages.rows import Rows
 from stages.stage import Stage
-
-if TYPE_CHECKING:
-    from stages.rows import Rows
 
 _TYPES: Mapping[Any, str] = {
     str: "string",

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from origins.lazy import DataFrame
 from origins.quick_dataclass import dataclass
 from stages.expressions import check_expression, is_plain_select, is_repeatable_sql, list_tables, put_in
+from stages.rows import Rows
 from stages.stage import Stage
-
-if TYPE_CHECKING:
-    from stages.rows import Rows
 
 
 @dataclass(frozen=True, kw_only=True)

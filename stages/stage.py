@@ -10,11 +10,10 @@ from origins.batch import JSON
 from origins.lazy import SparkSession
 from origins.quick_dataclass import dataclass
 from stages.expressions import check_row_expression, is_repeatable_sql, suggest_name
+from stages.rows import Rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from stages.rows import Rows
 
 
 OnError: TypeAlias = Literal["nack", "discard", "keep", "stop"]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from destinations.delta.options import DeltaOptions
 from destinations.destination import Rule
 from origins.errors import get_raised_words, has_condition, list_spark_errors
 from origins.files.changes import is_wider
@@ -19,9 +19,6 @@ from origins.names import quote_name
 from origins.quick_dataclass import dataclass
 from origins.schema import get_sql_type, make_empty_frame
 from stages.expressions import list_columns, put_for
-
-if TYPE_CHECKING:
-    from destinations.delta.options import DeltaOptions
 
 _NEED_MAPPING = set(" ,;{}()\n\t=")
 """The characters that a column's name may have only if the table maps names."""

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from itertools import chain, count
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
+from typing import Any, ClassVar, Literal, TypedDict
 
 from destinations.destination import (
     LANE,
@@ -45,9 +45,7 @@ from origins.lazy import DataFrame, F, Row, SparkSession, T
 from origins.names import quote_text
 from origins.quick_dataclass import dataclass
 from origins.schema import make_empty_frame
-
-if TYPE_CHECKING:
-    from stages.stage import Stage
+from stages.stage import Stage
 
 _ONCE = "effectively once for readers of committed messages: a batch and its label are one Kafka transaction"
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")

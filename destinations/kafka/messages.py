@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, Protocol, cast
+from typing import Literal, Protocol, cast
 
 from destinations.destination import Demands, Rule, make_message
 from destinations.files import CSV, TIMES
@@ -14,10 +14,8 @@ from origins.nack import DLQ_COLUMNS, make_reason
 from origins.names import HIDDEN, quote_map, quote_name, quote_text
 from origins.quick_dataclass import dataclass
 from stages.expressions import suggest_name
+from stages.rows import Rows
 from stages.stage import Stage
-
-if TYPE_CHECKING:
-    from stages.rows import Rows
 
 CSV_OPTIONS = {
     name.lower(): name

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from origins.errors import OriginError, get_raised_words
 from origins.lazy import DataFrame, T
@@ -11,9 +10,6 @@ from origins.nack import REFUSED
 from origins.names import quote_name, quote_text
 from origins.protection import Protection
 from origins.quick_dataclass import dataclass
-
-if TYPE_CHECKING:
-    Read = Callable[[list[T.StructField]], DataFrame]
 
 RESCUED = "_rescued"
 """The column that keeps values that did not fit, as one JSON object."""
@@ -187,7 +183,9 @@ def is_wider(wide: T.DataType, narrow: T.DataType) -> bool:
     return False
 
 
-def widen_numbers(columns: Sequence[T.StructField], read: Read) -> list[T.StructField]:
+def widen_numbers(
+    columns: Sequence[T.StructField], read: Callable[[list[T.StructField]], DataFrame]
+) -> list[T.StructField]:
     """Return the columns, with types wide enough for their numbers. Text that is not a number widens nothing.
 
     `read` returns the rows of the files, lazily, with the given columns. It takes one Spark job, if any column is a

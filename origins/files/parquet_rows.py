@@ -14,11 +14,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from origins.errors import OriginError
 from origins.files.bad_lines import Verdict
 from origins.files.changes import DIFFERENCES, RESCUED, Changes, SchemaChanged, describe_remedies
+from origins.files.file_scan import FileScan
 from origins.files.file_systems import ReadableFile
 from origins.files.listing import FilePattern
 from origins.files.parquet_values import (
@@ -32,9 +33,6 @@ from origins.files.parquet_values import (
 from origins.lazy import DataFrame, F, SparkSession, T, pa, pc, pq, spark_errors
 from origins.names import HIDDEN, quote_name, quote_text
 from origins.quick_dataclass import dataclass
-
-if TYPE_CHECKING:
-    from origins.files.file_scan import FileScan
 
 _PLAIN = frozenset({
     "boolean", "byte", "short", "integer", "long", "float", "double", "string", "binary", "date", "timestamp",

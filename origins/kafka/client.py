@@ -7,6 +7,7 @@ import importlib
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -15,8 +16,6 @@ from origins.errors import OriginError
 from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from confluent_kafka import Consumer, KafkaError, Message
     from confluent_kafka.admin import AdminClient
 

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from destinations.delta.delta import Delta
 from destinations.destination import LANE, Destination
@@ -27,6 +27,7 @@ from origins.quick_dataclass import dataclass
 from runners.model.entry import Entry
 from runners.model.errors import Refusal
 from runners.model.events import BatchPlanned, BatchRests, Event, RunStopping
+from runners.model.run_report import Report
 from runners.operations.audit.finding import Audit
 from runners.pipeline import Pipeline
 from runners.state.journal import Journal
@@ -35,10 +36,6 @@ from runners.state.location import StateLocation
 from runners.state.process_locks import identify_host
 from runners.ways.stage_chain import name_destinations
 from stages.bisection import FAILS
-
-if TYPE_CHECKING:
-    from runners.model.run_report import Report
-
 
 SOON = 0.15
 """How many seconds after Spark gets a write the process is ended. The write is then under way."""

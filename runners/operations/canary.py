@@ -16,14 +16,14 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import field, replace
-from typing import TYPE_CHECKING
 
-from destinations.destination import Label
+from destinations.destination import Label, Written
 from origins.batch import JSON, Batch
 from origins.batch_rows import FrameRows
 from origins.errors import WherryError
 from origins.lazy import DataFrame, SparkSession
 from origins.names import quote_text
+from origins.origin import Origin
 from origins.quick_dataclass import dataclass
 from runners.definitions.definition import Definition
 from runners.engine.worker_pool import Process
@@ -52,10 +52,6 @@ from runners.running.run import CarriedRun
 from runners.spark.session import make_own_session
 from runners.spark.session_pool import cancel, tag_work
 from runners.state.location import SHADOW_STAMP, StateLocation
-
-if TYPE_CHECKING:
-    from destinations.destination import Written
-    from origins.origin import Origin
 
 PATIENCE = 1_800.0
 """The most seconds that a batch waits for the canary. After that the run continues without it."""

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from destinations.dead_letters import match_ids, query_dlq, read_dead_letters, trace_replays
 from destinations.delta.delta import Delta
@@ -22,7 +22,9 @@ from runners.definitions.definition import Definition
 from runners.model.error_kinds import classify
 from runners.model.json_form import JsonForm
 from runners.model.pipeline_state import is_aside
+from runners.operations.batch_trial import TracedRow
 from runners.operations.pipeline_access import open_state
+from runners.operations.trial import TrialRun
 from runners.running.choice import Choice, Letter
 from runners.running.opening import make_chains
 from runners.running.replay import leave_to_backfills, sort
@@ -30,10 +32,6 @@ from runners.state.journal import Journal, list_decided
 from runners.state.location import find_dlq
 from runners.ways.batch_source import list_columns, strip_lane_prefix
 from runners.ways.stage_chain import name_destinations
-
-if TYPE_CHECKING:
-    from runners.operations.batch_trial import TracedRow
-    from runners.operations.trial import TrialRun
 
 BESIDE = 2
 """How many rows are shown before the row in its file, and after it."""

@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from destinations.dead_letters import read_dead_letters
 from destinations.delta.delta import Delta
@@ -14,6 +13,7 @@ from origins.batch import JSON
 from origins.lazy import SparkSession
 from origins.protection import Protection
 from origins.quick_dataclass import dataclass
+from runners.definitions.definition import Definition
 from runners.model.causes import Cause, Causes
 from runners.model.errors import Refusal
 from runners.operations.batch_trial import TracedRow
@@ -23,9 +23,6 @@ from runners.running.fix import Fix
 from runners.running.opening import analyse_chain
 from runners.running.replay import Replay, SortedLetters
 from runners.state.location import StateLocation, find_dlq
-
-if TYPE_CHECKING:
-    from runners.definitions.definition import Definition
 
 SHOWN = 3
 """The number of example rows for each outcome."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DateType, NumericType, StringType, TimestampType
@@ -21,9 +21,7 @@ from runners.ways.batch_source import list_columns, strip_lane_prefix
 from runners.ways.stage_chain import apply_chain, make_labels
 from stages.expect.expectation import VERSION
 from stages.rows import MarkedRows
-
-if TYPE_CHECKING:
-    from stages.stage import Stage
+from stages.stage import Stage
 
 FEW = 20
 """A column with at most this many different values gets an expectation of the set."""

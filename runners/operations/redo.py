@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
 
 from destinations.delta.delta import Delta
 from origins.batch import JSON, Batch
@@ -20,11 +19,9 @@ from runners.operations.pipeline_access import open_session, open_state
 from runners.running.choice import Choice
 from runners.running.opening import find_recorded_schema
 from runners.running.redo import FileRedo, OldLetters, plan_redo
+from runners.state.journal import Journal
 from runners.state.location import find_dlq
 from runners.ways.stage_chain import name_destinations
-
-if TYPE_CHECKING:
-    from runners.state.journal import Journal
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from destinations.dead_letters import read_dead_letters
 from origins.batch import JSON
@@ -18,6 +18,7 @@ from origins.errors import WherryError
 from origins.lazy import SparkSession
 from origins.names import quote_name, quote_text
 from origins.quick_dataclass import dataclass
+from runners.definitions.definition import Definition
 from runners.model.causes import Cause, Causes, drop_file, parse_message
 from runners.operations.explain_row import name_stages
 from runners.operations.fix_preview import FixPreview, preview_fix
@@ -27,9 +28,6 @@ from runners.running.fix import Fix
 from runners.running.replay import Replay, plan_replay
 from runners.state.journal import list_decided
 from runners.state.location import StateLocation, find_dlq
-
-if TYPE_CHECKING:
-    from runners.definitions.definition import Definition
 
 MOST_CAUSES = 10
 """The number of causes that get a suggestion: those with the most rows."""

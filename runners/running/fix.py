@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from origins.batch import JSON, Json
 from origins.errors import WherryError, has_condition, list_spark_errors
@@ -28,15 +28,13 @@ from runners.model.error_kinds import classify
 from runners.model.errors import Refusal
 from runners.model.text import format_count, summarise_error
 from runners.state.journal import Journal, list_decided
+from runners.state.prepared_store import PreparedStore
 from runners.ways.stage_chain import PlacedStage, StageChain
 from stages.columns import WithColumns
 from stages.expressions import add_to_select, check_names, is_repeatable_sql, list_tables, put_in
 from stages.python import Handler
+from stages.rows import Rows
 from stages.stage import Stage, check_columns
-
-if TYPE_CHECKING:
-    from runners.state.prepared_store import PreparedStore
-    from stages.rows import Rows
 
 FIX = "fix"
 """The name of its stage in reports and in the DLQ."""

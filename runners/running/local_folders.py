@@ -7,22 +7,19 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from destinations.destination import Destination
 from origins.files.file_systems import is_local, without_scheme
 from origins.files.listing import parse_pattern
 from origins.lazy import SparkSession
+from origins.origin import Origin
 from origins.quick_dataclass import dataclass
 from runners.model.errors import Refusal
 from runners.model.spec import PipelineSpec
 from runners.spark.executors import list_unseen
 from runners.spark.session import find_default_scheme, find_master, is_connect, is_here, list_local_folders
 from runners.state.location import StateLocation
-
-if TYPE_CHECKING:
-    from destinations.destination import Destination
-    from origins.origin import Origin
-    from stages.stage import Stage
+from stages.stage import Stage
 
 
 @dataclass(frozen=True, kw_only=True)

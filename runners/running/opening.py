@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from typing import TYPE_CHECKING
 
 from destinations.dead_letters import ensure_dlq, make_dlq_schema, make_filtered_schema
 from destinations.destination import Destination, Identity, OpenDestination
@@ -37,10 +36,8 @@ from runners.ways.choose import GROUPED, STRAIGHT, list_ways_off, why_not
 from runners.ways.stage_chain import PlacedStage, StageChain, apply_chain, make_empty_rows, name_destinations
 from runners.ways.way import Candidate
 from stages.expect.expect import Expect
-
-if TYPE_CHECKING:
-    from stages.rows import StraightRows
-    from stages.stage import Stage
+from stages.rows import StraightRows
+from stages.stage import Stage
 
 
 @dataclass

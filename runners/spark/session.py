@@ -19,7 +19,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from destinations.delta.lock import SparkCommits, set_commits
 from origins.errors import WherryError, list_spark_errors
@@ -39,7 +39,7 @@ from origins.spark_private import (
 )
 from origins.store_access import canonicalise, is_store_url
 from runners.model.error_kinds import classify
-from runners.model.spec import MASTER, SparkOptions
+from runners.model.spec import MASTER, PipelineSpec, SparkOptions
 from runners.model.text import summarise_error
 from runners.spark.late import LateCommits, LateSession, LateSpark
 from runners.spark.start import (
@@ -54,10 +54,6 @@ from runners.spark.start import (
     start,
 )
 from runners.spark.warm import attach, find_obstacle, read_keep
-
-if TYPE_CHECKING:
-    from runners.model.spec import PipelineSpec
-
 
 log = logging.getLogger("wherry")
 

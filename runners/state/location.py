@@ -8,7 +8,6 @@ from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from destinations.delta.delta import Delta
@@ -20,6 +19,7 @@ from origins.quantities import parse_seconds
 from origins.quick_dataclass import dataclass
 from origins.store_access import StoreUrl, is_store_url
 from runners.model.errors import Refusal
+from runners.model.pipeline_state import PipelineState
 from runners.model.spec import PipelineSpec, SchemaState
 from runners.spark.session import list_forgotten_tables, obtain_for, stop
 from runners.state.journal import Journal
@@ -28,9 +28,6 @@ from runners.state.prepared_store import FolderStore, PreparedStore, TableStore,
 from runners.state.process_locks import lock_path
 from runners.state.run_history import History, RunHistory, SparkRunHistory
 from runners.state.spark_ledger import SparkLedger
-
-if TYPE_CHECKING:
-    from runners.model.pipeline_state import PipelineState
 
 log = logging.getLogger("wherry")
 

@@ -9,23 +9,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from origins.batch import JSON
 from origins.files.parquet_rows import count_rows
 from origins.lazy import DataFrame, F, pa
 from origins.quick_dataclass import dataclass
 from runners.model.tasks import Declined, Prepared
-from runners.state.prepared_store import fetch_table
+from runners.state.prepared_store import PreparedStore, fetch_table
 from runners.ways.deciding import BatchDecision
 from runners.ways.one_pass import explain_not_apart, find_noting_step, is_short
 from runners.ways.row_outcomes import PLACE_COLUMNS, PickedRows, RowOutcomes
 from runners.ways.stage_chain import StageChain
 from runners.ways.way import Candidate, Thresholds, Way
 from stages.rows import STATE, VERDICT, MarkedRows, select_columns
-
-if TYPE_CHECKING:
-    from runners.state.prepared_store import PreparedStore
 
 
 class CopyFiles(Way[BatchDecision, Prepared]):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from destinations.dead_letters import CopiedDlq, DlqCopy, FallibleDlq, make_dlq_schema
 from destinations.destination import Destination, OpenDestination
@@ -15,9 +15,6 @@ from origins.lazy import DataFrame, SparkSession, T
 from origins.quick_dataclass import dataclass
 from runners.ways.stage_chain import StageChain, apply_chain, make_empty_rows, make_labels
 from stages.rows import StraightRows
-
-if TYPE_CHECKING:
-    from datetime import datetime
 
 
 def open_dlq(

@@ -16,6 +16,7 @@ from origins.names import HIDDEN, quote_name
 from origins.origin import PLACE
 from origins.quick_dataclass import dataclass
 from runners.model.tasks import Declined, Prepared
+from runners.state.prepared_store import PreparedStore
 from runners.ways.deciding import BatchDecision
 from runners.ways.row_outcomes import (
     ROW_OF_PARTITION,
@@ -31,7 +32,6 @@ from stages.rows import NOTE, STATE, VERDICT, MarkedRows
 if TYPE_CHECKING:
     from pyspark.sql import Observation
 
-    from runners.state.prepared_store import PreparedStore
 
 _OF_A_ROW = ("stage", "destination", "code", "message", "row", "original")
 _OF_A_STAGE = ("row_schema", "original_schema")

@@ -16,14 +16,13 @@ from origins.origin import BATCH, PLACE
 from origins.quick_dataclass import dataclass
 from runners.model.causes import MOST_FILES
 from runners.model.planned_batch import BranchCounts, Counts, StageCount
+from runners.state.prepared_store import PreparedStore
 from runners.ways.stage_chain import PlacedStage, StageChain
 from stages.rows import STATE, VERDICT
 
 if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import Observation
-
-    from runners.state.prepared_store import PreparedStore
 
 
 @dataclass(frozen=True, kw_only=True)

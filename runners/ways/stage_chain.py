@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from destinations.destination import Destination
 from destinations.dlq import DLQ, FALLBACK, FILTERED
 from origins.batch import JSON, Batch
 from origins.lazy import SparkSession, T
@@ -19,10 +20,8 @@ from runners.model.text import summarise_error
 from stages.rows import Rows, StraightRows
 from stages.stage import Stage, apply_stage, is_repeatable
 
-if TYPE_CHECKING:
-    from destinations.destination import Destination
+R = TypeVar("R", bound=Rows)
 
-    R = TypeVar("R", bound=Rows)
 
 SAMPLE_LABELS: Mapping[str, str | int | datetime] = {
     "origin": "",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from destinations.destination import Deadline, Label, OpenDestination, Written
 from origins.batch_rows import BatchRows, TableRows
@@ -12,14 +12,12 @@ from origins.crash_points import reach
 from origins.lazy import SparkSession
 from origins.quick_dataclass import dataclass
 from runners.model.error_kinds import classify, is_large, is_refusal
+from runners.model.planned_batch import PlannedBatch
 from runners.model.tasks import Declined, Landed
 from runners.ways.batch_source import BatchReader
 from runners.ways.row_outcomes import RowTally
 from runners.ways.way import Candidate, Way
 from stages.stage import Stage, is_repeatable
-
-if TYPE_CHECKING:
-    from runners.model.planned_batch import PlannedBatch
 
 DescribedRows: TypeAlias = "tuple[BatchRows, RowTally]"
 """The rows of a batch after its stages, and their tally."""

@@ -5,17 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
+from destinations.destination import Destination
+from origins.batch_rows import BatchRows
+from origins.origin import Origin
 from origins.quick_dataclass import dataclass
 from runners.model.planned_batch import PlannedBatch
 from runners.model.tasks import Declined
 from runners.ways.stage_chain import StageChain
-
-if TYPE_CHECKING:
-    from destinations.destination import Destination
-    from origins.batch_rows import BatchRows
-    from origins.origin import Origin
 
 
 @dataclass(frozen=True, kw_only=True)

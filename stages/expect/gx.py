@@ -9,17 +9,13 @@ from __future__ import annotations
 import logging
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from origins.batch import JSON
 from origins.lazy import Column, DataFrame, F
 from stages.expect.expectation import Expectation
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 _LOADING = threading.Lock()
 NOTHING: Mapping[str, Any] = {
