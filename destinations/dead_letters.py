@@ -34,6 +34,7 @@ from origins.nack import DLQ_COLUMNS, parse_columns
 from origins.names import quote_text
 from origins.object_store import open_delta_table
 from origins.quick_dataclass import dataclass
+from origins.schema import make_arrow_schema
 from origins.secret import cut_text, list_mask_steps, make_mask
 from origins.store_access import StoreError
 from stages.bisection import MARK
@@ -121,7 +122,6 @@ class DeadLetters(BatchRows):
 
     @cached_property
     def _table(self) -> pa.Table | None:
-        from pyspark.sql.pandas.types import to_arrow_schema
 
         refused = self.refused.table()
         if refused is None:
@@ -143,7 +143,7 @@ class DeadLetters(BatchRows):
             for row in refused.to_pylist()
             for position in [row.get("position", 0)]
         ]
-        return pa.Table.from_pylist(rows, to_arrow_schema(self.columns, timezone="UTC"))
+        return pa.Table.from_pylist(rows, make_arrow_schema(self.columns))
 
 
 def select_lacking(spark: SparkSession, dlq: Delta, rows: DataFrame, batch: Batch) -> DataFrame:

@@ -7,14 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, TypeVar, cast, get_args
 
 from origins.batch import JSON
-from origins.lazy import SparkSession
+from origins.lazy import SparkSession, pa
 from origins.quick_dataclass import dataclass
 from stages.expressions import check_row_expression, is_repeatable_sql, suggest_name
 from stages.rows import Rows
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 OnError: TypeAlias = Literal["nack", "discard", "keep", "stop"]
 

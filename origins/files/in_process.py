@@ -25,7 +25,7 @@ from arro3.core import Array
 from origins.batch import Json
 from origins.files.file_systems import ReadableFile, is_moderate, is_small, read_pieces
 from origins.lazy import T, pa, pc
-from origins.schema import walk_types
+from origins.schema import make_arrow_schema, walk_types
 
 _WHOLE_NUMBERS = ("tinyint", "smallint", "int", "bigint")
 _KINDS: Mapping[str, frozenset[type]] = {
@@ -55,8 +55,6 @@ def parse_rows(
     Unknown keys are ignored unless `extra` is true, and so are missing columns unless `missing` is true. `zone` returns
     the time zone of times that have none.
     """
-    from pyspark.sql.pandas.types import to_arrow_schema
-
     kinds = list_kinds(schema)
     if kinds is None:
         return None
@@ -64,7 +62,7 @@ def parse_rows(
         text = content.decode("utf-8")
         rows = _parse_objects(text, Decimal if "decimal" in kinds.values() else float)
         _check_keys(rows, frozenset(kinds), extra, missing)
-        wanted = to_arrow_schema(schema, timezone="UTC")
+        wanted = make_arrow_schema(schema)
         columns = [
             make_column([row.get(each.name) for row in rows], kinds[each.name], each.type, zone) for each in wanted
         ]
@@ -207,8 +205,6 @@ def parse_plain_csv(
 
     `zone` returns the time zone of times that have none.
     """
-    from pyspark.sql.pandas.types import to_arrow_schema
-
     separator, kinds = _get_separator(options), list_kinds(schema)
     if kinds is None or options.keys() - _LINE_OPTIONS or not re.fullmatch(r"[,;|\t]", separator):
         return None
@@ -216,7 +212,7 @@ def parse_plain_csv(
     lines = [text.split(separator) for text in plain]
     if len(lines) < len(texts) or any(len(line) != len(kinds) for line in lines):
         return None
-    wanted = to_arrow_schema(schema, timezone="UTC")
+    wanted = make_arrow_schema(schema)
     try:
         columns = [
             make_column(
@@ -231,8 +227,6 @@ def parse_plain_csv(
 
 def parse_text(content: bytes, schema: T.StructType) -> pa.Table | None:
     """Return the lines of a file as its only column; None if Spark has to read them."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
     try:
         lines = split_lines(content.decode("utf-8"))
     except ValueError:
@@ -240,7 +234,7 @@ def parse_text(content: bytes, schema: T.StructType) -> pa.Table | None:
     kinds = list_kinds(schema)
     if kinds is None or [*kinds.values()] != ["string"] or lines[0].startswith("\ufeff"):
         return None
-    wanted = to_arrow_schema(schema)
+    wanted = make_arrow_schema(schema)
     return pa.Table.from_arrays([make_plain_array(lines[: -1 if not lines[-1] else None], pa.string())], schema=wanted)
 
 

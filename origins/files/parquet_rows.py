@@ -33,6 +33,7 @@ from origins.files.parquet_values import (
 from origins.lazy import DataFrame, F, SparkSession, T, pa, pc, pq, spark_errors
 from origins.names import HIDDEN, quote_name, quote_text
 from origins.quick_dataclass import dataclass
+from origins.schema import make_arrow_schema
 
 _PLAIN = frozenset({
     "boolean", "byte", "short", "integer", "long", "float", "double", "string", "binary", "date", "timestamp",
@@ -335,9 +336,7 @@ def read_pieces(file: ReadableFile | bytes, schema: T.StructType, without: Seque
 
     Raise `ReadsOtherwise` at a value that Spark may read differently.
     """
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    wanted, first = to_arrow_schema(schema, timezone="UTC"), 0
+    wanted, first = make_arrow_schema(schema), 0
     for batch in open_file(file).iter_batches(ROWS):
         table = pa.Table.from_batches([batch]).select(schema.names).cast(wanted)
         if any(map(_is_old, table.columns)):

@@ -27,12 +27,12 @@ from origins.kafka.offsets import (
     read_topic_ids,
     spread_rows,
 )
-from origins.kafka.rows import HEADERS, METADATA, KafkaRows, make_arrow_schema
+from origins.kafka.rows import HEADERS, METADATA, KafkaRows
 from origins.kafka.schema_registry import SchemaRegistry, check_coding, explain_coding, make_digest, read_schema_file
 from origins.lazy import SparkSession, T
 from origins.origin import Backlog, Lag, Origin, Progress
 from origins.quick_dataclass import dataclass
-from origins.schema import check_schema, parse_schema
+from origins.schema import check_schema, make_arrow_schema, parse_schema
 
 _IMPATIENT = 3.0
 """The seconds that `status` waits for the brokers."""

@@ -29,7 +29,7 @@ from origins.nack import REFUSED
 from origins.names import HIDDEN, quote_name, quote_text
 from origins.origin import PLACE
 from origins.quick_dataclass import dataclass
-from origins.schema import parse_schema
+from origins.schema import make_arrow_schema, parse_schema
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -414,13 +414,6 @@ def _translate_certificates(given: dict[str, str]) -> Mapping[str, str]:
 def send_by_value() -> None:
     """Send the code that decodes messages to Spark's workers by value. The workers need not have Wherry."""
     ship_modules([avro, formats, protobuf])
-
-
-def make_arrow_schema(schema: T.StructType) -> pa.Schema:
-    """Return the columns as Arrow has them."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return to_arrow_schema(schema, timezone="UTC")
 
 
 def _split_columns(table: pa.Table | None) -> Mapping[str, pa.Array] | None:

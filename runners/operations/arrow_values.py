@@ -7,22 +7,18 @@ import math
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, timezone
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from origins.batch import Json
+from origins.lazy import pa
 from runners.model.row_values import Number, check_value, is_text, parse_edited, write_json
-
-if TYPE_CHECKING:
-    import pyarrow
 
 _EXACT = 2**53
 """A float is not exact for every whole number beyond this."""
 
 
-def make_arrow_type(kind: Json) -> pyarrow.DataType:
+def make_arrow_type(kind: Json) -> pa.DataType:
     """Return the type of a column of this kind. A kind that parquet does not have becomes text with JSON."""
-    import pyarrow as pa
-
     if isinstance(kind, Mapping):
         inner: Mapping[str, Any] = kind
         if inner["type"] == "struct" and inner["fields"]:
@@ -35,7 +31,7 @@ def make_arrow_type(kind: Json) -> pyarrow.DataType:
     if str(kind).startswith("decimal"):
         precision, scale = str(kind)[8:-1].split(",")
         return pa.decimal128(int(precision), int(scale))
-    simple: Mapping[str, Callable[[], pyarrow.DataType]] = {
+    simple: Mapping[str, Callable[[], pa.DataType]] = {
         "boolean": pa.bool_,
         "byte": pa.int8,
         "short": pa.int16,

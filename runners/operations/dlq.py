@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from destinations.dead_letters import format_moment, read_dead_letters, trace_replays
 from destinations.destination import Destination
 from destinations.dlq import Dlq
 from origins.batch import JSON, Batch, Span
-from origins.lazy import SparkSession
+from origins.lazy import SparkSession, pa
 from origins.protection import Protection
 from origins.quick_dataclass import dataclass
 from runners.model.causes import CauseCounter
@@ -33,9 +33,6 @@ from runners.state.journal import DISCARDS, DecidedLetters, Journal, list_decide
 from runners.state.ledger import Conflict
 from runners.state.location import StateLocation, find_dlq
 from runners.state.ownership import is_run
-
-if TYPE_CHECKING:
-    import pyarrow
 
 
 def list_dead_letters(
@@ -111,10 +108,8 @@ _Place: TypeAlias = tuple[int, str, int, int]
 """The key that orders refused rows: the time, the lane, the number of the batch and the position in it."""
 
 
-def _list_columns(table: pyarrow.Table, names: Sequence[str]) -> list[list[Any]]:
+def _list_columns(table: pa.Table, names: Sequence[str]) -> list[list[Any]]:
     """Return the values of these columns. A time becomes its microseconds since 1970."""
-    import pyarrow as pa
-
     found = []
     for column in map(table.column, names):
         if pa.types.is_timestamp(column.type):

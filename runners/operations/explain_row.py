@@ -14,7 +14,7 @@ from destinations.delta.delta import Delta
 from destinations.destination import Destination
 from origins.batch import JSON, Batch
 from origins.errors import WherryError, list_spark_errors
-from origins.lazy import SparkSession
+from origins.lazy import F, SparkSession
 from origins.names import HIDDEN, get_last_part
 from origins.origin import PLACE, Origin
 from origins.quick_dataclass import dataclass
@@ -180,7 +180,6 @@ class RefusedRow:
 
     def _collect_beside(self, spark: SparkSession, origin: Origin, batch: Batch) -> tuple[Sequence[NeighbourRow], str]:
         from pyspark.sql import Window
-        from pyspark.sql import functions as F
 
         from origins.nack import REFUSED
         from stages.rows import encode_struct

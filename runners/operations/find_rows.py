@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import unquote
 
 from pyspark.sql import functions as F
@@ -23,7 +23,7 @@ from destinations.delta.table import TargetTable
 from destinations.destination import BroughtBatch, Destination, DestinationError
 from origins.batch import JSON, Batch
 from origins.errors import WherryError, list_spark_errors
-from origins.lazy import Column, DataFrame, Row
+from origins.lazy import Column, DataFrame, Row, pa
 from origins.nack import RAW, REFUSED, restore
 from origins.names import HIDDEN, quote_text
 from origins.origin import Origin
@@ -60,9 +60,6 @@ from runners.state.journal import DecidedLetters, list_decided
 from runners.state.location import StateLocation, find_dlq
 from runners.ways.batch_source import strip_lane_prefix
 from runners.ways.stage_chain import StageChain, name_destinations
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _TOGETHER = 20
 """The number of batches that one query searches."""
@@ -305,8 +302,6 @@ class _RowSearch:
 
     def _read_newest(self, dlq: Destination, taken: Sequence[pa.Table]) -> list[Mapping[str, Any]]:
         """Return the newest of these rows with all facts about each. Their JSON is not parsed again."""
-        import pyarrow as pa
-
         if not any(each.num_rows for each in taken):
             return []
         assert isinstance(dlq, Delta)

@@ -21,7 +21,9 @@ from destinations.delta.table import TargetTable
 from destinations.destination import BroughtBatch, Destination, DestinationError
 from destinations.dlq import DLQ, FALLBACK
 from origins.batch import JSON, Json
+from origins.lazy import pa
 from origins.quick_dataclass import dataclass
+from origins.schema import make_arrow_schema
 from runners.definitions.definition import Definition, definition_of
 from runners.model.entry import Entry
 from runners.model.errors import Owned, Refusal
@@ -210,9 +212,6 @@ def _find_source(pipeline: PipelineSpec, state: PipelineState) -> Destination:
 
 def read_given_letters(file: Path) -> GivenLetters:
     """Read rows of the DLQ from a file. Raises `Refusal` if the file does not have its columns."""
-    import pyarrow as pa
-    from pyspark.sql.pandas.types import to_arrow_schema
-
     schema = make_dlq_schema()
     kinds: dict[str, Json] = {each.name: each.dataType.jsonValue() for each in schema}
     form, found, problems = find_format(file), [], []
@@ -225,7 +224,7 @@ def read_given_letters(file: Path) -> GivenLetters:
         refuse_rows(
             f"{file.name} was not merged", problems, hint="Take the rows out of the fallback as Wherry wrote them."
         )
-    return GivenLetters(file=file.name, rows=pa.Table.from_pylist(found, to_arrow_schema(schema, timezone="UTC")))
+    return GivenLetters(file=file.name, rows=pa.Table.from_pylist(found, make_arrow_schema(schema)))
 
 
 def _parse_cell(row: EditedRow, form: RowFormat, name: str, kind: Json) -> Any:

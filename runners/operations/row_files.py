@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TextIO, TypeAlias
 
 from origins.batch import Json
+from origins.lazy import pa, pq
 from origins.names import HIDDEN
 from origins.quick_dataclass import dataclass
 from runners.model.errors import Refusal
@@ -292,9 +293,6 @@ class ParquetFormat(RowFormat):
     """Parquet with the types of the columns."""
 
     def write(self, file: Path, rows: Iterable[EditableRow], columns: Columns, masked: bool) -> None:
-        import pyarrow as pa
-        from pyarrow import parquet
-
         for name, kinds in columns.items():
             if len(kinds) > 1 and not masked:
                 each = " in some rows and ".join(map(show_kind, kinds))
@@ -306,16 +304,13 @@ class ParquetFormat(RowFormat):
         ours = [(name, pa.string()) for name in (OURS if masked else OURS[:-1])]
         schema = pa.schema([*ours, *((name, make_arrow_type(kind)) for name, kind in of_columns.items())])
         cells = ({**_list_ours(row, masked=masked), **_make_cells(row, of_columns, masked=masked)} for row in rows)
-        with parquet.ParquetWriter(file, schema) as writer:
+        with pq.ParquetWriter(file, schema) as writer:
             while some := [*islice(cells, _AT_ONCE)]:
                 writer.write_table(pa.Table.from_pylist(some, schema))
 
     def read(self, file: Path, key: str) -> Iterator[EditedRow]:
-        import pyarrow as pa
-        from pyarrow import parquet
-
         try:
-            with parquet.ParquetFile(file) as source:
+            with pq.ParquetFile(file) as source:
                 check_header(list(source.schema_arrow.names), file, key)
                 rows = (row for batch in source.iter_batches(_AT_ONCE) for row in batch.to_pylist())
                 for number, row in enumerate(rows, 1):

@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import chain
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 from destinations.dead_letters import MOST_LISTED, NEWEST, lacks_replays, match_ids, query_dlq, stream_dlq
@@ -33,9 +33,6 @@ from runners.model.clock import convert_to_utc
 from runners.model.errors import Refusal
 from runners.model.run_report import MOST_REPORTED, Report
 from runners.model.text import summarise_error
-
-if TYPE_CHECKING:
-    import pyarrow
 
 log = logging.getLogger("wherry")
 
@@ -158,7 +155,7 @@ class Choice:
 
     def stream_rows(
         self, dlq: Destination, spark: Callable[[], SparkSession], columns: str, *, where: str = "", then: str = ""
-    ) -> Iterator[pyarrow.Table]:
+    ) -> Iterator[pa.Table]:
         """Yield these columns of the chosen rows, in tables of bounded size.
 
         `where` is a further condition. `then` is SQL after all conditions. Raises as `list_letters` does.
@@ -191,7 +188,7 @@ class Choice:
         columns: str,
         conditions: Sequence[str] = (),
         then: str = "",
-    ) -> Iterator[pyarrow.Table]:
+    ) -> Iterator[pa.Table]:
         if lacks_replays(dlq):
             columns = re.sub(r"\breplays\b", "CAST(NULL AS STRING) AS replays", columns)
         where = f" WHERE {' AND '.join(conditions)}".replace("{", "{{").replace("}", "}}") if conditions else ""

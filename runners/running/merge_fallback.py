@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from destinations.dead_letters import ensure_dlq, make_dlq_schema, match_id, query_dlq, select_lacking, stream_fallback
 from destinations.delta.delta import Delta
@@ -19,11 +19,9 @@ from origins.crash_points import reach
 from origins.lazy import F, SparkSession, pa
 from origins.names import quote_text
 from origins.quick_dataclass import dataclass
+from origins.schema import make_arrow_schema
 from runners.model.entry import Entry, MergeBody, Settled
 from runners.state.journal import Journal, list_settled_ever
-
-if TYPE_CHECKING:
-    import pyarrow
 
 _FEW = 10_000
 """The number of refused rows that this process reads at once, from one or several batches."""
@@ -36,7 +34,7 @@ class GivenLetters:
     """The refused rows that a person took out of a fallback."""
 
     file: str
-    rows: pyarrow.Table
+    rows: pa.Table
     """The rows, with the columns of the DLQ."""
 
 
@@ -142,19 +140,17 @@ class FallbackMerge:
                     found[plan][row["id"]] = row
         return found
 
-    def _stream(self, group: Iterable[Settled]) -> Iterator[pyarrow.Table]:
+    def _stream(self, group: Iterable[Settled]) -> Iterator[pa.Table]:
         if isinstance(self.source, GivenLetters):
             return iter([self.source.rows])
         return stream_fallback(self.source, lambda: self.spark, [label_waiting(self.pipeline, each) for each in group])
 
     def _select_few(self, plan: str, found: Mapping[str, Mapping[str, Any]]) -> tuple[BatchRows, int]:
         """Return the rows that the DLQ lacks, and how many rows the batch has."""
-        from pyspark.sql.pandas.types import to_arrow_schema
-
         query = f"SELECT id FROM {{table}} WHERE plan = {quote_text(plan)}"
         there = {row["id"] for row in query_dlq(self.dlq, lambda: self.spark, query)}
         lacking = [row for id_, row in found.items() if id_ not in there]
-        schema = to_arrow_schema(make_dlq_schema(), timezone="UTC")
+        schema = make_arrow_schema(make_dlq_schema())
         return TableRows(self.spark, pa.Table.from_pylist(lacking, schema), make_dlq_schema()), len(found)
 
     def _read_many(self, settled: Settled) -> tuple[BatchRows, int]:

@@ -12,7 +12,7 @@ from dataclasses import field
 from functools import cached_property, reduce
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from destinations.delta import data_files
 from destinations.delta.direct_append import are_stores_plain, collect_arrow
@@ -21,17 +21,14 @@ from origins.batch_rows import BatchRows, FrameRows, make_frame
 from origins.delta_actions import TypeBody
 from origins.files.file_systems import escape_pattern
 from origins.files.parquet_rows import ROWS, ReadsOtherwise, has_old_days, open_file, read_pieces
-from origins.lazy import DataFrame, SparkSession, T
+from origins.lazy import DataFrame, F, SparkSession, T, pa, pc, pq
 from origins.names import quote_name
 from origins.object_store import ObjectStore, open_store
 from origins.quick_dataclass import dataclass
+from origins.schema import make_arrow_schema
 from origins.store_access import StoreUrl
 from runners.model.planned_batch import DecidedBatch
 from runners.spark.session import is_here
-
-if TYPE_CHECKING:
-    import pyarrow
-
 
 _FEW = "few.parquet"
 """The only file of a frame whose rows passed through this process."""
@@ -81,7 +78,7 @@ class PreparedStore(ABC):
     def read(self, spark: SparkSession, name: str) -> DataFrame:
         """Return the frame that was written."""
 
-    def scan(self, name: str, wanted: Callable[[str], bool]) -> pyarrow.RecordBatchReader | None:
+    def scan(self, name: str, wanted: Callable[[str], bool]) -> pa.RecordBatchReader | None:
         """Return some columns of the rows, in pieces, or None if Spark must read them."""
         return None
 
@@ -134,12 +131,10 @@ class FolderStore(PreparedStore):
     """The schemas of the frames that this process wrote. Reading one from the files costs a Spark job each time."""
 
     def write(self, name: str, frame: DataFrame) -> int | None:
-        from pyarrow import parquet
-
         frame.write.parquet(str(self.root / name))
         self._schemas[name] = frame.schema
         files = self.list_files(name)  # none if Spark wrote them on another machine
-        return sum(parquet.read_metadata(file).num_rows for file in files) if files else None
+        return sum(pq.read_metadata(file).num_rows for file in files) if files else None
 
     def write_few(self, name: str, frame: DataFrame) -> Any:
         table = fetch_table(frame) if is_here(frame.sparkSession) else None
@@ -156,9 +151,6 @@ class FolderStore(PreparedStore):
         self._schemas[name] = schema
 
     def copy(self, name: str, files: Mapping[Path, Sequence[int]], schema: T.StructType) -> int | None:
-        from pyarrow import ArrowException
-        from pyspark.sql.pandas.types import to_arrow_schema
-
         folder = self.root / name
         folder.mkdir(parents=True)
         self._schemas[name] = schema
@@ -166,14 +158,14 @@ class FolderStore(PreparedStore):
         def copy_share(number: int, share: Sequence[Path]) -> int:
             rows = 0
 
-            def count_pieces() -> Iterator[pyarrow.Table]:
+            def count_pieces() -> Iterator[pa.Table]:
                 nonlocal rows
                 for file in share:
                     for piece in read_pieces(file, schema, files[file]):
                         rows += piece.num_rows
                         yield piece
 
-            arrow, file = to_arrow_schema(schema, timezone="UTC"), folder / f"part-{number:05}.parquet"
+            arrow, file = make_arrow_schema(schema), folder / f"part-{number:05}.parquet"
             data_files.write(count_pieces(), arrow, schema.json(), file)
             return rows
 
@@ -182,7 +174,7 @@ class FolderStore(PreparedStore):
             shares = _split_files(files, threads)
             with ThreadPoolExecutor(threads) as pool:
                 return sum(pool.map(copy_share, range(len(shares)), shares))
-        except (ReadsOtherwise, ArrowException, OSError, KeyError):  # only Spark can surely read these files
+        except (ReadsOtherwise, pa.ArrowException, OSError, KeyError):  # only Spark can surely read these files
             return None
 
     def read(self, spark: SparkSession, name: str) -> DataFrame:
@@ -190,7 +182,7 @@ class FolderStore(PreparedStore):
         reader = spark.read if schema is None else spark.read.schema(schema)
         return reader.parquet(str(self.root / name))
 
-    def scan(self, name: str, wanted: Callable[[str], bool]) -> pyarrow.RecordBatchReader | None:
+    def scan(self, name: str, wanted: Callable[[str], bool]) -> pa.RecordBatchReader | None:
         return _scan_files(self.list_files(name), wanted, self.read_bytes, self.piece_bytes)
 
     def list_files(self, name: str) -> Sequence[Path]:
@@ -236,7 +228,7 @@ class UrlStore(PreparedStore):
             self._put_table(name, make_table(rows, schema), schema)
         return self._is_plain
 
-    def _put_table(self, name: str, table: pyarrow.Table, schema: T.StructType) -> None:
+    def _put_table(self, name: str, table: pa.Table, schema: T.StructType) -> None:
         with TemporaryDirectory(prefix="wherry-") as folder:
             file = Path(folder) / name / _FEW
             write_table(table, schema, file)
@@ -250,7 +242,7 @@ class UrlStore(PreparedStore):
         reader = spark.read if schema is None else spark.read.schema(schema)
         return reader.parquet(escape_pattern(str(self.url / name)))
 
-    def scan(self, name: str, wanted: Callable[[str], bool]) -> pyarrow.RecordBatchReader | None:
+    def scan(self, name: str, wanted: Callable[[str], bool]) -> pa.RecordBatchReader | None:
         if name in self._few:
             return _scan_files([self._few[name]], wanted)
         if not self._is_plain:
@@ -334,20 +326,15 @@ def fetch_table(frame: DataFrame) -> Any:
     return collect_arrow(frame) if _is_plain(json.loads(frame.schema.json())) else None
 
 
-def make_table(rows: Sequence[Mapping[str, Json]], schema: T.StructType) -> pyarrow.Table:
+def make_table(rows: Sequence[Mapping[str, Json]], schema: T.StructType) -> pa.Table:
     """Return the rows as a table with the columns of this schema."""
-    import pyarrow as pa
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return pa.Table.from_pylist(list(rows), to_arrow_schema(schema, timezone="UTC"))
+    return pa.Table.from_pylist(list(rows), make_arrow_schema(schema))
 
 
 def _scan_files(
     files: Sequence[Path | bytes], wanted: Callable[[str], bool], most: int = _READ_HERE, piece: int = _PIECE
-) -> pyarrow.RecordBatchReader | None:
+) -> pa.RecordBatchReader | None:
     """Return some columns of the rows in these files or file contents, or None if Spark must read them."""
-    import pyarrow as pa
-
     footers = [open_file(file).metadata for file in files]
     size = sum(footer.row_group(at).total_byte_size for footer in footers for at in range(footer.num_row_groups))
     if not footers or size > most or any(map(has_old_days, footers)):
@@ -361,7 +348,7 @@ def _scan_files(
     columns = [column for column in first.names if wanted(column)]
     schema = pa.schema([(column, _to_arrow_type(first.field(column).type, types[column])) for column in columns])
 
-    def read() -> Iterator[pyarrow.RecordBatch]:
+    def read() -> Iterator[pa.RecordBatch]:
         for file in files:
             for each in open_file(file).iter_batches(min(at_once, ROWS), columns=columns):
                 yield from pa.Table.from_batches([each]).cast(schema).to_batches()
@@ -393,10 +380,8 @@ def _split_files(files: Collection[Path], threads: int) -> Sequence[Sequence[Pat
     return shares
 
 
-def _to_arrow_type(kind: pyarrow.DataType, described: TypeBody) -> pyarrow.DataType:
+def _to_arrow_type(kind: pa.DataType, described: TypeBody) -> pa.DataType:
     """Return Arrow's type, with the time zone UTC for each time that is a moment in Spark."""
-    import pyarrow as pa
-
     if described == "timestamp":
         return pa.timestamp("us", "UTC")
     if isinstance(described, dict) and described["type"] == "struct":
@@ -438,7 +423,7 @@ class _LiveRows(BatchRows):
     def frame(self) -> DataFrame:
         return self._frame
 
-    def table(self) -> pyarrow.Table | None:
+    def table(self) -> pa.Table | None:
         return self._table
 
     def files(self) -> Mapping[str, Path] | None:
@@ -457,10 +442,7 @@ class _LiveRows(BatchRows):
         return frame.where(f"state = 0 and f{self._branch} = 0").select(f"b{self._branch}.*")
 
     @cached_property
-    def _table(self) -> pyarrow.Table | None:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
+    def _table(self) -> pa.Table | None:
         own, filters = f"b{self._branch}", f"f{self._branch}"
         found = self.store.scan(self._section, lambda column: column in ("state", "live", own, filters))
         if found is not None and _is_without_live(found.schema.names):
@@ -471,7 +453,7 @@ class _LiveRows(BatchRows):
         parted = own in found.schema.names
         rows = own if parted else "live"
 
-        def select_live(pieces: pyarrow.RecordBatchReader) -> Iterator[pyarrow.RecordBatch]:
+        def select_live(pieces: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
             for piece in pieces:
                 stays = pc.equal(piece["state"], 0)
                 if parted:
@@ -506,7 +488,7 @@ class RefusedRows(BatchRows):
     def frame(self) -> DataFrame:
         return self._frame
 
-    def table(self) -> pyarrow.Table | None:
+    def table(self) -> pa.Table | None:
         return None if self.decision.again or self.count() > self.most else self._table
 
     def count(self) -> int:
@@ -514,8 +496,6 @@ class RefusedRows(BatchRows):
 
     @cached_property
     def _frame(self) -> DataFrame:
-        from pyspark.sql import functions as F
-
         frames = []
         for number in range(self.decision.sections):
             bases = self._get_bases(number)
@@ -529,10 +509,7 @@ class RefusedRows(BatchRows):
         return reduce(lambda above, below: above.unionByName(below), frames)
 
     @cached_property
-    def _table(self) -> pyarrow.Table | None:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
+    def _table(self) -> pa.Table | None:
         columns = (NACKED, "part", "block", "row", "state")
         found = (
             self.store.scan(f"{self.decision.path}-0", columns.__contains__) if self.decision.sections == 1 else None
@@ -574,17 +551,14 @@ class FilteredRows(BatchRows):
                 frames.append(filtered.select(filtered[kept].alias(NACKED), "part"))
         return reduce(lambda above, below: above.unionByName(below), frames)
 
-    def table(self) -> pyarrow.Table | None:
+    def table(self) -> pa.Table | None:
         return self._table if 0 < self.count() <= self.most else None
 
     def count(self) -> int:
         return self.decision.filtered
 
     @cached_property
-    def _table(self) -> pyarrow.Table | None:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
+    def _table(self) -> pa.Table | None:
         found = self.store.scan(f"{self.decision.path}-0", lambda _: True) if self.decision.sections == 1 else None
         if found is None:
             return None

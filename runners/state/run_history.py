@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from origins.batch import JSON
 from origins.batch_rows import to_python_rows
 from origins.errors import list_spark_errors
-from origins.lazy import SparkSession
+from origins.lazy import SparkSession, delta_errors, deltalake, pa
 from origins.names import quote_text
 from origins.object_store import open_delta_table
 from origins.quick_dataclass import dataclass
@@ -36,7 +36,6 @@ from runners.state.spark_ledger import make_frame, quote_table
 
 if TYPE_CHECKING:
     from arro3.core import Schema, Table
-    from deltalake import DeltaTable
 
 
 FILES = 64
@@ -173,25 +172,24 @@ class RunHistory(History):
         """How long a run stays in the table before it moves to the archive."""
 
     def write(self, rows: Sequence[RunRow]) -> None:
-        from deltalake import DeltaTable, PostCommitHookProperties, write_deltalake
-        from deltalake.exceptions import TableNotFoundError
-
         from runners.state.delta_ledger import find_home
 
         options = get_options(self.path)
         try:
-            table = DeltaTable(str(self.path), storage_options=options)
-        except TableNotFoundError:
+            table = deltalake.DeltaTable(str(self.path), storage_options=options)
+        except delta_errors.TableNotFoundError:
             table = None
-        write_deltalake(
+        deltalake.write_deltalake(
             table or str(self.path),
             _make_table(rows),
             mode="append",
             configuration=dict(find_home(self.path).properties),
             storage_options=options,
-            post_commithook_properties=PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True),
+            post_commithook_properties=deltalake.PostCommitHookProperties(
+                create_checkpoint=True, cleanup_expired_logs=True
+            ),
         )
-        table = table or DeltaTable(str(self.path), storage_options=options)
+        table = table or deltalake.DeltaTable(str(self.path), storage_options=options)
         if len(table.file_uris()) > FILES:
             old = f"started_at < {_make_moment_sql(max(row.started_at for row in rows) - self.retain)}"
             self._archive(table, old)
@@ -200,13 +198,10 @@ class RunHistory(History):
             table.vacuum(retention_hours=168, dry_run=False)
 
     def list_runs(self, wanted: WantedRuns = NEWEST) -> list[dict[str, JSON]]:
-        import pyarrow as pa
-        from deltalake import QueryBuilder
-
         table = open_delta_table(self.path)
         if table is None:
             return []
-        tables, source = QueryBuilder().register("kept", table), "kept"
+        tables, source = deltalake.QueryBuilder().register("kept", table), "kept"
         archived = open_delta_table(self._archived) if wanted.archived else None
         if archived is not None:
             tables = tables.register("archived", archived)
@@ -221,12 +216,9 @@ class RunHistory(History):
 
         return name_beside(self.path, ARCHIVE)
 
-    def _archive(self, table: DeltaTable, old: str) -> None:
+    def _archive(self, table: deltalake.DeltaTable, old: str) -> None:
         """Copy old runs to the archive, without their reports. A repeated call has no effect."""
-        import pyarrow as pa
-        from deltalake import QueryBuilder, write_deltalake
-
-        tables, where = QueryBuilder().register("kept", table), [old, *make_conditions("kept")]
+        tables, where = deltalake.QueryBuilder().register("kept", table), [old, *make_conditions("kept")]
         archived = open_delta_table(self._archived)
         if archived is not None:
             tables = tables.register("archived", archived)
@@ -234,7 +226,7 @@ class RunHistory(History):
         query = f"SELECT {_WITHOUT_REPORT} FROM kept WHERE {' AND '.join(where)}"
         ended = pa.RecordBatchReader.from_stream(tables.execute(query)).read_all()
         if ended.num_rows:
-            write_deltalake(
+            deltalake.write_deltalake(
                 str(self._archived),
                 ended.rename_columns(_NAMES).cast(pa.schema(_make_schema())),
                 mode="append",

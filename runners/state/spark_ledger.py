@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from origins.errors import list_spark_errors
-from origins.lazy import DataFrame, SparkSession
+from origins.lazy import DataFrame, F, SparkSession
 from origins.names import quote_name
 from runners.model.entry import Settled
 from runners.model.error_kinds import classify
@@ -121,8 +121,6 @@ class CatalogTable(LedgerTable):
         What the condition reads of this table cannot change before the commit has landed. Create the table if it is
         missing. Raise `LedgerError` unless the commit surely landed. The caller must then look.
         """
-        from pyspark.sql import functions as F
-
         try:
             self._make()
             kinds = {name: _TYPES[kind] for name, kind in self.columns.items()}

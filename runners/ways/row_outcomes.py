@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from origins.batch import JSON
 from origins.errors import list_spark_errors
-from origins.lazy import Column, DataFrame, F, SparkSession, pc
+from origins.lazy import Column, DataFrame, F, SparkSession, pa, pc
 from origins.names import HIDDEN
 from origins.origin import BATCH, PLACE
 from origins.quick_dataclass import dataclass
@@ -21,7 +21,6 @@ from runners.ways.stage_chain import PlacedStage, StageChain
 from stages.rows import STATE, VERDICT
 
 if TYPE_CHECKING:
-    import pyarrow
     from pyspark.sql import Observation
 
 
@@ -179,7 +178,7 @@ def count_notes(
     )
 
 
-def by_arrow(table: pyarrow.Table, columns: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
+def by_arrow(table: pa.Table, columns: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
     """Count the notes of rows that are in memory."""
     counted = {column: table[column].drop_null().value_counts().to_pylist() for column in columns}
     return {column: {each["values"]: each["counts"] for each in found} for column, found in counted.items()}
