@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from destinations.batch_folders import NOTE, BatchFolders, NameTaken, list_data_files, make_note, name_folder
 from destinations.batch_manifests import BatchManifests
@@ -33,15 +33,11 @@ from origins.batch_rows import BatchRows
 from origins.crash_points import reach, reach_within
 from origins.errors import has_condition, list_spark_errors
 from origins.files.file_systems import escape_pattern
-from origins.lazy import DataFrame, SparkSession, T, pq
+from origins.lazy import DataFrame, SparkSession, T, pq, pyspark
 from origins.names import SCHEME, make_absolute
 from origins.quick_dataclass import dataclass
 from origins.schema import make_empty_frame
 from origins.store_access import StoreUrl, is_store_url
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrameReader
-
 
 _OWN = ("_lane", "_batch")
 TIMES: Mapping[str, str] = {
@@ -176,7 +172,7 @@ class Files(Destination):
         )
 
 
-def _is_there(reader: DataFrameReader, folder: str) -> bool:
+def _is_there(reader: pyspark.sql.DataFrameReader, folder: str) -> bool:
     try:
         _ = reader.load(folder).schema  # Spark Connect looks for the folder only here
     except list_spark_errors() as error:

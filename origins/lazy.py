@@ -25,6 +25,7 @@ __all__ = [
     "pa",
     "pc",
     "pq",
+    "pyspark",
     "spark_errors",
 ]
 
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
+    import pyspark
     from deltalake import exceptions as delta_errors
     from pyspark import errors as spark_errors
     from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -54,7 +56,7 @@ if TYPE_CHECKING:
 else:
     Column = DataFrame = Row = SparkSession = None  # for annotations, which are not evaluated
     F, T = LazyModule("pyspark.sql.functions"), LazyModule("pyspark.sql.types")
-    spark_errors = LazyModule("pyspark.errors")
+    pyspark, spark_errors = LazyModule("pyspark"), LazyModule("pyspark.errors")
     deltalake, delta_errors = LazyModule("deltalake"), LazyModule("deltalake.exceptions")
     pa, pc, pq = LazyModule("pyarrow"), LazyModule("pyarrow.compute"), LazyModule("pyarrow.parquet")
 

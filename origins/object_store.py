@@ -10,11 +10,11 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from origins.hdfs import HdfsClient
-from origins.lazy import pa, pc
+from origins.lazy import delta_errors, deltalake, pa, pc
 from origins.secret import cut_text, make_mask
 from origins.store_access import (
     StoreError,
@@ -27,26 +27,20 @@ from origins.store_access import (
     make_client_arguments,
 )
 
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
 
-
-def open_delta_table(place: Path | str) -> DeltaTable | None:
+def open_delta_table(place: Path | str) -> deltalake.DeltaTable | None:
     """Return the Delta table in a folder or an object store, through `deltalake`; None if no table is found.
 
     Raise `StoreError` if a store does not answer properly.
     """
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError, TableNotFoundError
-
     if not is_store_url(place):
-        return DeltaTable(str(place)) if os.path.exists(place) else None
+        return deltalake.DeltaTable(str(place)) if os.path.exists(place) else None
     try:
-        return DeltaTable(canonicalise(str(place)), storage_options=get_options(place))
-    except TableNotFoundError:
+        return deltalake.DeltaTable(canonicalise(str(place)), storage_options=get_options(place))
+    except delta_errors.TableNotFoundError:
         return None
-    except (OSError, DeltaError) as error:
-        if isinstance(error, DeltaError) and not is_store_away(error):
+    except (OSError, delta_errors.DeltaError) as error:
+        if isinstance(error, delta_errors.DeltaError) and not is_store_away(error):
             raise
         raise make_store_error(error, canonicalise(str(place)), "cannot be read") from error
 

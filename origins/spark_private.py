@@ -21,7 +21,7 @@ from subprocess import Popen, TimeoutExpired
 from types import ModuleType
 from typing import Any
 
-from origins.lazy import SparkSession
+from origins.lazy import SparkSession, pyspark, spark_errors
 from origins.quick_dataclass import dataclass
 
 
@@ -33,9 +33,7 @@ def get_java_throwable(error: BaseException) -> Any:
 
 def format_java_frames(throwable: Any) -> str:
     """Return the frames of the throwable's stack as one text, without its message."""
-    from pyspark import SparkContext
-
-    jvm: Any = SparkContext._jvm
+    jvm: Any = pyspark.SparkContext._jvm
     return str(jvm.scala.runtime.ScalaRunTime.stringOf(throwable.getStackTrace())) if jvm is not None else ""
 
 
@@ -61,15 +59,14 @@ def launch_jvm(
     file `noise` is the standard error of the JVM. Signals to this process's group do not reach the JVM. A `command`
     replaces Spark's script, and `environment` adds variables to the JVM's environment.
     """
-    from pyspark import SparkConf, SparkContext, java_gateway
-    from pyspark.errors import PySparkRuntimeError
+    from pyspark import java_gateway
 
     launching: Any = java_gateway
     begun: list[Popen[bytes]] = []
     with _LAUNCHING:
-        if SparkContext._gateway is not None:
+        if pyspark.SparkContext._gateway is not None:
             return False
-        conf = SparkConf(loadDefaults=False, _jvm=None)
+        conf = pyspark.SparkConf(loadDefaults=False, _jvm=None)
         conf.setAll(list(settings.items()))
         popen = launching.Popen
 
@@ -81,13 +78,13 @@ def launch_jvm(
         try:
             with waiting:
                 gateway = launching.launch_gateway(conf, {"start_new_session": True, "stderr": noise})
-        except PySparkRuntimeError as error:
+        except spark_errors.PySparkRuntimeError as error:
             with begun[0] as jvm:  # closes the pipe to the JVM
                 raise JvmEnded(jvm.wait()) from error
         finally:
             launching.Popen = popen
         spare_pandas()
-        SparkContext._ensure_initialized(gateway=gateway)
+        pyspark.SparkContext._ensure_initialized(gateway=gateway)
         return True
 
 
@@ -96,9 +93,7 @@ _LAUNCHING = threading.Lock()
 
 def end_jvm() -> int:
     """End the JVM of this process, which must have no Spark any more, and return its exit code."""
-    from pyspark import SparkContext
-
-    gateway: Any = SparkContext._gateway
+    gateway: Any = pyspark.SparkContext._gateway
     gateway.shutdown()
     gateway.proc.stdin.close()
     return int(gateway.proc.wait())
@@ -109,8 +104,6 @@ def forget_ended_jvm(seconds: float) -> int | None:
 
     This process can then start another JVM. Return None if the JVM is alive or was never started.
     """
-    from pyspark import SparkContext
-
     jvm = find_jvm()
     if jvm is None:
         return None
@@ -118,7 +111,7 @@ def forget_ended_jvm(seconds: float) -> int | None:
         code = jvm.wait(seconds)
     except TimeoutExpired:
         return None
-    SparkContext._gateway = SparkContext._jvm = None
+    pyspark.SparkContext._gateway = pyspark.SparkContext._jvm = None
     return code
 
 
@@ -169,9 +162,7 @@ def find_jvm_number() -> int | None:
 
 def _find_noted(name: str) -> Any:
     """Return an attribute that this process set on its gateway. py4j treats every other name as one of the JVM's."""
-    from pyspark import SparkContext
-
-    return vars(SparkContext._gateway).get(name) if SparkContext._gateway is not None else None
+    return vars(pyspark.SparkContext._gateway).get(name) if pyspark.SparkContext._gateway is not None else None
 
 
 def has_jvm() -> bool:
@@ -191,9 +182,7 @@ class JvmAddress:
 
 def get_jvm_address() -> JvmAddress:
     """Return the address of the JVM that this process started."""
-    from pyspark import SparkContext
-
-    gateway: Any = SparkContext._gateway
+    gateway: Any = pyspark.SparkContext._gateway
     return JvmAddress(gateway.java_parameters.port, gateway.java_parameters.auth_token, gateway.proc.pid)
 
 
@@ -203,8 +192,6 @@ def attach_jvm(there: JvmAddress, environment: Mapping[str, str]) -> SparkSessio
     Python functions see these variables in addition to the JVM's.
     """
     from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
-    from pyspark import SparkConf, SparkContext
-    from pyspark.sql import SparkSession
 
     gateway = ClientServer(
         java_parameters=JavaParameters(port=there.port, auth_token=there.secret, auto_convert=True),
@@ -212,23 +199,21 @@ def attach_jvm(there: JvmAddress, environment: Mapping[str, str]) -> SparkSessio
     )
     spare_pandas()
     setattr(gateway, _LENT, there.number)
-    SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm
+    pyspark.SparkContext._gateway, pyspark.SparkContext._jvm = gateway, gateway.jvm
     try:
         shared = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
         java_context = gateway.jvm.JavaSparkContext(shared)
-        context = SparkContext(gateway=gateway, jsc=java_context, conf=SparkConf(_jconf=shared.conf()))
+        context = pyspark.SparkContext(gateway=gateway, jsc=java_context, conf=pyspark.SparkConf(_jconf=shared.conf()))
         context.environment.update(environment)
-        return SparkSession(context)
+        return pyspark.sql.SparkSession(context)
     except BaseException:
-        SparkContext._gateway = SparkContext._jvm = None
+        pyspark.SparkContext._gateway = pyspark.SparkContext._jvm = None
         raise
 
 
 def leave_jvm() -> None:
     """Remove the files that this process created for its context."""
-    from pyspark import SparkContext
-
-    context = SparkContext._active_spark_context
+    context = pyspark.SparkContext._active_spark_context
     if context is not None:
         shutil.rmtree(context._temp_dir, ignore_errors=True)
 
@@ -238,9 +223,8 @@ class LentJvm:
 
     def __init__(self) -> None:
         from py4j.java_gateway import JavaObject
-        from pyspark import SparkContext
 
-        gateway: Any = SparkContext._gateway
+        gateway: Any = pyspark.SparkContext._gateway
         self._classes = gateway.jvm
         self._objects = JavaObject("GATEWAY_SERVER", gateway._gateway_client).getGateway().getBindings()
         self._connections = self.count_connections()
@@ -362,10 +346,8 @@ def list_context_settings() -> dict[str, str]:
 @functools.cache
 def _list_submitted_settings() -> Mapping[str, str]:
     """Return the settings in the JVM that started this process."""
-    from pyspark import SparkConf, SparkContext
-
-    SparkContext._ensure_initialized()
-    return dict(SparkConf().getAll())
+    pyspark.SparkContext._ensure_initialized()
+    return dict(pyspark.SparkConf().getAll())
 
 
 def forget_context_settings() -> None:

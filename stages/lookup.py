@@ -12,7 +12,7 @@ from origins.batch import JSON
 from origins.errors import has_condition
 from origins.files.file_systems import escape_pattern
 from origins.files.options import check_options, complete_options
-from origins.lazy import Column, DataFrame, F, SparkSession, spark_errors
+from origins.lazy import Column, DataFrame, F, SparkSession, pyspark, spark_errors
 from origins.nack import REASON, make_reason
 from origins.names import HIDDEN, make_absolute, quote_name
 from origins.quick_dataclass import dataclass
@@ -46,8 +46,6 @@ def select_unique_rows(
     Of rows with the same keys it takes the first by `order_by`. If these are equal, their content decides. Without
     `order_by` it takes any row.
     """
-    from pyspark.sql import Window
-
     orders = [found for text in order_by if (found := _ORDER.fullmatch(text))]
     ordered = {f"{HIDDEN}order{index}": order for index, order in enumerate(orders)}
     chosen = table.select(
@@ -62,7 +60,7 @@ def select_unique_rows(
     ]
     if order and taken:
         order += order_by_content(chosen.select(*taken).schema)
-    window = Window.partitionBy(*keys).orderBy(*(order or keys))
+    window = pyspark.sql.Window.partitionBy(*keys).orderBy(*(order or keys))
     numbered = chosen.select(
         "*", F.row_number().over(window).alias(_NUMBER), F.lead(F.lit(True)).over(window).isNotNull().alias(TWICE)
     )

@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import TypeAlias, TypeGuard, TypeVar
 
 from origins.batch import JSON
-from origins.lazy import Column, DataFrame, F, T
+from origins.lazy import Column, DataFrame, F, T, pyspark
 from origins.nack import NACK, RAW, REFUSED, encode_payload
 from origins.names import HIDDEN, quote_name, quote_text
 from origins.origin import PLACE
@@ -170,9 +170,7 @@ class Rows(ABC):
 
     def _number_rows(self, frame: DataFrame, keys: Sequence[str], order: Sequence[Column]) -> DataFrame:
         """Return the frame with `KEPT`: the number, from 1, of each row among the rows with the same keys."""
-        from pyspark.sql import Window
-
-        window = Window.partitionBy(*[self.column(key) for key in keys], APART).orderBy(*order)
+        window = pyspark.sql.Window.partitionBy(*[self.column(key) for key in keys], APART).orderBy(*order)
         return frame.select("*", F.row_number().over(window).alias(KEPT))
 
     @property

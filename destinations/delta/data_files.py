@@ -30,7 +30,7 @@ from destinations.destination import Loss
 from origins.batch import Json
 from origins.delta_actions import AddedFile, FileBody, NestedBody, StatisticsBody
 from origins.files.parquet_rows import has_old_days
-from origins.lazy import pa, pc, pq
+from origins.lazy import pa, pc, pq, pyspark
 from origins.names import quote_name
 from origins.quick_dataclass import dataclass
 
@@ -96,8 +96,6 @@ def write(pieces: Iterable[pa.Table], schema: pa.Schema, columns: str, file: Pat
     Spark reads the same types and dates from it as if Spark had written it. `columns` has the columns as Spark
     describes them.
     """
-    import pyspark
-
     # the file's statistics leave out NaN; readers that order NaN above all numbers would then skip it
     exact = [".".join(name) for name, kind in _list_leaves(schema) if not pa.types.is_floating(kind)]
     with (

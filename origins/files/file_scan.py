@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from origins.errors import OriginError
@@ -13,15 +12,11 @@ from origins.files.changes import STOPS, Changes
 from origins.files.json_lines import LINE
 from origins.files.listing import FilePattern
 from origins.files.options import ENCODINGS, is_whole
-from origins.lazy import DataFrame, F, SparkSession, T
+from origins.lazy import DataFrame, F, SparkSession, T, pyspark
 from origins.nack import REFUSED
 from origins.names import HIDDEN, escape_name, make_file_path_sql, make_relative_name_sql, quote_name, quote_text
 from origins.origin import PLACE
 from origins.quick_dataclass import dataclass
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrameReader
-
 
 _RAW_FILES = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}
 """The settings for Hadoop's raw local file system. With checksums, Hadoop cannot open a file with `:` in its name."""
@@ -68,7 +63,9 @@ class FileScan:
         needs_file = places or self.added
         return frame.select("*", frame.metadataColumn("_metadata").alias(FILE)) if needs_file else frame
 
-    def make_reader(self, spark: SparkSession, names: Sequence[str], options: Mapping[str, str]) -> DataFrameReader:
+    def make_reader(
+        self, spark: SparkSession, names: Sequence[str], options: Mapping[str, str]
+    ) -> pyspark.sql.DataFrameReader:
         reader = spark.read.format(self.format).options(**options).option("columnNameOfCorruptRecord", CORRUPT)
         has_colon = self.place.local and any(":" in name for name in names)
         return reader.options(**_RAW_FILES) if has_colon else reader

@@ -14,7 +14,7 @@ from destinations.delta.delta import Delta
 from destinations.destination import Destination
 from origins.batch import JSON, Batch
 from origins.errors import WherryError, list_spark_errors
-from origins.lazy import F, SparkSession
+from origins.lazy import F, SparkSession, pyspark
 from origins.names import HIDDEN, get_last_part
 from origins.origin import PLACE, Origin
 from origins.quick_dataclass import dataclass
@@ -179,15 +179,13 @@ class RefusedRow:
             return (), trial.mask_error(error)
 
     def _collect_beside(self, spark: SparkSession, origin: Origin, batch: Batch) -> tuple[Sequence[NeighbourRow], str]:
-        from pyspark.sql import Window
-
         from origins.nack import REFUSED
         from stages.rows import encode_struct
 
         frame, at = origin.fetch(spark, [batch], places=True).frame(), HIDDEN + "at"
         order = F.array_position(F.lit(list(origin.parts(batch))), F.col(PLACE)["part"])
         nth = F.row_number().over(
-            Window.partitionBy(F.lit(0)).orderBy(order, F.col(PLACE)["block"], F.col(PLACE)["row"])
+            pyspark.sql.Window.partitionBy(F.lit(0)).orderBy(order, F.col(PLACE)["block"], F.col(PLACE)["row"])
         )
         columns = [name for name in list_columns(batch) if name in frame.columns]
         row = F.expr(encode_struct("", frame.select(*columns).schema.json()))

@@ -23,7 +23,7 @@ from typing import Any, cast
 
 from destinations.delta.lock import SparkCommits, set_commits
 from origins.errors import WherryError, list_spark_errors
-from origins.lazy import SparkSession
+from origins.lazy import SparkSession, pyspark
 from origins.names import declare_one_disk
 from origins.spark_private import (
     end_in_silence,
@@ -190,9 +190,7 @@ def is_given() -> bool:
         return True
     if "pyspark.sql" not in sys.modules:
         return False
-    from pyspark.sql import SparkSession
-
-    return SparkSession.getActiveSession() is not None
+    return pyspark.sql.SparkSession.getActiveSession() is not None
 
 
 def list_forgotten_tables(spark: SparkSession, tables: Sequence[str]) -> list[str]:

@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from origins.errors import WherryError, list_spark_errors
-from origins.lazy import SparkSession
+from origins.lazy import SparkSession, pyspark
 from origins.secret import SECRET
 from origins.spark_private import JvmEnded, find_jvm, forget_ended_jvm, get_jvm, launch_jvm
 from origins.store_access import HADOOP, make_spark_settings
@@ -251,9 +251,8 @@ def _prepare_next_start(session: SparkSession, settings: Mapping[str, str], quic
 
 def build_session(settings: Mapping[str, str]) -> SparkSession:
     """Return a session with these settings, in the JVM of this process if it has one."""
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.master(settings.get(MASTER, f"local[{_count_cores()}]")).appName("wherry")
+    master = settings.get(MASTER, f"local[{_count_cores()}]")
+    builder = pyspark.sql.SparkSession.builder.master(master).appName("wherry")
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()

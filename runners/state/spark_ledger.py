@@ -173,8 +173,6 @@ def make_frame(spark: SparkSession, rows: str, columns: Mapping[str, str]) -> Da
 
     They are one literal: nothing in them is read as SQL, and no Python worker starts.
     """
-    from pyspark.sql import functions as F
-
     fields = ",".join(f"{name}:{kind}" for name, kind in columns.items())
     return spark.range(0, 1, 1, 1).select(F.inline(F.from_json(F.lit(rows), f"array<struct<{fields}>>")))
 

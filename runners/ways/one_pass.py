@@ -8,10 +8,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from origins.batch import JSON
-from origins.lazy import Column, DataFrame, F
+from origins.lazy import Column, DataFrame, F, pyspark
 from origins.names import HIDDEN, quote_name
 from origins.origin import PLACE
 from origins.quick_dataclass import dataclass
@@ -28,10 +27,6 @@ from runners.ways.row_outcomes import (
 from runners.ways.stage_chain import PlacedStage, StageChain
 from runners.ways.way import Candidate, Thresholds, Way
 from stages.rows import NOTE, STATE, VERDICT, MarkedRows
-
-if TYPE_CHECKING:
-    from pyspark.sql import Observation
-
 
 _OF_A_ROW = ("stage", "destination", "code", "message", "row", "original")
 _OF_A_STAGE = ("row_schema", "original_schema")
@@ -91,14 +86,12 @@ class RowPicker:
     _rows: MarkedRows
     _parts: Sequence[str]
     _steps: Sequence[PlacedStage]
-    _observation: Observation
+    _observation: pyspark.sql.Observation
 
     @staticmethod
     def of(rows: MarkedRows, chain: StageChain, parts: Sequence[str], limits: Thresholds) -> RowPicker:
         """Make it from the rows of these parts after all stages."""
-        from pyspark.sql import Observation
-
-        observation = Observation()
+        observation = pyspark.sql.Observation()
         data = [F.col(quote_name(name)) for name in rows.names]
         stood = [F.col(PLACE)["block"].alias(_BLOCK), F.col(PLACE)["row"].alias(_ROW)] if len(parts) == 1 else []
         seen = rows.frame.select(STATE, _make_picked_row(rows, limits).alias(_PICKED), *stood, *rows.notes, *data)

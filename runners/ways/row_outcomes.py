@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from origins.batch import JSON
 from origins.errors import list_spark_errors
-from origins.lazy import Column, DataFrame, F, SparkSession, pa, pc
+from origins.lazy import Column, DataFrame, F, SparkSession, pa, pc, pyspark
 from origins.names import HIDDEN
 from origins.origin import BATCH, PLACE
 from origins.quick_dataclass import dataclass
@@ -19,9 +19,6 @@ from runners.model.planned_batch import BranchCounts, Counts, StageCount
 from runners.state.prepared_store import PreparedStore
 from runners.ways.stage_chain import PlacedStage, StageChain
 from stages.rows import STATE, VERDICT
-
-if TYPE_CHECKING:
-    from pyspark.sql import Observation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +72,7 @@ class OutcomeObserver:
 
     frame: DataFrame
     """The frame to write."""
-    _observation: Observation | None = None
+    _observation: pyspark.sql.Observation | None = None
     _figures: Mapping[str, tuple[str, int]] = field(default_factory=dict)
 
     @staticmethod
@@ -86,8 +83,6 @@ class OutcomeObserver:
 
         It observes nothing if that needs more than `most` figures.
         """
-        from pyspark.sql import Observation
-
         figures = {f"state {step.number}": ("state", step.number) for step in common}
         for name, steps in branches.items():
             figures.update({f"{name} {step.number}": (name, step.number) for step in steps})
@@ -100,7 +95,7 @@ class OutcomeObserver:
 
         counted = [F.count_if(those(*figure)).alias(name) for name, figure in figures.items()]
         totals = [F.count(F.lit(1)).alias("rows"), F.count_if(F.col("state") < 0).alias("refused")]
-        observation = Observation()
+        observation = pyspark.sql.Observation()
         return OutcomeObserver(frame.observe(observation, *totals, *counted), observation, figures)
 
     def read_outcomes(self, written: int | None) -> RowOutcomes | None:
@@ -133,7 +128,7 @@ def is_filter(name: str) -> bool:
     return name[0] == "f" and name[1:].isdigit()
 
 
-def read_observation(observation: Observation | None) -> Mapping[str, Any]:
+def read_observation(observation: pyspark.sql.Observation | None) -> Mapping[str, Any]:
     """Return what was observed; empty if the optimizer removed the rows that would have passed."""
     try:
         return observation.get if observation is not None else {}
@@ -289,8 +284,6 @@ class RowTally:
 
     def observe(self, frame: DataFrame, step: int) -> DataFrame:
         """Return the same frame, in which the rows that pass are counted under the step's number."""
-        from pyspark.sql import Observation
-
         if step == 0 and self.read is not None:
             known = {_make_rows_name(0): self.read}
             self._observed.append((step, frame, lambda: known))
@@ -299,7 +292,7 @@ class RowTally:
         if not all(stage.takes_all for stage in ahead):
             self._observed.append((step, frame, dict))
             return frame
-        observation = Observation()
+        observation = pyspark.sql.Observation()
         self._observed.append((step, frame, cache(lambda: read_observation(observation))))
         rows = [F.expr(f"count_if({BATCH} = {own}) as {_make_rows_name(own)}") for own in range(self._batches)]
         rows = rows or [F.count(F.lit(1)).alias(_make_rows_name(0))]

@@ -11,7 +11,7 @@ from functools import cached_property, reduce
 from typing import Any, Literal
 
 from origins.batch import JSON
-from origins.lazy import Column, DataFrame, F
+from origins.lazy import Column, DataFrame, F, pyspark
 from origins.nack import make_reason, show_value
 from origins.names import HIDDEN, quote_name
 from origins.protection import MASK, Protection
@@ -382,9 +382,7 @@ class ExpectationColumns:
         value, kind = F.col(name), self.looked_at.schema[name].dataType.simpleString()
         compared = meant & value.isNotNull() & ~F.isnan(value) if kind in _NAN else meant
         compared = F.coalesce(compared, F.lit(False))
-        from pyspark.sql import Window
-
-        before = Window.partitionBy(compared).orderBy(self.arrival)
+        before = pyspark.sql.Window.partitionBy(compared).orderBy(self.arrival)
         if kind in ("date", "timestamp"):
             rise = F.datediff(value, F.lag(value).over(before))
         else:
