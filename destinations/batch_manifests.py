@@ -90,7 +90,7 @@ class BatchManifests:
         try:
             store.check_put_if_new()
             if not self.id:
-                earlier = any(folder.startswith("_lane=") for folder in store.list_folders())
+                earlier = any(folder.startswith("_lane=") for folder in store.list_folder()[0])
                 note: NoteBody = {"id": uuid.uuid4().hex, "whole": not earlier}
                 store.put_new(NOTE, json.dumps(note).encode())
         except StoreError as error:

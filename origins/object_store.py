@@ -96,10 +96,6 @@ class ObjectStore:
         for page in self.list_objects(folder, after):
             yield [found.key for found in page]
 
-    def list_folders(self) -> list[str]:
-        """Return the folders directly below the URL."""
-        return self.list_folder()[0]
-
     def list_folder(self, folder: str = "") -> tuple[list[str], list[StoredObject]]:
         """Return the folders and the objects directly in a folder.
 

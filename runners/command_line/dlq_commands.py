@@ -366,10 +366,10 @@ def edit_row(letter: str, reveal: bool, how: ReplayOptions, **given: Any) -> int
 
 
 def _check_reason(how: ReplayOptions) -> None:
-    from runners.model.errors import Refusal
+    from runners.model.errors import check_reason
 
-    if not (how.reason.strip() or how.dry_run):
-        raise Refusal("A replay needs a reason, which the ledger keeps.", hint='--reason "…"')
+    if not how.dry_run:
+        check_reason(how.reason, "A replay")
 
 
 def _edit(pipeline: Pipeline, entry: Correctable, *, reveal: bool) -> CorrectedRows | None:

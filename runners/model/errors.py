@@ -180,6 +180,12 @@ class Refusal(WherryError):
     code = "REFUSED"
 
 
+def check_reason(reason: str, what: str) -> None:
+    """Raise `Refusal` if the reason for this is empty."""
+    if not reason.strip():
+        raise Refusal(f"{what} needs a reason, which the ledger keeps.", hint='--reason "…"')
+
+
 class StageError(WherryError):
     """A stage cannot be applied to its rows, because of an unknown column, a type or a syntax error."""
 

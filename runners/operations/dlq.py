@@ -20,7 +20,7 @@ from origins.quick_dataclass import dataclass
 from runners.model.causes import CauseCounter
 from runners.model.clock import Clock
 from runners.model.entry import Entry, PauseBody
-from runners.model.errors import Owned, Refusal
+from runners.model.errors import Owned, Refusal, check_reason
 from runners.model.nack_window import apply_config
 from runners.model.pipeline_state import REPLAY, PipelineState, is_replay
 from runners.model.planned_batch import PlannedBatch
@@ -236,8 +236,7 @@ def discard(pipeline: PipelineSpec, choice: Choice, *, reason: str, expected: in
     It may be called during a run, but not during a replay. With `expected`, the number of rows that a person was shown,
     nothing is discarded if more rows wait now.
     """
-    if not reason.strip():
-        raise Refusal("A discard needs a reason, which the ledger keeps.", hint='--reason "…"')
+    check_reason(reason, "A discard")
     while True:
         journal, letters = choose_letters(pipeline, choice)
         if expected is not None and len(letters) > expected:
@@ -319,8 +318,7 @@ def change_settings(pipeline: PipelineSpec, settings: Mapping[str, str], *, reas
 
     Raises `Refusal` if no run is active, and for an impossible setting.
     """
-    if not reason.strip():
-        raise Refusal("A change of settings needs a reason, which the ledger keeps.", hint='--reason "…"')
+    check_reason(reason, "A change of settings")
     now: dict[str, JSON] = {}
 
     def decide(state: PipelineState) -> Entry:

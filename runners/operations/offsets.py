@@ -16,7 +16,7 @@ from origins.batch import JSON
 from origins.origin import Origin
 from origins.quick_dataclass import dataclass
 from runners.model.entry import Entry, Settled
-from runners.model.errors import Owned, Refusal
+from runners.model.errors import Owned, Refusal, check_reason
 from runners.model.pipeline_state import LaneState, PipelineState, is_aside
 from runners.model.spec import PipelineSpec
 from runners.model.text import (
@@ -300,8 +300,7 @@ def _group_by_lane(settled: Sequence[Settled]) -> Mapping[str, Sequence[Settled]
 
 def carry_out(pipeline: PipelineSpec, move: OffsetMove, *, reason: str) -> None:
     """Record the move, with the user and the reason. Raises `Owned` if a run has begun meanwhile."""
-    if not reason.strip():
-        raise Refusal("A move of offsets needs a reason, which the ledger keeps.", hint='--reason "…"')
+    check_reason(reason, "A move of offsets")
     with _hold_settled(pipeline) as journal:
         state = journal.state
         for name, lane in move.lanes.items():

@@ -26,7 +26,7 @@ from origins.quick_dataclass import dataclass
 from origins.schema import make_arrow_schema
 from runners.definitions.definition import Definition, definition_of
 from runners.model.entry import Entry
-from runners.model.errors import Owned, Refusal
+from runners.model.errors import Owned, Refusal, check_reason
 from runners.model.json_form import JsonForm
 from runners.model.pipeline_state import PipelineState
 from runners.model.row_values import BadValue, check_value, parse_row
@@ -65,8 +65,7 @@ def repair(pipeline: PipelineSpec, *, reason: str, accept: Sequence[str] = ()) -
 
     Raises `Owned` during a run, and `Refusal` for an id that the audit does not find.
     """
-    if not reason.strip():
-        raise Refusal("A repair needs a reason, which the ledger keeps.", hint='--reason "…"')
+    check_reason(reason, "A repair")
     before = audit(pipeline)
     members = _expand_ids(before, accept)
     done: list[str] = []

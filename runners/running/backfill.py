@@ -14,7 +14,7 @@ from origins.origin import Backlog
 from origins.quick_dataclass import dataclass
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.model.entry import BegunBackfill, Entry, Settled
-from runners.model.errors import Refusal
+from runners.model.errors import Refusal, check_reason
 from runners.model.pipeline_state import BACKFILL, is_aside, list_meant, make_rows_key
 from runners.model.spec import PipelineSpec
 from runners.running.compatibility import resolve_names
@@ -42,8 +42,7 @@ class Backfill:
     reason: str
 
     def __post_init__(self) -> None:
-        if not self.reason.strip():
-            raise Refusal("A backfill needs a reason, which the ledger keeps.", hint='--reason "…"')
+        check_reason(self.reason, "A backfill")
 
     @property
     def key(self) -> str:

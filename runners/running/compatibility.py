@@ -18,7 +18,7 @@ from origins.origin import Origin
 from origins.quick_dataclass import dataclass
 from origins.store_access import canonicalise
 from runners.model.entry import DestinationBody, Entry, OpenBody, OriginBody
-from runners.model.errors import Refusal
+from runners.model.errors import Refusal, check_reason
 from runners.model.masking import hide_secrets
 from runners.model.pipeline_state import PipelineState
 from runners.model.planned_batch import PlannedBatch
@@ -332,8 +332,8 @@ class OperatorOverrides:
     reason: str = ""
 
     def __post_init__(self) -> None:
-        if self and not self.reason.strip():
-            raise Refusal("This option needs a reason, which the ledger keeps.", hint='--reason "…"')
+        if self:
+            check_reason(self.reason, "This option")
 
     def __bool__(self) -> bool:
         return bool(self.moved or self.fresh or self.forget or self.assume)

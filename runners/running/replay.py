@@ -18,7 +18,7 @@ from origins.nack import RAW
 from origins.origin import Backlog
 from origins.quick_dataclass import dataclass
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
-from runners.model.errors import Refusal
+from runners.model.errors import Refusal, check_reason
 from runners.model.pipeline_state import REPLAY, PipelineState, is_replay, list_meant, make_rows_key
 from runners.model.run_report import Report
 from runners.model.spec import PipelineSpec
@@ -194,8 +194,7 @@ class Replay:
     """Whether to give up an interrupted replay with another fix."""
 
     def __post_init__(self) -> None:
-        if not self.reason.strip():
-            raise Refusal("A replay needs a reason, which the ledger keeps.", hint='--reason "…"')
+        check_reason(self.reason, "A replay")
 
     def json(self) -> Mapping[str, JSON]:
         """Return the form that the ledger keeps."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from datetime import datetime, timedelta
@@ -51,7 +50,7 @@ class Scheduler:
 
     folder: DefinitionsFolder
     marks: RunMarks
-    run_workers: RunWorkers
+    run_workers: RunThreads
     at_once: int
     """How many pipelines run at the same time."""
     clock: Clock = field(default_factory=Clock)
@@ -329,28 +328,8 @@ Carrier = Callable[[Definition, Callable[[Stop], None]], RunOutcome]
 """Carries a pipeline. It passes on how the run is stopped, as soon as the run can be stopped."""
 
 
-class RunWorkers(ABC):
-    """Carries out runs of definitions."""
-
-    @abstractmethod
-    def start(self, name: str, definition: Definition) -> None:
-        """Begin a run. The scheduler never calls this while another run of the same name works."""
-
-    @abstractmethod
-    def wait(self, seconds: float) -> Sequence[RunOutcome]:
-        """Wait for the first run to end, for `wake`, or for the time to pass. Return the runs that have ended."""
-
-    @abstractmethod
-    def wake(self) -> None:
-        """End the current wait, or the next wait. A signal handler may call this."""
-
-    @abstractmethod
-    def stop(self, reason: str, *, force: bool) -> None:
-        """Ask all runs to stop. Batches in flight finish, or with `force` are left as they are."""
-
-
-class RunThreads(RunWorkers):
-    """Runs as threads of this process."""
+class RunThreads:
+    """Carries out runs of definitions as threads of this process."""
 
     def __init__(self, carry: Carrier) -> None:
         self._carry = carry
@@ -358,10 +337,12 @@ class RunThreads(RunWorkers):
         self._stops: dict[str, Stop] = {}
 
     def start(self, name: str, definition: Definition) -> None:
+        """Begin a run. The scheduler never calls this while another run of the same name works."""
         thread = threading.Thread(target=self._work, args=(name, definition), name=f"wherry-run-{name}", daemon=True)
         thread.start()
 
     def wait(self, seconds: float) -> Sequence[RunOutcome]:
+        """Wait for the first run to end, for `wake`, or for the time to pass. Return the runs that have ended."""
         try:
             ended = [self._ended.get(timeout=seconds)]
         except queue.Empty:
@@ -371,9 +352,11 @@ class RunThreads(RunWorkers):
         return [each for each in ended if each is not None]
 
     def wake(self) -> None:
+        """End the current wait, or the next wait. A signal handler may call this."""
         self._ended.put(None)
 
     def stop(self, reason: str, *, force: bool) -> None:
+        """Ask all runs to stop. Batches in flight finish, or with `force` are left as they are."""
         for stop in list(self._stops.values()):
             stop(reason, force)
 

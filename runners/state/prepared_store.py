@@ -255,7 +255,7 @@ class UrlStore(PreparedStore):
         return _scan_files([objects.read(each.key) for each in found], wanted)
 
     def _list_places(self, spark: SparkSession) -> Sequence[str]:
-        return self._objects.list_folders()
+        return self._objects.list_folder()[0]
 
     def _delete(self, spark: SparkSession, place: str) -> None:
         self._objects.delete_folder(place)

@@ -11,7 +11,7 @@ from typing import Any
 from runners.definitions.definition import Definition, DefinitionsFolder, load
 from runners.model.schedule_events import ScheduleEvent
 from runners.schedules.run_marks import RunMarks
-from runners.schedules.scheduler import RunOutcome, RunWorkers, Scheduler
+from runners.schedules.scheduler import RunOutcome, RunThreads, Scheduler
 from tests.manual_clock import ManualClock
 from tests.runners.engine.toys import TOYS
 
@@ -33,7 +33,7 @@ class Ran:
 
 
 @dataclass
-class PretendCarriers(RunWorkers):
+class PretendCarriers(RunThreads):
     """Simulated runs that only take time."""
 
     clock: ManualClock

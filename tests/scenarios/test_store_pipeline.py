@@ -94,7 +94,7 @@ def test_a_killed_run_is_finished_and_its_refused_rows_are_replayed(
     file = define(tmp_path, s3)
     killed = call_python("-m", "tests.scenarios.killed", str(file), "Written", "2")
     prepared = ObjectStore(StoreUrl(s3.make_url("wherry/orders/prepared"), s3.spark_settings))
-    assert (killed.returncode, len(prepared.list_folders()), read_all_ids(s3)) == (-9, 1, [1, 2, 4])
+    assert (killed.returncode, len(prepared.list_folder()[0]), read_all_ids(s3)) == (-9, 1, [1, 2, 4])
 
     run = call_wherry("run", str(file))
     assert run.returncode == 0, run.stderr

@@ -41,7 +41,7 @@ def url(s3: S3) -> StoreUrl:
 
 
 def list_names(url: StoreUrl) -> list[str]:
-    return sorted(ObjectStore(url).list_folders())
+    return sorted(ObjectStore(url).list_folder()[0])
 
 
 def test_the_rows_of_a_name_are_removed(url: StoreUrl) -> None:
