@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import datetime, timezone
-from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -26,7 +25,7 @@ from destinations.destination import (
 )
 from destinations.dlq import DLQ
 from origins.batch import Batch, Json
-from origins.batch_rows import BatchRows, to_python_rows
+from origins.batch_rows import BatchRows, compute_once, to_python_rows
 from origins.crash_points import reach
 from origins.errors import WherryError, get_raised_words, list_spark_errors
 from origins.lazy import DataFrame, F, SparkSession, T, delta_errors, deltalake, pa
@@ -114,15 +113,8 @@ class DeadLetters(BatchRows):
         }
         return refused.select(*[columns[name].alias(name) for name in self.columns.names])
 
+    @compute_once
     def table(self) -> pa.Table | None:
-        return self._table
-
-    def count(self) -> int | None:
-        return self.refused.count()
-
-    @cached_property
-    def _table(self) -> pa.Table | None:
-
         refused = self.refused.table()
         if refused is None:
             return None
@@ -144,6 +136,9 @@ class DeadLetters(BatchRows):
             for position in [row.get("position", 0)]
         ]
         return pa.Table.from_pylist(rows, make_arrow_schema(self.columns))
+
+    def count(self) -> int | None:
+        return self.refused.count()
 
 
 def select_lacking(spark: SparkSession, dlq: Delta, rows: DataFrame, batch: Batch) -> DataFrame:

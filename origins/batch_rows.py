@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
-from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from origins.lazy import DataFrame, SparkSession, T, pa
 from origins.names import HIDDEN
 from origins.quick_dataclass import dataclass
+
+S, R = TypeVar("S"), TypeVar("R")
+
+
+def compute_once(method: Callable[[S], R]) -> Callable[[S], R]:
+    """Make a method compute its result at the first call for an object. Later calls return the same result."""
+    name = f"_{method.__name__}"
+
+    @functools.wraps(method)
+    def call(self: S) -> R:
+        known = vars(self)
+        if name not in known:
+            known[name] = method(self)
+        result: R = known[name]
+        return result
+
+    return call
 
 
 class BatchRows(ABC):
@@ -86,8 +103,9 @@ class TableRows(BatchRows):
     def schema(self) -> T.StructType:
         return super().schema if self.columns is None else self.columns
 
+    @compute_once
     def frame(self) -> DataFrame:
-        return self._frame
+        return make_frame(self.spark, self.rows, self.columns).coalesce(1)
 
     def table(self) -> pa.Table:
         return self.rows
@@ -100,10 +118,6 @@ class TableRows(BatchRows):
 
     def size(self) -> int:
         return int(self.rows.nbytes)
-
-    @cached_property
-    def _frame(self) -> DataFrame:
-        return make_frame(self.spark, self.rows, self.columns).coalesce(1)
 
 
 def make_frame(spark: SparkSession, rows: pa.Table, columns: T.StructType | None = None) -> DataFrame:

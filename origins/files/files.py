@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, cast
 
 from origins.batch import Batch, Json, Span
-from origins.batch_rows import BatchRows, TableRows
+from origins.batch_rows import BatchRows, TableRows, compute_once
 from origins.errors import OriginError
 from origins.files.changes import RESCUED, Changes, check_changes, grow_schema
 from origins.files.file_scan import (
@@ -300,17 +300,41 @@ class _FilesRows(BatchRows):
     def schema(self) -> T.StructType:
         return T.StructType.fromJson(json.loads(self.batches[0].schema))
 
+    @compute_once
     def frame(self) -> DataFrame:
-        return self._frame
+        if self._tables is not None:
+            return self._make_frame(self._tables)
+        self._check()
+        several = len(self.batches) > 1
+        more_columns = {BATCH: make_index_sql(self._place.root, [self.origin.parts(batch) for batch in self.batches])}
+        rows = replace(
+            self.origin.make_reader(self._place),
+            metadata=tuple(self.origin.metadata),
+            added=more_columns if several else {},
+        )
+        return rows.read(self.spark, self._names, self.schema, places=self.places)
 
+    @compute_once
     def table(self) -> pa.Table | None:
-        return self._table
+        return None if self.places or self._tables is None else pa.concat_tables(self._tables.values())
 
+    @compute_once
     def files(self) -> Mapping[str, Path] | None:
-        return self._files
+        from origins.files.parquet_rows import SHIFTED, is_plain
+
+        plainly = self._place.local and self._is_here and not self.origin.options
+        if self.origin.format != "parquet" or self.origin.metadata or not plainly:
+            return None
+        self._check()
+        odd = self.origin.changes.rescues or any(read_folder_columns(name) for name in self._names)
+        shifted = self.spark.conf.get(SHIFTED, "false") != "false"
+        files = {name: self._place.find_path(name) for name in self._names}
+        plain = not odd and not shifted and all(is_plain(file, self.schema) for file in files.values())
+        return files if plain else None
 
     def size(self) -> int | None:
-        return None if self._table is None else int(self._table.nbytes)
+        table = self.table()
+        return None if table is None else int(table.nbytes)
 
     def count(self) -> int | None:
         from origins.files.parquet_rows import count_rows
@@ -325,20 +349,6 @@ class _FilesRows(BatchRows):
     def count_given(self) -> int | None:
         return None if self._tables is None else sum(table.num_rows for table in self._tables.values())
 
-    @cached_property
-    def _frame(self) -> DataFrame:
-        if self._tables is not None:
-            return self._make_frame(self._tables)
-        self._check()
-        several = len(self.batches) > 1
-        more_columns = {BATCH: make_index_sql(self._place.root, [self.origin.parts(batch) for batch in self.batches])}
-        rows = replace(
-            self.origin.make_reader(self._place),
-            metadata=tuple(self.origin.metadata),
-            added=more_columns if several else {},
-        )
-        return rows.read(self.spark, self._names, self.schema, places=self.places)
-
     def _make_frame(self, tables: Mapping[str, pa.Table]) -> DataFrame:
         """Return a frame of the rows that were read in this process, which Spark reads in one task."""
         rows, columns = pa.concat_tables(tables.values()), T.StructType([*self.schema.fields])
@@ -351,10 +361,6 @@ class _FilesRows(BatchRows):
         columns = columns.add(_PART, T.StringType()).add(_ROW, T.LongType())
         place = f"named_struct('part', {_PART}, 'block', 0L, 'row', {_ROW}) as {PLACE}"
         return TableRows(self.spark, rows, columns).frame().selectExpr(*map(quote_name, self.schema.names), place)
-
-    @cached_property
-    def _table(self) -> pa.Table | None:
-        return None if self.places or self._tables is None else pa.concat_tables(self._tables.values())
 
     @cached_property
     def _tables(self) -> Mapping[str, pa.Table] | None:
@@ -375,20 +381,6 @@ class _FilesRows(BatchRows):
                 return None
             tables[name] = table
         return tables or None
-
-    @cached_property
-    def _files(self) -> Mapping[str, Path] | None:
-        from origins.files.parquet_rows import SHIFTED, is_plain
-
-        plainly = self._place.local and self._is_here and not self.origin.options
-        if self.origin.format != "parquet" or self.origin.metadata or not plainly:
-            return None
-        self._check()
-        odd = self.origin.changes.rescues or any(read_folder_columns(name) for name in self._names)
-        shifted = self.spark.conf.get(SHIFTED, "false") != "false"
-        files = {name: self._place.find_path(name) for name in self._names}
-        plain = not odd and not shifted and all(is_plain(file, self.schema) for file in files.values())
-        return files if plain else None
 
     @property
     def _is_here(self) -> bool:

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from origins.batch_rows import BatchRows, make_frame
+from origins.batch_rows import BatchRows, compute_once, make_frame
 from origins.errors import OriginError, has_condition, list_spark_errors
 from origins.files.bad_lines import CORRUPT, ONCE, as_map, make_typed_field
 from origins.files.changes import Changes
@@ -82,8 +82,19 @@ class KafkaRows(BatchRows):
     def schema(self) -> T.StructType:
         return T.StructType.fromJson(json.loads(self.columns))
 
+    @compute_once
     def frame(self) -> DataFrame:
-        return self._frame
+        name = self.format
+        if name in CODED:
+            return self._decode()
+        raw = self.load_messages().withColumn(PLACE, F.expr(_PLACE))
+        if name == "json":
+            return self._parse_json(raw)
+        if name == "csv":
+            return self._parse_csv(raw)
+        rows = self._facts if name == "raw" else {"value": "cast(value as string)", **self._facts}
+        refused = f"not is_valid_utf8(cast(value as string)) and value is not null and {name == 'text'}"
+        return self._select(raw, rows, refused, quote_text(_NOT_TEXT))
 
     def table(self) -> pa.Table | None:
         return None if self.places or self._messages is None else self._table
@@ -102,20 +113,6 @@ class KafkaRows(BatchRows):
         if self._messages is None:
             return self._load_by_spark()
         return make_frame(self.spark, self._make_raw_table(self._messages), self._raw_columns)
-
-    @cached_property
-    def _frame(self) -> DataFrame:
-        name = self.format
-        if name in CODED:
-            return self._decode()
-        raw = self.load_messages().withColumn(PLACE, F.expr(_PLACE))
-        if name == "json":
-            return self._parse_json(raw)
-        if name == "csv":
-            return self._parse_csv(raw)
-        rows = self._facts if name == "raw" else {"value": "cast(value as string)", **self._facts}
-        refused = f"not is_valid_utf8(cast(value as string)) and value is not null and {name == 'text'}"
-        return self._select(raw, rows, refused, quote_text(_NOT_TEXT))
 
     @property
     def _facts(self) -> dict[str, str]:

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
-from functools import cached_property, reduce
+from functools import reduce
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from destinations.delta import data_files
 from destinations.delta.direct_append import are_stores_plain, collect_arrow
 from origins.batch import Json
-from origins.batch_rows import BatchRows, FrameRows, make_frame
+from origins.batch_rows import BatchRows, FrameRows, compute_once, make_frame
 from origins.delta_actions import TypeBody
 from origins.files.file_systems import escape_pattern
 from origins.files.parquet_rows import ROWS, ReadsOtherwise, has_old_days, open_file, read_pieces
@@ -420,20 +420,8 @@ class _LiveRows(BatchRows):
     decision: DecidedBatch
     name: str
 
+    @compute_once
     def frame(self) -> DataFrame:
-        return self._frame
-
-    def table(self) -> pa.Table | None:
-        return self._table
-
-    def files(self) -> Mapping[str, Path] | None:
-        return {file.name: file for file in self.store.list_files(self._by_themselves)} or None
-
-    def count(self) -> int:
-        return self.decision.counts.branches[self.name].expected
-
-    @cached_property
-    def _frame(self) -> DataFrame:
         frame = self.store.read(self.spark, self._section)
         if _is_without_live(frame.columns):
             return self.store.read(self.spark, self._by_themselves)
@@ -441,8 +429,8 @@ class _LiveRows(BatchRows):
             return frame.where("state = 0").select("live.*")
         return frame.where(f"state = 0 and f{self._branch} = 0").select(f"b{self._branch}.*")
 
-    @cached_property
-    def _table(self) -> pa.Table | None:
+    @compute_once
+    def table(self) -> pa.Table | None:
         own, filters = f"b{self._branch}", f"f{self._branch}"
         found = self.store.scan(self._section, lambda column: column in ("state", "live", own, filters))
         if found is not None and _is_without_live(found.schema.names):
@@ -461,6 +449,12 @@ class _LiveRows(BatchRows):
                 yield pa.RecordBatch.from_struct_array(piece.filter(stays)[rows])
 
         return pa.Table.from_batches(select_live(found), pa.schema(list(found.schema.field(rows).type)))
+
+    def files(self) -> Mapping[str, Path] | None:
+        return {file.name: file for file in self.store.list_files(self._by_themselves)} or None
+
+    def count(self) -> int:
+        return self.decision.counts.branches[self.name].expected
 
     @property
     def _branch(self) -> int:
@@ -485,17 +479,8 @@ class RefusedRows(BatchRows):
     most: int = 10_000
     """How many rows at most are read in this process."""
 
+    @compute_once
     def frame(self) -> DataFrame:
-        return self._frame
-
-    def table(self) -> pa.Table | None:
-        return None if self.decision.again or self.count() > self.most else self._table
-
-    def count(self) -> int:
-        return self.decision.counts.nacked
-
-    @cached_property
-    def _frame(self) -> DataFrame:
         frames = []
         for number in range(self.decision.sections):
             bases = self._get_bases(number)
@@ -508,8 +493,10 @@ class RefusedRows(BatchRows):
                 frames.append(frame.select(F.col(NACKED), F.col("part"), position))
         return reduce(lambda above, below: above.unionByName(below), frames)
 
-    @cached_property
-    def _table(self) -> pa.Table | None:
+    @compute_once
+    def table(self) -> pa.Table | None:
+        if self.decision.again or self.count() > self.most:
+            return None
         columns = (NACKED, "part", "block", "row", "state")
         found = (
             self.store.scan(f"{self.decision.path}-0", columns.__contains__) if self.decision.sections == 1 else None
@@ -520,6 +507,9 @@ class RefusedRows(BatchRows):
         bases, places = self._get_bases(0), rows.select(["part", "block", "row"]).to_pylist()
         positions = [bases[make_block_key(place["part"], place["block"])] + place["row"] for place in places]
         return rows.select([NACKED, "part"]).append_column("position", pa.array(positions, pa.int64()))
+
+    def count(self) -> int:
+        return self.decision.counts.nacked
 
     def _get_bases(self, number: int) -> Mapping[str, int]:
         """Return for each block of a section the number to add to a row's number to get its place."""
@@ -551,14 +541,10 @@ class FilteredRows(BatchRows):
                 frames.append(filtered.select(filtered[kept].alias(NACKED), "part"))
         return reduce(lambda above, below: above.unionByName(below), frames)
 
+    @compute_once
     def table(self) -> pa.Table | None:
-        return self._table if 0 < self.count() <= self.most else None
-
-    def count(self) -> int:
-        return self.decision.filtered
-
-    @cached_property
-    def _table(self) -> pa.Table | None:
+        if not 0 < self.count() <= self.most:
+            return None
         found = self.store.scan(f"{self.decision.path}-0", lambda _: True) if self.decision.sections == 1 else None
         if found is None:
             return None
@@ -569,6 +555,9 @@ class FilteredRows(BatchRows):
                 filtered = piece.filter(pc.and_(pc.equal(piece["state"], 0), pc.not_equal(piece[by], 0)))
                 rows.append(filtered.select([kept, "part"]).rename_columns([NACKED, "part"]))
         return pa.Table.from_batches(rows)
+
+    def count(self) -> int:
+        return self.decision.filtered
 
 
 def _list_kept(columns: Sequence[str]) -> Iterator[tuple[str, str]]:

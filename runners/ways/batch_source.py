@@ -121,7 +121,6 @@ class BatchReader:
 
     def ask_demands(self, spark: SparkSession, batch: Batch) -> None:
         """Use the current constraints of the destinations. A table may have got one after the run began."""
-
         chain = self.chains[batch.origin].with_demands({})
         rows = apply_chain(self.make_empty_rows(spark, batch), chain.common, {})
         leaving = {name: apply_chain(rows, steps, {}).schema for name, steps in chain.branches.items()}

@@ -221,7 +221,6 @@ class Delivery:
 
     def check(self, spark: SparkSession, task: CheckRefusals) -> Checked:
         """Find out whether a destination would refuse rows that were decided for it."""
-
         batch = task.plan.batch
         opened = batch.origin in self.reading.chains
         for name in task.plan.destinations:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import cached_property
 
 from destinations.dead_letters import CopiedDlq, DlqCopy, FallibleDlq, make_dlq_schema
 from destinations.destination import Destination, OpenDestination
 from destinations.dlq import DLQ, FALLBACK
 from origins.batch import Batch
-from origins.batch_rows import BatchRows
+from origins.batch_rows import BatchRows, compute_once
 from origins.lazy import DataFrame, SparkSession, T
 from origins.quick_dataclass import dataclass
 from runners.ways.stage_chain import StageChain, apply_chain, make_empty_rows, make_labels
@@ -56,11 +55,8 @@ class SelectedRows(BatchRows):
     chain: StageChain
     labels: Mapping[str, str | int | datetime]
 
+    @compute_once
     def frame(self) -> DataFrame:
-        return self._frame
-
-    @cached_property
-    def _frame(self) -> DataFrame:
         frame = self.rows.frame()
         rows = StraightRows.begin(frame, tuple(frame.columns), self.labels, lambda passing, _: passing)
         return apply_chain(rows, self.chain.common, {}).frame
