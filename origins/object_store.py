@@ -356,7 +356,6 @@ _CONDITIONAL = (
     "a directory or with `state: {schema: …}` in a catalog."
 )
 
-
 _NO_BUCKET = r"NoSuchBucket|ContainerNotFound|The specified (?:bucket|container) does not exist"
 _REGION = (
     r"AuthorizationHeaderMalformed|PermanentRedirect|incorrectly configured region|IllegalLocationConstraint"

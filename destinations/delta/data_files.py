@@ -25,6 +25,8 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import quote
 
+from arro3.core import Array
+
 from destinations.delta.direct_commit import open_to_readers
 from destinations.destination import Loss
 from origins.batch import Json
@@ -334,8 +336,6 @@ def _take_column(piece: pa.RecordBatch, name: ColumnName) -> pa.Array:
 
 def _find_ends(column: pa.Array, kind: str) -> list[Any]:
     """Return the least and the highest value, in a form that Python compares as Delta does; also NaN, if it occurs."""
-    from arro3.core import Array
-
     if kind == "binary":
         return []
     if kind == "timestamp":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import logging
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -403,8 +404,6 @@ def _make_consumer(cluster: Cluster, **more: int) -> Consumer:
 @functools.cache
 def silence_client() -> Any:
     """Return a logger that drops everything. Otherwise the client also logs its errors on standard error."""
-    import logging
-
     logger = logging.getLogger("wherry.kafka")
     logger.setLevel(logging.CRITICAL + 1)
     return logger

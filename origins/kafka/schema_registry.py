@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
+from urllib.parse import quote
 
 from origins.errors import OriginError
 from origins.kafka.avro import AvroCoding
@@ -219,6 +220,4 @@ def make_digest(texts: Sequence[str]) -> str:
 
 
 def _quote(text: str) -> str:
-    from urllib.parse import quote
-
     return quote(text, safe="")

@@ -37,15 +37,13 @@ from runners.operations.row_files import (
 )
 from runners.running.choice import OLDEST_FIRST, Choice
 from runners.running.fix import Fix, GivenRows
-from runners.running.replay import Replay
+from runners.running.replay import NOT_KEPT, NOT_READ, Replay
 from runners.state.journal import list_decided
 from runners.state.location import find_dlq
 
 MOST_CORRECTED = 100_000
 """The most rows in one correction. The ledger keeps the id of each, and this process reads them all."""
 _ASKED = "id, stage, code, message, `row`, original, original_schema"
-_UNREAD = "the origin could not read these lines; correct them and add them in a new file"
-_NOT_KEPT = "the DLQ did not keep the original rows (dlq.original is false)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +68,7 @@ class Correctable:
     def of(row: Mapping[str, Any], protection: Protection) -> Correctable:
         """Return the entry from the columns of the DLQ."""
         original, schema = row["original"], row["original_schema"]
-        why = _NOT_KEPT if original is None else _UNREAD if schema == RAW else ""
+        why = NOT_KEPT if original is None else NOT_READ if schema == RAW else ""
         values = parse_row(original) if not why else {}
         kinds = {each["name"]: each["type"] for each in parse_row(schema)["fields"]} if not why else {}
         nack = {"stage": row["stage"], "message": row["message"] or "", "row": parse_row(row["row"] or "null")}
@@ -201,7 +199,7 @@ def export_rows(pipeline: PipelineSpec, file: Path, choice: Choice, *, reveal: b
     for row in choice.list_rows(dlq, spark, "id, original_schema, original IS NOT NULL AS kept"):
         if row["id"] not in decided:
             if not row["kept"] or row["original_schema"] == RAW:
-                left[_UNREAD if row["kept"] else _NOT_KEPT] += 1
+                left[NOT_READ if row["kept"] else NOT_KEPT] += 1
                 continue
             for each in parse_row(row["original_schema"])["fields"]:
                 kinds = columns.setdefault(each["name"], [])

@@ -15,6 +15,7 @@ from destinations.destination import Destination
 from origins.batch import JSON, Batch
 from origins.errors import WherryError, list_spark_errors
 from origins.lazy import F, SparkSession, pyspark
+from origins.nack import REFUSED
 from origins.names import HIDDEN, get_last_part
 from origins.origin import PLACE, Origin
 from origins.quick_dataclass import dataclass
@@ -32,6 +33,8 @@ from runners.state.journal import Journal, list_decided
 from runners.state.location import find_dlq
 from runners.ways.batch_source import list_columns, strip_lane_prefix
 from runners.ways.stage_chain import name_destinations
+from stages.claim_store import refers_to
+from stages.rows import encode_struct
 
 BESIDE = 2
 """How many rows are shown before the row in its file, and after it."""
@@ -134,8 +137,6 @@ class RefusedRow:
 
     def try_again(self) -> RowTrial:
         """Read the neighbouring rows, and pass the row through today's stages. Writes nothing."""
-        from runners.operations.trial import TrialRun
-
         trial, (dlq, _) = TrialRun.open(self.definition), find_dlq(self.definition.pipeline)
         origin = self.definition.pipeline.origins_by_name.get(self.choice.origin)
         schema = trial.find_schema(origin) if origin else None
@@ -179,9 +180,6 @@ class RefusedRow:
             return (), trial.mask_error(error)
 
     def _collect_beside(self, spark: SparkSession, origin: Origin, batch: Batch) -> tuple[Sequence[NeighbourRow], str]:
-        from origins.nack import REFUSED
-        from stages.rows import encode_struct
-
         frame, at = origin.fetch(spark, [batch], places=True).frame(), HIDDEN + "at"
         order = F.array_position(F.lit(list(origin.parts(batch))), F.col(PLACE)["part"])
         nth = F.row_number().over(
@@ -218,8 +216,6 @@ class RefusedRow:
 
 def _stands_for(then: JSON, now: JSON) -> bool:
     """Whether a value is unchanged, or has the content to which a reference in its place refers."""
-    from stages.claim_store import refers_to
-
     if isinstance(then, Mapping) and isinstance(now, Mapping):
         return then.keys() == now.keys() and all(_stands_for(each, now[name]) for name, each in then.items())
     if isinstance(then, list) and isinstance(now, list):

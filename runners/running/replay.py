@@ -37,6 +37,9 @@ MOST = 10_000
 FIX_PIN = ":fix"
 """The name under which a plan records the fix of its rows. No stage has this name."""
 UNREAD = hashlib.md5(RAW.encode(), usedforsecurity=False).hexdigest()
+NOT_READ = "the origin could not read these lines; correct them and add them in a new file"
+NOT_KEPT = "the DLQ did not keep the original rows (dlq.original is false)"
+"""Why a row cannot be processed again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,9 +158,9 @@ def _explain_staying(letter: Letter, chains: Mapping[str, StageChain], fix: Fix)
     if chain is None:
         return f"the origin '{letter.origin}' no longer exists"
     if letter.kind is None:
-        return "the DLQ did not keep the original rows (dlq.original is false)"
+        return NOT_KEPT
     if letter.kind == UNREAD:
-        return "the origin could not read these lines; correct them and add them in a new file"
+        return NOT_READ
     if all(name in letter.delivered_to for name in chain.branches):
         return "every destination has them already"
     if fix.start == "refused" and letter.destination:

@@ -14,7 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, fields, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
+
+from arro3.core import Array, DataType, Field, Schema, Table
 
 from origins.batch import JSON
 from origins.batch_rows import to_python_rows
@@ -33,10 +35,6 @@ from runners.spark.session import reconnect
 from runners.state.background_writer import BackgroundWriter
 from runners.state.process_locks import identify_host
 from runners.state.spark_ledger import make_frame, quote_table
-
-if TYPE_CHECKING:
-    from arro3.core import Schema, Table
-
 
 FILES = 64
 """How many files the table may have. Every write adds one.
@@ -302,8 +300,6 @@ def _make_table(rows: Sequence[RunRow]) -> Table:
 
     Its arrays import pandas, which takes longer than everything else.
     """
-    from arro3.core import Array, DataType, Table
-
     schema = _make_schema()
     columns = []
     for name, kind in zip(schema.names, schema.types, strict=True):
@@ -320,8 +316,6 @@ _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=timezone.utc), timedelta(micr
 
 
 def _make_schema() -> Schema:
-    from arro3.core import DataType, Field, Schema
-
     kinds = {"timestamp": DataType.timestamp("us", tz="UTC"), "double": DataType.float64(), "bigint": DataType.int64()}
     return Schema([Field(name, kinds.get(kind, DataType.utf8())) for name, kind in _TYPES.items()])
 
