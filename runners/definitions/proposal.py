@@ -17,7 +17,7 @@ from origins.files.heads import Head
 from origins.quick_dataclass import dataclass
 from runners.definitions.guess_types import Guess, guess_type, infer_json_type
 from runners.definitions.look_at_files import Group, Look, Options, look_at_files
-from runners.model.text import escape_line
+from runners.model.text import escape_line, join_some
 
 WINDOW, _LEAST, MOST_REFUSED, SPARE = 1_000, 100, 500, 3
 """The DLQ's window, its usual and its highest threshold, and how many times the bad rows of the files it allows."""
@@ -374,9 +374,8 @@ def format_share(share: float) -> str:
 
 def list_some(names: Iterable[str], most: int = 3) -> str:
     """Return the first of these names, on one line."""
-    every = list(names)
-    shown = [escape_line(name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…") for name in every[:most]]
-    return ", ".join(shown) + (f" and {len(every) - most:,} more" if len(every) > most else "")
+    short = (name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…" for name in names)
+    return join_some([*map(escape_line, short)], most)
 
 
 def _format_flow(values: Options) -> str:

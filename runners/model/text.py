@@ -83,11 +83,10 @@ def show_open_batch(plan: Mapping[str, JSON], lanes: Collection[str], *, under_w
 
 def describe_thread(thread: Mapping[str, JSON]) -> str:
     """Describe what a thread of a run is doing, from the run's activity."""
-    batches = ", ".join(f"batch {each['number']} of lane {each['lane']}" for each in thread["batches"][:3])
-    more = f" and {len(thread['batches']) - 3} more" if len(thread["batches"]) > 3 else ""
+    batches = join_some([f"batch {each['number']} of lane {each['lane']}" for each in thread["batches"]])
     rows = f", {format_count(thread['rows'])}" if thread["rows"] is not None else ""
     place = f"; at {thread['place']}" if thread["place"] else ""
-    return f"{thread['doing']} for {thread['seconds']:,.0f} s: {batches}{more}{rows}{place}"
+    return f"{thread['doing']} for {thread['seconds']:,.0f} s: {batches}{rows}{place}"
 
 
 def describe_work(work: Mapping[str, JSON]) -> str:
@@ -99,6 +98,11 @@ def describe_work(work: Mapping[str, JSON]) -> str:
 def format_repr(kind: str, name: str, *facts: str) -> str:
     """Return the `repr` of a value with many facts in one line, such as `<Report orders: succeeded, 3 batches>`."""
     return escape_line(f"<{kind} {name}: {', '.join(facts)}>")
+
+
+def join_some(texts: Sequence[str], most: int = 3) -> str:
+    """Return the first of these texts in one line, and how many more there are."""
+    return ", ".join(texts[:most]) + (f" and {len(texts) - most:,} more" if len(texts) > most else "")
 
 
 def shorten(text: str) -> str:

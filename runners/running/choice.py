@@ -32,7 +32,7 @@ from runners.model.causes import CauseCounter, Causes, find_file_name, parse_mes
 from runners.model.clock import convert_to_utc
 from runners.model.errors import Refusal
 from runners.model.run_report import MOST_REPORTED, Report
-from runners.model.text import summarise_error
+from runners.model.text import join_some, summarise_error
 
 log = logging.getLogger("wherry")
 
@@ -210,10 +210,8 @@ class Choice:
         tables = self._query(dlq, spark, "id", conditions)
         unknown = set(self.ids).difference(*(table["id"].to_pylist() for table in tables))
         if unknown:
-            more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
             raise Refusal(
-                f"The DLQ has no row {', '.join(sorted(unknown)[:3])}{more}"
-                f"{' that meets --where' if self.where else ''}.",
+                f"The DLQ has no row {join_some(sorted(unknown))}{' that meets --where' if self.where else ''}.",
                 hint="See the ids:  wherry dlq show FILE",
             )
 

@@ -21,6 +21,7 @@ from origins.names import quote_text
 from origins.quick_dataclass import dataclass
 from origins.schema import make_arrow_schema
 from runners.model.entry import Entry, MergeBody, Settled
+from runners.model.text import join_some
 from runners.state.journal import Journal, list_settled_ever
 
 _FEW = 10_000
@@ -171,20 +172,15 @@ class FallbackMerge:
         where = self.source.file if isinstance(self.source, GivenLetters) else f"The fallback {self.source.place}"
         problems, advice = list[str](), list[str]()
         if self.lacking:
-            problems.append(f"too few rows of {_name_batches(self.lacking)}")
+            problems.append(f"too few rows of {join_some(self.lacking, _NAMED)}")
             advice.append("Put the missing rows into the file" if given else "Put the fallback back from a backup")
         if self.exceeding:
-            problems.append(f"too many rows of {_name_batches(self.exceeding)}")
+            problems.append(f"too many rows of {join_some(self.exceeding, _NAMED)}")
             advice.append(f"Remove the rows that Wherry did not write from {'the file' if given else 'the fallback'}")
         raise DestinationError(
             f"{where} has {', and '.join(problems)}.",
             hint=f"{'. '.join(advice)}. Then merge again. Wherry has merged all other batches.",
         )
-
-
-def _name_batches(batches: Sequence[str]) -> str:
-    more = len(batches) - _NAMED
-    return f"{', '.join(batches[:_NAMED])}{f' and {more} more' if more > 0 else ''}"
 
 
 def label_waiting(pipeline: str, settled: Settled) -> Label:

@@ -52,7 +52,7 @@ from runners.model.tasks import (
     WriteStraight,
     list_batches,
 )
-from runners.model.text import escape_line, summarise_error
+from runners.model.text import escape_line, join_some, summarise_error
 from runners.spark.session import is_connect, is_here, is_late, measure_clock_offset, reconnect
 from runners.spark.session_pool import SessionPool
 from runners.state.prepared_store import PreparedStore
@@ -84,13 +84,12 @@ def with_batch_context(batches: Sequence[Batch], error: Exception, protection: P
 
 def _make_failure(batches: Sequence[Batch], reason: str) -> CarryFailed:
     named = [f"batch {batch.number} of lane {batch.lane} ({escape_line(batch.span.label)})" for batch in batches]
-    more = f" and {len(named) - 3} more" if len(named) > 3 else ""
     stays = (
         "Its offset stays; the next run finishes this batch first."
         if len(named) == 1
         else "Their offsets stay; the next run finishes these batches first."
     )
-    return CarryFailed(f"{', '.join(named[:3])}{more}: {reason}", hint=stays)
+    return CarryFailed(f"{join_some(named)}: {reason}", hint=stays)
 
 
 def _without_values(error: WherryError, protection: Protection) -> WherryError:
