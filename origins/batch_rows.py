@@ -13,7 +13,8 @@ from origins.lazy import DataFrame, SparkSession, T, pa
 from origins.names import HIDDEN
 from origins.quick_dataclass import dataclass
 
-S, R = TypeVar("S"), TypeVar("R")
+S = TypeVar("S")
+R = TypeVar("R")
 
 
 def compute_once(method: Callable[[S], R]) -> Callable[[S], R]:
@@ -22,11 +23,10 @@ def compute_once(method: Callable[[S], R]) -> Callable[[S], R]:
 
     @functools.wraps(method)
     def call(self: S) -> R:
-        known = vars(self)
+        known: dict[str, R] = self.__dict__
         if name not in known:
             known[name] = method(self)
-        result: R = known[name]
-        return result
+        return known[name]
 
     return call
 

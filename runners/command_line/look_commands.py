@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from origins.lazy import DataFrame
 from runners.command_line import printing
 from runners.command_line.help_sections import SELECTION, command, group, is_file, option, select_option
 from runners.command_line.options import (
@@ -45,6 +44,7 @@ from runners.model.text import escape_line, format_count, format_percent, summar
 
 if TYPE_CHECKING:
     from origins.batch import JSON
+    from origins.lazy import DataFrame
     from runners.definitions.definition import Definition
     from runners.pipeline import Pipeline
 
