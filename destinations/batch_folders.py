@@ -115,11 +115,11 @@ class BatchFolders:
 
     def find(self, label: Label) -> Written | None:
         """Return what is published with this label; None if nothing is."""
-        return next((describe_written(note) for _, note in self._list_published(make_digest(label))), None)
+        return next((describe_written(note) for _, note in self._list_published(f"*{make_digest(label)}*")), None)
 
     def locate(self, label: Label) -> str | None:
         """Return the folder with the rows of this label; None if no batch with this label is published."""
-        return next((str(folder) for folder, _ in self._list_published(make_digest(label))), None)
+        return next((str(folder) for folder, _ in self._list_published(f"*{make_digest(label)}*")), None)
 
     def list_brought(self) -> Iterator[BroughtBatch]:
         """Return the published batches, each with the loss of its rows, if there is one."""
@@ -127,11 +127,11 @@ class BatchFolders:
             size = sum(each.stat().st_size for each in list_data_files(folder))
             yield from describe_brought(note, str(folder), size)
 
-    def _list_published(self, digest: str = "") -> Iterator[tuple[Path, NoteBody]]:
-        for file in sorted(self.root.glob(f"_lane=*/_batch=*{digest}*/{NOTE}")):
-            note = _read_note(file)
+    def _list_published(self, names: str = "*") -> Iterator[tuple[Path, NoteBody]]:
+        for folder in sorted(self.root.glob(f"_lane=*/_batch={names}")):
+            note = _read_note(folder / NOTE)
             if note is not None and note.get("rows") is not None:
-                yield file.parent, note
+                yield folder, note
 
     def fence(self, token: str) -> None:
         """Prevent all attempts that began earlier from being published."""

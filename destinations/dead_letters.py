@@ -178,7 +178,7 @@ def read_dead_letters(
     """
     limited = "" if limit is None else f" LIMIT {limit}"
     columns = _SHOWN.replace("replays", "NULL AS replays") if lacks_replays(dlq) else _SHOWN
-    named = "" if ids is None else f" WHERE {match_ids(ids)}"
+    named = "" if ids is None else f" WHERE {narrow_to_ids(ids)}"
     query = f"SELECT {columns} FROM {{table}}{named} ORDER BY {NEWEST}{limited}"
     rows = [
         row
@@ -200,7 +200,7 @@ def trace_replays(
     known: dict[str, str] = {row["id"]: row["replays"] for row in rows if row["replays"]}
     wanted = {*known.values()} - known.keys()
     while wanted:
-        query = f"SELECT id, replays FROM {{table}} WHERE replays IS NOT NULL AND {match_ids(wanted)}"
+        query = f"SELECT id, replays FROM {{table}} WHERE replays IS NOT NULL AND {narrow_to_ids(wanted)}"
         found = query_dlq(dlq, spark, query)
         before = {row["id"]: row["replays"] for row in found if row["id"] in wanted}
         known |= before
@@ -216,7 +216,7 @@ def _list_earlier(known: Mapping[str, str], id_: str) -> Sequence[str]:
     return found
 
 
-def match_ids(ids: Collection[str]) -> str:
+def narrow_to_ids(ids: Collection[str]) -> str:
     """Return SQL that is true for the rows with these ids, and for others if there are more than `MOST_LISTED` ids.
 
     It also names their plans, because a file has rows of few plans. No row has an id with a quote or a backslash, which

@@ -35,13 +35,15 @@ class HdfsClient:
         self._client = Client(f"hdfs://{parts.netloc}", dict(settings))
         self._options = WriteOptions(permission=_FILE_MODE, overwrite=True, create_parent=True)
 
-    def list_with_delimiter(self, prefix: str | None, **_: object) -> dict[str, Any]:
+    def list_with_delimiter(self, prefix: str | None, *, return_arrow: bool = True) -> dict[str, Any]:
         """Return the folders and the files directly in a folder."""
         found = self._list(prefix, deep=False)
         folders = sorted(self._get_key(each.path) for each in found if each.isdir)
         return {"common_prefixes": folders, "objects": self._make_page([each for each in found if not each.isdir])}
 
-    def list(self, prefix: str | None, *, offset: str | None, chunk_size: int, **_: object) -> Iterator[pa.Table]:
+    def list(
+        self, prefix: str | None, *, offset: str | None, chunk_size: int, return_arrow: bool = True
+    ) -> Iterator[pa.Table]:
         """Yield the files in a folder, at any depth, in pages and in the order of their keys."""
         files = [each for each in self._list(prefix, deep=True) if not each.isdir]
         files.sort(key=lambda each: self._get_key(each.path))
@@ -63,7 +65,9 @@ class HdfsClient:
         """Return the bytes of a file from `start` to before `end`."""
         return self._client.read(self._get_path(key)).read_range(start, end - start)
 
-    def put(self, key: str, content: bytes | Path, *, mode: str = "overwrite", **_: object) -> dict[str, str]:
+    def put(
+        self, key: str, content: bytes | Path, *, mode: str = "overwrite", use_multipart: bool = False
+    ) -> dict[str, str]:
         """Write a file. With the mode `create`, write it only if no file has this key."""
         return {"e_tag": self._write(key, lambda: _read_pieces(content), overwrite=mode != "create")}
 

@@ -40,9 +40,9 @@ def open_delta_table(place: Path | str) -> deltalake.DeltaTable | None:
     except delta_errors.TableNotFoundError:
         return None
     except (OSError, delta_errors.DeltaError) as error:
-        if isinstance(error, delta_errors.DeltaError) and not is_store_away(error):
-            raise
-        raise make_store_error(error, canonicalise(str(place)), "cannot be read") from error
+        if isinstance(error, OSError) or is_store_away(error):
+            raise make_store_error(error, canonicalise(str(place)), "cannot be read") from error
+        raise
 
 
 def make_store_error(error: Exception, place: str, what: str) -> StoreError:

@@ -22,7 +22,7 @@ class NotedValue:
     """A plain value with a note beside it. Copies in other processes have only the plain value."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        plain: Any = type(self).__mro__[-2]
+        plain: Any = type(self).__mro__[-2]  # the built-in type, directly before `object`
         return plain, (plain(self),)
 
     def __deepcopy__(self: N, memo: object) -> N:

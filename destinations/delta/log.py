@@ -57,12 +57,15 @@ class LogCommit:
     """The time of the commit by the writer's clock, for people."""
 
     def has_label(self, key: str) -> bool:
-        """Whether the commit delivered rows with this label."""
-        return any(label["key"] == key for label in self.labels)
+        """Whether the commit delivered rows with this label. Only an operation that delivers rows can."""
+        try:
+            return self.operation in _METRICS and any(each["key"] == key for each in json.loads(self.tag)["wherry"])
+        except (ValueError, KeyError, TypeError):  # another program wrote the tag
+            return False
 
     @cached_property
     def labels(self) -> Sequence[BatchLabel]:
-        """The labels with which the commit delivered rows. Only an operation that delivers rows can have them."""
+        """The labels with which the commit delivered rows."""
         try:
             labels = json.loads(self.tag)["wherry"] if self.operation in _METRICS else []
             return [check_shape(BatchLabel, label) for label in labels]

@@ -105,6 +105,10 @@ class Cluster:
         }
 
     def list_offsets(self, topics: Topics, position: str, *of: int, committed: bool = True) -> Mapping[Partition, int]:
+        """Return an offset of each partition. `position` is a method of the client's `OffsetSpec`, and `of` its values.
+
+        With `for_timestamp`, it is the first message at or after that time, or less than 0 if there is none.
+        """
         with self._explain("list its offsets"):
             from confluent_kafka import IsolationLevel, TopicPartition
 

@@ -264,19 +264,20 @@ def make_fit(kind: pa.DataType, path: str) -> Fit:
     """
     from pyarrow import types
 
-    of = f"column {path}"
+    where = f"column {path}"
     if types.is_struct(kind):
         inner = {each.name: make_fit(each.type, f"{path}.{each.name}") for each in kind}
         return _explain_misfit(
-            of, "struct", lambda value: {name: fit(value.get(name)) for name, fit in inner.items()}, Mapping
+            where, "struct", lambda value: {name: fit(value.get(name)) for name, fit in inner.items()}, Mapping
         )
     if types.is_map(kind):
         key, item = make_fit(kind.key_type, f"{path}.key"), make_fit(kind.item_type, f"{path}.value")
-        return _explain_misfit(of, "map", lambda value: [(key(k), item(v)) for k, v in value.items()], Mapping)
+        return _explain_misfit(where, "map", lambda value: [(key(k), item(v)) for k, v in value.items()], Mapping)
     if types.is_list(kind):
         element = make_fit(kind.value_type, f"{path}.element")
-        return _explain_misfit(of, "array", lambda value: [element(each) for each in value], list | tuple)
-    return _explain_misfit(of, *_find_leaf(kind, path))
+        return _explain_misfit(where, "array", lambda value: [element(each) for each in value], list | tuple)
+    name, convert = _find_leaf(kind, path)
+    return _explain_misfit(where, name, convert)
 
 
 def _find_leaf(kind: pa.DataType, path: str) -> tuple[str, Fit]:

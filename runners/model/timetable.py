@@ -43,7 +43,7 @@ class Timetable(ABC):
     def list_between(self, start: datetime, end: datetime, most: int) -> Sequence[datetime]:
         """Return the due moments after `start`, up to and including `end`.
 
-        If there are more, return the last `most`.
+        If there are more, return the last `most`. It looks ever further back, because the time between may be years.
         """
         reach = timedelta(hours=1)
         while True:
@@ -159,9 +159,12 @@ def _find_moments(wall: datetime, zone: tzinfo, *, each: bool) -> Iterator[datet
 def _find_clock_change(before: datetime, behind: datetime, zone: tzinfo) -> datetime:
     """Return the moment between these two at which the zone's clocks change, to the second."""
     old = before.astimezone(zone).utcoffset()
-    moments = [before + timedelta(seconds=second) for second in range((behind - before) // timedelta(seconds=1))]
-    unchanged = bisect.bisect_right(moments, x=False, key=lambda moment: moment.astimezone(zone).utcoffset() != old)
-    return before + timedelta(seconds=unchanged)
+
+    def has_changed(second: int) -> bool:
+        return (before + timedelta(seconds=second)).astimezone(zone).utcoffset() != old
+
+    seconds = range((behind - before) // timedelta(seconds=1))
+    return before + timedelta(seconds=bisect.bisect_right(seconds, x=False, key=has_changed))
 
 
 def describe_schedule(options: ScheduleOptions) -> str:

@@ -8,7 +8,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
-from destinations.dead_letters import match_ids, stream_dlq
+from destinations.dead_letters import narrow_to_ids, stream_dlq
 from destinations.destination import Destination
 from origins.batch import Json
 from origins.batch_rows import to_python_rows
@@ -163,7 +163,7 @@ def read_correctable(
     if not ids:
         return {}
     wanted = frozenset(ids)
-    tables = stream_dlq(dlq, spark, f"SELECT {_ASKED} FROM {{table}} WHERE {match_ids(ids)}")
+    tables = stream_dlq(dlq, spark, f"SELECT {_ASKED} FROM {{table}} WHERE {narrow_to_ids(ids)}")
     rows = (row for table in tables for row in to_python_rows(table))
     return {row["id"]: Correctable.of(row, protection) for row in rows if row["id"] in wanted}
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
-from destinations.dead_letters import match_ids, query_dlq, read_dead_letters, trace_replays
+from destinations.dead_letters import narrow_to_ids, query_dlq, read_dead_letters, trace_replays
 from destinations.delta.delta import Delta
 from destinations.destination import Destination
 from origins.batch import JSON, Batch
@@ -233,7 +233,7 @@ def load_refused_row(definition: Definition, id_: str, *, reveal: bool = False) 
     (choice,) = Choice(ids=(id_,)).list_letters(dlq, spark)
     decided = list_decided(journal)
     (own,) = read_dead_letters(dlq, spark, ids=[id_], replayed=decided.replayed, discarded=decided.discarded)
-    (hash_,) = (each["definition"] for each in query_dlq(dlq, spark, _DEFINITION.format(ids=match_ids([id_]))))
+    (hash_,) = (each["definition"] for each in query_dlq(dlq, spark, _DEFINITION.format(ids=narrow_to_ids([id_]))))
     earlier = trace_replays(dlq, spark, [own])[id_]
     own["first"] = next(iter(earlier), None)
     letter = own if reveal else pipeline.protection.mask_nack(own)

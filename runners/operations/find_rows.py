@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from destinations.dead_letters import format_moment, match_ids, query_dlq
+from destinations.dead_letters import format_moment, narrow_to_ids, query_dlq
 from destinations.delta.delta import Delta
 from destinations.delta.table import TargetTable
 from destinations.destination import BroughtBatch, Destination, DestinationError
@@ -307,7 +307,7 @@ class _RowSearch:
         assert isinstance(dlq, Delta)
         order = [(at, "descending" if at == "nacked_at" else "ascending") for at in _NEWEST]
         ids = pa.concat_tables(taken).sort_by(order)["id"].slice(0, SHOWN).to_pylist()
-        found = self.trial.spark.sql(f"SELECT * FROM {dlq.sql_name} WHERE {match_ids(ids)}")
+        found = self.trial.spark.sql(f"SELECT * FROM {dlq.sql_name} WHERE {narrow_to_ids(ids)}")
         return _collect_newest(found.select(*_list_facts(_OF_A_LETTER)), *_NEWEST)
 
     def _search_filtered(self) -> KeptMatches | None:

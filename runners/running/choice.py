@@ -17,7 +17,7 @@ from operator import itemgetter
 from typing import Any
 from urllib.parse import unquote
 
-from destinations.dead_letters import MOST_LISTED, NEWEST, lacks_replays, match_ids, query_dlq, stream_dlq
+from destinations.dead_letters import MOST_LISTED, NEWEST, lacks_replays, narrow_to_ids, query_dlq, stream_dlq
 from destinations.delta.delta import Delta
 from destinations.destination import Destination
 from origins.batch import JSON
@@ -205,7 +205,7 @@ class Choice:
 
     def _check_ids(self, dlq: Destination, spark: Callable[[], SparkSession]) -> None:
         """Raises `Refusal` for an id that the DLQ does not have."""
-        conditions = [match_ids(self.ids)]
+        conditions = [narrow_to_ids(self.ids)]
         conditions += [f"(\n{self.where}\n)"] if self.where else []
         tables = self._query(dlq, spark, "id", conditions)
         unknown = set(self.ids).difference(*(table["id"].to_pylist() for table in tables))
@@ -234,7 +234,7 @@ class Choice:
     def _list_conditions(self) -> Iterator[str]:
         """Yield SQL conditions that are true for every chosen row, and for few others."""
         if self.ids:
-            yield match_ids(self.ids)
+            yield narrow_to_ids(self.ids)
         if self.code:
             yield f"code = {quote_in_hex(self.code)}"
         if self.stage:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
-from destinations.dead_letters import match_ids, query_dlq
+from destinations.dead_letters import narrow_to_ids, query_dlq
 from destinations.delta.delta import Delta
 from origins.batch import Batch
 from origins.batch_rows import FrameRows
@@ -73,12 +73,12 @@ class DeadLetterRows(Origin):
         """
         columns = f"id AS {_ID}, original"
         if len(ids) <= _FEW:
-            query = f"SELECT {columns}, original_schema FROM {{table}} WHERE {match_ids(ids)}"
+            query = f"SELECT {columns}, original_schema FROM {{table}} WHERE {narrow_to_ids(ids)}"
             rows = query_dlq(self.dlq, lambda: spark, query)
             texts = [(row[_ID], row["original"]) for row in rows]
             return spark.createDataFrame(texts, f"{_ID} string, original string"), _find_schema(rows)
-        first = f"SELECT original_schema FROM {{table}} WHERE {match_ids(ids[:1])}"
-        kept = spark.sql(f"SELECT {columns} FROM {self.dlq.sql_name} WHERE {match_ids(ids)}")
+        first = f"SELECT original_schema FROM {{table}} WHERE {narrow_to_ids(ids[:1])}"
+        kept = spark.sql(f"SELECT {columns} FROM {self.dlq.sql_name} WHERE {narrow_to_ids(ids)}")
         return kept, _find_schema(query_dlq(self.dlq, lambda: spark, first))
 
     def parts(self, batch: Batch) -> Sequence[str]:

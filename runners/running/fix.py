@@ -232,7 +232,7 @@ class Fix:
             return [replace(each, number=next(number)) for each in inserted]
 
         common = place([step, *chain.common] if self.start == "beginning" else chain.common)
-        return StageChain(common=common, branches={name: place(own) for name, own in chain.branches.items()})
+        return replace(chain, common=common, branches={name: place(own) for name, own in chain.branches.items()})
 
     def _make_stage(self) -> Stage:
         try:

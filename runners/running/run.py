@@ -242,6 +242,11 @@ class PipelineRun:
 
     def make_ownership(self) -> Ownership:
         replay = self.replay
+
+        def check(journal: Journal, spark: SparkSession) -> None:
+            if replay is not None:
+                replay.check_fix(journal, self.dlq, lambda: spark)
+
         return Ownership(
             pipeline=self.pipeline,
             place=self.place,
@@ -255,7 +260,7 @@ class PipelineRun:
             finish=self.finish,
             follow=self.follow,
             runs_paused=bool(self.backfill or self.redo or replay or self.finish),
-            check=lambda journal, spark: replay.check_fix(journal, self.dlq, lambda: spark) if replay else None,
+            check=check,
         )
 
     def _describe_error(self, errors: Sequence[Exception], spark: SparkSession) -> RunError:

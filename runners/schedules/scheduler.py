@@ -125,6 +125,7 @@ class Scheduler:
             self._add_due(*self._rung.pop(0))
         while (item := self.due_queue.find_next()) is not None and item.ready <= now:
             self._begin(item.name, item.waiting[0])
+        # `item` is the first that is not ready
         wake = None if item is None else (item.ready - now).total_seconds()
         waits = [each for each in (self.look, alarm, wake) if each is not None]
         return max(0.0, min(waits))

@@ -146,7 +146,7 @@ class Ownership:
                 self.check(journal, spark)
                 return self._may_take(journal)
             except WherryError:
-                end_use(self.run)  # the refused run records nothing
+                self._forget_jvm()
                 raise
 
         before = journal.acquire(body, may=may)
@@ -169,8 +169,12 @@ class Ownership:
         """
         with contextlib.suppress(WherryError) if report.error else contextlib.nullcontext():
             journal.record(Entry(kind="release", body=report.json()))
-            forget_jvm(self.place.lock, self.run)
-            end_use(self.run)
+            self._forget_jvm()
+
+    def _forget_jvm(self) -> None:
+        """Leave no reason for another process to end the JVM of this one."""
+        forget_jvm(self.place.lock, self.run)
+        end_use(self.run)
 
     def _may_take(self, journal: Journal) -> bool:
         """Return whether the run joins the owners. Raise `Owned` or `Paused` if it may not run."""

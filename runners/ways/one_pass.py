@@ -116,11 +116,14 @@ class RowPicker:
             return None
         noted = {name: self._count_notes_of(name, seen, states, refused) for name in self._rows.notes}
         verdicts = RowOutcomes(states=states + Counter(row["state"] for row in refused))
-        only = {"part": self._parts[0], "block": 0, "rows": verdicts.rows, "first": seen.get("first")}
+        blocks = None
+        if seen.get("last block") == 0:  # all rows are in one block of the only part
+            first = {"part": self._parts[0], "block": 0, "rows": verdicts.rows, "first": seen["first"]}
+            blocks = [{**first, "state": 0, "refused": []}]
         return PickedRows(
             verdicts=verdicts,
             refused=refused,
-            blocks=[{**only, "state": 0, "refused": []}] if seen.get("last block") == 0 else None,
+            blocks=blocks,
             notes={name: counted for name, counted in noted.items() if counted is not None},
         )
 

@@ -53,6 +53,21 @@ def test_rows_added_after_the_first_run_are_delivered_once(place: Place) -> None
     assert place.ids("tables/copy") == [2, 3]
 
 
+@pytest.mark.parametrize("ways", ["", "run: {ways: [one_pass]}\n"])
+def test_ignored_deletes_alone_make_a_batch_without_rows(place: Place, ways: str) -> None:
+    """The batch moves the offset past them. With two destinations, it is decided before it is delivered."""
+    append_version(place, 1, 2)
+    text = COPY.replace("starting_version: latest", "on_rewrite: ignore_deletes")
+    text = text.replace("dlq:", "  - delta: {path: tables/other}\ndlq:") + ways
+    assert place.load(text).run().read == 2
+    DeltaTable(str(place.folder / "in")).delete("id = 1")
+    report = place.load().run()
+    assert (report.status, report.batches, report.read, report.balanced) == ("succeeded", 1, 0, True)
+    append_version(place, 3)
+    assert place.load().run().delivered == {"copy": 1, "other": 1}
+    assert place.ids("tables/copy") == place.ids("tables/other") == [1, 2, 3]
+
+
 SHOWN = (Path(__file__).parents[2] / "origins/docs/delta.md").read_text(encoding="utf-8")
 SILVER, GOLD = re.findall(r"^```yaml\n(name: (?:silver|gold)\n.*?)^```$", SHOWN, re.DOTALL | re.MULTILINE)
 SMALL = GOLD.replace("\"_change_type = 'delete'\"", "\"_change_type = 'delete' OR amount % 5 = 0\"")

@@ -173,6 +173,13 @@ def test_a_label_with_quotes_in_its_name_is_found() -> None:
     assert make_commit(make_tag([mine])).has_label(mine.key)
 
 
+def test_a_label_of_another_version_is_found_by_its_key() -> None:
+    """It may lack a part that this version knows, or have one more. Otherwise the batch would be written again."""
+    mine = make_label()
+    tag = json.dumps({"wherry": [{"key": "other"}, {"key": mine.key, "number": "1", "new": True}]})
+    assert make_commit(tag).has_label(mine.key)
+
+
 @pytest.mark.parametrize(
     "text",
     [
