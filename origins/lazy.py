@@ -36,6 +36,9 @@ class LazyModule:
     def __init__(self, name: str) -> None:
         self._name = name
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LazyModule, (self._name,)
+
     def __getattr__(self, name: str) -> Any:
         value = getattr(importlib.import_module(self._name), name)
         setattr(self, name, value)

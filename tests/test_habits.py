@@ -57,6 +57,16 @@ def test_a_script_can_be_run(script: str) -> None:
     assert subprocess.run(["bash", "-n", file], check=False).returncode == 0
 
 
+def test_a_page_names_only_files_that_exist() -> None:
+    """These are paths from the top of the repository. Decisions and the changelog may name files of the past."""
+    pages = [ROOT / "README.md", *READMES, *PAGES, *OTHERS, ROOT / ".github/CONTRIBUTING.md"]
+    paths = re.compile(rf"[` ]((?:{'|'.join(FOLDERS)}|tests)/[\w/.-]*\w/?)[` \n]")
+    named = [(page.name, path) for page in pages for path in paths.findall(page.read_text(encoding="utf-8"))]
+    assert len(named) > 50
+    past = {"CHANGELOG.md"}
+    assert [each for each in named if each[0] not in past and not (ROOT / each[1]).exists()] == []
+
+
 def list_anchors(page: Path) -> list[str]:
     """Return the headings of a page in the form that a link uses."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)

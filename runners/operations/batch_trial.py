@@ -11,11 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Literal, TypeVar
 
-from pyspark.sql import Window
-from pyspark.sql import functions as F
-
 from origins.batch import JSON, Batch
-from origins.lazy import Column, DataFrame, SparkSession
+from origins.lazy import Column, DataFrame, F, SparkSession, pyspark
 from origins.names import HIDDEN, quote_name
 from origins.origin import PLACE
 from origins.protection import Protection
@@ -259,7 +256,7 @@ class BatchTrial:
         frame = frame.where(F.col(WANTED)) if WANTED in frame.columns else frame
         filters = list(section.filters.values())
         needed = frame.select(PLACE, STATE, VERDICT, *filters, *[note.column for note in section.notes])
-        alike = Window.partitionBy(STATE, F.col(VERDICT)["code"], *filters)
+        alike = pyspark.sql.Window.partitionBy(STATE, F.col(VERDICT)["code"], *filters)
         nth = F.row_number().over(alike.orderBy(*self._list_arrival_columns())).alias("nth")
         first = needed.select("*", nth, F.count(F.lit(1)).over(alike).alias("alike")).where(F.col("nth") <= self.most)
         rows = first.select(

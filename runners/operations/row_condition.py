@@ -9,10 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TypeVar
 
-from pyspark.sql import functions as F
-
 from origins.errors import list_spark_errors
-from origins.lazy import Column, DataFrame, SparkSession
+from origins.lazy import Column, DataFrame, F, SparkSession
 from origins.names import HIDDEN, quote_name
 from origins.quick_dataclass import dataclass
 from runners.model.error_kinds import classify

@@ -9,11 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
 from typing import Any
 
-from pyspark.sql import Window
-from pyspark.sql import functions as F
-
 from origins.errors import list_spark_errors
-from origins.lazy import DataFrame, SparkSession
+from origins.lazy import DataFrame, F, SparkSession, pyspark
 from origins.names import HIDDEN
 from origins.origin import PLACE
 from origins.quick_dataclass import dataclass
@@ -83,7 +80,7 @@ class RowErrorIsolator:
         """Return the rows. Those at which one of the steps raises have the error beside them (`POISON`)."""
         kept = tuple(name for name in rows.kept if name != POISON)
         place = F.col(PLACE)
-        order = Window.partitionBy(F.lit(0)).orderBy(place["part"], place["block"], place["row"])
+        order = pyspark.sql.Window.partitionBy(F.lit(0)).orderBy(place["part"], place["block"], place["row"])
         frame = rows.frame.drop(POISON).withColumn(_INDEX, F.row_number().over(order) - 1)
         name = f"{self.preparation.name}-sifted{next(self._written)}"
         count = self.preparation.store.write(name, frame)
