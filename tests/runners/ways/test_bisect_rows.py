@@ -107,7 +107,7 @@ class Bench:
     def isolate(self, monkeypatch: pytest.MonkeyPatch, *stages: Stage) -> MarkedRows:
         """Look for the rows at which one of the stages raises."""
         module = "runners.ways.bisect_rows"
-        for name in ("F", "Window"):
+        for name in ("F", "pyspark"):
             monkeypatch.setattr(f"{module}.{name}", MagicMock())
         monkeypatch.setattr(f"{module}._part", self._cut)
         monkeypatch.setattr(f"{module}._make_poison", lambda found: self.found.update(found) or MagicMock())
