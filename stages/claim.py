@@ -69,7 +69,7 @@ class Claim(Stage):
             return rows
         if rows.claims is False:
             large = f"octet_length({{0}}) > {parse_size(self.over)} OR "
-            return rows.ask_claims(_make_condition(kinds, large))
+            return rows.ask_claims(_make_condition(kinds, large), kinds)
         if rows.claims:
             rows = self._store_values(rows, kinds)
         return rows if self.refuse_over is None else rows.refuse(self._make_reason(rows, kinds, self.refuse_over))
@@ -133,7 +133,8 @@ class Unclaim(Stage):
         if not kinds:
             return rows
         if rows.claims is False:
-            return rows.ask_claims(_make_condition(kinds))
+            kinds = {name: kind for name, kind in kinds.items() if name not in rows.small}
+            return rows.ask_claims(_make_condition(kinds), kinds) if kinds else rows
         values = T.StructType([T.StructField(name, each) for name, each in kinds.items()])
         kind = T.StructType([T.StructField("values", values), T.StructField("problem", T.StringType())])
         restore = make_restore_function(ValueClaims(open_store(self.path, self.format)))

@@ -10,7 +10,7 @@ import functools
 import json
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TypeAlias, TypeGuard, TypeVar
@@ -84,6 +84,8 @@ class Rows(ABC):
     If it is false, the first large value makes the query raise `LARGE`. If it is None, rows are only tried out: nothing
     is stored, and large values stay in the rows.
     """
+    small: frozenset[str] = frozenset()
+    """The columns that certainly have no large value and no reference, if `claims` is false."""
     protected: tuple[str, ...] = ()
     """The columns whose values are masked."""
     note_finding: Callable[[str, JSON], None] | None = None
@@ -227,7 +229,7 @@ class Rows(ABC):
         them on live rows only, and they may read only their own row.
         """
         frame = select_columns(self.frame, *self._list_hidden_columns(), *_choose(columns, self._own))
-        return replace(self, frame=frame, names=tuple(columns))
+        return replace(self, frame=frame, names=tuple(columns), small=self._keep_small(columns))
 
     @abstractmethod
     def filter(self: R, condition: Expression) -> R:
@@ -268,13 +270,18 @@ class Rows(ABC):
         meets = [self.column(own) == F.col(theirs) for own, theirs in on.items()]
         return replace(self, frame=self.frame.join(table, functools.reduce(operator.and_, meets, F.lit(True)), "left"))
 
-    def ask_claims(self: R, needed: str) -> R:
+    def ask_claims(self: R, needed: str, columns: Collection[str]) -> R:
         """Make the query raise `LARGE` if the condition, in SQL, is true for a live row.
 
-        Wherry then processes the batch again with `claims`.
+        Wherry then processes the batch again with `claims`. If the query does not raise, `columns` are `small`.
         """
+        small = () if ASIDE in self.kept else columns
         raises = f"if({self._live} AND ({needed}), CAST(raise_error('{LARGE}') AS BOOLEAN), {_ONCE})"
-        return replace(self, frame=self.frame.filter(raises))
+        return replace(self, frame=self.frame.filter(raises), small=self.small.union(small))
+
+    def _keep_small(self, columns: Mapping[str, Expression | str]) -> frozenset[str]:
+        """Return the columns among these that are `small`, because they are copies of a small column."""
+        return frozenset(name for name, of in columns.items() if not _is_expression(of) and of in self.small)
 
     def keep_as_read(self: R) -> R:
         """Make the DLQ keep the rows as they are now as the rows that were read.
@@ -364,7 +371,7 @@ class StraightRows(Rows):
         if tried:
             columns = [SqlText(quote_name(put.get(name, name))).name(name) for name in names]
             frame = select_columns(frame, *self._list_hidden_columns(), *columns)
-        return replace(self, frame=frame, names=names)
+        return replace(self, frame=frame, names=names, small=self.small - put.keys())
 
     def _judge(self, frame: DataFrame, why: Expression) -> DataFrame:
         """Return the frame without the refused rows. With `keep`, they stay and skip the stage."""
@@ -382,7 +389,7 @@ class StraightRows(Rows):
 
     def change(self, statement: Callable[[DataFrame], DataFrame]) -> StraightRows:
         frame = statement(self.frame)
-        return replace(self, frame=self.observe(frame, self.step), names=tuple(frame.columns))
+        return replace(self, frame=self.observe(frame, self.step), names=tuple(frame.columns), small=frozenset())
 
     @property
     def _is_aside(self) -> bool:
@@ -511,7 +518,8 @@ class MarkedRows(Rows):
         data = [SqlText(quote_name(put.get(name, name))).name(name) for name in names]
         untouched = self.untouched and put.keys().isdisjoint(self._read)
         frame = select_columns(frame, *self._list_hidden_columns(state=state, verdict=verdict), *data)
-        return replace(self, frame=frame, names=names, untouched=untouched)
+        small = self.small - put.keys()
+        return replace(self, frame=frame, names=names, small=small, untouched=untouched)
 
     def _make_nack(self, code: str, message: str) -> str:
         schema = self.schema
@@ -533,8 +541,8 @@ class MarkedRows(Rows):
     def change(self, statement: Callable[[DataFrame], DataFrame]) -> MarkedRows:
         changed = statement(self.materialise(self))
         new = MarkedRows.begin(place_rows(changed), tuple(changed.columns), self.labels, self.materialise)
-        begun = replace(self, frame=new.frame, names=new.names, original_schema=new.original_schema)
-        return replace(begun, kept=(), parts=("",), untouched=True)
+        begun = replace(self, frame=new.frame, names=new.names, original_schema=new.original_schema, untouched=True)
+        return replace(begun, kept=(), small=frozenset(), parts=("",))
 
     def _list_hidden_columns(self, state: SqlText | None = None, verdict: SqlText | None = None) -> list[SqlText]:
         changed = {STATE: state, VERDICT: verdict}

@@ -14,9 +14,11 @@ from origins.errors import get_raised_words
 from origins.lazy import F
 from origins.nack import restore
 from stages.bisection import LARGE
+from stages.cast import Cast
 from stages.claim import Claim, Format, Unclaim, list_worker_packages
 from stages.claim_store import PREFIX
-from stages.columns import Select, WithColumns
+from stages.columns import Drop, Rename, Select, WithColumns
+from stages.conditions import Filter, Require
 from stages.conformance import LABELS, StageConformance, begin, collect_decided
 from stages.rows import STATE, VERDICT, MarkedRows, Rows, StraightRows
 from stages.sql import Sql as Statement
@@ -165,6 +167,32 @@ def test_claim_and_unclaim_together_change_nothing(spark: SparkSession, path: st
 @pytest.mark.spark
 @pytest.mark.parametrize("marked", [True, False])
 @pytest.mark.parametrize(
+    ("between", "asks"),
+    [
+        ([], False),
+        ([Filter("id > 0"), Require("id > 0"), Rename({"v": "w"}), Cast({"id": "string"}), Drop(["id"])], False),
+        ([WithColumns({"v": "concat(v, '')"})], True),
+        ([Select(["id", "v as w", "upper(v) as x"])], True),
+        ([Cast({"b": "string"})], True),
+        ([Statement("select * from rows")], True),
+    ],
+    ids=["at once", "as they were", "replaced", "computed", "cast", "a statement"],
+)
+def test_values_known_to_be_small_are_not_checked_again(
+    spark: SparkSession, path: str, marked: bool, between: list[Stage], asks: bool
+) -> None:
+    """Values that a stage in between made are checked."""
+    frame = spark.createDataFrame([(1, "a", b"b")], "id int, v string, b binary")
+    rows: Any = enter_stage(frame, claims=False) if marked else make_straight(frame)
+    rows = apply_stage(make_claim(path), rows)
+    for stage in between:
+        rows = apply_stage(stage, rows)
+    assert (apply_stage(Unclaim(path=path), rows) is not rows) is asks
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("marked", [True, False])
+@pytest.mark.parametrize(
     "between",
     [
         WithColumns({"v": f"concat('{PREFIX}', v)"}),
@@ -186,8 +214,8 @@ def test_unclaim_asks_about_values_that_were_made_after_claim(
 
 
 @pytest.mark.spark
-def test_a_reference_in_a_row_that_skips_claim_raises(spark: SparkSession, path: str) -> None:
-    """`unclaim` finds it."""
+def test_a_stage_that_rows_may_skip_makes_no_column_known(spark: SparkSession, path: str) -> None:
+    """`unclaim` finds a reference in a row that skipped `claim`."""
     frame = spark.createDataFrame([(1, "a"), (2, f"{PREFIX}x")], "id int, v string")
     for rows in (enter_stage(frame, claims=False), make_straight(frame)):
         claimed = apply_stage(replace(make_claim(path), when="id = 1"), rows)
