@@ -20,7 +20,7 @@ from destinations.delta.log import make_tag
 from destinations.delta.options import DeltaOptions
 from destinations.delta.table import TargetTable
 from destinations.destination import Deadline, DestinationError, Label, Late, Written
-from origins.batch_rows import BatchRows
+from origins.batch_rows import BatchRows, compute_once
 from origins.crash_points import reach_within
 from origins.errors import has_condition, list_spark_errors
 from origins.lazy import DataFrame, F, SparkSession, deltalake, pa
@@ -323,9 +323,11 @@ class RowsWithText(BatchRows):
     column: str
     text: str
 
+    @compute_once
     def frame(self) -> DataFrame:
         return self.rows.frame().withColumn(self.column, F.lit(self.text))
 
+    @compute_once
     def table(self) -> pa.Table | None:
         table = self.rows.table()
         if table is None:

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from datetime import datetime, timedelta
-from functools import partial
 
 from origins.quick_dataclass import dataclass
 from runners.definitions.definition import Definition, DefinitionsFolder, Found
@@ -362,8 +361,11 @@ class RunThreads:
             stop(reason, force)
 
     def _work(self, name: str, definition: Definition) -> None:
+        def keep_stop(stop: Stop) -> None:
+            self._stops[name] = stop
+
         try:
-            carried = self._carry(definition, partial(self._stops.__setitem__, name))
+            carried = self._carry(definition, keep_stop)
         except BaseException as error:  # noqa: BLE001 -- the edge of the thread: the other runs continue
             carried = RunOutcome(name=name, status="failed", message=f"{type(error).__name__}: {error}")
         self._stops.pop(name, None)

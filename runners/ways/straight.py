@@ -63,7 +63,10 @@ class Commit:
     also: Sequence[str] = ()
     """More texts of errors that pass by themselves, beside the known ones."""
     describe_rows: Callable[[PlannedBatch], DescribedRows]
-    """Returns the rows of a straight batch as Spark reads them, perhaps described before their turn."""
+    """Returns the rows of a straight batch as Spark reads them, perhaps described before their turn.
+
+    The way `grouped` describes the rows of its batches together, and does not call it.
+    """
 
     def describe(self, batch: Candidate) -> DescribedRows:
         """Return the rows and their tally. They are already read if that needs no Spark."""
