@@ -123,7 +123,7 @@ def demo(directory: Path, quiet: bool, json: bool) -> int:
     metavar="PATH",
     help="Read your own file, or a folder of files.",
 )
-@option("--databricks", is_flag=True, help="Write an asset bundle and a notebook.")
+@option("--databricks", is_flag=True, help="Write an asset bundle and a notebook. They do not work on Databricks yet.")
 @as_json
 def init(directory: Path | None, name: str, own: Path | None, databricks: bool, json: bool) -> None:
     """Write a first definition, sample rows and test cases.
