@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from origins.kafka.avro_reader import make_avro_reader
 from origins.kafka.formats import (
     BROKEN,
     Coding,
@@ -39,22 +40,17 @@ class AvroCoding(Coding):
     header: bool
 
     def open(self) -> Callable[[bytes], Fields]:
-        import fastavro
-
-        parsed = {number: _parse_avro(texts)[0] for number, texts in self.schemas.items()}
+        readers = {number: make_avro_reader(*_parse_avro(texts)) for number, texts in self.schemas.items()}
 
         def decode(value: bytes) -> Fields:
             number, body = self._split(value) if self.header else (0, value)
-            if number not in parsed:
+            if number not in readers:
                 raise Unreadable(f"the registry had no schema with id {number} when the batch was planned")
             of = f"schema {number}" if self.header else "its schema"
-            stream = io.BytesIO(body)
             try:
-                found = fastavro.schemaless_reader(stream, parsed[number], None)
+                found = readers[number](body)
             except BROKEN as error:
-                raise Unreadable(f"the value is not Avro of {of} ({type(error).__name__})") from error
-            if left := len(body) - stream.tell():
-                raise Unreadable(f"more bytes follow the value of {of}: {left}")
+                raise Unreadable(f"the value is not Avro of {of}: {cut_error(error)}") from error
             if not isinstance(found, dict):
                 raise Unreadable(f"expected a record of {of}, got {show_value(found)}")
             return found

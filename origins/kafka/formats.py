@@ -8,7 +8,6 @@ from __future__ import annotations
 import datetime
 import json
 import struct
-import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +33,9 @@ _SHOWN, _LONGEST = 80, 300
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _DAY = _EPOCH.date()
 _MICROSECOND = datetime.timedelta(microseconds=1)
+_FIRST_DAY, _LAST_DAY = (datetime.date.min - _DAY).days, (datetime.date.max - _DAY).days
+"""The dates of the years 1 to 9999. Spark and Python cannot show others."""
+_MICROS_OF_DAY = 86_400_000_000
 
 
 class Unreadable(ValueError):
@@ -46,6 +48,14 @@ class NoColumns(ValueError):
 
 class Micros(int):
     """A moment, in microseconds since 1970."""
+
+
+class LocalMicros(int):
+    """A date and a time of day without a time zone, in microseconds since 1970."""
+
+
+class Days(int):
+    """A date, in days since 1970."""
 
 
 class Coding(ABC):
@@ -331,13 +341,17 @@ def to_whole(value: Any, bits: int) -> int:
 
 
 def _to_float(value: Any) -> float:
-    if type(value) not in (int, float):
+    if type(value) not in (int, float) or (type(value) is int and int(float(value)) != value):
         raise ValueError
     return float(value)
 
 
 def _to_single(value: Any) -> float:
-    return float(struct.unpack("<f", struct.pack("<f", _to_float(value)))[0])
+    number = _to_float(value)
+    single = float(struct.unpack("<f", struct.pack("<f", number))[0])
+    if single != number and number == number:  # NaN is no number, and stays NaN
+        raise ValueError
+    return single
 
 
 def _to_decimal(value: Any, precision: int, scale: int) -> Decimal:
@@ -348,31 +362,41 @@ def _to_decimal(value: Any, precision: int, scale: int) -> Decimal:
 
 
 def _to_text(value: Any) -> str:
-    if not isinstance(value, str | uuid.UUID):
+    if not isinstance(value, str):
         raise ValueError
-    text = str(value)
-    text.encode()
-    return text
+    value.encode()  # raises for a lone surrogate
+    return value
 
 
 def _to_day(value: Any) -> int:
+    if isinstance(value, Days):
+        return _check_day(int(value), int(value))
     if not isinstance(value, datetime.date) or isinstance(value, datetime.datetime):
         raise ValueError
     return (value - _DAY).days
 
 
 def to_moment(value: Any) -> int:
+    """Return the microseconds since 1970 of a moment. Raise ValueError outside the years 1 to 9999."""
     if isinstance(value, Micros):
-        return int(value)
+        return _check_day(int(value), value // _MICROS_OF_DAY)
     if not isinstance(value, datetime.datetime) or value.tzinfo is None:
         raise ValueError
     return (value - _EPOCH) // _MICROSECOND
 
 
 def _to_local_moment(value: Any) -> int:
+    if isinstance(value, LocalMicros):
+        return _check_day(int(value), value // _MICROS_OF_DAY)
     if not isinstance(value, datetime.datetime) or value.tzinfo is not None:
         raise ValueError
     return (value - _EPOCH.replace(tzinfo=None)) // _MICROSECOND
+
+
+def _check_day(value: int, day: int) -> int:
+    if not _FIRST_DAY <= day <= _LAST_DAY:
+        raise ValueError
+    return value
 
 
 def show_value(value: Any) -> str:

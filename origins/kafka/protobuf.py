@@ -48,7 +48,10 @@ class ProtobufCoding(Coding):
 
         def decode(value: bytes) -> Fields:
             try:
-                found: Fields = read(made.FromString(value))
+                message = made.FromString(value)
+                if not message.IsInitialized():
+                    raise ValueError("a required field is missing")
+                found: Fields = read(message)
             except (DecodeError, *BROKEN) as error:
                 raise Unreadable(f"the value is not a {self.message} in Protobuf") from error
             return found
@@ -171,10 +174,16 @@ def _make_value_reader(of: FieldDescriptor, known: dict[str, Fit]) -> Fit:
     if of.message_type is None:
         return lambda value: value
     if of.message_type.full_name == _TIMESTAMP:
-        return lambda value: Micros(value.seconds * 1_000_000 + value.nanos // 1_000)
+        return _read_timestamp
     if of.message_type.full_name in _WRAPPERS:
         return lambda value: value.value
     return _make_message_reader(of.message_type, known)
+
+
+def _read_timestamp(value: Any) -> Micros:
+    if not 0 <= value.nanos < 1_000_000_000:
+        raise ValueError(f"a timestamp has {value.nanos} nanoseconds")
+    return Micros(value.seconds * 1_000_000 + value.nanos // 1_000)
 
 
 def _write_message(message: Message, fields: Fields) -> None:

@@ -21,7 +21,7 @@ from origins.files.in_process import make_plain_array, parse_plain_csv, parse_ro
 from origins.files.json_lines import LINE, PARSED, judge_json_text, parse_lines
 from origins.files.json_text import JsonChanges
 from origins.functions import ship_modules
-from origins.kafka import avro, formats, protobuf
+from origins.kafka import avro, avro_reader, formats, protobuf
 from origins.kafka.client import Cluster, Partition
 from origins.kafka.formats import CODED, MISSING, BatchDecoder, Coding, decode_values
 from origins.lazy import DataFrame, F, SparkSession, T, pa
@@ -410,7 +410,7 @@ def _translate_certificates(given: dict[str, str]) -> Mapping[str, str]:
 
 def send_by_value() -> None:
     """Send the code that decodes messages to Spark's workers by value. The workers need not have Wherry."""
-    ship_modules([avro, formats, protobuf])
+    ship_modules([avro, avro_reader, formats, protobuf])
 
 
 def _split_columns(table: pa.Table | None) -> Mapping[str, pa.Array] | None:

@@ -140,8 +140,8 @@ def test_a_value_is_read_with_the_schema_of_its_id() -> None:
         (b"\0\0", "expected Confluent's header of 5 bytes, got 2 bytes in all"),
         (b"\1\0\0\0\1\2\0", "expected the magic byte 0, got 1"),
         (b"\0\0\0\0\x09\2\0", "the registry had no schema with id 9 when the batch was planned"),
-        (b"\0\0\0\0\1\2", "the value is not Avro of schema 1 (EOFError)"),
-        (b"\0\0\0\0\1\2\0\0\0", "more bytes follow the value of schema 1: 2"),
+        (b"\0\0\0\0\1\2", "the value is not Avro of schema 1: the value ends early"),
+        (b"\0\0\0\0\1\2\0\0\0", "the value is not Avro of schema 1: 2 more bytes follow"),
     ],
 )
 def test_an_invalid_value_is_refused_with_a_reason(value: bytes | None, why: str) -> None:
