@@ -5,16 +5,18 @@ The log is read on this machine, or through Spark if it is elsewhere. Writers le
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import TypeAlias, TypedDict
 from urllib.parse import unquote
 
 from origins.batch import Json
+from origins.errors import OriginError, WherryError
 from origins.files.file_systems import escape_pattern, without_scheme
 from origins.lazy import F, SparkSession
 from origins.names import SCHEME
@@ -179,7 +181,7 @@ class VersionLog:
         if self.folder is not None:
             return self.list_local_after(number)
         found = self._read_by_spark(spark, number)
-        return [_parse_version(at, found[at]) for at in _skip_gap(found)]
+        return [_parse_version(self.location, at, found[at]) for at in _skip_gap(found)]
 
     def list_local_after(self, number: int) -> list[Version]:
         """Return the same for a table on this machine, without Spark; an empty list for a table elsewhere."""
@@ -215,7 +217,9 @@ class VersionLog:
         return self.folder / "_delta_log" / f"{number:020}.json"
 
     def _read_version(self, number: int) -> Version:
-        return _parse_version(number, self._commit_path(number).read_text(encoding="utf-8").split("\n"))
+        with explain_broken_log(OriginError, self.location, number):
+            lines = self._commit_path(number).read_text(encoding="utf-8").split("\n")
+        return _parse_version(self.location, number, lines)
 
     def _read_by_spark(self, spark: SparkSession, number: int) -> dict[int, list[str]]:
         files = (
@@ -240,7 +244,26 @@ def _skip_gap(numbers: Iterable[int]) -> range:
     return range(first, newest + 1) if known else range(0)
 
 
-def _parse_version(number: int, lines: Iterable[str]) -> Version:
+def _parse_version(place: str, number: int, lines: Iterable[str]) -> Version:
+    with explain_broken_log(OriginError, place, number):
+        return _make_version(number, lines)
+
+
+@contextlib.contextmanager
+def explain_broken_log(kind: type[WherryError], place: str, number: int) -> Iterator[None]:
+    """In this block, let an error of this kind name the table's version that cannot be parsed, and what is wrong."""
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        why = f"it has no {error.args[0]}" if isinstance(error, KeyError) else f"{type(error).__name__}: {error}"
+        raise kind(
+            f"Version {number} in the log of the Delta table {place} cannot be read: {why}.",
+            hint=f"Look at _delta_log/{number:020}.json below the table. Ask who wrote it, or restore the file from a "
+            "backup. Wherry processed nothing.",
+        ) from error
+
+
+def _make_version(number: int, lines: Iterable[str]) -> Version:
     actions: list[ActionBody] = [json.loads(line) for line in lines if line.strip()]
     adds = [action["add"] for action in actions if "add" in action]
     removes = [action["remove"] for action in actions if "remove" in action]

@@ -24,9 +24,9 @@ from typing import ClassVar, TextIO
 from destinations.delta.direct_append import UNUSABLE
 from destinations.delta.direct_commit import FolderPlace, Mark, Overwritten, describe_batches, identify_file, read_clock
 from destinations.delta.store_commit import SURE, format_key, list_log
-from destinations.destination import BatchLabel, Label, Written
+from destinations.destination import BatchLabel, DestinationError, Label, Written
 from origins.batch import Json
-from origins.delta_actions import ActionBody, CommitBody, MetadataBody
+from origins.delta_actions import ActionBody, CommitBody, MetadataBody, explain_broken_log
 from origins.errors import list_spark_errors
 from origins.json_shape import check_shape
 from origins.lazy import SparkSession, delta_errors
@@ -211,11 +211,16 @@ class LocalLog(OwnLog):
 
     def _read_commit(self, version: int) -> LogCommit:
         with self.path_of(version).open(encoding="utf-8") as lines:
-            return _parse_commit(version, lines)
+            return _parse_commit(self.name, version, lines)
 
 
-def _parse_commit(version: int, lines: TextIO) -> LogCommit:
+def _parse_commit(place: str, version: int, lines: TextIO) -> LogCommit:
     """Return the commit in a version's file."""
+    with explain_broken_log(DestinationError, place, version):
+        return _make_commit(version, lines)
+
+
+def _make_commit(version: int, lines: TextIO) -> LogCommit:
     actions: Iterator[ActionBody] = (json.loads(line) for line in lines if '"commitInfo"' in line)
     info = next((action["commitInfo"] for action in actions if "commitInfo" in action), CommitBody())
     metrics = info.get("operationMetrics") or {}
@@ -385,8 +390,8 @@ class StoreLog(OwnLog):
         store = open_store(self.url)
         try:
             for version in _list_versions(store, after):
-                content = store.read(format_key(version)).decode()
-                yield _parse_commit(version, io.StringIO(content))
+                content = io.BytesIO(store.read(format_key(version)))
+                yield _parse_commit(self.name, version, io.TextIOWrapper(content, "utf-8"))
                 upto = version
         except StoreError as error:
             if spark is None or error.is_away:
@@ -404,7 +409,10 @@ class StoreLog(OwnLog):
 
     def has_label(self, version: int, key: str) -> bool:
         found = open_store(self.url).read_object(format_key(version))
-        return found is not None and _parse_commit(version, io.StringIO(found[1].decode())).has_label(key)
+        if found is None:
+            return False
+        lines = io.TextIOWrapper(io.BytesIO(found[1]), "utf-8")
+        return _parse_commit(self.name, version, lines).has_label(key)
 
 
 def _list_versions(store: ObjectStore, after: int) -> list[int]:

@@ -14,7 +14,7 @@ from destinations.conformance import make_label
 from destinations.delta import Delta
 from destinations.delta.log import LocalLog, LogCommit, SparkLog, make_tag, parse_metadata
 from destinations.delta.table import TargetTable, find_seen_alike
-from destinations.destination import Written
+from destinations.destination import DestinationError, Written
 from origins.batch_rows import FrameRows
 from origins.store_access import StoreUrl
 from tests.stores.s3 import S3
@@ -364,3 +364,13 @@ def read_facts(spark: SparkSession, table: TargetTable) -> dict[str, Any]:
         ],
         "declared": (declared.checks, declared.generated, declared.identities),
     }
+
+
+@pytest.mark.parametrize(
+    "line", [b'{"commitInfo": {"oper', b'["commitInfo"]', b'{"commitInfo": 1}', b'\xff"commitInfo"']
+)
+def test_a_version_that_cannot_be_parsed_is_named(log: LocalLog, line: bytes) -> None:
+    """The error has the table and the version."""
+    (log.folder / "_delta_log" / f"{1:020}.json").write_bytes(line)
+    with pytest.raises(DestinationError, match=f"Version 1 in the log of the Delta table {log.folder} "):
+        list_versions(log, 0)

@@ -11,6 +11,7 @@ import pytest
 from origins.batch import JSON, Json
 from origins.delta import Delta
 from origins.delta_actions import VersionLog
+from origins.errors import OriginError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -97,3 +98,34 @@ def test_the_versions_that_an_offset_skips_are_listed(tmp_path: Path) -> None:
     assert delta.describe_skipped(make_offset(2), make_offset(9)).endswith("8 (WRITE, 1,000 rows) and 1 more")
     for before, after in ((make_offset(5), make_offset(5)), (make_offset(5), make_offset(3)), (make_offset(5), None)):
         assert delta.describe_skipped(before, after) == ""
+
+
+BROKEN_LINES = {
+    "metadata without a schema": ('{"metaData": {"id": "a"}}', "it has no schemaString"),
+    "a file without a path": ('{"add": {"size": 1}}', "it has no path"),
+    "half a line": ('{"add": {"pa', "JSONDecodeError"),
+    "a list": ('["add"]', "TypeError"),
+    "statistics that are no JSON": ('{"add": {"path": "a", "stats": "{"}}', "JSONDecodeError"),
+    "a figure that is no number": (
+        '{"commitInfo": {"operation": "DELETE", "operationMetrics": {"numDeletedRows": "many"}}}',
+        "ValueError",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_LINES)
+def test_a_version_that_cannot_be_parsed_is_named(name: str, tmp_path: Path) -> None:
+    """The error has the table, the version and what is wrong."""
+    line, why = BROKEN_LINES[name]
+    (tmp_path / "_delta_log").mkdir()
+    (tmp_path / "_delta_log" / f"{1:020}.json").write_text(line)
+    with pytest.raises(OriginError, match=f"Version 1 in the log of the Delta table {tmp_path} .*({why})"):
+        VersionLog(location=str(tmp_path)).list_local_after(0)
+
+
+def test_bytes_that_are_no_text_are_named_as_well(tmp_path: Path) -> None:
+    """The file of a version is UTF-8."""
+    (tmp_path / "_delta_log").mkdir()
+    (tmp_path / "_delta_log" / f"{1:020}.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(OriginError, match="UnicodeDecodeError"):
+        VersionLog(location=str(tmp_path)).list_local_after(0)
