@@ -211,6 +211,20 @@ def test_an_error_about_many_rows_lists_their_causes() -> None:
 
 
 @pytest.mark.parametrize(
+    ("window", "threshold", "said"),
+    [
+        (1, 1, "the first refused row stops the run, because dlq.threshold is 1"),
+        (1000, 1, "the first refused row stops the run, because dlq.threshold is 1"),
+        (1000, 50, "50 of the last 1,000 rows were refused, which is the limit"),
+    ],
+)
+def test_the_error_of_a_window_says_which_limit_was_reached(window: int, threshold: int, said: str) -> None:
+    """With a threshold of 1 no window matters, so the message names none."""
+    error = WindowTripped(**TRIPPED, place=1, window=window, threshold=threshold)
+    assert error.message.splitlines()[2].strip() == said
+
+
+@pytest.mark.parametrize(
     ("window", "threshold", "nacked"),
     [(1, 1, 1), (1, 1, 300), (1, 1, 990), (1000, 100, 1), (1000, 50, 700), (10, 10, 1)],
 )
