@@ -33,7 +33,10 @@ class WindowTripped(WherryError):
         nacked: int = 1,
         causes: Causes = Causes(),
     ) -> None:
-        many, counts = "too many rows were", f"{threshold:,} of the last {window:,} rows were refused, which is the limit"
+        many, counts = (
+            "too many rows were",
+            f"{threshold:,} of the last {window:,} rows were refused, which is the limit",
+        )
         if threshold == 1:
             many, counts = "a row was", "the first refused row stops the run, because dlq.threshold is 1"
         super().__init__(
