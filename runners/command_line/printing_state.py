@@ -153,6 +153,7 @@ def format_comparison(compared: Mapping[str, JSON]) -> str:
     if len(periods) < 2 or not causes:
         return ""
     last = periods[-1]
+    when = f"began at {show_moment(last['began'])} (UTC)" if by == "run" else f"is {last['day']}"
     under_way = ", and is under way" if last["under_way"] else ""
     read = "" if last["read"] is None else f" It read {format_count(last['read'])}."
     rows = [
@@ -166,7 +167,7 @@ def format_comparison(compared: Mapping[str, JSON]) -> str:
         for cause in causes
     ]
     head = ["cause", f"last {by}", "before", "of rows read", f"the last {len(periods)} {by}s"]
-    began = f"The last {by} began at {show_moment(last['began'])} (UTC){under_way}.{read}"
+    began = f"The last {by} with rows {when}{under_way}.{read}"
     return f"{began}\n\n{table(head, rows)}"
 
 
