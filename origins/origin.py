@@ -13,6 +13,7 @@ from origins.batch_rows import BatchRows
 from origins.json_shape import check_shape
 from origins.lazy import SparkSession
 from origins.names import list_given_paths
+from origins.problems import refuse_unknown
 from origins.quick_dataclass import dataclass
 
 PLACE = "_wherry_place"
@@ -76,6 +77,7 @@ class Backlog(ABC):
         return ()
 
 
+@refuse_unknown
 @dataclass(frozen=True, kw_only=True)
 class Origin(ABC):
     """Where rows come from. A frozen dataclass: its fields are its options, in YAML and in Python.

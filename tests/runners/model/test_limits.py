@@ -242,7 +242,7 @@ def end_batch(limits: Mapping[str, str]) -> Transition:
         (2, 2, "2 of its 2 rows were refused"),
     ],
 )
-def test_the_refused_share_of_a_batch_is_said_in_words(rows: int, read: int, said: str) -> None:
+def test_the_refused_share_of_a_batch_is_described_in_words(rows: int, read: int, said: str) -> None:
     """A batch of one row has no share."""
     limit = next(iter(make_dlq({"rows": "10%"}).list_limits()))
     tripped = TrippedLimit(place=1, limit=limit, rows=rows, share=rows / read)
