@@ -267,6 +267,10 @@ class Origin(ABC):
         """Return the values of `PLACE.part`, in the order in which their rows count as read."""
         return ("",)
 
+    def name_source(self, span: Span) -> str:
+        """Return where all rows of a span came from, if a person knows that better than `PLACE.part`; else nothing."""
+        return ""
+
     def committed(self, spark: SparkSession, batch: Batch) -> None:
         """React to the batch's offset being durable. The origin may now move, delete or acknowledge what it read.
 

@@ -354,11 +354,10 @@ def _describe_leaving(leaving: int | None, condition: str | None) -> tuple[str, 
 
 def format_refused_row(row: RefusedRow) -> str:
     """Format a row of the DLQ, with the facts that need no Spark."""
-    from runners.model.causes import is_partition
+    from runners.model.causes import name_part
 
     letter, stage = row.letter, row.stage
-    kind = "partition" if letter["part"] and is_partition(letter["part"]) else "file"
-    file = f", {kind} {letter['part']}" if letter["part"] else ""
+    file = f", {name_part(letter['part'], whole=True)}" if letter["part"] else ""
     shown = _show_value(letter["row"])
     original = "was not kept" if letter["original"] is None else _show_value(letter["original"])
     then = _show_value(stage.then) if stage.then else "" if stage.known else "The ledger no longer has that definition."

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from origins.batch import JSON, Json
+from origins.batch import JSON, Json, Span
 from origins.delta import Delta
 from origins.delta_actions import VersionLog
+from origins.dlq import DlqEntries
+from origins.files.files import Files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -97,3 +99,11 @@ def test_the_versions_that_an_offset_skips_are_listed(tmp_path: Path) -> None:
     assert delta.describe_skipped(make_offset(2), make_offset(9)).endswith("8 (WRITE, 1,000 rows) and 1 more")
     for before, after in ((make_offset(5), make_offset(5)), (make_offset(5), make_offset(3)), (make_offset(5), None)):
         assert delta.describe_skipped(before, after) == ""
+
+
+@pytest.mark.parametrize("origin", [Delta(path="in"), DlqEntries(path="dlq")])
+def test_the_versions_of_a_span_are_the_source_of_its_rows(origin: Delta | DlqEntries) -> None:
+    """A person does not know the table's data files by their names."""
+    span = Span(start=None, end={"version": 5, "table": "t"}, parts=(["part-0.parquet", 9],), label="versions 3 to 5")
+    assert origin.name_source(span) == "versions 3 to 5"
+    assert Files(path="landing", format="json").name_source(span) == ""
