@@ -79,6 +79,8 @@ class DeadLetters(BatchRows):
     """Whether the DLQ keeps the row as it was read."""
     secrets: Mapping[str, str] = field(default_factory=dict)
     """What no message may show. Each text is replaced with the text that this mapping has for it."""
+    source: str = ""
+    """Where all rows came from, in the place of the part of each."""
     replayed: Sequence[str] = ()
     """The ids of the entries that this batch replays, by their places in the batch."""
     columns: T.StructType = field(default_factory=make_dlq_schema)
@@ -103,7 +105,7 @@ class DeadLetters(BatchRows):
             "row_schema": nack["row_schema"],
             "original": nack["original"] if self.original else nothing,
             "original_schema": nack["original_schema"] if self.original else nothing,
-            "part": F.col("part"),
+            "part": F.lit(self.source) if self.source else F.col("part"),
             "position": F.col("position").cast("bigint"),
             "nacked_at": F.current_timestamp(),
             "filtered_at": F.current_timestamp(),
@@ -128,7 +130,7 @@ class DeadLetters(BatchRows):
                 **same,
                 "id": f"{self.batch.plan}/{position}",
                 "message": None if row["nack"]["message"] is None else mask(row["nack"]["message"]),
-                "part": row["part"],
+                "part": self.source or row["part"],
                 "position": position,
                 "replays": replayed[position - 1] if 1 <= position <= len(replayed) else None,
             }

@@ -17,6 +17,7 @@ from origins.errors import WherryError, get_raised_words, list_spark_errors
 from origins.lazy import Column, DataFrame, F, SparkSession, T
 from origins.nack import show_value
 from origins.names import list_given_paths
+from origins.problems import refuse_unknown
 from origins.protection import Protection
 from origins.quick_dataclass import dataclass
 from stages.expressions import is_repeatable_sql
@@ -202,6 +203,7 @@ class OpenDestination(ABC):
         """
 
 
+@refuse_unknown
 @dataclass(frozen=True, kw_only=True)
 class Destination(ABC):
     """Where rows go. A frozen dataclass: its fields are its options, and it never changes.

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias, cast, get_args
 
 from destinations.destination import Destination
 from destinations.discard import Discard
+from origins.problems import refuse_unknown
 from origins.quantities import parse_size
 from origins.quick_dataclass import dataclass
 from stages.stage import Stage, is_repeatable
@@ -48,6 +49,7 @@ class Limit:
     action: LimitAction = "stop"
 
 
+@refuse_unknown
 @dataclass(frozen=True, kw_only=True)
 class Dlq:
     """What happens to refused rows. By default the first one stops the run, and none is stored."""

@@ -123,6 +123,9 @@ class Delta(Origin):
         is_all = found[0].number == newest + 1 if found else table.log.has(newest)
         return is_all and not any(version.has_news or version.columns for version in found)
 
+    def name_source(self, span: Span) -> str:
+        return span.label
+
     def describe_skipped(self, before: Json, after: Json) -> str:
         if self.table or after is None:
             return ""

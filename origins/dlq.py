@@ -124,6 +124,9 @@ class DlqEntries(Origin):
     def stands(self, spark: SparkSession, offsets: Mapping[str, Json]) -> bool:
         return self._delta.stands(spark, offsets)
 
+    def name_source(self, span: Span) -> str:
+        return self._delta.name_source(span)
+
     def describe_skipped(self, before: Json, after: Json) -> str:
         return self._delta.describe_skipped(before, after)
 

@@ -13,6 +13,7 @@ from origins.batch_rows import BatchRows
 from origins.json_shape import check_shape
 from origins.lazy import SparkSession
 from origins.names import list_given_paths
+from origins.problems import refuse_unknown
 from origins.quick_dataclass import dataclass
 
 PLACE = "_wherry_place"
@@ -76,6 +77,7 @@ class Backlog(ABC):
         return ()
 
 
+@refuse_unknown
 @dataclass(frozen=True, kw_only=True)
 class Origin(ABC):
     """Where rows come from. A frozen dataclass: its fields are its options, in YAML and in Python.
@@ -264,6 +266,10 @@ class Origin(ABC):
     def parts(self, batch: Batch) -> Sequence[str]:
         """Return the values of `PLACE.part`, in the order in which their rows count as read."""
         return ("",)
+
+    def name_source(self, span: Span) -> str:
+        """Return where all rows of a span came from, if a person knows that better than `PLACE.part`; else nothing."""
+        return ""
 
     def committed(self, spark: SparkSession, batch: Batch) -> None:
         """React to the batch's offset being durable. The origin may now move, delete or acknowledge what it read.

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from destinations.destination import Destination
 from destinations.dlq import Dlq
-from origins.batch import JSON
 from origins.origin import Origin
 from origins.quick_dataclass import dataclass
 from runners.model.spec import Hook, PipelineSpec, RunOptions, ScheduleOptions, SchemaState, SparkOptions
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from runners.operations.explain_row import RefusedRow
     from runners.operations.fix_preview import FixPreview
     from runners.operations.found_rows import FoundRows
+    from runners.operations.notebook_tables import CauseList, ComparedCauses, PipelineStatus, RefusedRowList, RunList
     from runners.operations.offsets import Lanes
     from runners.operations.preview import Preview
     from runners.operations.repair import MergedFallback, RepairResult
@@ -274,26 +274,29 @@ class Pipeline(PipelineSpec):
 
         return discard(self._definition().pipeline, choice or Choice(), reason=reason)
 
-    def dead_letter_causes(self, choice: Choice | None = None) -> list[dict[str, JSON]]:
-        """Return the causes of refused rows.
+    def dead_letter_causes(self, choice: Choice | None = None) -> CauseList:
+        """Return the causes of refused rows, as a list that a notebook shows as a table.
 
         Each has its rows, its waiting rows, the first and last time, and an example. `forms` groups the rows of a cause
         by column and by the form of the value.
         """
         from runners.operations.dlq import summarise
+        from runners.operations.notebook_tables import CauseList
         from runners.running.choice import Choice
 
-        return summarise(self._definition().pipeline, choice or Choice())
+        return CauseList(summarise(self._definition().pipeline, choice or Choice()))
 
-    def compare_causes(self, choice: Choice | None = None, *, by: Literal["run", "day"] = "run") -> dict[str, JSON]:
+    def compare_causes(self, choice: Choice | None = None, *, by: Literal["run", "day"] = "run") -> ComparedCauses:
         """Return how many rows the last runs or days refused by cause, which causes are new, and which are gone.
 
-        It also has the share of the rows that were read. It needs no Spark if `dead_letters` needs none.
+        It is a dict that a notebook shows as a table. It also has the share of the rows that were read. It needs no
+        Spark if `dead_letters` needs none.
         """
         from runners.operations.dlq import compare_causes
+        from runners.operations.notebook_tables import ComparedCauses
         from runners.running.choice import Choice
 
-        return compare_causes(self._definition().pipeline, choice or Choice(), by=by)
+        return ComparedCauses(compare_causes(self._definition().pipeline, choice or Choice(), by=by))
 
     def preview(
         self, *, rows: int | None = None, shown: int = 3, lane: str | None = None, from_beginning: bool = False
@@ -347,12 +350,13 @@ class Pipeline(PipelineSpec):
 
         return resume(self._definition().pipeline, reason=reason) is not None
 
-    def status(self) -> dict[str, JSON]:
-        """Return the status of the pipeline, from its state."""
+    def status(self) -> PipelineStatus:
+        """Return the status of the pipeline, from its state, as a dict that a notebook shows as a table."""
+        from runners.operations.notebook_tables import PipelineStatus
         from runners.operations.status import read_status
 
         definition = self._definition()
-        return read_status(definition.pipeline, definition=definition.hash)
+        return PipelineStatus(read_status(definition.pipeline, definition=definition.hash))
 
     def audit(self) -> Audit:
         """Return whether every row that was read is where it should be. It changes nothing.
@@ -382,8 +386,10 @@ class Pipeline(PipelineSpec):
         limit: int = 20,
         report: bool = False,
         archived: bool = False,
-    ) -> list[dict[str, JSON]]:
-        """Return the newest runs, the newest first. `run` is the beginning of a run's name.
+    ) -> RunList:
+        """Return the newest runs, the newest first, as a list that a notebook shows as a table.
+
+        `run` is the beginning of a run's name.
 
         `report` adds what each run reported. `archived` adds runs that are older than `run.history`, without their
         reports.
@@ -393,11 +399,12 @@ class Pipeline(PipelineSpec):
 
         Raises `Refusal` if the pipeline keeps no run history.
         """
+        from runners.operations.notebook_tables import RunList
         from runners.operations.status import list_runs
         from runners.state.run_history import WantedRuns
 
         wanted = WantedRuns(status=status, since=since, run=run, limit=limit, report=report, archived=archived)
-        return list_runs(self._definition().pipeline, wanted)
+        return RunList(list_runs(self._definition().pipeline, wanted))
 
     def lanes(self) -> Lanes:
         """Return the progress of every lane and its open batches. A notebook shows it as a table."""
@@ -407,18 +414,20 @@ class Pipeline(PipelineSpec):
 
     def dead_letters(
         self, limit: int | None = None, *, choice: Choice | None = None, reveal: bool = False, waiting: bool = False
-    ) -> list[dict[str, JSON]]:
+    ) -> RefusedRowList:
         """Return the last `limit` of the chosen refused rows (default: all), the newest last.
 
+        It is a list that a notebook shows as a table.
         `reveal` shows protected columns. `waiting` leaves out rows that were replayed or discarded.
 
         Raises `DestinationError` if the DLQ cannot be read, and `Refusal` for a choice that is not possible.
         """
         from runners.operations.dlq import list_dead_letters
+        from runners.operations.notebook_tables import RefusedRowList
         from runners.running.choice import Choice
 
         pipeline, choice = self._definition().pipeline, choice or Choice()
-        return list_dead_letters(pipeline, limit, choice=choice, reveal=reveal, waiting=waiting)
+        return RefusedRowList(list_dead_letters(pipeline, limit, choice=choice, reveal=reveal, waiting=waiting))
 
     def merge_dead_letters(self, file: str | Path | None = None) -> MergedFallback:
         """Move all refused rows that wait in the fallback into the DLQ, each once.

@@ -10,6 +10,7 @@ from origins.batch import JSON
 from origins.errors import WherryError, has_condition
 from origins.lazy import DataFrame, SparkSession, T, spark_errors
 from origins.names import TABLE, is_no_such_table, make_absolute, quote_name
+from origins.problems import refuse_unknown
 from origins.quick_dataclass import dataclass
 from stages.expressions import suggest_name
 from stages.rows import Rows, can_be_ordered
@@ -25,6 +26,7 @@ class TableError(WherryError):
     code = "TABLE"
 
 
+@refuse_unknown
 @dataclass(frozen=True, kw_only=True)
 class PinnedTable:
     """A Delta table, by its `path` or by its name as `table`."""

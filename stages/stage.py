@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, TypeVar, cast, g
 
 from origins.batch import JSON
 from origins.lazy import SparkSession, pa
+from origins.problems import refuse_unknown
 from origins.quick_dataclass import dataclass
 from stages.expressions import check_row_expression, is_repeatable_sql, suggest_name
 from stages.rows import Rows
@@ -15,6 +16,7 @@ from stages.rows import Rows
 OnError: TypeAlias = Literal["nack", "discard", "keep", "stop"]
 
 
+@refuse_unknown
 @dataclass(frozen=True, kw_only=True)
 class Stage(ABC):
     """One step between origin and destination. A frozen dataclass: its fields are its options.

@@ -80,6 +80,7 @@ class PageReader:
 
     def follow(self, page: Path, folder: Path) -> None:
         self.monkeypatch.chdir(folder)
+        self.monkeypatch.syspath_prepend(str(folder))  # a page's files import each other
         self.monkeypatch.setenv("COLUMNS", "100")
         for block in list_blocks(page):
             if block.note.startswith("not run: "):

@@ -1,33 +1,42 @@
-"""The kinds that the how-to guides show keep the promises of their contracts."""
+"""The kinds that the how-to guides show keep the promises of their contracts, as a reader tests them."""
 
 from __future__ import annotations
 
-from typing import Any
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from tests.pages import ROOT, list_blocks
 
 
-def read_classes(page: str) -> dict[str, Any]:
-    """Return the names that a page's files and test suites define."""
-    found: dict[str, Any] = {"__name__": __name__}
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("page", "suites"),
+    [
+        ("write-an-origin", {"TestNumbers"}),
+        ("write-a-stage", {"TestCapitals", "TestKnown"}),
+        ("write-a-destination", {"TestParquet", "TestSqlite"}),
+    ],
+)
+def test_the_suites_of_a_guide_pass_in_a_folder_with_its_files_only(
+    page: str, suites: set[str], tmp_path: Path
+) -> None:
+    """The guide has all that pytest needs, also the fixture `spark`."""
     for block in list_blocks(ROOT / f"runners/docs/howto/{page}.md"):
-        if block.language == "python" and (block.note.startswith("file: ") or "class Test" in block.text):
-            exec(block.text, found)  # noqa: S102  (the page is ours)
-    return found
-
-
-@pytest.mark.spark
-class TestTheOrigin(read_classes("write-an-origin")["TestNumbers"]):  # type: ignore[misc]
-    """The origin of the guide returns each number exactly once, also when its batches are read again."""
-
-
-@pytest.mark.spark
-class TestTheStage(read_classes("write-a-stage")["TestCapitals"]):  # type: ignore[misc]
-    """The stage of the guide changes rows in the same way in a decided batch and in a straight batch."""
-
-
-@pytest.mark.spark
-class TestTheDestination(read_classes("write-a-destination")["TestParquet"]):  # type: ignore[misc]
-    """The destination of the guide writes each row of a batch, with any names of columns."""
+        kind, _, name = block.note.partition(": ")
+        if kind == "file" and block.language == "python":
+            (tmp_path / name).write_text(block.text, encoding="utf-8")
+    tested = subprocess.run(
+        [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "--rootdir", "."],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    passed = [line for line in tested.stdout.splitlines() if " PASSED" in line]
+    assert tested.returncode == 0, tested.stdout
+    assert {line.split("::")[1] for line in passed} == suites

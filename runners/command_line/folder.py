@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from runners.listeners.log_lines import complain
 from runners.listeners.run_progress import RunProgress
 from runners.model.errors import Refusal
 from runners.model.masking import hide_in_errors, without
+from runners.model.run_report import DestinationReport
 from runners.model.text import (
     escape_controls,
     escape_line,
@@ -182,18 +183,38 @@ def _run_one(definition: Definition, file: Path, carrying: CarryOptions) -> tupl
 
 
 def _format_endings(endings: Sequence[RunEnding]) -> str:
-    rows = [[ending.pipeline, ending.status, *_format_counts(ending), _format_reason(ending)] for ending in endings]
-    return table(["pipeline", "ended", "read", "delivered", "refused", "seconds", ""], rows)
+    """Format a line for each destination: read + changed = delivered + filtered + refused.
+
+    A column is left out if it says nothing: `to` without a second destination, and `changed` without such a stage.
+    """
+    counted = [counts for ending in endings for counts in _list_counts(ending)]
+    shown = {
+        "to": len(counted) > sum(ending.report is not None for ending in endings),
+        "changed": any(counts.changed for _, counts in counted),
+    }
+    head = ["pipeline", "ended", "to", "read", "changed", "delivered", "filtered", "refused", "seconds", ""]
+    rows = [head, *(line for ending in endings for line in _format_ending(ending))]
+    head, *rows = [[cell for name, cell in zip(head, row, strict=True) if shown.get(name, True)] for row in rows]
+    return table(head, rows)
 
 
-def _format_counts(ending: RunEnding) -> list[str]:
-    report = ending.report
-    if report is None:
-        return [""] * 4
-    return [
-        *(f"{report.read:,}", f"{sum(counts.delivered for counts in report.destinations.values()):,}"),
-        *(f"{report.nacked:,}", f"{report.seconds:,.1f}"),
-    ]
+def _format_ending(ending: RunEnding) -> Iterator[list[str]]:
+    seconds = "" if ending.report is None else f"{ending.report.seconds:,.1f}"
+    begin, end = [ending.pipeline, ending.status], [seconds, _format_reason(ending)]
+    counted = _list_counts(ending)
+    if not counted:
+        yield [*begin, *[""] * 6, *end]
+    for name, to in counted:
+        counts = (to.delivered, to.filtered, to.nacked)
+        yield [*begin, name, f"{to.read:,}", f"{to.changed:+,}", *(f"{count:,}" for count in counts), *end]
+        begin = end = ["", ""]
+
+
+def _list_counts(ending: RunEnding) -> list[tuple[str, DestinationReport]]:
+    """Return the counts of each destination; zeros if the run processed nothing, and nothing if it did not run."""
+    if ending.report is None:
+        return []
+    return list(ending.report.destinations.items()) or [("", DestinationReport())]
 
 
 def _format_reason(ending: RunEnding) -> str:

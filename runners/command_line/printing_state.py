@@ -153,6 +153,7 @@ def format_comparison(compared: Mapping[str, JSON]) -> str:
     if len(periods) < 2 or not causes:
         return ""
     last = periods[-1]
+    when = f"began at {show_moment(last['began'])} (UTC)" if by == "run" else f"is {last['day']}"
     under_way = ", and is under way" if last["under_way"] else ""
     read = "" if last["read"] is None else f" It read {format_count(last['read'])}."
     rows = [
@@ -166,7 +167,7 @@ def format_comparison(compared: Mapping[str, JSON]) -> str:
         for cause in causes
     ]
     head = ["cause", f"last {by}", "before", "of rows read", f"the last {len(periods)} {by}s"]
-    began = f"The last {by} began at {show_moment(last['began'])} (UTC){under_way}.{read}"
+    began = f"The last {by} with rows {when}{under_way}.{read}"
     return f"{began}\n\n{table(head, rows)}"
 
 
@@ -353,11 +354,10 @@ def _describe_leaving(leaving: int | None, condition: str | None) -> tuple[str, 
 
 def format_refused_row(row: RefusedRow) -> str:
     """Format a row of the DLQ, with the facts that need no Spark."""
-    from runners.model.causes import is_partition
+    from runners.model.causes import name_part
 
     letter, stage = row.letter, row.stage
-    kind = "partition" if letter["part"] and is_partition(letter["part"]) else "file"
-    file = f", {kind} {letter['part']}" if letter["part"] else ""
+    file = f", {name_part(letter['part'], whole=True)}" if letter["part"] else ""
     shown = _show_value(letter["row"])
     original = "was not kept" if letter["original"] is None else _show_value(letter["original"])
     then = _show_value(stage.then) if stage.then else "" if stage.known else "The ledger no longer has that definition."

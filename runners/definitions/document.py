@@ -6,13 +6,15 @@ that expand without end are refused. No document can create an object.
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
-from origins.errors import WherryError
+from origins.problems import DefinitionError as DefinitionError
+from origins.problems import Problem as Problem
+from origins.problems import find_nearest as find_nearest
+from origins.problems import suggest_nearest as suggest_nearest
 from origins.quick_dataclass import dataclass
 from origins.secret import make_secret
 from runners.model.text import shorten
@@ -294,61 +296,3 @@ def _parse_scalar(text: str) -> str | int | float | bool | None:
         number = float(text)
         return number if abs(number) != float("inf") else text
     return text
-
-
-_SHOWN = 50
-
-
-@dataclass(frozen=True, kw_only=True)
-class Problem:
-    """One problem to correct."""
-
-    path: str
-    """Where it is in the definition, such as `origin.files.path` or `stages[0].cast`.
-
-    Empty for the whole definition.
-    """
-    message: str
-    line: int | None = None
-    """The line, from 1. None without a line, for example for a `--set` or a definition in Python."""
-    column: int | None = None
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.message}" if self.path else self.message
-
-
-class DefinitionError(WherryError):
-    """A definition that cannot be carried. `problems` has everything that is wrong with it."""
-
-    code = "DEFINITION"
-
-    def __init__(self, name: str, problems: Sequence[Problem], *, hint: str = "") -> None:
-        self.problems = tuple(problems)
-        count = f"{len(problems)} problems" if len(problems) > 1 else "1 problem"
-        super().__init__("\n".join([f"{name}: {count}", *_format_problems(problems)]), hint=hint)
-
-
-def _format_problems(problems: Sequence[Problem]) -> list[str]:
-    lines = [f"line {problem.line}" if problem.line else "" for problem in problems[:_SHOWN]]
-    width = max(map(len, lines), default=0)
-    gap = "  " if width else ""
-    listed = [f"  {line:<{width}}{gap}{problem}" for line, problem in zip(lines, problems, strict=False)]
-    return [*listed, f"  and {len(problems) - _SHOWN} more"] if len(problems) > _SHOWN else listed
-
-
-def find_nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that is most similar to this one, or None if none is similar."""
-    by_lower_case = {one.lower(): one for one in known}
-    close = difflib.get_close_matches(name.lower()[:100], by_lower_case, n=1, cutoff=0.6)
-    return by_lower_case[close[0]] if close else None
-
-
-def suggest_nearest(name: str, known: Iterable[str]) -> str:
-    """Return the end of a sentence about an unknown name: the nearest name, or all names."""
-    names = list(known)
-    near = find_nearest(name, names)
-    if near:
-        return f"did you mean '{near}'?"
-    if len(names) == 1:
-        return f"expected '{names[0]}'"
-    return f"expected one of {', '.join(names)}" if names else "none is expected here"

@@ -204,7 +204,8 @@ def _name_files(cause: Cause) -> str:
     if cause.files == 1:
         return f" in {escape_line(find_file_name(cause.first_files[0]))}"
     more = " or more" if cause.files == MOST_FILES else ""
-    what = "partitions" if all(map(is_partition, cause.first_files)) else "files"
+    kinds = {_name_kind(part) for part in cause.first_files}
+    what = {"partition": "partitions", "": "batches"}.get(kinds.pop(), "files") if len(kinds) == 1 else "files"
     return f" in {cause.files:,}{more} {what}" if cause.files else ""
 
 
@@ -216,21 +217,29 @@ def _format_waiting(cause: Cause) -> str:
 
 
 def find_file_name(part: str) -> str:
-    """Return the last segment of a file's path, or a whole partition with its topic."""
-    return part if is_partition(part) else part.rstrip("/").rpartition("/")[2]
+    """Return the last segment of a file's path, a whole partition with its topic, or a version of a table."""
+    return part.rstrip("/").rpartition("/")[2] if _name_kind(part) == "file" else part
 
 
-def name_part(part: str) -> str:
-    """Return the name of the rows' source: `file orders.json`, or `partition orders/0`."""
-    return f"{'partition' if is_partition(part) else 'file'} {find_file_name(part)}"
+def name_part(part: str, *, whole: bool = False) -> str:
+    """Return the name of the rows' source: `file orders.json`, `partition orders/0` or `version 7`.
+
+    With `whole`, a file has its path.
+    """
+    return f"{_name_kind(part)} {part if whole else find_file_name(part)}".lstrip()
 
 
-def is_partition(part: str) -> bool:
-    """Whether the rows came from a partition of a topic. Kafka names it like `orders/0`."""
-    return _PARTITION.fullmatch(part) is not None
+def _name_kind(part: str) -> str:
+    """Return `file` or `partition`; empty for versions of a table, which say what they are."""
+    if _VERSIONS.fullmatch(part):
+        return ""
+    return "partition" if _PARTITION.fullmatch(part) else "file"
 
 
 _PARTITION = re.compile(r"[A-Za-z0-9._-]+/\d+")
+"""How Kafka names a partition of a topic, like `orders/0`."""
+_VERSIONS = re.compile(r"((changes of )?versions? \d+( to \d+)?|the table as of version \d+)")
+"""How the origin `delta` names the rows of a batch."""
 
 
 def _cut_value(value: str) -> str:

@@ -33,8 +33,12 @@ class WindowTripped(WherryError):
         nacked: int = 1,
         causes: Causes = Causes(),
     ) -> None:
-        many, were = ("a row was", "was") if threshold == 1 else ("too many rows were", "were")
-        counts = f"{threshold:,} of the last {window:,} rows {were} refused (limit {threshold:,})"
+        many, counts = (
+            "too many rows were",
+            f"{threshold:,} of the last {window:,} rows were refused, which is the limit",
+        )
+        if threshold == 1:
+            many, counts = "a row was", "the first refused row stops the run, because dlq.threshold is 1"
         super().__init__(
             _describe_refusal(batch, f"{many} refused", f", row {place}", [counts], nacks, causes),
             hint="see it       wherry preview FILE\n"

@@ -178,7 +178,8 @@ def describe_limit(tripped: TrippedLimit, read: int, weigh: str | None) -> str:
         lost = "1 refused row has" if tripped.rows == 1 else f"{tripped.rows:,} refused rows have"
         return f"its {lost} {share} of its {weigh} (limit {limit.text} of a batch)"
     were = "was" if tripped.rows == 1 else "were"
-    return f"{tripped.rows:,} of its {read:,} rows {were} refused (limit {limit.text} of a batch)"
+    refused = "its only row" if read == 1 else f"{tripped.rows:,} of its {read:,} rows"
+    return f"{refused} {were} refused (limit {limit.text} of a batch)"
 
 
 def format_share(share: float) -> str:

@@ -126,7 +126,7 @@ class RunError:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """How a run went. For every destination, read + changed = delivered + filtered + nacked."""
+    """How a run went. For every destination, read + changed = delivered + filtered + `nacked` (the refused rows)."""
 
     pipeline: str
     """The pipeline's name."""

@@ -15,6 +15,7 @@ from destinations.dlq import Dlq
 from origins.batch import JSON
 from origins.functions import check_function
 from origins.origin import Origin
+from origins.problems import refuse_unknown
 from origins.protection import Protection
 from origins.quantities import check_seconds, parse_seconds
 from origins.quick_dataclass import dataclass
@@ -23,6 +24,7 @@ from runners.model.events import LimitExceeded
 from stages.stage import Stage
 
 
+@refuse_unknown
 @dataclass(frozen=True, kw_only=True)
 class BatchOptions:
     """When a batch is full. The page of each origin says which of these limits it keeps."""
@@ -40,6 +42,7 @@ class BatchOptions:
     is as large as the limits allow."""
 
 
+@refuse_unknown
 @dataclass(frozen=True, kw_only=True)
 class RetryOptions:
     """How Wherry retries a batch after an error that may pass by itself, such as a lost connection."""
@@ -75,6 +78,7 @@ WAYS = ("grouped", "straight", "in_process", "copy_files", "one_pass", "written"
 """The ways that a batch may take, in the order in which they are asked."""
 
 
+@refuse_unknown
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """How a run works on batches."""
@@ -110,6 +114,7 @@ class RunOptions:
     """Which ways batches may take, to find a fault in one of them. The default is all; `written` is always allowed."""
 
 
+@refuse_unknown
 @dataclass(frozen=True, kw_only=True)
 class ScheduleOptions:
     """When `wherry schedule` runs the pipeline. Give one of `cron`, `every` and `after`."""
@@ -134,6 +139,7 @@ MASTER = "spark.master"
 """Spark's own setting for the machine or the cluster that it works on."""
 
 
+@refuse_unknown
 @dataclass(frozen=True, kw_only=True)
 class SparkOptions:
     """Settings of a Spark session that Wherry starts. Wherry uses an existing session as it is."""
@@ -158,6 +164,7 @@ class SparkOptions:
         return {**({MASTER: self.master} if self.master is not None else {}), **self.conf}
 
 
+@refuse_unknown
 @dataclass(frozen=True, kw_only=True)
 class SchemaState:
     """A state in tables of a catalog's schema: `<name>_ledger`, `<name>_dlq`."""
@@ -166,6 +173,7 @@ class SchemaState:
     """The schema's name, for example `main.wherry`."""
 
 
+@refuse_unknown
 @dataclass(frozen=True, kw_only=True)
 class PipelineSpec:
     """A pipeline: where rows come from, which stages they pass, and where they go. The same in YAML and in Python."""
@@ -262,6 +270,7 @@ REFUSED, LIMIT = "refused", "limit"
 """The moments beside the end itself: a run that refused rows ended, or a batch exceeds a DLQ limit with `notify`."""
 
 
+@refuse_unknown
 @dataclass(frozen=True, kw_only=True)
 class Hook:
     """A call at the beginning or end of a run: one of `command`, `webhook` and `python`. Each gets the same JSON."""

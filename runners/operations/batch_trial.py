@@ -116,6 +116,8 @@ class BatchTrial:
     pins: Mapping[str, JSON]
     order: Sequence[str]
     """The parts of the batch in the order in which their rows are read."""
+    source: str = field(default="", kw_only=True)
+    """Where all rows came from, if a person knows that better than their parts."""
     most: int
     """The number of example rows of each kind."""
     secrets: Mapping[str, str] = field(default_factory=dict)
@@ -340,7 +342,8 @@ class BatchTrial:
         for group in groups:
             seen = self._describe_refused(group, first)
             stage = note.step.name if note.step else "origin"
-            counter.add({"code": seen.code, "stage": stage, "message": seen.message}, group["alike"], group["files"])
+            files = [self.source] if self.source else group["files"]
+            counter.add({"code": seen.code, "stage": stage, "message": seen.message}, group["alike"], files)
         return counter.count()
 
     def _find_failure(self, step: PlacedStage | None) -> StageFailure | None:

@@ -33,6 +33,7 @@ from runners.state.journal import DISCARDS, DecidedLetters, Journal, list_decide
 from runners.state.ledger import Conflict
 from runners.state.location import StateLocation, find_dlq
 from runners.state.ownership import is_run
+from runners.state.run_history import WantedRuns
 
 
 def list_dead_letters(
@@ -160,6 +161,8 @@ def _parse_micros(micros: int) -> datetime:
 
 MOST_PERIODS = 20
 """The number of runs or days to compare. These are the last ones."""
+_MOST_RUNS = 1_000
+"""How many runs of the history are asked when they began. Many of them may have read nothing."""
 
 
 @dataclass
@@ -167,6 +170,7 @@ class _Period:
     """A run or a day: when it began, and how many rows were read and refused in it."""
 
     began: str
+    """Of a run that the history does not have, and of a day: when its first batch was settled."""
     read: int | None = None
     refused: int = 0
     under_way: bool = False
@@ -187,7 +191,8 @@ def compare_causes(
     `new` for a cause that no earlier period has. It is `gone` for a cause that the period before has and the last
     period lacks, unless the last period is under way.
     """
-    journal, (dlq, spark) = StateLocation.of(pipeline).open_journal(pipeline), find_dlq(pipeline)
+    place, (dlq, spark) = StateLocation.of(pipeline), find_dlq(pipeline)
+    journal = place.open_journal(pipeline)
     periods: dict[str, _Period] = {}
     for each in list_settled_ever(journal):
         read, at = each.counts.get("read"), datetime.fromisoformat(each.at)
@@ -209,6 +214,10 @@ def compare_causes(
         if name in periods:
             periods[name].under_way = True
     last = sorted(periods, key=lambda name: (periods[name].began, name))[-MOST_PERIODS:]
+    history = place.open_history(pipeline, spark) if by == "run" and last else None
+    for row in history.list_runs(WantedRuns(limit=_MOST_RUNS)) if history is not None else ():
+        if row["run"] in last:
+            periods[row["run"]].include(row["started_at"])
     found = [
         _compare_cause(key, [counted[key, name] for name in last], periods[last[-1]])
         for key in dict.fromkeys(key for key, name in counted if name in last)

@@ -211,6 +211,7 @@ class TrialRun:
                 chain=chain,
                 pins=plan.pins,
                 order=order,
+                source=origin.name_source(batch.span),
                 most=shown,
                 secrets=pipeline.secrets,
                 protection=pipeline.protection,

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from origins.batch import JSON, Json, Limits, Span
 from origins.origin import Backlog
+from origins.problems import refuse_unknown
 from origins.quick_dataclass import dataclass
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.model.entry import BegunBackfill, Entry, Settled
@@ -25,6 +26,7 @@ Bound: TypeAlias = "int | datetime"
 """The number of a batch in its lane, or the time at which its offset was committed."""
 
 
+@refuse_unknown
 @dataclass(frozen=True, kw_only=True)
 class Backfill:
     """The past batches to process again, and their destinations."""

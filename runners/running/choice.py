@@ -26,6 +26,7 @@ from origins.errors import has_condition, list_spark_errors
 from origins.lazy import SparkSession, pa
 from origins.nack import DLQ_COLUMNS
 from origins.names import quote_in_hex, quote_text
+from origins.problems import refuse_unknown
 from origins.protection import Protection, walk_texts
 from origins.quick_dataclass import dataclass
 from runners.model.causes import CauseCounter, Causes, find_file_name, parse_message
@@ -47,6 +48,7 @@ OLDEST_FIRST = "ORDER BY nacked_at, lane, number, position, id"
 _COLUMNS = ", ".join(column.split(" ")[0] for column in DLQ_COLUMNS.split(", "))
 
 
+@refuse_unknown
 @dataclass(frozen=True, kw_only=True)
 class Choice:
     """A choice of rows in the DLQ: the rows that meet all conditions, by default every row."""

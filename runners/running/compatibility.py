@@ -15,6 +15,7 @@ from origins.batch import Json
 from origins.lazy import SparkSession
 from origins.names import list_given_paths
 from origins.origin import Origin
+from origins.problems import refuse_unknown
 from origins.quick_dataclass import dataclass
 from origins.store_access import canonicalise
 from runners.model.entry import DestinationBody, Entry, OpenBody, OriginBody
@@ -314,6 +315,7 @@ def _make_waiting_refusal(plan: PlannedBatch, name: str) -> Refusal:
     )
 
 
+@refuse_unknown
 @dataclass(frozen=True, kw_only=True)
 class OperatorOverrides:
     """A person's decisions for one run."""

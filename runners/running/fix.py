@@ -23,6 +23,7 @@ from origins.lazy import DataFrame, F, SparkSession, pa
 from origins.nack import make_reason, parse_columns
 from origins.names import HIDDEN, quote_name
 from origins.origin import PLACE
+from origins.problems import refuse_unknown
 from origins.quick_dataclass import dataclass
 from runners.model.error_kinds import classify
 from runners.model.errors import Refusal
@@ -142,6 +143,7 @@ def _make_key(texts: Mapping[str, str]) -> str:
     return found.hexdigest()[:16]
 
 
+@refuse_unknown
 @dataclass(frozen=True, kw_only=True)
 class Fix:
     """A change to each chosen row: set columns, a query, a function, or the rows as a person corrected them.

@@ -16,6 +16,7 @@ from origins.batch import JSON, Limits, Span
 from origins.lazy import SparkSession
 from origins.nack import RAW
 from origins.origin import Backlog
+from origins.problems import refuse_unknown
 from origins.quick_dataclass import dataclass
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.model.errors import Refusal, check_reason
@@ -181,6 +182,7 @@ def _make_spans(ids: Sequence[str], most: int) -> Iterator[Span]:
         yield Span(start=None, end=own[-1], parts=own, label=f"{format_count(len(own))} of the DLQ")
 
 
+@refuse_unknown
 @dataclass(frozen=True, kw_only=True)
 class Replay:
     """The rows of the DLQ to process again, and the reason.

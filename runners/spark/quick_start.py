@@ -228,7 +228,7 @@ def find_quick_start(java: str | None, settings: Mapping[str, str]) -> QuickStar
         return None
     spark = _find_spark()
     release = Path(java).resolve().parents[1] / "release"
-    folder = _find_folder()
+    folder = find_private_folder()
     if spark is None or folder is None or not _can_take(settings):
         return None
     try:
@@ -288,8 +288,8 @@ def _find_spark() -> Path | None:
     return None if conf.is_dir() and any(each.suffix != ".template" for each in conf.iterdir()) else folder
 
 
-def _find_folder() -> Path | None:
-    """Return the folder for stored results; None unless it belongs only to this user."""
+def find_private_folder() -> Path | None:
+    """Return this user's folder for what a start of Spark keeps; None unless it belongs only to this user."""
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     try:
         folder = (base if base.is_absolute() else Path("~/.cache").expanduser()) / "wherry" / "spark"

@@ -27,6 +27,7 @@ from runners.model.spec import MASTER
 from runners.spark.quick_start import (
     OPTIONS_OF_THE_JVM,
     QuickStart,
+    find_private_folder,
     find_quick_start,
     list_environment,
     make_archive_later,
@@ -280,6 +281,7 @@ def list_settings(conf: Mapping[str, str], packages: Sequence[str] = ()) -> dict
     return {
         **_ANYWHERE,
         **own,
+        **_place_warehouse(conf),
         **(make_spark_settings(conf, here=here) if s3 else {}),
         **({"spark.jars.excludes": ",".join(EXCLUDED)} if _PACKAGES not in conf and _are_ours(packages) else {}),
         "spark.driver.memory": f"{_compute_default_memory()}m",
@@ -288,6 +290,20 @@ def list_settings(conf: Mapping[str, str], packages: Sequence[str] = ()) -> dict
         OPTIONS_OF_THE_JVM: f"{_LARGE_METHODS} {_OPTIMISED_LATER} {conf.get(OPTIONS_OF_THE_JVM, '')}".strip(),
         **({} if here else {_EXECUTOR_OPTIONS: f"{_LARGE_METHODS} {conf.get(_EXECUTOR_OPTIONS, '')}".strip()}),
     }
+
+
+def _place_warehouse(conf: Mapping[str, str]) -> dict[str, str]:
+    """Keep the empty warehouse of a catalog in memory out of the folder in which a person works.
+
+    If anything configures a catalog, its warehouse stays where that puts it.
+    """
+    folder = find_private_folder()
+    if folder is None or is_set_elsewhere() or any(_CATALOG.match(key) for key in conf):
+        return {}
+    return {"spark.sql.warehouse.dir": f"file:{folder / 'warehouse'}"}
+
+
+_CATALOG = re.compile(r"spark\.sql\.(catalog|warehouse|hive)|spark\.hadoop\.(hive|javax)|spark\.hive")
 
 
 def _are_ours(packages: Sequence[str]) -> bool:

@@ -73,6 +73,11 @@ class BatchReader:
             )
         return found
 
+    def name_source(self, batch: Batch) -> str:
+        """Return where all rows of the batch came from; empty if each row has a part, or if the origin is gone."""
+        origin = self.origins.get(REPLAY if is_replay(batch.lane) else batch.origin)
+        return origin.name_source(batch.span) if origin else ""
+
     def find_chain(self, plan: PlannedBatch) -> StageChain:
         """Return the stages of a batch's rows.
 

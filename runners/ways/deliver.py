@@ -126,7 +126,13 @@ class Delivery:
         If the batch is decided again, the DLQ gets only the refused rows that it lacks.
         """
         batch, decided = task.plan.batch, (spark, self.store, task.decision, self.small_refused)
-        stored = partial(DeadLetters, batch=batch, original=self.pipeline.dlq.original, secrets=self.pipeline.secrets)
+        stored = partial(
+            DeadLetters,
+            batch=batch,
+            original=self.pipeline.dlq.original,
+            secrets=self.pipeline.secrets,
+            source=self.reading.name_source(batch),
+        )
         if name == FILTERED:
             return stored(refused=FilteredRows(*decided), columns=make_filtered_schema())
         replayed = [str(part) for part in batch.span.parts] if is_replay(batch.lane) else ()
@@ -205,19 +211,17 @@ class Delivery:
         texts = ("message", "row", "original")
         shown = [{**nack, **without(self.pipeline.secrets, {name: nack.get(name) for name in texts})} for nack in nacks]
         few = task.stages or task.decision.counts.nacked <= len(shown)
-        return Explained(
-            nacks=shown, causes=Causes() if few else self._count_causes(refused, task.decision.counts.nacked)
-        )
+        return Explained(nacks=shown, causes=Causes() if few else self._count_causes(refused, task))
 
-    def _count_causes(self, refused: DataFrame, rows: int) -> Causes:
+    def _count_causes(self, refused: DataFrame, task: Explain) -> Causes:
         """Return why these rows were refused, with values masked as in `explain`."""
-        counter = CauseCounter()
+        counter, source = CauseCounter(), self.reading.name_source(task.plan.batch)
         shown = ["code", "stage", "destination", "message", "row", "original"]
         for group in group_refusals(refused.select("nack.*", "part"), shown[:3], shown):
             known = self.reading.protection.mask_nack(_parse(group))
             message = without(self.pipeline.secrets, known["message"])
-            counter.add({**known, "message": message}, group["alike"], group["files"])
-        return counter.count(of=rows)
+            counter.add({**known, "message": message}, group["alike"], [source] if source else group["files"])
+        return counter.count(of=task.decision.counts.nacked)
 
     def check(self, spark: SparkSession, task: CheckRefusals) -> Checked:
         """Find out whether a destination would refuse rows that were decided for it."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from runners.command_line.cli import execute
 from runners.model.run_report import PipelineFailed, Report
 from runners.pipeline import Pipeline
 from tests.scenarios.conftest import Place
@@ -51,6 +52,33 @@ def test_rows_added_after_the_first_run_are_delivered_once(place: Place) -> None
     with pytest.raises(PipelineFailed, match="changed or deleted existing rows"):
         place.load().run()
     assert place.ids("tables/copy") == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("options", "version"),
+    [("{path: in}", "version 0"), ("{path: in, changes: true}", "the table as of version 0")],
+)
+def test_a_refused_row_names_the_version_of_the_table(
+    place: Place, options: str, version: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The preview, the report, the DLQ and its commands name it. The name of a data file says nothing to a person."""
+    write_deltalake(
+        str(place.folder / "in"),
+        pa.table({"id": [1, 300]}),
+        configuration={"delta.enableChangeDataFeed": "true"},
+    )
+    pipeline = place.load(COPY.replace("{path: in, starting_version: latest}", options))
+    (stage,) = [each for each in pipeline.preview().batches[0].stages if each.counts.nacked]
+    assert stage.causes.describe() == [f"small, require: small: id < 100 is false: 1 row in {version}"]
+    report = pipeline.run()
+    assert report.causes.describe() == [f"small, require: small: id < 100 is false: 1 row in {version}"]
+    (row,) = pipeline.dead_letters()
+    assert row["part"] == version
+    monkeypatch.chdir(place.folder)
+    assert execute(["dlq", "show", "pipeline.yaml"]) == 0
+    assert f"waiting  id {row['id']}  {version}\n" in capsys.readouterr().out
+    assert execute(["dlq", "explain", "pipeline.yaml", row["id"]]) == 0
+    assert f"lane 0, batch 1, row 2, {version}\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("ways", ["", "run: {ways: [one_pass]}\n"])

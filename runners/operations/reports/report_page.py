@@ -207,7 +207,8 @@ def render_flow(report: Mapping[str, JSON]) -> Iterator[str]:
         *_render_causes("bad", "refused", refused, report["nacked"]),
     ]
     if report["changed"]:
-        middle.append(_render_box("", report["changed"], "more or fewer rows, by stages that change them"))
+        more = "more" if report["changed"] > 0 else "fewer"
+        middle.append(_render_box("", abs(report["changed"]), f"{more} after stages that make new rows"))
     middle.append(_render_box("good", taken, "taken"))
     ends = [_render_destination(name, counts, own[name]) for name, counts in list(destinations.items())[:SHOWN]]
     yield "<h2>Where the rows went</h2>"

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from origins.batch import JSON, Json
+from origins.batch import JSON, Json, Span
 from origins.delta import Delta
 from origins.delta_actions import VersionLog
+from origins.dlq import DlqEntries
 from origins.errors import OriginError
+from origins.files.files import Files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -129,3 +131,11 @@ def test_bytes_that_are_no_text_are_named_as_well(tmp_path: Path) -> None:
     (tmp_path / "_delta_log" / f"{1:020}.json").write_bytes(b"\xff\xfe")
     with pytest.raises(OriginError, match="UnicodeDecodeError"):
         VersionLog(location=str(tmp_path)).list_local_after(0)
+
+
+@pytest.mark.parametrize("origin", [Delta(path="in"), DlqEntries(path="dlq")])
+def test_the_versions_of_a_span_are_the_source_of_its_rows(origin: Delta | DlqEntries) -> None:
+    """A person does not know the table's data files by their names."""
+    span = Span(start=None, end={"version": 5, "table": "t"}, parts=(["part-0.parquet", 9],), label="versions 3 to 5")
+    assert origin.name_source(span) == "versions 3 to 5"
+    assert Files(path="landing", format="json").name_source(span) == ""

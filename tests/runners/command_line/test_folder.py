@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from runners.command_line import cli
-from runners.model.errors import Owned
-from runners.model.run_report import Report, RunError
+from runners.model.errors import Owned, Refusal
+from runners.model.run_report import DestinationReport, Report, RunError
 from runners.pipeline import Pipeline
 
 BRONZE = """
@@ -36,7 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def replace_runs(monkeypatch: pytest.MonkeyPatch, **outcomes: str | Exception) -> list[str]:
+def replace_runs(monkeypatch: pytest.MonkeyPatch, **outcomes: str | Exception | Report) -> list[str]:
     """Let each run end with this outcome, by default `succeeded`. Return the list of pipelines that ran."""
     ran: list[str] = []
 
@@ -45,6 +45,8 @@ def replace_runs(monkeypatch: pytest.MonkeyPatch, **outcomes: str | Exception) -
         status = outcomes.get(pipeline.name, "succeeded")
         if isinstance(status, Exception):
             raise status
+        if isinstance(status, Report):
+            return status
         error = RunError(cls="X", code="CARRY", message="no room") if status == "failed" else None
         return Report(pipeline=pipeline.name, run="r", status=status, error=error)
 
@@ -113,6 +115,47 @@ def test_a_folder_runs_in_the_order_of_its_tables(
     ran.clear()
     assert cli.execute(["run", str(folder), "--select", "silver+ other", "--quiet"]) == 0
     assert ran == ["other", "silver", "gold"]
+
+
+def make_report(name: str, **destinations: DestinationReport) -> Report:
+    return Report(pipeline=name, run="r", status="succeeded", batches=1, seconds=2, destinations=destinations)
+
+
+def test_the_table_of_a_folder_shows_where_each_row_went(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In each line read + changed = delivered + filtered + refused. A second destination has a line of its own."""
+    replace_runs(
+        monkeypatch,
+        silver=make_report(
+            "silver",
+            silver=DestinationReport(read=90, delivered=80, filtered=8, nacked=2),
+            copy=DestinationReport(read=90, delivered=60, filtered=28, nacked=2),
+        ),
+        gold=make_report("gold", gold=DestinationReport(read=80, changed=-1073, delivered=7)),
+        other=Refusal("no room"),
+    )
+    assert cli.execute(["run", "--all", "--quiet"]) == 2
+    assert capsys.readouterr().out.splitlines() == [
+        "pipeline  ended      to      read  changed  delivered  filtered  refused  seconds",
+        "bronze    succeeded          0     +0       0          0         0        0.0      nothing new",
+        "other     failed                                                                   no room",
+        "silver    succeeded  silver  90    +0       80         8         2        2.0",
+        "                     copy    90    +0       60         28        2",
+        "gold      succeeded  gold    80    -1,073   7          0         0        2.0",
+    ]
+
+
+def test_the_table_of_a_folder_leaves_out_columns_that_say_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a second destination and without a stage that makes new rows, the table has neither column."""
+    replace_runs(monkeypatch, other=make_report("other", other=DestinationReport(read=9, delivered=7, filtered=2)))
+    assert cli.execute(["run", "--all", "--select", "other", "--quiet"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "pipeline  ended      read  delivered  filtered  refused  seconds",
+        "other     succeeded  9     7          2         0        2.0",
+    ]
 
 
 def test_pipelines_after_a_failed_one_are_skipped(

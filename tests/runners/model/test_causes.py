@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.model.causes import MOST_FILES, CauseCounter, Causes, find_form, parse_message
+from runners.model.causes import MOST_FILES, CauseCounter, Causes, find_form, name_part, parse_message
 
 
 @pytest.mark.parametrize(
@@ -132,6 +132,29 @@ def test_partitions_of_a_topic_are_not_called_files() -> None:
         "this value is not one JSON object: 5 rows in 2 partitions",
         "fare is not a decimal(10,2): 1 row like 'n/a' in orders/0",
     ]
+
+
+@pytest.mark.parametrize(
+    "source", ["version 7", "versions 3 to 5", "changes of version 7", "the table as of version 7"]
+)
+def test_versions_of_a_table_are_not_called_files(source: str) -> None:
+    """Several of them are several batches, because a batch may have more than one version."""
+    counter = CauseCounter()
+    counter.add(make_refusal("n/a"), files=[source])
+    counter.add({"code": "pos", "stage": "rules", "message": "pos: a > 0 is false"}, files=[source])
+    counter.add({"code": "pos", "stage": "rules", "message": "pos: a > 0 is false"}, files=["version 9"])
+    assert counter.count().describe(placed=False) == [
+        "pos: a > 0 is false: 2 rows in 2 batches",
+        f"fare is not a decimal(10,2): 1 row like 'n/a' in {source}",
+    ]
+    assert name_part(source) == name_part(source, whole=True) == source
+
+
+def test_a_file_and_a_partition_are_named_by_what_they_are() -> None:
+    """A file has its whole path only where a person asks about one row."""
+    assert name_part("landing/orders.json") == "file orders.json"
+    assert name_part("landing/orders.json", whole=True) == "file landing/orders.json"
+    assert name_part("orders/0") == "partition orders/0"
 
 
 def test_a_file_before_a_message_does_not_separate_causes() -> None:

@@ -234,6 +234,21 @@ def end_batch(limits: Mapping[str, str]) -> Transition:
     return plan_transition(step.flight, SHOWN, rules)
 
 
+@pytest.mark.parametrize(
+    ("rows", "read", "said"),
+    [
+        (1, 1, "its only row was refused"),
+        (1, 2, "1 of its 2 rows was refused"),
+        (2, 2, "2 of its 2 rows were refused"),
+    ],
+)
+def test_the_refused_share_of_a_batch_is_described_in_words(rows: int, read: int, said: str) -> None:
+    """A batch of one row has no share."""
+    limit = next(iter(make_dlq({"rows": "10%"}).list_limits()))
+    tripped = TrippedLimit(place=1, limit=limit, rows=rows, share=rows / read)
+    assert describe_limit(tripped, read, None) == f"{said} (limit 10% of a batch)"
+
+
 def test_a_batch_beyond_a_limit_delivers_nothing_and_names_the_limit() -> None:
     """The error also shows how to raise the limit."""
     ended = end_batch({"CAST": "10%"})

@@ -81,6 +81,58 @@ def test_settings_of_a_definition_reach_spark_unchanged(key: str) -> None:
     assert list_settings({"spark.master": "yarn", key: "mine"})[key] == "mine"
 
 
+def test_the_warehouse_of_a_catalog_in_memory_is_in_the_cache_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All folders of a user share it, so a warm Spark can be shared too."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "my cache"))
+    assert list_settings({})[WAREHOUSE] == f"file:{tmp_path}/my cache/wherry/spark/warehouse"
+
+
+WAREHOUSE = "spark.sql.warehouse.dir"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "spark.sql.catalogImplementation",
+        "spark.sql.catalog.lake",
+        "spark.hadoop.hive.metastore.uris",
+        "spark.hadoop.javax.jdo.option.ConnectionURL",
+        "spark.sql.hive.metastore.version",
+    ],
+)
+def test_a_configured_catalog_keeps_its_warehouse(key: str) -> None:
+    """Its tables are there."""
+    assert WAREHOUSE not in list_settings({key: "mine"})
+    assert list_settings({key: "mine", WAREHOUSE: "/srv/tables"})[WAREHOUSE] == "/srv/tables"
+
+
+def test_settings_beside_the_definition_decide_about_the_warehouse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark reads them only when it starts, so they may configure a catalog."""
+    (tmp_path / "spark-defaults.conf").touch()
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert WAREHOUSE not in list_settings({})
+
+
+@pytest.mark.spark
+def test_spark_leaves_nothing_in_the_folder_where_a_person_works(tmp_path: Path) -> None:
+    """A command that uses the catalog makes no folder there."""
+    given = {**os.environ, "PYTHONPATH": os.getcwd()}
+    (tmp_path / "work").mkdir()
+    asks = [sys.executable, "-c", ASKS]
+    asked = subprocess.run(asks, env=given, cwd=tmp_path / "work", capture_output=True, text=True, check=False)
+    assert (asked.returncode, asked.stdout, [*(tmp_path / "work").iterdir()]) == (0, "default\n", []), asked.stderr
+
+
+ASKS = """
+from runners.spark.start import start
+print(start({}).sql("show databases").first().namespace)
+"""
+
+
 def test_no_secret_of_yarn_is_in_the_command_of_the_jvm() -> None:
     """The command has the other settings of YARN, and no settings of stores."""
     settings = {

@@ -23,6 +23,7 @@ from runners.running.choice import Choice
 from runners.state.journal import Journal, list_decided
 from runners.state.location import StateLocation
 from runners.state.process_locks import StateLock, identify_host
+from runners.state.run_history import RunHistory, RunRow
 from tests.runners.running.letterbox import append_letters, make_letters
 from tests.runners.state.ledger.test_progress import make_planned, make_settle_entry
 
@@ -403,7 +404,7 @@ def test_the_summary_has_a_chart_of_the_runs(
     Path("orders.yaml").write_text(DEFINITION)
     assert cli.execute(["dlq", "summary", "orders.yaml", "--since", "2026-02-01"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "The last run began at 2026-02-03 06:00:00 (UTC). It read 40 rows."
+    assert lines[0] == "The last run with rows began at 2026-02-03 06:00:00 (UTC). It read 40 rows."
     assert [line.split() for line in lines[2:6]] == [
         ["cause", "last", "run", "before", "of", "rows", "read", "the", "last", "3", "runs"],
         ["LOOKUP,", "lookup", "2", "0", "5.00%", "··█", "new"],
@@ -415,6 +416,23 @@ def test_the_summary_has_a_chart_of_the_runs(
     assert capsys.readouterr().out.startswith("CAST, cast\n")
     assert cli.execute(["dlq", "summary", "orders.yaml", "--by", "day", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["compared"]["by"] == "day"
+
+
+def test_the_summary_says_when_the_last_run_with_rows_began(
+    runs: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run begins before it settles its first batch. A later run without new rows has no causes."""
+    monkeypatch.chdir(tmp_path)
+    Path("orders.yaml").write_text(DEFINITION)
+    history = RunHistory(tmp_path / "state" / "runs", timedelta(days=9_999))
+    for run, began in (("d", "2026-02-03T05:58:21+00:00"), ("nothing new", "2026-02-04T06:00:00+00:00")):
+        history.write([RunRow.make_running("orders", run, "", datetime.fromisoformat(began))])
+    assert runs.compare_causes()["periods"][-1]["began"] == "2026-02-03T05:58:21.000+00:00"
+    assert cli.execute(["dlq", "summary", "orders.yaml"]) == 0
+    said = capsys.readouterr().out.splitlines()[0]
+    assert said == "The last run with rows began at 2026-02-03 05:58:21 (UTC). It read 40 rows."
+    assert cli.execute(["dlq", "summary", "orders.yaml", "--by", "day"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "The last day with rows is 2026-02-03. It read 40 rows."
 
 
 DEFINITION = """

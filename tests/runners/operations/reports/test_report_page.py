@@ -149,10 +149,21 @@ def test_the_flow_names_rows_that_no_stage_counts() -> None:
         ("10", "filtered otherwise"),
         ("5", "refused by cast"),
         ("4", "refused otherwise"),
-        ("10", "more or fewer rows, by stages that change them"),
+        ("10", "more after stages that make new rows"),
         ("971", "taken"),
         ("971", "delivered to orders"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "box"),
+    [(10, ("10", "more after stages that make new rows")), (-30, ("30", "fewer after stages that make new rows"))],
+)
+def test_the_flow_says_whether_stages_made_more_or_fewer_rows(changed: int, box: tuple[str, str]) -> None:
+    """The number has no sign, because the word beside it says the direction."""
+    one = {"orders": {"filtered": 0, "nacked": 0, "delivered": 1000 + changed, "owed": 0}}
+    flow = list_flow(see_page({"destinations": one, "changed": changed}))
+    assert [each for each in flow if "stages that make" in each[1]] == [box]
 
 
 def test_every_lane_has_a_timeline() -> None:
