@@ -92,7 +92,8 @@ class BatchManifests:
             if not self.id:
                 earlier = any(folder.startswith("_lane=") for folder in store.list_folder()[0])
                 note: NoteBody = {"id": uuid.uuid4().hex, "whole": not earlier}
-                store.put_new(NOTE, json.dumps(note).encode())
+                if store.take(NOTE, json.dumps(note).encode()) is not None:
+                    return note["id"]
         except StoreError as error:
             if error.is_away:
                 raise
@@ -147,7 +148,7 @@ class BatchManifests:
 
     def claim(self, name: str, note: NoteBody) -> bool:
         """Claim the name of a batch's folder with an empty manifest. Return whether the name was free."""
-        return self.store.put_new(_name_manifest(name), b"")
+        return self.store.claim(_name_manifest(name))
 
     def find(self, label: Label) -> Written | None:
         """Return what is published with this label; None if nothing is."""
@@ -173,8 +174,8 @@ class BatchManifests:
             if found is None:
                 continue  # its writer has finished
             note = check_shape(AttemptBody, json.loads(found[1]))
-            store.put_new(note["manifest"], b"")
-            published = note["folder"] in map(_get_folder, self._read_manifest(note["manifest"]))
+            manifest = note["manifest"]
+            published = not store.claim(manifest) and note["folder"] in map(_get_folder, self._read_manifest(manifest))
             with contextlib.suppress(StoreError):  # the files only cost space until the next fence
                 if not published:
                     store.delete_folder(note["folder"])

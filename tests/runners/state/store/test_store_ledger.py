@@ -224,9 +224,9 @@ def test_a_versioned_bucket_works_like_any_other(s3: S3) -> None:
     append_plans(ledger, "a", "b")
     ledger.compact(Entry(kind="snapshot", id="s"), [], after=2)
     assert [entry.id for entry in DeltaLedger(url / "ledger").read()] == ["s"]
-    assert [prepared.put_new("p/part", b"") for _ in range(2)] == [True, False]
+    assert [prepared.claim("p/part") for _ in range(2)] == [True, False]
     prepared.delete_folder("p")
-    assert ([*prepared.list_pages()], prepared.put_new("p/part", b"")) == ([], True)
+    assert ([*prepared.list_pages()], prepared.claim("p/part")) == ([], True)
 
 
 def test_a_commit_below_a_newer_checkpoint_did_not_land(url: StoreUrl) -> None:
