@@ -429,6 +429,22 @@ def test_an_account_shows_each_batch_and_its_losses(exports: Exports) -> None:
     assert account.proof == "manifest, row count and size in bytes"
 
 
+def test_a_published_batch_without_its_note_is_reported(exports: Exports) -> None:
+    """The account has the loss. The batch does not count as missing."""
+    (opened, identity), mine, other = exports.make(), make_label(number=1), make_label(number=2)
+    for label in (mine, other):
+        opened.write(NO_SPARK, make_rows(1), [label])
+    folder = list_files(exports, mine)[0].rpartition("/")[0]
+    exports.bucket.delete([f"{folder}/_wherry.json"])
+    with pytest.raises(Unsure, match=rf"{folder}, and _wherry\.json is missing there") as raised:
+        exports.open().find(NO_SPARK, mine, identity)
+    assert "--assume delivered" in raised.value.hint
+    account = exports.open().destination.account(lambda: NO_SPARK, "conformance")
+    assert account is not None
+    assert [(loss.code, folder in loss.reason) for loss in account.losses] == [("LOG_BROKEN", True)]
+    assert [each.label["number"] for each in account.brought] == [2]
+
+
 def list_files(exports: Exports, label: Label) -> list[str]:
     keys = [key for page in exports.bucket.list_pages("exports/_lane=0") for key in page if "/part-" in key]
     return [key for key in keys if f"_batch={label.batch.number:08}-" in key]
