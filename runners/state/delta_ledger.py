@@ -5,6 +5,7 @@ A commit takes a few milliseconds on a disk, and some requests at a store.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import math
@@ -32,6 +33,7 @@ from origins.object_store import describe_store_error, is_store_away, open_store
 from origins.store_access import StoreError, StoreUrl, get_options
 from runners.model.entry import Entry, Settled
 from runners.state.ledger import (
+    BESIDE,
     BODIES,
     ENTRIES,
     KEPT_DAYS,
@@ -42,8 +44,12 @@ from runners.state.ledger import (
     LedgerTable,
     Row,
     TableLedger,
+    join_bodies,
+    split_bodies,
+    to_entries,
     to_row,
 )
+from runners.state.salvage import LostFile, salvage_rows
 
 if TYPE_CHECKING:
     from arro3.core.types import ArrowStreamExportable
@@ -81,6 +87,22 @@ class DeltaLedger(TableLedger["LocalTable"]):
         self._bodies.refresh()
         self._bodies.commit(rows)
 
+    def salvage(self) -> tuple[list[Entry], list[LostFile]]:
+        """Return the entries that can be read whole, in order, and the files that are missing or broken."""
+        for table in (self._entries, self._bodies):
+            table.refresh()
+        (rows, lost), (bodies, lost_bodies) = self._entries.salvage(), self._bodies.salvage()
+        there = {(row["seq"], row["id"]) for row in bodies}
+        whole = [row for row in rows if row["body"] != BESIDE or (row["seq"], row["id"]) in there]
+        return to_entries(self.place, join_bodies(self.place, whole, lambda *_: bodies)), [*lost, *lost_bodies]
+
+    def rewrite(self, entries: Sequence[Entry]) -> None:
+        """Replace all entries by these, if no other process has written since `salvage`."""
+        rows, bodies = split_bodies([to_row(entry) for entry in entries])
+        if bodies or self._bodies.version is not None:
+            self._bodies.commit(bodies, "overwrite")
+        self._entries.commit(rows, "overwrite")
+
     def _remember(self, settled: Sequence[Settled]) -> None:
         self._settled.refresh()
         numbers = [batch.number for batch in settled]
@@ -117,6 +139,14 @@ Each commit since the last checkpoint costs two requests when the table is opene
 _READERS = 8
 """How many files of a store are read at the same time."""
 _READING = (DeltaError, OSError, StoreError)
+_ROWS = {"seq": "entries", "number": "the batches"}
+"""The rows of a table in words, by its first column."""
+BACKUP = "Put it back from a backup. The run processed nothing, since the history lists delivered batches."
+REPAIR = (
+    "Put it back from a backup. Without a backup, keep what is certain:  "
+    'wherry repair FILE --reason "…"\nWherry changed nothing, and processes nothing without the ledger.'
+)
+"""What to do about lost entries."""
 
 
 def name_beside(place: Path | StoreUrl, ending: str) -> Path | StoreUrl:
@@ -147,6 +177,10 @@ class TableHome(ABC):
     @abstractmethod
     def read_rows(self, table: DeltaTable, column: str, first: int, last: int) -> Iterator[Row]:
         """Yield the rows of the table whose value of the column is from `first` to `last`."""
+
+    @abstractmethod
+    def read_file(self, name: str) -> bytes | None:
+        """Return the content of a file of the table, or None if it is missing."""
 
     def append(self, rows: Table, column: str, version: int) -> bool | None:
         """Add the rows as this version of the table. Return whether no other writer has taken the version.
@@ -205,6 +239,12 @@ class DiskHome(TableHome):
     def read_rows(self, table: DeltaTable, column: str, first: int, last: int) -> Iterator[Row]:
         return _scan_rows(table.scan(predicate=f"{column} >= {first} and {column} <= {last}"))
 
+    def read_file(self, name: str) -> bytes | None:
+        try:
+            return (self.path / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
     def explain(self, error: Exception, *, reading: bool) -> tuple[str, str]:
         if reading:
             return _describe_reason(error), (
@@ -256,6 +296,10 @@ class StoreHome(TableHome):
             for content in pool.map(open_store(self.url).read, files):
                 for batch in pq.ParquetFile(pa.BufferReader(content)).iter_batches():
                     yield from (row for row in batch.to_pylist() if first <= row[column] <= last)
+
+    def read_file(self, name: str) -> bytes | None:
+        found = open_store(self.url).read_object(name)
+        return None if found is None else found[1]
 
     def append(self, rows: Table, column: str, version: int) -> bool:
         """Add the rows with two requests, of which the second is conditional. `deltalake` makes seven."""
@@ -348,6 +392,12 @@ class LocalTable(LedgerTable):
             return ()
         return self._explain_errors(self.home.read_rows(self._table, next(iter(self.columns)), first, last))
 
+    def salvage(self) -> tuple[list[Row], list[LostFile]]:
+        """Return the rows that can be read, and the files that are missing or broken."""
+        if self._table is None:
+            return [], []
+        return salvage_rows(self._table, self.home, next(iter(self.columns)))
+
     def find_highest(self, column: str) -> int:
         """Return the highest value of the table's first column, from the files' statistics, or 0 without files."""
         if self._table is None:
@@ -433,9 +483,16 @@ class LocalTable(LedgerTable):
     def _make_unreadable_error(self, error: Exception) -> LedgerError:
         named = re.search(r"[^/\s]+\.(?:parquet|json)", str(error))
         reason, hint = self.home.explain(error, reading=True)
+        is_away, lost = self.home.is_away(error), list[LostFile]()
+        if not is_away:
+            with contextlib.suppress(Exception):  # the first error counts
+                lost = self.salvage()[1]
+        if lost:
+            hint = BACKUP if self.columns is SETTLED else REPAIR
+            reason = "; ".join(file.describe(_ROWS[next(iter(self.columns))]) for file in lost[:3])
         file = f" ({named[0]})" if named and named[0] not in reason else ""
         message = f"The ledger at {self.path} cannot be read: {reason.rstrip('.')}{file}."
-        return LedgerError(message, hint=hint, is_away=self.home.is_away(error))
+        return LedgerError(message, hint=hint, is_away=is_away)
 
     def _open_table(self) -> DeltaTable | None:
         if not self.home.may_be_there():
