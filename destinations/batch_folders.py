@@ -121,11 +121,13 @@ class BatchFolders:
         """Return the folder with the rows of this label; None if no batch with this label is published."""
         return next((str(folder) for folder, _ in self._list_published(f"*{make_digest(label)}*")), None)
 
-    def list_brought(self) -> Iterator[BroughtBatch]:
-        """Return the published batches, each with the loss of its rows, if there is one."""
+    def list_brought(self) -> tuple[list[BroughtBatch], list[Loss]]:
+        """Return the published batches, each with the loss of its rows, if there is one. No other loss is known."""
+        brought: list[BroughtBatch] = []
         for folder, note in self._list_published():
             size = sum(each.stat().st_size for each in list_data_files(folder))
-            yield from describe_brought(note, str(folder), size)
+            brought += describe_brought(note, str(folder), size)
+        return brought, []
 
     def _list_published(self, names: str = "*") -> Iterator[tuple[Path, NoteBody]]:
         for folder in sorted(self.root.glob(f"_lane=*/_batch={names}")):

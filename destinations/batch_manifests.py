@@ -27,7 +27,7 @@ from destinations.batch_folders import (
     make_note,
     name_folder,
 )
-from destinations.destination import BroughtBatch, DestinationError, Label, Written
+from destinations.destination import BroughtBatch, DestinationError, Label, Loss, Written, make_unsure_error
 from origins.json_shape import check_shape
 from origins.object_store import ObjectStore, open_store
 from origins.quick_dataclass import dataclass
@@ -92,7 +92,8 @@ class BatchManifests:
             if not self.id:
                 earlier = any(folder.startswith("_lane=") for folder in store.list_folder()[0])
                 note: NoteBody = {"id": uuid.uuid4().hex, "whole": not earlier}
-                store.put_new(NOTE, json.dumps(note).encode())
+                if store.take(NOTE, json.dumps(note).encode()) is not None:
+                    return note["id"]
         except StoreError as error:
             if error.is_away:
                 raise
@@ -147,23 +148,39 @@ class BatchManifests:
 
     def claim(self, name: str, note: NoteBody) -> bool:
         """Claim the name of a batch's folder with an empty manifest. Return whether the name was free."""
-        return self.store.put_new(_name_manifest(name), b"")
+        return self.store.claim(_name_manifest(name))
 
     def find(self, label: Label) -> Written | None:
-        """Return what is published with this label; None if nothing is."""
-        return next((describe_written(note) for _, note in self._list_published(label)), None)
+        """Return what is published with this label; None if nothing is. Raise `Unsure` if its note is missing."""
+        for files, note in self._list_published(label):
+            if note is None:
+                raise make_unsure_error(label, self._describe_missing_note(files), "Look for its files there.")
+            return describe_written(note)
+        return None
 
     def locate(self, label: Label) -> str | None:
         """Return the folder with the files of this label, for Spark; None if no batch with this label is published."""
         return next((f"{self.root}/{_get_folder(files[0])}" for files, _ in self._list_published(label)), None)
 
-    def list_brought(self) -> Iterator[BroughtBatch]:
-        """Return the published batches, each with the loss of its rows, if there is one."""
+    def list_brought(self) -> tuple[list[BroughtBatch], list[Loss]]:
+        """Return the published batches, each with the loss of its rows, if there is one.
+
+        Also return the losses of batches whose notes are missing, so that nothing says which batches they are.
+        """
+        brought: list[BroughtBatch] = []
+        losses: list[Loss] = []
         keys = sorted(key for page in self.store.list_pages(MANIFESTS) for key in page)
         sizes = {each.key: each.size for page in self.store.list_objects() for each in page}  # listed last
         for files, note in self._read_published(keys):
+            if note is None:
+                losses.append(Loss(code="LOG_BROKEN", reason=self._describe_missing_note(files)))
+                continue
             size = sum(sizes.get(file, 0) for file in files)
-            yield from describe_brought(note, f"{self.root}/{_get_folder(files[0])}", size)
+            brought += describe_brought(note, f"{self.root}/{_get_folder(files[0])}", size)
+        return brought, losses
+
+    def _describe_missing_note(self, files: Sequence[str]) -> str:
+        return f"a manifest publishes the files of {self.root}/{_get_folder(files[0])}, and {NOTE} is missing there"
 
     def fence(self, token: str) -> None:
         """Prevent all attempts that began earlier from being published."""
@@ -173,23 +190,23 @@ class BatchManifests:
             if found is None:
                 continue  # its writer has finished
             note = check_shape(AttemptBody, json.loads(found[1]))
-            store.put_new(note["manifest"], b"")
-            published = note["folder"] in map(_get_folder, self._read_manifest(note["manifest"]))
+            manifest = note["manifest"]
+            published = not store.claim(manifest) and note["folder"] in map(_get_folder, self._read_manifest(manifest))
             with contextlib.suppress(StoreError):  # the files only cost space until the next fence
                 if not published:
                     store.delete_folder(note["folder"])
                 store.delete([key])
 
-    def _list_published(self, label: Label) -> Iterator[tuple[list[str], NoteBody]]:
+    def _list_published(self, label: Label) -> Iterator[tuple[list[str], NoteBody | None]]:
         keys = [key for page in self.store.list_pages(MANIFESTS) for key in page if make_digest(label) in key]
         yield from self._read_published(keys)
 
-    def _read_published(self, manifests: Sequence[str]) -> Iterator[tuple[list[str], NoteBody]]:
-        """Return the files and the note of each batch that one of these manifests publishes."""
+    def _read_published(self, manifests: Sequence[str]) -> Iterator[tuple[list[str], NoteBody | None]]:
+        """Return the files and the note of each batch that one of these manifests publishes. Each batch has a note."""
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             published = [files for files in pool.map(self._read_manifest, manifests) if files]
             notes = pool.map(self._read_note, [f"{_get_folder(files[0])}/{NOTE}" for files in published])
-            yield from ((files, note) for files, note in zip(published, notes, strict=True) if note is not None)
+            yield from zip(published, notes, strict=True)
 
     def _read_manifest(self, manifest: str) -> list[str]:
         """Return the keys of the files that a manifest names.

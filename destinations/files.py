@@ -162,13 +162,15 @@ class Files(Destination):
         if store is None:
             return None
         what, known = ("manifest" if self.folder is None else "folder"), store.id
+        brought, losses = store.list_brought()
         return DeliveryAccount(
             place=str(store.root),
             proof=f"{what}, row count and size in bytes" if known else "nothing: the folder was not found",
             there=known != "",
             id=known,
             since=0 if store.is_whole else 1,
-            brought=list(store.list_brought()),
+            brought=brought,
+            losses=losses,
         )
 
 

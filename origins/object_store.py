@@ -8,9 +8,9 @@ import importlib.util
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from origins.hdfs import HdfsClient
@@ -26,6 +26,8 @@ from origins.store_access import (
     is_store_url,
     make_client_arguments,
 )
+
+Answer = TypeVar("Answer")
 
 
 def open_delta_table(place: Path | str) -> deltalake.DeltaTable | None:
@@ -70,13 +72,13 @@ class ObjectStore:
 
     def __init__(self, url: str) -> None:
         self.url = url
+        self._refusals: tuple[type[Exception], ...] = (FileExistsError,)
         if url.startswith("hdfs:"):
             with self._name_errors("reached"):
                 self._client: Any = HdfsClient(url, get_options(url) or {})
-            self._taken: type[Exception] = FileExistsError
             return
         try:
-            from obstore.exceptions import AlreadyExistsError
+            from obstore.exceptions import AlreadyExistsError, PreconditionError
             from obstore.store import from_url
         except ImportError as error:
             raise StoreError(
@@ -86,7 +88,7 @@ class ObjectStore:
         arguments = make_client_arguments(url)
         config = arguments["config"]
         provider = {} if "aws_access_key_id" in config or not url.startswith("s3") else find_provider()
-        self._client, self._taken = from_url(**arguments, **provider), AlreadyExistsError
+        self._client, self._refusals = from_url(**arguments, **provider), (AlreadyExistsError, PreconditionError)
 
     def list_pages(self, folder: str = "", after: str = "") -> Iterator[list[str]]:
         """Yield the keys of all objects in a folder, at any depth, in pages.
@@ -151,31 +153,31 @@ class ObjectStore:
         with self._name_errors("read"):
             return bytes(self._client.get(key).bytes())
 
-    def put_new(self, key: str, content: bytes) -> bool:
-        """Write the object if none has this key. Return false if one has."""
-        return self.create(key, content) is not None
+    def put_new(self, key: str, content: bytes) -> None:
+        """Write the object. An object with this key and the same content counts as written.
 
-    def create(self, key: str, content: bytes) -> str | None:
-        """Write the object if none has this key.
-
-        Return the tag that distinguishes it from any other object with this key; None if one has the key.
+        Raise `StoreError` if an object with this key has other content.
         """
-        with self._name_errors("written"):
-            try:
-                return _read_tag(self._client.put(key, content, mode="create", use_multipart=False)["e_tag"])
-            except self._taken:
-                return None
+        if self.take(key, content) is None:
+            raise StoreError(
+                f"{self.url} cannot be written: {key} has other content already.",
+                hint="Another program writes there. Nothing was replaced.",
+            )
+
+    def claim(self, key: str) -> bool:
+        """Write an empty object if none has this key. Return whether none had it. Afterwards, one has it."""
+        return self._create(key, b"") is not None
 
     def take(self, key: str, content: bytes) -> str | None:
-        """Write the object as `create` does, even if an answer of the store is lost.
+        """Write the object if no object has this key, even if an answer of the store is lost.
 
-        No other writer may have this content. Return the empty string instead of the tag if only the content shows that
-        the object is ours.
+        No other writer may have this content. Return the tag that distinguishes the object from any other with this
+        key, or the empty string if only the content shows that it is ours; None if another object has the key.
         """
         try:
-            taken = self.create(key, content)
-        except StoreError:  # the store may have carried out the request
-            if not self.holds(key, content):
+            taken = self._create(key, content)
+        except StoreError as error:  # the store may have carried out the request
+            if error.is_of_here or not self.holds(key, content):
                 raise
             return ""
         return "" if taken is None and self.holds(key, content) else taken
@@ -187,8 +189,13 @@ class ObjectStore:
 
     def put_file(self, key: str, file: Path) -> None:
         """Write the object, in parts if it is large. An object with this key is replaced."""
-        with self._name_errors("written"):
-            self._client.put(key, file)
+
+        def put() -> bool:
+            with self._name_errors("written"):
+                self._client.put(key, file)
+            return True
+
+        self._repeat_refused(put, lambda: False)
 
     def list_tags(self, folder: str, after: str) -> dict[str, str]:
         """Return the tags of the objects in a folder that sort after a key, by key.
@@ -206,15 +213,50 @@ class ObjectStore:
 
         Raise `FileNotFoundError` if the object to copy is missing.
         """
+
+        def copy() -> bool:
+            with self._name_errors("changed"):
+                self._client.copy(key, target, overwrite=False)
+            return True
+
         try:
-            self._client.copy(key, target, overwrite=False)
-        except self._taken:
-            return False
-        except FileNotFoundError:
+            return self._repeat_refused(copy, lambda: self.exists(target)) is not None
+        except StoreError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                raise error.__cause__ from None
             raise
-        except Exception as error:
-            raise make_store_error(error, self.url, "cannot be changed") from error
-        return True
+
+    def _create(self, key: str, content: bytes) -> str | None:
+        """Write the object, and return its tag; None if an object has this key."""
+        return self._repeat_refused(lambda: self._try_create(key, content), lambda: self.exists(key))
+
+    def _try_create(self, key: str, content: bytes) -> str:
+        with self._name_errors("written"):
+            return _read_tag(self._client.put(key, content, mode="create", use_multipart=False)["e_tag"])
+
+    def _repeat_refused(self, write: Callable[[], Answer], is_there: Callable[[], bool]) -> Answer | None:
+        """Return what `write` returns; None if it was refused because of an object that is there.
+
+        A store also refuses a key while another request for it is in progress. Then nothing may be there, and nothing
+        was written.
+        """
+        pauses = iter(_PAUSES)
+        while True:
+            try:
+                return write()
+            except StoreError as error:
+                if not self._is_refusal(error):
+                    raise
+                if is_there():
+                    return None
+                pause = next(pauses, None)
+                if pause is None:
+                    error.is_away = True
+                    raise
+            time.sleep(pause)
+
+    def _is_refusal(self, error: StoreError) -> bool:
+        return isinstance(error.__cause__, self._refusals)
 
     def read_clock(self) -> float:
         """Return the time of the store's clock, in seconds since 1970. Every answer has it, even a refusal.
@@ -280,11 +322,13 @@ class ObjectStore:
     def check_put_if_new(self) -> None:
         """Raise `StoreError` unless the store refuses to replace an object. Only that keeps two writers apart."""
         try:
-            holds = not self.put_new(PROBE, b"") or not self.put_new(PROBE, b"")
-        except StoreError as error:
-            if not _UNSUPPORTED.search(str(error.__cause__)):
-                raise
+            for _ in range(2):
+                self._try_create(PROBE, b"")
             holds = False
+        except StoreError as error:
+            holds = self._is_refusal(error)
+            if not holds and not _UNSUPPORTED.search(str(error.__cause__)):
+                raise
         if not holds:
             raise StoreError(f"{self.url} cannot be written: {_KEEPS_NONE}.", hint=_CONDITIONAL)
 
@@ -324,6 +368,8 @@ def _open_store(url: str, options: tuple[tuple[str, str], ...]) -> ObjectStore:
     return ObjectStore(url)
 
 
+_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)
+"""The seconds between attempts to write an object that the store refuses, and does not have."""
 _TRIES = 3
 """The number of attempts to remove objects. The library for stores repeats every other request itself."""
 _PAGE = 1_000
@@ -375,6 +421,7 @@ _UNREACHABLE = (
     r"|connection closed|error decoding response body|error reading a body"
 )
 _NAME = r"invalid path"
+_COLLIDES = r"ConditionalRequestConflict|OperationAborted|PreconditionFailed"
 _OF_HERE = (_KEYS_REFUSED, _NO_KEYS, _DENIED, _NAME)
 _BUSY = (
     r"SlowDown|ServerBusy|TooManyRequests|429 |500 Internal Server Error|502 Bad Gateway|503 Service Unavailable"
@@ -449,6 +496,11 @@ def explain_store_words(text: str, url: str) -> tuple[str, str] | None:
             "Check the endpoint, the network and the proxy. Run again once it answers.",
         ),
         (_UNSUPPORTED, _KEEPS_NONE, _CONDITIONAL),
+        (
+            _COLLIDES,
+            f"the store refuses to write it ({_find_code(text)})",
+            "Another request for the same object may be in progress. Wait a little, and run again.",
+        ),
         (_BUSY, f"the store is too busy ({_find_code(text)})", "Wait a little, and run again."),
     )
     return next(((reason, hint) for pattern, reason, hint in known if re.search(pattern, text)), None)

@@ -208,8 +208,17 @@ class ObjectFiles(StoreFiles):
     def create(self, name: str, content: bytes) -> None:
         from obstore.exceptions import AlreadyExistsError
 
-        with self.name_errors(), contextlib.suppress(AlreadyExistsError):
-            self._client.put(name, content, mode="create", use_multipart=False)
+        with self.name_errors():
+            for pause in (*_PAUSES, None):
+                try:
+                    self._client.put(name, content, mode="create", use_multipart=False)
+                    return
+                except AlreadyExistsError:  # also while another request for the name is in progress
+                    if self.read(name) is not None:
+                        return
+                    if pause is None:
+                        raise
+                time.sleep(pause)
 
     def write(self, name: str, content: bytes) -> None:
         with self.name_errors():

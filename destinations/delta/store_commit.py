@@ -34,8 +34,6 @@ from origins.object_store import PROBE, ObjectStore, make_store_error, open_buck
 from origins.quick_dataclass import dataclass
 from origins.store_access import StoreError, StoreUrl, canonicalise, get_options
 
-_IDLE = 5
-"""How often a store may refuse a version that it does not have. It may do so while another request is in progress."""
 SURE = 5.0
 """For how many seconds a listing of a table's log counts as current.
 
@@ -130,8 +128,7 @@ class StorePlace(TablePlace):
         content, store, head = format_commit(files, tag, began.version).encode(), self.store, began
         if read_clock() - began.seen > SURE:  # the table may have been deleted, which makes its next version free
             head = self.advance_or_raise(head)
-        idle = 0
-        while idle < _IDLE:
+        while True:
             check()
             taken = store.take(format_key(head.version + 1), content)
             if taken is not None:
@@ -140,12 +137,13 @@ class StorePlace(TablePlace):
             for version in range(head.version + 1, later.version + 1):
                 if store.holds(format_key(version), content):  # an earlier request was carried out after all
                     return replace(head, version=version, file=None)
-            idle = 0 if later.version > head.version else idle + 1
+            if later.version == head.version:
+                raise StoreError(
+                    f"{self.url} has version {head.version + 1}, and does not list it.",
+                    hint="Wait a little, and run again.",
+                    is_away=True,
+                )
             head = later
-        raise StoreError(
-            f"{self.url} refuses version {head.version + 1}, and does not have it.",
-            hint="Wait a little, and run again.",
-        )
 
     def mark(self, properties: Mapping[str, str]) -> None:
         store = self.store

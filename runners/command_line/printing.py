@@ -212,9 +212,8 @@ def format_status(facts: Mapping[str, JSON], file: str = "FILE") -> str:
 
 def _format_pause(paused: Mapping[str, JSON]) -> str:
     where = f"batch {paused['number']} of lane {paused['lane']}"
-    return escape_line(
-        f"since {show_moment(paused['at'])}, by dlq.limits.{paused['limit']}: {where}, {paused['reason']}"
-    )
+    by = f", by dlq.limits.{paused['limit']}" if paused["limit"] else ""
+    return escape_line(f"since {show_moment(paused['at'])}{by}: {where}, {paused['reason']}")
 
 
 def describe_state(facts: Mapping[str, JSON]) -> str:

@@ -28,6 +28,7 @@ from runners.command_line.options import (
 if TYPE_CHECKING:
     from origins.batch import JSON
     from runners.operations.offsets import OffsetMove
+    from runners.operations.repair import RepairResult
     from runners.pipeline import Pipeline
 
 
@@ -189,13 +190,21 @@ def repair(accept: Sequence[str], reason: str, yes: bool, json: bool, **given: A
 
     For example:  wherry repair orders.yaml --reason "the table was restored by mistake"
 
-    Finishes batches that a run left open, and puts back whole batches that are missing from a table. For all other
-    findings, `audit` says what to do. --accept changes no row: audits then count the finding as right. Ends with 1 if
-    something is still wrong.
+    Mends a ledger that has lost a file. Finishes batches that a run left open, and puts back whole batches that are
+    missing from a table. For all other findings, `audit` says what to do. --accept changes no row: audits then count
+    the finding as right. Ends with 1 if something is still wrong.
     """
+    from runners.definitions.definition import definition_of
+    from runners.operations.mend_ledger import find_damage
     from runners.operations.repair import RepairResult
 
     pipeline = load_pipeline(**given)
+    damage = find_damage(definition_of(pipeline).pipeline)
+    if damage is not None:
+        click.echo(damage.describe(), err=True)
+        confirm(yes=yes)
+        result = pipeline.repair(reason=reason, accept=accept)
+        return _show_repaired(result, json=json, file=str(given["file"]))
     before = pipeline.audit()
     safe = [finding for finding in before.problems if finding.remedy or finding.id in accept]
     alone = "Wherry can repair nothing by itself." if before.problems else "Nothing is wrong."
@@ -204,5 +213,9 @@ def repair(accept: Sequence[str], reason: str, yes: bool, json: bool, **given: A
     if safe or accept:
         confirm(yes=yes)
         result = pipeline.repair(reason=reason, accept=accept)
-    click.echo(printing.as_json(result.json()) if json else printing_state.format_repaired(result, str(given["file"])))
+    return _show_repaired(result, json=json, file=str(given["file"]))
+
+
+def _show_repaired(result: RepairResult, *, json: bool, file: str) -> int:
+    click.echo(printing.as_json(result.json()) if json else printing_state.format_repaired(result, file))
     return 0 if result.audit.balanced else FAILED

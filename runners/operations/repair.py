@@ -36,6 +36,7 @@ from runners.model.text import format_count, format_repr
 from runners.operations.arrow_values import to_arrow_value
 from runners.operations.audit.audit import audit, read_claims
 from runners.operations.audit.finding import Audit, Finding
+from runners.operations.mend_ledger import mend_ledger
 from runners.operations.pipeline_access import hold_pipeline, open_session, open_state, sign
 from runners.operations.row_files import EditedRow, RowFormat, find_format, read_rows, refuse_rows
 from runners.running.merge_fallback import GivenLetters
@@ -63,12 +64,13 @@ class RepairResult(JsonForm):
 def repair(pipeline: PipelineSpec, *, reason: str, accept: Sequence[str] = ()) -> RepairResult:
     """Repair the findings of an audit for which that is safe. From now on, the findings in `accept` count as right.
 
-    Raises `Owned` during a run, and `Refusal` for an id that the audit does not find.
+    A ledger that has lost entries is mended first. Raises `Owned` during a run, and `Refusal` for an id that the audit
+    does not find.
     """
     check_reason(reason, "A repair")
+    done = mend_ledger(pipeline, reason=reason)
     before = audit(pipeline)
     members = _expand_ids(before, accept)
-    done: list[str] = []
     failed: list[str] = []
     wanted = [finding for finding in before.problems if finding.id not in accept]
     if any(finding.remedy == "finish" for finding in wanted):

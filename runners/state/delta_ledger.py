@@ -5,6 +5,7 @@ A commit takes a few milliseconds on a disk, and some requests at a store.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import math
@@ -13,7 +14,7 @@ import re
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -32,6 +33,7 @@ from origins.object_store import describe_store_error, is_store_away, open_store
 from origins.store_access import StoreError, StoreUrl, get_options
 from runners.model.entry import Entry, Settled
 from runners.state.ledger import (
+    BESIDE,
     BODIES,
     ENTRIES,
     KEPT_DAYS,
@@ -42,8 +44,12 @@ from runners.state.ledger import (
     LedgerTable,
     Row,
     TableLedger,
+    join_bodies,
+    split_bodies,
+    to_entries,
     to_row,
 )
+from runners.state.salvage import LostFile, salvage_rows
 
 if TYPE_CHECKING:
     from arro3.core.types import ArrowStreamExportable
@@ -64,6 +70,8 @@ class DeltaLedger(TableLedger["LocalTable"]):
         super().__init__(LocalTable(place, ENTRIES), LocalTable(history, SETTLED), LocalTable(bodies, BODIES))
         self._seen: tuple[int | None, int] = (None, 0)
         """A version of the entries' table, and the last number in it."""
+        self._replaced: frozenset[str] = frozenset()
+        """The files that the last snapshot replaced."""
 
     def _is_fresh(self, after: int) -> bool:
         return self._seen == (self._entries.version, after)
@@ -74,12 +82,37 @@ class DeltaLedger(TableLedger["LocalTable"]):
         return later, last
 
     def _commit(self, rows: Sequence[Row], after: int, *, replaces: bool) -> None:
+        self._replaced = self._entries.list_files() if replaces else self._replaced
         self._entries.commit(rows, "overwrite" if replaces else "append")
         self._seen = (self._entries.version, rows[-1]["seq"])
 
     def _commit_bodies(self, rows: Sequence[Row]) -> None:
         self._bodies.refresh()
         self._bodies.commit(rows)
+
+    def _tidy(self, first: int) -> None:
+        with contextlib.suppress(Exception):  # an error only costs space
+            self._bodies.refresh()
+            bodies = self._bodies.list_files()
+            super()._tidy(first)
+            self._entries.delete_dead(self._replaced)
+            self._bodies.delete_dead(bodies)
+
+    def salvage(self) -> tuple[list[Entry], list[LostFile]]:
+        """Return the entries that can be read whole, in order, and the files that are missing or broken."""
+        for table in (self._entries, self._bodies):
+            table.refresh()
+        (rows, lost), (bodies, lost_bodies) = self._entries.salvage(), self._bodies.salvage()
+        there = {(row["seq"], row["id"]) for row in bodies}
+        whole = [row for row in rows if row["body"] != BESIDE or (row["seq"], row["id"]) in there]
+        return to_entries(self.place, join_bodies(self.place, whole, lambda *_: bodies)), [*lost, *lost_bodies]
+
+    def rewrite(self, entries: Sequence[Entry]) -> None:
+        """Replace all entries by these, if no other process has written since `salvage`."""
+        rows, bodies = split_bodies([to_row(entry) for entry in entries])
+        if bodies or self._bodies.version is not None:
+            self._bodies.commit(bodies, "overwrite")
+        self._entries.commit(rows, "overwrite")
 
     def _remember(self, settled: Sequence[Settled]) -> None:
         self._settled.refresh()
@@ -102,13 +135,17 @@ PROPERTIES = {
     "delta.deletedFileRetentionDuration": f"interval {KEPT_DAYS} days",
     "delta.logRetentionDuration": "interval 5 seconds",
 }
-"""The properties of a ledger's tables on a disk.
+"""The properties of a state's tables on a disk.
 
 The log is kept short, because every commit lists it. It is kept for some seconds, because other processes may be
 reading it.
 """
 _KEPT_LOG = "interval 7 days"
 """How long the log is kept in an object store. A commit there lists only the part after the last checkpoint."""
+KEPT_SECONDS = 3_600.0
+"""How old a file of entries must be before it is deleted. It has then not been part of the table since the snapshot
+before the last one.
+"""
 STORE_CHECKPOINT_EVERY = 20
 """How many commits come between two checkpoints in an object store.
 
@@ -117,6 +154,14 @@ Each commit since the last checkpoint costs two requests when the table is opene
 _READERS = 8
 """How many files of a store are read at the same time."""
 _READING = (DeltaError, OSError, StoreError)
+_ROWS = {"seq": "entries", "number": "the batches"}
+"""The rows of a table in words, by its first column."""
+BACKUP = "Put it back from a backup. The run processed nothing, since the history lists delivered batches."
+REPAIR = (
+    "Put it back from a backup. Without a backup, keep what is certain:  "
+    'wherry repair FILE --reason "…"\nWherry changed nothing, and processes nothing without the ledger.'
+)
+"""What to do about lost entries."""
 
 
 def name_beside(place: Path | StoreUrl, ending: str) -> Path | StoreUrl:
@@ -129,6 +174,8 @@ class TableHome(ABC):
 
     properties: Mapping[str, str] = PROPERTIES
     """The properties of a table that is created in this place."""
+    kept_an_hour: Sequence[str] = ("delta.deletedFileRetentionDuration",)
+    """The properties that are an hour for the tables of a ledger, because these get many files."""
     sure: float = 0.0
     """How many seconds after reading the newest version a commit needs no check for a log that was cleaned up."""
 
@@ -147,6 +194,18 @@ class TableHome(ABC):
     @abstractmethod
     def read_rows(self, table: DeltaTable, column: str, first: int, last: int) -> Iterator[Row]:
         """Yield the rows of the table whose value of the column is from `first` to `last`."""
+
+    @abstractmethod
+    def read_file(self, name: str) -> bytes | None:
+        """Return the content of a file of the table, or None if it is missing."""
+
+    @abstractmethod
+    def list_data(self) -> Iterable[tuple[str, float]]:
+        """Return the files with rows, each with the time in seconds at which it was written, by the place's clock."""
+
+    @abstractmethod
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete files of the table. A missing file is no error."""
 
     def append(self, rows: Table, column: str, version: int) -> bool | None:
         """Add the rows as this version of the table. Return whether no other writer has taken the version.
@@ -205,6 +264,20 @@ class DiskHome(TableHome):
     def read_rows(self, table: DeltaTable, column: str, first: int, last: int) -> Iterator[Row]:
         return _scan_rows(table.scan(predicate=f"{column} >= {first} and {column} <= {last}"))
 
+    def read_file(self, name: str) -> bytes | None:
+        try:
+            return (self.path / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def list_data(self) -> Iterable[tuple[str, float]]:
+        with os.scandir(self.path) as found:
+            return [(each.name, each.stat().st_mtime) for each in found if each.name.endswith(".parquet")]
+
+    def delete(self, names: Sequence[str]) -> None:
+        for name in names:
+            (self.path / name).unlink(missing_ok=True)
+
     def explain(self, error: Exception, *, reading: bool) -> tuple[str, str]:
         if reading:
             return _describe_reason(error), (
@@ -224,6 +297,7 @@ class StoreHome(TableHome):
         "delta.checkpointInterval": str(STORE_CHECKPOINT_EVERY),
         "delta.logRetentionDuration": _KEPT_LOG,
     }
+    kept_an_hour = ("delta.deletedFileRetentionDuration", "delta.logRetentionDuration")
     sure = 3.0  # a log that was copied from a folder is kept only for five seconds
 
     def __init__(self, url: StoreUrl) -> None:
@@ -256,6 +330,17 @@ class StoreHome(TableHome):
             for content in pool.map(open_store(self.url).read, files):
                 for batch in pq.ParquetFile(pa.BufferReader(content)).iter_batches():
                     yield from (row for row in batch.to_pylist() if first <= row[column] <= last)
+
+    def read_file(self, name: str) -> bytes | None:
+        found = open_store(self.url).read_object(name)
+        return None if found is None else found[1]
+
+    def list_data(self) -> Iterable[tuple[str, float]]:
+        found = open_store(self.url).list_folder()[1]
+        return [(each.key, each.modified / 1_000) for each in found if each.key.endswith(".parquet")]
+
+    def delete(self, names: Sequence[str]) -> None:
+        open_store(self.url).delete(names)
 
     def append(self, rows: Table, column: str, version: int) -> bool:
         """Add the rows with two requests, of which the second is conditional. `deltalake` makes seven."""
@@ -348,6 +433,12 @@ class LocalTable(LedgerTable):
             return ()
         return self._explain_errors(self.home.read_rows(self._table, next(iter(self.columns)), first, last))
 
+    def salvage(self) -> tuple[list[Row], list[LostFile]]:
+        """Return the rows that can be read, and the files that are missing or broken."""
+        if self._table is None:
+            return [], []
+        return salvage_rows(self._table, self.home, next(iter(self.columns)))
+
     def find_highest(self, column: str) -> int:
         """Return the highest value of the table's first column, from the files' statistics, or 0 without files."""
         if self._table is None:
@@ -414,6 +505,24 @@ class LocalTable(LedgerTable):
         if self._table is not None:
             self._table.vacuum(retention_hours=24 * KEPT_DAYS, dry_run=False, full=True)
 
+    def list_files(self) -> frozenset[str]:
+        """Return the files of the version that was read last."""
+        if self._table is None:
+            return frozenset()
+        files = RecordBatchReader.from_stream(self._table.get_add_actions(flatten=True))
+        return frozenset(name for batch in files for name in batch.column("path").to_pylist())
+
+    def delete_dead(self, lately: Collection[str]) -> None:
+        """Delete old files that are not in the table, except files that left it lately.
+
+        Files are compared by one clock, that of their place. A file that another process is about to add is young.
+        """
+        if self._table is None:
+            return
+        kept, found = self.list_files() | frozenset(lately), dict(self.home.list_data())
+        newest = max(found.values(), default=0.0)
+        self.home.delete([name for name, at in found.items() if name not in kept and newest - at > KEPT_SECONDS])
+
     def _make_table(self, rows: Sequence[Row]) -> Table:
         """Return the rows as a table, without pyarrow.
 
@@ -433,9 +542,16 @@ class LocalTable(LedgerTable):
     def _make_unreadable_error(self, error: Exception) -> LedgerError:
         named = re.search(r"[^/\s]+\.(?:parquet|json)", str(error))
         reason, hint = self.home.explain(error, reading=True)
+        is_away, lost = self.home.is_away(error), list[LostFile]()
+        if not is_away:
+            with contextlib.suppress(Exception):  # the first error counts
+                lost = self.salvage()[1]
+        if lost:
+            hint = BACKUP if self.columns is SETTLED else REPAIR
+            reason = "; ".join(file.describe(_ROWS[next(iter(self.columns))]) for file in lost[:3])
         file = f" ({named[0]})" if named and named[0] not in reason else ""
         message = f"The ledger at {self.path} cannot be read: {reason.rstrip('.')}{file}."
-        return LedgerError(message, hint=hint, is_away=self.home.is_away(error))
+        return LedgerError(message, hint=hint, is_away=is_away)
 
     def _open_table(self) -> DeltaTable | None:
         if not self.home.may_be_there():
@@ -456,7 +572,7 @@ class LocalTable(LedgerTable):
         DeltaTable.create(
             self.place,
             self._schema,
-            configuration=dict(self.home.properties),
+            configuration={**self.home.properties, **dict.fromkeys(self.home.kept_an_hour, "interval 1 hours")},
             commit_properties=_ONCE,
             storage_options=options,
         )

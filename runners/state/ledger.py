@@ -120,6 +120,11 @@ class LedgerTable(ABC):
     place: str
     columns: Columns
 
+    @property
+    def version(self) -> int | None:
+        """The version that was read last. None if the table does not exist, or if every read sees the newest one."""
+        return None
+
     @abstractmethod
     def refresh(self) -> None:
         """Read the newest version.
@@ -261,8 +266,16 @@ class TableLedger(Ledger, Generic[Table]):
         return later, later[-1].seq if later else self._entries.find_highest("seq")
 
     def _read_rows(self, after: int) -> list[Row]:
-        self._entries.refresh()
-        return sorted(self._entries.rows(after + 1), key=lambda row: row["seq"])
+        """Read the rows. A file of them may be deleted meanwhile, if another process replaced it by a snapshot."""
+        while True:
+            self._entries.refresh()
+            version = self._entries.version
+            try:
+                return sorted(self._entries.rows(after + 1), key=lambda row: row["seq"])
+            except LedgerError:
+                self._entries.refresh()
+                if self._entries.version == version:
+                    raise
 
     def _read_bodies(self, first: int, last: int) -> Iterable[Row]:
         self._bodies.refresh()

@@ -22,8 +22,8 @@ def store(hdfs: Hdfs) -> ObjectStore:
 
 def test_a_file_is_written_read_listed_and_deleted(store: ObjectStore) -> None:
     """Keys are relative to the URL."""
-    assert store.put_new("a/b/one.json", b"one")
-    assert store.put_new("a/two.json", b"")
+    store.put_new("a/b/one.json", b"one")
+    store.put_new("a/two.json", b"")
     assert (store.read("a/b/one.json"), store.read_range("a/b/one.json", 1, 3)) == (b"one", b"ne")
     assert [*store.list_pages()] == [["a/b/one.json", "a/two.json"]]
     assert store.list_folder()[0] == ["a"]
@@ -35,8 +35,8 @@ def test_a_file_is_written_read_listed_and_deleted(store: ObjectStore) -> None:
 
 def test_a_file_is_not_replaced_by_another_write(store: ObjectStore) -> None:
     """So two writers of a table's log cannot replace each other's commits."""
-    assert store.put_new("log/1", b"first")
-    assert not store.put_new("log/1", b"second")
+    store.put_new("log/1", b"first")
+    assert store.take("log/1", b"second") is None
     assert store.read("log/1") == b"first"
     store.check_put_if_new()
 
@@ -45,7 +45,7 @@ def test_only_one_of_several_concurrent_writers_creates_the_file(store: ObjectSt
     """Its content is complete, and the folder has no other file."""
     contents = [bytes([number]) * 100_000 for number in range(8)]
     with ThreadPoolExecutor(8) as pool:
-        taken = list(pool.map(lambda content: store.put_new("log/1", content), contents))
+        taken = list(pool.map(lambda content: store.take("log/1", content) is not None, contents))
     assert taken.count(True) == 1
     assert store.read("log/1") == contents[taken.index(True)]
     assert [*store.list_pages("log")] == [["log/1"]]
@@ -60,10 +60,10 @@ def test_a_failed_write_leaves_no_file(store: ObjectStore, tmp_path: Path) -> No
 
 def test_a_tag_distinguishes_a_file_from_another_one_with_its_name(store: ObjectStore) -> None:
     """A listing has the tag that the writer got."""
-    first = store.create("log/1", b"first")
+    first = store.take("log/1", b"first")
     assert store.list_tags("log", "log/0") == {"log/1": first}
     store.delete(["log/1"])
-    assert store.create("log/1", b"other one") != first
+    assert store.take("log/1", b"other one") != first
 
 
 def test_a_listing_continues_after_a_key_and_has_pages(hdfs: Hdfs) -> None:

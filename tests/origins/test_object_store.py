@@ -298,7 +298,7 @@ def test_a_store_is_reached_through_the_proxy_in_hadoops_settings(s3: S3) -> Non
     given = {"endpoint": "http://localhost:1", "proxy.host": host, "proxy.port": port}
     url = StoreUrl(s3.make_url("a"), {**s3.spark_settings, **{f"{S3A}{name}": each for name, each in given.items()}})
     store = ObjectStore(url)
-    assert store.put_new("b", b"c")
+    store.put_new("b", b"c")
     assert (store.read("b"), store.read_clock() > 0) == (b"c", True)
     deltalake.write_deltalake(str(url / "t"), pa.table({"n": [1]}), storage_options=get_options(url))
     table = open_delta_table(url / "t")
@@ -498,7 +498,10 @@ def test_an_unknown_error_is_shown_without_the_secret() -> None:
 def test_objects_are_listed_read_and_deleted_below_the_url(s3: S3) -> None:
     """A key can be created only once."""
     store = ObjectStore(StoreUrl(s3.make_url("a b"), s3.spark_settings))
-    assert [store.put_new(key, key.encode()) for key in ("x/1", "x/2", "y/1", "x/1")] == [True, True, True, False]
+    for key in ("x/1", "x/2", "y/1", "x/1"):
+        store.put_new(key, key.encode())
+    with pytest.raises(StoreError, match="x/1 has other content already"):
+        store.put_new("x/1", b"other")
     assert [*store.list_pages("x")] == [["x/1", "x/2"]]
     assert [*store.list_pages("x", after="x/1")] == [["x/2"]]
     assert sorted(store.list_folder()[0]) == ["x", "y"]
@@ -512,6 +515,6 @@ def test_objects_are_listed_read_and_deleted_below_the_url(s3: S3) -> None:
 def test_a_prefix_with_more_than_a_page_of_keys_is_deleted_completely(s3: S3) -> None:
     """A page of a listing has a thousand keys."""
     store = ObjectStore(StoreUrl(s3.make_url("many"), s3.spark_settings))
-    written = [store.put_new(f"x/{number}", b"") for number in range(1_001)]
+    written = [store.claim(f"x/{number}") for number in range(1_001)]
     store.delete_folder("x")
     assert (all(written), [*store.list_pages()]) == (True, [])

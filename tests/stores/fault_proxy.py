@@ -22,7 +22,8 @@ deletes. Other POSTs begin and complete uploads in parts.
 """
 
 Refusal = Literal["slow_down", "refuse", "collide", "forbid", "distrust", "send_away", "lack", "hide"]
-Effect = Refusal | Literal["reset", "disregard", "lose_answer", "deny", "delay", "hold", "hold_answer"]
+Late = Literal["deny", "refuse_late", "collide_late"]
+Effect = Refusal | Late | Literal["reset", "disregard", "lose_answer", "delay", "hold", "hold_answer"]
 """The effect of a fault on a request:
 
 - `slow_down`: it is answered with 503 SlowDown and does nothing.
@@ -37,6 +38,7 @@ Effect = Refusal | Literal["reset", "disregard", "lose_answer", "deny", "delay",
 - `reset`: its connection is reset, and it does nothing.
 - `lose_answer`: it is executed; then its connection is reset.
 - `deny`: it is executed, and answered with 503 SlowDown.
+- `refuse_late`, `collide_late`: it is executed, and answered as by `refuse` or `collide`.
 - `delay`: it is executed after some seconds.
 - `hold`, `hold_answer`: it is executed, or answered, once the test releases it.
 """
@@ -63,6 +65,9 @@ REFUSALS: Mapping[Effect | None, tuple[int, str, str]] = {
     "hide": (404, "NoSuchKey", "The specified key does not exist."),
 }
 """The status, the code and the message of each refusal."""
+
+LATE: Mapping[Effect | None, Refusal] = {"deny": "slow_down", "refuse_late": "refuse", "collide_late": "collide"}
+"""The refusal with which a request is answered after it was executed."""
 
 CONDITIONS = {"if-none-match", "if-match"}
 
@@ -275,8 +280,8 @@ class _Handler(BaseHTTPRequestHandler):
                 fault.wait()
             if effect == "lose_answer":
                 self._reset()
-            elif effect == "deny":
-                self._refuse(*REFUSALS["slow_down"])
+            elif effect in LATE:
+                self._refuse(*REFUSALS[LATE[effect]])
             else:
                 self._pass_on(status, answer, content)
 

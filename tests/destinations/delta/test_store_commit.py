@@ -343,11 +343,11 @@ def test_a_refused_request_that_succeeded_later_makes_one_version(
     s3: S3, url: StoreUrl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file shows that the version belongs to this run, even below another writer's version."""
-    behind, tries = {**s3.storage_options, "aws_endpoint": s3.behind}, list[str]()
+    behind, tries, take = {**s3.storage_options, "aws_endpoint": s3.behind}, list[str](), ObjectStore.take
 
     def refuse_first(store: ObjectStore, key: str, content: bytes) -> str | None:
         tries.append(key)
-        store.create(key, content)
+        take(store, key, content)
         write_deltalake(str(url), make_rows(2), mode="append", storage_options=behind)
         return None
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 NO_SPARK = cast("SparkSession", None)
 MANIFEST = f"exports/{MANIFESTS}/"
+REFUSED: tuple[Effect, ...] = ("refuse", "collide", "refuse_late", "collide_late")
 
 
 class OpenUnsparked(OpenFiles):
@@ -171,10 +172,12 @@ def test_a_writer_killed_between_two_steps_leaves_a_whole_batch_or_none(
 
 
 def kill_at(patched: pytest.MonkeyPatch, owner: type, step: str, *, afterwards: bool) -> None:
-    """Kill the process at this step, without any cleanup."""
+    """Kill the process at this step, without any cleanup. A step of the store is that of the manifest."""
     does = getattr(owner, step)
 
-    def die(*args: Any) -> None:
+    def die(*args: Any) -> Any:
+        if owner is ObjectStore and MANIFESTS not in args[1]:
+            return does(*args)
         if afterwards:
             does(*args)
         raise KeyboardInterrupt
@@ -185,13 +188,8 @@ def kill_at(patched: pytest.MonkeyPatch, owner: type, step: str, *, afterwards: 
 
 def test_a_writer_stopped_after_its_manifest_keeps_its_files(exports: Exports, monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not know the result of the request, so it deletes nothing."""
-    (opened, _), take = exports.make(), ObjectStore.take
-
-    def stop(*args: Any) -> None:
-        take(*args)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(ObjectStore, "take", stop)
+    opened, _ = exports.make()
+    kill_at(monkeypatch, ObjectStore, "take", afterwards=True)
     with pytest.raises(KeyboardInterrupt):
         opened.write(NO_SPARK, make_rows(1), [make_label()])
     assert exports.read() == [1]
@@ -209,23 +207,72 @@ def test_a_manifest_whose_answer_was_lost_counts_once(exports: Exports, effect: 
 
 
 @pytest.mark.promise("CD-22")
+@pytest.mark.parametrize("effect", REFUSED)
+@pytest.mark.parametrize("key", ["exports/_taken", "exports/_wherry.json", "/_writing/", "=.*/_wherry.json", MANIFEST])
+def test_a_refused_request_loses_and_doubles_nothing(exports: Exports, key: str, effect: Effect) -> None:
+    """The store may refuse any object of a batch, without or after writing it."""
+    fault, mine = exports.store.proxy.add(Fault(effect, "PUT", key)), make_label()
+    opened, identity = exports.make()
+    assert opened.write(NO_SPARK, make_rows(1, 2), [mine]) == Written(rows=2, bytes=4)
+    assert (fault.hits, exports.read(), exports.list_leftovers()) == (1, [1, 2], [])
+    assert exports.open().find(NO_SPARK, mine, identity) == Written(rows=2, bytes=4)
+    account = exports.open().destination.account(lambda: NO_SPARK, "conformance")
+    assert account is not None
+    assert [(each.rows, each.loss) for each in account.brought] == [(2, None)]
+
+
+@pytest.mark.promise("CD-22")
+@pytest.mark.parametrize("effect", REFUSED)
+def test_a_fence_stops_an_attempt_whose_record_was_refused(
+    exports: Exports, monkeypatch: pytest.MonkeyPatch, effect: Effect
+) -> None:
+    """The attempt has its record before its first file."""
+    (zombie, _), taker = exports.make(), exports.open()
+    exports.store.proxy.add(Fault(effect, "PUT", "/_writing/"))
+    with pause_before(monkeypatch, BatchManifests, "publish") as (come, let_go), ThreadPoolExecutor(1) as pool:
+        write = pool.submit(zombie.write, NO_SPARK, make_rows(1), [make_label()])
+        assert come.wait(60)
+        taker.fence(NO_SPARK, "token")
+        let_go()
+        assert isinstance(write.exception(60), DestinationError)
+    assert (exports.read(), exports.list_leftovers()) == ([], [])
+
+
+@pytest.mark.promise("CD-22")
+@pytest.mark.parametrize("effect", REFUSED)
+def test_a_claim_that_was_refused_keeps_an_earlier_writer_away(
+    exports: Exports, monkeypatch: pytest.MonkeyPatch, effect: Effect
+) -> None:
+    """No fence is needed for that. The run that claimed the batch writes it once."""
+    (zombie, identity), mine, taker = exports.make(), make_label(), exports.open()
+    with pause_before(monkeypatch, BatchManifests, "publish") as (come, let_go), ThreadPoolExecutor(1) as pool:
+        write = pool.submit(zombie.write, NO_SPARK, make_rows(1), [mine])
+        assert come.wait(60)
+        fault = exports.store.proxy.add(Fault(effect, "PUT", MANIFEST))
+        assert (taker.find(NO_SPARK, mine, identity), fault.hits) == (None, 1)
+        let_go()
+        assert isinstance(write.exception(60), DestinationError)
+    assert taker.write(NO_SPARK, make_rows(1), [mine]).rows == 1
+    assert exports.read() == [1]
+
+
+@pytest.mark.promise("CD-22")
 @pytest.mark.parametrize("landed", [True, False])
 def test_a_store_that_fails_during_the_manifest_leaves_the_batch_in_doubt(
     exports: Exports, monkeypatch: pytest.MonkeyPatch, landed: bool
 ) -> None:
     """The write fails. A later search shows whether the batch exists, and a missing batch is written."""
-    (opened, identity), mine, create = exports.make(), make_label(), ObjectStore.create
+    (opened, identity), mine, take = exports.make(), make_label(), ObjectStore.take
 
     def go_away(store: ObjectStore, key: str, content: bytes) -> str | None:
         if MANIFESTS in key:
             if landed:
-                create(store, key, content)
+                take(store, key, content)
             raise StoreError("the store does not answer", is_away=True)
-        return create(store, key, content)
+        return take(store, key, content)
 
     with monkeypatch.context() as patched:
-        patched.setattr(ObjectStore, "create", go_away)
-        patched.setattr(ObjectStore, "holds", go_away)
+        patched.setattr(ObjectStore, "take", go_away)
         with pytest.raises(StoreError, match="does not answer"):
             opened.write(NO_SPARK, make_rows(1), [mine])
     found = opened.find(NO_SPARK, mine, identity)
@@ -281,7 +328,6 @@ def pause_before(
         (OpenUnsparked, "_save"),
         (BatchManifests, "list_files"),
         (BatchManifests, "publish"),
-        (ObjectStore, "take"),
     ],
 )
 @pytest.mark.parametrize("asks", [True, False])
@@ -303,7 +349,8 @@ def test_an_attempt_from_before_a_fence_publishes_nothing(
 
 
 @pytest.mark.promise("CD-22")
-def test_a_manifest_request_delayed_past_a_fence_is_refused(s3: S3) -> None:
+@pytest.mark.parametrize("asks", [True, False])
+def test_a_manifest_request_delayed_past_a_fence_is_refused(s3: S3, asks: bool) -> None:
     """The request reaches the store after the other run has claimed the name."""
     exports = Exports(s3)
     (zombie, identity), mine, taker = exports.make(), make_label(), exports.open()
@@ -312,7 +359,7 @@ def test_a_manifest_request_delayed_past_a_fence_is_refused(s3: S3) -> None:
         write = pool.submit(zombie.write, NO_SPARK, make_rows(1), [mine])
         assert held.reached.wait(60)
         taker.fence(NO_SPARK, "token")
-        assert taker.find(NO_SPARK, mine, identity) is None
+        assert not asks or taker.find(NO_SPARK, mine, identity) is None
         held.let_go()
         assert isinstance(write.exception(60), DestinationError)
     assert (exports.read(), exports.list_leftovers()) == ([], [])
@@ -380,6 +427,22 @@ def test_an_account_shows_each_batch_and_its_losses(exports: Exports) -> None:
     assert shown == {1: (2, "FILE_GONE"), 2: (2, "FILE_CHANGED"), 3: (2, None)}
     assert (account.there, account.id, account.whole) == (True, identity.id, True)
     assert account.proof == "manifest, row count and size in bytes"
+
+
+def test_a_published_batch_without_its_note_is_reported(exports: Exports) -> None:
+    """The account has the loss. The batch does not count as missing."""
+    (opened, identity), mine, other = exports.make(), make_label(number=1), make_label(number=2)
+    for label in (mine, other):
+        opened.write(NO_SPARK, make_rows(1), [label])
+    folder = list_files(exports, mine)[0].rpartition("/")[0]
+    exports.bucket.delete([f"{folder}/_wherry.json"])
+    with pytest.raises(Unsure, match=rf"{folder}, and _wherry\.json is missing there") as raised:
+        exports.open().find(NO_SPARK, mine, identity)
+    assert "--assume delivered" in raised.value.hint
+    account = exports.open().destination.account(lambda: NO_SPARK, "conformance")
+    assert account is not None
+    assert [(loss.code, folder in loss.reason) for loss in account.losses] == [("LOG_BROKEN", True)]
+    assert [each.label["number"] for each in account.brought] == [2]
 
 
 def list_files(exports: Exports, label: Label) -> list[str]:

@@ -11,7 +11,7 @@ from origins.store_access import StoreUrl
 from stages.claim import open_store
 from stages.claim_store import ObjectFiles, ValueClaims, ValueStore
 from stages.python_call import FunctionCannotRun
-from tests.stores.fault_proxy import Fault
+from tests.stores.fault_proxy import Effect, Fault
 from tests.stores.s3 import S3
 
 VALUE = b"x" * 2_000
@@ -87,3 +87,12 @@ def test_a_commit_that_collides_with_another_request_is_repeated(store: ValueSto
     assert collision.hits == 1
     assert ValueClaims(store).find_value(reference.encode()) == VALUE
     assert [value.name for value in store.list_values()] == [reference.split(":")[1]]
+
+
+@pytest.mark.parametrize("effect", ["refuse", "collide", "refuse_late", "collide_late"])
+def test_a_key_that_was_refused_is_written(store: ValueStore, s3: S3, effect: Effect) -> None:
+    """A value is then found by its reference."""
+    fault = s3.proxy.add(Fault(effect, "PUT", "claims/key$"))
+    reference = store_value(store)
+    assert fault.hits == 1
+    assert ValueClaims(store).find_value(reference.encode()) == VALUE

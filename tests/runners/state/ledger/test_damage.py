@@ -16,6 +16,7 @@ import pytest
 from destinations.destination import DestinationError
 from runners.model.entry import Entry
 from runners.model.errors import Refusal
+from runners.state import ledger
 from runners.state.delta_ledger import DeltaLedger
 from runners.state.journal import Journal, list_settled_ever
 from runners.state.ledger import LedgerError
@@ -67,6 +68,36 @@ def test_a_missing_or_cut_file_is_reported(
     file.write_bytes(kept)
     assert list_settled_ever(open_journal(carried)) == before
     carried.carry(3)
+    assert carried.list_codes() == []
+
+
+def list_data(carried: Carried) -> set[str]:
+    """Return the names of the files with entries and large bodies."""
+    state = carried.folder / "state"
+    return {file.name for table in ("ledger", "ledger_bodies") for file in (state / table).glob("*.parquet")}
+
+
+def age_files(carried: Carried) -> None:
+    """Let all files of the state be two hours old."""
+    for file in (file for file in (carried.folder / "state").rglob("*") if file.is_file()):
+        os.utime(file, (file.stat().st_atime, file.stat().st_mtime - 7_200))
+
+
+def test_files_that_left_the_ledger_long_ago_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file stays for an hour, and until the second snapshot after it. Another process may be reading it."""
+    monkeypatch.setattr(ledger, "LARGEST", 250)
+    carried = Carried(tmp_path)
+    carried.carry(1, 2)
+    first = list_data(carried)
+    age_files(carried)
+    carried.compact()
+    assert first < list_data(carried)
+    carried.carry(3)
+    young = list_data(carried) - first
+    carried.compact()
+    assert (first & list_data(carried), young <= list_data(carried)) == (set(), True)
+    assert sorted(each.number for each in list_settled_ever(open_journal(carried))) == [1, 2, 3]
+    carried.carry(4)
     assert carried.list_codes() == []
 
 

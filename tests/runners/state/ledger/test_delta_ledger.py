@@ -281,20 +281,20 @@ def test_the_history_keeps_few_files(path: Path) -> None:
     assert sorted(each.number for each in ledger.history()) == list(range(1, 2 * FILES + 1))
 
 
-def test_files_are_kept_for_seven_days(path: Path) -> None:
-    """Only older files that failed writes left behind are deleted."""
+def test_files_are_kept_for_an_hour(path: Path) -> None:
+    """Only older files that failed writes left behind are deleted. A writer may be about to add a younger one."""
     ledger = DeltaLedger(path)
     ledger.append(make_entries("a"), after=0)
     replaced = set(path.glob("*.parquet"))
     old, young = path / "old.parquet", path / "young.parquet"
-    for left, days in ((old, 8), (young, 6)):
+    for left, minutes in ((old, 70), (young, 50)):
         left.write_bytes(b"half a file")
-        written = left.stat().st_mtime - days * 86_400
+        written = left.stat().st_mtime - minutes * 60
         os.utime(left, (written, written))
     compact_often(ledger, after=1)
     assert not old.exists()
     assert {young, *replaced} < set(path.glob("*.parquet"))
-    assert DeltaTable(str(path)).metadata().configuration["delta.deletedFileRetentionDuration"] == "interval 7 days"
+    assert DeltaTable(str(path)).metadata().configuration["delta.deletedFileRetentionDuration"] == "interval 1 hours"
 
 
 def test_an_error_of_the_tidying_has_no_effect(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

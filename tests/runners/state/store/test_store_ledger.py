@@ -216,6 +216,23 @@ def test_the_history_keeps_few_files(s3: S3, url: StoreUrl, monkeypatch: pytest.
     assert sorted(each.number for each in DeltaLedger(url).history()) == [*range(1, 8)]
 
 
+def test_a_reader_whose_file_was_deleted_reads_the_snapshot(
+    s3: S3, url: StoreUrl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process replaced the entries twice while the reader waited for a file."""
+    monkeypatch.setattr(delta_ledger, "KEPT_SECONDS", -1.0)
+    writer = DeltaLedger(url)
+    append_plans(writer, "a", "b")
+    held = s3.proxy.add(Fault("hold", kind="GET", key="/ledger/part-"))
+    with ThreadPoolExecutor(1) as pool:
+        reader = pool.submit(list_ids, DeltaLedger(url))
+        assert held.reached.wait(60)
+        for end, name in ((2, "s"), (3, "t")):
+            writer.compact(Entry(kind="snapshot", id=name), [], after=end)
+        held.let_go()
+        assert reader.result(60) == ["t"]
+
+
 def test_a_versioned_bucket_works_like_any_other(s3: S3) -> None:
     """Removed objects are gone for the ledger and for prepared rows, though the bucket keeps them."""
     make_bucket(s3.behind, f"{s3.bucket}-kept", versioned=True)
@@ -224,9 +241,9 @@ def test_a_versioned_bucket_works_like_any_other(s3: S3) -> None:
     append_plans(ledger, "a", "b")
     ledger.compact(Entry(kind="snapshot", id="s"), [], after=2)
     assert [entry.id for entry in DeltaLedger(url / "ledger").read()] == ["s"]
-    assert [prepared.put_new("p/part", b"") for _ in range(2)] == [True, False]
+    assert [prepared.claim("p/part") for _ in range(2)] == [True, False]
     prepared.delete_folder("p")
-    assert ([*prepared.list_pages()], prepared.put_new("p/part", b"")) == ([], True)
+    assert ([*prepared.list_pages()], prepared.claim("p/part")) == ([], True)
 
 
 def test_a_commit_below_a_newer_checkpoint_did_not_land(url: StoreUrl) -> None:

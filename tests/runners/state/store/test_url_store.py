@@ -36,7 +36,7 @@ def url(s3: S3) -> StoreUrl:
     """Return the URL of a store with prepared batches."""
     url = StoreUrl(s3.make_url("state/prepared"), s3.spark_settings)
     for name in ("open-1", "left-1", "left-live-0"):
-        assert ObjectStore(url).put_new(f"{name}/part.parquet", b"")
+        ObjectStore(url).put_new(f"{name}/part.parquet", b"")
     return url
 
 
@@ -63,7 +63,7 @@ def test_rows_of_a_process_that_took_over_are_not_swept(url: StoreUrl) -> None:
     """The store asks which rows to keep only after its listing."""
 
     def taken_over() -> list[str]:
-        assert ObjectStore(url).put_new("theirs-1/part.parquet", b"")
+        ObjectStore(url).put_new("theirs-1/part.parquet", b"")
         return []
 
     UrlStore(url).sweep(SPARK, taken_over)

@@ -1,0 +1,107 @@
+"""A store refuses one request to write an object: without doing it, or after doing it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Literal, get_args
+
+import pytest
+from deltalake import DeltaTable
+
+from origins.object_store import open_bucket
+from origins.store_access import StoreUrl
+from runners.operations.pipeline_access import open_state
+from runners.pipeline import Pipeline
+from runners.state.journal import list_settled_ever
+from tests.stores.fault_proxy import Fault
+from tests.stores.s3 import S3
+
+pytestmark = pytest.mark.usefixtures("no_spark")
+
+TEXT = """
+name: orders
+origin:
+  files: {path: "landing/*.json", format: json, schema: "id long"}
+destinations:
+  - delta: {path: "TABLE"}
+run: {batch: {files: 280}, runners: 1, retry: {wait: 100ms, most: 1s}}
+"""
+Refused = Literal["refuse", "collide", "refuse_late", "collide_late"]
+KINDS = {
+    "probe": "/_taken$",
+    "entries": "/ledger/part-",
+    "version of entries": "/ledger/_delta_log/",
+    "bodies": "/ledger_bodies/part-",
+    "version of bodies": "/ledger_bodies/_delta_log/0+[12].json",
+    "table of bodies": "/ledger_bodies/_delta_log/0+0.json",
+    "history": "/ledger_history/part-",
+    "version of the history": "/ledger_history/_delta_log/0+1.json",
+    "table of the history": "/ledger_history/_delta_log/0+0.json",
+    "runs": "/runs/part-",
+    "version of runs": "/runs/_delta_log/",
+    "rows": "/tables/orders/part-",
+    "version of rows": "/tables/orders/_delta_log/",
+}
+"""The kinds of objects that a run without Spark writes, each with a pattern of its keys."""
+
+
+def write_files(folder: Path, *numbers: int) -> None:
+    """Write a file of one row for each number. The list of some hundred files is too large for one entry."""
+    (folder / "landing").mkdir(exist_ok=True)
+    for number in numbers:
+        (folder / "landing" / f"{number:03}-{'x' * 60}.json").write_text(json.dumps({"id": number}) + "\n")
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path, s3: S3) -> Pipeline:
+    """Provide a pipeline with a first batch, whose state and table are in the store, and files for more batches."""
+    file, spark = tmp_path / "pipeline.yaml", f"spark: {json.dumps({'conf': s3.spark_settings})}\n"
+    file.write_text(TEXT.replace("TABLE", "tables/orders") + spark)
+    write_files(tmp_path, 0)
+    Pipeline.load(file).run()
+    bucket = open_bucket(StoreUrl(s3.make_url(), s3.spark_settings))
+    for folder, key in ((tmp_path / ".wherry/orders", "wherry/orders"), (tmp_path / "tables", "tables")):
+        for each in (each for each in folder.rglob("*") if each.is_file()):
+            bucket.put_new(f"{key}/{each.relative_to(folder)}", each.read_bytes())
+    state, table = (s3.make_url(key, "s3") for key in ("wherry/orders", "tables/orders"))
+    file.write_text(f"{TEXT.replace('TABLE', table)}{spark}state: {state}\n")
+    write_files(tmp_path, *range(1, 300))
+    return Pipeline.load(file)
+
+
+def carry_out(pipeline: Pipeline) -> str:
+    """Run the pipeline, and compact its ledger. Return how the run ended."""
+    status = pipeline.run(check=False).status
+    open_state(pipeline._definition().pipeline)[1].compact(every=1)
+    return status
+
+
+def read_ids(s3: S3) -> list[int]:
+    table = DeltaTable(s3.make_url("tables/orders"), storage_options=s3.storage_options)
+    return sorted(table.to_pyarrow_table()["id"].to_pylist())
+
+
+@pytest.mark.parametrize("effect", get_args(Refused))
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.promise("CD-27")
+def test_a_refused_request_loses_and_doubles_nothing(pipeline: Pipeline, s3: S3, kind: str, effect: Refused) -> None:
+    """The run succeeds. Each row is there once, and the ledger, its history and the runs are complete."""
+    fault = s3.proxy.add(Fault(effect, "PUT", KINDS[kind]))
+    assert (carry_out(pipeline), fault.hits) == ("succeeded", 1)
+    assert read_ids(s3) == [*range(300)]
+    settled = list_settled_ever(open_state(pipeline._definition().pipeline)[1])
+    assert sorted((each.number, each.counts["read"]) for each in settled) == [(1, 1), (2, 280), (3, 19)]
+    assert pipeline.audit().json()["problems"] == []
+    assert [(run["status"], run["read"]) for run in pipeline.runs()] == [("succeeded", 299), ("succeeded", 1)]
+
+
+def test_every_kind_of_object_that_a_run_writes_is_refused_once(pipeline: Pipeline, s3: S3) -> None:
+    """The pattern of some kind matches each key."""
+    s3.proxy.reset_counts()
+    carry_out(pipeline)
+    written = [request.key for request in s3.proxy.list_requests() if request.kind in ("PUT", "COPY", "POST")]
+    matches = {key: [kind for kind, pattern in KINDS.items() if re.search(pattern, key)] for key in written}
+    assert {key for key, kinds in matches.items() if not kinds} == set()
+    assert {kind for kinds in matches.values() for kind in kinds} == set(KINDS)
