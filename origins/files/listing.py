@@ -15,6 +15,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -63,6 +64,8 @@ class FilePattern:
     """Whether the files are on this machine, so that no Spark job is needed."""
     changes: bool = field(default=False, compare=False)
     """Whether this process moves or deletes files there, and so needs direct access to them."""
+    exclude: tuple[str, ...] = ()
+    """The patterns of files that are left out: of their names, or of the ends of their paths."""
     sizes: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
     """The known sizes of files."""
     _found: dict[str, ReadableFile] = field(default_factory=dict, init=False, compare=False, repr=False)
@@ -152,7 +155,8 @@ class FilePattern:
 
         def find(files: FileSystem) -> list[File]:
             found = files.list_files(self.root, self.segments, known, pass_over, may_be_gone=may_be_gone)
-            return sorted(set(found) if "**" in self.segments else found)
+            kept = [file for file in found if not self._is_excluded(file.name)] if self.exclude else found
+            return sorted(set(kept) if "**" in self.segments else kept)
 
         return self._ask(spark, find)
 
@@ -189,7 +193,13 @@ class FilePattern:
 
     def matches(self, path: str) -> bool:
         root = without_scheme(self.root).rstrip("/") + "/"
-        return path.startswith(root) and fits(path.removeprefix(root), self.segments)
+        name = path.removeprefix(root)
+        return path.startswith(root) and fits(name, self.segments) and not self._is_excluded(name)
+
+    def _is_excluded(self, name: str) -> bool:
+        parts = name.split("/")
+        ends = [pattern.split("/") for pattern in self.exclude]
+        return any(len(end) <= len(parts) and all(map(fnmatchcase, parts[-len(end) :], end)) for end in ends)
 
 
 def parse_pattern(path: str, *, changes: bool = False) -> FilePattern:

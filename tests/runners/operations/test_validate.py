@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from runners.command_line.printing import format_explanation
 from runners.definitions.definition import definition_of, load
 from runners.definitions.document import DefinitionError
 from runners.model.clock import Clock
+from runners.model.spec import SparkOptions
 from runners.operations.validate import Explanation, explain
 from runners.pipeline import Pipeline
 from stages.deduplicate import Deduplicate
@@ -427,6 +428,26 @@ def test_a_missing_folder_of_an_origin_is_noted(tmp_path: Path) -> None:
     assert notes(f"{landing}/*.csv") == (f"There is nothing at {landing} yet; a run fails until something is there.",)
     landing.mkdir()
     assert notes(f"{landing}/*.csv") == notes("s3a://bucket/landing/*.csv") == ()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "conf", "noted"),
+    [
+        ("ISO-8859-1", {}, False),
+        ("windows-1252", {}, True),
+        ("windows-1252", {"spark.sql.legacy.javaCharsets": "true"}, False),
+    ],
+)
+def test_an_encoding_that_spark_does_not_read_is_noted(
+    tmp_path: Path, encoding: str, conf: Mapping[str, str], noted: bool
+) -> None:
+    """The note has the line that lets Spark read it."""
+    origin = Files(path=str(tmp_path), format="csv", schema="id long", options={"encoding": encoding})
+    pipeline = Pipeline(
+        name="orders", origin=origin, destinations=[Delta(table="main.orders")], spark=SparkOptions(conf=conf)
+    )
+    notes = explain(definition_of(pipeline)).notes
+    assert ("`spark: {conf: {spark.sql.legacy.javaCharsets: true}}`" in " ".join(notes)) is noted
 
 
 def test_an_unreadable_origin_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
