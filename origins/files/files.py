@@ -183,6 +183,16 @@ class Files(Origin):
             whole = T.StructType([*whole.fields, T.StructField(RESCUED, T.StringType())])
         return str(check_schema(whole, self.path).json())
 
+    def list_left_out(self, backlog: Backlog, schema: str) -> Sequence[str]:
+        assert isinstance(backlog, FileBacklog)
+        if self.schema is None or "extra" in self.on_change or self.format == "text":
+            return ()
+        from origins.files.left_out import list_left_out
+
+        files = [file for file in backlog.files if file.size]
+        known = [column["name"] for column in json.loads(schema)["fields"]]
+        return list_left_out(backlog.place, files, self.format, complete_options(self.format, self.options), known)
+
     def fetch(self, spark: SparkSession, batches: Sequence[Batch], *, places: bool = False) -> BatchRows:
         return _FilesRows(self, spark, batches, places)
 

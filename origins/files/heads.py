@@ -77,14 +77,14 @@ def look_at(file: Path, kind: str, most: int, rows: int) -> Head:
     is_cut = len(start) == most
     if is_cut and len(lines) > 1:
         lines.pop()
-    read = _look_at_csv if kind == "csv" else _look_at_json
+    read = _look_at_csv if kind == "csv" else look_at_json
     options: dict[str, str | bool] = {} if encoding == "UTF-8" else {"encoding": encoding}
     lines = [line for line in lines if line.strip()]
     if encoding.startswith("UTF-16") and (kind == "csv" or len(lines) < 2):
         options["multiLine"] = True
     head = read(lines, rows, options, is_cut)
     if kind == "json" and encoding == "UTF-16" and "multiLine" not in head.options:
-        raise UnreadableError(f"is UTF-16 with one object a line: iconv -f UTF-16 -t UTF-8 {file.name}")
+        raise UnreadableError("is UTF-16 with one object a line; convert it to UTF-8")
     return replace(
         head,
         has_mark=start.startswith((codecs.BOM_UTF8, *_WIDE)),
@@ -213,7 +213,8 @@ def _is_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     return 2 * len(values) <= len(typed)
 
 
-def _look_at_json(lines: Sequence[str], most: int, options: dict[str, str | bool], is_cut: bool) -> Head:
+def look_at_json(lines: Sequence[str], most: int, options: dict[str, str | bool], is_cut: bool) -> Head:
+    """Return the head of a JSON file with these first lines, and add the options that it needs."""
     doubled = Counter[str]()
     whole = _is_whole(lines)
     if whole:

@@ -279,7 +279,7 @@ class Proposal:
         yield f"  path: {_quote(path)}"
         yield f"  format: {look.format}"
         if group.exclude:
-            yield f"  exclude: {json.dumps(group.exclude, ensure_ascii=False)}  # they need another reader"
+            yield f"  exclude: {json.dumps(group.exclude, ensure_ascii=False)}  # they cannot be read like the others"
         if group.options:
             why = "; ".join(self._explain_options(group))
             yield f"  options: {_format_flow(group.options)}{f'  # {why}' if why else ''}"

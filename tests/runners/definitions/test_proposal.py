@@ -421,7 +421,7 @@ def test_lines_of_json_in_utf_16_are_left_out_with_the_reason(tmp_path: Path) ->
     proposal = propose(make_folder(tmp_path, {"a.json": lines, "b.json": lines, "c.json": lines.encode("utf-16")}))
     (origin,) = get_origins(load_definition(proposal, tmp_path))
     assert (dict(origin.options), list_waiting(origin)) == ({}, ["a.json", "b.json"])
-    assert proposal.look.left_out == {"c.json": "is UTF-16 with one object a line: iconv -f UTF-16 -t UTF-8 c.json"}
+    assert proposal.look.left_out == {"c.json": "is UTF-16 with one object a line; convert it to UTF-8"}
     alone = make_folder(tmp_path / "alone", {"c.json": lines.encode("utf-16")})
     with pytest.raises(Refusal, match="UTF-16 with one object a line"):
         propose(alone)
