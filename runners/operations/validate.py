@@ -6,10 +6,12 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
+from destinations.delta.options import DeltaOptions
 from destinations.destination import Destination
 from destinations.discard import Discard
 from destinations.dlq import ROWS, WEIGHT, Limit
 from origins.batch import JSON
+from origins.delta import Delta
 from origins.files.files import Files
 from origins.files.listing import parse_pattern
 from origins.files.options import ENCODINGS
@@ -325,6 +327,7 @@ def _list_notes(pipeline: PipelineSpec) -> Iterator[str]:
     if local:
         names = " and ".join(local)
         yield f"On a local disk Delta cannot keep two programs apart: only Wherry may write to {names}."
+    yield from _note_late_rows(pipeline)
     if pipeline.protect:
         shown = "are masked in every output; the DLQ keeps them (wherry dlq show FILE --reveal)"
         yield f"The values of {', '.join(pipeline.protect)} {shown}."
@@ -337,6 +340,25 @@ def _list_notes(pipeline: PipelineSpec) -> Iterator[str]:
     for stage in _list_stages(pipeline):
         if isinstance(stage, Deduplicate) and stage.against is not None and lanes > 1:
             yield f"{stage.name}: it sees one batch at a time, so a key in two lanes may pass twice."
+
+
+def _note_late_rows(pipeline: PipelineSpec) -> Iterator[str]:
+    """Yield which merges add a deleted key again if an older row comes late.
+
+    Only a change feed gives the rows of a key in their order.
+    """
+    late = {
+        name: pipeline.lanes_of(origin)
+        for name, origin in pipeline.origins_by_name.items()
+        if not (isinstance(origin, Delta) and origin.changes)
+    }
+    for name, destination in name_destinations(pipeline.every_destination).items():
+        origins = [origin for origin, lanes in late.items() if destination.takes(lanes)]
+        if isinstance(destination, DeltaOptions) and destination.apply_as_deletes and origins:
+            yield (
+                f"{name} does not remember deletes: if an older row of a deleted key comes late from "
+                f"{' or '.join(origins)}, it adds the key again. If that can happen, keep a column `deleted` instead."
+            )
 
 
 def _note_files(origin: Files, options: SparkOptions) -> Iterator[str]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from destinations.delta import Delta
+from origins.delta import Delta as FromDelta
 from origins.files import Files
+from origins.origin import Origin
 from runners.command_line.printing import format_explanation
 from runners.definitions.definition import definition_of, load
 from runners.definitions.document import DefinitionError
@@ -428,6 +431,23 @@ def test_a_missing_folder_of_an_origin_is_noted(tmp_path: Path) -> None:
     assert notes(f"{landing}/*.csv") == (f"There is nothing at {landing} yet; a run fails until something is there.",)
     landing.mkdir()
     assert notes(f"{landing}/*.csv") == notes("s3a://bucket/landing/*.csv") == ()
+
+
+@pytest.mark.parametrize(
+    ("origin", "options", "noted"),
+    [
+        (Files(path="in", format="csv", schema="id long"), {"apply_as_deletes": "gone"}, True),
+        (FromDelta(path="bronze"), {"apply_as_deletes": "gone", "sequence_by": "at"}, True),
+        (FromDelta(path="bronze", changes=True), {"apply_as_deletes": "gone", "sequence_by": "at"}, False),
+        (FromDelta(path="bronze"), {"sequence_by": "at"}, False),
+    ],
+)
+def test_a_merge_that_forgets_deletes_is_noted(origin: Origin, options: dict[str, Any], noted: bool) -> None:
+    """A late row adds its deleted key again. A change feed has no late rows."""
+    merge = Delta(table="main.orders", mode="merge", keys=["id"], **options)
+    notes = explain(definition_of(Pipeline(name="orders", origin=origin, destinations=[merge]))).notes
+    late = "if an older row of a deleted key comes late from " + ("files" if isinstance(origin, Files) else "delta")
+    assert (late in " ".join(notes)) is noted
 
 
 @pytest.mark.parametrize(
