@@ -9,6 +9,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -22,9 +23,11 @@ from origins.store_access import (
     canonicalise,
     find_provider,
     get_options,
+    is_driver_here,
     is_secret_option,
     is_store_url,
     make_client_arguments,
+    names_credentials,
 )
 
 Answer = TypeVar("Answer")
@@ -341,6 +344,30 @@ class ObjectStore:
             raise make_store_error(error, self.url, f"cannot be {done}") from error
 
 
+def check_credentials(url: str) -> None:
+    """Raise `StoreError` if there are no credentials at all for a place in S3, within seconds.
+
+    If nothing names any, the metadata service of the machine is asked for a role, through the library for stores.
+    """
+    if names_credentials(url) or not is_driver_here() or not can_reach_stores(url):
+        return
+    from obstore.store import from_url
+
+    bucket = urlsplit(canonicalise(url)).netloc
+    arguments = make_client_arguments(StoreUrl(f"s3a://{bucket}", getattr(url, "settings", {})))
+    arguments["client_options"] |= {"connect_timeout": "2s", "timeout": "4s"}
+    retries: Any = {"max_retries": 1, "retry_timeout": timedelta(seconds=4)}
+    try:
+        from_url(**arguments, retry_config=retries).head(PROBE)
+    except Exception as error:  # the library's errors have no common type
+        if re.search(_NO_KEYS, str(error)):
+            raise StoreError(
+                f"There are no credentials for s3a://{bucket}: no keys in `spark.conf` or the environment, no profile, "
+                "and no role of this machine.",
+                hint=_GIVE_KEYS,
+            ) from error
+
+
 def can_reach_stores(url: str) -> bool:
     """Return whether the library for this kind of store is installed."""
     return url.startswith("hdfs:") or importlib.util.find_spec("obstore") is not None
@@ -412,7 +439,13 @@ _KEYS_REFUSED = (
     r"InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|ExpiredToken|TokenRefreshRequired|AuthenticationFailed"
     r"|InvalidAuthenticationInfo|invalid_client"
 )
-_NO_KEYS = r"169\.254\.169\.254|metadata\.google\.internal|NoCredentials|no credentials|loading credentials"
+_NO_KEYS = (
+    r"169\.254\.169\.254|/latest/(?:api/token|meta-data)|metadata\.google\.internal|NoCredentials|no credentials"
+    r"|loading credentials"
+)
+_GIVE_KEYS = (
+    "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE or what your cloud uses, or fs.s3a.* in `spark.conf`."
+)
 _DENIED = (
     r"AccessDenied|AllAccessDisabled|AuthorizationPermissionMismatch|AuthorizationFail|403 Forbidden|401 Unauthorized"
 )
@@ -482,8 +515,7 @@ def explain_store_words(text: str, url: str) -> tuple[str, str] | None:
         (
             _NO_KEYS,
             "there are no credentials",
-            "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE or what your cloud uses, or fs.s3a.* in "
-            "`spark.conf`.",
+            _GIVE_KEYS,
         ),
         (
             _DENIED,

@@ -226,6 +226,13 @@ class Origin(ABC):
         """
         return schema
 
+    def list_left_out(self, backlog: Backlog, schema: str) -> Sequence[str]:
+        """Return the columns of waiting rows that the schema lacks, unless the definition decides about such columns.
+
+        It must be quick, and starts no Spark job.
+        """
+        return ()
+
     @abstractmethod
     def fetch(self, spark: SparkSession, batches: Sequence[Batch], *, places: bool = False) -> BatchRows:
         """Return exactly the rows of these batches' spans, with the columns of their schema.

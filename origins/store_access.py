@@ -197,6 +197,40 @@ def get_options(place: object) -> dict[str, str] | None:
     return _make_azure_options(url, settings) if url.startswith("abfs") else _make_google_options(settings)
 
 
+def names_credentials(url: str) -> bool:
+    """Return whether a setting, a variable or a file of this machine names credentials for a place in S3.
+
+    They may be wrong. If nothing names any, only the machine itself can have a role. True for other stores.
+    """
+    if not canonicalise(url).startswith("s3a:"):
+        return True
+    settings = {**list_context_settings(), **getattr(url, "settings", {})}
+    profile = _read_profile(os.environ)
+    return (
+        any(_NAMES_CREDENTIALS.fullmatch(key) for key in settings)
+        or any(os.environ.get(name) for name in _CREDENTIALS)
+        or any(_IN_PROFILE.fullmatch(key) for key in profile)
+        or any(Path(os.environ.get(name) or "/dev/null", file).exists() for name, file in _FILES_OF_SPARK)
+    )
+
+
+_NAMES_CREDENTIALS = re.compile(
+    r"(?:spark\.hadoop\.)?(?:fs\.s3a\..*(?:access\.key|credential|role|token).*|hadoop\.security\.credential\..*)"
+)
+_CREDENTIALS = (
+    "AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+)  # fmt: skip
+_IN_PROFILE = re.compile(
+    r"aws_access_key_id|credential_.*|sso_.*|role_arn|source_profile|web_identity_.*|login_session"
+)
+_FILES_OF_SPARK = (
+    ("HADOOP_CONF_DIR", "core-site.xml"), ("SPARK_CONF_DIR", "core-site.xml"), ("SPARK_HOME", "conf/core-site.xml"),
+    ("SPARK_CONF_DIR", "spark-defaults.conf"), ("SPARK_HOME", "conf/spark-defaults.conf"),
+)  # fmt: skip
+"""The files from which a Spark may read credentials: the variable with their folder, and the path in it."""
+
+
 def _make_s3_options(bucket: str, settings: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
     def find(name: str) -> str:
         return settings.get(f"fs.s3a.bucket.{bucket}.{name}") or settings.get(f"fs.s3a.{name}") or ""

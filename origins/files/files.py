@@ -78,6 +78,8 @@ class Files(Origin):
     on_change: Mapping[str, str] = field(default_factory=dict)
     """What Wherry does when a file does not fit the schema, for each kind of change. The kinds are `missing`, `extra`,
     `wider`, `other`, `corrupt` and `doubled`."""
+    exclude: Sequence[str] = field(default=(), metadata={"like": ["*-draft.json"]})
+    """Files that are left out: their names, or patterns of names. `old/a.json` means this file in a folder `old`."""
     max_files: int | None = None
     """How many files a batch holds at most. `run.batch` has limits too, and the lowest one counts."""
     min_age: str = field(default="0s", metadata={"like": "2s"})
@@ -102,9 +104,7 @@ class Files(Origin):
         check_options(self.format, self.options)
         check_changes(self.format, self.on_change, self.options)
         check_seconds("min_age", self.min_age)
-        for name in self.metadata:
-            if name not in METADATA:
-                raise ValueError(f"metadata: expected {', '.join(METADATA)}, got {name!r}")
+        _check_names(self.metadata, self.exclude)
         if self.after not in ("keep", "move", "delete"):
             raise ValueError(f"after: expected keep, move or delete, got {self.after!r}")
         stored = is_store_url(self.path)
@@ -183,6 +183,16 @@ class Files(Origin):
             whole = T.StructType([*whole.fields, T.StructField(RESCUED, T.StringType())])
         return str(check_schema(whole, self.path).json())
 
+    def list_left_out(self, backlog: Backlog, schema: str) -> Sequence[str]:
+        assert isinstance(backlog, FileBacklog)
+        if self.schema is None or "extra" in self.on_change or self.format == "text":
+            return ()
+        from origins.files.left_out import list_left_out
+
+        files = [file for file in backlog.files if file.size]
+        known = [column["name"] for column in json.loads(schema)["fields"]]
+        return list_left_out(backlog.place, files, self.format, complete_options(self.format, self.options), known)
+
     def fetch(self, spark: SparkSession, batches: Sequence[Batch], *, places: bool = False) -> BatchRows:
         return _FilesRows(self, spark, batches, places)
 
@@ -237,7 +247,7 @@ class Files(Origin):
             place.files.move({place.join_path(name): f"{archive}/{name}" for name in there})
 
     def _parse_path(self) -> FilePattern:
-        return parse_pattern(self.path, changes=self.listens)
+        return replace(parse_pattern(self.path, changes=self.listens), exclude=tuple(self.exclude))
 
     def _archive_folder(self, place: FilePattern) -> str:
         folder = self.move_to or place.join_path("_carried")
@@ -398,6 +408,15 @@ class _FilesRows(BatchRows):
     def _check(self) -> None:
         for batch in self.batches:
             self.origin.check(self.spark, batch)
+
+
+def _check_names(metadata: Sequence[str], exclude: Sequence[str]) -> None:
+    for name in metadata:
+        if name not in METADATA:
+            raise ValueError(f"metadata: expected {', '.join(METADATA)}, got {name!r}")
+    for name in exclude:
+        if not all(name.split("/")):
+            raise ValueError(f"exclude: expected names of files, or patterns of names, got {name!r}")
 
 
 def _get_bucket(url: str) -> str:

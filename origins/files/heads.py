@@ -49,7 +49,11 @@ class Head:
     has_mark: bool = False
     """Whether the file begins with a byte order mark."""
     is_plain: bool = True
-    """Whether all bytes are ASCII, so that any encoding reads them."""
+    """Whether all bytes are ASCII, so that UTF-8 and ISO-8859-1 read them alike."""
+
+
+class UnreadableError(ValueError):
+    """No options let Spark read the file. The message completes a sentence about the file."""
 
 
 def read_start(file: Path, most: int) -> bytes:
@@ -61,7 +65,8 @@ def read_start(file: Path, most: int) -> bytes:
 def look_at(file: Path, kind: str, most: int, rows: int) -> Head:
     """Return the head of a file of this format, from its first bytes, with at most this number of rows.
 
-    Raise `OSError`, `EOFError` or `ValueError` if the file cannot be read.
+    Raise `UnreadableError` if Spark cannot read such files, and `OSError`, `EOFError` or `ValueError` if this file
+    cannot be read.
     """
     if kind == "parquet":
         return _look_at_parquet(file)
@@ -72,14 +77,18 @@ def look_at(file: Path, kind: str, most: int, rows: int) -> Head:
     is_cut = len(start) == most
     if is_cut and len(lines) > 1:
         lines.pop()
-    read = _look_at_csv if kind == "csv" else _look_at_json
+    read = _look_at_csv if kind == "csv" else look_at_json
     options: dict[str, str | bool] = {} if encoding == "UTF-8" else {"encoding": encoding}
-    if encoding == "UTF-16":
+    lines = [line for line in lines if line.strip()]
+    if encoding.startswith("UTF-16") and (kind == "csv" or len(lines) < 2):
         options["multiLine"] = True
+    head = read(lines, rows, options, is_cut)
+    if kind == "json" and encoding == "UTF-16" and "multiLine" not in head.options:
+        raise UnreadableError("is UTF-16 with one object a line; convert it to UTF-8")
     return replace(
-        read([line for line in lines if line.strip()], rows, options, is_cut),
+        head,
         has_mark=start.startswith((codecs.BOM_UTF8, *_WIDE)),
-        is_plain=start.removeprefix(codecs.BOM_UTF8).isascii(),
+        is_plain=encoding == "UTF-8" and start.removeprefix(codecs.BOM_UTF8).isascii(),
     )
 
 
@@ -87,6 +96,10 @@ def _find_encoding(start: bytes) -> str:
     """Return the encoding of a file. UTF-8 is returned even if a few bytes are invalid in it."""
     if start.startswith(_WIDE):
         return "UTF-16"
+    if start[1:4:2] == b"\0\0":
+        return "UTF-16LE"
+    if start[0:3:2] == b"\0\0":
+        return "UTF-16BE"
     try:
         codecs.getincrementaldecoder("utf-8")().decode(start)
     except UnicodeDecodeError:
@@ -200,7 +213,8 @@ def _is_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     return 2 * len(values) <= len(typed)
 
 
-def _look_at_json(lines: Sequence[str], most: int, options: dict[str, str | bool], is_cut: bool) -> Head:
+def look_at_json(lines: Sequence[str], most: int, options: dict[str, str | bool], is_cut: bool) -> Head:
+    """Return the head of a JSON file with these first lines, and add the options that it needs."""
     doubled = Counter[str]()
     whole = _is_whole(lines)
     if whole:

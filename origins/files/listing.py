@@ -15,6 +15,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -22,6 +23,7 @@ from typing import TypedDict, TypeVar
 
 from origins.batch import Json, Limits, Span
 from origins.files.file_systems import (
+    SMALL,
     WILD,
     File,
     FileSystem,
@@ -48,6 +50,8 @@ T = TypeVar("T")
 
 _KEPT = 64
 """The most files of a pattern whose content is kept."""
+_LOOKED_AT: dict[str, tuple[File, tuple[File, bytes]]] = {}
+"""By root, a file of a store that was read before its batch, and what the read returned. The next read takes it."""
 _LEFT_TO_SPARK: set[str] = set()
 """The roots to which this process was refused access. From then on Spark lists them."""
 
@@ -63,6 +67,8 @@ class FilePattern:
     """Whether the files are on this machine, so that no Spark job is needed."""
     changes: bool = field(default=False, compare=False)
     """Whether this process moves or deletes files there, and so needs direct access to them."""
+    exclude: tuple[str, ...] = ()
+    """The patterns of files that are left out: of their names, or of the ends of their paths."""
     sizes: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
     """The known sizes of files."""
     _found: dict[str, ReadableFile] = field(default_factory=dict, init=False, compare=False, repr=False)
@@ -152,7 +158,8 @@ class FilePattern:
 
         def find(files: FileSystem) -> list[File]:
             found = files.list_files(self.root, self.segments, known, pass_over, may_be_gone=may_be_gone)
-            return sorted(set(found) if "**" in self.segments else found)
+            kept = [file for file in found if not self._is_excluded(file.name)] if self.exclude else found
+            return sorted(set(kept) if "**" in self.segments else kept)
 
         return self._ask(spark, find)
 
@@ -166,15 +173,24 @@ class FilePattern:
         It is None if this process has no access after all. If a file was another file at any moment of the read, the
         result names that other file.
         """
+        file, known = _LOOKED_AT.pop(str(self.root), (None, None))
         try:
-            found = self.files.read(self.root, planned)
+            found = dict(self.files.read(self.root, [each for each in planned if each != file]))
         except StoreError as error:
             if not error.is_of_here:
                 raise
             return None
+        if file is not None and known is not None and file in planned:
+            found[file.name] = known
         for name, (file, content) in found.items():
             self._found[name] = self.files.find_file(self.join_path(name), file.size, content)
         return found
+
+    def look_at(self, file: File) -> None:
+        """Read a small file of a store before its batch. The next `read` then makes no second request for it."""
+        found = None if self.local or file.size > SMALL else self.read([file])
+        if found and file.name in found:
+            _LOOKED_AT[str(self.root)] = (file, found[file.name])
 
     def is_same(self, one: File | None, other: File) -> bool:
         """Return whether a file is unchanged. Some answers of a store omit fractions of a second."""
@@ -189,7 +205,13 @@ class FilePattern:
 
     def matches(self, path: str) -> bool:
         root = without_scheme(self.root).rstrip("/") + "/"
-        return path.startswith(root) and fits(path.removeprefix(root), self.segments)
+        name = path.removeprefix(root)
+        return path.startswith(root) and fits(name, self.segments) and not self._is_excluded(name)
+
+    def _is_excluded(self, name: str) -> bool:
+        parts = name.split("/")
+        ends = [pattern.split("/") for pattern in self.exclude]
+        return any(len(end) <= len(parts) and all(map(fnmatchcase, parts[-len(end) :], end)) for end in ends)
 
 
 def parse_pattern(path: str, *, changes: bool = False) -> FilePattern:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import difflib
 import re
 from collections.abc import Mapping, Sequence
@@ -83,10 +84,26 @@ def check_options(kind: str, options: Mapping[str, object]) -> None:
             raise ValueError(f"options: encoding: expected one of {', '.join(ENCODINGS)}, got {options[option]!r}")
     lowered = {name.lower(): str(value).lower() for name, value in options.items()}
     encoding = lowered.get("encoding", lowered.get("charset", ""))
-    if kind == "csv" and re.match("utf-?(16|32)", encoding) and lowered.get("multiline") != "true":
+    whole = lowered.get("multiline") == "true"
+    if kind == "csv" and encoding and not _is_known(encoding):
+        raise ValueError(f"options: encoding: expected one of {', '.join(ENCODINGS)}, got {encoding!r}")
+    if kind == "csv" and re.match("utf-?(16|32)", encoding) and not whole:
         raise ValueError(
             f"options: expected multiLine: true beside encoding: {encoding}, since lines are split wrongly without it"
         )
+    if kind == "json" and encoding in ("utf-16", "utf-32") and not whole:
+        raise ValueError(
+            f"options: expected multiLine: true beside encoding: {encoding}, for files with one JSON value each; Spark "
+            "cannot split lines in it. Convert files with one object a line to UTF-8"
+        )
+
+
+def _is_known(encoding: str) -> bool:
+    try:
+        codecs.lookup(encoding)
+    except LookupError:
+        return False
+    return True
 
 
 def complete_options(kind: str, options: Mapping[str, str | float | bool]) -> dict[str, str]:
@@ -96,7 +113,10 @@ def complete_options(kind: str, options: Mapping[str, str | float | bool]) -> di
         name.lower() if name.lower() in known else name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in options.items()
     }
-    return {**_DEFAULTS.get(kind, {}), **lowered}
+    completed = {**_DEFAULTS.get(kind, {}), **lowered}
+    if kind == "json" and not is_whole(completed) and lowered.get("encoding", "utf-8").lower() not in ("utf-8", "utf8"):
+        completed.setdefault("linesep", "\n")  # Spark demands it. A carriage return in front is a blank of JSON.
+    return completed
 
 
 def is_whole(options: Mapping[str, str]) -> bool:

@@ -20,6 +20,7 @@ from runners.model.text import (
     format_count,
     format_rows,
     format_sections,
+    join_some,
     paint,
     paint_hint,
     paint_word,
@@ -203,11 +204,17 @@ def format_status(facts: Mapping[str, JSON], file: str = "FILE") -> str:
             "removed",
             [f"{name}: the next run delivers nothing to it; its rows stay" for name in facts.get("removed", ())],
         ),
+        ("left out", [_format_left_out(name, columns) for name, columns in facts.get("left_out", {}).items()]),
         ("refused", [*_format_refused(dlq, file, facts["next"])]),
         ("first", [facts["first"]] if facts.get("first") else []),
         ("next", [facts["next"]]),
     ]
     return f"{facts['pipeline']}: {paint_word(describe_state(facts))}\n\n{format_sections(named)}"
+
+
+def _format_left_out(name: str, columns: Sequence[str]) -> str:
+    count = format_count(len(columns), "column", "columns")
+    return escape_line(f"{count} of {name} that the schema does not have: {join_some(columns)}")
 
 
 def _format_pause(paused: Mapping[str, JSON]) -> str:

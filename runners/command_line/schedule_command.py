@@ -148,7 +148,7 @@ def schedule(  # noqa: PLR0913 -- each is an option of the command
 
     All of them share one Spark. The scheduler notices files that come, change, break or go. The first SIGTERM or
     SIGINT lets batches in flight finish; a second one cancels them, and the next run recovers them first. Exit codes:
-    0 asked to end, 1 Spark is gone, 2 no such folder or no definition in it, 3 cancelled by a second signal. --plan
+    0 asked to end, 1 Spark is gone, 2 no such folder or no schedule in it, 3 cancelled by a second signal. --plan
     ends with 2 if a definition is broken.
     """
     from runners.definitions.definition import DefinitionsFolder, load

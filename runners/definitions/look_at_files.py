@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from origins.files.csv_header import OPENERS
-from origins.files.heads import Head, look_at, pick_evenly, read_start
+from origins.files.heads import Head, UnreadableError, look_at, pick_evenly, read_start
 from origins.files.listing import PACKED
 from origins.quick_dataclass import dataclass
 from runners.model.errors import Refusal
@@ -38,6 +38,8 @@ class Group:
     options: Options
     files: tuple[str, ...]
     """The files that were looked at and are not empty."""
+    exclude: tuple[str, ...] = ()
+    """The patterns of files that fit the pattern and are left out. Other groups read some of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,53 +171,65 @@ def _look_at_each(place: Path, folder: Path, kind: str, files: Sequence[str], le
     heads: dict[str, Head] = {}
     empty: list[str] = []
     broken: dict[str, str] = {}
+    unreadable: dict[str, str] = {}
     for name in looked:
         try:
             if not (folder / name).stat().st_size:
                 empty.append(name)
                 continue
             head = look_at(folder / name, kind, size, rows)
+        except UnreadableError as error:
+            unreadable[name] = str(error)
+            continue
         except (OSError, EOFError, ValueError) as error:
             broken[name] = getattr(error, "strerror", None) or str(error).splitlines()[0]
             continue
         heads[name] = head
-    if broken and not heads and not empty:
-        name, why = next(iter(broken.items()))
+    if (broken or unreadable) and not heads and not empty:
+        name, why = next(iter({**broken, **unreadable}.items()))
         raise Refusal(f"{folder / name} cannot be read as {kind}: {why}.")
     look = Look(
         place=place, format=kind, files=len(files), heads=heads, groups=(), empty=empty, broken=broken,
         left_out=left_out,
     )  # fmt: skip
-    return _group_files(look, files)
+    return _group_files(look, files, unreadable)
 
 
-def _group_files(look: Look, files: Sequence[str]) -> Look:
-    """Group files that are read with the same options, by patterns that fit these files and no others."""
+def _group_files(look: Look, files: Sequence[str], unreadable: Mapping[str, str]) -> Look:
+    """Group files that are read with the same options.
+
+    The first pattern fits every file that no other group has, and also such files that come later. The patterns of the
+    other groups fit only files that are there.
+    """
     common = _find_common_options(look)
     needed = {name: _complete(head, common) for name, head in look.heads.items()}
     sets = Counter(tuple(sorted(options.items())) for options in needed.values())
     ranked = [dict(options) for options, _ in sets.most_common()] or [{}]
-    by_options = {at: [name for name in needed if needed[name] == options] for at, options in enumerate(ranked)}
-    rest = [name for name in files if name not in needed]
-    everything = {*files, *(name for name in look.left_out if not _is_hidden(name) and not name.endswith("/"))}
     if not look.place.is_dir():
-        return _make_groups(look, [("", ranked[0], files)], {}, {})
-    if len(ranked) > 1 and len({"header" in options for options in ranked}) == 1:
-        patterns = []
-        for at, inside in by_options.items():
-            mine = [*inside, *rest] if at == 0 else inside
-            patterns.append(_find_pattern(mine, everything.difference(mine)))
-        if all(patterns):
-            return _make_groups(look, [(p, ranked[at], by_options[at]) for at, p in enumerate(patterns) if p], {}, {})
-    odd = {name: needed[name] for at, inside in by_options.items() if at for name in inside}
-    pattern = _find_pattern(files, everything.difference(files))
-    if pattern is not None:
-        return _make_groups(look, [(pattern, ranked[0], files)], odd, {})
-    ending = Counter(map(_get_ending, files)).most_common(1)[0][0]
-    mine = [name for name in files if name.endswith(ending) and _get_ending(name) == ending]
-    start = "**/*" if any("/" in name for name in mine) else "*"
-    others = dict.fromkeys(set(files).difference(mine), f"does not end with {ending}")
-    return _make_groups(look, [(f"{start}{_escape(ending)}", ranked[0], mine)], odd, others)
+        return _make_groups(look, [("", ranked[0], files)], {}, unreadable)
+    everything = {*files, *(name for name in look.left_out if not _is_hidden(name) and not name.endswith("/"))}
+    have_header = {"header" in options for options in ranked}
+    others: list[tuple[str, Options, Sequence[str]]] = []
+    odd: dict[str, Options] = {}
+    for options in ranked[1:]:
+        inside = [name for name in needed if needed[name] == options]
+        pattern = _find_pattern(_propose_narrow_patterns, inside, everything.difference(inside))
+        if len(have_header) == 1 and pattern is not None:
+            others.append((pattern, options, inside))
+        else:
+            odd |= dict.fromkeys(inside, options)
+    exclude = [pattern.removeprefix("**/") for pattern, _, _ in others]
+    exclude += map(_escape, [*odd, *unreadable])
+    mine = [name for name in files if needed.get(name, ranked[0]) == ranked[0]]
+    left_out = dict(unreadable)
+    pattern = _find_pattern(_propose_patterns, files, everything.difference(files))
+    if pattern is None:
+        ending = Counter(map(_get_ending, files)).most_common(1)[0][0]
+        strange = {name for name in mine if _get_ending(name) != ending}
+        left_out |= dict.fromkeys(strange, f"does not end with {ending}")
+        mine = [name for name in mine if name not in strange]
+        pattern = f"{'**/*' if any('/' in name for name in mine) else '*'}{_escape(ending)}"
+    return _make_groups(look, [(pattern, ranked[0], mine), *others], odd, left_out, exclude)
 
 
 def _make_groups(
@@ -223,11 +237,17 @@ def _make_groups(
     patterns: Sequence[tuple[str, Options, Sequence[str]]],
     odd: Mapping[str, Options],
     others: Mapping[str, str],
+    exclude: Sequence[str] = (),
 ) -> Look:
     heads = {name: head for name, head in look.heads.items() if name not in others}
     groups = [
-        Group(pattern=pattern, options=_add_breaks(options, files, heads), files=tuple(n for n in files if n in heads))
-        for pattern, options, files in patterns
+        Group(
+            pattern=pattern,
+            options=_add_breaks(options, files, heads),
+            files=tuple(name for name in files if name in heads),
+            exclude=() if at else tuple(exclude),
+        )
+        for at, (pattern, options, files) in enumerate(patterns)
     ]
     return replace(
         look,
@@ -244,10 +264,12 @@ def _make_groups(
 def _find_common_options(look: Look) -> Options:
     """Return the options that most files need.
 
-    Files of plain text, which any encoding reads, do not decide the encoding.
+    Files of plain text do not decide the encoding, and UTF-16 does not read them.
     """
     encodings = Counter(
-        str(head.options.get("encoding", "")) for head in look.heads.values() if not head.is_plain
+        encoding
+        for head in look.heads.values()
+        if not head.is_plain and not (encoding := str(head.options.get("encoding", ""))).startswith("UTF-16")
     ).most_common(1)
     separators = Counter(str(head.options.get("sep", "")) for head in look.heads.values() if len(head.columns) > 1)
     most = separators.most_common(1)
@@ -269,45 +291,45 @@ def _add_breaks(options: Options, files: Iterable[str], heads: Mapping[str, Head
     return {**options, "multiLine": True} if breaks else options
 
 
-def _find_pattern(inside: Sequence[str], outside: Iterable[str]) -> str | None:
-    """Return a pattern that fits these names and none of the others. Simple patterns are tried first.
-
-    None if no such pattern is found.
-    """
+def _find_pattern(
+    propose: Callable[[Sequence[str]], Iterator[str]], inside: Sequence[str], outside: Iterable[str]
+) -> str | None:
+    """Return the first of the proposed patterns that fits these names and none of the others; None if there is none."""
     others = list(outside)
-    for pattern in _propose_patterns(inside, others):
+    for pattern in propose(inside):
         if all(_fits(name, pattern) for name in inside) and not any(_fits(name, pattern) for name in others):
             return pattern
     return None
 
 
 def _fits(name: str, pattern: str) -> bool:
-    """Whether the file's name, without folders, fits the last part of a pattern."""
-    return fnmatchcase(Path(name).name, pattern.rpartition("/")[2])
+    """Whether the file's name fits a pattern. Without `**/` the pattern has the folders too."""
+    bare = pattern.removeprefix("**/")
+    return fnmatchcase(Path(name).name if bare != pattern else name, bare)
 
 
-def _propose_patterns(inside: Sequence[str], outside: Sequence[str]) -> Iterator[str]:
-    own = [Path(name).name for name in inside]
+def _propose_patterns(inside: Sequence[str]) -> Iterator[str]:
+    """Yield patterns that also fit later files."""
     start = "**/" if any("/" in name for name in inside) else ""
     endings = {_get_ending(name) for name in inside}
-    before = _find_prefix(own)
-    (ending,) = endings if len(endings) == 1 else {""}
-    if ending:
-        yield f"{start}*{_escape(ending)}"
-    else:
-        yield f"{start}*{_escape(min(endings, key=len))}*"
-        yield f"{start}*"
+    yield f"{start}*{_escape(min(endings, key=len))}{'*' if len(endings) > 1 else ''}"
+    yield f"{start}*"
+    yield f"{start}{_escape(_find_prefix([Path(name).name for name in inside]))}*"
+
+
+def _propose_narrow_patterns(inside: Sequence[str]) -> Iterator[str]:
+    """Yield patterns that fit few later files: one name, or names that begin alike."""
+    own = [Path(name).name for name in inside]
+    start = "**/" if any("/" in name for name in inside) else ""
     if len(inside) == 1:
-        yield f"{start}{_escape(own[0])}"
-    others = [Path(name).name for name in outside if Path(name).name.endswith(ending)]
-    shared = _find_prefix([*own, *others])
-    for at in range(len(shared), min(map(len, [*own, *others]), default=0) - len(ending)):
-        mine, theirs = {name[at] for name in own}, {name[at] for name in others}
-        if not mine & theirs and all(char.isalnum() for char in mine | theirs):
-            gap = re.sub(r"\d", "?", _escape(shared)) + "?" * (at - len(shared))
-            some = f"[{''.join(sorted(mine))}]" if len(mine) <= len(theirs) else f"[!{''.join(sorted(theirs))}]"
-            yield f"{start}{gap}{some}*{_escape(ending)}"
-    yield f"{start}{_escape(before)}*{_escape(ending)}"
+        yield _escape(inside[0])
+    endings = {_get_ending(name) for name in inside}
+    (ending,) = endings if len(endings) == 1 else {""}
+    shared = _find_prefix(own)
+    yield f"{start}{_escape(shared)}*{_escape(ending)}"
+    following = {name[len(shared) : len(shared) + 1] for name in own}
+    if all(char.isalnum() for char in following):
+        yield f"{start}{_escape(shared)}[{''.join(sorted(following))}]*{_escape(ending)}"
 
 
 def _find_prefix(names: Sequence[str]) -> str:

@@ -278,8 +278,10 @@ class Proposal:
         yield "files:"
         yield f"  path: {_quote(path)}"
         yield f"  format: {look.format}"
+        if group.exclude:
+            yield f"  exclude: {json.dumps(group.exclude, ensure_ascii=False)}  # they cannot be read like the others"
         if group.options:
-            why = "; ".join(_OPTIONS[name] for name in group.options if name in _OPTIONS)
+            why = "; ".join(self._explain_options(group))
             yield f"  options: {_format_flow(group.options)}{f'  # {why}' if why else ''}"
         if self.columns:
             why = (
@@ -298,6 +300,16 @@ class Proposal:
         if "file_name" not in map(self.get_key, self.names):
             yield f"  # {_FILE_NAME}"
             yield "  # metadata: [file_name]"
+
+    def _explain_options(self, group: Group) -> Iterator[str]:
+        if "header" in group.options:
+            yield "the first line is no header; give the columns names with `rename`"
+        if "encoding" in group.options:
+            yield "the files are not UTF-8"
+        if "multiLine" in group.options:
+            breaks = any(self.look.heads[name].breaks for name in group.files)
+            is_json = self.look.format == "json"
+            yield _WHOLE if is_json else "quoted text goes over several lines" if breaks else "UTF-16 needs multiLine"
 
     def _write_puts(self, group: Group) -> Iterator[str]:
         mine = {name: guess for name, guess in self.guesses.items() if guess.otherwise.intersection(group.files)}
@@ -332,11 +344,7 @@ _SCHEMAS = {
     "parquet": "the widest type that a file has",
 }
 _FILE_NAME = "If files may be edited later, use the next line before the first run: `wherry redo` needs it."
-_OPTIONS = {
-    "header": "the first line is no header; give the columns names with `rename`",
-    "multiLine": "values go over several lines",
-    "encoding": "the files are not UTF-8",
-}
+_WHOLE = "each file is one JSON value"
 _POLICIES = {
     ("extra", "evolve"): "a new column comes into the table",
     ("extra", "ignore"): "columns that the schema does not name are left out",
@@ -452,15 +460,15 @@ def _describe_files(proposal: Proposal) -> Iterator[str]:
     if len(look.groups) > 1:
         for group in look.groups[1:]:
             needs = _format_options(group.options) or "no options"
-            yield f"{group.pattern} is an origin of its own ({needs}): {list_some(group.files)}."
-        yield "A later file is read only if its name fits one of these patterns. Check them."
+            yield f"{list_some(group.files)}: an origin of its own ({needs})."
+        yield f"{look.groups[0].pattern} takes all other files, also later ones."
     odd: dict[str, list[str]] = {}
     for name, options in look.odd.items():
         odd.setdefault(_format_options(options) or "none", []).append(name)
     for needs, names in odd.items():
         yield f"{list_some(names)} would need other options ({needs}). No pattern fits only such files."
     if odd:
-        yield "Move them to a folder of their own before the first run."
+        yield "The definition leaves them out. Move them to a folder of their own, and add an origin for it."
     if any(group.options.get("header") is False for group in look.groups):
         yield "The first line is no header. The columns are called _c0, _c1 and so on."
     for option, words in (("sep", "Fields are separated by {}."), ("encoding", "The text is encoded as {}.")):
@@ -469,8 +477,8 @@ def _describe_files(proposal: Proposal) -> Iterator[str]:
     breaks = [name for name, head in heads.items() if head.breaks]
     if breaks:
         yield f"Quoted text goes over several lines in {list_some(breaks)}: multiLine reads it."
-    elif look.format == "json" and any(group.options.get("multiLine") for group in look.groups):
-        yield "Each file is one JSON value over several lines, or an array: multiLine reads it."
+    elif look.format == "json" and look.groups[0].options.get("multiLine"):
+        yield "Each file is one JSON value, such as an array: multiLine reads it."
     marked = [name for name, head in heads.items() if head.has_mark]
     if marked:
         yield f"A byte order mark begins {list_some(marked)}. The reader passes over it."

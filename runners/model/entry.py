@@ -26,6 +26,8 @@ class OriginBody(TypedDict, total=False):
     place: str
     given: Sequence[str]
     schema: str | None
+    left_out: Sequence[str]
+    """The columns of its rows that the schema leaves out, unless the definition decides about them."""
 
 
 class IdentityBody(TypedDict, total=False):

@@ -15,7 +15,7 @@ from runners.model.entry import Entry
 from runners.model.errors import Owned
 from runners.model.pipeline_state import PipelineState
 from runners.model.spec import PipelineSpec
-from runners.spark.session import make_own_session, obtain_for
+from runners.spark.session import check_store_access, make_own_session, obtain_for
 from runners.state.journal import Journal
 from runners.state.ledger import Conflict
 from runners.state.location import StateLocation, check_pipeline
@@ -26,6 +26,7 @@ from runners.state.process_locks import StateLock
 def open_session(pipeline: PipelineSpec) -> SparkSession:
     """Return a new session with the pipeline's time zone."""
     forget_context_settings()
+    check_store_access(pipeline)
     return make_own_session(obtain_for(pipeline), pipeline.run_options.time_zone)
 
 

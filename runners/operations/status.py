@@ -54,7 +54,7 @@ def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str =
     has each of them, with its `lanes` and with `lives`. `differs` is true if a run uses a definition with another hash
     than `definition`. `stopping` is the reason why a person asked the active run to stop. `paused` is the limit that
     keeps runs from beginning. `activity` is what each long run was doing `age` seconds ago. `removed` are destinations
-    of the last run that the definition lacks.
+    of the last run that the definition lacks. `left_out` are columns of the origins that a written schema leaves out.
     """
     place, journal = open_state(pipeline)
     state = journal.state
@@ -86,6 +86,11 @@ def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str =
         },
         "open": list_open(state),
         "removed": _list_removed(pipeline, state),
+        "left_out": {
+            name: columns
+            for name, origin in state.opened.get("origins", {}).items()
+            if (columns := origin.get("left_out")) and name in pipeline.origins_by_name
+        },
         "dlq": refused,
         "last_run": last,
         "first": coming.first,

@@ -6,12 +6,15 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
+from destinations.delta.options import DeltaOptions
 from destinations.destination import Destination
 from destinations.discard import Discard
 from destinations.dlq import ROWS, WEIGHT, Limit
 from origins.batch import JSON
+from origins.delta import Delta
 from origins.files.files import Files
 from origins.files.listing import parse_pattern
+from origins.files.options import ENCODINGS
 from origins.origin import Origin, Progress
 from origins.quantities import parse_seconds
 from origins.quick_dataclass import dataclass
@@ -35,6 +38,7 @@ from runners.ways.way import Thresholds
 from stages.deduplicate import Deduplicate
 from stages.stage import Stage
 
+_CHARSETS = "spark.sql.legacy.javaCharsets"
 _RESTART = (
     "A run first finishes the batch that was left open, then continues after the last committed batch.",
     "From the beginning again:  wherry run FILE --from-beginning",
@@ -317,15 +321,13 @@ def _list_notes(pipeline: PipelineSpec) -> Iterator[str]:
     if run.runners and run.max_in_flight and run.runners > run.max_in_flight:
         yield f"run.runners is {run.runners}, but run.max_in_flight allows only {run.max_in_flight}."
     for origin in pipeline.every_origin:
-        pattern = parse_pattern(origin.path) if isinstance(origin, Files) else None
-        if pattern is not None and not pattern.is_there:
-            yield f"There is nothing at {pattern.root} yet; a run fails until something is there."
-        elif pattern is not None and not pattern.is_open:
-            yield f"This user has no right to read {pattern.root}; a run fails without it."
+        if isinstance(origin, Files):
+            yield from _note_files(origin, pipeline.spark)
     local = [str(each.name) for each in pipeline.every_destination if each.remembers and _is_local_table(each)]
     if local:
         names = " and ".join(local)
         yield f"On a local disk Delta cannot keep two programs apart: only Wherry may write to {names}."
+    yield from _note_late_rows(pipeline)
     if pipeline.protect:
         shown = "are masked in every output; the DLQ keeps them (wherry dlq show FILE --reveal)"
         yield f"The values of {', '.join(pipeline.protect)} {shown}."
@@ -338,6 +340,39 @@ def _list_notes(pipeline: PipelineSpec) -> Iterator[str]:
     for stage in _list_stages(pipeline):
         if isinstance(stage, Deduplicate) and stage.against is not None and lanes > 1:
             yield f"{stage.name}: it sees one batch at a time, so a key in two lanes may pass twice."
+
+
+def _note_late_rows(pipeline: PipelineSpec) -> Iterator[str]:
+    """Yield which merges add a deleted key again if an older row comes late.
+
+    Only a change feed gives the rows of a key in their order.
+    """
+    late = {
+        name: pipeline.lanes_of(origin)
+        for name, origin in pipeline.origins_by_name.items()
+        if not (isinstance(origin, Delta) and origin.changes)
+    }
+    for name, destination in name_destinations(pipeline.every_destination).items():
+        origins = [origin for origin, lanes in late.items() if destination.takes(lanes)]
+        if isinstance(destination, DeltaOptions) and destination.apply_as_deletes and origins:
+            yield (
+                f"{name} does not remember deletes: if an older row of a deleted key comes late from "
+                f"{' or '.join(origins)}, it adds the key again. If that can happen, keep a column `deleted` instead."
+            )
+
+
+def _note_files(origin: Files, options: SparkOptions) -> Iterator[str]:
+    """Yield why a run may fail to read the files."""
+    pattern = parse_pattern(origin.path)
+    if not pattern.is_there:
+        yield f"There is nothing at {pattern.root} yet; a run fails until something is there."
+    elif not pattern.is_open:
+        yield f"This user has no right to read {pattern.root}; a run fails without it."
+    lowered = {name.lower(): str(value) for name, value in origin.options.items()}
+    encoding = lowered.get("encoding", lowered.get("charset", "UTF-8"))
+    is_known = encoding.upper() in ENCODINGS or options.settings.get(_CHARSETS) == "true"
+    if origin.format == "csv" and not is_known:
+        yield f"{origin.name}: Spark reads CSV in {encoding} only with `spark: {{conf: {{{_CHARSETS}: true}}}}`."
 
 
 def _note_warmth(options: SparkOptions) -> Iterator[str]:

@@ -28,6 +28,7 @@ from runners.model.masking import hide_secrets
 from runners.model.pipeline_state import BACKFILL
 from runners.model.run_report import Suites
 from runners.model.spec import BatchOptions, PipelineSpec
+from runners.model.text import join_some
 from runners.running.aggregates import SplitReason, check_mixing, list_splits, warn_of_deduplicates
 from runners.running.compatibility import OperatorOverrides, check_newest, mark_salts
 from runners.spark.session import start_ahead
@@ -65,6 +66,8 @@ class RunOpening:
     """The stage chain of each origin, after the origin was opened."""
     notices: Sequence[tuple[str, str]] = ()
     """Notices about what the run found at the origins, each with its origin."""
+    left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The columns of each origin that the schema leaves out, as far as the run has a notice about them."""
 
     def open_source(self, journal: Journal, spark: SparkSession) -> BatchPlanner | None:
         """Return the planner of this run, or None if it has nothing to plan.
@@ -115,6 +118,10 @@ class RunOpening:
         check_weighed(self.pipeline.dlq.weigh, whole)
         for name, sentences in self._check_mixing(spark, whole).items():
             news[name] += sentences
+        for name, columns in self._list_left_out(backlogs, whole).items():
+            if columns != self.left_out.get(name, ()):
+                news[name].append(_describe_left_out(columns))
+                self.left_out = {**self.left_out, name: columns}
         self._expect(journal)
         identities = self._open_destinations(spark, whole)
         check_newest(journal, self.pipeline.name, self.destinations, self.opened, self.ruling)
@@ -135,6 +142,7 @@ class RunOpening:
                     "place": hide_secrets(each).place,
                     "given": list(each.given_paths),
                     "schema": schemas.get(name),
+                    **({"left_out": list(self.left_out[name])} if name in self.left_out else {}),
                 }
                 for name, each in self._origins.items()
             },
@@ -180,12 +188,16 @@ class RunOpening:
         source = replace(source, feeds=[now(feed) for feed in source.feeds])
         backlogs = {feed.origin: feed.backlog for feed in source.feeds}
         unopened = [name for name in self._origins if name not in backlogs]
-        if not unopened and not any(self._origins[name].evolves for name in backlogs):
+        known = {feed.origin: feed.schema for feed in source.feeds}
+        is_told = all(
+            columns == self.left_out.get(name) for name, columns in self._list_left_out(backlogs, known).items()
+        )
+        if is_told and not unopened and not any(self._origins[name].evolves for name in backlogs):
             return source
         backlogs |= {name: survey_origin(self.pipeline, self._origins[name], journal, spark) for name in unopened}
         schemas = self._find_schemas(journal, spark, backlogs)
         whole = {name: self._origins[name].complete_schema(schema) for name, schema in schemas.items()}
-        if whole == {feed.origin: feed.schema for feed in source.feeds}:
+        if is_told and whole == known:
             return source
         return self._make_source(journal, spark, backlogs, schemas)
 
@@ -227,6 +239,18 @@ class RunOpening:
             schema = find_schema(self._origins[name], known, spark, backlog)
             if schema is not None:
                 found[name] = schema
+        return found
+
+    def _list_left_out(
+        self, backlogs: Mapping[str, Backlog], schemas: Mapping[str, str]
+    ) -> Mapping[str, Sequence[str]]:
+        """Return the columns that each origin's schema leaves out, those that the run knows first."""
+        found = {}
+        for name, schema in schemas.items():
+            known = self.left_out.get(name, ())
+            new = [each for each in self._origins[name].list_left_out(backlogs[name], schema) if each not in known]
+            if known or new:
+                found[name] = [*known, *new]
         return found
 
     def _describe_schema(self, name: str, schema: str, journal: Journal) -> Iterator[str]:
@@ -309,6 +333,14 @@ class RunOpening:
         if copies:
             described["copies"] = copies
         return described
+
+
+def _describe_left_out(columns: Sequence[str]) -> str:
+    names = join_some(columns)
+    return (
+        f"the rows have columns that the schema leaves out: {names}. Add them to it, or decide with "
+        "`on_change: {extra: evolve}` or `{extra: ignore}`"
+    )
 
 
 _ONE_FILE = Limits(files=1)

@@ -60,6 +60,7 @@ from runners.running.stop import FORCED_AT_ONCE, FORCED_SOON, force_in_time, sto
 from runners.spark.session import (
     call_on_start,
     check_alive,
+    check_store_access,
     count_active_work,
     give_up_waiting,
     is_given,
@@ -187,6 +188,8 @@ class PipelineRun:
         """
         began = self.clock.elapsed()
         forget_context_settings()
+        if self.spark is None:
+            check_store_access(self.pipeline)
         self.place.make()
         for notice in warn_of_short_secrets(self.pipeline.secrets):
             log.warning("%s: %s", self.pipeline.name, notice)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,7 +18,7 @@ from runners.model.events import Listener
 from runners.model.masking import without
 from runners.model.run_report import Report
 from runners.model.spec import SparkOptions
-from runners.model.text import format_batches, format_count, summarise_error
+from runners.model.text import format_batches, format_count, join_some, summarise_error
 from runners.running.run import PipelineRun
 from runners.schedules.schedule_plan import ScheduleCatalog, open_marks
 from runners.schedules.scheduler import Carrier, RunOutcome, RunThreads, Scheduler, Stop
@@ -118,11 +119,19 @@ def scheduler_of(
 
     `at_once` is how many pipelines run at the same time (default: the number of cores). `make_listeners` returns the
     listeners for the runs of a definition. `note_secrets` gets the secrets of each definition that is read. Raise
-    `Refusal` if the directory does not exist, or if its definitions cannot share one Spark session.
+    `Refusal` if the directory does not exist, if none of its definitions has a schedule, or if they cannot share one
+    Spark session.
     """
     read = partial(load, variables=variables, secrets=secrets, note_secrets=note_secrets)
     folder = DefinitionsFolder(path=Path(directory), load=read)
     schedule_catalog = ScheduleCatalog.of(folder.open())
+    if schedule_catalog.by_hand and not schedule_catalog.scheduled and not schedule_catalog.broken:
+        names = join_some([*schedule_catalog.by_hand.values()], 3)
+        raise Refusal(
+            f"No definition in {folder.path} has a schedule, so there is nothing to wait for: {names}.",
+            hint="Add a schedule to one, such as  schedule: {every: 15m}  Or run them once:  "
+            f"wherry run {shlex.quote(str(folder.path))} --all",
+        )
     marks = open_marks(folder.path)
     run_workers = RunThreads(make_carrier(open_session(list(schedule_catalog.scheduled.values())), make_listeners))
     return Scheduler(folder=folder, marks=marks, run_workers=run_workers, at_once=at_once or os.cpu_count() or 1)

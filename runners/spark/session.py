@@ -25,6 +25,7 @@ from destinations.delta.lock import SparkCommits, set_commits
 from origins.errors import WherryError, list_spark_errors
 from origins.lazy import SparkSession, pyspark
 from origins.names import declare_one_disk
+from origins.object_store import check_credentials
 from origins.spark_private import (
     end_in_silence,
     find_jvm_number,
@@ -37,7 +38,7 @@ from origins.spark_private import (
     make_client,
     put_client,
 )
-from origins.store_access import canonicalise, is_store_url
+from origins.store_access import StoreUrl, canonicalise, is_store_url
 from runners.model.error_kinds import classify
 from runners.model.spec import MASTER, PipelineSpec, SparkOptions
 from runners.model.text import summarise_error
@@ -114,22 +115,39 @@ def obtain_for(pipeline: PipelineSpec) -> SparkSession:
 
 def list_packages(pipeline: PipelineSpec) -> list[str]:
     """Return the JARs that Wherry's Spark needs beside Delta: those that the pipeline names, and those for stores."""
-    parts = [pipeline.state, pipeline.given_origins, pipeline.stages, pipeline.destinations, pipeline.dlq]
+    schemes = {canonicalise(place).partition(":")[0] for place in _list_stores(_list_parts(pipeline))}
     given, conf = list(pipeline.spark.packages), pipeline.spark.conf
-    return [*given, *list_connectors(_list_schemes(parts), [*given, *(conf.get(key, "") for key in NAMES_JARS)])]
+    return [*given, *list_connectors(schemes, [*given, *(conf.get(key, "") for key in NAMES_JARS)])]
 
 
-def _list_schemes(value: object) -> set[str]:
-    """Return the schemes of the object stores that are named anywhere in a value."""
+def check_store_access(pipeline: PipelineSpec) -> None:
+    """Raise `StoreError` if a Spark that Wherry starts would have no credentials for a store of the pipeline."""
+    if is_given() or is_set_elsewhere():
+        return
+    buckets: dict[str, StoreUrl] = {}
+    for place in _list_stores(_list_parts(pipeline)):
+        settings = {**pipeline.spark.settings, **getattr(place, "settings", {})}
+        bucket = "/".join(canonicalise(place).split("/")[:3])
+        buckets.setdefault(bucket, StoreUrl(place, settings))
+    for place in buckets.values():
+        check_credentials(place)
+
+
+def _list_parts(pipeline: PipelineSpec) -> Sequence[object]:
+    return pipeline.state, pipeline.given_origins, pipeline.stages, pipeline.destinations, pipeline.dlq
+
+
+def _list_stores(value: object) -> list[str]:
+    """Return the places in object stores that are named anywhere in a value."""
     if isinstance(value, str):
-        return {canonicalise(value).partition(":")[0]} if is_store_url(value) else set()
+        return [value] if is_store_url(value) else []
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         inner: Iterable[object] = [getattr(value, field.name) for field in dataclasses.fields(value)]
     elif isinstance(value, Mapping):
         inner = value.values()
     else:
         inner = value if isinstance(value, list | tuple) else ()
-    return {scheme for each in inner for scheme in _list_schemes(each)}
+    return [place for each in inner for place in _list_stores(each)]
 
 
 def _read_keep(options: SparkOptions) -> float | None:

@@ -6,6 +6,7 @@ A commit takes a few milliseconds on a disk, and some requests at a store.
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import json
 import math
@@ -151,6 +152,8 @@ STORE_CHECKPOINT_EVERY = 20
 
 Each commit since the last checkpoint costs two requests when the table is opened.
 """
+_NEEDED_SPACE = 64 << 10
+"""How many bytes must be free on a disk before a commit."""
 _READERS = 8
 """How many files of a store are read at the same time."""
 _READING = (DeltaError, OSError, StoreError)
@@ -186,6 +189,9 @@ class TableHome(ABC):
     @abstractmethod
     def check(self) -> None:
         """Check that a name that is taken cannot be taken again. Only this keeps two writers apart."""
+
+    def check_space(self) -> None:
+        """Raise `OSError` if the place is full. `deltalake` would print lines of its own about that."""
 
     @abstractmethod
     def list_log(self, after: int) -> Iterable[str]:
@@ -257,6 +263,13 @@ class DiskHome(TableHome):
             raise OSError(
                 "its file system lets a new file replace another one, so Wherry cannot keep two writers apart"
             )
+
+    def check_space(self) -> None:
+        folder = next(each for each in (self.path, *self.path.parents) if each.exists())
+        disk = os.statvfs(folder)
+        free = disk.f_bfree if os.geteuid() == 0 else disk.f_bavail  # the rest is kept for root
+        if disk.f_blocks and free * disk.f_frsize < _NEEDED_SPACE:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
 
     def list_log(self, after: int) -> Iterable[str]:
         return os.listdir(self.path / "_delta_log")
@@ -453,6 +466,7 @@ class LocalTable(LedgerTable):
         look.
         """
         try:
+            self.home.check_space()
             self._table = self._table or self._create_table()
             if not self._probed:
                 self.home.check()

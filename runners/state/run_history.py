@@ -172,7 +172,8 @@ class RunHistory(History):
     def write(self, rows: Sequence[RunRow]) -> None:
         from runners.state.delta_ledger import find_home
 
-        options = get_options(self.path)
+        home, options = find_home(self.path), get_options(self.path)
+        home.check_space()
         try:
             table = deltalake.DeltaTable(str(self.path), storage_options=options)
         except delta_errors.TableNotFoundError:
@@ -181,7 +182,7 @@ class RunHistory(History):
             table or str(self.path),
             _make_table(rows),
             mode="append",
-            configuration=dict(find_home(self.path).properties),
+            configuration=dict(home.properties),
             storage_options=options,
             post_commithook_properties=deltalake.PostCommitHookProperties(
                 create_checkpoint=True, cleanup_expired_logs=True

@@ -16,6 +16,8 @@ from origins.files import Files
         ({"path": " "}, "path: expected a file, a folder or a pattern, got nothing"),
         ({"format": "xml"}, "format: expected json, csv, parquet, text, got 'xml'"),
         ({"lanes": 0}, "lanes: expected at least 1, got 0"),
+        ({"exclude": ["a.json", ""]}, "exclude: expected names of files, or patterns of names, got ''"),
+        ({"exclude": ["in/"]}, "exclude: expected names of files, or patterns of names, got 'in/'"),
         ({"max_files": 0}, "max_files: expected at least 1, got 0"),
         ({"max_files": 3, "batch": "whole"}, "max_files: expected none beside `batch: whole`, got 3"),
         ({"batch": "all"}, "batch: expected limited or whole, got 'all'"),
@@ -49,6 +51,15 @@ from origins.files import Files
         (
             {"format": "csv", "options": {"encoding": "UTF-16"}},
             "options: expected multiLine: true beside encoding: utf-16",
+        ),
+        (
+            {"options": {"encoding": "UTF-16", "lineSep": "\n"}},
+            "options: expected multiLine: true beside encoding: utf-16, for files with one JSON value each",
+        ),
+        ({"options": {"encoding": "utf-32"}}, "options: expected multiLine: true beside encoding: utf-32"),
+        (
+            {"format": "csv", "options": {"charset": "klingon"}},
+            "options: encoding: expected one of UTF-8, UTF8, US-ASCII, ISO-8859-1,",
         ),
         ({"format": "csv", "options": {"heeader": True}}, "options: unknown option 'heeader'; did you mean 'header'?"),
     ],

@@ -478,11 +478,16 @@ class TestJson:
             assert nacks == {(content, f"{name}: {told}" if named else told) for name, content in bad.items()}
             assert {row.id for row in rows if row[REFUSED] is None} >= {0, 1, 2}
 
-    @pytest.mark.parametrize("encoding", ["ISO-8859-1", "UTF-16LE"])
-    def test_lines_in_another_encoding_are_read(self, spark: SparkSession, tmp_path: Path, encoding: str) -> None:
-        """Spark's reader and the line parser both read them."""
+    @pytest.mark.parametrize(
+        ("encoding", "separator"),
+        [("ISO-8859-1", {}), ("ISO-8859-1", {"lineSep": "\n"}), ("UTF-16LE", {}), ("UTF-16BE", {"lineSep": "\n"})],
+    )
+    def test_lines_in_another_encoding_are_read(
+        self, spark: SparkSession, tmp_path: Path, encoding: str, separator: dict[str, str]
+    ) -> None:
+        """Spark's reader and the line parser both read them. Lines end with a line feed by default."""
         (tmp_path / "a").write_bytes('{"name": "Grün"}\n{"name": "ö"}{}\n'.encode(encoding))
-        options = {"encoding": encoding, "lineSep": "\n"}
+        options = {"encoding": encoding, **separator}
         files = Files(path=str(tmp_path), format="json", schema="name string", options=options)
         for places in (True, False):
             rows = files.fetch(spark, [plan_batch(spark, files)], places=places).frame().collect()

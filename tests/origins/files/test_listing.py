@@ -6,6 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -83,6 +84,24 @@ def test_spark_finds_the_same_files(spark: SparkSession, tree: Path, pattern: st
     there = FilePattern(root=here.root, segments=here.segments, local=False)
     assert there.list_files(spark) == here.list_files(NOBODY)
     assert [file.name for file in there.list_files(spark)] == names
+
+
+EXCLUDED = [
+    (["a.json"], ["2026/01/d.json", "2026/02/e.json"]),
+    (["[de].json"], ["a.json"]),
+    (["01/d.json"], ["2026/02/e.json", "a.json"]),
+    (["2026/*/e.json", "*.csv"], ["2026/01/d.json", "a.json"]),
+    (["2026"], ["2026/01/d.json", "2026/02/e.json", "a.json"]),
+]
+
+
+@pytest.mark.parametrize(("exclude", "names"), EXCLUDED)
+def test_excluded_files_are_left_out(tree: Path, exclude: list[str], names: list[str]) -> None:
+    """A pattern is compared with the end of a path, so a bare name excludes this name in every folder."""
+    place = replace(parse_pattern(f"{tree}/**/*.json"), exclude=tuple(exclude))
+    assert [file.name for file in place.list_files(NOBODY)] == names
+    every = [file.name for file in replace(place, exclude=()).list_files(NOBODY)]
+    assert [name for name in every if place.matches(f"{tree}/{name}")] == names
 
 
 @pytest.mark.promise("X2")

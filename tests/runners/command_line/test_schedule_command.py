@@ -318,6 +318,17 @@ def test_a_file_or_a_folder_without_a_definition_exits_with_2(
     assert f"wherry schedule {folder / 'above' / 'pipelines'}\n" in said
 
 
+def test_a_folder_without_a_schedule_exits_with_2(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The message comes before Spark starts, and names what to add. A plan of such a folder is fine."""
+    for name in ("orders", "prices"):
+        (folder / f"{name}.yaml").unlink()
+    assert cli.execute(["schedule", str(folder)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"No definition in {folder} has a schedule, so there is nothing to wait for: odd.yaml.")
+    assert "schedule: {every: 15m}" in said
+    assert list_planned(folder, capsys)["scheduled"] == []
+
+
 @pytest.mark.parametrize(("words", "code"), [([], 4), (["--if-running", "fail"], 4), (["--if-running", "skip"], 0)])
 def test_a_run_of_a_running_pipeline_may_be_no_failure_for_cron(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], code: int

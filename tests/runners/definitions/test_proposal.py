@@ -7,15 +7,17 @@ import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from origins.files import Files
+from origins.origin import Progress
 from runners.command_line import cli
 from runners.definitions.definition import load
 from runners.definitions.first_pipeline import begin
 from runners.definitions.proposal import MOST_LINES, Proposal, list_findings, propose
+from runners.model.errors import Refusal
 from runners.model.spec import PipelineSpec
 from stages.cast import Cast
 from stages.columns import WithColumns
@@ -23,6 +25,10 @@ from stages.conditions import Require
 from tests.five_months import write_months
 from tests.pace import measure_pace
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NO_SPARK = cast("SparkSession", None)
 PLAIN = "id,name\n1,Ada\n2,Bo\n"
 
 
@@ -183,8 +189,8 @@ JSON = {
         {"extra": "evolve", "other": "rescue"},
         "Keys differ from columns only in case: ID.",
     ),
-    "an array": (["[", '{"id": 1},', '{"id": 2}', "]"], {"multiLine": "true"}, {"extra": "evolve"}, "or an array"),
-    "one object over lines": (["{", '"id": 1', "}"], {"multiLine": "true"}, {"extra": "evolve"}, "or an array"),
+    "an array": (["[", '{"id": 1},', '{"id": 2}', "]"], {"multiLine": "true"}, {"extra": "evolve"}, "such as an array"),
+    "one object over lines": (["{", '"id": 1', "}"], {"multiLine": "true"}, {"extra": "evolve"}, "such as an array"),
 }
 
 
@@ -355,36 +361,85 @@ def test_thousands_beside_long_decimals_stay_text(tmp_path: Path) -> None:
     assert [found for found in list_findings(proposal) if found.startswith("y may be 1234 or 1.234")] != []
 
 
+def list_waiting(origin: Files) -> list[str]:
+    """Return the names of the files that a first run reads."""
+    return sorted(file.name for file in origin.survey(NO_SPARK, Progress(offsets={}, parts=())).files)
+
+
 def test_files_with_another_separator_are_another_origin(tmp_path: Path) -> None:
-    """Each pattern matches only its files. The rows of both pass the same cast."""
+    """Each origin reads only its files. The rows of both pass the same cast."""
     folder = write_months(tmp_path / "in", semicolons=True, rows=100).folder
     pipeline = load_definition(propose(folder), tmp_path)
     first, second = get_origins(pipeline)
     assert (dict(first.options), dict(second.options)) == ({}, {"sep": ";"})
-    found = [[file.name for file in folder.glob(Path(origin.path).name)] for origin in (first, second)]
-    assert [sorted(names) for names in found] == [
-        [f"trips-2026-0{month}.csv" for month in (1, 2, 3, 5)],
-        ["trips-2026-04.csv"],
-    ]
+    assert list_waiting(first) == [f"trips-2026-0{month}.csv" for month in (1, 2, 3, 5)]
+    assert list_waiting(second) == ["trips-2026-04.csv"]
     assert (len(first.stages), len(second.stages), len(pipeline.stages)) == (0, 1, 1)
 
 
-def test_a_later_file_never_fits_two_patterns(tmp_path: Path) -> None:
-    """Otherwise it would be read twice. Here, equally many files need each of the options."""
-    semicolons = PLAIN.replace(",", ";")
-    files = {"london.csv": PLAIN, "london-2.csv": PLAIN, "vienna.csv": semicolons, "vienna-2.csv": semicolons}
-    folder = make_folder(tmp_path, files)
-    origins = get_origins(load_definition(propose(folder), tmp_path))
-    (folder / "paris.csv").write_text(PLAIN)
-    found = sorted(file.name for origin in origins for file in folder.glob(Path(origin.path).name))
-    assert found == sorted(files)
+@pytest.mark.parametrize(
+    ("odd", "later"),
+    [
+        (["trips-2026-09.csv"], ["trips-2026-10.csv", "trips-2027-09.csv"]),
+        (["trips-2026-03.csv", "trips-2026-09.csv"], ["trips-2027-03.csv", "other.csv"]),
+        (["vienna.csv", "vienna-2.csv"], ["paris.csv", "trips-2027-03.csv"]),
+        (["april/trips-2026-04.csv"], ["may/trips-2026-05.csv", "may/trips-2026-04.csv"]),
+    ],
+)
+def test_later_files_are_read_like_most_files(tmp_path: Path, odd: list[str], later: list[str]) -> None:
+    """The origin of most files leaves out only the odd ones, so each file is read exactly once."""
+    deep = "all/" if "/" in odd[0] else ""
+    usual = {f"{deep}trips-2026-{month:02}.csv": PLAIN for month in range(1, 10)}
+    folder = make_folder(tmp_path, {**usual, **dict.fromkeys(odd, PLAIN.replace(",", ";"))})
+    proposal = propose(folder)
+    most, others = get_origins(load_definition(proposal, tmp_path))
+    assert (dict(most.options), dict(others.options)) == ({}, {"sep": ";"})
+    assert [line for line in list_findings(proposal) if line.startswith(f"{', '.join(sorted(odd))}: an origin")] != []
+    make_folder(tmp_path, dict.fromkeys(later, PLAIN))
+    assert list_waiting(others) == sorted(Path(name).name for name in odd)
+    assert list_waiting(most) == sorted({*usual, *later}.difference(odd))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_only_the_utf_16_file_is_read_as_utf_16(tmp_path: Path, encoding: str) -> None:
+    """ASCII is no UTF-16. The definition does not claim that values go over several lines."""
+    files = {f"{month:02}.csv": PLAIN for month in range(1, 12)}
+    proposal = propose(make_folder(tmp_path, {**files, "12.csv": PLAIN.encode(encoding)}))
+    plain, wide = get_origins(load_definition(proposal, tmp_path))
+    assert (dict(plain.options), list_waiting(plain)) == ({}, sorted(files))
+    assert (str(wide.options["encoding"]).replace("-", ""), wide.options["multiLine"]) == (
+        encoding.replace("-", "").upper(),
+        "true",
+    )
+    assert list_waiting(wide) == ["12.csv"]
+    assert "several lines" not in proposal.write_definition(tmp_path, "s")
+
+
+def test_lines_of_json_in_utf_16_are_left_out_with_the_reason(tmp_path: Path) -> None:
+    """Spark cannot split them. The other files are read."""
+    lines = '{"id": 1}\n{"id": 2}\n'
+    proposal = propose(make_folder(tmp_path, {"a.json": lines, "b.json": lines, "c.json": lines.encode("utf-16")}))
+    (origin,) = get_origins(load_definition(proposal, tmp_path))
+    assert (dict(origin.options), list_waiting(origin)) == ({}, ["a.json", "b.json"])
+    assert proposal.look.left_out == {"c.json": "is UTF-16 with one object a line; convert it to UTF-8"}
+    alone = make_folder(tmp_path / "alone", {"c.json": lines.encode("utf-16")})
+    with pytest.raises(Refusal, match="UTF-16 with one object a line"):
+        propose(alone)
+
+
+def test_one_object_of_json_in_utf_16_is_read(tmp_path: Path) -> None:
+    """So is an array. Such a file is one value."""
+    files = {"a.json": '{"id": 1}'.encode("utf-16"), "b.json": '[{"id": 1},\n{"id": 2}]'.encode("utf-16")}
+    (origin,) = get_origins(load_definition(propose(make_folder(tmp_path, files)), tmp_path))
+    assert dict(origin.options) == {"encoding": "UTF-16", "multiLine": "true"}
 
 
 def test_a_file_that_no_pattern_separates_is_named(tmp_path: Path) -> None:
     """The definition reads the other files, and the findings name this one."""
     files = {"abx.csv": PLAIN, "bay.csv": PLAIN, "aay.csv": PLAIN.replace(",", ";"), "bbx.csv": PLAIN.replace(",", ";")}
     proposal = propose(make_folder(tmp_path, {**files, "c.csv": PLAIN}))
-    assert len(get_origins(load_definition(proposal, tmp_path))) == 1
+    (origin,) = get_origins(load_definition(proposal, tmp_path))
+    assert list_waiting(origin) == ["abx.csv", "bay.csv", "c.csv"]
     line = "aay.csv, bbx.csv would need other options (sep: semicolons). No pattern fits only such files."
     assert line in list_findings(proposal)
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from destinations.delta import Delta
+from origins.delta import Delta as FromDelta
 from origins.files import Files
+from origins.origin import Origin
 from runners.command_line.printing import format_explanation
 from runners.definitions.definition import definition_of, load
 from runners.definitions.document import DefinitionError
 from runners.model.clock import Clock
+from runners.model.spec import SparkOptions
 from runners.operations.validate import Explanation, explain
 from runners.pipeline import Pipeline
 from stages.deduplicate import Deduplicate
@@ -427,6 +431,43 @@ def test_a_missing_folder_of_an_origin_is_noted(tmp_path: Path) -> None:
     assert notes(f"{landing}/*.csv") == (f"There is nothing at {landing} yet; a run fails until something is there.",)
     landing.mkdir()
     assert notes(f"{landing}/*.csv") == notes("s3a://bucket/landing/*.csv") == ()
+
+
+@pytest.mark.parametrize(
+    ("origin", "options", "noted"),
+    [
+        (Files(path="in", format="csv", schema="id long"), {"apply_as_deletes": "gone"}, True),
+        (FromDelta(path="bronze"), {"apply_as_deletes": "gone", "sequence_by": "at"}, True),
+        (FromDelta(path="bronze", changes=True), {"apply_as_deletes": "gone", "sequence_by": "at"}, False),
+        (FromDelta(path="bronze"), {"sequence_by": "at"}, False),
+    ],
+)
+def test_a_merge_that_forgets_deletes_is_noted(origin: Origin, options: dict[str, Any], noted: bool) -> None:
+    """A late row adds its deleted key again. A change feed has no late rows."""
+    merge = Delta(table="main.orders", mode="merge", keys=["id"], **options)
+    notes = explain(definition_of(Pipeline(name="orders", origin=origin, destinations=[merge]))).notes
+    late = "if an older row of a deleted key comes late from " + ("files" if isinstance(origin, Files) else "delta")
+    assert (late in " ".join(notes)) is noted
+
+
+@pytest.mark.parametrize(
+    ("encoding", "conf", "noted"),
+    [
+        ("ISO-8859-1", {}, False),
+        ("windows-1252", {}, True),
+        ("windows-1252", {"spark.sql.legacy.javaCharsets": "true"}, False),
+    ],
+)
+def test_an_encoding_that_spark_does_not_read_is_noted(
+    tmp_path: Path, encoding: str, conf: Mapping[str, str], noted: bool
+) -> None:
+    """The note has the line that lets Spark read it."""
+    origin = Files(path=str(tmp_path), format="csv", schema="id long", options={"encoding": encoding})
+    pipeline = Pipeline(
+        name="orders", origin=origin, destinations=[Delta(table="main.orders")], spark=SparkOptions(conf=conf)
+    )
+    notes = explain(definition_of(pipeline)).notes
+    assert ("`spark: {conf: {spark.sql.legacy.javaCharsets: true}}`" in " ".join(notes)) is noted
 
 
 def test_an_unreadable_origin_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

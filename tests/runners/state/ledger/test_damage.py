@@ -9,6 +9,8 @@ import errno
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ from runners.state.delta_ledger import DeltaLedger
 from runners.state.journal import Journal, list_settled_ever
 from runners.state.ledger import LedgerError
 from runners.state.location import StateLocation
+from runners.state.run_history import RunHistory, RunRow
 from tests.runners.operations.audit.evidence import Carried
 from tests.small_disk import SmallDisk
 
@@ -115,19 +118,37 @@ def test_a_missing_history_is_reported(tmp_path: Path, what: str) -> None:
     assert [each.number for each in open_journal(carried).list_settled()] == [1]
 
 
-def test_a_full_disk_loses_no_entry(small_disk: SmallDisk) -> None:
-    """Recorded entries are whole, and failed ones are absent. An entry lands when the disk has room again."""
+def test_a_full_disk_loses_no_entry(small_disk: SmallDisk, capfd: pytest.CaptureFixture[str]) -> None:
+    """Recorded entries are whole, and failed ones are absent. An entry lands when the disk has room again. No library
+    prints its own lines about the disk."""
     carried = Carried(small_disk.folder)
     carried.carry(1)
     small_disk.fill()
     with pytest.raises(LedgerError, match="No space left on device") as told:
         carried.journal.record(Entry(kind="stop", body={"reason": "x"}))
     assert "with free space" in told.value.hint
+    assert capfd.readouterr().err == ""
     small_disk.empty()
     assert (open_journal(carried).state.get_lane("0").committed, open_journal(carried).state.stopping) == (1, "")
     carried.carry(2)
     assert open_journal(carried).state.get_lane("0").committed == 2
     assert carried.list_codes() == []
+
+
+def test_a_full_disk_fails_the_history_without_lines_of_a_library(
+    small_disk: SmallDisk, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A run that cannot record its history goes on, and says so itself."""
+    history = RunHistory(small_disk.folder / "runs", timedelta(days=1))
+    began = RunRow.make_running("orders", "r1", "h", datetime(2026, 1, 1, tzinfo=timezone.utc))
+    history.write([began])
+    small_disk.fill()
+    with pytest.raises(OSError, match="No space left on device"):
+        history.write([began])
+    assert capfd.readouterr().err == ""
+    small_disk.empty()
+    history.write([replace(began, run="r2")])
+    assert {run["run"] for run in history.list_runs()} == {"r1", "r2"}
 
 
 def test_an_unreadable_ledger_is_not_mistaken_for_a_missing_one(
