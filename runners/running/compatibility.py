@@ -170,11 +170,11 @@ def _compare_place(
     name: str, known: OriginBody | DestinationBody, end: Origin | Destination, home: _DefinitionHome
 ) -> list[_MovedPlace]:
     now = hide_secrets(end).place
-    same = _canonicalise_all(known["place"]) == _canonicalise_all(now) or home.has(known, end)
+    same = canonicalise_all(known["place"]) == canonicalise_all(now) or home.has(known, end)
     return [] if same else [_MovedPlace(name=name, before=known["place"], now=now)]
 
 
-def _canonicalise_all(place: str) -> str:
+def canonicalise_all(place: str) -> str:
     """Return a place, which may be several paths, with each path in its canonical form."""
     return ", ".join(map(canonicalise, place.split(", ")))
 

@@ -55,6 +55,7 @@ from runners.running.merge_fallback import FallbackMerge, GivenLetters
 from runners.running.opening import RunOpening, list_suites, list_unchanged, make_chains
 from runners.running.redo import Redo
 from runners.running.refused_budget import RefusedBudget, WaitingRows
+from runners.running.renamed import check_renamed
 from runners.running.replay import Replay
 from runners.running.stop import FORCED_AT_ONCE, FORCED_SOON, force_in_time, stop_on_signals
 from runners.spark.session import (
@@ -387,6 +388,7 @@ class PipelineRun:
             self._merge_fallback(journal, dispatcher, spark)
             return
         recognises = make_recogniser(self.pipeline, self.destinations, journal, spark)
+        check_renamed(self.pipeline, self.destinations, journal, self.ruling, spark)
         check_layout(self.pipeline, self.destinations, journal.state, self.ruling, recognises)
         opening = RunOpening(
             pipeline=self.pipeline,
