@@ -45,6 +45,11 @@ class Backfill:
         check_reason(self.reason, "A backfill")
 
     @property
+    def refills(self) -> bool:
+        """Whether one destination gets everything again, so that its place may be empty or new."""
+        return self.only is not None and self.again and (self.start, self.end, self.lane) == (None, None, None)
+
+    @property
     def key(self) -> str:
         """A text that is equal for two calls of the same backfill."""
         lane = () if self.lane is None else (self.lane,)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Literal
 
 from destinations.destination import Destination, OpenDestination
-from destinations.dlq import DLQ
+from destinations.dlq import DLQ, FALLBACK
 from origins.batch import Json
 from origins.lazy import SparkSession
 from origins.names import list_given_paths
@@ -63,7 +63,7 @@ def check_layout(
     origins = pipeline.origins_by_name
     home, elsewhere = _DefinitionHome.of(pipeline, state.opened), list[_MovedPlace]()
     salts = mark_salts(pipeline)
-    ruling.check({*origins, *destinations, *salts, DLQ})
+    ruling.check({*origins, *destinations, *salts, DLQ, *([FALLBACK] if pipeline.dlq.fallback else [])})
     _check_salts(state.opened.get("salts", {}), salts, ruling)
     before = state.opened.get("origins", {})
     for name, origin in origins.items():

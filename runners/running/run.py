@@ -402,6 +402,7 @@ class PipelineRun:
             follow=self.follow,
             split=OF_A_BACKFILL if self.backfill or self.redo else OF_A_REPLAY if self.replay else None,
             only=self.backfill.only if self.backfill else None,
+            refills=self.backfill is not None and self.backfill.refills,
         )
         if self.backfill is None and self.replay is None and self.redo is None:
             start_over(self.pipeline, journal, self.ruling, stand=list_unchanged(opening, journal, spark))
