@@ -80,15 +80,17 @@ class DestinationError(WherryError):
     """The destination's place cannot be used."""
 
     code = "DESTINATION"
+    is_other_place = False
+    """Whether the place no longer has what an earlier run wrote to. The run then adds what a person can do."""
 
 
 def make_other_place_error(place: str, *, gone: bool) -> DestinationError:
     """Return the error for a place that no longer has what an earlier run wrote to."""
-    return DestinationError(
+    error = DestinationError(
         f"{place} {'is missing' if gone else 'was replaced'}, and this pipeline has delivered to it.",
-        hint="Wherry wrote nothing. Put back what was there; or start empty:  wherry run FILE "
-        '--fresh NAME --reason "…"  (then  wherry backfill FILE --only NAME --again  delivers old batches)',
     )
+    error.is_other_place = True
+    return error
 
 
 class Unsure(WherryError):

@@ -158,11 +158,11 @@ class Pipeline(PipelineSpec):
 
         return Canary(self._definition(), definition_of(canary), parse_share(share))
 
-    def _carry(self, check: bool, **how: Any) -> Report:
+    def _carry(self, check: bool, *, definition: Definition | None = None, **how: Any) -> Report:
         from runners.listeners.run_progress import show_in_notebook
         from runners.running.run import PipelineRun
 
-        definition = self._definition()
+        definition = definition or self._definition()
         with show_in_notebook(self.name) as shown:
             how["listeners"] = [*how.get("listeners", ()), *shown]
             run = PipelineRun(pipeline=definition.pipeline, text=definition.text, hash=definition.hash, **how)
@@ -183,7 +183,12 @@ class Pipeline(PipelineSpec):
 
         After a crash, another call continues. Raises as `run` does.
         """
-        return self._carry(check, listeners=listeners, backfill=backfill)
+        from runners.definitions.definition import definition_of
+
+        definition = self._definition()
+        if backfill.where:
+            definition = definition_of(backfill.narrow(definition.pipeline))
+        return self._carry(check, definition=definition, listeners=listeners, backfill=backfill)
 
     def redo(self, file: str, *, reason: str = "", check: bool = True, listeners: Sequence[Listener] = ()) -> Report:
         """Read a file again that was edited in place.

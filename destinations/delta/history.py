@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,7 @@ from destinations.delta.data_files import find_harm, find_untouched
 from destinations.delta.log import VERSION_KEY, LocalLog, LogCommit, StoreLog, format_tag
 from destinations.delta.table import TargetTable
 from destinations.destination import BatchLabel, BroughtBatch, DeliveryAccount, DestinationError, Loss
+from destinations.dlq import DLQ
 from origins.delta_actions import AddedFile, Version, VersionLog
 from origins.errors import WherryError, list_spark_errors
 from origins.lazy import DataFrame, SparkSession, T, delta_errors, deltalake
@@ -521,11 +523,22 @@ def put_back(
         raise DestinationError(
             f"The rows of version {first.version} of {table.location} cannot be put back: "
             f"{cut_text(str(error).splitlines()[0], 300)}",
-            hint="Wherry wrote nothing. If a VACUUM deleted the files, deliver the batch again:  wherry backfill FILE "
-            "--from N --to N --again",
+            hint=f"Wherry wrote nothing.{_suggest_again([batch.label for batch in brought])}",
         ) from error
     written = table.find_written(spark, first.key, before)
     return written.rows or 0
+
+
+def _suggest_again(labels: Sequence[BatchLabel]) -> str:
+    """Return how to deliver the batches of a commit again; empty for the DLQ, which no command delivers to alone."""
+    first, last = (pick(labels, key=lambda label: label["number"]) for pick in (min, max))
+    if first["destination"] == DLQ:
+        return ""
+    lane = shlex.quote(first["lane"])
+    return (
+        f" If a VACUUM deleted the files, deliver the batch again:  wherry backfill FILE --lane {lane} --from "
+        f'{first["number"]} --to {last["number"]} --only {first["destination"]} --again --reason "…"'
+    )
 
 
 def _select_brought(

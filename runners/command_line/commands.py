@@ -333,10 +333,24 @@ def _parse_bound(ctx: click.Context, parameter: click.Parameter, text: str | Non
 @command()
 @with_definition
 @select_option(
-    "--from", "start", metavar="WHEN", callback=_parse_bound, help="Begin with this batch, time or day (UTC)."
+    "--from",
+    "start",
+    metavar="WHEN",
+    callback=_parse_bound,
+    help="Begin with this batch, or time or day of loading.",
 )
 @select_option(
-    "--to", "end", metavar="WHEN", callback=_parse_bound, help="End with this batch, time or whole day (UTC)."
+    "--to",
+    "end",
+    metavar="WHEN",
+    callback=_parse_bound,
+    help="End with this batch, or time or day of loading.",
+)
+@select_option(
+    "--where",
+    default="",
+    metavar="SQL",
+    help="Deliver rows where this is true; columns as read.",
 )
 @select_option("--only", metavar="NAME", help="Deliver only to this destination.")
 @select_option("--lane", metavar="LANE", help="Read only this lane.")
@@ -346,6 +360,7 @@ def _parse_bound(ctx: click.Context, parameter: click.Parameter, text: str | Non
 def backfill(  # noqa: PLR0913 -- each is an option of the command
     start: Bound | None,
     end: Bound | None,
+    where: str,
     only: str | None,
     lane: str | None,
     again: bool,
@@ -358,14 +373,14 @@ def backfill(  # noqa: PLR0913 -- each is an option of the command
 
     For example:  wherry backfill orders.yaml --from 2026-01-31 --only latest --again --reason "lost rows"
 
-    WHEN is the number of a batch in its lane, or the time when the batch was loaded. It is not a date in the rows.
-    Batches are read whole, and offsets do not move. After a crash, type the same command again: it continues.
+    WHEN is the number of a batch in its lane, or the time (UTC) when the batch was loaded. It is not a date in the
+    rows: for that, use --where. Offsets do not move. After a crash, type the same command again: it continues.
     """
     from runners.command_line.carrying import carry_and_print
     from runners.operations.offsets import plan_backfill
     from runners.running.backfill import Backfill
 
-    past = Backfill(start=start, end=end, only=only, lane=lane, again=again, reason=reason)
+    past = Backfill(start=start, end=end, where=where, only=only, lane=lane, again=again, reason=reason)
     pipeline = load_pipeline(**given)
     move = plan_backfill(pipeline, past)
     if move.lanes:

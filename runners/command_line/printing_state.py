@@ -48,7 +48,7 @@ def format_audit(audit: Audit, file: str) -> str:
         ("read", [f"{format_count(audit.read)} in {format_batches(batches)}; {audit.nacked:,} refused"]),
         *((name, list(_format_destination(each, audit.lanes))) for name, each in audit.destinations.items()),
         *((name, [_format_removed(each)]) for name, each in audit.removed.items()),
-        ("refused rows", _format_letters(audit)),
+        ("refused rows", _format_letters(audit, file)),
         ("open", [f"batch {each['number']} of lane {each['lane']}: {each['label']}" for each in audit.open]),
         ("accepted", [f"{each.code}  {_format_where(each)}: {each.message}" for each in audit.accepted]),
     ]
@@ -76,7 +76,7 @@ def format_repairs(findings: Sequence[Finding], accept: Sequence[str] = ()) -> s
 def format_repaired(result: RepairResult, file: str) -> str:
     done: list[tuple[str, Sequence[str]]] = [
         ("done", [*result.done, *(f"accepted: {each}" for each in result.accepted)]),
-        ("not done", result.failed),
+        ("not done", [with_file(each, file) for each in result.failed]),
     ]
     return "\n\n".join(part for part in (format_sections(done), format_audit(result.audit, file)) if part)
 
@@ -109,12 +109,13 @@ def _format_removed(got: Mapping[str, JSON]) -> str:
     return f"{batches}; it is not in the definition any more, so it is not checked"
 
 
-def _format_letters(audit: Audit) -> Sequence[str]:
+def _format_letters(audit: Audit, file: str) -> Sequence[str]:
     if audit.dlq is None:
         return [f"{audit.nacked:,} rows; their destination cannot be read, so they are not checked"]
     waits = audit.dlq["fallback"]
     wait = format_count(waits, "of them waits", "of them wait")
-    beside = [f"{wait} in the fallback; bring them back:  wherry dlq merge FILE"] if waits else []
+    merge = with_file("wherry dlq merge FILE", file)
+    beside = [f"{wait} in the fallback; bring them back:  {merge}"] if waits else []
     return [f"{audit.dlq['refused']:,} went to the DLQ, which has {format_count(audit.dlq['rows'])}", *beside]
 
 

@@ -207,7 +207,9 @@ def repair(accept: Sequence[str], reason: str, yes: bool, json: bool, **given: A
         return _show_repaired(result, json=json, file=str(given["file"]))
     before = pipeline.audit()
     safe = [finding for finding in before.problems if finding.remedy or finding.id in accept]
-    alone = "Wherry can repair nothing by itself." if before.problems else "Nothing is wrong."
+    alone = (
+        "Wherry can repair nothing by itself. Each finding says what to do." if before.problems else "Nothing is wrong."
+    )
     click.echo(printing_state.format_repairs(safe, accept) if safe else alone, err=True)
     result = RepairResult(done=[], audit=before)
     if safe or accept:

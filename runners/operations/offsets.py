@@ -242,8 +242,7 @@ def plan_backfill(pipeline: PipelineSpec, backfill: Backfill) -> OffsetMove:
     if not any(carried.values()):
         names = list(dict.fromkeys(name for each in every for name in each.having))
         raise Refusal(
-            f"{' and '.join(names)} {'has' if len(names) == 1 else 'have'} all of this range already: "
-            f"{_count_batches([each.settled for each in every])}.",
+            f"{' and '.join(names)} got all of this range already: {_count_batches([each.settled for each in every])}.",
             hint="Add --again to deliver them once more.",
         )
     lanes = {
@@ -271,8 +270,8 @@ def _describe_past(name: str, batches: Sequence[PastBatch], again: str) -> str:
     if not has:
         return text
     if gets and any(name in each.lacking for each in batches if name in each.having):
-        return f"{text}; it has {_count_batches(has)} of these already: it {again}"
-    return f"{text}; {_count_batches(has)} that it has already are left out"
+        return f"{text}; it got {_count_batches(has)} of these before: it {again}"
+    return f"{text}; {_count_batches(has)} that it got before are left out"
 
 
 def _count_batches(batches: Sequence[Settled]) -> str:

@@ -30,7 +30,9 @@ from runners.model.timetable import describe_schedule, format_due_times, list_du
 from runners.operations.pipeline_access import open_session
 from runners.running.aggregates import check_mixing, list_splits, warn_of_deduplicates
 from runners.running.opening import analyse_chain, check_protected, check_weighed, make_candidate, make_chains
+from runners.running.renamed import find_twin, list_states_beside
 from runners.spark.warm import find_obstacle
+from runners.state.location import StateLocation
 from runners.ways.choose import list_reasons
 from runners.ways.stage_chain import name_destinations
 from runners.ways.straight import list_prepare_reasons
@@ -79,7 +81,10 @@ class Explanation(JsonForm):
 
 
 def explain(definition: Definition, kinds: Kinds | None = None, clock: Clock | None = None) -> Explanation:
-    """Explain what the definition will do. Reads only the definition, and the clock if it has a schedule."""
+    """Explain what the definition will do. Reads only the definition, and the clock if it has a schedule.
+
+    Before the first run it also looks at the states beside the pipeline's own.
+    """
     pipeline = definition.pipeline
     due: Sequence[datetime] = ()
     schedule: tuple[str, ...] = ()
@@ -331,6 +336,7 @@ def _list_notes(pipeline: PipelineSpec) -> Iterator[str]:
     if pipeline.protect:
         shown = "are masked in every output; the DLQ keeps them (wherry dlq show FILE --reveal)"
         yield f"The values of {', '.join(pipeline.protect)} {shown}."
+    yield from _note_twin(pipeline)
     yield from _note_warmth(pipeline.spark)
     if pipeline.keeps_filtered:
         yield f"Wherry keeps filtered rows in the state for {pipeline.keep_filtered}; wherry find searches them."
@@ -373,6 +379,15 @@ def _note_files(origin: Files, options: SparkOptions) -> Iterator[str]:
     is_known = encoding.upper() in ENCODINGS or options.settings.get(_CHARSETS) == "true"
     if origin.format == "csv" and not is_known:
         yield f"{origin.name}: Spark reads CSV in {encoding} only with `spark: {{conf: {{{_CHARSETS}: true}}}}`."
+
+
+def _note_twin(pipeline: PipelineSpec) -> Iterator[str]:
+    """Yield that the first run will ask a question, if another pipeline may have had this definition."""
+    place = StateLocation.of(pipeline)
+    if place.directory is not None and not (place.directory / "ledger").exists():
+        twin = find_twin(pipeline, name_destinations(pipeline.every_destination), list_states_beside(place))
+        if twin is not None:
+            yield f"{twin.describe()} The first run asks whether {twin.name} was renamed."
 
 
 def _note_warmth(options: SparkOptions) -> Iterator[str]:

@@ -10,9 +10,10 @@ from datetime import datetime, timedelta, timezone
 from typing import TypeAlias
 
 from origins.batch import JSON, Json, Limits, Span
-from origins.origin import Backlog
+from origins.origin import Backlog, Origin
 from origins.problems import refuse_unknown
 from origins.quick_dataclass import dataclass
+from runners.definitions.checks import copy_with
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.model.entry import BegunBackfill, Entry, Settled
 from runners.model.errors import Refusal, check_reason
@@ -21,6 +22,7 @@ from runners.model.spec import PipelineSpec
 from runners.running.compatibility import resolve_names
 from runners.state.journal import Journal
 from runners.ways.stage_chain import name_destinations
+from stages.conditions import Filter
 
 Bound: TypeAlias = "int | datetime"
 """The number of a batch in its lane, or the time at which its offset was committed."""
@@ -41,16 +43,34 @@ class Backfill:
     """The only lane to process again; by default all lanes."""
     again: bool = False
     """Whether a destination gets a batch again that it already has according to the ledger."""
+    where: str = ""
+    """A SQL condition on the rows as they were read. Rows for which it is not true count as filtered."""
     reason: str
 
     def __post_init__(self) -> None:
         check_reason(self.reason, "A backfill")
 
     @property
+    def refills(self) -> bool:
+        """Whether one destination gets everything again, so that its place may be empty or new."""
+        everything = (self.start, self.end, self.lane, self.where) == (None, None, None, "")
+        return self.only is not None and self.again and everything
+
+    @property
     def key(self) -> str:
         """A text that is equal for two calls of the same backfill."""
         lane = () if self.lane is None else (self.lane,)
-        return "|".join("" if each is None else str(each) for each in (self.start, self.end, self.only, *lane))
+        where = (f"where {self.where}",) if self.where else ()
+        return "|".join("" if each is None else str(each) for each in (self.start, self.end, self.only, *lane, *where))
+
+    def narrow(self, pipeline: PipelineSpec) -> PipelineSpec:
+        """Return the pipeline, whose rows first pass the condition."""
+
+        def filter_first(origin: Origin) -> Origin:
+            return copy_with(origin, stages=(Filter(self.where, name="backfill_where"), *origin.stages))
+
+        origin = pipeline.origin and filter_first(pipeline.origin)
+        return replace(pipeline, origin=origin, origins=tuple(map(filter_first, pipeline.origins)))
 
     def make_source(self, source: BatchPlanner, pipeline: PipelineSpec, journal: Journal) -> BatchPlanner:
         """Return the planner for a run of this backfill, in place of the pipeline's planner `source`.

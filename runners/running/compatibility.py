@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Literal
 
 from destinations.destination import Destination, OpenDestination
-from destinations.dlq import DLQ
+from destinations.dlq import DLQ, FALLBACK
 from origins.batch import Json
 from origins.lazy import SparkSession
 from origins.names import list_given_paths
@@ -64,7 +64,7 @@ def check_layout(
     origins = pipeline.origins_by_name
     home, elsewhere = _DefinitionHome.of(pipeline, state.opened), list[_MovedPlace]()
     salts = mark_salts(pipeline)
-    ruling.check({*origins, *destinations, *salts, DLQ})
+    ruling.check({*origins, *destinations, *salts, DLQ, *([FALLBACK] if pipeline.dlq.fallback else [])})
     _check_salts(state.opened.get("salts", {}), salts, ruling)
     before = state.opened.get("origins", {})
     for name, origin in origins.items():
@@ -171,11 +171,11 @@ def _compare_place(
     name: str, known: OriginBody | DestinationBody, end: Origin | Destination, home: _DefinitionHome
 ) -> list[_MovedPlace]:
     now = hide_secrets(end).place
-    same = _canonicalise_all(known["place"]) == _canonicalise_all(now) or home.has(known, end)
+    same = canonicalise_all(known["place"]) == canonicalise_all(now) or home.has(known, end)
     return [] if same else [_MovedPlace(name=name, before=known["place"], now=now)]
 
 
-def _canonicalise_all(place: str) -> str:
+def canonicalise_all(place: str) -> str:
     """Return a place, which may be several paths, with each path in its canonical form."""
     return ", ".join(map(canonicalise, place.split(", ")))
 

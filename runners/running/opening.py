@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
 from destinations.dead_letters import ensure_dlq, make_dlq_schema, make_filtered_schema
-from destinations.destination import Destination, Identity, OpenDestination
+from destinations.destination import Destination, DestinationError, Identity, OpenDestination
 from destinations.dlq import DLQ, FALLBACK, FILTERED
 from origins.batch import JSON, Limits
 from origins.lazy import SparkSession, T
@@ -62,6 +63,8 @@ class RunOpening:
     """Why rows come in several batches for another reason than the origins' rules; None if they do not."""
     only: str | None = None
     """The only destination that gets the rows; by default all destinations."""
+    refills: bool = False
+    """Whether `only` gets all old batches again, so that its place may be empty or new."""
     chains: Mapping[str, StageChain] = field(default_factory=dict)
     """The stage chain of each origin, after the origin was opened."""
     notices: Sequence[tuple[str, str]] = ()
@@ -103,7 +106,7 @@ class RunOpening:
         self._expect(journal)
         for name in self.destinations:
             known = state.identities.get(name)
-            if known is None or self.opened[name].ensure_place(spark, None).id != known.id:
+            if known is None or self.ensure_place(name, spark, None).id != known.id:
                 return False
         check_newest(journal, self.pipeline.name, self.destinations, self.opened, self.ruling)
         return True
@@ -283,7 +286,7 @@ class RunOpening:
         known = journal.state.identities
         for name in [name for name in self.ends if name != FILTERED]:
             before = known.get(name) or known.get(self.ends[name].was or "")
-            ruled = name in (*self.ruling.fresh, *self.ruling.moved)
+            ruled = name in (*self.ruling.fresh, *self.ruling.moved) or (self.refills and name == self.only)
             self.opened[name].expects(Identity(place="") if before is None or ruled else before)
             if journal.is_shared:
                 self.opened[name].share()
@@ -299,20 +302,37 @@ class RunOpening:
                 destination = self.opened[each]
                 if self._origins[name].evolves:
                     destination.grow(spark, leaving[each])
-                identities[each] = destination.ensure_place(spark, leaving[each])
+                identities[each] = self.ensure_place(each, spark, leaving[each])
                 demands[each] = list(destination.demands(spark, leaving[each]))
             chains[name] = make_chain(self.pipeline, self._origins[name], self.destinations, demands)
             if any(demands.values()):
                 analyse_chain(spark, schema, chains[name])
         self.chains = chains
         ours = self.pipeline.dlq.destination is None
-        dlq = self.opened[DLQ]
-        identities[DLQ] = ensure_dlq(dlq, spark) if ours else dlq.ensure_place(spark, make_dlq_schema())
+        identities[DLQ] = self.ensure_place(DLQ, spark, make_dlq_schema(), grows=ours)
         if FALLBACK in self.ends:
-            identities[FALLBACK] = ensure_dlq(self.opened[FALLBACK], spark)
+            identities[FALLBACK] = self.ensure_place(FALLBACK, spark, make_dlq_schema(), grows=True)
         if self.pipeline.keeps_filtered:
             identities[FILTERED] = self.opened[FILTERED].ensure_place(spark, make_filtered_schema())
         return identities
+
+    def ensure_place(
+        self, name: str, spark: SparkSession, schema: T.StructType | None, *, grows: bool = False
+    ) -> Identity:
+        """Return the identity of a destination, or of the DLQ or its fallback, which may get missing columns."""
+        destination = self.opened[name]
+        try:
+            return ensure_dlq(destination, spark) if grows else destination.ensure_place(spark, schema)
+        except DestinationError as error:
+            if error.is_other_place:
+                only = shlex.quote(name)
+                again = f'To deliver all old batches again:  wherry backfill FILE --only {only} --again --reason "…"\n'
+                error.hint = (
+                    "Wherry wrote nothing. Put back what was there.\n"
+                    + (again if name in self.destinations else "")
+                    + f'To start empty, with new batches only:  wherry run FILE --fresh {only} --reason "…"'
+                )
+            raise
 
     def _describe_identity(self, before: Identity | None, identity: Identity, journal: Journal) -> DestinationBody:
         """Return what Wherry needs later to ask the destination about a batch.
@@ -435,7 +455,7 @@ def list_unchanged(opening: RunOpening, journal: Journal, spark: SparkSession) -
         chain = make_chain(pipeline, origin, opening.destinations)
         known = {destination: state.identities.get(destination) for destination in chain.branches}
         are_there = all(
-            each is not None and each.id and opening.opened[destination].ensure_place(spark, None).id == each.id
+            each is not None and each.id and opening.ensure_place(destination, spark, None).id == each.id
             for destination, each in known.items()
         )
         if are_there and chain.answers_again:

@@ -55,6 +55,7 @@ from runners.running.merge_fallback import FallbackMerge, GivenLetters
 from runners.running.opening import RunOpening, list_suites, list_unchanged, make_chains
 from runners.running.redo import Redo
 from runners.running.refused_budget import RefusedBudget, WaitingRows
+from runners.running.renamed import check_renamed
 from runners.running.replay import Replay
 from runners.running.stop import FORCED_AT_ONCE, FORCED_SOON, force_in_time, stop_on_signals
 from runners.spark.session import (
@@ -390,6 +391,7 @@ class PipelineRun:
             self._merge_fallback(journal, dispatcher, spark)
             return
         recognises = make_recogniser(self.pipeline, self.destinations, journal, spark)
+        check_renamed(self.pipeline, self.destinations, journal, self.ruling, spark)
         check_layout(self.pipeline, self.destinations, journal.state, self.ruling, recognises)
         opening = RunOpening(
             pipeline=self.pipeline,
@@ -403,6 +405,7 @@ class PipelineRun:
             follow=self.follow,
             split=OF_A_BACKFILL if self.backfill or self.redo else OF_A_REPLAY if self.replay else None,
             only=self.backfill.only if self.backfill else None,
+            refills=self.backfill is not None and self.backfill.refills,
         )
         if self.backfill is None and self.replay is None and self.redo is None:
             start_over(self.pipeline, journal, self.ruling, stand=list_unchanged(opening, journal, spark))

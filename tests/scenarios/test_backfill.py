@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from runners.command_line import cli
 from runners.model.events import BatchSettled, Event
 from runners.running.backfill import Backfill
 from runners.running.replay import Replay
@@ -61,3 +62,24 @@ def test_a_backfill_keeps_the_offsets_of_an_origin_that_is_read_whole(place: Pla
     report = pipeline.backfill(Backfill(only="other", again=True, reason="once more"))
     assert (report.batches, place.ids("tables/orders"), place.ids("tables/other")) == (1, [1], [1, 1])
     assert pipeline.status()["lanes"] == before
+
+
+def test_a_condition_chooses_rows_of_old_batches(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It sees the columns as they were read. The other rows count as filtered, and the next run knows nothing of it."""
+    monkeypatch.chdir(place.folder)
+    for number in range(1, 4):
+        place.land(f"{number}.json", [make_order(number), make_order(number + 10, amount="x")])
+    place.load(ORDERS).run()
+    pipeline = place.load(TWO)
+    past = Backfill(only="other", where="id IN (2, 13) OR amount = 'y'", reason="two rows")
+    report = pipeline.backfill(past)
+    assert (report.read, report.delivered["other"], report.nacked) == (6, 1, 1)
+    assert place.ids("tables/other") == [2]
+    assert pipeline.audit().problems == []
+    assert cli.execute(["backfill", "pipeline.yaml", "--only", "other", "--where", "id = 3", "--reason", "x"]) == 2
+    words = ["--only", "other", "--where", "id = 3", "--again", "--reason", "x", "--yes"]
+    assert cli.execute(["backfill", "pipeline.yaml", *words]) == 0
+    assert place.ids("tables/other") == [2, 3]
+    place.land("4.json", [make_order(4)])
+    assert place.load().run().read == 1
+    assert place.ids("tables/other") == [2, 3, 4]

@@ -77,7 +77,7 @@ class DeliveryAudit:
             batches = sum(count_rows_for(*pair) != 0 for pair in self._expected_batches.values())
             if batches:
                 message = f"{place} is missing; {batches:,} batches were delivered to it"
-                again = "Put it back from a backup. Or deliver all batches again into an empty place:"
+                again = "Put it back from a backup. Or deliver all batches again, into a new one:"
                 repair = f"{again}  {self._make_backfill_command()}"
                 yield Finding(code="TABLE_GONE", destination=self.name, message=message, repair=repair)
             return
@@ -85,7 +85,7 @@ class DeliveryAudit:
         replaced = bool(known and known.id and self.account.id and known.id != self.account.id)
         if replaced:
             message = f"{place} was replaced after the last run; the delivered rows are in the old one"
-            again = "Put the old one back. Or, if the new one is right, deliver the missing batches again:"
+            again = "Put the old one back. Or, if the new one is right and has none of these rows, deliver them again:"
             repair = f"{again}  {self._make_backfill_command()}\n{ACCEPT}"
             yield Finding(code="REPLACED", destination=self.name, message=message, repair=repair)
         for loss in self.account.losses:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any, Literal, Protocol, TypeAlias
@@ -145,7 +146,9 @@ class Audit(JsonForm):
         return {"pipeline": self.pipeline, "balanced": self.balanced, **super().json()}
 
 
-_ALIKE = ("code", "destination", "lane", "remedy", "repair")
+_ALIKE = ("code", "destination", "lane", "remedy")
+_OWN_FILE = re.compile(r"--file ('[^']*'|\S)+")
+"""The part of an advice that may differ between findings that are combined. The first finding's advice stays."""
 
 
 def group_findings(findings: Iterable[Finding]) -> list[Finding]:
@@ -166,6 +169,7 @@ def _sort_key(finding: Finding) -> tuple[str, str, str, int, int]:
 
 def _continues(before: Finding, finding: Finding) -> bool:
     alike = all(getattr(before, name) == getattr(finding, name) for name in _ALIKE)
+    alike = alike and _OWN_FILE.sub("", before.repair) == _OWN_FILE.sub("", finding.repair)
     same = before.version == finding.version or finding.code == "NOT_COMMITTED"
     return alike and same and before.number is not None and finding.number == before.number + 1
 

@@ -175,7 +175,7 @@ def _check_changed(claims: LedgerClaims) -> Iterator[Finding]:
             if names and claims.state.is_carried(settled):
                 more = f" and {len(names) - 1} more" if len(names) > 1 else ""
                 message = f"{names[0]}{more} changed after it was processed: {changed[names[0]]}"
-                yield Finding.about(settled, "ORIGIN_CHANGED", message, _suggest_repair(claims, settled))
+                yield Finding.about(settled, "ORIGIN_CHANGED", message, _suggest_repair(claims, settled, names[0]))
 
 
 def _get_name(part: JSON) -> str:
@@ -190,11 +190,11 @@ def _suggest_going_back(lane: str, end: JSON) -> str:
     return f"Or process only the rows that were left out:  {command}"
 
 
-def _suggest_repair(claims: LedgerClaims, settled: Settled) -> str:
+def _suggest_repair(claims: LedgerClaims, settled: Settled, name: str) -> str:
     """Return the advice about files that changed after processing. Batches with the same advice become one finding."""
     new = (
         "Wherry does not read it again. Put the new rows into a file of their own for the next run.\n"
-        "Or replace its old rows by its new ones:  wherry redo FILE --file NAME"
+        f"Or replace its old rows by its new ones:  wherry redo FILE --file {shlex.quote(name)}"
     )
     lane = [each for each in claims.lanes[settled.lane] if claims.state.is_carried(each)]
     back = sum(each.number >= settled.number for each in lane)

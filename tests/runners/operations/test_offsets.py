@@ -135,14 +135,14 @@ def test_a_backfill_plan_counts_batches_that_destinations_have(tmp_path: Path) -
     planned = plan_backfill(orders, Backfill(reason="a test"))
     assert (count_again(planned), planned.lanes["0"].after) == ((2, 4), 4)
     assert planned.destinations == {
-        "log": "gets nothing; 3 batches, 6 rows that it has already are left out",
-        "b": "gets 2 batches, 4 rows; 1 batch, 2 rows that it has already are left out",
+        "log": "gets nothing; 3 batches, 6 rows that it got before are left out",
+        "b": "gets 2 batches, 4 rows; 1 batch, 2 rows that it got before are left out",
     }
     repeated = plan_backfill(orders, Backfill(only="b", again=True, reason="a test"))
     assert count_again(repeated) == (3, 6)
     assert repeated.destinations["b"].startswith(
-        "gets 3 batches, 6 rows; it has 1 batch, 2 rows of these already: it gets"
+        "gets 3 batches, 6 rows; it got 1 batch, 2 rows of these before: it gets"
     )
-    with pytest.raises(Refusal, match="log has all of this range already: 3 batches, 6 rows") as caught:
+    with pytest.raises(Refusal, match="log got all of this range already: 3 batches, 6 rows") as caught:
         plan_backfill(orders, Backfill(only="log", reason="a test"))
     assert caught.value.hint == "Add --again to deliver them once more."

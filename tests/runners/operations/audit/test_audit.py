@@ -489,7 +489,7 @@ def test_a_file_that_changed_after_it_was_processed_is_found(world: World) -> No
     assert (problem.code, problem.number) == ("ORIGIN_CHANGED", 3)
     assert problem.message == "a.json changed after it was processed: it had 1 bytes and now has 2"
     assert "wherry offsets rewind FILE --batches 2 " in problem.repair
-    assert "wherry redo FILE --file NAME\n" in problem.repair
+    assert "wherry redo FILE --file a.json\n" in problem.repair
     world.said = {**world.said, "doubles": ("orders", "copy")}
     (problem,) = world.audit().problems
     assert "offsets rewind" not in problem.repair

@@ -1,0 +1,125 @@
+"""Whether a pipeline without a state is an older pipeline under a new name, which would deliver its rows again."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+
+from destinations.delta.delta import Delta
+from destinations.delta.table import TargetTable
+from destinations.destination import Destination
+from origins.errors import WherryError
+from origins.lazy import SparkSession
+from origins.quick_dataclass import dataclass
+from origins.store_access import StoreUrl
+from runners.model.entry import OpenBody
+from runners.model.errors import Refusal
+from runners.model.masking import hide_secrets
+from runners.model.spec import PipelineSpec
+from runners.running.compatibility import OperatorOverrides, canonicalise_all
+from runners.state.journal import Journal
+from runners.state.location import StateLocation
+
+_LOOKED_AT = 100
+"""How many of a table's newest versions tell which pipelines write to it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Twin:
+    """Another pipeline that has a state, and that reads and writes where this pipeline does."""
+
+    name: str
+    state: str
+    origin: str
+    """The place that both read."""
+    destinations: tuple[str, ...]
+    """This pipeline's destinations to which both write."""
+
+    def describe(self) -> str:
+        """Return what both pipelines share, as a sentence."""
+        where = " and ".join(f"'{name}'" for name in self.destinations)
+        return f"The pipeline {self.name} reads {self.origin} and writes to {where} too ({self.state})."
+
+
+def check_renamed(
+    pipeline: PipelineSpec,
+    destinations: Mapping[str, Destination],
+    journal: Journal,
+    ruling: OperatorOverrides,
+    spark: SparkSession,
+) -> None:
+    """Raises `Refusal` at a first run if another pipeline with a state reads and writes at the same places.
+
+    A person puts the older name back, or says with `--fresh` that the rows shall come again.
+    """
+    if journal.state.opened:
+        return
+    asked = {name: each for name, each in destinations.items() if name not in ruling.fresh}
+    place = StateLocation.of(pipeline)
+    states = list_states_beside(place) if place.directory else _list_writers(place, asked.values(), spark)
+    twin = find_twin(pipeline, asked, states, spark)
+    if twin is not None:
+        fresh = " ".join(f"--fresh {name}" for name in twin.destinations)
+        raise Refusal(
+            f"Was {twin.name} renamed to {pipeline.name}, or is this a second pipeline? {twin.describe()}",
+            hint=f"If it was renamed, put the old name back, because the state belongs to it:  name: {twin.name}\n"
+            "If it is a second pipeline, which delivers all rows again:  wherry run FILE " + fresh + ' --reason "…"',
+        )
+
+
+def list_states_beside(place: StateLocation) -> Iterator[StateLocation]:
+    """Yield the other states in the folder of a state that is in a directory."""
+    assert place.directory is not None
+    for ledger in sorted(place.directory.parent.glob("*/ledger")):
+        if ledger.parent != place.directory:
+            yield replace(place, directory=ledger.parent, name=ledger.parent.name)
+
+
+def find_twin(
+    pipeline: PipelineSpec,
+    destinations: Mapping[str, Destination],
+    states: Iterable[StateLocation],
+    spark: SparkSession | None = None,
+) -> Twin | None:
+    """Return the first of these states whose pipeline reads and writes where this one does; None if there is none.
+
+    `spark` is needed only for a state in a catalog. A state that cannot be read does not count.
+    """
+    read = {canonicalise_all(hide_secrets(each).place) for each in pipeline.every_origin} - {""}
+    written = {name: canonicalise_all(hide_secrets(each).place) for name, each in destinations.items()}
+    for place in states:
+        opened = OpenBody()
+        with contextlib.suppress(WherryError):
+            opened = Journal(place.open_ledger(spark)).state.opened
+        origins = [each["place"] for each in opened.get("origins", {}).values()]
+        places = {canonicalise_all(each["place"]) for each in opened.get("destinations", {}).values()} - {""}
+        shared = [origin for origin in origins if canonicalise_all(origin) in read]
+        both = tuple(name for name, each in written.items() if each in places)
+        if shared and both and opened["pipeline"] != pipeline.name:
+            return Twin(name=opened["pipeline"], state=str(place), origin=shared[0], destinations=both)
+    return None
+
+
+def _list_writers(
+    place: StateLocation, destinations: Iterable[Destination], spark: SparkSession
+) -> Iterator[StateLocation]:
+    """Yield where the states of the pipelines would be that the newest versions of these tables name."""
+    seen = {place.name}
+    for destination in destinations:
+        if not isinstance(destination, Delta):
+            continue
+        table = TargetTable.find(spark, destination.sql_name, destination.found_here)
+        commits = table.log.list_commits(spark, -1) if table else iter(())
+        for name in [label["pipeline"] for commit in islice(commits, _LOOKED_AT) for label in commit.labels]:
+            if name not in seen:
+                seen.add(name)
+                yield _move_beside(place, name)
+
+
+def _move_beside(place: StateLocation, name: str) -> StateLocation:
+    """Return the usual place of another pipeline's state beside this one."""
+    if place.url is None:
+        return replace(place, name=name)
+    return replace(place, name=name, url=StoreUrl(f"{place.url.rpartition('/')[0]}/{name}", place.url.settings))

@@ -1,0 +1,65 @@
+"""The command that an audit prints puts a deleted table right."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+
+import pytest
+
+from runners.command_line import cli
+from runners.running.backfill import Backfill
+from tests.scenarios.conftest import ORDERS, Place, make_order
+
+pytestmark = [pytest.mark.spark]
+
+
+def find_command(text: str) -> list[str]:
+    """Return the words of the backfill that a text advises."""
+    (command,) = re.findall(r"wherry (backfill .*)", text)
+    return shlex.split(command)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_one_command_puts_a_deleted_table_right(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, replaced: bool
+) -> None:
+    """The audit, the repair and the refused run advise it. It also fills another table that came into its place."""
+    monkeypatch.chdir(place.folder)
+    place.land("a.json", [make_order(1), make_order(2, amount="x")])
+    place.land("b.json", [make_order(3)])
+    place.load(ORDERS).run()
+    shutil.rmtree(place.folder / "tables/orders")
+    if replaced:
+        place.spark.sql(
+            f"create table delta.`{place.folder}/tables/orders` (id long, email string, amount decimal(10,2)) "
+            "using delta"
+        )
+    assert cli.execute(["audit", "pipeline.yaml"]) == 1
+    audited = find_command(capsys.readouterr().out)
+    assert cli.execute(["repair", "pipeline.yaml", "--reason", "it is gone", "--yes"]) == 1
+    assert find_command(capsys.readouterr().out) == audited
+    assert cli.execute(["run", "pipeline.yaml"]) == 1
+    refused = capsys.readouterr()
+    assert find_command(refused.err) == audited
+    assert "wherry run pipeline.yaml --fresh orders --reason" in refused.err
+    assert cli.execute([*audited, "--yes"]) == 0
+    assert "gets 2 batches, 3 rows; it got 2 batches, 3 rows" in capsys.readouterr().err
+    assert place.ids("tables/orders") == [1, 3]
+    assert cli.execute(["audit", "pipeline.yaml"]) == 0
+    place.land("c.json", [make_order(4)])
+    assert cli.execute(["run", "pipeline.yaml"]) == 0
+    assert place.ids("tables/orders") == [1, 3, 4]
+
+
+def test_a_backfill_of_some_batches_makes_no_new_table(place: Place) -> None:
+    """The table would lack the other batches. The error names the command that delivers all."""
+    place.land("a.json", [make_order(1)])
+    place.land("b.json", [make_order(2)])
+    place.load(ORDERS).run()
+    shutil.rmtree(place.folder / "tables/orders")
+    report = place.load().backfill(Backfill(start=2, only="orders", again=True, reason="a test"), check=False)
+    assert report.error is not None
+    assert "wherry backfill FILE --only orders --again" in report.error.hint
+    assert not (place.folder / "tables/orders").exists()
