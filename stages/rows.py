@@ -53,6 +53,21 @@ Expression: TypeAlias = "Column | SqlText"
 
 
 @dataclass(frozen=True, kw_only=True)
+class Reason:
+    """Why a stage refuses rows, as SQL in parts. Each part is in a plan once, and only where it is needed.
+
+    A stage with many columns so gets a plan of half the size.
+    """
+
+    refused: str
+    """True for a row that is refused, and false for all others."""
+    code: str
+    """The code of a refused row."""
+    message: str
+    """The message; empty for a row that is not refused."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Rows(ABC):
     """Rows as a stage sees them. A stage selects columns, filters rows and refuses rows."""
 
@@ -253,8 +268,8 @@ class Rows(ABC):
         return self.attempt({}, why, {})
 
     @abstractmethod
-    def attempt(self: R, tried: Mapping[str, Expression], why: Expression, put: Mapping[str, str]) -> R:
-        """Compute `tried` once for each row, and refuse the rows for which `why` is not NULL.
+    def attempt(self: R, tried: Mapping[str, Expression], why: Expression | Reason, put: Mapping[str, str]) -> R:
+        """Compute `tried` once for each row, and refuse the rows for which `why` is not NULL, or has a message.
 
         The names of `tried` begin with `HIDDEN`. `why` may use them, and they are dropped afterwards. `put` maps a
         column, old or new, to the name in `tried` that becomes its value. A refused row does not change.
@@ -361,7 +376,9 @@ class StraightRows(Rows):
     def in_order(self) -> tuple[StraightRows, Column]:
         return self, F.lit(0)
 
-    def attempt(self, tried: Mapping[str, Expression], why: Expression, put: Mapping[str, str]) -> StraightRows:
+    def attempt(
+        self, tried: Mapping[str, Expression], why: Expression | Reason, put: Mapping[str, str]
+    ) -> StraightRows:
         frame = self.frame
         if tried:
             own = [compute_once(column, name, self._own) for name, column in tried.items()]
@@ -373,11 +390,9 @@ class StraightRows(Rows):
             frame = select_columns(frame, *self._list_hidden_columns(), *columns)
         return replace(self, frame=frame, names=names, small=self.small - put.keys())
 
-    def _judge(self, frame: DataFrame, why: Expression) -> DataFrame:
+    def _judge(self, frame: DataFrame, why: Expression | Reason) -> DataFrame:
         """Return the frame without the refused rows. With `keep`, they stay and skip the stage."""
-        if self._is_aside:
-            why = compute_once(why, when=self._live)
-        good = SqlText(f"({why}) IS NULL") if isinstance(why, SqlText) else why.isNull()
+        good = self._find_good(why)
         if self.on_error not in ("keep", "discard"):
             return frame.filter(_raise_unless(good))
         columns = [SqlText(quote_name(name)) for name in frame.columns if name != RESTS]
@@ -386,6 +401,14 @@ class StraightRows(Rows):
             return select_columns(kept, *columns, compute_once(SqlText(f"{RESTS} OR NOT {KEPT}"), RESTS))
         columns = [SqlText(quote_name(name)) for name in frame.columns]
         return self.observe(select_columns(kept.filter(KEPT), *columns), self.step)
+
+    def _find_good(self, why: Expression | Reason) -> Expression:
+        """Return the condition under which a row is not refused."""
+        if isinstance(why, Reason):
+            return SqlText(f"NOT ({self._live} AND ({why.refused}))")
+        if self._is_aside:
+            why = compute_once(why, when=self._live)
+        return SqlText(f"({why}) IS NULL") if isinstance(why, SqlText) else why.isNull()
 
     def change(self, statement: Callable[[DataFrame], DataFrame]) -> StraightRows:
         frame = statement(self.frame)
@@ -506,16 +529,19 @@ class MarkedRows(Rows):
         frame, arrival = self._with_arrival()
         return replace(self, frame=frame), arrival
 
-    def attempt(self, tried: Mapping[str, Expression], why: Expression, put: Mapping[str, str]) -> MarkedRows:
+    def attempt(self, tried: Mapping[str, Expression], why: Expression | Reason, put: Mapping[str, str]) -> MarkedRows:
         kept = self._list_columns()
         frame = self.frame
         if tried:
             own = [compute_once(column, name, _LIVE) for name, column in tried.items()]
             frame = select_columns(frame, *kept, *own)
+        if isinstance(why, Reason):
+            refused, code, message, why = f"{REASON} <> ''", why.code, REASON, SqlText(why.message)
+        else:
+            refused, code, message = f"{REASON} IS NOT NULL", f"{REASON}.code", f"{REASON}.message"
         frame = select_columns(frame, *kept, *map(SqlText, tried), compute_once(why, REASON, _LIVE))
-        state = SqlText(f"if({REASON} IS NOT NULL, {-self.step}, {STATE})")
-        nack = self._make_nack(f"{REASON}.code", f"{REASON}.message")
-        verdict = SqlText(f"if({REASON} IS NOT NULL, {nack}, {VERDICT})")
+        state = SqlText(f"if({refused}, {-self.step}, {STATE})")
+        verdict = SqlText(f"if({refused}, {self._make_nack(code, message)}, {VERDICT})")
         names = (*self.names, *[name for name in put if name not in self.names])
         data = [_rename(put.get(name, name), name) for name in names]
         untouched = self.untouched and put.keys().isdisjoint(self._read)
