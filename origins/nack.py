@@ -43,11 +43,6 @@ def make_reason(code: str, message: Column) -> Column:
     return F.struct(F.lit(code).alias("code"), message.alias("message"))
 
 
-def make_reason_sql(code: str, message: str) -> str:
-    """Return a reason as SQL, given its message as SQL."""
-    return f"named_struct('code', {quote_text(code)}, 'message', {message})"
-
-
 def show_value(value: Column) -> Column:
     """Return the value for a message: in quotes, and shortened if it is long. NULL has no quotes."""
     whole = F.coalesce(F.make_valid_utf8(value.try_cast("string")), F.lit("this value"))
@@ -57,9 +52,10 @@ def show_value(value: Column) -> Column:
 
 def show_value_sql(value: str) -> str:
     """Return the value for a message, as SQL."""
-    whole, mark = f"coalesce(make_valid_utf8(try_cast({value} as string)), 'this value')", quote_text("'")
-    cut = f"if(char_length({whole}) > {EXCERPT}, concat(left({whole}, {EXCERPT}), '…'), {whole})"
-    return f"if({value} is null, 'NULL', concat({mark}, {cut}, {mark}))"
+    whole = f"coalesce(make_valid_utf8(try_cast({value} as string)), 'this value')"
+    mark, cut = quote_text("'"), quote_text("…'")
+    end = f"if(char_length({whole}) > {EXCERPT}, {cut}, {mark})"
+    return f"if({value} is null, 'NULL', concat({mark}, left({whole}, {EXCERPT}), {end}))"
 
 
 _FORMATS = {

@@ -7,11 +7,11 @@ from dataclasses import field
 
 from origins.files.bad_lines import is_changed, is_infinite
 from origins.lazy import T
-from origins.nack import make_reason_sql, show_value_sql
+from origins.nack import show_value_sql
 from origins.names import HIDDEN, quote_name, quote_text
 from origins.quick_dataclass import dataclass
 from stages.expressions import SqlText, check_row_expressions, enclose
-from stages.rows import Rows
+from stages.rows import Reason, Rows
 from stages.stage import Stage, check_columns
 
 _FLOATS = ("float", "real", "double")
@@ -42,17 +42,16 @@ class Cast(Stage):
         check_columns(self.columns, rows)
         kinds = {each.name: each.dataType for each in rows.schema}
         exactly = rows.on_error == "keep"
-        tried, put, wrong = {}, {}, []
+        tried, put, lost, messages = {}, {}, [], []
         wanted = {rows.spell_name(name): kind.strip() for name, kind in self.columns.items()}
         for index, (name, kind) in enumerate(wanted.items()):
             before, old, after = quote_name(name), kinds[name], f"{HIDDEN}{index}"
             tried[after] = SqlText(_cast_column(before, old, kind, exactly=exactly))
             put[name] = after
-            message = _make_message(name, kind, before)
-            wrong.append(f"CASE WHEN {_is_lost(before, old, kind, after)} THEN {message} END")
-        every = ", ".join(wrong)
-        reason = make_reason_sql("CAST", f"concat_ws('; ', {every})")
-        return rows.attempt(tried, SqlText(f"CASE WHEN coalesce({every}) IS NOT NULL THEN {reason} END"), put)
+            lost.append(_is_lost(before, old, kind, after))
+            messages.append(f"CASE WHEN {lost[-1]} THEN {_make_message(name, kind, before)} END")
+        message = f"concat_ws('; ', {', '.join(messages)})"
+        return rows.attempt(tried, Reason(refused=" OR ".join(lost), code="'CAST'", message=message), put)
 
 
 def _make_message(name: str, kind: str, value: str) -> str:

@@ -8,8 +8,8 @@ from dataclasses import field
 from origins.names import HIDDEN, quote_text
 from origins.quick_dataclass import dataclass
 from origins.secret import put_references
-from stages.expressions import SqlText, check_row_expression, check_row_expressions, is_repeatable_sql
-from stages.rows import Rows
+from stages.expressions import check_row_expression, check_row_expressions, is_repeatable_sql
+from stages.rows import Reason, Rows
 from stages.stage import Stage
 
 
@@ -44,12 +44,11 @@ class Require(Stage):
         tried = {f"{HIDDEN}{index}": rows.sql(sql) for index, sql in enumerate(self.rules.values())}
         codes, messages = [], []
         for (name, sql), column in zip(self.rules.items(), tried, strict=True):
-            is_broken = f"NOT coalesce({column}, false)"
-            codes.append(f"WHEN {is_broken} THEN {quote_text(name)}")
-            messages.append(f"CASE WHEN {is_broken} THEN {self._make_message(name, sql, column)} END")
-        code = f"CASE {' '.join(codes)} END"
-        why = f"named_struct('code', {code}, 'message', concat_ws('; ', {', '.join(messages)}))"
-        return rows.attempt(tried, SqlText(f"if({code} IS NULL, NULL, {why})"), {})
+            codes.append(f"if(coalesce({column}, false), NULL, {quote_text(name)})")
+            messages.append(f"if(coalesce({column}, false), NULL, {self._make_message(name, sql, column)})")
+        refused = f"NOT ({' AND '.join(f'coalesce({column}, false)' for column in tried)})"
+        message = f"concat_ws('; ', {', '.join(messages)})"
+        return rows.attempt(tried, Reason(refused=refused, code=f"coalesce({', '.join(codes)})", message=message), {})
 
     def _make_message(self, name: str, sql: str, answer: str) -> str:
         condition = " ".join(put_references(sql).split())

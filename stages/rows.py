@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TypeAlias, TypeGuard, TypeVar
+from typing import TypeAlias, TypeGuard, TypeVar, overload
 
 from origins.batch import JSON
 from origins.lazy import Column, DataFrame, F, T, pyspark
@@ -50,6 +50,21 @@ NOTE = HIDDEN + "note"
 
 R = TypeVar("R", bound="Rows")
 Expression: TypeAlias = "Column | SqlText"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reason:
+    """Why a stage refuses rows, as SQL in parts. Each part is in a plan once, and only where it is needed.
+
+    A stage with many columns so gets a plan of half the size.
+    """
+
+    refused: str
+    """True for a row that is refused, and false for all others."""
+    code: str
+    """The code of a refused row."""
+    message: str
+    """The message; empty for a row that is not refused."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +163,7 @@ class Rows(ABC):
 
         `attempt` may use it as the column `note`. Marked rows store it with their verdicts.
         """
-        own = _guard(f"{self._own} AND {_ONCE}", note, self.note)
+        own = compute_once(note, self.note, self._own)
         return replace(self, frame=select_columns(self.frame, *self._list_columns(), own))
 
     @abstractmethod
@@ -218,8 +233,8 @@ class Rows(ABC):
         for field in self.schema:
             old, column = before.spell_name(field.name), SqlText(quote_name(field.name))
             if was.get(old) == field.dataType.simpleString():
-                column = SqlText(f"if({rests}, {ASIDE}[{quote_text(old)}], {column})")
-            found.append(column.name(field.name))
+                column = compute_once(SqlText(f"if({rests}, {ASIDE}[{quote_text(old)}], {column})"), field.name)
+            found.append(column)
         return found
 
     def select(self: R, columns: Mapping[str, Expression | str]) -> R:
@@ -253,8 +268,8 @@ class Rows(ABC):
         return self.attempt({}, why, {})
 
     @abstractmethod
-    def attempt(self: R, tried: Mapping[str, Expression], why: Expression, put: Mapping[str, str]) -> R:
-        """Compute `tried` once for each row, and refuse the rows for which `why` is not NULL.
+    def attempt(self: R, tried: Mapping[str, Expression], why: Expression | Reason, put: Mapping[str, str]) -> R:
+        """Compute `tried` once for each row, and refuse the rows for which `why` is not NULL, or has a message.
 
         The names of `tried` begin with `HIDDEN`. `why` may use them, and they are dropped afterwards. `put` maps a
         column, old or new, to the name in `tried` that becomes its value. A refused row does not change.
@@ -331,8 +346,8 @@ class StraightRows(Rows):
     def aside(self, when: Column | None, on_error: str) -> StraightRows:
         rests = F.lit(False)
         if when is not None:
-            rests = ~F.when(F.expr(f"{self._own} AND {_ONCE}"), _require_truth(when))
-        stood = make_struct(self.names).name(ASIDE)
+            rests = ~compute_once(F.call_function("if", when, F.lit(True), F.lit(False)), when=self._own)
+        stood = compute_once(make_struct(self.names), ASIDE)
         frame = select_columns(self.frame, *self._list_columns(), stood, F.coalesce(rests, F.lit(True)).alias(RESTS))
         return replace(self, frame=frame, kept=(*self.kept, ASIDE, RESTS), on_error=on_error)
 
@@ -341,7 +356,7 @@ class StraightRows(Rows):
         return replace(self, frame=frame, kept=before.kept, on_error="nack")
 
     def filter(self, condition: Expression) -> StraightRows:
-        passes = _guard(f"{self._own} AND {_ONCE}", _require_truth(condition))
+        passes = compute_once(_require_truth(condition), when=self._own)
         if self._is_aside:
             passes = SqlText(f"({RESTS} OR {passes})") if isinstance(passes, SqlText) else F.col(RESTS) | passes
         frame = self.frame.filter(passes)
@@ -351,7 +366,7 @@ class StraightRows(Rows):
         by = F.raise_error(F.lit("these rows have no time at which they were read")) if sequence is None else sequence
         frame = self.frame.select(
             "*",
-            F.when(F.expr(f"{self._own} AND {_ONCE}"), by).alias(SEQUENCE),
+            compute_once(by, SEQUENCE, self._own),
             F.when(~(self.live & self._are_all_given(keys)), F.monotonically_increasing_id()).alias(APART),
         )
         order = [F.desc_nulls_last(SEQUENCE), *order_by_content(self.schema)]
@@ -361,31 +376,39 @@ class StraightRows(Rows):
     def in_order(self) -> tuple[StraightRows, Column]:
         return self, F.lit(0)
 
-    def attempt(self, tried: Mapping[str, Expression], why: Expression, put: Mapping[str, str]) -> StraightRows:
+    def attempt(
+        self, tried: Mapping[str, Expression], why: Expression | Reason, put: Mapping[str, str]
+    ) -> StraightRows:
         frame = self.frame
         if tried:
-            own = f"{self._own} AND {_ONCE}"
-            frame = select_columns(frame, "*", *[_guard(own, column, name) for name, column in tried.items()])
+            own = [compute_once(column, name, self._own) for name, column in tried.items()]
+            frame = select_columns(frame, "*", *own)
         frame = self._judge(frame, why)
         names = (*self.names, *[name for name in put if name not in self.names])
         if tried:
-            columns = [SqlText(quote_name(put.get(name, name))).name(name) for name in names]
+            columns = [_rename(put.get(name, name), name) for name in names]
             frame = select_columns(frame, *self._list_hidden_columns(), *columns)
         return replace(self, frame=frame, names=names, small=self.small - put.keys())
 
-    def _judge(self, frame: DataFrame, why: Expression) -> DataFrame:
+    def _judge(self, frame: DataFrame, why: Expression | Reason) -> DataFrame:
         """Return the frame without the refused rows. With `keep`, they stay and skip the stage."""
-        if self._is_aside:
-            why = _guard(self._live, why)
-        good = SqlText(f"({why}) IS NULL") if isinstance(why, SqlText) else why.isNull()
+        good = self._find_good(why)
         if self.on_error not in ("keep", "discard"):
             return frame.filter(_raise_unless(good))
         columns = [SqlText(quote_name(name)) for name in frame.columns if name != RESTS]
-        kept = select_columns(frame, "*", _guard(_ONCE, good, KEPT))
+        kept = select_columns(frame, "*", compute_once(good, KEPT))
         if self.on_error == "keep":
-            return select_columns(kept, *columns, SqlText(f"{RESTS} OR NOT {KEPT}").name(RESTS))
+            return select_columns(kept, *columns, compute_once(SqlText(f"{RESTS} OR NOT {KEPT}"), RESTS))
         columns = [SqlText(quote_name(name)) for name in frame.columns]
         return self.observe(select_columns(kept.filter(KEPT), *columns), self.step)
+
+    def _find_good(self, why: Expression | Reason) -> Expression:
+        """Return the condition under which a row is not refused."""
+        if isinstance(why, Reason):
+            return SqlText(f"NOT ({self._live} AND ({why.refused}))")
+        if self._is_aside:
+            why = compute_once(why, when=self._live)
+        return SqlText(f"({why}) IS NULL") if isinstance(why, SqlText) else why.isNull()
 
     def change(self, statement: Callable[[DataFrame], DataFrame]) -> StraightRows:
         frame = statement(self.frame)
@@ -427,8 +450,9 @@ class MarkedRows(Rows):
             parts = ("'origin'", "NULL", f"{REFUSED}.code", f"{REFUSED}.message", raw, raw_schema, raw, raw_schema)
             nack = SqlText(f"if({REFUSED} IS NULL, NULL, {_make_nack_sql(parts)})")
             state = SqlText(f"if({REFUSED} IS NULL, 0, {REFUSED_BY_ORIGIN})")
-        hidden = SqlText(PLACE), state.name(STATE), nack.name(VERDICT), make_struct(names).name(ORIGINAL)
-        frame = select_columns(frame, *hidden, *[SqlText(quote_name(name)) for name in names])
+        hidden = {STATE: state, VERDICT: nack, ORIGINAL: make_struct(names)}
+        known = [compute_once(column, name) for name, column in hidden.items()]
+        frame = select_columns(frame, SqlText(PLACE), *known, *[SqlText(quote_name(name)) for name in names])
         return MarkedRows(
             frame=frame, names=names, labels=labels, original_schema=schema.json(), materialise=materialise
         )
@@ -444,9 +468,9 @@ class MarkedRows(Rows):
 
     def aside(self, when: Column | None, on_error: str) -> MarkedRows:
         concerns = SqlText("true") if when is None else _require_truth(when)
-        frame = select_columns(self.frame, "*", _guard(f"{_LIVE} AND {_ONCE}", concerns, KEPT))
+        frame = select_columns(self.frame, "*", compute_once(concerns, KEPT, _LIVE))
         state = SqlText(f"if({_LIVE} AND NOT coalesce({KEPT}, false), {RESTING}, {STATE})")
-        stood = make_struct(self.names).name(ASIDE)
+        stood = compute_once(make_struct(self.names), ASIDE)
         frame = select_columns(frame, *self._list_hidden_columns(state=state), stood, *self._list_data_columns())
         return replace(self, frame=frame, kept=(*self.kept, ASIDE), on_error=on_error)
 
@@ -466,7 +490,7 @@ class MarkedRows(Rows):
         return replace(super().select(columns), untouched=self.untouched and stay.issuperset(self._read))
 
     def filter(self, condition: Expression) -> MarkedRows:
-        frame = select_columns(self.frame, "*", _guard(f"{_LIVE} AND {_ONCE}", _require_truth(condition), KEPT))
+        frame = select_columns(self.frame, "*", compute_once(_require_truth(condition), KEPT, _LIVE))
         state = SqlText(f"if({_LIVE} AND NOT coalesce({KEPT}, false), {self.step}, {STATE})")
         return self._keep_filtered(select_columns(frame, *self._list_columns(state)))
 
@@ -476,7 +500,7 @@ class MarkedRows(Rows):
             frame, by, ties = *self._with_arrival(), []
         else:
             ties = order_by_content(self.schema)
-            frame, by = self.frame, F.when(F.expr(f"{_LIVE} AND {_ONCE}"), sequence)
+            frame, by = self.frame, compute_once(sequence, when=_LIVE)
         frame = select_columns(frame, *self._list_columns(), apart, by.alias(SEQUENCE))
         frame = self._number_rows(frame, keys, [F.desc_nulls_last(SEQUENCE), *ties])
         state = SqlText(f"if({_LIVE} AND {KEPT} > 1, {self.step}, {STATE})")
@@ -505,17 +529,21 @@ class MarkedRows(Rows):
         frame, arrival = self._with_arrival()
         return replace(self, frame=frame), arrival
 
-    def attempt(self, tried: Mapping[str, Expression], why: Expression, put: Mapping[str, str]) -> MarkedRows:
+    def attempt(self, tried: Mapping[str, Expression], why: Expression | Reason, put: Mapping[str, str]) -> MarkedRows:
         kept = self._list_columns()
-        frame, own = self.frame, f"{_LIVE} AND {_ONCE}"
+        frame = self.frame
         if tried:
-            frame = select_columns(frame, *kept, *[_guard(own, column, name) for name, column in tried.items()])
-        frame = select_columns(frame, *kept, *map(SqlText, tried), _guard(own, why, REASON))
-        state = SqlText(f"if({REASON} IS NOT NULL, {-self.step}, {STATE})")
-        nack = self._make_nack(f"{REASON}.code", f"{REASON}.message")
-        verdict = SqlText(f"if({REASON} IS NOT NULL, {nack}, {VERDICT})")
+            own = [compute_once(column, name, _LIVE) for name, column in tried.items()]
+            frame = select_columns(frame, *kept, *own)
+        if isinstance(why, Reason):
+            refused, code, message, why = f"{REASON} <> ''", why.code, REASON, SqlText(why.message)
+        else:
+            refused, code, message = f"{REASON} IS NOT NULL", f"{REASON}.code", f"{REASON}.message"
+        frame = select_columns(frame, *kept, *map(SqlText, tried), compute_once(why, REASON, _LIVE))
+        state = SqlText(f"if({refused}, {-self.step}, {STATE})")
+        verdict = SqlText(f"if({refused}, {self._make_nack(code, message)}, {VERDICT})")
         names = (*self.names, *[name for name in put if name not in self.names])
-        data = [SqlText(quote_name(put.get(name, name))).name(name) for name in names]
+        data = [_rename(put.get(name, name), name) for name in names]
         untouched = self.untouched and put.keys().isdisjoint(self._read)
         frame = select_columns(frame, *self._list_hidden_columns(state=state, verdict=verdict), *data)
         small = self.small - put.keys()
@@ -534,7 +562,7 @@ class MarkedRows(Rows):
         return _parse_schema(self.original_schema).names
 
     def keep_as_read(self) -> MarkedRows:
-        now = SqlText(f"if({_LIVE}, {make_struct(self.names)}, {ORIGINAL})").name(ORIGINAL)
+        now = compute_once(SqlText(f"if({_LIVE}, {make_struct(self.names)}, {ORIGINAL})"), ORIGINAL)
         columns = [now if name == ORIGINAL else SqlText(quote_name(name)) for name in self.frame.columns]
         return replace(self, frame=select_columns(self.frame, *columns))
 
@@ -547,7 +575,7 @@ class MarkedRows(Rows):
     def _list_hidden_columns(self, state: SqlText | None = None, verdict: SqlText | None = None) -> list[SqlText]:
         changed = {STATE: state, VERDICT: verdict}
         names = (PLACE, STATE, VERDICT, ORIGINAL, *self.kept)
-        return [new.name(name) if (new := changed.get(name)) is not None else SqlText(name) for name in names]
+        return [compute_once(new, name) if (new := changed.get(name)) is not None else SqlText(name) for name in names]
 
     def _list_columns(self, state: SqlText | None = None, verdict: SqlText | None = None) -> list[SqlText]:
         return [*self._list_hidden_columns(state, verdict), *self._list_data_columns()]
@@ -566,11 +594,26 @@ def select_columns(frame: DataFrame, *columns: Column | str) -> DataFrame:
     return frame.select(*[F.expr(column) if isinstance(column, str) else column for column in columns])
 
 
-def name_column(column: Expression, name: str) -> Expression:
-    """Return the column under a name, if one is given."""
-    if not name:
-        return column
-    return column.name(name) if isinstance(column, SqlText) else column.alias(name)
+@overload
+def compute_once(value: SqlText, name: str = "", when: str = "") -> SqlText: ...
+@overload
+def compute_once(value: Column, name: str = "", when: str = "") -> Column: ...
+@overload
+def compute_once(value: Expression, name: str = "", when: str = "") -> Expression: ...
+def compute_once(value: Expression, name: str = "", when: str = "") -> Expression:
+    """Return the value where the condition is true, else NULL; under a name, if one is given.
+
+    Spark computes it once, and where it stands. The optimizer knows nothing about it. It does not copy it to its uses,
+    move a later filter before it, or skip rows of which a condition is always false. Nor does it note that the column
+    equals the expression: such notes double with every column that gets a new name. So plans, and the time to make
+    them, grow only with the stages, and every row is evaluated.
+    """
+    condition = f"{when} AND {_ONCE}" if when else _ONCE
+    if isinstance(value, SqlText):
+        own = SqlText(f"CASE WHEN {condition} THEN {value} END")
+        return own.name(name) if name else own
+    column = F.when(F.expr(condition), value)
+    return column.alias(name) if name else column
 
 
 def make_struct(names: Sequence[str]) -> SqlText:
@@ -612,27 +655,21 @@ def _parse_schema(text: str) -> T.StructType:
 
 _LIVE = f"{STATE} = 0"
 _ONCE = "spark_partition_id() >= 0"
-"""A condition that is always true, but that Spark treats as changing from run to run.
-
-An expression behind it is computed once. The optimizer does not copy it to its uses, and does not move a later
-filter before it. Nor does it skip the rows if a condition is always false. So plans grow only with the number of
-stages, and every row is evaluated.
-"""
-
-
-def _guard(condition: str, value: Expression, name: str = "") -> Expression:
-    """Return the value if the condition is true, else NULL; under a name, if one is given."""
-    if isinstance(value, SqlText):
-        return name_column(SqlText(f"CASE WHEN {condition} THEN {value} END"), name)
-    return name_column(F.when(F.expr(condition), value), name)
+"""A condition that is always true, but that Spark treats as changing from run to run."""
 
 
 def _choose(columns: Mapping[str, Expression | str], own: str) -> list[Expression]:
     """Return the columns under their names. Expressions are computed only if the condition `own` is true."""
     return [
-        _guard(own, column, name) if _is_expression(column) else SqlText(quote_name(str(column))).name(name)
+        compute_once(column, name, own) if _is_expression(column) else _rename(str(column), name)
         for name, column in columns.items()
     ]
+
+
+def _rename(column: str, name: str) -> SqlText:
+    """Return a column under another name, or unchanged under its own."""
+    own = SqlText(quote_name(column))
+    return own if column == name else compute_once(own, name)
 
 
 def _is_expression(column: Expression | str) -> TypeGuard[Expression]:

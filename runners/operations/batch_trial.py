@@ -31,7 +31,16 @@ from runners.ways.row_outcomes import count_by_spark, group_refusals
 from runners.ways.stage_chain import PlacedStage, StageChain, apply_chain, make_labels
 from stages.expect.expect import Expect
 from stages.expect.expectation import list_failures
-from stages.rows import REFUSED_BY_ORIGIN, STATE, VERDICT, Expression, MarkedRows, encode_struct, make_struct
+from stages.rows import (
+    REFUSED_BY_ORIGIN,
+    STATE,
+    VERDICT,
+    Expression,
+    MarkedRows,
+    compute_once,
+    encode_struct,
+    make_struct,
+)
 
 Found = TypeVar("Found")
 Isolator = TypeVar("Isolator")
@@ -234,7 +243,7 @@ class BatchTrial:
         notes = self.sections[-1].notes
         column = f"{SEEN}{len(notes)}"
         notes.append(StepNote(step=step, column=column, schema=rows.schema.json(), before=before, filters=filters))
-        frame = rows.frame.selectExpr("*", make_struct(rows.names).name(column))
+        frame = rows.frame.selectExpr("*", compute_once(make_struct(rows.names), column))
         return replace(rows, frame=frame, kept=(*rows.kept, column))
 
     def _apply_branches(self, rows: MarkedRows) -> DataFrame:

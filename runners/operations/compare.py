@@ -29,7 +29,18 @@ from runners.ways.batch_source import list_columns, strip_lane_prefix
 from runners.ways.bisect_rows import RowErrorIsolator, split_runs
 from runners.ways.deciding import FILTERED_BY, pass_branches
 from runners.ways.stage_chain import StageChain, apply_chain, make_labels
-from stages.rows import ORIGINAL, REFUSED_BY_ORIGIN, STATE, VERDICT, Expression, MarkedRows, encode_struct, make_struct
+from stages.expressions import SqlText
+from stages.rows import (
+    ORIGINAL,
+    REFUSED_BY_ORIGIN,
+    STATE,
+    VERDICT,
+    Expression,
+    MarkedRows,
+    compute_once,
+    encode_struct,
+    make_struct,
+)
 
 
 def compare_definitions(old: Definition, new: Definition, *, batches: int = 1) -> Comparison:
@@ -351,9 +362,11 @@ def _pass_destinations(rows: MarkedRows, chain: StageChain, pins: Mapping[str, J
     """Return the rows after the stages of all destinations, each with how it leaves for every destination."""
     schemas = dict.fromkeys(chain.branches, rows.schema)
     plain = [at for at, steps in enumerate(chain.branches.values()) if not steps]
-    columns = {f"{_ROW}{at}": make_struct(rows.names) for at in plain} | {f"{_FILTER}{at}": "0" for at in plain}
+    columns = {f"{_ROW}{at}": make_struct(rows.names) for at in plain} | {
+        f"{_FILTER}{at}": SqlText("0") for at in plain
+    }
     if columns:
-        frame = rows.frame.selectExpr("*", *[f"{sql} AS {name}" for name, sql in columns.items()])
+        frame = rows.frame.selectExpr("*", *[compute_once(sql, name) for name, sql in columns.items()])
         rows = replace(rows, frame=frame, kept=(*rows.kept, *columns))
     steps = {(at, name): own for at, (name, own) in enumerate(chain.branches.items()) if own}
 

@@ -11,7 +11,7 @@ from typing import TypeAlias, TypeVar
 
 from origins.batch import JSON
 from origins.lazy import DataFrame, F, SparkSession
-from origins.names import HIDDEN, quote_name, quote_text
+from origins.names import HIDDEN, quote_text
 from origins.origin import PLACE
 from origins.quick_dataclass import dataclass
 from runners.model.planned_batch import BranchCounts, Counts, StageCount
@@ -41,8 +41,8 @@ from stages.rows import (
     VERDICT,
     Expression,
     MarkedRows,
+    compute_once,
     make_struct,
-    name_column,
     select_columns,
 )
 
@@ -325,7 +325,8 @@ def pass_branches(
     `own` returns the rows after one branch, and the columns to keep beside them.
     """
     names = rows.names
-    frame = rows.frame.selectExpr("*", make_struct(names).name(COMMON), f"{STATE} AS {BEFORE}")
+    common, before = compute_once(make_struct(names), COMMON), compute_once(SqlText(STATE), BEFORE)
+    frame = rows.frame.selectExpr("*", common, before)
     rows = replace(rows, frame=frame, kept=(*rows.kept, COMMON, BEFORE))
     for each in branches:
         branch, beside = own(rows, each)
@@ -334,13 +335,13 @@ def pass_branches(
         frame = select_columns(
             branch.frame,
             PLACE,
-            f"{verdict} AS {VERDICT}",
+            compute_once(SqlText(verdict), VERDICT),
             ORIGINAL,
-            f"{state} AS {STATE}",
-            f"{state} AS {BEFORE}",
+            compute_once(SqlText(state), STATE),
+            compute_once(SqlText(state), BEFORE),
             *[name for name in branch.kept if name != BEFORE],
-            *[name_column(column, name) for name, column in beside.items()],
-            *[f"{COMMON}[{quote_text(name)}] AS {quote_name(name)}" for name in names],
+            *[compute_once(column, name) for name, column in beside.items()],
+            *[compute_once(SqlText(f"{COMMON}[{quote_text(name)}]"), name) for name in names],
         )
         rows = replace(rows, frame=frame, kept=(*branch.kept, *beside))
     return rows

@@ -35,6 +35,7 @@ from tests.benchmarks import (
     small,
     start,
     stores,
+    wide,
 )
 from tests.benchmarks.case import Case, Result
 
@@ -57,6 +58,7 @@ CASES: dict[str, Case] = {
         refused,
         claims,
         stores,
+        wide,
     )
     for case in module.CASES
 }

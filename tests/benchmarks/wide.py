@@ -1,0 +1,139 @@
+"""Measure how long Spark plans a batch of 200 columns, each of which is required, replaced and cast."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.benchmarks.case import Bar, Case, Taken, Way, measure_in_turns, open_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from runners.ways.stage_chain import StageChain
+
+COLUMNS, ROWS, REFUSED_OF = 200, 2_000, 100
+NAMES = [f"c{number}" for number in range(COLUMNS)]
+PLAIN, WHERRY, CLEAN = "plain Spark", "Wherry, refused rows", "Wherry, clean rows"
+_CLEAR = "not coalesce({} rlike '^(n/a|-)$', false)"
+_POINTS = "if({0} like '%,%', replace(replace({0}, '.', ''), ',', '.'), {0})"
+
+
+def measure_wide(place: Path, turns: int) -> Taken:
+    """Measure the plans of both kinds of batches, and the plans of the same expressions by hand."""
+    spark = open_session()
+    _land(place / "landing" / "a.csv")
+    rows = spark.read.csv(str(place / "landing"), header=True, schema=", ".join(f"{name} string" for name in NAMES))
+    ways: dict[str, Way] = {
+        PLAIN: lambda _, turn: [_time_plans(lambda: _describe_by_hand(rows))],
+        WHERRY: lambda _, turn: [_time_plans(lambda: [_describe_decided(rows)])],
+        CLEAN: lambda _, turn: [_time_plans(lambda: [_describe_straight(rows)])],
+    }
+    for _ in range(WARM):
+        for name in (PLAIN, WHERRY, CLEAN):
+            list(ways[name](place, 0))
+    return measure_in_turns(ways, place, turns)
+
+
+WARM = 2
+"""How often each plan is made before it counts, so that Java has compiled the planner."""
+
+
+def _time_plans(describe: Callable[[], Sequence[DataFrame]]) -> float:
+    """Return the seconds from nothing to the physical plans of these frames."""
+    began = time.perf_counter()
+    for frame in describe():
+        frame.sparkSession.sql("EXPLAIN SELECT * FROM {frame}", frame=frame).collect()
+    return time.perf_counter() - began
+
+
+def _describe_by_hand(rows: DataFrame) -> Sequence[DataFrame]:
+    """Return the good rows, and the bad rows with their reasons, as a person would write them."""
+    broken = [f"case when not {_CLEAR.format(name)} then '{name} is not clear' end" for name in NAMES]
+    seen = rows.selectExpr("*", "struct(*) as original", f"concat_ws('; ', {', '.join(broken)}) as unclear")
+    points = [f"{_POINTS.format(name)} as {name}" for name in NAMES]
+    replaced = seen.selectExpr("original", "unclear", *points)
+    cast = replaced.selectExpr("*", *[f"try_cast({name} as double) as {name}_" for name in NAMES])
+    lost = [f"case when {_is_lost(name)} then {_describe_lost(name)} end" for name in NAMES]
+    judged = cast.selectExpr(
+        "original",
+        "to_json(named_struct(" + ", ".join(f"'{name}', {name}" for name in NAMES) + ")) as row",
+        f"concat_ws('; ', nullif(unclear, ''), {', '.join(lost)}) as why",
+        *[f"{name}_ as {name}" for name in NAMES],
+    )
+    good = judged.where("why = ''").select(*NAMES)
+    return [good, judged.where("why <> ''").selectExpr("why", "row", "to_json(original) as original")]
+
+
+def _is_lost(name: str) -> str:
+    """Return SQL that is true if a cast would lose a value, or change it."""
+    last = f"substring(cast({name} as binary), -1)"
+    cut = (
+        f"({name} < '!' or {last} < X'21' or {last} > X'7e') and {name} rlike '[\\\\x00-\\\\x08\\\\x0e-\\\\x1f\\\\x7f]'"
+    )
+    infinite = f"abs({name}_) = double('Infinity') and not {name} rlike '(?i)inf'"
+    return f"{name} is not null and {name}_ is null or coalesce({infinite} or {cut}, false)"
+
+
+def _describe_lost(name: str) -> str:
+    cut = f"concat(left({name}, 100), if(char_length({name}) > 100, '…', ''))"
+    return f"concat('column {name}: \\'', {cut}, '\\' is not a double')"
+
+
+def _describe_decided(rows: DataFrame) -> DataFrame:
+    from runners.ways.one_pass import RowPicker
+    from runners.ways.stage_chain import SAMPLE_LABELS, apply_chain
+    from runners.ways.way import Thresholds
+    from stages.rows import MarkedRows, place_rows
+
+    chain = _make_chain()
+    begun = MarkedRows.begin(place_rows(rows), tuple(NAMES), SAMPLE_LABELS, lambda marked: marked.frame)
+    return RowPicker.of(apply_chain(begun, chain.common, {}), chain, ("",), Thresholds()).live
+
+
+def _describe_straight(rows: DataFrame) -> DataFrame:
+    from runners.ways.stage_chain import SAMPLE_LABELS, apply_chain
+    from stages.rows import StraightRows
+
+    begun = StraightRows.begin(rows, tuple(NAMES), SAMPLE_LABELS, lambda seen, _: seen)
+    return apply_chain(begun, _make_chain().common, {}).frame
+
+
+def _make_chain() -> StageChain:
+    from destinations.memory import Memory
+    from runners.ways.stage_chain import StageChain
+    from stages.cast import Cast
+    from stages.columns import WithColumns
+    from stages.conditions import Require
+
+    stages = (
+        Require({f"clear_{name}": _CLEAR.format(name) for name in NAMES}),
+        WithColumns({name: _POINTS.format(name) for name in NAMES}),
+        Cast(dict.fromkeys(NAMES, "double")),
+    )
+    return StageChain.of(stages, {"rows": Memory(name="rows")})
+
+
+def _land(file: Path) -> None:
+    """Write a file of whose rows one in a hundred is refused."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    lines = [",".join(NAMES)]
+    for row in range(ROWS):
+        values = [f'"1.{100 + column},{row % 10}"' for column in range(COLUMNS)]
+        if row % REFUSED_OF == 7:
+            values[row % COLUMNS] = "n/a"
+        lines.append(",".join(values))
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+CASES = (
+    Case(
+        name="wide",
+        says="the plan of a batch with 200 columns, each required, replaced and cast",
+        measure=measure_wide,
+        turns=5,
+        bars=(Bar(of=WHERRY, most=3.0), Bar(of=WHERRY, to=PLAIN, most=1.5), Bar(of=CLEAN, to=PLAIN, most=1.5)),
+    ),
+)

@@ -1,0 +1,72 @@
+"""Pipelines with many columns and many stages end, however their rows get to the destinations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from tests.scenarios.conftest import Place
+
+pytestmark = pytest.mark.spark
+
+NAMES = [f"c{number}" for number in range(24)]
+"""A plan that doubles with every column would take hours for so many."""
+CLEAR = {f"clear_{name}": f"not coalesce({name} rlike '^(n/a|-)$', false)" for name in NAMES}
+POINTS = {name: f"if({name} like '%,%', replace(replace({name}, '.', ''), ',', '.'), {name})" for name in NAMES}
+STAGES = [
+    {"require": CLEAR},
+    {"with_columns": POINTS},
+    {"filter": "c0 <> '0'"},
+    {"rename": {name: f"{name}_" for name in NAMES}},
+    {"rename": {f"{name}_": name for name in NAMES}},
+    {"cast": dict.fromkeys(NAMES, "double")},
+    {"require": {f"positive_{name}": f"{name} >= 0" for name in NAMES}, "on_error": "discard"},
+    {"with_columns": {name: f"{name} + 1" for name in NAMES}, "when": "c1 > 1"},
+    {"cast": dict.fromkeys(NAMES, "decimal(20,2)")},
+    {"select": [*NAMES]},
+]
+ONE, MERGED = "delta: {path: tables/a}", "delta: {path: tables/a, mode: merge, keys: [c0]}"
+TWO = f"{ONE}}}, {{delta: {{path: tables/b}}, stages: {json.dumps([STAGES[-2], {'filter': 'c1 > 0'}])}"
+
+
+def define(place: Place, destinations: str, rows: Sequence[Sequence[str]]) -> str:
+    """Write these rows as a CSV file, and return the definition that carries them."""
+    landing = place.folder / "landing"
+    landing.mkdir()
+    (landing / "a.csv").write_text("\n".join(map(";".join, [NAMES, *rows])) + "\n", encoding="utf-8")
+    schema = ", ".join(f"{name} string" for name in NAMES)
+    files = f"{{path: landing/*.csv, format: csv, options: {{sep: ';'}}, schema: '{schema}'}}"
+    return (
+        f"name: orders\norigin: {{files: {files}}}\nstages: {json.dumps(STAGES)}\n"
+        f"destinations: [{{{destinations}}}]\ndlq: {{window: 0}}\n"
+    )
+
+
+def make_row(first: str, other: str = "2") -> Sequence[str]:
+    return [first, *[other] * (len(NAMES) - 1)]
+
+
+GOOD = [make_row(f"1.00{number},5") for number in range(1, 8)]
+BAD = [make_row("0"), make_row("n/a"), make_row("seven"), make_row("9", "-1")]
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("destinations", [ONE, MERGED, TWO], ids=["one", "merged", "two"])
+@pytest.mark.parametrize(("bad", "small_bytes"), [(0, 4 << 20), (4, 4 << 20), (4, 0)], ids=["clean", "few", "many"])
+def test_a_batch_of_many_columns_behind_ten_stages_is_carried(
+    place: Place, destinations: str, bad: int, small_bytes: int
+) -> None:
+    """Of the bad rows two are filtered and two are refused."""
+    report = place.carry(define(place, destinations, [*GOOD, *BAD[:bad]]), small_bytes=small_bytes)
+    assert (report.status, report.balanced, report.read, report.nacked) == ("succeeded", True, 7 + bad, bad // 2)
+    assert sorted(float(row["c0"]) for row in place.rows("tables/a")) == [1002.5 + number for number in range(7)]
+
+
+@pytest.mark.connect
+def test_a_preview_of_many_columns_behind_ten_stages_ends(place: Place) -> None:
+    """It counts as the run does."""
+    (batch,) = place.load(define(place, ONE, [*GOOD, *BAD])).preview().batches
+    assert (batch.read, batch.destinations) == (11, {"a": 7})
+    assert sum(stage.counts.nacked for stage in batch.stages) == 2
