@@ -208,14 +208,14 @@ def make_note(labels: Sequence[Label], found: Written | None) -> NoteBody:
 def describe_written(note: NoteBody) -> Written:
     """Return what the note records of a batch. The numbers are unknown if the folder has several batches."""
     alone = len(note["keys"]) == 1
-    return Written(rows=note["rows"] if alone else None, bytes=note["bytes"] if alone else None)
+    return Written(rows=note["rows"] if alone else None, bytes=note.get("bytes") if alone else None)
 
 
 def describe_brought(note: NoteBody, folder: str, size: int) -> Iterator[BroughtBatch]:
     """Return the batches of a note. `size` is the number of bytes of rows that are in its folder now."""
-    loss = None
-    if size != note["bytes"]:
-        reason = f"{folder} holds {size:,} bytes instead of {note['bytes']:,}"
+    loss, noted = None, note.get("bytes")
+    if (size != noted) if noted is not None else (not size and note["rows"]):
+        reason = f"{folder} holds {size:,} bytes instead of {'some' if noted is None else f'{noted:,}'}"
         loss = Loss(code="FILE_CHANGED" if size else "FILE_GONE", reason=reason, whole=not size)
     for key in note["keys"]:
         plan, _, destination = key.rpartition("/")

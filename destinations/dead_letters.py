@@ -27,7 +27,7 @@ from destinations.dlq import DLQ
 from origins.batch import Batch, Json
 from origins.batch_rows import BatchRows, compute_once, to_python_rows
 from origins.crash_points import reach
-from origins.errors import WherryError, get_raised_words, list_spark_errors
+from origins.errors import WherryError, clean_up_by, get_raised_words, list_spark_errors
 from origins.lazy import DataFrame, F, SparkSession, T, delta_errors, deltalake, pa
 from origins.nack import DLQ_COLUMNS, parse_columns
 from origins.names import quote_text
@@ -406,12 +406,14 @@ class CopiedDlq(OpenDestination):
 
     def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
         found = None
-        try:
-            found = self.kept.find(spark, label, identity)
-        finally:
+
+        def learn() -> None:
             if found is None and not self.is_fallback:
                 for each in self.copies:
                     each.learn(spark, label, identity.copies.get(each.name), self.assume)
+
+        with clean_up_by(learn):
+            found = self.kept.find(spark, label, identity)
         return found
 
     def fence(self, spark: SparkSession, token: str) -> None:

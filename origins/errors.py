@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
@@ -88,6 +89,26 @@ class ErrorCause:
 def is_store_silent(error: BaseException) -> bool:
     """Return whether an unreachable store is the error or one of its causes."""
     return any(isinstance(each, WherryError) and each.is_away for each in list_errors(error))
+
+
+@contextlib.contextmanager
+def clean_up_by(clean: Callable[[], object]) -> Iterator[None]:
+    """Call `clean` at the end of this block. It never hides the error of the block; its own error is then a note."""
+    try:
+        yield
+    except BaseException as error:
+        try:
+            clean()
+        except Exception as later:  # noqa: BLE001 -- the first error is the cause, and is raised
+            attach_later(error, later)
+        raise
+    clean()
+
+
+def attach_later(error: BaseException, later: Exception) -> None:
+    """Note an error of the clean-up that followed this error, for traces. Python 3.10 has no notes."""
+    if sys.version_info >= (3, 11):
+        error.add_note(f"The clean-up failed too: {type(later).__name__}: {later}")
 
 
 def list_errors(error: BaseException | None) -> list[BaseException]:

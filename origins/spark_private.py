@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import field
-from subprocess import Popen, TimeoutExpired
+from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
 from types import ModuleType
 from typing import Any
 
@@ -72,6 +72,7 @@ def launch_jvm(
 
         def run_command(words: Sequence[str], **options: Any) -> Popen[bytes]:
             begun.append(popen(command or words, **{**options, "env": {**options["env"], **(environment or {})}}))
+            _watch_jvm(begun[0].pid)
             return begun[0]
 
         launching.Popen = run_command
@@ -89,6 +90,40 @@ def launch_jvm(
 
 
 _LAUNCHING = threading.Lock()
+_WATCH = """
+import os, select, signal, sys
+jvm = os.pidfd_open(int(sys.argv[1]))
+waits = select.poll()
+waits.register(jvm, select.POLLIN)
+ends = select.poll()
+ends.register(jvm, select.POLLIN)
+ends.register(0, select.POLLIN)
+ends.poll()
+if not waits.poll(6000):
+    signal.pidfd_send_signal(jvm, signal.SIGKILL)
+"""
+"""The program that kills a JVM that is alive six seconds after the end of the process that started it.
+
+A JVM ends by itself then, unless it is busy. The program ends with the JVM.
+"""
+_WATCHERS: list[Popen[bytes]] = []
+
+
+def _watch_jvm(number: int) -> None:
+    """Let this JVM not outlive this process by more than ten seconds, on a system that can watch processes."""
+    if hasattr(os, "pidfd_open"):
+        words = [sys.executable, "-I", "-S", "-c", _WATCH, str(number)]
+        _WATCHERS.append(Popen(words, stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True, cwd="/"))
+
+
+def _close_in_child() -> None:
+    """Close the pipes to watchers in a child made by `fork`, which would hide the end of this process."""
+    for each in _WATCHERS:
+        if each.stdin is not None:
+            each.stdin.close()
+
+
+os.register_at_fork(after_in_child=_close_in_child)
 
 
 def end_jvm() -> int:

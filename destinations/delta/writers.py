@@ -22,7 +22,7 @@ from destinations.delta.table import TargetTable
 from destinations.destination import Deadline, DestinationError, Label, Late, Written
 from origins.batch_rows import BatchRows, compute_once
 from origins.crash_points import reach_within
-from origins.errors import has_condition, list_spark_errors
+from origins.errors import clean_up_by, has_condition, list_spark_errors
 from origins.lazy import DataFrame, F, SparkSession, deltalake, pa
 from origins.names import HIDDEN, quote_name
 from origins.quick_dataclass import dataclass
@@ -56,11 +56,8 @@ def merge_rows(delta: DeltaOptions, rows: DataFrame, tag: str) -> None:
     names = delta.select_written_columns(rows.schema).names
     deletes = F.coalesce(F.expr(delta.apply_as_deletes or "false"), F.lit(False)).alias(_DELETES)
     rows.select(*[F.col(quote_name(name)) for name in names], deletes).createOrReplaceTempView(view)
-    try:
-        with _tag_commits(spark, tag):
-            spark.sql(_format_merge(delta, names, view)).collect()
-    finally:
-        spark.catalog.dropTempView(view)
+    with clean_up_by(lambda: spark.catalog.dropTempView(view)), _tag_commits(spark, tag):
+        spark.sql(_format_merge(delta, names, view)).collect()
 
 
 def _format_merge(delta: DeltaOptions, names: Sequence[str], source: str) -> str:
@@ -101,13 +98,8 @@ def _tag_commits(spark: SparkSession, tag: str) -> Iterator[None]:
     """Give the tag to all commits of this session in this block."""
     before = spark.conf.get(_TAG, None)
     spark.conf.set(_TAG, tag)
-    try:
+    with clean_up_by(lambda: spark.conf.unset(_TAG) if before is None else spark.conf.set(_TAG, before)):
         yield
-    finally:
-        if before is None:
-            spark.conf.unset(_TAG)
-        else:
-            spark.conf.set(_TAG, before)
 
 
 @dataclass(frozen=True, kw_only=True)

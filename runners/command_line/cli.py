@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import io
 import json
@@ -9,6 +10,7 @@ import logging
 import os
 import sys
 import tempfile
+import threading
 import traceback
 from collections.abc import Mapping, Sequence
 
@@ -22,7 +24,25 @@ from runners.model.text import choose_colors, paint
 
 
 def main() -> None:
-    sys.exit(execute(sys.argv[1:]))
+    code = execute(sys.argv[1:])
+    if "DATABRICKS_RUNTIME_VERSION" in os.environ:  # the process belongs to a notebook, which goes on
+        sys.exit(code)
+    end_process(code)
+
+
+def end_process(code: int) -> None:
+    """End this process with this exit code, after its threads, its exit handlers and its output are done.
+
+    Libraries keep native threads until the end (pyarrow, deltalake, Kafka). While Python takes itself apart, such a
+    thread may crash the process, and the exit code would be wrong.
+    """
+    with contextlib.suppress(KeyboardInterrupt):
+        threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 -- Python has no public way to wait for them
+        atexit._run_exitfuncs()  # noqa: SLF001 -- nor to call the handlers
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # the reader may have gone
+            stream.flush()
+    os._exit(code)
 
 
 def execute(words: Sequence[str]) -> int:

@@ -22,7 +22,7 @@ from destinations.delta.delta import Delta
 from destinations.delta.table import TargetTable
 from destinations.destination import BroughtBatch, Destination, DestinationError
 from origins.batch import JSON, Batch
-from origins.errors import WherryError, list_spark_errors
+from origins.errors import WherryError, clean_up_by, list_spark_errors
 from origins.lazy import Column, DataFrame, Row, pa
 from origins.nack import RAW, REFUSED, restore
 from origins.names import HIDDEN, quote_text
@@ -80,10 +80,8 @@ def find_rows(
 ) -> FoundRows:
     """Find the rows for which `where` is true, as `Pipeline.find` describes. `say` gets messages about progress."""
     trial, condition = TrialRun.open(definition), RowCondition(text=where)
-    try:
+    with clean_up_by(lambda: condition.drop_views(trial.spark)):
         return _RowSearch(trial=trial, condition=condition, since=since and convert_to_utc(since), say=say).search()
-    finally:
-        condition.drop_views(trial.spark)
 
 
 @dataclass(frozen=True, kw_only=True)

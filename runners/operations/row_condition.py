@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TypeVar
 
-from origins.errors import list_spark_errors
+from origins.errors import clean_up_by, list_spark_errors
 from origins.lazy import Column, DataFrame, F, SparkSession
 from origins.names import HIDDEN, quote_name
 from origins.quick_dataclass import dataclass
@@ -110,11 +110,9 @@ class RowCondition:
         frame.createOrReplaceTempView(f"{name}_of")
         before = spark.conf.get(_ANSI, "true")
         spark.conf.set(_ANSI, "false")
-        try:
+        with clean_up_by(lambda: spark.conf.set(_ANSI, str(before))):
             query = f"SELECT *, {self._sql} AS {MATCHES} FROM {name}_of"
             spark.sql(f"CREATE TEMPORARY VIEW {name} AS {query}").collect()
-        finally:
-            spark.conf.set(_ANSI, str(before))
         self.views.extend((name, f"{name}_of"))
         return spark.table(name)
 

@@ -16,7 +16,7 @@ from destinations.delta.delta import Delta
 from destinations.delta.table import TargetTable
 from destinations.destination import Destination
 from destinations.dlq import DEFAULT
-from origins.errors import WherryError, list_spark_errors
+from origins.errors import WherryError, clean_up_by, list_spark_errors
 from origins.lazy import SparkSession
 from origins.names import HIDDEN, quote_text
 from origins.quantities import parse_seconds
@@ -116,9 +116,6 @@ def _delete_old(spark: SparkSession, dlq: Delta, known: DecidedLetters, is_old: 
         return
     view = f"{HIDDEN}{uuid.uuid4().hex}"
     spark.createDataFrame(ids, "id string").createOrReplaceTempView(view)
-    try:
-        with table.hold_commits():
-            gone = f"MERGE INTO {dlq.sql_name} AS kept USING {view} AS gone ON kept.id = gone.id"
-            spark.sql(f"{gone} WHEN MATCHED THEN DELETE").collect()
-    finally:
-        spark.catalog.dropTempView(view)
+    with clean_up_by(lambda: spark.catalog.dropTempView(view)), table.hold_commits():
+        gone = f"MERGE INTO {dlq.sql_name} AS kept USING {view} AS gone ON kept.id = gone.id"
+        spark.sql(f"{gone} WHEN MATCHED THEN DELETE").collect()

@@ -16,6 +16,7 @@ from destinations.dlq import DLQ, FALLBACK
 from origins.batch import Batch, Span
 from origins.batch_rows import BatchRows, FrameRows, TableRows, to_python_rows
 from origins.crash_points import reach
+from origins.errors import clean_up_by
 from origins.lazy import F, SparkSession, pa
 from origins.names import quote_text
 from origins.quick_dataclass import dataclass
@@ -73,7 +74,7 @@ class FallbackMerge:
             return
         self.journal.renew(busy=False)  # the longest lease: a batch may have many refused rows
         opened = self.dlq.open()
-        try:
+        with clean_up_by(opened.close):
             opened.expects(self.journal.state.identities.get(DLQ, Identity(place="")))
             ensure_dlq(opened, self.spark)
             opened.fence(self.spark, uuid.uuid4().hex)
@@ -82,8 +83,6 @@ class FallbackMerge:
                 if is_stopped():
                     return
                 self._merge_group(opened, {plan: known[plan] for plan in group}, fallen, is_stopped)
-        finally:
-            opened.close()
         self._check_whole()
 
     def _group(self, fallen: Mapping[str, int]) -> Iterator[Sequence[str]]:

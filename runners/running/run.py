@@ -349,7 +349,8 @@ class PipelineRun:
                 raised.append(error)
             errors = [each for each in dispatcher.errors if not (dispatcher.stopping and _did_wait_for_spark(each))]
             if raised or dispatcher.forced:
-                runner.sessions.cancel()
+                with contextlib.suppress(Exception):  # a lost Spark has no work left to cancel
+                    runner.sessions.cancel()
             elif errors:
                 self.snapshot = runner.describe_failure(spark, errors[0], options.snapshot)
             worker_pool.close()

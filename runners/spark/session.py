@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from destinations.delta.lock import SparkCommits, set_commits
-from origins.errors import WherryError, list_spark_errors
+from origins.errors import WherryError, clean_up_by, list_spark_errors
 from origins.lazy import SparkSession, pyspark
 from origins.names import declare_one_disk
 from origins.object_store import check_credentials
@@ -327,10 +327,8 @@ class _JvmCommits(SparkCommits):
         lock = log.snapshotLock()
         if not lock.tryLock(_PATIENCE, self._classes.java.util.concurrent.TimeUnit.SECONDS):
             raise TimeoutError(f"a commit of Spark's into {table} has not ended for {_PATIENCE} seconds")
-        try:
+        with clean_up_by(lock.unlock):
             yield
-        finally:
-            lock.unlock()
 
 
 def find_default_scheme(spark: SparkSession) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
 
-from origins.errors import list_spark_errors
+from origins.errors import clean_up_by, list_spark_errors
 from origins.lazy import SparkSession
 from origins.quick_dataclass import dataclass
 from origins.spark_private import cancel_jobs, name_jobs
@@ -92,12 +92,13 @@ class SessionPool:
     @contextlib.contextmanager
     def cancel_planning(self) -> Iterator[None]:
         """Make this thread's work on Spark in this block cancellable with the rest. Later work of the thread is not."""
-        try:
-            with tag_work(self.spark, self.group + _PLANNING, self.pool):
-                yield
-        finally:
+
+        def tag_again() -> None:
             with tag_work(self.spark, self.group + _ENDING, self.pool):
                 pass
+
+        with clean_up_by(tag_again), tag_work(self.spark, self.group + _PLANNING, self.pool):
+            yield
 
     def cancel(self) -> None:
         """Cancel all work of Spark in these sessions. Another thread may call it."""
@@ -126,11 +127,13 @@ def tag_work(spark: SparkSession, group: str, pool: str = "") -> Iterator[None]:
     """
     if is_connect(spark):
         spark.addTag(group)
-        try:
-            yield
-        finally:
+
+        def remove_tag() -> None:
             if group in spark.getTags():  # a session that took another session's place has no tags
                 spark.removeTag(group)
+
+        with clean_up_by(remove_tag):
+            yield
     else:
         if isinstance(spark, LateSession):
             spark.tag(group, pool)

@@ -342,7 +342,7 @@ def is_dead(owner: OwnerBody, place: StateLocation, mine: StateLock | None = Non
     """Whether the owner is surely dead: it ran on this host, and no process except `mine` has its lock.
 
     A missing file proves nothing. A state in a directory has its locks beside it. The locks of other states are in a
-    folder for temporary files. Another host of the same name has another such folder, and so may another process of
+    private folder of each user. Another host of the same name has another such folder, and so may another process of
     this host. There, only the very file that the owner recorded proves anything.
     """
     if owner["host"] != socket.gethostname() or owner.get("ownership") == "off":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -10,6 +11,7 @@ import os
 import select
 import signal
 import socket
+import stat
 import tempfile
 import time
 from collections.abc import Collection
@@ -72,7 +74,7 @@ class StateLock:
         The check changes nothing, and blocks no other process.
         """
         try:
-            file = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW)
+            file = _open_own(self.path)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -86,9 +88,32 @@ class StateLock:
 
 
 def lock_path(place: str) -> Path:
-    """Return the lock file of a state that is not a directory of this host. It is in the system's temporary folder."""
+    """Return the lock file of a state that is not a directory of this host.
+
+    It is in a folder that only this user can enter. Raises `LockError` if there is none.
+    """
     name = hashlib.sha256(place.encode()).hexdigest()[:32]
-    return Path(tempfile.gettempdir()) / f"wherry-{name}.lock"
+    return _find_private_folder() / f"wherry-{name}.lock"
+
+
+def _find_private_folder() -> Path:
+    """Return this user's folder for locks on this host, which is created if it is missing.
+
+    Another user may have taken the name in the temporary folder. The folder in the home is for that case. A home may be
+    shared by hosts, so its name includes the host.
+    """
+    temporary = Path(tempfile.gettempdir()) / f"wherry-{os.geteuid()}"
+    for folder in (temporary, Path("~/.cache/wherry").expanduser() / f"locks-{socket.gethostname()}"):
+        with contextlib.suppress(OSError):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
+            found = folder.lstat()
+            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077:
+                return folder
+    raise LockError(
+        f"{temporary} is not a folder that only this user can enter.",
+        hint="Wherry keeps its locks there. Remove it, or set TMPDIR to a folder of your own.",
+    )
 
 
 def sweep_locks(path: Path, *, named: Collection[str] = (), older: float = 3_600) -> None:
@@ -98,11 +123,11 @@ def sweep_locks(path: Path, *, named: Collection[str] = (), older: float = 3_600
     while the JVM is alive. Files that are `named` by owners stay, because they prove whether these owners are alive.
     """
     for file in path.parent.glob(f"{path.name}-*"):
-        with contextlib.suppress(FileNotFoundError, ValueError):
-            old = time.time() - file.stat().st_mtime >= older
+        with contextlib.suppress(OSError, LockError):
+            old = time.time() - file.lstat().st_mtime >= older
             if file.suffix == _NOTE:
-                noted = json.loads(file.read_bytes() or b"{}")
-                old = old and not is_process_alive(noted.get("pid", 0), noted.get("started", ""))
+                noted = _read_note(file)
+                old = old and not (noted and is_process_alive(noted["pid"], noted["started"]))
             if old and file.name not in named and not StateLock(file).is_held():
                 file.unlink(missing_ok=True)
 
@@ -167,7 +192,8 @@ def note_jvm(lock: Path, run: str, jvm: int) -> None:
 
 def forget_jvm(lock: Path, run: str) -> None:
     """Remove the note of a run that has ended."""
-    _get_jvm_note(lock, run).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        _get_jvm_note(lock, run).unlink()
 
 
 def find_jvm_of(owner: OwnerBody, lock: Path) -> ProcessBody | None:
@@ -175,23 +201,49 @@ def find_jvm_of(owner: OwnerBody, lock: Path) -> ProcessBody | None:
     if owner["jvm"]:
         return owner["jvm"]
     try:
-        noted: ProcessBody = json.loads(_get_jvm_note(lock, str(owner.get("run"))).read_bytes())
-    except (OSError, ValueError):
+        return _read_note(_get_jvm_note(lock, str(owner.get("run"))))
+    except OSError:
         return None
-    return noted
+
+
+def _read_note(file: Path) -> ProcessBody | None:
+    """Return the process in this note; None if the note is broken. Raises OSError if it is not this user's own."""
+    with os.fdopen(_open_own(file), "rb") as note:
+        found = os.fstat(note.fileno())
+        if found.st_uid != os.geteuid() or found.st_nlink != 1 or found.st_mode & 0o022:
+            raise PermissionError(errno.EACCES, "another user may have written it")
+        try:
+            body = json.load(note)
+            return {"pid": int(body["pid"]), "started": str(body["started"])}
+        except (ValueError, LookupError, TypeError):
+            return None
 
 
 def end_orphan(owner: OwnerBody, lock: Path) -> None:
     """End the JVM of an owner of this boot whose process has ended. The JVM may still be writing.
 
-    While the process is alive, its JVM may work for other runs, and may be the JVM of this process.
+    Only a JVM that Python started for Spark, as this user, is ended. While the process is alive, its JVM may work for
+    other runs, and may be the JVM of this process.
     """
     if owner["boot"] != identify_host()["boot"] or is_process_alive(owner["pid"], owner["started"]):
         return
     jvm = find_jvm_of(owner, lock)
-    if jvm:
+    if jvm and _is_jvm_of_spark(jvm["pid"]):
         end_process(jvm["pid"], jvm["started"])
     forget_jvm(lock, str(owner.get("run")))
+
+
+def _is_jvm_of_spark(pid: int) -> bool:
+    """Whether this process is a JVM of this user that Python started for Spark, by its program and environment."""
+    try:
+        process = Path(f"/proc/{pid}")
+        words = (process / "cmdline").read_bytes().split(b"\0")
+        variables = (process / "environ").read_bytes().split(b"\0")
+        own = process.stat().st_uid == os.geteuid()
+    except OSError:
+        return False
+    started = any(each.startswith(b"_PYSPARK_DRIVER_CONN_INFO_PATH=") for each in variables)
+    return own and started and b"org.apache.spark.deploy.SparkSubmit" in words
 
 
 _NOTE = ".jvm"
@@ -226,9 +278,18 @@ def _open_lock(path: Path) -> int:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with contextlib.suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
-        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        return _open_own(path)
     except OSError as error:
         raise _make_unusable_error(path, error) from error
+
+
+def _open_own(path: Path) -> int:
+    """Return the opened file. Raises OSError, without waiting, if it is no regular file."""
+    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(file).st_mode):
+        return file
+    os.close(file)
+    raise OSError(errno.EINVAL, "it is not a regular file")
 
 
 def _make_unusable_error(path: Path, error: OSError) -> LockError:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
 from typing import Any
 
-from origins.errors import list_spark_errors
+from origins.errors import clean_up_by, list_spark_errors
 from origins.lazy import DataFrame, F, SparkSession, pyspark
 from origins.names import HIDDEN
 from origins.origin import PLACE
@@ -170,11 +170,13 @@ def _disable_codegen(spark: SparkSession) -> Iterator[None]:
     before = {key: spark.conf.get(key, None) for key in keys}
     for key in keys:
         spark.conf.set(key, _COMPILING[key])
-    try:
-        yield
-    finally:
+
+    def restore() -> None:
         for key, value in before.items():
             spark.conf.set(key, value) if value is not None else spark.conf.unset(key)
+
+    with clean_up_by(restore):
+        yield
 
 
 def _does_combine_rows(frame: DataFrame) -> bool:

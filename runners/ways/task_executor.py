@@ -192,7 +192,7 @@ class TaskExecutor:
         for destination in {id(each): each for each in self.opened.values()}.values():
             try:
                 destination.confirm()
-            except (WherryError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 -- the run's report has it behind the first error
                 yield error
 
     def close(self) -> None:

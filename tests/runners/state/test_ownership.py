@@ -294,7 +294,7 @@ def test_a_live_owner_with_another_temporary_folder_is_not_replaced(
     owner = shop.owner(**identify_host(), lock=held.path.name, lock_file=held.identity)
     second = use_temporary(tmp_path / "second", monkeypatch)
     mine = shop.taker(held.path.name)
-    assert (held.path.parent, mine.lock.path.parent) == (first, second)
+    assert (held.path.parent.parent, mine.lock.path.parent.parent) == (first, second)
     with pytest.raises(Owned):
         mine.may(Journal(shop.ledger))
     mine.lock.release()

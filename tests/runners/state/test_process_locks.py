@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,17 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     yield process
     process.kill()
     process.wait()
+
+
+@pytest.fixture
+def jvm() -> Iterator[subprocess.Popen[bytes]]:
+    """Return a process that looks like a JVM that Python started for Spark."""
+    words = ["sh", "-c", "read line", "sh", "org.apache.spark.deploy.SparkSubmit", "pyspark-shell"]
+    environment = {**os.environ, "_PYSPARK_DRIVER_CONN_INFO_PATH": "/gone"}
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, env=environment)
+    yield process
+    process.kill()
+    process.communicate()
 
 
 def start_holder(path: Path, how: str = "") -> subprocess.Popen[str]:
@@ -302,40 +314,38 @@ HERE = OwnerBody(**identify_host(), run="7f", jvm=None)  # type: ignore[typeddic
 DEAD: OwnerBody = {**HERE, "started": "1"}
 
 
-def test_a_jvm_is_ended_when_its_owner_is_gone(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
+def test_a_jvm_is_ended_when_its_owner_is_gone(jvm: subprocess.Popen[bytes], tmp_path: Path) -> None:
     """The JVM may still be writing for its owner."""
-    end_orphan({**DEAD, "jvm": identify_process(sleeper.pid)}, tmp_path / "lock")
-    assert sleeper.wait() == -signal.SIGKILL
+    end_orphan({**DEAD, "jvm": identify_process(jvm.pid)}, tmp_path / "lock")
+    assert jvm.wait() == -signal.SIGKILL
 
 
-def test_a_jvm_that_started_late_is_ended_when_its_owner_is_gone(
-    sleeper: subprocess.Popen[bytes], tmp_path: Path
-) -> None:
+def test_a_jvm_that_started_late_is_ended_when_its_owner_is_gone(jvm: subprocess.Popen[bytes], tmp_path: Path) -> None:
     """The ledger does not know this JVM, but a note beside the lock does."""
-    note_jvm(tmp_path / "lock", "7f", sleeper.pid)
+    note_jvm(tmp_path / "lock", "7f", jvm.pid)
     end_orphan(DEAD, tmp_path / "lock")
-    assert sleeper.wait() == -signal.SIGKILL
+    assert jvm.wait() == -signal.SIGKILL
     assert [*tmp_path.iterdir()] == []
 
 
-def test_the_jvm_of_a_live_process_is_left_alone(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
+def test_the_jvm_of_a_live_process_is_left_alone(jvm: subprocess.Popen[bytes], tmp_path: Path) -> None:
     """Its run is over, but other runs may use the process. It may also be this process."""
-    lock, jvm = tmp_path / "lock", identify_process(sleeper.pid)
-    note_jvm(lock, "7f", sleeper.pid)
-    end_orphan({**HERE, "jvm": jvm}, lock)
+    lock, noted = tmp_path / "lock", identify_process(jvm.pid)
+    note_jvm(lock, "7f", jvm.pid)
+    end_orphan({**HERE, "jvm": noted}, lock)
     end_orphan(HERE, lock)
-    end_orphan({**DEAD, "boot": "another", "jvm": jvm}, lock)
+    end_orphan({**DEAD, "boot": "another", "jvm": noted}, lock)
     end_orphan({**DEAD, "run": "another"}, lock)
-    assert sleeper.poll() is None
+    assert jvm.poll() is None
 
 
-def test_an_incomplete_note_of_a_jvm_ends_nothing(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
+def test_an_incomplete_note_of_a_jvm_ends_nothing(jvm: subprocess.Popen[bytes], tmp_path: Path) -> None:
     """A full disk may cut a note."""
-    note_jvm(tmp_path / "lock", "7f", sleeper.pid)
+    note_jvm(tmp_path / "lock", "7f", jvm.pid)
     (note,) = tmp_path.iterdir()
     note.write_bytes(note.read_bytes()[:5])
     end_orphan(DEAD, tmp_path / "lock")
-    assert sleeper.poll() is None
+    assert jvm.poll() is None
 
 
 def test_the_note_of_a_jvm_is_swept_when_the_jvm_is_gone(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
@@ -347,3 +357,113 @@ def test_the_note_of_a_jvm_is_swept_when_the_jvm_is_gone(sleeper: subprocess.Pop
     sleeper.wait()
     sweep_locks(tmp_path / "lock", older=0)
     assert [*tmp_path.iterdir()] == []
+
+
+def test_only_a_jvm_of_spark_is_ended(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    """Neither a ledger nor a note makes Wherry end any other process."""
+    end_orphan({**DEAD, "jvm": identify_process(sleeper.pid)}, tmp_path / "lock")
+    note_jvm(tmp_path / "lock", "7f", sleeper.pid)
+    end_orphan(DEAD, tmp_path / "lock")
+    assert sleeper.poll() is None
+
+
+@pytest.mark.parametrize("kind", ["writable", "twice", "link", "pipe", "folder", "list"])
+def test_a_note_that_is_not_surely_this_users_ends_nothing(
+    jvm: subprocess.Popen[bytes], tmp_path: Path, kind: str
+) -> None:
+    """It holds nobody up either, and the sweep passes by."""
+    lock, aside = tmp_path / "lock", tmp_path / "aside"
+    note_jvm(lock, "7f", jvm.pid)
+    (note,) = tmp_path.iterdir()
+    content = note.read_bytes()
+    SPOILS[kind](note, aside, content)
+    words = [sys.executable, "-c", TIDYING, str(lock), json.dumps(DEAD)]
+    assert subprocess.run(words, cwd=ROOT, timeout=30, check=False).returncode == 0
+    assert jvm.poll() is None
+
+
+TIDYING = """
+import sys, json
+from pathlib import Path
+from runners.state.process_locks import end_orphan, sweep_locks
+lock = Path(sys.argv[1])
+sweep_locks(lock, older=0)
+end_orphan(json.loads(sys.argv[2]), lock)
+"""
+
+
+def spoil_with_folder(note: Path, aside: Path, content: bytes) -> None:
+    note.unlink()
+    note.mkdir()
+
+
+def spoil_with_pipe(note: Path, aside: Path, content: bytes) -> None:
+    note.unlink()
+    os.mkfifo(note)
+
+
+def spoil_with_link(note: Path, aside: Path, content: bytes) -> None:
+    note.unlink()
+    aside.write_bytes(content)
+    note.symlink_to(aside)
+
+
+SPOILS: dict[str, Callable[[Path, Path, bytes], object]] = {
+    "writable": lambda note, aside, content: note.chmod(0o666),
+    "twice": lambda note, aside, content: os.link(note, aside),
+    "link": spoil_with_link,
+    "pipe": spoil_with_pipe,
+    "folder": spoil_with_folder,
+    "list": lambda note, aside, content: note.write_bytes(b"[]"),
+}
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_a_lock_that_is_no_file_is_refused_at_once(path: Path, make: Callable[[Path], None]) -> None:
+    """To open a pipe may take for ever."""
+    path.parent.mkdir()
+    make(path)
+    code = "import sys; from pathlib import Path; from runners.state.process_locks import StateLock as Lock;"
+    for ask in ("is_held", "acquire"):
+        words = [sys.executable, "-c", f"{code} Lock(Path(sys.argv[1])).{ask}()", str(path)]
+        done = subprocess.run(words, cwd=ROOT, timeout=30, capture_output=True, text=True, check=False)
+        assert "it is not a regular file" in done.stderr
+
+
+PLACE = "from runners.state.process_locks import lock_path; print(lock_path('s3://bucket/state'))"
+
+
+def find_place(**given: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **given}
+    return subprocess.run([sys.executable, "-c", PLACE], cwd=ROOT, env=environment, capture_output=True, text=True)
+
+
+def test_the_lock_of_a_state_in_a_store_is_in_a_folder_of_this_user(tmp_path: Path) -> None:
+    """Nobody else can enter it."""
+    folder = Path(find_place(TMPDIR=str(tmp_path)).stdout).parent
+    assert folder == tmp_path / f"wherry-{os.geteuid()}"
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("take", ["theirs", "open", "link"])
+def test_a_folder_that_another_user_took_is_not_used(tmp_path: Path, take: str) -> None:
+    """Wherry then uses a folder in the home, and reports it if there is none either."""
+    temporary, home = tmp_path / "temporary", tmp_path / "home"
+    (tmp_path / "aside").mkdir(mode=0o700)
+    temporary.mkdir()
+    home.mkdir()
+    squatted = temporary / f"wherry-{os.geteuid()}"
+    if take == "link":
+        squatted.symlink_to(tmp_path / "aside")
+    else:
+        squatted.mkdir(mode=0o700)
+        squatted.chmod(0o777 if take == "open" else 0o700)
+    if take == "theirs":
+        if os.geteuid() != 0:
+            pytest.skip("only root can give a folder away")
+        os.chown(squatted, 65534, 65534)
+    given = {"TMPDIR": str(temporary), "HOME": str(home)}
+    assert find_place(**given).stdout.startswith(str(home / ".cache" / "wherry" / "locks-"))
+    (tmp_path / "file").touch()
+    assert "only this user can enter" in find_place(**{**given, "HOME": str(tmp_path / "file")}).stderr
+    assert [*squatted.iterdir()] == []

@@ -1,0 +1,26 @@
+"""What the notes of `files` tell about the batches in its folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from destinations.batch_folders import BatchFolders
+
+
+@pytest.mark.parametrize(("content", "code"), [(b"row", None), (b"", "FILE_GONE")])
+@pytest.mark.parametrize("size", [{"bytes": None}, {}])
+def test_a_note_without_bytes_tells_only_whether_the_rows_are_gone(
+    tmp_path: Path, size: dict[str, None], content: bytes, code: str | None
+) -> None:
+    """The note may be of a writer that did not know the size."""
+    folder = tmp_path / "_lane=a" / "_batch=00000001-abc"
+    folder.mkdir(parents=True)
+    (folder / "part-0.json").write_bytes(content)
+    note = {"keys": ["plan/files"], "pipeline": "orders", "lane": "a", "number": 1, "rows": 1, **size}
+    (folder / "_wherry.json").write_text(json.dumps(note))
+    (brought,) = BatchFolders(tmp_path).list_brought()
+    assert brought.rows == 1
+    assert (brought.loss and brought.loss.code) == code

@@ -1,0 +1,42 @@
+"""The exit code of a command, whatever libraries do while Python takes itself apart."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PROGRAM = """
+import atexit, os, sys, threading
+
+
+class Crash:
+    def __del__(self, abort=os.abort):
+        abort()
+
+
+def finish():
+    threading.main_thread().join()
+    print("thread", file=sys.stderr)
+
+
+crash = Crash()
+atexit.register(lambda: sys.stderr.write("handler" + chr(10)))
+threading.Thread(target=finish).start()
+from runners.command_line.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize(("words", "code"), [(["--version"], 0), (["validate", "missing.yaml"], 2), (["--wrong"], 2)])
+def test_a_crash_at_the_end_of_python_does_not_change_the_exit_code(words: list[str], code: int) -> None:
+    """Threads, exit handlers and output are finished before."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *words], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code, done.stderr
+    assert (done.stdout + done.stderr.removesuffix("thread\nhandler\n")).strip() != ""
+    assert done.stderr.splitlines()[-2:] == ["thread", "handler"]
