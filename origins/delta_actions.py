@@ -258,7 +258,7 @@ def explain_broken_log(kind: type[WherryError], place: str, number: int) -> Iter
         why = f"it has no {error.args[0]}" if isinstance(error, KeyError) else f"{type(error).__name__}: {error}"
         raise kind(
             f"Version {number} in the log of the Delta table {place} cannot be read: {why}.",
-            hint=f"Look at _delta_log/{number:020}.json below the table. Ask who wrote it, or restore the file from a "
+            hint=f"Look at _delta_log/{number:020}.json below the table. Ask its writer, or restore the file from a "
             "backup. Wherry processed nothing.",
         ) from error
 

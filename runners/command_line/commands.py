@@ -123,7 +123,7 @@ def demo(directory: Path, quiet: bool, json: bool) -> int:
     metavar="PATH",
     help="Read your own file, or a folder of files.",
 )
-@option("--databricks", is_flag=True, help="Write an asset bundle and a notebook. They do not work on Databricks yet.")
+@option("--databricks", is_flag=True, help="Write an asset bundle and a notebook.")
 @as_json
 def init(directory: Path | None, name: str, own: Path | None, databricks: bool, json: bool) -> None:
     """Write a first definition, sample rows and test cases.
@@ -132,6 +132,8 @@ def init(directory: Path | None, name: str, own: Path | None, databricks: bool, 
 
     Without DIRECTORY it asks for the name of the pipeline. With --from, it looks at the head of every file, says what
     it found, and writes a definition that reads them.
+
+    Wherry does not run on Databricks yet: --databricks writes what a workspace will need.
     """
     from runners.definitions.first_pipeline import begin
     from runners.definitions.proposal import collect_facts, propose, summarise_findings

@@ -60,7 +60,7 @@ def find_row_codes() -> set[str]:
     files = [file for folder in FOLDERS for file in (ROOT / folder.__name__).glob("**/*.py")]
     sources = [file.read_text() for file in files if file.name != "conformance.py"]
     told = (
-        r"""reason(?:_sql)?\("([A-Z_]+)"|Rule\(code="([A-Z_]+)"|'code', '([A-Z_]+)'|"(REQUIRE)": |"""
+        r"""reason(?:_sql)?\("([A-Z_]+)"|Rule\(code="([A-Z_]+)"|'code', '([A-Z_]+)'|"(REQUIRE)": |code="'([A-Z_]+)'"|"""
         r"""^[A-Z]+_CODE = "([A-Z_]+)\""""
     )
     return {code for source in sources for found in re.findall(told, source, re.MULTILINE) for code in found if code}
