@@ -22,7 +22,7 @@ def test_a_clean_up_does_not_hide_the_first_error() -> None:
 
 
 def test_a_failed_clean_up_after_success_is_an_error() -> None:
-    """Nothing else tells of it."""
+    """Nothing else reports it."""
     with pytest.raises(ConnectionRefusedError), clean_up_by(fail):
         pass
 

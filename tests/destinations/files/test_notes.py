@@ -1,4 +1,4 @@
-"""What the notes of `files` tell about the batches in its folder."""
+"""The notes of `files` describe the batches in its folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from destinations.batch_folders import BatchFolders
 def test_a_note_without_bytes_tells_only_whether_the_rows_are_gone(
     tmp_path: Path, size: dict[str, None], content: bytes, code: str | None
 ) -> None:
-    """The note may be of a writer that did not know the size."""
+    """The writer of the note did not know the size."""
     folder = tmp_path / "_lane=a" / "_batch=00000001-abc"
     folder.mkdir(parents=True)
     (folder / "part-0.json").write_bytes(content)

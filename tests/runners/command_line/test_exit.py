@@ -1,4 +1,4 @@
-"""The exit code of a command, whatever libraries do while Python takes itself apart."""
+"""The exit code of a command does not depend on what libraries do at the end of Python."""
 
 from __future__ import annotations
 

@@ -371,7 +371,7 @@ def test_only_a_jvm_of_spark_is_ended(sleeper: subprocess.Popen[bytes], tmp_path
 def test_a_note_that_is_not_surely_this_users_ends_nothing(
     jvm: subprocess.Popen[bytes], tmp_path: Path, kind: str
 ) -> None:
-    """It holds nobody up either, and the sweep passes by."""
+    """A run does not wait for it, and the sweep ignores it."""
     lock, aside = tmp_path / "lock", tmp_path / "aside"
     note_jvm(lock, "7f", jvm.pid)
     (note,) = tmp_path.iterdir()
@@ -439,7 +439,7 @@ def find_place(**given: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_lock_of_a_state_in_a_store_is_in_a_folder_of_this_user(tmp_path: Path) -> None:
-    """Nobody else can enter it."""
+    """Other users cannot enter it."""
     folder = Path(find_place(TMPDIR=str(tmp_path)).stdout).parent
     assert folder == tmp_path / f"wherry-{os.geteuid()}"
     assert folder.stat().st_mode & 0o777 == 0o700
