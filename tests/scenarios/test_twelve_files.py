@@ -32,7 +32,7 @@ def type_command(*words: str) -> tuple[dict[str, Any], float]:
     return dict(json.loads(result.stdout)), time.monotonic() - began
 
 
-@pytest.mark.xfail(run=False, reason="Spark's optimizer does not come back from such a definition")
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["csv", "json"])
 def test_twelve_odd_files_are_delivered_in_a_minute(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, kind: str
