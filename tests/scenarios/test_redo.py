@@ -15,6 +15,7 @@ from runners.model.errors import Refusal
 from runners.operations.offsets import carry_out, plan_reset
 from runners.operations.redo import preview_redo
 from runners.pipeline import Pipeline
+from runners.running.compatibility import OperatorOverrides
 from runners.running.replay import Replay
 from tests.scenarios.conftest import Place, make_order
 
@@ -249,7 +250,8 @@ def test_a_redo_removes_no_rows_of_another_pipeline(place: Place, text: str) -> 
     """The other pipeline has read the same file into the same table, so the redo is refused."""
     land_two(place)
     place.load(text).run()
-    place.load(text.replace("name: orders", "name: others", 1)).run()
+    others = place.load(text.replace("name: orders", "name: others", 1))
+    others.run(ruling=OperatorOverrides(fresh=("orders",), reason="a second pipeline"))
     edit_file(place, "1.json", [make_order(20)])
     with pytest.raises(Refusal, match="has rows of the pipeline others too"):
         place.load(text).redo("1.json")
