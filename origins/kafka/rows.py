@@ -41,8 +41,8 @@ _PACKED = 8
 """The factor by which the columns of an Avro or Protobuf value may be larger than its bytes."""
 PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 """The JAR with which Spark reads Kafka."""
-_LATEST = (1 << 63) - 1
-"""The last time that a column can have, in microseconds since 1970."""
+_EARLIEST, _LATEST = -(1 << 63), (1 << 63) - 1
+"""The first and the last time that a column can have, in microseconds since 1970."""
 HEADERS = "array<struct<key: string, value: binary>>"
 _RAW = f"key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, headers {HEADERS}"
 METADATA = {
@@ -472,7 +472,7 @@ def make_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _limit_time(micros: int) -> int:
-    return min(micros, _LATEST)
+    return max(_EARLIEST, min(micros, _LATEST))
 
 
 _call_headers = operator.methodcaller("headers")

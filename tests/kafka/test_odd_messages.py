@@ -95,3 +95,12 @@ def test_a_header_key_that_is_not_utf_8_leaves_its_batch_to_spark(broker: MockBr
     found = broker.read(21, TEXT, "text")
     assert found is not None
     assert found.to_pydict() == {"value": ["plain"] + ["v"] * 20}
+
+
+@pytest.mark.parametrize(("millis", "micros"), [(-5, -5_000), (-(2**60), -(2**63)), (2**60, 2**63 - 1)])
+def test_a_time_that_no_column_has_becomes_the_nearest(broker: MockBroker, millis: int, micros: int) -> None:
+    """The other rows of its batch keep their times."""
+    broker.send(millis=millis)
+    found = broker.read(2, {**TEXT, "kafka_time": T.TimestampType()}, "text", metadata=["kafka_time"])
+    assert found is not None
+    assert found["kafka_time"].cast(pa.int64()).to_pylist() == [1_000_000, micros]
