@@ -332,8 +332,8 @@ class KafkaRows(BatchRows):
             ):
                 raise
             raise OriginError(
-                f"Spark lacks the JAR that reads Kafka, and this batch has more than {FEW:,} messages or "
-                f"{SMALL >> 20} MiB, or a header whose key is not UTF-8.",
+                f"Spark lacks the JAR that reads Kafka. This batch has more than {FEW:,} messages or {SMALL >> 20} "
+                "MiB, or a header whose key is not UTF-8.",
                 hint=f"Write in the definition:  spark: {{packages: [{PACKAGE!r}]}}",
             ) from error
         return frame.withColumn(_INDEX, F.expr("monotonically_increasing_id() & 8589934591"))
