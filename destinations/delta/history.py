@@ -32,7 +32,7 @@ from destinations.delta.table import TargetTable
 from destinations.destination import BatchLabel, BroughtBatch, DeliveryAccount, DestinationError, Loss
 from destinations.dlq import DLQ
 from origins.delta_actions import AddedFile, Version, VersionLog
-from origins.errors import WherryError, list_spark_errors
+from origins.errors import OriginError, WherryError, list_spark_errors
 from origins.lazy import DataFrame, SparkSession, T, delta_errors, deltalake
 from origins.names import quote_text
 from origins.object_store import ObjectStore, open_delta_table
@@ -377,8 +377,8 @@ def _account_here(folder: Path, mode: str, pipeline: str, name: str, *, url: str
         commits = list(log.list_commits(None, -1))
         versions = VersionLog(str(folder)).list_local_after(-1)
         table_id = _read_id(url) if url else str(log.read_metadata().get("id", ""))
-    except (OSError, ValueError, KeyError) as error:
-        broken = Loss(code="LOG_BROKEN", reason=f"its log cannot be read ({error})")
+    except (OSError, DestinationError, OriginError) as error:
+        broken = Loss(code="LOG_BROKEN", reason=f"its log cannot be read ({str(error).splitlines()[0]})")
         return DeliveryAccount(place=place, proof="nothing: its log cannot be read", losses=[broken], since=_NEVER)
     look = None if url else partial(find_untouched, folder)
     history = trace_history(commits, versions, pipeline, look)

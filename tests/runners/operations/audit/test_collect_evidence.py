@@ -359,10 +359,13 @@ def test_a_missing_version_in_the_log_is_found(carried: Carried) -> None:
 
 
 def test_a_log_that_cannot_be_read_is_found(carried: Carried) -> None:
-    """A version's file was truncated."""
+    """A version's file was truncated. The finding names it in one line."""
     log = carried.table() / "_delta_log" / f"{2:020}.json"
     log.write_text(log.read_text()[:30])
-    assert ("LOG_BROKEN", "orders", None) in carried.list_codes()
+    (found,) = [each for each in carried.pipeline.audit().problems if each.code == "LOG_BROKEN"]
+    assert found.destination == "orders"
+    assert "cannot be read (Version 2 in the log of the Delta table" in found.message
+    assert "\n" not in found.message
 
 
 def test_a_cleaned_history_proves_from_its_oldest_batch(carried: Carried) -> None:
