@@ -133,6 +133,8 @@ def make_column(values: Sequence[Any], kind: str, wanted: pa.DataType, zone: Cal
             raise _Unlike
     if kind == "decimal":
         values = [None if value is None else Decimal(value) for value in values]
+        if not all(value is None or abs(value.as_tuple().exponent) <= _DIGITS for value in values):
+            raise _Unlike  # Arrow takes it for another number
     if kind == "date":
         return _require_match(values, _DATE).cast(wanted)
     if kind.startswith("timestamp"):
