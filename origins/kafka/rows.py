@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from origins.batch_rows import BatchRows, compute_once, make_frame
 from origins.errors import OriginError, has_condition, list_spark_errors
-from origins.files.bad_lines import CORRUPT, ONCE, as_map, make_typed_field
+from origins.files.bad_lines import ONCE, make_typed_field
 from origins.files.changes import Changes
 from origins.files.csv_header import OPEN, Header, is_open
-from origins.files.csv_rows import CsvVerdict
+from origins.files.csv_rows import CsvVerdict, parse_fields
 from origins.files.in_process import make_plain_array, parse_plain_csv, parse_rows
 from origins.files.json_lines import LINE, PARSED, judge_json_text, parse_lines
 from origins.files.json_text import JsonChanges
@@ -220,9 +220,7 @@ class KafkaRows(BatchRows):
             PLACE, *_list_kept(), f"if({is_empty}, '-', {text}) as {LINE}", f"{is_empty} as {_IS_EMPTY}"
         )
         own, options, line = self._own, self.csv_options, quote_name(LINE)
-        fields = quote_text(", ".join(f"{quote_name(name)} string" for name in [*own.names, CORRUPT]))
-        parsed = F.when(F.expr(ONCE), F.expr(f"from_csv({line}, {fields}, {as_map(options)})"))
-        frame = lines.withColumn(_FIELDS, parsed).select("*", f"{_FIELDS}.*")
+        frame = parse_fields(lines, own.names, options)
         texts = [each for each in own if not isinstance(each.dataType, T.StringType)]
         typed = {each: f"{HIDDEN}typed_{index}" for index, each in enumerate(texts)}
         casts = [f"case when {ONCE} then {make_typed_field(each, options)} end as {at}" for each, at in typed.items()]
@@ -345,7 +343,6 @@ _RAW_NAMES = ("key", "value", "topic", "partition", "offset", "timestamp", "head
 _INDEX = HIDDEN + "index"
 _IS_EMPTY = HIDDEN + "is_empty"
 _WHY = HIDDEN + "why"
-_FIELDS = HIDDEN + "fields"
 _LINE_END, _LINE_BREAK = r"\r?\n\z", r"[\r\n]"
 _PLACE = f"named_struct('part', concat(topic, '/', partition), 'block', 0L, 'row', {_INDEX})"
 
