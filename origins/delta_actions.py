@@ -280,13 +280,21 @@ def _make_version(number: int, lines: Iterable[str]) -> Version:
         added=came,
         rewrites=began_anew or bool(went),
         removed=frozenset(unquote(remove["path"]) for remove in removes),
-        columns=next((action["metaData"]["schemaString"] for action in actions if "metaData" in action), None),
+        columns=next((check_columns(each["metaData"]["schemaString"]) for each in actions if "metaData" in each), None),
         rearranged=tuple(_parse_added(add) for add in adds if not add.get("dataChange", True)),
         only_deletes=bool(went) and not began_anew and (deletes or not came),
         feed=tuple(_parse_added(action["cdc"]) for action in actions if "cdc" in action) or (*came, *went),
         rows=_count_rows((*came, *went)) if tally is None else sum(tally),
         updated=tally[1] if tally is not None else None if operation in ("UPDATE", "MERGE") else 0,
     )
+
+
+def check_columns(schema: str) -> str:
+    """Return the columns of a table if they are what Delta writes. Raise `ValueError`, `LookupError` or `TypeError`."""
+    columns: NestedBody = json.loads(schema)
+    if not isinstance(columns["fields"], list):
+        raise TypeError("the fields of schemaString are no list")
+    return schema
 
 
 def _tally(operation: str, metrics: Mapping[str, str]) -> tuple[int, int, int] | None:

@@ -25,7 +25,8 @@ from typing import IO, TypeAlias
 from urllib.parse import unquote
 
 from destinations.delta.lock import SparkCommits
-from origins.delta_actions import ActionBody, FileBody
+from destinations.destination import DestinationError
+from origins.delta_actions import ActionBody, FileBody, explain_broken_log
 from origins.errors import WherryError
 from origins.lazy import deltalake
 from origins.object_store import open_delta_table
@@ -218,8 +219,9 @@ class FolderPlace(TablePlace):
             if not self._has(head):
                 return None
             while (later := _get_version_file(self.folder, version + 1)).exists():
-                if changes_table(later.read_text(encoding="utf-8")):
-                    return None
+                with explain_broken_log(DestinationError, self.name, version + 1):
+                    if changes_table(later.read_text(encoding="utf-8")):
+                        return None
                 version += 1
         except FileNotFoundError:
             return None

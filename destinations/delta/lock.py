@@ -28,6 +28,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from destinations.destination import DestinationError
+from origins.delta_actions import explain_broken_log
 from origins.lazy import SparkSession
 from origins.quick_dataclass import dataclass
 
@@ -183,9 +184,10 @@ class ForeignWrites:
     def _list_committed(self) -> Iterator[str]:
         while (file := self.table / "_delta_log" / f"{self._version + 1:020}.json").exists():
             self._version += 1
-            for line in file.read_text(encoding="utf-8").split("\n"):
-                if line.startswith('{"add"'):
-                    yield unquote(json.loads(line)["add"]["path"])
+            with explain_broken_log(DestinationError, str(self.table), self._version):
+                lines = file.read_text(encoding="utf-8").split("\n")
+                added = [unquote(json.loads(line)["add"]["path"]) for line in lines if line.startswith('{"add"')]
+            yield from added
 
 
 @dataclass

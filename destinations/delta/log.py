@@ -26,7 +26,7 @@ from destinations.delta.direct_commit import FolderPlace, Mark, Overwritten, des
 from destinations.delta.store_commit import SURE, format_key, list_log
 from destinations.destination import BatchLabel, DestinationError, Label, Written
 from origins.batch import Json
-from origins.delta_actions import ActionBody, CommitBody, MetadataBody, explain_broken_log
+from origins.delta_actions import ActionBody, CommitBody, MetadataBody, check_columns, explain_broken_log
 from origins.errors import list_spark_errors
 from origins.json_shape import check_shape
 from origins.lazy import SparkSession, delta_errors
@@ -432,11 +432,11 @@ def parse_metadata(checksum: str) -> MetadataBody:
     Delta does not need it, because the log has the same.
     """
     try:
-        parsed = json.loads(checksum)
-    except ValueError:
+        metadata: MetadataBody = json.loads(checksum)["metadata"]
+        check_columns(metadata["schemaString"])
+        return metadata if metadata["id"] else {}
+    except (ValueError, LookupError, TypeError):
         return {}
-    metadata: MetadataBody = parsed.get("metadata") or {} if isinstance(parsed, dict) else {}
-    return metadata
 
 
 def make_tag(labels: Sequence[Label]) -> str:

@@ -27,7 +27,8 @@ from destinations.delta.direct_commit import (
     make_checksum,
     read_clock,
 )
-from origins.delta_actions import FileBody
+from destinations.destination import DestinationError
+from origins.delta_actions import FileBody, explain_broken_log
 from origins.files.stored_files import StoredFile
 from origins.lazy import delta_errors, deltalake
 from origins.object_store import PROBE, ObjectStore, make_store_error, open_bucket, open_store
@@ -176,8 +177,12 @@ class StorePlace(TablePlace):
 
     def is_long(self, version: int) -> bool:
         found = self.store.read_object("_delta_log/_last_checkpoint")
-        last: Mapping[str, int] = json.loads(found[1]) if found else {}
-        return version - last.get("version", -1) >= max(_LONG, last.get("size", 0) // _ACTIONS)
+        try:
+            last = json.loads(found[1]) if found else {}
+            at, size = int(last.get("version", -1)), int(last.get("size", 0))
+        except (ValueError, TypeError, AttributeError):  # another program wrote it, and the log needs none
+            at, size = -1, 0
+        return version - at >= max(_LONG, size // _ACTIONS)
 
     def advance(self, head: LogHead) -> LogHead | None:
         now, version, store = read_clock(), head.version, self.store
@@ -185,8 +190,9 @@ class StorePlace(TablePlace):
         if head.file is None or tags.get(format_key(version)) != head.file:
             return None
         while format_key(version + 1) in tags:
-            if changes_table(store.read(format_key(version + 1)).decode()):
-                return None
+            with explain_broken_log(DestinationError, self.name, version + 1):
+                if changes_table(store.read(format_key(version + 1)).decode()):
+                    return None
             version += 1
         if any(int(match[1]) > version for key in tags if (match := _CHECKPOINT.match(key))):
             return None

@@ -148,8 +148,31 @@ class CsvVerdict:
 
 _PARSED = HIDDEN + "parsed"
 _FIELDS = frozenset({"sep", "delimiter", "quote", "escape"})
-_WHOLE_LINES = {"sep": "\uffff", "quote": "\ufffe", "escape": "\ufffe", "header": "true", "columnpruning": "false"}
-"""The options with which a line of CSV is one field. No text contains these two characters."""
+_END = "\uffff"
+"""The character at which `from_csv` ends a line, with any options."""
+_STANDS_FOR = {"\ufdd0": "\ufdd0\ufdd1", _END: "\ufdd0\ufdd2"}
+"""What `from_csv` reads in place of these characters if a line has `_END`."""
+_STOOD_FOR = {text: sign for sign, text in reversed(_STANDS_FOR.items())}
+
+
+def parse_fields(lines: DataFrame, columns: Sequence[str], options: Mapping[str, str]) -> DataFrame:
+    """Return lines of CSV, which have the column `LINE`, with the texts of their fields and with `CORRUPT`."""
+    line, names = quote_name(LINE), [*map(quote_name, [*columns, CORRUPT])]
+    has_end = f"contains({line}, {quote_text(_END)})"
+    text = f"if({has_end}, {_replace_all(line, _STANDS_FOR)}, {line})"
+    fields = quote_text(", ".join(f"{name} string" for name in names))
+    parsed = F.when(F.expr(ONCE), F.expr(f"from_csv({text}, {fields}, {as_map(options)})"))
+    frame = lines.withColumn(_PARSED, parsed)
+    exact = (f"if({has_end}, {_replace_all(at, _STOOD_FOR)}, {at})" for at in (f"{_PARSED}.{name}" for name in names))
+    return frame.selectExpr(
+        *map(quote_name, lines.columns), *(f"{at} as {name}" for at, name in zip(exact, names, strict=True))
+    )
+
+
+def _replace_all(text: str, signs: Mapping[str, str]) -> str:
+    for old, new in signs.items():
+        text = f"replace({text}, {quote_text(old)}, {quote_text(new)})"
+    return text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,16 +237,14 @@ class CsvRows:
         Spark's reader handles headers and comments, and fields are parsed from the lines.
         """
         kept = {"comment", "linesep", "encoding", "charset"} & self._options.keys()
-        whole = {**{name: self._options[name] for name in kept}, **_WHOLE_LINES}
-        whole["header"] = str(self.files.has_header).lower()
+        end = self._options.get("linesep", "\n")  # no line has it, so with it as separator a line is one field
+        whole = {**{name: self._options[name] for name in kept}, "sep": end, "quote": end[-1], "escape": end[-1]}
+        whole |= {"header": str(self.files.has_header).lower(), "columnpruning": "false"}
         frame = self.files.load(spark, self.names, make_text_schema([LINE, CORRUPT]), whole, places=True)
         frame = frame.select(FILE, F.coalesce(CORRUPT, LINE).alias(LINE))
-        spent = {*_WHOLE_LINES, *kept} - _FIELDS
+        spent = {*whole, *kept} - _FIELDS
         fields = {name: value for name, value in self._options.items() if name not in spent}
-        columns = quote_text(", ".join(f"{quote_name(name)} string" for name in [*self.header.columns, CORRUPT]))
-        parsed = F.when(F.expr(ONCE), F.expr(f"from_csv({quote_name(LINE)}, {columns}, {as_map(fields)})"))
-        frame = frame.withColumn(_PARSED, parsed).select(FILE, LINE, f"{_PARSED}.*")
-        line = quote_name(LINE)
+        frame, line = parse_fields(frame, self.header.columns, fields), quote_name(LINE)
         suspect = {is_open(line, self._options): OPEN, was_no_text(line): NO_TEXT}
         return self._cast_fields(frame, fields, {} if clean else suspect, line=line)
 

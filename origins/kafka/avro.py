@@ -26,6 +26,8 @@ from origins.kafka.formats import (
     show_value,
 )
 
+_MOST_DIGITS = 38
+"""The most digits of a decimal in Spark."""
 _MAGIC = 0
 _HEADER, _SIZE = ">BI", 5
 """The format of Confluent's header, and its size."""
@@ -40,15 +42,20 @@ class AvroCoding(Coding):
     header: bool
 
     def open(self) -> Callable[[bytes], Fields]:
-        readers = {number: make_avro_reader(*_parse_avro(texts)) for number, texts in self.schemas.items()}
+        readers: dict[int, Callable[[bytes], Any] | str] = {}
 
         def decode(value: bytes) -> Fields:
             number, body = self._split(value) if self.header else (0, value)
-            if number not in readers:
+            if number not in self.schemas:
                 raise Unreadable(f"the registry had no schema with id {number} when the batch was planned")
             of = f"schema {number}" if self.header else "its schema"
+            if number not in readers:
+                readers[number] = self._open_reader(number)
+            read = readers[number]
+            if isinstance(read, str):
+                raise Unreadable(f"{of} cannot be read: {read}")
             try:
-                found = readers[number](body)
+                found = read(body)
             except BROKEN as error:
                 raise Unreadable(f"the value is not Avro of {of}: {cut_error(error)}") from error
             if not isinstance(found, dict):
@@ -89,6 +96,13 @@ class AvroCoding(Coding):
         if not isinstance(columns, dict) or columns["type"] != "struct":
             raise NoColumns("expected a record, got another type")
         return columns
+
+    def _open_reader(self, number: int) -> Callable[[bytes], Any] | str:
+        """Return a function that reads values of this schema, or why the schema cannot be read."""
+        try:
+            return make_avro_reader(*_parse_avro(self.schemas[number]))
+        except BROKEN as error:
+            return cut_error(error)
 
     @staticmethod
     def _split(value: bytes) -> tuple[int, bytes]:
@@ -159,7 +173,10 @@ def _find_avro_type(schema: Any, named: Mapping[str, Any], inside: tuple[str, ..
     if not isinstance(kind, str):
         return _find_avro_type(kind, named, inside)
     if logical == "decimal" and kind in ("bytes", "fixed"):
-        return f"decimal({schema['precision']},{schema.get('scale', 0)})"
+        precision = schema.get("precision")
+        if precision is None or precision > _MOST_DIGITS:
+            raise NoColumns(f"a column needs a decimal with a precision of 1 to {_MOST_DIGITS}, got {precision}")
+        return f"decimal({precision},{schema.get('scale', 0)})"
     if kind == "record":
         name = schema["name"]
         if name in inside:

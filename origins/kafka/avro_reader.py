@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from origins.kafka.formats import Days, LocalMicros, Micros
 
-_MOST_EMPTY = 10_000
+_MOST_EMPTY = 100
 """How many items that take no bytes a value may have."""
 _LONGEST_DECIMAL = 64
 _DAY = datetime.timedelta(days=1)

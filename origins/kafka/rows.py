@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import itertools
 import json
+import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from origins.batch_rows import BatchRows, compute_once, make_frame
 from origins.errors import OriginError, has_condition, list_spark_errors
-from origins.files.bad_lines import CORRUPT, ONCE, as_map, make_typed_field
+from origins.files.bad_lines import ONCE, make_typed_field
 from origins.files.changes import Changes
 from origins.files.csv_header import OPEN, Header, is_open
-from origins.files.csv_rows import CsvVerdict
+from origins.files.csv_rows import CsvVerdict, parse_fields
 from origins.files.in_process import make_plain_array, parse_plain_csv, parse_rows
 from origins.files.json_lines import LINE, PARSED, judge_json_text, parse_lines
 from origins.files.json_text import JsonChanges
@@ -40,8 +41,8 @@ _PACKED = 8
 """The factor by which the columns of an Avro or Protobuf value may be larger than its bytes."""
 PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 """The JAR with which Spark reads Kafka."""
-_LATEST = (1 << 63) - 1
-"""The last time that a column can have, in microseconds since 1970."""
+_EARLIEST, _LATEST = -(1 << 63), (1 << 63) - 1
+"""The first and the last time that a column can have, in microseconds since 1970."""
 HEADERS = "array<struct<key: string, value: binary>>"
 _RAW = f"key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, headers {HEADERS}"
 METADATA = {
@@ -100,7 +101,7 @@ class KafkaRows(BatchRows):
         return None if self.places or self._messages is None else self._table
 
     def count_given(self) -> int | None:
-        return None if self._messages is None else len(self._messages)
+        return None if self._messages is None or self._headers is None else len(self._messages)
 
     def size(self) -> int | None:
         if self._messages is None:
@@ -110,9 +111,8 @@ class KafkaRows(BatchRows):
 
     def load_messages(self) -> DataFrame:
         """Return the messages with all their properties."""
-        if self._messages is None:
-            return self._load_by_spark()
-        return make_frame(self.spark, self._make_raw_table(self._messages), self._raw_columns)
+        table = self._raw_table
+        return self._load_by_spark() if table is None else make_frame(self.spark, table, self._raw_columns)
 
     @property
     def _facts(self) -> dict[str, str]:
@@ -132,6 +132,17 @@ class KafkaRows(BatchRows):
         return self.cluster.read(self._ranges, SMALL)
 
     @cached_property
+    def _headers(self) -> list[Any] | None:
+        """Return the headers of the messages; None if only Spark can read those of one.
+
+        Each message is asked once. A second call would return what the first could not finish, and end the process.
+        """
+        try:
+            return [_list_headers(message) for message in self._messages or []]
+        except (SystemError, UnicodeDecodeError):  # a key is not valid UTF-8, and Spark replaces what is wrong
+            return None
+
+    @cached_property
     def _own(self) -> T.StructType:
         """Return the columns of the values."""
         return T.StructType([each for each in self.schema if each.name not in self.metadata])
@@ -140,8 +151,10 @@ class KafkaRows(BatchRows):
     def _table(self) -> pa.Table | None:
         messages, name = self._messages or [], self.format
         wanted = make_arrow_schema(self.schema)
+        if "headers" in self._facts.values() and self._headers is None:
+            return None
         found = {
-            each: make_array([_get_fact(message, fact) for message in messages], wanted.field(each).type)
+            each: make_array(self._list_facts(messages, fact), wanted.field(each).type)
             for each, fact in self._facts.items()
         }
         if name != "raw":
@@ -207,9 +220,7 @@ class KafkaRows(BatchRows):
             PLACE, *_list_kept(), f"if({is_empty}, '-', {text}) as {LINE}", f"{is_empty} as {_IS_EMPTY}"
         )
         own, options, line = self._own, self.csv_options, quote_name(LINE)
-        fields = quote_text(", ".join(f"{quote_name(name)} string" for name in [*own.names, CORRUPT]))
-        parsed = F.when(F.expr(ONCE), F.expr(f"from_csv({line}, {fields}, {as_map(options)})"))
-        frame = lines.withColumn(_FIELDS, parsed).select("*", f"{_FIELDS}.*")
+        frame = parse_fields(lines, own.names, options)
         texts = [each for each in own if not isinstance(each.dataType, T.StringType)]
         typed = {each: f"{HIDDEN}typed_{index}" for index, each in enumerate(texts)}
         casts = [f"case when {ONCE} then {make_typed_field(each, options)} end as {at}" for each, at in typed.items()]
@@ -235,18 +246,18 @@ class KafkaRows(BatchRows):
 
     def _decode(self) -> DataFrame:
         """Return the rows of coded values. The same function decodes them in this process and in Spark's workers."""
-        own, messages = self._own, self._messages
+        own, raw_table = self._own, self._raw_table
         names = [f"{HIDDEN}decoded_{index}" for index in range(len(own))]
         kinds = make_arrow_schema(own)
         decoder = BatchDecoder(coding=self.load(), kinds=kinds, names=names, why=_WHY)
         decoded = [T.StructField(name, each.dataType) for name, each in zip(names, own, strict=True)]
         whole = T.StructType([*self._raw_columns, *decoded, T.StructField(_WHY, T.StringType())])
-        if messages is None:
+        if raw_table is None:
             send_by_value()
             raw = self._load_by_spark().select(*_RAW_NAMES, _INDEX)
             frame = raw.mapInArrow(decoder.decode, whole)
         else:
-            batches = list(decoder.decode(iter(self._make_raw_table(messages).to_batches())))
+            batches = list(decoder.decode(iter(raw_table.to_batches())))
             table = pa.Table.from_batches(batches, make_arrow_schema(whole))
             frame = make_frame(self.spark, table, whole)
         rows = {each.name: name for name, each in zip(names, own, strict=True)} | self._facts
@@ -272,12 +283,25 @@ class KafkaRows(BatchRows):
         columns = parse_schema(self.spark, _RAW, "kafka")
         return T.StructType([*columns, T.StructField(_INDEX, T.LongType())])
 
-    def _make_raw_table(self, messages: Sequence[Message]) -> pa.Table:
+    @property
+    def _raw_table(self) -> pa.Table | None:
+        """Return the messages with all facts about them; None if Spark has to read them."""
+        messages = self._messages
+        if messages is None or self._headers is None:
+            return None
         wanted = make_arrow_schema(self._raw_columns)
         numbers = defaultdict[tuple[str | None, int | None], Iterator[int]](itertools.count)
         indexes = [next(numbers[each.topic(), each.partition()]) for each in messages]
-        known = {name: [_get_fact(each, name) for each in messages] for name in _RAW_NAMES} | {_INDEX: indexes}
+        known = {name: self._list_facts(messages, name) for name in _RAW_NAMES} | {_INDEX: indexes}
         return pa.Table.from_arrays([make_array(known[each.name], each.type) for each in wanted], schema=wanted)
+
+    def _list_facts(self, messages: Sequence[Message], name: str) -> list[Any]:
+        """Return the fact about each message that Spark's source gives under this name."""
+        if name == "headers":
+            return self._headers or []
+        if name == "timestamp":
+            return [_limit_time(message.timestamp()[1] * 1_000) for message in messages]
+        return [getattr(message, name)() for message in messages]
 
     def _load_by_spark(self) -> DataFrame:
         """Return the messages as Spark reads them.
@@ -306,8 +330,8 @@ class KafkaRows(BatchRows):
             ):
                 raise
             raise OriginError(
-                f"Spark lacks the JAR that reads Kafka, and this batch has more than {FEW:,} messages or "
-                f"{SMALL >> 20} MiB.",
+                f"Spark lacks the JAR that reads Kafka. This batch has more than {FEW:,} messages or {SMALL >> 20} "
+                "MiB, or a header whose key is not UTF-8.",
                 hint=f"Write in the definition:  spark: {{packages: [{PACKAGE!r}]}}",
             ) from error
         return frame.withColumn(_INDEX, F.expr("monotonically_increasing_id() & 8589934591"))
@@ -319,7 +343,6 @@ _RAW_NAMES = ("key", "value", "topic", "partition", "offset", "timestamp", "head
 _INDEX = HIDDEN + "index"
 _IS_EMPTY = HIDDEN + "is_empty"
 _WHY = HIDDEN + "why"
-_FIELDS = HIDDEN + "fields"
 _LINE_END, _LINE_BREAK = r"\r?\n\z", r"[\r\n]"
 _PLACE = f"named_struct('part', concat(topic, '/', partition), 'block', 0L, 'row', {_INDEX})"
 
@@ -445,12 +468,15 @@ def make_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     return make_plain_array(values, kind)
 
 
-def _get_fact(message: Message, name: str) -> Any:
-    """Return the fact about a message that Spark's source gives under this name."""
-    if name == "timestamp":
-        return min(message.timestamp()[1] * 1000, _LATEST)
-    if name == "headers":
-        headers = message.headers()
-        pairs = [] if headers is None else list(cast("Sequence[tuple[str, bytes | None]]", headers))
-        return [{"key": key, "value": value} for key, value in pairs] or None
-    return getattr(message, name)()
+def _limit_time(micros: int) -> int:
+    return max(_EARLIEST, min(micros, _LATEST))
+
+
+_call_headers = operator.methodcaller("headers")
+"""Asks a message for its headers. A plain call does not see that the client failed, and the process ends later."""
+
+
+def _list_headers(message: Message) -> list[Mapping[str, Any]] | None:
+    """Return the headers as Spark's source gives them. Raise `SystemError` or `UnicodeDecodeError` for a broken key."""
+    pairs: Sequence[tuple[str, bytes | None]] = _call_headers(message) or ()
+    return [{"key": key, "value": value} for key, value in pairs] or None

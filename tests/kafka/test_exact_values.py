@@ -131,6 +131,7 @@ REFUSED: dict[str, tuple[Any, bytes]] = {
     "text that is not UTF-8": ("string", b"\2\xff"),
     "an array of ten million items in five bytes": (LIST, write_whole(10_000_000) + b"\0"),
     "ten million items without bytes": (BLANKS, write_whole(10_000_000) + b"\0"),
+    "a thousand items without bytes": (BLANKS, write_whole(1_000) + b"\0"),
     "a block of another size": (LIST, b"\1\6\2\0"),
     "a key that stands twice in a map": (MAP, b"\4\2a\2\2a\4\0"),
     "a value that ends early": (FIXED, b"ab"),

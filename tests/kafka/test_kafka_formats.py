@@ -134,6 +134,21 @@ def test_a_value_is_read_with_the_schema_of_its_id() -> None:
 
 
 @pytest.mark.parametrize(
+    "kind", ["nothing", {"type": "bytes", "logicalType": "decimal", "precision": 2, "scale": 5}], ids=str
+)
+def test_a_schema_that_cannot_be_read_refuses_only_its_messages(kind: object) -> None:
+    """Messages of the subject's other schemas are read."""
+    bad = {"type": "record", "name": "Bad", "fields": [{"name": "id", "type": kind}]}
+    coding = AvroCoding(schemas={1: (json.dumps(ORDER),), 2: (json.dumps(bad),)}, header=True)
+    values = [b"\0\0\0\0\2\2", encode_avro(ORDER, {"id": 1, "name": None}, 1), b"\0\0\0\0\2\2"]
+    (found,), whys = decode_values(coding, values, pa.schema({"id": pa.int32()}))
+    assert found == [None, 1, None]
+    assert whys[1] is None
+    assert str(whys[0]).startswith("schema 2 cannot be read: ")
+    assert whys[2] == whys[0]
+
+
+@pytest.mark.parametrize(
     ("value", "why"),
     [
         (None, "the message has no value"),
@@ -191,6 +206,13 @@ EITHER = {"type": "record", "name": "Either", "fields": [{"name": "x", "type": [
 NOTHING = {"type": "record", "name": "Nothing", "fields": [{"name": "x", "type": "null"}]}
 
 
+def make_amount(**given: int) -> AvroCoding:
+    """Return the coding of a record with a decimal that has these attributes."""
+    kind = {"type": "bytes", "logicalType": "decimal", **given}
+    record = {"type": "record", "name": "Amount", "fields": [{"name": "x", "type": kind}]}
+    return AvroCoding(schemas={0: (json.dumps(record),)}, header=False)
+
+
 @pytest.mark.parametrize(
     ("coding", "why"),
     [
@@ -198,6 +220,8 @@ NOTHING = {"type": "record", "name": "Nothing", "fields": [{"name": "x", "type":
         (AvroCoding(schemas={0: (json.dumps(EITHER),)}, header=False), "a column cannot have a union of 2 types"),
         (AvroCoding(schemas={0: ('"int"',)}, header=False), "expected a record"),
         (AvroCoding(schemas={0: ("{",)}, header=False), "expected an Avro schema"),
+        (make_amount(), "a column needs a decimal with a precision of 1 to 38, got None"),
+        (make_amount(precision=50, scale=5), "a column needs a decimal with a precision of 1 to 38, got 50"),
         (AvroCoding(schemas={0: (json.dumps(NOTHING),)}, header=False), "a column cannot have the type null"),
         (ProtobufCoding(descriptors=b"x", message="A"), "expected descriptors from `protoc"),
         (ProtobufCoding(descriptors=describe_messages(), message="shop.Nod"), "shop.Item, shop.Node, shop.Order, got"),

@@ -253,6 +253,16 @@ def test_a_file_uncommitted_at_two_checks_belongs_to_a_waiting_writer(shared: Pa
     assert [strangers.wait(), strangers.wait()] == [False, False]
 
 
+@pytest.mark.parametrize("line", ['{"add":{"pa', '{"add":5}', '{"add":{}}'])
+def test_a_version_that_cannot_be_parsed_is_named(shared: Path, line: str) -> None:
+    """Another writer left it in the log."""
+    strangers = ForeignWrites(shared)
+    strangers.wait()
+    (shared / "_delta_log" / f"{1:020}.json").write_text(line)
+    with pytest.raises(DestinationError, match=f"Version 1 in the log of the Delta table {shared} "):
+        strangers.wait()
+
+
 def test_lines_of_a_log_end_only_where_json_ends_them(shared: Path) -> None:
     """A text in a line may have characters that end a line for Python."""
     strangers = ForeignWrites(shared)

@@ -44,6 +44,25 @@ def list_versions(log: LocalLog, after: int) -> list[int]:
     return [each.version for each in log.list_commits(NO_SPARK, after)]
 
 
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        ["a"],
+        "a",
+        5,
+        {"id": "a"},
+        {"schemaString": '{"fields": []}'},
+        {"id": "a", "schemaString": "{"},
+        {"id": "a", "schemaString": "{}"},
+        {"id": "a", "schemaString": None},
+    ],
+    ids=str,
+)
+def test_a_checksum_without_whole_metadata_is_not_used(metadata: object) -> None:
+    """The log has the metadata too."""
+    assert parse_metadata(json.dumps({"metadata": metadata})) == {}
+
+
 def make_commit(text: str, operation: str = "WRITE", **parameters: str) -> LogCommit:
     """Return a commit with this tag."""
     return LogCommit(version=1, operation=operation, parameters=parameters, metrics={}, tag=text)
@@ -323,7 +342,7 @@ def test_a_log_that_spark_does_not_see_is_not_used(tmp_path: Path) -> None:
     log = tmp_path / "_delta_log"
     log.mkdir()
     (log / f"{0:020}.json").touch()
-    (log / f"{0:020}.crc").write_text('{"metadata": {"id": "mine", "schemaString": "{}"}}')
+    (log / f"{0:020}.crc").write_text('{"metadata": {"id": "mine", "schemaString": "{\\"fields\\": []}"}}')
     for content in ('{"metadata": {"id": "other"}}', None):
         assert find_seen_alike(make_distant_spark(content), "t", tmp_path) is None
 

@@ -327,6 +327,13 @@ def test_a_large_table_gets_checkpoints_less_often(s3: S3, url: StoreUrl) -> Non
     assert [StorePlace(url).is_long(version) for version in (10, 29, 30)] == [False, False, True]
 
 
+@pytest.mark.parametrize("last", [b'{"version', b"[]", b"5", b'{"version": "x"}', b'{"version": 0, "size": null}'])
+def test_a_broken_note_of_the_last_checkpoint_counts_as_none(s3: S3, url: StoreUrl, last: bytes) -> None:
+    """The log can be read without it."""
+    make_client(s3.behind).put_object(Bucket=s3.bucket, Key="orders/_delta_log/_last_checkpoint", Body=last)
+    assert [StorePlace(url).is_long(version) for version in (0, 29)] == [False, True]
+
+
 def test_a_late_append_to_a_deleted_table_fails(s3: S3, url: StoreUrl, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next version would be free, and would be in a log without a beginning."""
     monkeypatch.setattr(store_commit, "SURE", -1.0)

@@ -104,6 +104,10 @@ def test_the_versions_that_an_offset_skips_are_listed(tmp_path: Path) -> None:
 
 BROKEN_LINES = {
     "metadata without a schema": ('{"metaData": {"id": "a"}}', "it has no schemaString"),
+    "half a schema": ('{"metaData": {"schemaString": "{"}}', "JSONDecodeError"),
+    "a schema that is a number": ('{"metaData": {"schemaString": 5}}', "TypeError"),
+    "a schema that is null": ('{"metaData": {"schemaString": null}}', "TypeError"),
+    "a schema without fields": ('{"metaData": {"schemaString": "{}"}}', "it has no fields"),
     "a file without a path": ('{"add": {"size": 1}}', "it has no path"),
     "half a line": ('{"add": {"pa', "JSONDecodeError"),
     "a list": ('["add"]', "TypeError"),

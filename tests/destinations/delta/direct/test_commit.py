@@ -33,6 +33,7 @@ from destinations.delta.direct_commit import (
 )
 from destinations.delta.lock import SparkCommits
 from destinations.delta.log import LocalLog, OwnCommits, make_tag
+from destinations.destination import DestinationError
 from origins.delta_actions import FileBody, NestedBody
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -61,6 +62,15 @@ def append(
     folder: Path, began: LogHead, files: list[FileBody], tag: str, check: Callable[[], None] = lambda: None
 ) -> LogHead:
     return FolderPlace(folder).append(began, files, tag, check)
+
+
+@pytest.mark.parametrize("line", ['{"metaData": {"sch', '5 "metaData"'])
+def test_a_later_version_that_cannot_be_parsed_is_named(orders: Path, line: str) -> None:
+    """Another writer left it in the log."""
+    head = read_head(orders)
+    (orders / "_delta_log" / f"{1:020}.json").write_text(line)
+    with pytest.raises(DestinationError, match=f"Version 1 in the log of the Delta table {orders} "):
+        FolderPlace(orders).advance(head)
 
 
 def append_number(folder: Path, number: int) -> int:
