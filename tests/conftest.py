@@ -71,7 +71,8 @@ def _start_server(conf: Mapping[str, str]) -> SparkSession:
     """Start a Spark Connect server with the settings of Wherry's Spark. Its output goes to no test."""
     from pyspark.sql import SparkSession
 
-    from runners.spark.start import fetch_one_at_a_time, list_settings, silence_loggers, use_python
+    from runners.spark.jars import fetch_one_at_a_time
+    from runners.spark.start import list_settings, silence_loggers, use_python
 
     settings = list_settings(conf)
     silence_loggers()

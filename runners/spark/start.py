@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import fcntl
 import importlib.util
 import logging
 import os
@@ -17,6 +16,7 @@ import tempfile
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from origins.errors import WherryError, list_spark_errors
 from origins.lazy import SparkSession, pyspark
@@ -24,6 +24,7 @@ from origins.secret import SECRET
 from origins.spark_private import JvmEnded, find_jvm, forget_ended_jvm, get_jvm, launch_jvm
 from origins.store_access import HADOOP, make_spark_settings
 from runners.model.spec import MASTER
+from runners.spark.jars import KEPT, PACKAGES, check_jars, fetch_one_at_a_time, find_kept
 from runners.spark.quick_start import (
     OPTIONS_OF_THE_JVM,
     QuickStart,
@@ -60,9 +61,6 @@ EXCLUDED = (
 )
 """Dependencies of these packages that Spark does not need. Spark includes those from the second line on."""
 
-KEPT = "~/.ivy2.5.2"
-"""The folder in which Spark keeps JARs by default."""
-
 _YARN, _YARN_ENVIRONMENT = "spark.yarn.", "spark.yarn.appMasterEnv."
 
 _AT_LAUNCH = (
@@ -77,9 +75,7 @@ _JARS = "spark.jars"
 Setting it again would remove Delta from the executors.
 """
 
-_PACKAGES = "spark.jars.packages"
-
-NAMES_JARS = (_JARS, _PACKAGES)
+NAMES_JARS = (_JARS, PACKAGES)
 """The settings in which a definition may name JARs for stores."""
 
 _EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
@@ -190,8 +186,10 @@ def start(conf: Mapping[str, str], packages: Sequence[str] = ()) -> SparkSession
     if quick is None or quick.recipe is None:
         check_java()
     silence_loggers()
-    is_new = False
+    is_new, is_known = False, quick is not None and quick.recipe is not None
     with fetch_one_at_a_time(settings), _divert_noise() as (log, noise), use_python(settings):
+        if not is_known:
+            check_jars(find_kept(settings).glob("jars/*.jar"))
         try:
             is_new = _launch(settings, quick, noise)
             if is_new:
@@ -204,6 +202,8 @@ def start(conf: Mapping[str, str], packages: Sequence[str] = ()) -> SparkSession
             raise SparkMissing(
                 _explain_failure(log.read_text(errors="replace"), error, code), hint=f"{hint}Spark's own words: {log}"
             ) from error
+    if is_new and not is_known:
+        check_jars(Path(unquote(urlsplit(each).path)) for each in str(session.conf.get(_JARS, "")).split(","))
     if quick is not None and is_new:
         _prepare_next_start(session, settings, quick)
     return session
@@ -283,9 +283,9 @@ def list_settings(conf: Mapping[str, str], packages: Sequence[str] = ()) -> dict
         **own,
         **_place_warehouse(conf),
         **(make_spark_settings(conf, here=here) if s3 else {}),
-        **({"spark.jars.excludes": ",".join(EXCLUDED)} if _PACKAGES not in conf and _are_ours(packages) else {}),
+        **({"spark.jars.excludes": ",".join(EXCLUDED)} if PACKAGES not in conf and _are_ours(packages) else {}),
         "spark.driver.memory": f"{_compute_default_memory()}m",
-        _PACKAGES: ",".join([DELTA, *packages]),
+        PACKAGES: ",".join([DELTA, *packages]),
         **conf,
         OPTIONS_OF_THE_JVM: f"{_LARGE_METHODS} {_OPTIMISED_LATER} {conf.get(OPTIONS_OF_THE_JVM, '')}".strip(),
         **({} if here else {_EXECUTOR_OPTIONS: f"{_LARGE_METHODS} {conf.get(_EXECUTOR_OPTIONS, '')}".strip()}),
@@ -412,37 +412,6 @@ def _compute_default_memory() -> int:
     Spark's default of 1 GiB is too small if one JVM does everything.
     """
     return max(1_024, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (4 << 20))
-
-
-@contextlib.contextmanager
-def fetch_one_at_a_time(settings: Mapping[str, str]) -> Iterator[None]:
-    """Let only one process at a time start a Spark that may have to fetch JARs.
-
-    Two processes that fetch the same JARs would take each other's incomplete files for complete ones.
-    """
-    kept = Path(settings.get("spark.jars.ivy") or KEPT).expanduser()
-    packages = settings.get(_PACKAGES, "").split(",")
-    if all((kept / "jars" / _name_file(each)).exists() for each in packages if each):
-        yield
-        return
-    try:
-        kept.mkdir(parents=True, exist_ok=True)
-        handle = os.open(kept, os.O_RDONLY)
-    except OSError:  # Spark reports what is wrong with the folder
-        yield
-        return
-    try:
-        with contextlib.suppress(OSError):  # a disk without locks
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
-def _name_file(package: str) -> str:
-    """Return the name that Spark gives to the file of `group:artifact:version`."""
-    group, _, rest = package.partition(":")
-    return f"{group}_{rest.replace(':', '-')}.jar"
 
 
 def find_executor_python(settings: Mapping[str, str]) -> str:

@@ -6,7 +6,8 @@ import subprocess
 from pathlib import Path
 
 from origins.store_access import HADOOP
-from runners.spark.start import CONNECTORS, DELTA, DELTA_CATALOG, EXCLUDED, KEPT, SDK, fetch_one_at_a_time
+from runners.spark.jars import KEPT, fetch_one_at_a_time
+from runners.spark.start import CONNECTORS, DELTA, DELTA_CATALOG, EXCLUDED, SDK
 
 PACKAGES = list(dict.fromkeys(package for packages in CONNECTORS.values() for package in packages))
 

@@ -16,7 +16,6 @@ from origins.spark_private import JvmEnded, launch_jvm
 from runners.spark import start
 from runners.spark.start import (
     SparkMissing,
-    fetch_one_at_a_time,
     find_executor_python,
     list_launch_settings,
     list_settings,
@@ -38,25 +37,6 @@ def test_two_processes_that_start_at_the_same_time_both_start(tmp_path: Path) ->
     both = [subprocess.Popen(starts, env=given, stdout=-1, stderr=-1, text=True) for _ in range(2)]
     said = [each.communicate(timeout=300) for each in both]
     assert [(each.returncode, out) for each, (out, _) in zip(both, said, strict=True)] == [(0, "3\n")] * 2, said
-
-
-def test_a_process_with_its_jars_does_not_wait_for_another_fetch(tmp_path: Path) -> None:
-    """Another process fetches other JARs meanwhile."""
-    (tmp_path / "jars").mkdir()
-    (tmp_path / "jars" / "org.example_some_2.13-1.0.jar").touch()
-    fetches = {"spark.jars.ivy": str(tmp_path), "spark.jars.packages": "org.example:other:1.0"}
-    has = {"spark.jars.ivy": str(tmp_path), "spark.jars.packages": "org.example:some_2.13:1.0"}
-    with fetch_one_at_a_time(fetches), fetch_one_at_a_time(has):
-        assert True
-
-
-def test_a_folder_that_cannot_be_made_is_left_to_spark(tmp_path: Path) -> None:
-    """Spark reports the error."""
-    (tmp_path / "file").touch()
-    with fetch_one_at_a_time(
-        {"spark.jars.ivy": str(tmp_path / "file" / "ivy"), "spark.jars.packages": "org.example:a:1"}
-    ):
-        assert not (tmp_path / "file" / "ivy").exists()
 
 
 LOCAL = {"spark.delta.logStore.file.impl", "spark.sql.streaming.checkpointFileManagerClass"}

@@ -1,0 +1,110 @@
+"""JARs with another sum than the list's are refused: before Spark starts, and after it fetched them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from pyspark.sql import SparkSession
+
+from runners.spark.jars import KEPT, WrongJar, check_jars, fetch_one_at_a_time, read_sums
+from runners.spark.start import start
+
+STARTS = """
+import sys
+from runners.spark.jars import WrongJar
+from runners.spark.start import start
+try:
+    start({"spark.jars.ivy": sys.argv[1], "spark.jars.ivySettings": sys.argv[2]})
+except WrongJar as error:
+    print(error, error.hint)
+"""
+RESOLVERS = """<ivysettings>
+  <settings defaultResolver="both"/>
+  <caches defaultCacheDir="{folder}/cache"/>
+  <resolvers>
+    <chain name="both" returnFirst="true">
+      <filesystem name="stranger" m2compatible="true">
+        <ivy pattern="{folder}/stranger/[organisation]/[module]/[revision]/[module]-[revision].pom"/>
+        <artifact pattern="{folder}/stranger/[organisation]/[module]/[revision]/[module]-[revision].[ext]"/>
+      </filesystem>
+      <ibiblio name="central" m2compatible="true"/>
+    </chain>
+  </resolvers>
+</ivysettings>
+"""
+POM = """<project><modelVersion>4.0.0</modelVersion>
+<groupId>io.delta</groupId><artifactId>delta-storage</artifactId><version>{version}</version></project>
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.skipif("config.getoption('--spark') == 'connect'")
+def test_every_jar_that_wherry_fetches_has_a_sum(spark: SparkSession) -> None:
+    """The list has the JARs of Delta, with all that they need."""
+    fetched = [Path(unquote(urlsplit(each).path)) for each in str(spark.conf.get("spark.jars")).split(",")]
+    assert {file.name for file in fetched} <= {*read_sums()}
+    check_jars(fetched)
+
+
+def test_a_replaced_jar_is_found_before_the_start(tmp_path: Path) -> None:
+    """The error names the file and both sums, and no JVM has read the JAR."""
+    name = next(each for each in read_sums() if each.startswith("io.delta_delta-spark"))
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / name).write_bytes(b"of a stranger")
+    with pytest.raises(WrongJar) as caught:
+        start({"spark.jars.ivy": str(tmp_path)})
+    said = f"{caught.value} {caught.value.hint}"
+    assert str(tmp_path / "jars" / name) in said
+    assert read_sums()[name] in said
+    assert [file.name for file in tmp_path.iterdir()] == ["jars"]
+
+
+def test_a_jar_that_only_a_definition_names_is_not_compared(tmp_path: Path) -> None:
+    """Wherry knows no sum for it."""
+    (tmp_path / "org.example_own-1.0.jar").write_bytes(b"anything")
+    check_jars([tmp_path / "org.example_own-1.0.jar", tmp_path / "missing.jar"])
+
+
+def test_a_process_with_its_jars_does_not_wait_for_another_fetch(tmp_path: Path) -> None:
+    """Another process fetches other JARs meanwhile."""
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / "org.example_some_2.13-1.0.jar").touch()
+    fetches = {"spark.jars.ivy": str(tmp_path), "spark.jars.packages": "org.example:other:1.0"}
+    has = {"spark.jars.ivy": str(tmp_path), "spark.jars.packages": "org.example:some_2.13:1.0"}
+    with fetch_one_at_a_time(fetches), fetch_one_at_a_time(has):
+        assert True
+
+
+def test_a_folder_that_cannot_be_made_is_left_to_spark(tmp_path: Path) -> None:
+    """Spark reports the error."""
+    (tmp_path / "file").touch()
+    with fetch_one_at_a_time(
+        {"spark.jars.ivy": str(tmp_path / "file" / "ivy"), "spark.jars.packages": "org.example:a:1"}
+    ):
+        assert not (tmp_path / "file" / "ivy").exists()
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_a_repository_that_serves_another_jar_is_noticed(tmp_path: Path) -> None:
+    """Ivy itself finds nothing wrong, since that repository serves what belongs to the JAR too."""
+    name = next(each for each in read_sums() if each.startswith("io.delta_delta-storage"))
+    version = name.removeprefix("io.delta_delta-storage-").removesuffix(".jar")
+    place = tmp_path / "stranger" / "io" / "delta" / "delta-storage" / version
+    place.mkdir(parents=True)
+    (place / f"delta-storage-{version}.pom").write_text(POM.format(version=version))
+    jar = place / f"delta-storage-{version}.jar"
+    shutil.copy(Path(KEPT).expanduser() / "jars" / name, jar)
+    jar.write_bytes(b"a few bytes more" + jar.read_bytes())
+    (tmp_path / "ivysettings.xml").write_text(RESOLVERS.format(folder=tmp_path))
+    words = [sys.executable, "-c", STARTS, str(tmp_path / "ivy"), str(tmp_path / "ivysettings.xml")]
+    given = {**os.environ, "PYTHONPATH": os.getcwd()}
+    done = subprocess.run(words, env=given, capture_output=True, text=True, check=False, timeout=400)
+    assert name in done.stdout, done.stdout + done.stderr
+    assert read_sums()[name] in done.stdout

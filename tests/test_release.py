@@ -1,0 +1,70 @@
+"""A release: its archives install into empty environments, and nothing that publishes it can move by itself."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import runpy
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+RELEASE = ROOT / ".ci" / "release"
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+EXTRAS = runpy.run_path(str(RELEASE), run_name="release")["EXTRAS"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("extra", EXTRAS, ids=lambda extra: extra or "alone")
+def test_an_extra_installs_alone_and_its_bill_names_what_it_brings(extra: str, tmp_path: Path) -> None:
+    """The wheel has every module and page, and the bill has Wherry and each requirement of the extra."""
+    words = [sys.executable, str(RELEASE), str(tmp_path), "--extra", extra]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=1_200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    bill: dict[str, Any] = json.loads((tmp_path / f"sbom-{extra or 'alone'}.json").read_text())
+    named = {each["name"].lower() for each in bill["components"]}
+    assert {"wherry", *list_required(extra)} <= named
+    for line in (tmp_path / "SHA256SUMS").read_text().splitlines():
+        sum_, name = line.split()
+        assert hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() == sum_
+    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
+        held = {*wheel.namelist()}
+    for package in ("origins", "stages", "destinations", "runners"):
+        assert {str(file.relative_to(ROOT)) for file in (ROOT / package).glob("**/*.py")} - held == set()
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as source:
+        assert any(name.endswith("/LICENSE") for name in source.getnames())
+
+
+def list_required(extra: str) -> set[str]:
+    """Return the names that `pyproject.toml` gives to this extra, and to Wherry alone."""
+    text = (ROOT / "pyproject.toml").read_text()
+    lists = re.findall(r"^(\w+) = \[\n((?:  \".*\n)+)\]", text, re.MULTILINE)
+    return {
+        name.lower()
+        for key, lines in lists
+        if key in ("dependencies", extra)
+        for name in re.findall(r'^  "([\w.-]+)', lines, re.MULTILINE)
+    }
+
+
+@pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: str(file.stem))
+def test_every_action_of_a_workflow_is_named_by_its_sha(file: Path) -> None:
+    """A tag can be moved to other code, and a SHA cannot. The tag is beside it for people."""
+    uses = re.findall(r"uses: (.*)", file.read_text())
+    assert uses
+    assert [each for each in uses if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d[\d.]*", each)] == []
+
+
+def test_the_workflows_have_no_known_weakness() -> None:
+    """A tool that knows the usual ones finds none, without a network."""
+    zizmor = Path(sys.executable).with_name("zizmor")
+    words = [str(zizmor), "--offline", "--quiet", "--no-progress", *map(str, WORKFLOWS)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
