@@ -1,4 +1,4 @@
-"""Run a notebook as Databricks does: in a real IPython kernel, cell by cell, in a folder that nobody chose."""
+"""Run a notebook as Databricks does, cell by cell in a real IPython kernel. Its working directory is empty."""
 
 from __future__ import annotations
 
