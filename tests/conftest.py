@@ -25,6 +25,7 @@ pytest_plugins = [
     "tests.sample",
     "tests.small_disk",
     "tests.cluster.cluster",
+    "tests.databricks.workspace",
     "tests.kafka.broker",
     "tests.kafka.registry",
     "tests.stores.azure",
