@@ -226,9 +226,7 @@ def test_spark_reads_the_same_rows(spark: SparkSession, tmp_path: Path, writer: 
     assert list(map(repr, few.to_pylist())) == list(map(repr, there.to_pylist()))
 
 
-def test_nanoseconds_are_refused_on_serverless(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nanoseconds_are_refused_on_serverless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Serverless compute of Databricks takes no such setting. The error names the file and the column."""
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "client.4.9")
     parquet.write_table(pa.table({"at": pa.array([1], pa.timestamp("ns"))}), tmp_path / "a.parquet")
