@@ -15,7 +15,10 @@ import pytest
 from pyarrow import parquet
 from pyspark.sql import types as T
 
-from origins.files.parquet_rows import SHIFTED, ReadsOtherwise, count_rows, is_plain, parse_few, read_pieces
+from origins.errors import OriginError
+from origins.files.listing import parse_pattern
+from origins.files.parquet_rows import ReadsOtherwise, count_rows, find_nanos, is_plain, parse_few, read_pieces
+from origins.spark_settings import INT96_SHIFTED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -179,7 +182,7 @@ def test_all_rows_except_the_excluded_ones_are_read(tmp_path: Path, seed: int) -
 
 def test_a_small_file_with_too_many_rows_is_left_to_spark(tmp_path: Path) -> None:
     """So is every file if Spark shifts moments, and a file that is cut short."""
-    spark, shifted = (cast("SparkSession", SimpleNamespace(conf=conf)) for conf in ({}, {SHIFTED: "true"}))
+    spark, shifted = (cast("SparkSession", SimpleNamespace(conf=conf)) for conf in ({}, {INT96_SHIFTED.key: "true"}))
     few, many = (write_columns(tmp_path, text=pa.array(["a" * 1_000] * rows)).read_bytes() for rows in (10, 10_000))
     schema = T.StructType([T.StructField("text", T.StringType())])
     assert len(many) < 100_000
@@ -221,3 +224,12 @@ def test_spark_reads_the_same_rows(spark: SparkSession, tmp_path: Path, writer: 
     few = parse_few(spark, file.read_bytes(), SCHEMA)
     assert few is not None
     assert list(map(repr, few.to_pylist())) == list(map(repr, there.to_pylist()))
+
+
+def test_nanoseconds_are_refused_on_serverless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Serverless compute of Databricks takes no such setting. The error names the file and the column."""
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "client.4.9")
+    parquet.write_table(pa.table({"at": pa.array([1], pa.timestamp("ns"))}), tmp_path / "a.parquet")
+    spark = cast("SparkSession", SimpleNamespace(conf=None))
+    with pytest.raises(OriginError, match=r"a\.parquet has times in nanoseconds in the column at, and serverless"):
+        find_nanos(spark, parse_pattern(f"{tmp_path}/*.parquet"), "a.parquet")

@@ -1,0 +1,102 @@
+"""Make a new IPython kernel what a notebook of Databricks is. This file is run in the kernel, where it stands alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, MutableMapping
+from pathlib import Path
+from typing import Any
+
+
+class PythonRestarted(Exception):
+    """The cell has asked for a new Python."""
+
+
+class NotebookExited(Exception):
+    """The notebook has ended with a value."""
+
+
+class Widgets:
+    """The parameters of the job. A widget that the notebook has not made does not exist."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given, self._made = given, dict[str, str]()
+
+    def text(self, name: str, defaultValue: str, label: str | None = None) -> None:  # noqa: N803  (as it is there)
+        self._made[name] = self._given.get(name, defaultValue)
+
+    def get(self, name: str) -> str:
+        if name not in self._made and name not in self._given:
+            raise RuntimeError(f"InputWidgetNotDefined: No input widget named {name} is defined")
+        return self._made.get(name, self._given.get(name, ""))
+
+    def getAll(self) -> dict[str, str]:  # noqa: N802  (as it is there)
+        return {**self._given, **self._made}
+
+
+class Secrets:
+    """The secrets of a workspace, by scope and key."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = given
+
+    def get(self, scope: str, key: str) -> str:
+        if f"{scope}/{key}" not in self._given:
+            raise RuntimeError(f"Secret does not exist with scope: {scope} and key: {key}")
+        return self._given[f"{scope}/{key}"]
+
+
+class Notebook:
+    def exit(self, value: str) -> None:
+        raise NotebookExited(value)
+
+
+class Library:
+    def restartPython(self) -> None:  # noqa: N802  (as it is there)
+        raise PythonRestarted
+
+
+class Files:
+    def ls(self, path: str) -> list[str]:
+        return sorted(str(each) for each in Path(path).iterdir())
+
+
+class Dbutils:
+    """What a program may use of `dbutils`. Everything else is an error."""
+
+    def __init__(self, widgets: Mapping[str, str], secrets: Mapping[str, str]) -> None:
+        self.widgets, self.secrets = Widgets(widgets), Secrets(secrets)
+        self.notebook, self.library, self.fs = Notebook(), Library(), Files()
+
+
+def break_clones(how: str) -> None:
+    """Let this process's Spark Connect client clone its session as a client of Databricks does.
+
+    `missing` and `broken` are those of many versions; `works` changes nothing.
+    """
+    from pyspark.sql.connect.session import SparkSession
+
+    def clone_session(self: Any, new_session_id: str | None = None) -> None:
+        raise AttributeError("'SparkConnectClient' object has no attribute 'thread_local'")
+
+    if how == "missing" and hasattr(SparkSession, "cloneSession"):
+        del SparkSession.cloneSession
+    elif how == "broken":
+        setattr(SparkSession, "cloneSession", clone_session)  # noqa: B010  (not every client has it)
+
+
+def set_up(names: MutableMapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Put `spark`, `dbutils` and `display` among the names of a notebook."""
+    import IPython.display
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.connect.dataframe import DataFrame as RemoteFrame
+
+    break_clones(given["clones"])
+
+    def show(value: Any) -> None:
+        IPython.display.display(value.limit(1000).toPandas() if isinstance(value, DataFrame | RemoteFrame) else value)  # type: ignore[no-untyped-call,unused-ignore]
+
+    names["spark"] = SparkSession.builder.remote(given["address"]).getOrCreate()
+    names["dbutils"] = Dbutils(given["widgets"], given["secrets"])
+    names["display"] = show
+    os.environ.pop("SPARK_REMOTE", None)

@@ -1,0 +1,200 @@
+"""Run a notebook as Databricks does, cell by cell in a real IPython kernel. Its working directory is empty."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import venv
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.child import LONGEST, tie
+
+ROOT = Path(__file__).resolve().parents[2]
+_OURS = re.compile(r"_*(editable_+)?wherry|origins$|stages$|destinations$|runners$")
+_SETUP = """
+import runpy
+runpy.run_path({file!r})["set_up"](get_ipython().user_ns, {given!r})
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compute:
+    """What a notebook is attached to."""
+
+    version: str
+    """What stands in `DATABRICKS_RUNTIME_VERSION`."""
+    clones: str
+    """How its client clones a session: `missing`, `broken` or `works`."""
+
+
+COMPUTES = {
+    "serverless 4": Compute(version="client.4.12", clones="missing"),
+    "serverless 5": Compute(version="client.5.3", clones="broken"),
+    "standard 17.3": Compute(version="17.3", clones="missing"),
+    "standard 18.0": Compute(version="18.0", clones="broken"),
+    "standard 19.3": Compute(version="19.3", clones="works"),
+}
+
+
+@dataclass
+class Shown:
+    """What a notebook shows below a cell."""
+
+    cell: str
+    printed: str = ""
+    values: list[dict[str, str]] = field(default_factory=list)
+    """What was displayed, each by its MIME types."""
+    error: str = ""
+    """The name and the message of the error with which the cell ended."""
+    exited: bool = False
+    """Whether the cell has ended the notebook by `dbutils.notebook.exit`."""
+
+    @property
+    def html(self) -> str:
+        return "".join(value.get("text/html", "") for value in self.values)
+
+
+def list_cells(notebook: str) -> list[str]:
+    """Return the cells with code of a notebook in source format. Their magic commands are in comments there."""
+    head, *cells = notebook.split("# COMMAND ----------\n")
+    assert head.startswith("# Databricks notebook source\n")
+    code = [re.sub(r"^# MAGIC ?", "", cell, flags=re.MULTILINE).strip() for cell in cells]
+    assert not re.search(r"^%(?!pip |md)", "\n".join(code), re.MULTILINE), "only %pip and %md are known here"
+    return [cell for cell in code if cell and not cell.startswith("%md")]
+
+
+def make_environment(folder: Path) -> Path:
+    """Make a Python with the packages of this one, but without Wherry. Return its interpreter."""
+    venv.EnvBuilder(symlinks=True, with_pip=False).create(folder / "python")
+    packages = folder / "packages"
+    packages.mkdir()
+    for installed in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
+        for each in Path(installed).iterdir():
+            if not _OURS.match(each.name):
+                (packages / each.name).symlink_to(each)
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    (folder / "python" / "lib" / version / "site-packages" / "packages.pth").write_text(f"{packages}\n")
+    return folder / "python" / "bin" / "python"
+
+
+def build_wheel(folder: Path) -> Path:
+    """Build the wheel of Wherry from this checkout, without the network."""
+    source = folder / "source"
+    for name in ("origins", "stages", "destinations", "runners"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("README.md", "pyproject.toml", "LICENSE"):
+        shutil.copy(ROOT / name, source / name)
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    offline = ["--no-build-isolation", "--no-deps", "--no-index"]
+    subprocess.run([*pip, "wheel", *offline, "--wheel-dir", folder / "dist", source], check=True)
+    (wheel,) = (folder / "dist").glob("*.whl")
+    return wheel
+
+
+class Notebook:
+    """A notebook that is attached to a compute. Its Python starts with the first cell."""
+
+    def __init__(self, compute: Compute, address: str, python: Path, **widgets: str) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="notebook-"))
+        self._python = python
+        self._environment = {
+            "DATABRICKS_RUNTIME_VERSION": compute.version,
+            "HOME": str(self._folder / "home"),
+            "PATH": os.defpath,
+            "PIP_NO_INDEX": "1",
+            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        }
+        self._given = {"address": address, "clones": compute.clones, "widgets": widgets, "secrets": dict[str, str]()}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Notebook:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()  # as Databricks cancels a job: its Python is killed
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def run(self, source: str) -> Iterator[Shown]:
+        """Run the cells of a notebook until one fails, and yield what each shows."""
+        for cell in list_cells(source):
+            shown = self.run_cell(cell)
+            yield shown
+            if shown.error or shown.exited:
+                return
+
+    def run_cell(self, cell: str) -> Shown:
+        """Run a cell, and return what it shows."""
+        if self._process is None:
+            self._start()
+        shown = Shown(cell)
+        reply = self._client.execute_interactive(
+            cell, allow_stdin=False, timeout=LONGEST, output_hook=lambda message: _note(message, shown)
+        )["content"]
+        raised = reply.get("ename", "")
+        shown.exited = raised == "NotebookExited"
+        if raised == "PythonRestarted":
+            self._stop()
+        elif raised and not shown.exited:
+            shown.error = f"{raised}: {reply['evalue']}"
+        return shown
+
+    def _start(self) -> None:
+        from jupyter_client.blocking.client import BlockingKernelClient
+        from jupyter_client.connect import write_connection_file
+
+        chosen_by_nobody = Path(tempfile.mkdtemp(dir=self._folder))
+        connection, _ = write_connection_file(str(chosen_by_nobody / "connection.json"))
+        command = [*tie(), str(self._python), "-m", "ipykernel_launcher", "-f", connection]
+        with (self._folder / "kernel.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                cwd=chosen_by_nobody,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        self._client: Any = BlockingKernelClient(connection_file=connection)
+        self._client.load_connection_file()
+        self._client.start_channels()
+        self._wait()
+        ready = self._client.execute_interactive(
+            _SETUP.format(file=str(ROOT / "tests/databricks/in_kernel.py"), given=self._given),
+            store_history=False,
+            timeout=LONGEST,
+            output_hook=lambda _: None,
+        )["content"]
+        assert ready["status"] == "ok", ready
+
+    def _wait(self) -> None:
+        while True:
+            try:
+                self._client.wait_for_ready(timeout=LONGEST)
+            except RuntimeError:  # no heart beats yet
+                if self._process is None or self._process.poll() is not None:
+                    raise
+            else:
+                return
+
+    def _stop(self) -> None:
+        if self._process is not None:
+            self._client.stop_channels()
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+
+def _note(message: Mapping[str, Any], shown: Shown) -> None:
+    kind, content = message["header"]["msg_type"], message["content"]
+    if kind == "stream":
+        shown.printed += content["text"]
+    elif kind in ("display_data", "execute_result"):
+        shown.values.append(content["data"])
