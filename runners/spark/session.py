@@ -34,6 +34,7 @@ from origins.spark_private import (
     get_jvm,
     has_context,
     is_unasked,
+    keep_connection,
     keeps_threads_apart,
     make_client,
     put_client,
@@ -324,11 +325,12 @@ class _JvmCommits(SparkCommits):
         if log is None:
             yield
             return
-        lock = log.snapshotLock()
-        if not lock.tryLock(_PATIENCE, self._classes.java.util.concurrent.TimeUnit.SECONDS):
-            raise TimeoutError(f"a commit of Spark's into {table} has not ended for {_PATIENCE} seconds")
-        with clean_up_by(lock.unlock):
-            yield
+        with keep_connection():
+            lock = log.snapshotLock()
+            if not lock.tryLock(_PATIENCE, self._classes.java.util.concurrent.TimeUnit.SECONDS):
+                raise TimeoutError(f"a commit of Spark's into {table} has not ended for {_PATIENCE} seconds")
+            with clean_up_by(lock.unlock):
+                yield
 
 
 def find_default_scheme(spark: SparkSession) -> str:
