@@ -7,18 +7,20 @@ import copy
 import functools
 import importlib
 import json
+import logging
 import os
 import re
 import shutil
+import socket
 import sys
 import threading
 import uuid
 import weakref
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import field
 from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 from origins.lazy import SparkSession, pyspark, spark_errors
@@ -318,6 +320,62 @@ def keeps_threads_apart(spark: SparkSession) -> bool:
     from py4j.clientserver import ClientServer
 
     return isinstance(spark.sparkContext._gateway, ClientServer)
+
+
+def cut_calls(threads: Collection[int]) -> None:
+    """Let the calls to the JVM fail for which these threads wait. The JVM may go on with these calls.
+
+    The next call of such a thread has another thread in the JVM. A thread in `keep_connection` is spared.
+    """
+    with _CUTTING:
+        for thread, frame in sys._current_frames().items():
+            connection = _find_connection(frame) if thread in threads and thread not in _SPARED else None
+            if connection is not None:
+                if not _CUT:
+                    logging.getLogger().addFilter(_is_not_cut)
+                _CUT.add(thread)
+                connection.initiated_from_client = False  # or the call would be sent again
+                with suppress(OSError):
+                    connection.socket.shutdown(socket.SHUT_RDWR)
+
+
+def _find_connection(frame: FrameType | None) -> Any:
+    """Return the connection to the JVM on which this frame waits for an answer; None if it does not."""
+    kind = getattr(sys.modules.get("py4j.clientserver"), "ClientServerConnection", ())
+    while frame is not None:
+        if frame.f_code.co_name == "send_command" and isinstance(frame.f_locals.get("self"), kind):
+            return frame.f_locals["self"]
+        frame = frame.f_back
+    return None
+
+
+@contextmanager
+def keep_connection() -> Iterator[None]:
+    """In this block, spare this thread from `cut_calls`. Its thread in the JVM may own a lock, and must release it."""
+    thread = threading.get_ident()
+    with _CUTTING:
+        again = thread in _SPARED
+        _SPARED.add(thread)
+    try:
+        yield
+    finally:
+        if not again:
+            _SPARED.discard(thread)
+
+
+_CUTTING = threading.Lock()
+_SPARED: set[int] = set()
+_CUT: set[int] = set()
+
+
+def _is_not_cut(record: logging.LogRecord) -> bool:
+    """Whether to log the record. py4j logs the stack of a call that was cut."""
+    return not (record.thread in _CUT and str(record.msg).startswith("Exception while sending command"))
+
+
+def cut_client(session: SparkSession) -> None:
+    """Let all calls of a Connect session fail, now and later. Its server may go on with them."""
+    session.client._channel.close()
 
 
 def name_jobs(spark: SparkSession, group: str, pool: str) -> None:

@@ -341,9 +341,9 @@ class Pipeline(PipelineSpec):
     def stop(self, reason: str = "asked to stop", *, force: bool = False, within: str = "") -> bool:
         """Ask a run of this pipeline, in any process, to stop after its open batches. Return whether there was a run.
 
-        The run sees the request at its next entry in the ledger. With `force` it sees it within seconds (with a state
-        in a catalog: half a minute), and leaves its open batches to the next run. With `within`, for example "30s", it
-        does so when that time is over.
+        The run sees the request at its next entry in the ledger. With `force` it sees it within seconds, leaves
+        its open batches to the next run, and ends within ten seconds. With `within`, for example "30s", it does so when
+        that time is over.
         """
         from runners.running.stop import stop
 

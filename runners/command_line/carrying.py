@@ -17,6 +17,7 @@ from origins.batch import JSON
 from origins.errors import WherryError
 from runners.command_line import printing
 from runners.command_line.options import BY_CODE, BY_STATUS, FAILED, CarryOptions
+from runners.command_line.process_end import end_in_time
 from runners.listeners.log_lines import LogLines, are_logs_json, complain, log
 from runners.listeners.run_progress import RunProgress, call_every
 from runners.model.errors import Owned, Refusal
@@ -26,7 +27,7 @@ from runners.model.run_report import Report
 from runners.model.spec import PipelineSpec
 from runners.model.text import escape_line, format_count
 from runners.running.activity import log_on_signal
-from runners.running.stop import handle_signals
+from runners.running.stop import call_when_forced, handle_signals
 
 if TYPE_CHECKING:
     from runners.command_line.progress_bar import ProgressBar
@@ -143,6 +144,8 @@ def carry_with_progress(
             hide_in_errors(pipeline.secrets),
             interrupt_on_signals(signals),
             log_on_signal(),
+            end_in_time() as hurry,
+            call_when_forced(hurry),
             show_progress(RunProgress(pipeline.name), pipeline.secrets, quiet=carrying.quiet, shown=shown) as listeners,
         ):
             report = carry(listeners=listeners).mask(pipeline.secrets)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import io
 import json
@@ -10,7 +9,6 @@ import logging
 import os
 import sys
 import tempfile
-import threading
 import traceback
 from collections.abc import Mapping, Sequence
 
@@ -20,30 +18,19 @@ from origins.platform import is_on_databricks
 from runners.command_line.commands import wherry
 from runners.command_line.options import BROKEN_PIPE, BY_CODE, FAILED, INTERRUPTED, VERSION, WRONG, is_interrupted
 from runners.command_line.printing import suggest_explain
+from runners.command_line.process_end import end_process, own_process
 from runners.listeners.standard_error import Lines, end_json_stream, flush
 from runners.model.text import choose_colors, paint
 
 
 def main() -> None:
-    code = execute(sys.argv[1:])
-    if is_on_databricks():  # the process belongs to a notebook, which goes on
-        sys.exit(code)
-    end_process(code)
-
-
-def end_process(code: int) -> None:
-    """End this process with this exit code, after its threads, its exit handlers and its output are done.
-
-    Libraries keep native threads until the end (pyarrow, deltalake, Kafka). While Python takes itself apart, such a
-    thread may crash the process, and the exit code would be wrong.
-    """
-    with contextlib.suppress(KeyboardInterrupt):
-        threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 -- Python has no public way to wait for them
-        atexit._run_exitfuncs()  # noqa: SLF001 -- nor to call the handlers
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError, OSError, ValueError):  # the reader may have gone
-            stream.flush()
-    os._exit(code)
+    if is_on_databricks():  # the process belongs to a notebook or a job, for which any exit is a failure
+        code = execute(sys.argv[1:])
+        if code:
+            sys.exit(code)
+        return
+    own_process()
+    end_process(execute(sys.argv[1:]))
 
 
 def execute(words: Sequence[str]) -> int:

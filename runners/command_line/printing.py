@@ -192,7 +192,7 @@ def format_status(facts: Mapping[str, JSON], file: str = "FILE") -> str:
         ("run by", list(map(_format_owner, facts.get("owners", [owner] if owner else [])))),
         ("differs", ["the run uses an older definition; the next run uses this one"] if facts["differs"] else []),
         ("heard", [show_moment(owner["heard"])] if owner and owner.get("heard") and "owners" not in facts else []),
-        ("stops", [f"{facts['stopping']}; open batches are finished first"] if facts["stopping"] else []),
+        ("stops", [_format_stop(facts)] if facts["stopping"] else []),
         ("paused", [_format_pause(facts["paused"])] if facts.get("paused") else []),
         ("doing", [line for item in facts.get("activity", ()) for line in _format_activity(item)]),
         ("last run", [_format_last_run(last)] if last else []),
@@ -210,6 +210,11 @@ def format_status(facts: Mapping[str, JSON], file: str = "FILE") -> str:
         ("next", [facts["next"]]),
     ]
     return f"{facts['pipeline']}: {paint_word(describe_state(facts))}\n\n{format_sections(named)}"
+
+
+def _format_stop(facts: Mapping[str, JSON]) -> str:
+    batches = "cancelled; the next run finishes them" if facts.get("forced") else "finished first"
+    return f"{facts['stopping']}; open batches are {batches}"
 
 
 def _format_left_out(name: str, columns: Sequence[str]) -> str:

@@ -30,6 +30,7 @@ from runners.command_line.options import (
     with_log_format,
     with_variables,
 )
+from runners.command_line.process_end import end_in_time
 
 if TYPE_CHECKING:
     from runners.definitions.definition import Definition
@@ -244,8 +245,15 @@ def _run(
     def stop_scheduler(number: int, frame: FrameType | None) -> None:
         came.append(number)
         scheduler.stop(f"signal {signal.Signals(number).name}", force=len(came) > 1)
+        if len(came) > 1:
+            hurry()
 
-    with handle_signals(stop_scheduler), log_on_signal(), contextlib.nullcontext() if as_json else screen:
+    with (
+        end_in_time() as hurry,
+        handle_signals(stop_scheduler),
+        log_on_signal(),
+        contextlib.nullcontext() if as_json else screen,
+    ):
         metrics.ready = True
         scheduler.run()
     if scheduler.error:

@@ -95,6 +95,8 @@ class Dispatcher:
         """When a stop was first requested, by the clock."""
         self.forced = False
         """Whether batches in flight are left as they are."""
+        self.force_asked: float | None = None
+        """When that was first requested, by the clock."""
         self.fell_back = False
         """Whether the DLQ failed to take refused rows in this run. Then it is not tried again for each batch."""
         self.errors: list[Exception] = []
@@ -120,9 +122,12 @@ class Dispatcher:
 
         Any thread and a signal handler may call this. The next turn sees it.
         """
+        now = self.clock.elapsed()
+        if force and self.force_asked is None:
+            self.force_asked = now
         self.forced = self.forced or force
         if self.stop_asked is None:
-            self.stop_asked = self.clock.elapsed()
+            self.stop_asked = now
         self.asked_to_stop = self.asked_to_stop or reason
         self.worker_pool.wake()
 

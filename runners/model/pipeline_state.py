@@ -129,6 +129,7 @@ class SnapshotBody(_Snapshot, total=False):
     paused: PauseBody | None
     replay: PinnedReplay | None
     fallen: Mapping[str, int]
+    forced: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,6 +157,8 @@ class PipelineState:
     """The body of the last `release`."""
     stopping: str = ""
     """Why the owner was asked to stop."""
+    forced: bool = False
+    """Whether it was asked to leave its open batches as they are."""
     lanes: Mapping[str, LaneState] = field(default_factory=dict)
     forgotten: tuple[tuple[str, int, int], ...] = ()
     """The lane, first and last number of batches that were rewound. These batches no longer count as carried."""

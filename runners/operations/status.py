@@ -53,7 +53,8 @@ def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str =
 
     `next` is the command to type, and `first` is what must be changed before. If several runs share the lanes, `owners`
     has each of them, with its `lanes` and with `lives`. `differs` is true if a run uses a definition with another hash
-    than `definition`. `stopping` is the reason why a person asked the active run to stop. `paused` is the limit that
+    than `definition`. `stopping` is the reason why a person asked the active run to stop, and `forced` is true if it is
+    to leave its open batches as they are. `paused` is the limit that
     keeps runs from beginning. `activity` is what each long run was doing `age` seconds ago. `removed` are destinations
     of the last run that the definition lacks. `left_out` are columns of the origins that a written schema leaves out.
     """
@@ -72,6 +73,7 @@ def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str =
         "owner": _describe_owner(state.owner or {}) if how == "running" else None,
         "differs": how == "running" and bool(definition) and any(known != definition for known in hashes),
         "stopping": state.stopping if how == "running" else "",
+        "forced": state.forced and how == "running",
         "paused": state.paused,
         **({"owners": _describe_owners(state, place)} if shared else {}),
         **({"activity": activity} if (activity := _read_activity(state, place)) and how == "running" else {}),

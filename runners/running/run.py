@@ -57,7 +57,16 @@ from runners.running.redo import Redo
 from runners.running.refused_budget import RefusedBudget, WaitingRows
 from runners.running.renamed import check_renamed
 from runners.running.replay import Replay
-from runners.running.stop import FORCED_AT_ONCE, FORCED_SOON, force_in_time, stop_on_signals
+from runners.running.stop import (
+    ENDED,
+    FORCED_AT_ONCE,
+    FORCED_SOON,
+    LEAVE,
+    finish_unless,
+    force_in_time,
+    is_forced_for,
+    stop_on_signals,
+)
 from runners.spark.own_session import make_own_session, put_settings_back
 from runners.spark.session import (
     call_on_start,
@@ -78,6 +87,8 @@ from runners.ways.stage_chain import StageChain, name_destinations
 from runners.ways.task_executor import TaskExecutor
 from runners.ways.way import Thresholds
 
+SOON = 1.0
+"""The seconds that a run waits for its hooks, and for its run history, after a forced stop."""
 log = logging.getLogger("wherry")
 
 
@@ -149,13 +160,15 @@ class PipelineRun:
         self.opened: Mapping[str, OpenDestination] = {}
         """The same, once this run has them open."""
         self.dispatcher: Dispatcher | None = None
+        self.errors_before: Sequence[Exception] | None = None
+        """The errors before a forced run stopped waiting for Spark; None if it did not."""
         self.finish = self.finish or self.merge is not None
         self.merged: FallbackMerge | None = None
         """The merge of the fallback, if this run does one."""
         self.patience = StorePatience(
             self.pipeline.run_options.retry,
             self.clock,
-            is_forced=lambda: self.dispatcher is not None and self.dispatcher.forced,
+            is_forced=self._is_forced,
         )
         self.snapshot: Mapping[str, JSON] | None = None
         self.timeline = Timeline(self.clock)
@@ -178,7 +191,7 @@ class PipelineRun:
                 error.hint = add_full_disk(error.hint, list_written_folders(self.place, self.destinations))
             raise
         try:
-            hook_runner.await_hooks(self.pipeline.name, self.hooks_wait)
+            hook_runner.await_hooks(self.pipeline.name, SOON if self._is_forced() else self.hooks_wait)
         except KeyboardInterrupt:
             log.warning("%s: the run does not wait any longer for hooks.", self.pipeline.name)
         return report
@@ -228,23 +241,45 @@ class PipelineRun:
                     timeline=self.timeline.json(),
                 )
                 report = self.report_builder.complete(ended).mask(self.pipeline.secrets)
-                causes = count_causes_of_report(report, self.dlq, lambda: spark, self.pipeline.protection)
-                report = replace(report, causes=causes, left_open=len(journal.state.open_plans))
-                if self.replay is not None and not errors:
-                    self.cleanup.delete_dead_letters(journal, spark)
-                if not errors:
-                    self.cleanup.drop_filtered(spark)
-                    self.cleanup.sweep_large_values(journal, spark)
-                ownership.release(journal, report)
+                report = replace(report, left_open=len(journal.state.open_plans))
+                if self.errors_before is None:
+                    causes = count_causes_of_report(report, self.dlq, lambda: spark, self.pipeline.protection)
+                    report = replace(report, causes=causes)
+                    self._clean_up(journal, spark, errors)
+                    ownership.release(journal, report)
+                else:
+                    self._try_to_release(ownership, journal, report)
                 self._emit(RunEnded(status=report.status, reason=report.reason, lanes=report.lanes))
-                if journal.state.replay is None and self.replay is not None and self.replay.fix.rows:
+                if self.errors_before is None and journal.state.replay is None and self.replay and self.replay.fix.rows:
                     self.replay.fix.rows.remove(self.place.store(), spark)
         facts = report.json()
         hook_runner.notify(make_end_facts(facts, self.clock.now().isoformat()))
         if writer is not None:
             writer.put(began_row.end(report, {**facts, "timeline": report.timeline}, self.clock.now()))
-            await_writer(writer, self.pipeline.name)
+            await_writer(writer, self.pipeline.name, *([SOON] if self._is_forced() else []))
         return report, hook_runner
+
+    def _clean_up(self, journal: Journal, spark: SparkSession, errors: Sequence[Exception]) -> None:
+        """Remove what is not needed any longer."""
+        if errors:
+            return
+        if self.replay is not None:
+            self.cleanup.delete_dead_letters(journal, spark)
+        self.cleanup.drop_filtered(spark)
+        self.cleanup.sweep_large_values(journal, spark)
+
+    def _try_to_release(self, ownership: Ownership, journal: Journal, report: Report) -> None:
+        """Release the pipeline after Spark did not answer, if that is soon done.
+
+        Otherwise the run stays its owner, and the next run sees that this one has ended.
+        """
+
+        def release() -> None:
+            with contextlib.suppress(Exception):  # the next run sees that this one has ended
+                ownership.release(journal, report)
+
+        dispatcher = self.dispatcher
+        finish_unless(lambda: dispatcher is None or is_forced_for(dispatcher, ENDED - 1), release)
 
     def make_ownership(self) -> Ownership:
         replay = self.replay
@@ -292,6 +327,7 @@ class PipelineRun:
         self.opened = {**self.opened, **open_dlq(self.opened, copies, self.ruling.assume)}
         budget = self._make_budget(journal, spark)
         runner = self._make_executor(spark, journal.tenure)
+        runner.sessions.note_thread()
         activity = RunActivity(
             pipeline=self.pipeline.name,
             run=self.id,
@@ -341,7 +377,15 @@ class PipelineRun:
         with (
             activity,
             give_up_waiting(spark, runner.group, lambda: bool(dispatcher.asked_to_stop)),
-            force_in_time(ledger, dispatcher, runner.sessions.cancel, every=every, drain=drain, beside=activity.store),
+            force_in_time(
+                ledger,
+                dispatcher,
+                runner.sessions.cancel,
+                every=every,
+                drain=drain,
+                beside=activity.store,
+                cut_calls=partial(self._cut_calls, dispatcher, runner),
+            ),
         ):
             try:
                 self._carry_all(journal, dispatcher, runner, spark)
@@ -355,14 +399,34 @@ class PipelineRun:
                     runner.sessions.cancel()
             elif errors:
                 self.snapshot = runner.describe_failure(spark, errors[0], options.snapshot)
-            worker_pool.close()
-            raised += runner.confirm()
-            runner.close()
-            raised += _close_all(self.opened.values())
+
+            def close() -> None:
+                runner.sessions.note_thread()
+                worker_pool.close()
+                raised.extend(runner.confirm())
+                runner.close()
+                raised.extend(_close_all(self.opened.values()))
+
+            if not finish_unless(lambda: is_forced_for(dispatcher, LEAVE), close):
+                runner.leave(journal.tenure)
         errors += [error for error in raised if not (dispatcher.forced and classify(error).is_cancelled)]
+        if self.errors_before is not None:  # the later errors come from calls that were cut
+            errors = list(self.errors_before)
         if errors:
             return "failed", errors
         return ("stopped" if dispatcher.stopping or dispatcher.forced else "succeeded"), []
+
+    def _cut_calls(self, dispatcher: Dispatcher, runner: TaskExecutor) -> None:
+        """Stop waiting for Spark after a forced stop. It may be planning, which it does not interrupt."""
+        if self.errors_before is None:
+            log.warning(
+                "%s: Spark does not answer the forced stop, so the run does not wait for it", self.pipeline.name
+            )
+            self.errors_before = [each for each in dispatcher.errors if not _did_wait_for_spark(each)]
+        runner.sessions.cut_calls()
+
+    def _is_forced(self) -> bool:
+        return self.dispatcher is not None and self.dispatcher.forced
 
     def _make_budget(self, journal: Journal, spark: SparkSession) -> RefusedBudget | None:
         """Return the budget for waiting refused rows. A run that plans no new batch has no budget."""

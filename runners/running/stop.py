@@ -30,8 +30,16 @@ if TYPE_CHECKING:
 
 TICK = 0.2
 """The seconds between two checks for a forced stop or a passed deadline."""
-FORCED_AT_ONCE, FORCED_SOON = 1.0, 30.0
-"""The seconds until a run sees a forced stop: with a local ledger, and with a ledger that Spark reads."""
+FORCED_AT_ONCE, FORCED_SOON = 1.0, 3.0
+"""The seconds until a run sees a forced stop: with a ledger in a local folder, and with any other ledger."""
+PATIENCE = 2.0
+"""The seconds that cancelled work has to end after a forced stop. Spark may be planning, which nothing can cancel."""
+LEAVE = 4.0
+"""The seconds after a forced stop in which a run waits for its threads. Then it leaves those that still work."""
+ENDED = 6.0
+"""The seconds after a forced stop in which the process of a command ends, also if some work does not end."""
+_CALLS: list[Callable[[], None]] = []
+"""What to call as soon as a run of this process is forced to stop."""
 log = logging.getLogger("wherry")
 
 
@@ -45,6 +53,8 @@ def stop_on_signals(dispatcher: Dispatcher) -> Iterator[None]:
     def request_stop(number: int, frame: FrameType | None) -> None:
         again = bool(dispatcher.asked_to_stop)
         dispatcher.request_stop(f"signal {signal.Signals(number).name}", force=again)
+        if again:
+            _notify_forced()
 
     with handle_signals(request_stop):
         yield
@@ -64,6 +74,24 @@ def handle_signals(
 
 
 @contextlib.contextmanager
+def call_when_forced(call: Callable[[], None]) -> Iterator[None]:
+    """In this block, call this function as soon as a run of this process is forced to stop.
+
+    A signal handler may call it, and more than once.
+    """
+    _CALLS.append(call)
+    try:
+        yield
+    finally:
+        _CALLS.remove(call)
+
+
+def _notify_forced() -> None:
+    for call in tuple(_CALLS):
+        call()
+
+
+@contextlib.contextmanager
 def force_in_time(
     ledger: Ledger,
     dispatcher: Dispatcher,
@@ -72,6 +100,7 @@ def force_in_time(
     every: float,
     drain: float = 0.0,
     beside: Callable[[], None] = lambda: None,
+    cut_calls: Callable[[], None] = lambda: None,
 ) -> Iterator[None]:
     """Cancel the work in flight as soon as a stop is forced, until the context ends.
 
@@ -81,6 +110,9 @@ def force_in_time(
     A thread reads the ledger every so many seconds, because the dispatcher reads it only between two batches. A failed
     read does no harm. Cancelled work may begin more work, so it is cancelled repeatedly until the context ends. The
     thread also calls `beside` each time, which must be quick.
+
+    That thread may have to wait for Spark itself. Another thread calls `cut_calls` repeatedly once the stop was forced
+    `PATIENCE` seconds ago.
     """
     over = threading.Event()
     watch = _StopWatch(ledger, dispatcher, every=every, drain=drain)
@@ -91,16 +123,46 @@ def force_in_time(
             with contextlib.suppress(Exception):  # a stop must work after any error here
                 beside()
             if dispatcher.forced:
+                _notify_forced()
                 with contextlib.suppress(Exception):  # a lost Spark has no work left to cancel
                     cancel_work()
 
-    thread = threading.Thread(target=watch_ledger, name="wherry-force", daemon=True)
-    thread.start()
+    def watch_time() -> None:
+        while not over.wait(min(every, TICK)):
+            if is_forced_for(dispatcher, PATIENCE):
+                with contextlib.suppress(Exception):  # a stop must work after any error here
+                    cut_calls()
+
+    first = threading.Thread(target=watch_ledger, name="wherry-force", daemon=True)
+    threads = [first, threading.Thread(target=watch_time, name="wherry-cut", daemon=True)]
+    for thread in threads:
+        thread.start()
     try:
         yield
     finally:
         over.set()
-        thread.join()
+        while first.is_alive() and not is_forced_for(dispatcher, LEAVE):
+            first.join(TICK)
+
+
+def is_forced_for(dispatcher: Dispatcher, seconds: float) -> bool:
+    """Whether the stop was forced at least so many seconds ago."""
+    since = dispatcher.force_asked
+    return since is not None and dispatcher.clock.elapsed() - since >= seconds
+
+
+def finish_unless(is_late: Callable[[], bool], finish: Callable[[], None]) -> bool:
+    """Finish in a separate thread, and return True at the end of that. Return False as soon as it is too late for it.
+
+    The thread is then left behind. `finish` must not raise.
+    """
+    thread = threading.Thread(target=finish, name="wherry-finish", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(TICK)
+        if thread.is_alive() and is_late():
+            return False
+    return True
 
 
 class _StopWatch:

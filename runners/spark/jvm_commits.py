@@ -11,7 +11,7 @@ from typing import Any
 from destinations.delta.lock import SparkCommits
 from origins.errors import clean_up_by
 from origins.lazy import SparkSession
-from origins.spark_private import get_hadoop_settings, get_java_session, get_jvm, keeps_threads_apart
+from origins.spark_private import get_hadoop_settings, get_java_session, get_jvm, keep_connection, keeps_threads_apart
 from origins.spark_settings import COMMIT_LOCK, LOG_STORE, LOG_STORE_FILES
 
 _STORES = tuple(
@@ -102,8 +102,9 @@ class JvmCommits(SparkCommits):
         if log is None:
             yield
             return
-        lock = log.snapshotLock()
-        if not lock.tryLock(_PATIENCE, self._classes.java.util.concurrent.TimeUnit.SECONDS):
-            raise TimeoutError(f"a commit of Spark's into {table} has not ended for {_PATIENCE} seconds")
-        with clean_up_by(lock.unlock):
-            yield
+        with keep_connection():
+            lock = log.snapshotLock()
+            if not lock.tryLock(_PATIENCE, self._classes.java.util.concurrent.TimeUnit.SECONDS):
+                raise TimeoutError(f"a commit of Spark's into {table} has not ended for {_PATIENCE} seconds")
+            with clean_up_by(lock.unlock):
+                yield

@@ -15,7 +15,7 @@ from origins.errors import clean_up_by, list_spark_errors
 from origins.lazy import SparkSession
 from origins.platform import is_connect
 from origins.quick_dataclass import dataclass
-from origins.spark_private import cancel_jobs, name_jobs
+from origins.spark_private import cancel_jobs, cut_calls, cut_client, name_jobs
 from origins.spark_settings import BLOCK_SIZE, PAGE_CHECK, READ_BATCH
 from runners.spark.late import LateSession
 from runners.spark.own_session import make_own_session
@@ -47,11 +47,14 @@ class SessionPool:
     _has_large_rows: bool = False
     _local: threading.local = field(default_factory=threading.local)
     _all: list[SparkSession] = field(default_factory=list)
+    _threads: set[int] = field(default_factory=set)
+    """The threads that work for the run."""
     _pools: list[ThreadPoolExecutor] = field(default_factory=list)
 
     @contextlib.contextmanager
     def use_session(self) -> Iterator[SparkSession]:
         """Give this thread's session, for work that is cancelled with the rest."""
+        self.note_thread()
         session: SparkSession | None = getattr(self._local, "session", None)
         if session is None or self._local.life is not get_session_identity(self.spark):
             session = make_own_session(self.spark, self.time_zone)
@@ -73,6 +76,7 @@ class SessionPool:
     @contextlib.contextmanager
     def tag_thread(self, session: SparkSession) -> Iterator[None]:
         """Let this thread's work in that session in this block be cancelled with the rest."""
+        self.note_thread()
         with tag_work(session, self.group, self.pool):
             yield
 
@@ -104,6 +108,21 @@ class SessionPool:
         cancel(self.spark, self.group + _PLANNING)
         for session in (self.spark, *tuple(self._all)):
             cancel(session, self.group)
+
+    def note_thread(self) -> None:
+        """Note that this thread works for the run until its end."""
+        self._threads.add(threading.get_ident())
+
+    def cut_calls(self) -> None:
+        """Let the calls to Spark fail for which the run's threads wait. Another thread may call it.
+
+        Spark may be planning, which cannot be cancelled. It begins no job of the run after that.
+        """
+        if not is_connect(self.spark):
+            cut_calls(self._threads)
+            return
+        for session in (self.spark, *tuple(self._all)):
+            cut_client(session)
 
     def close(self) -> None:
         """Stop the helper threads."""

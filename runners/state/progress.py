@@ -113,7 +113,7 @@ def _acquire(state: PipelineState, entry: Entry) -> PipelineState:
         return replace(state, epoch=entry.epoch, owners=(*state.owners, owner), done=frozenset())
     pipeline = state.pipeline or body.get("pipeline", "")
     state = replace(state, owners=(owner,), held={}, done=frozenset())
-    state = replace(state, epoch=entry.epoch, stopping="", config={}, pipeline=pipeline)
+    state = replace(state, epoch=entry.epoch, stopping="", forced=False, config={}, pipeline=pipeline)
     return replace(state, replay=_pin_replay(state.replay, body.get("replay"), entry.at))
 
 
@@ -197,6 +197,7 @@ def _release(state: PipelineState, entry: Entry) -> PipelineState:
         left,
         ended={**body, "at": entry.at},
         stopping=state.stopping if left.owners else "",
+        forced=state.forced and bool(left.owners),
         config=state.config if left.owners else {},
         midway=state.midway and (aside or status != "succeeded"),
         lanes=lanes,
@@ -298,7 +299,9 @@ def _repair(state: PipelineState, entry: Entry) -> PipelineState:
 
 
 def _stop(state: PipelineState, entry: Entry) -> PipelineState:
-    return replace(state, stopping=read_body(entry, StopBody).get("reason", "asked to stop"))
+    body = read_body(entry, StopBody)
+    forced = state.forced or body.get("force", False)
+    return replace(state, stopping=body.get("reason", "asked to stop"), forced=forced)
 
 
 def _pause(state: PipelineState, entry: Entry) -> PipelineState:

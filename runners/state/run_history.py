@@ -266,9 +266,9 @@ def record_begin(history: History | None, row: RunRow, before: Sequence[OwnerBod
     return writer
 
 
-def await_writer(writer: BackgroundWriter[RunRow], name: str) -> None:
+def await_writer(writer: BackgroundWriter[RunRow], name: str, seconds: float = PATIENCE) -> None:
     """Wait a short time for the entry of a run that has ended, and log if entries were dropped."""
-    if not writer.flush(PATIENCE):
+    if not writer.flush(seconds):
         log.warning("The run history of %s is not whole: it takes too long to write.", name)
     elif writer.dropped:
         log.warning(

@@ -59,7 +59,8 @@ class Commit:
     reading: BatchReader
     opened: Mapping[str, OpenDestination]
     """The open destinations by all names that they have or had."""
-    deadline: Deadline | None = None
+    deadline: Callable[[], Deadline | None]
+    """Returns the end of the time in which a write may begin; None if there is none."""
     also: Sequence[str] = ()
     """More texts of errors that pass by themselves, beside the known ones."""
     describe_rows: Callable[[PlannedBatch], DescribedRows]
@@ -80,7 +81,7 @@ class Commit:
         """Write the rows of these batches to their only destination, in one commit that names each batch."""
         plans = [batch.plan for batch in batches if batch.plan is not None]
         (name,) = plans[0].destinations
-        labels = [Label(batch=plan.batch, destination=name, deadline=self.deadline) for plan in plans]
+        labels = [Label(batch=plan.batch, destination=name, deadline=self.deadline()) for plan in plans]
         reach("before-write", name)
         written = self.opened[name].write(self.spark, rows, labels)
         reach("after-write", name)

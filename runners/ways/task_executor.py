@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import field, replace
 from functools import partial
 
-from destinations.destination import Deadline, Destination, Label, OpenDestination
+from destinations.destination import Deadline, Destination, Label, Late, OpenDestination
 from destinations.dlq import FILTERED
 from origins.batch import JSON, Batch
 from origins.batch_rows import FrameRows
@@ -56,6 +56,7 @@ from runners.model.tasks import (
 from runners.model.text import escape_line, join_some, summarise_error
 from runners.spark.session import is_here, is_late, measure_clock_offset, reconnect
 from runners.spark.session_pool import SessionPool
+from runners.state.journal import Lease
 from runners.state.prepared_store import PreparedStore
 from runners.ways.batch_source import BatchReader, Describe, Described, Lookahead, list_columns, strip_lane_prefix
 from runners.ways.choose import DECIDING, GROUPED, STRAIGHT, WRITTEN, DeclinedWays, carry, list_ways_off
@@ -201,6 +202,12 @@ class TaskExecutor:
         self._maintenance.close()
         self.sessions.close()
 
+    def leave(self, tenure: Lease | None) -> None:
+        """Leave threads behind that still work for the run. No write of theirs begins any more."""
+        self.deadline = Deadline(left=lambda: -1.0, secure=_refuse)
+        if tenure is not None:
+            tenure.lose()
+
     def list_listening(self, spark: SparkSession) -> Mapping[str, Callable[[Batch], None]]:
         """Return what to call once a batch's offset is durable, by the names of the origins that need it."""
 
@@ -266,7 +273,7 @@ class TaskExecutor:
             spark=spark,
             reading=self.reading,
             opened=self.opened,
-            deadline=self.deadline,
+            deadline=lambda: self.deadline,
             also=self._also,
             describe_rows=describe_rows,
         )
@@ -386,6 +393,10 @@ class TaskExecutor:
         except Exception as other:  # noqa: BLE001 -- it replaces the first error
             return other
         return error
+
+
+def _refuse() -> None:
+    raise Late()
 
 
 def _ensure_complete(batch: Candidate, prepared: Prepared) -> None:

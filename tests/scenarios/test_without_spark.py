@@ -7,17 +7,25 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
+from destinations.destination import Late
 from origins.crash_points import watch_points
 from runners.command_line import cli
 from runners.crashes.crash_trial import CrashInjector
+from runners.definitions.definition import definition_of
+from runners.engine.worker_pool import Process
 from runners.model.events import BatchSettled, Event, RunStarted
+from runners.model.tasks import Failed, Outcome, Task
 from runners.pipeline import Pipeline
+from runners.running.run import CarriedRun, PipelineRun
+from runners.running.stop import LEAVE
+from tests.manual_clock import ManualClock
 
 pytestmark = pytest.mark.usefixtures("no_spark")
 
@@ -215,3 +223,34 @@ def test_a_canary_needs_spark_only_for_a_batch_and_the_run_needs_none(tmp_path: 
     assert report.canary is not None
     assert (report.canary.batches, report.canary.failed) == (0, 3)
     assert report.canary.notices[0].endswith("was not tried with the new definition: Java is missing.")
+
+
+@pytest.mark.parametrize("ownership", ["on", "off"])
+def test_a_thread_that_a_forced_run_left_behind_writes_nothing(tmp_path: Path, ownership: str) -> None:
+    """The run ends as stopped while the thread works. The next run delivers the batch once."""
+    write_file(tmp_path, 1)
+    text = PLAIN.replace("runners: 1", f"runners: 1, ownership: {ownership}")
+    definition, clock = definition_of(load_pipeline(tmp_path, text)), ManualClock()
+    goes_on, ended, outcomes = threading.Event(), threading.Event(), list[Outcome]()
+
+    def wrap(process: Process, carried: CarriedRun) -> Process:
+        def wait_and_process(task: Task) -> Outcome:
+            run.stop("fire", force=True)
+            clock.move(LEAVE)
+            goes_on.wait(60)
+            outcomes.append(process(task))
+            ended.set()
+            return outcomes[0]
+
+        return wait_and_process
+
+    given: dict[str, Any] = {"pipeline": definition.pipeline, "text": definition.text, "hash": definition.hash}
+    run = PipelineRun(**given, clock=clock, wrap_process=wrap)
+    report = run.carry()
+    goes_on.set()
+    assert ended.wait(60)
+    assert (report.status, report.reason, report.left_open) == ("stopped", "fire", 1)
+    assert isinstance(outcomes[0], Failed)
+    assert isinstance(outcomes[0].error, Late)
+    assert load_pipeline(tmp_path).run().batches == 1
+    assert DeltaTable(tmp_path / "tables/orders").to_pyarrow_table()["id"].to_pylist() == [1]

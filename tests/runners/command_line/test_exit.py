@@ -40,3 +40,24 @@ def test_a_crash_at_the_end_of_python_does_not_change_the_exit_code(words: list[
     assert done.returncode == code, done.stderr
     assert (done.stdout + done.stderr.removesuffix("thread\nhandler\n")).strip() != ""
     assert done.stderr.splitlines()[-2:] == ["thread", "handler"]
+
+
+STUCK = """
+import signal
+from runners.command_line.process_end import end_in_time, own_process
+
+own_process()
+with end_in_time() as hurry:
+    hurry()
+    print("asked", flush=True)
+    signal.pause()
+"""
+
+
+def test_a_process_that_is_stuck_ends_soon_after_a_forced_stop() -> None:
+    """It has the exit code of a stopped run, and says what becomes of the batches."""
+    done = subprocess.run(
+        [sys.executable, "-c", STUCK], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert (done.returncode, done.stdout) == (3, "asked\n")
+    assert "The next run finishes its open batches first." in done.stderr

@@ -204,6 +204,13 @@ def test_runs_that_share_a_pipeline_are_shown_with_their_lanes() -> None:
     ]
 
 
+def test_the_status_says_what_a_forced_stop_does_with_open_batches() -> None:
+    """The run does not finish them."""
+    facts = {**FACTS, "state": "running", "stopping": "fire", "forced": True}
+    said = " ".join(printing.format_status(facts).split())
+    assert "stops fire; open batches are cancelled; the next run finishes them" in said
+
+
 def test_a_status_has_a_line_for_each_fact() -> None:
     """It shows the owner, the last run, the progress of each lane, open batches and refused rows."""
     said = printing.format_status(

@@ -41,6 +41,7 @@ FULL = PipelineState(
     done=frozenset({"1"}),
     ended={"status": "failed"},
     stopping="asked to stop",
+    forced=True,
     lanes={"0": LANE},
     forgotten=(("0", 1, 2),),
     midway=True,
@@ -71,13 +72,13 @@ def test_each_field_has_a_value_in_the_test_of_the_snapshot(
 def test_a_snapshot_of_an_older_version_lacks_later_fields() -> None:
     """These fields have their initial values."""
     body = json.loads(json.dumps(FULL.json()))
-    for name in ("config", "jumps", "accepted", "paused", "replay", "fallen"):
+    for name in ("config", "jumps", "accepted", "paused", "replay", "fallen", "forced"):
         del body[name]
     for name in ("tried", "since"):
         del body["lanes"]["0"][name]
     lane = replace(LANE, tried=0, since="")
     later: dict[str, Any] = {"config": {}, "jumps": (), "accepted": frozenset(), "paused": None, "replay": None}
-    later["fallen"] = {}
+    later |= {"fallen": {}, "forced": False}
     assert PipelineState.of(body) == replace(FULL, lanes={"0": lane}, **later)
 
 

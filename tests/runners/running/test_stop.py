@@ -8,8 +8,20 @@ from collections.abc import Callable
 import pytest
 
 from runners.model.entry import Entry
-from runners.running.stop import ask_to_stop, force_in_time
+from runners.running.stop import (
+    ENDED,
+    FORCED_AT_ONCE,
+    FORCED_SOON,
+    LEAVE,
+    PATIENCE,
+    ask_to_stop,
+    call_when_forced,
+    finish_unless,
+    force_in_time,
+    is_forced_for,
+)
 from runners.state.ledger import LedgerError
+from runners.state.progress import apply_entries
 from tests.manual_clock import ManualClock
 from tests.runners.engine.test_dispatcher import Bench, Going, Resting
 from tests.runners.state.ledger.memory_ledger import MemoryLedger
@@ -81,6 +93,18 @@ def test_a_stop_of_a_pipeline_that_is_not_running_has_no_effect() -> None:
     ledger = MemoryLedger()
     assert ask_to_stop(ledger, "fire", force=True).owner is None
     assert ledger.read() == []
+
+
+def test_the_state_knows_a_forced_stop_until_the_run_has_ended() -> None:
+    """A later stop that is not forced does not change that."""
+    bench = make_writing()
+    ask_to_stop(bench.ledger, "the night")
+    assert not apply_entries(bench.ledger.read()).forced
+    ask_to_stop(bench.ledger, "fire", force=True)
+    ask_to_stop(bench.ledger, "no haste")
+    assert apply_entries(bench.ledger.read()).forced
+    bench.journal.record(Entry(kind="release", body={"status": "stopped"}))
+    assert not bench.journal.state.forced
 
 
 class Watched(MemoryLedger):
@@ -203,3 +227,70 @@ def test_a_run_that_fails_has_no_deadline() -> None:
     bench.error = OSError("second")
     bench.turn("1")
     assert [str(error) for error in bench.dispatcher.errors] == ["first", "second"]
+
+
+@pytest.mark.promise("CD-34")
+def test_calls_are_cut_when_cancelled_work_does_not_end() -> None:
+    """The thread that cancels may wait for Spark too, so it is left behind."""
+    bench, cancelled, cut, over = make_writing(), threading.Event(), threading.Event(), threading.Event()
+    clock = bench.dispatcher.clock
+    assert isinstance(clock, ManualClock)
+
+    def cancel() -> None:
+        cancelled.set()
+        over.wait(60)
+
+    with force_in_time(bench.ledger, bench.dispatcher, cancel, every=0.001, cut_calls=cut.set):
+        bench.dispatcher.request_stop("fire", force=True)
+        assert wait_for(cancelled)
+        assert not cut.is_set()
+        clock.move(PATIENCE)
+        assert wait_for(cut)
+        clock.move(LEAVE - PATIENCE)
+    over.set()
+
+
+def test_calls_are_not_cut_before_a_stop_is_forced() -> None:
+    """A stop that waits for its batches does so for any time."""
+    bench, cut = make_writing(), threading.Event()
+    ledger = Watched(bench)
+    with force_in_time(ledger, bench.dispatcher, lambda: None, every=0.001, cut_calls=cut.set):
+        bench.dispatcher.request_stop("the night")
+        assert isinstance(bench.dispatcher.clock, ManualClock)
+        bench.dispatcher.clock.move(1e9)
+        ledger.wait_for_two_looks()
+    assert not cut.is_set()
+
+
+def test_a_process_hears_of_a_forced_stop() -> None:
+    """The ledger may force it. After the block, the process hears of no other stop."""
+    bench, heard = make_writing(), threading.Event()
+    with call_when_forced(heard.set), force_in_time(bench.ledger, bench.dispatcher, lambda: None, every=0.001):
+        ask_to_stop(bench.ledger, "fire", force=True)
+        assert wait_for(heard)
+    heard.clear()
+    with force_in_time(bench.ledger, bench.dispatcher, lambda: None, every=0.001):
+        pass
+    assert not heard.is_set()
+
+
+def test_work_that_does_not_end_in_time_is_left() -> None:
+    """Other work is finished, however long it takes."""
+    bench, over = make_writing(), threading.Event()
+    assert isinstance(bench.dispatcher.clock, ManualClock)
+
+    def stay() -> None:
+        over.wait(60)
+
+    assert finish_unless(lambda: False, lambda: None)
+    bench.dispatcher.request_stop("fire", force=True)
+    assert not is_forced_for(bench.dispatcher, LEAVE)
+    bench.dispatcher.clock.move(LEAVE)
+    assert not finish_unless(lambda: is_forced_for(bench.dispatcher, LEAVE), stay)
+    over.set()
+
+
+def test_the_parts_of_a_forced_stop_take_less_than_ten_seconds() -> None:
+    """A run sees it, waits for cancelled work, waits for its threads, and ends."""
+    assert FORCED_AT_ONCE <= FORCED_SOON < 10 - ENDED
+    assert PATIENCE < LEAVE < ENDED

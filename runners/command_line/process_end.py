@@ -1,0 +1,64 @@
+"""How the process of a command ends: with everything finished, or soon after a forced stop."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from runners.command_line.options import STOPPED
+
+_OWN = threading.Event()
+"""Is set if this process has nothing to do but the command."""
+_LEFT = "The process ends, although work of the stopped run goes on. The next run finishes its open batches first.\n"
+
+
+def own_process() -> None:
+    """Note that this process has nothing to do but the command, so that a forced stop may end it."""
+    _OWN.set()
+
+
+def end_process(code: int) -> None:
+    """End this process with this exit code, after its threads, its exit handlers and its output are done.
+
+    Libraries keep native threads until the end, with or without a JVM: deltalake up to dozens (`tokio-rt-worker`),
+    pyarrow some without a name, and both those of their allocator (`jemalloc_bg_thd`). Nothing can end them. While
+    Python takes itself apart, such a thread may crash the process, and the exit code would be wrong.
+    """
+    with contextlib.suppress(KeyboardInterrupt):
+        threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 -- Python has no public way to wait for them
+        atexit._run_exitfuncs()  # noqa: SLF001 -- nor to call the handlers
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # the reader may have gone
+            stream.flush()
+    os._exit(code)
+
+
+@contextlib.contextmanager
+def end_in_time() -> Iterator[Callable[[], None]]:
+    """Give a function after which this process ends within seconds, if it has nothing to do but the command.
+
+    A signal handler may call it. The process normally ends before that. It does not if a call of a library never
+    returns, since no Python code can interrupt that.
+    """
+    from runners.running.stop import ENDED
+
+    asked: queue.SimpleQueue[str] = queue.SimpleQueue()  # a signal handler may put something into it
+
+    def leave() -> None:
+        if asked.get() == "leave":
+            time.sleep(ENDED)
+            os.write(2, _LEFT.encode())
+            os._exit(STOPPED)
+
+    if _OWN.is_set():
+        threading.Thread(target=leave, name="wherry-leave", daemon=True).start()
+    try:
+        yield lambda: asked.put("leave")
+    finally:
+        asked.put("stay")
