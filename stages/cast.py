@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
-from origins.files.bad_lines import is_changed, is_infinite
+from origins.files.bad_lines import has_huge_exponent, is_changed, is_infinite
 from origins.lazy import T
 from origins.nack import show_value_sql
 from origins.names import HIDDEN, quote_name, quote_text
@@ -15,6 +15,7 @@ from stages.rows import Reason, Rows
 from stages.stage import Stage, check_columns
 
 _FLOATS = ("float", "real", "double")
+_DECIMALS = ("decimal", "dec", "numeric")
 _TEXTS = ("string", "varchar", "char")
 
 
@@ -66,6 +67,8 @@ def _cast_column(before: str, old: T.DataType, kind: str, *, exactly: bool) -> s
     With `exactly`, it is also NULL if a cast would change the value.
     """
     after = f"try_cast({before} AS {kind})"
+    if old.typeName() == "string" and kind.lower().startswith(_DECIMALS):
+        after = f"if({has_huge_exponent(before)}, NULL, {after})"
     if not exactly:
         return f"try_validate_utf8({after})" if _is_bytes_to_text(old, kind) else after
     changed = _is_changed(before, old, after, kind) if "<" not in kind else "false"

@@ -1,9 +1,9 @@
 """SQL over the reader's output that detects lines that are not rows, and values that Spark would change silently.
 
-Decimals are read with the greatest possible number of digits, so that none is rounded. A decimal of 38 digits has no
-finer type. A `tinyint` is read as `smallint`, because JSON's parser reads 200 as -56. Both kinds are not checked inside
-maps, which SQL does not compare. A number that is too large for a float becomes infinite, and casts from text drop
-control characters.
+Decimals are read with the greatest possible number of digits. So most of those that a type would round are noticed by
+their value, and the others by their text. A `tinyint` is read as `smallint`, because JSON's parser reads 200 as -56. It
+is not checked inside maps, which SQL does not compare. A number that is too large for a float becomes infinite, and
+casts from text drop control characters.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Verdict:
 def make_typed_field(column: T.StructField, options: Mapping[str, str]) -> str:
     """Return SQL for a CSV field with the column's type; NULL if its text does not fit."""
     kind, value = column.dataType.simpleString(), quote_name(column.name)
-    if is_finer(column.dataType):
-        return make_exact_sql(f"try_cast({value} as {get_sql_type(widen_type(column.dataType))})", column.dataType)
+    if isinstance(column.dataType, T.DecimalType):
+        return parse_decimal_sql(value, column.dataType)
     pattern = options.get(_PATTERNS.get(kind, ""))
     if pattern is None:
         return f"try_cast({value} as {kind})"
@@ -99,6 +99,11 @@ def as_map(options: Mapping[str, str]) -> str:
 
 
 _DIGITS = 38
+_HUGE = r"[eE][+-]?[0-9]{6}"
+_SHIFT = r"[eE]([+-]?[0-9]{1,5})\s*\z"
+_BEHIND = r"[.]([0-9]*?)0*+(?:[eE\s]|\z)"
+_ZEROS = r"\A\s*[+-]?[0-9]*?(0*)[.]?0*+(?:[eE\s]|\z)"
+_NOT_ZERO = r"\A[^1-9eE]*[1-9]"
 CONTROL = r"[\x00-\x08\x0e-\x1f\x7f]"
 """A pattern for the control characters that casts drop beside white space."""
 INFINITE = r"(?i)inf"
@@ -107,10 +112,15 @@ _AS_THEY_ARE = ("string", "binary", "variant", "char", "varchar")
 """The types whose values keep control characters."""
 
 
+def get_fineness(kind: T.DecimalType) -> int:
+    """Return how many digits behind the point are read of a decimal."""
+    return _DIGITS - kind.precision + kind.scale
+
+
 def widen_type(kind: T.DataType) -> T.DataType:
     """Return the type with which to read a value of this type: equally large, and as fine as possible."""
     if isinstance(kind, T.DecimalType):
-        return T.DecimalType(_DIGITS, _DIGITS - kind.precision + kind.scale)
+        return T.DecimalType(_DIGITS, get_fineness(kind))
     if isinstance(kind, T.ByteType):
         return T.ShortType()
     if isinstance(kind, T.ArrayType):
@@ -134,6 +144,32 @@ def make_exact_sql(value: str, kind: T.DataType) -> str:
         return value
     typed, read = f"try_cast({value} as {get_sql_type(kind)})", get_sql_type(widen_type(kind))
     return f"if(try_cast({typed} as {read}) = {value}, {typed}, null)"
+
+
+def parse_decimal_sql(text: str, kind: T.DecimalType) -> str:
+    """Return SQL for a text as a decimal; NULL if it does not fit, or if the type would round it."""
+    name = get_sql_type(kind)
+    return f"if({is_too_fine(text, kind.scale)}, cast(null as {name}), try_cast({text} as {name}))"
+
+
+def is_too_fine(text: str, scale: int) -> str:
+    """Return SQL that is true for the text of a number that has more digits behind the point; never NULL.
+
+    It is also true if `has_huge_exponent` is.
+    """
+    shift = f"cast(coalesce(nullif({_extract(text, _SHIFT)}, ''), '0') as int)"
+    digits = f"char_length({_extract(text, _BEHIND)}) - char_length({_extract(text, _ZEROS)}) - {shift}"
+    too_fine = f"{has_huge_exponent(text)} or ({text} rlike {quote_text(_NOT_ZERO)} and {digits} > {scale})"
+    return f"coalesce({text} rlike {quote_text(rf'[eE]|[.][0-9]{{{scale + 1}}}')} and ({too_fine}), false)"
+
+
+def has_huge_exponent(text: str) -> str:
+    """Return SQL that is true for the text of a number that Spark may need minutes for, or fail at, as a decimal."""
+    return f"{text} rlike {quote_text(_HUGE)}"
+
+
+def _extract(text: str, pattern: str) -> str:
+    return f"regexp_extract({text}, {quote_text(pattern)}, 1)"
 
 
 def is_inexact(value: str, kind: T.DataType) -> str:

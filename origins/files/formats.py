@@ -25,6 +25,7 @@ from origins.files.in_process import (
 )
 from origins.files.json_lines import LINE, JsonRescue, is_more, judge_json, judge_json_text, judge_surplus, parse_lines
 from origins.files.json_text import JsonChanges
+from origins.files.json_written import has_decimal, has_text
 from origins.files.listing import PACKED
 from origins.files.options import complete_options, is_whole
 from origins.files.parquet_rows import ParquetRows, find_nanos, parse_few, read_footers, read_schema, replace_nanos
@@ -149,12 +150,14 @@ class FileRows(FileScan):
 
         Spark's reader silently stops after the first value on a line, and drops unknown keys. If a line may have more
         values or other keys, such lines are read a second time, as refused rows. With `places`, or if anything is
-        rescued, every line is read once from its text, which is slower.
+        rescued, every line is read once from its text, which is slower. So are decimals, unless a look at small files
+        shows that the reader rounds none.
         """
         given = dict(zip(schema.names, schema.names, strict=True))
         wrong = JsonChanges(schema=schema, changes=self.changes, options=self.options)
         clean = self._is_seen_clean(names, wrong)
-        as_it_is = clean and wrong.only_keys and not (places and is_whole(self.options))
+        again = self._writes_again(names, schema) or (has_decimal(schema) and not clean)
+        as_it_is = clean and wrong.only_keys and not again and not (places and is_whole(self.options))
         if wrong.takes_apart and not as_it_is and (places or self.changes.rescues):
             apart = JsonRescue(wrong=wrong)
             files = replace(self, added={**self.added, RESCUED: apart.rescued_sql}) if self.changes.rescues else self
@@ -162,7 +165,7 @@ class FileRows(FileScan):
                 apart.rows(self.load_lines(spark, names, places)), given, apart.make_verdict(), places
             )
         fine = [column for column in schema if is_finer(column.dataType)]
-        if places and (fine or not clean or is_whole(self.options)):
+        if again or (places and (fine or not clean or is_whole(self.options))):
             return self.select_columns(
                 parse_lines(self.load_lines(spark, names, places), wrong), given, judge_json_text(wrong), places
             )
@@ -178,6 +181,14 @@ class FileRows(FileScan):
         nothing = [F.lit(None).cast(column.dataType).alias(column.name) for column in schema]
         more = self.load_lines(spark, names, places).where(is_more(wrong)).select("*", *nothing)
         return rows.union(self.select_columns(more, given, judge_surplus(wrong), places))
+
+    def _writes_again(self, names: Sequence[str], schema: T.StructType) -> bool:
+        """Return whether Spark's reader gives columns of text other text than the files have.
+
+        It copies the bytes of a number from the file, and does so only if these are not encoded or packed.
+        """
+        packed = is_whole(self.options) and any(name.lower().endswith(PACKED) for name in names)
+        return has_text(schema) and ("encoding" in self.options or packed)
 
     def _is_seen_clean(self, names: Sequence[str], wrong: JsonChanges) -> bool:
         """Return whether a check of small files in this process finds no bad line.

@@ -24,6 +24,7 @@ from arro3.core import Array
 
 from origins.batch import Json
 from origins.files.file_systems import ReadableFile, is_moderate, is_small, read_pieces
+from origins.files.json_written import list_fine_patterns
 from origins.lazy import T, pa, pc
 from origins.schema import make_arrow_schema, walk_types
 
@@ -194,7 +195,10 @@ def are_all_plain(files: Sequence[ReadableFile], schema: T.StructType, *, extra:
         if not is_moderate(files):
             return False
         keys: list[str] = []
+        fine = list_fine_patterns(schema)
         for content in read_pieces(files, "utf-8-sig"):
+            if any(re.search(each, content) for each in fine):
+                return False
             lines = pc.split_pattern(make_plain_array([content], pa.large_string()), "\n").flatten()
             for _ in range(_TRIES):
                 lines = _find_unlike(lines, keys, all_there=missing)
@@ -220,11 +224,12 @@ def are_lines_plain(
     try:
         if not is_small(files):
             return False
-        kinds = {kind.typeName() for _, kind in walk_types(schema)}
+        kinds, fine = {kind.typeName() for _, kind in walk_types(schema)}, list_fine_patterns(schema)
         for content in read_pieces(files, "utf-8-sig"):
             is_cut = kinds & {"date", "timestamp", "timestamp_ntz"} and any(sign in content for sign in _CUT)
             is_large = kinds & {"float", "double"} and re.search(_LARGE, content)
-            if is_cut or is_large or ("\\u" in content and has_half(content)):
+            is_fine = any(re.search(each, content) for each in fine)
+            if is_cut or is_large or is_fine or ("\\u" in content and has_half(content)):
                 return False
             texts = [content] if whole_file else [line for line in content.split("\n") if line.strip(" \t")]
             for text in texts:

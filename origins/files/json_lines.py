@@ -20,7 +20,6 @@ from origins.files.bad_lines import (
     join_conditions,
     make_any_inside_sql,
     make_exact_sql,
-    widen_columns,
     widen_type,
 )
 from origins.files.changes import Changes
@@ -33,9 +32,17 @@ from origins.files.json_text import (
     make_value_under_key_sql,
     split_objects_sql,
 )
+from origins.files.json_written import (
+    INEXACT,
+    MARK,
+    PARSED,
+    parse_exactly,
+    quote_numbers,
+    unquote_numbers,
+)
 from origins.files.options import is_whole
 from origins.lazy import DataFrame, F, T
-from origins.names import HIDDEN, escape_name, quote_name, quote_text
+from origins.names import HIDDEN, quote_name, quote_text
 from origins.quick_dataclass import dataclass
 from origins.schema import get_sql_type
 
@@ -43,8 +50,6 @@ LINE = HIDDEN + "line"
 """The column with the line as it is in the file."""
 NO_FILE = HIDDEN + "no_file"
 """The column that is true if `LINE` is a whole file that is neither an object nor an array of objects."""
-PARSED = HIDDEN + "parsed"
-"""The column with the parsed line."""
 _ROW = HIDDEN + "row"
 _WRONG = HIDDEN + "wrong"
 """The column with the problem of a line's keys; empty if there is none, and NULL for a plain line."""
@@ -153,14 +158,6 @@ def _is_plain(wrong: JsonChanges, line: str, parsed: str | None = None) -> str:
     return f"{is_plain} and not contains({line}, {_DELETE})" if may_be_cut else is_plain
 
 
-def as_written(line: str, column: T.StructField, value: str) -> str:
-    """Return SQL for a column's value as the line has it. Spark gives the text of a number in the form that it read."""
-    if not _is_float(column.dataType):
-        return value
-    number = quote_text(rf'"{escape_name(column.name)}"\s*:\s*(-?[0-9][0-9.eE+-]*)')
-    return f"coalesce(nullif(regexp_extract({line}, {number}, 1), ''), {value})"
-
-
 def _is_float(kind: T.DataType) -> bool:
     return kind.typeName() in ("float", "double")
 
@@ -193,7 +190,7 @@ def judge_json_text(wrong: JsonChanges) -> Verdict:
     is_read = "true" if is_whole(options) else f"({PARSED}.{CORRUPT} is null or {is_array(line)})"
     is_change = f"coalesce({_WRONG} <> '', false) and not ({_is_broken(options)})"
     why = (
-        f"case when {is_no_text(options)} then {quote_text(NO_TEXT)} "
+        f"case when {is_no_text(options)} then {quote_text(NO_TEXT)} when {INEXACT} is not null then {INEXACT} "
         f"when {is_read} and {has_more(options)} then {quote_text(make_surplus_message(options))} "
         f"when {is_change} then {_WRONG} else {_describe_misfits(wrong.schema, line, options)} end"
     )
@@ -213,12 +210,12 @@ def _find_in_line(wrong: JsonChanges, find: Callable[[str], str]) -> str:
 def _describe_misfits(schema: T.StructType, line: str, options: Mapping[str, str]) -> str:
     """Return SQL for the values of a bad line that do not fit. The line is parsed again for that, as text."""
     as_text = quote_text(", ".join(f"{quote_name(name)} string" for name in schema.names))
-    again = f"from_json({line}, {as_text}, {as_map(options)})"
+    again = f"from_json({quote_numbers(line, options)}, {as_text}, {as_map(options)})"
     misfits = []
     for column in schema:
-        value, typed = f"{PARSED}.{quote_name(column.name)}", quote_name(column.name)
+        value, typed = unquote_numbers(f"{PARSED}.{quote_name(column.name)}"), quote_name(column.name)
         is_lost = f"{typed} is null and {value} is not null or {is_other_value(line, column, options, typed)}"
-        misfits.append((column, as_written(line, column, value), is_lost))
+        misfits.append((column, value, is_lost))
     message, otherwise = describe_misfits(misfits), quote_text(_make_no_object_message(options))
     return f"coalesce(transform(array({again}), {PARSED} -> {message})[0], {otherwise})"
 
@@ -249,21 +246,19 @@ def parse_lines(lines: DataFrame, wrong: JsonChanges, *, keep_blank: bool = Fals
     `keep_blank` is true. A whole file gives as many rows as its array has, or one row if it is bad.
     """
     schema, options = wrong.schema, wrong.options
-    parser_options = complete_parser_options(options)
-    value = F.from_json(F.expr(_make_parsed_text_sql(options)), _parse_schema(schema, options), parser_options)
-    frame = lines.withColumn(PARSED, F.when(F.expr(ONCE), value))
+    text, fields = _make_parsed_text_sql(options), _parse_fields(wrong)
+    frame = parse_exactly(lines, text, T.StructType([*fields]), options)
     if not keep_blank:
         frame = frame.where(f"{PARSED} is not null")
     line, row = quote_name(LINE), PARSED
     problem = _find_in_line(wrong, wrong.make_refusal_sql)
     refusal = f"if({_is_plain(wrong, line, PARSED)}, null, coalesce({problem}, ''))"
     frame = frame.withColumn(_WRONG, F.expr(f"case when {ONCE} then {refusal} end"))
-    text = _make_parsed_text_sql(options) if is_whole(options) else line
-    values = {f"{PARSED}.{quote_name(each.name)}": each for each in _parse_fields(wrong)}
+    values = {f"{PARSED}.{quote_name(each.name)}": each for each in fields}
     infinite = [_is_made_infinite(text, each, options, value) for value, each in values.items()]
     cut = [_is_cut_value(text, each, options) for each in values.values()]
     odd = join_conditions([_is_broken(options), f"{_WRONG} <> ''", *cut])
-    unread = f"{PARSED}.{CORRUPT} is not null"
+    unread = f"{PARSED}.{CORRUPT} is not null or {INEXACT} is not null"
     is_bad = join_conditions([unread, f"{_WRONG} is not null and ({odd})", _is_inexact(schema, options), *infinite])
     frame = frame.withColumn(CORRUPT, F.expr(f"case when {is_bad} then {line} end"))
     if is_whole(options):
@@ -272,7 +267,7 @@ def parse_lines(lines: DataFrame, wrong: JsonChanges, *, keep_blank: bool = Fals
     columns = [
         F.expr(make_exact_sql(f"{row}.{quote_name(each.name)}", each.dataType)).alias(each.name) for each in schema
     ]
-    return frame.select(*lines.columns, PARSED, _WRONG, CORRUPT, *columns)
+    return frame.select(*lines.columns, PARSED, _WRONG, INEXACT, CORRUPT, *columns)
 
 
 def _is_inexact(schema: T.StructType, options: Mapping[str, str]) -> str:
@@ -296,12 +291,6 @@ def _make_parsed_text_sql(options: Mapping[str, str]) -> str:
     return f"concat('{{\"{_ROW}\":', {as_array(line)}, '\\n}}')"
 
 
-def _parse_schema(schema: T.StructType, options: Mapping[str, str]) -> T.StructType:
-    fine = widen_columns(schema)
-    columns = [T.StructField(_ROW, T.ArrayType(fine))] if is_whole(options) else fine.fields
-    return T.StructType([*columns, T.StructField(CORRUPT, T.StringType())])
-
-
 def make_surplus_message(options: Mapping[str, str]) -> str:
     """Return the message about a line, or a whole file, with more than one object."""
     if is_whole(options):
@@ -321,12 +310,10 @@ _PATHS = HIDDEN + "paths"
 _KEPT = HIDDEN + "kept"
 _NOTHING = "cast(array() as array<struct<name: string, wider: boolean, message: string>>)"
 _NOT_ONE_OBJECT = quote_text("this line is not one JSON object")
-_LARGE_NUMBER = (
-    r"(?<=[:\[,\s])(-?[0-9.]*[eE]\+?[0-9]{2}[0-9]*|-?[0-9]{39}[0-9.eE+-]*|[+-]?(?:Infinity|INF)|NaN)(?=\s*[,\]}])"
+_ODD_NUMBER = (
+    r"-?(?:[0-9.]+[eE][+-]?[0-9]{2}|[0-9.]{17,}[eE]|[0-9]{39}|[0-9.]{40})[0-9.eE+-]*|[+-]?(?:Infinity|INF)|NaN"
 )
-_AS_TEXT = '"$1"'
-_OUTSIDE = r'(?=(?:[^"\\]|\\.|"(?:[^"\\]++|\\.)*+")*+\z)'
-"""A pattern for the text after a position that is outside all strings."""
+"""A pattern for numbers that a variant does not have exactly."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -354,10 +341,11 @@ class JsonRescue:
         line, keys = quote_name(LINE), _KEPT
         whole = f"to_json(named_struct('_line', {line}))"
         chosen = f"map_filter({{values}}, (key, value) -> array_contains({keys}, key))"
-        digits = f"regexp_replace({line}, {quote_text(_LARGE_NUMBER + _OUTSIDE)}, {quote_text(_AS_TEXT)})"
+        digits = quote_numbers(line, self._options, _ODD_NUMBER, mark="")
         exact = chosen.format(values=f"try_cast(try_parse_json({digits}) as map<string, variant>)")
-        as_text = chosen.format(values=f"from_json({line}, 'map<string,string>', {as_map(self._options)})")
-        some = f"coalesce(to_json({exact}), to_json({as_text}))"
+        texts = f"from_json({quote_numbers(line, self._options)}, 'map<string,string>', {as_map(self._options)})"
+        as_text = f"replace(to_json({chosen.format(values=texts)}), {quote_text(MARK)}, '')"
+        some = f"coalesce(to_json({exact}), {as_text})"
         takes = str(self._changes.corrupt == "rescue").lower()
         return f"case when {_NO_OBJECT} then if({takes}, {whole}, null) when size({keys}) > 0 then {some} end"
 
@@ -369,13 +357,11 @@ class JsonRescue:
         line, schema, is_file = quote_name(LINE), self.wrong.schema, "false"
         if is_whole(self.wrong.options):
             lines, is_file = split_objects(lines, self.wrong.options), NO_FILE
-        parser_options = complete_parser_options(self._options)
-        kind = T.StructType([*widen_columns(schema), T.StructField(CORRUPT, T.StringType())])
-        frame = lines.withColumn(PARSED, F.when(F.expr(ONCE), F.from_json(line, kind, parser_options)))
+        frame = parse_exactly(lines, line, schema, self._options)
         frame = frame.where(f"{PARSED} is not null")
         steps = {
-            _NO_OBJECT: f"{is_file} or {has_more(self._options)} or {is_no_text(self._options)} or "
-            f"({PARSED}.{CORRUPT} is not null and {_is_no_object(line)})",
+            _NO_OBJECT: f"{is_file} or {INEXACT} is not null or {has_more(self._options)} "
+            f"or {is_no_text(self._options)} or ({PARSED}.{CORRUPT} is not null and {_is_no_object(line)})",
             _MISFITS: f"if({self._fits_sql(schema)} or {_NO_OBJECT}, {_NOTHING}, {self._make_misfits_sql(schema)})",
             _PATHS: f"if({_NO_OBJECT}, cast(array() as array<string>), {self._each.make_strange_paths_sql(line)})",
             _WRONG: f"if({_NO_OBJECT}, null, {self._each.make_refusal_sql(line, _PATHS)})",
@@ -385,7 +371,7 @@ class JsonRescue:
             frame = frame.withColumn(name, F.expr(f"case when {ONCE} then {step} end"))
         columns = [F.expr(_make_fitting_value_sql(column)).alias(column.name) for column in schema]
         kept = [name for name in lines.columns if name not in schema.names]
-        return frame.select(*kept, *steps, *columns)
+        return frame.select(*kept, INEXACT, *steps, *columns)
 
     def make_verdict(self) -> Verdict:
         line = quote_name(LINE)
@@ -398,7 +384,7 @@ class JsonRescue:
         surplus = (
             quote_text(make_surplus_message(self.wrong.options)) if is_whole(self.wrong.options) else _NOT_ONE_OBJECT
         )
-        broken = f"if({is_no_text(self._options)}, {quote_text(NO_TEXT)}, {surplus})"
+        broken = f"if({is_no_text(self._options)}, {quote_text(NO_TEXT)}, coalesce({INEXACT}, {surplus}))"
         return Verdict(
             is_bad=f"({_NO_OBJECT} and {refuses}) or {_WRONG} is not null or size({_filter_kinds_sql(bad)}) > 0",
             why=f"if({_NO_OBJECT}, {broken}, concat_ws('; ', nullif({messages}, ''), {_WRONG}))",
@@ -420,7 +406,8 @@ class JsonRescue:
             own = f"{quote_name(column.name)} {get_sql_type(widen_type(column.dataType))}, {CORRUPT} string"
             alone = f"from_json({line}, {quote_text(own)}, {as_map(self._options)}).{CORRUPT} is not null"
             is_lost = f"{alone} or {_is_inexact_part(column)} or {self._is_other(column)}"
-            value = as_written(line, column, make_value_under_key_sql(line, column.name, "string", self._options))
+            quoted = quote_numbers(line, self._options)
+            value = unquote_numbers(make_value_under_key_sql(quoted, column.name, "string", self._options))
             kind = f"'wider', {fits_wider_number(column, value)}, 'message', {describe_misfit(column, value)}"
             items.append(f"if({is_lost}, named_struct('name', {quote_text(column.name)}, {kind}), null)")
         return f"filter(array({', '.join(items)}), each -> each is not null)"

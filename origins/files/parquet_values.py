@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from origins.files.bad_lines import Verdict, describe_misfit, fits_wider_number, is_changed, join_conditions
+from origins.files.bad_lines import (
+    Verdict,
+    describe_misfit,
+    fits_wider_number,
+    is_changed,
+    join_conditions,
+    parse_decimal_sql,
+)
 from origins.files.changes import Changes, is_wider
 from origins.lazy import T
 from origins.names import HIDDEN, quote_name, quote_text
@@ -110,6 +117,7 @@ def _fit_scalar(value: str, found: T.DataType, want: T.DataType) -> FittedValue:
         return FittedValue(f"cast(null as {kind})", f"({value} is not null)")
     typed = f"try_cast({as_text(value, found)} as {kind})"
     if isinstance(found, T.StringType):
+        typed = parse_decimal_sql(value, want) if isinstance(want, T.DecimalType) else typed
         changed = is_changed(value, kind, typed)
         return FittedValue(typed, f"({value} is not null and ({typed} is null or coalesce({changed}, false)))")
     short = isinstance(found, T.DoubleType) and isinstance(want, T.FloatType)  # 0.1 is a different number in each type

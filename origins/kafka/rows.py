@@ -19,8 +19,9 @@ from origins.files.changes import Changes
 from origins.files.csv_header import OPEN, Header, is_open
 from origins.files.csv_rows import CsvVerdict, parse_fields
 from origins.files.in_process import make_plain_array, parse_plain_csv, parse_rows
-from origins.files.json_lines import LINE, PARSED, judge_json_text, parse_lines
+from origins.files.json_lines import LINE, judge_json_text, parse_lines
 from origins.files.json_text import JsonChanges
+from origins.files.json_written import PARSED
 from origins.functions import ship_modules
 from origins.kafka import avro, avro_reader, formats, protobuf
 from origins.kafka.client import Cluster, Partition

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,7 @@ from origins.files.csv_rows import parse_fields
 from origins.files.json_lines import LINE
 from origins.nack import REFUSED
 from tests.origins.test_on_change import plan_batch
+from tests.values.json_cases import DECIMALS, NUMBERS, fits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,3 +105,17 @@ def test_random_fields_are_exact(spark: SparkSession, tmp_path: Path) -> None:
     for places in (False, True):
         rows = read(spark, folder, places=places)
         assert [(text, rows.get(at)) for at, text in enumerate(fields) if rows.get(at) != (text, f"<{at}>")] == []
+
+
+def test_a_decimal_is_exact_or_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """No cast fails, or takes long. Each number that fits is read, except with a huge exponent."""
+    lines = "\n".join(f"{at},{number}" for at, number in enumerate(NUMBERS))
+    (tmp_path / "a.csv").write_text(f"id,number\n{lines}\nwrong,1\n")
+    for size in DECIMALS.values():
+        fitting = {each for each in NUMBERS if not re.search("[eE][+-]?[0-9]{6}", each) and fits(Decimal(each), *size)}
+        files = Files(path=str(tmp_path), format="csv", schema=f"id int, number decimal{size}")
+        for places in (False, True):
+            frame = files.fetch(spark, [plan_batch(spark, files)], places=places).frame()
+            rows = frame.where(f"{REFUSED} is null").collect()
+            assert [row for row in rows if row["number"] != Decimal(NUMBERS[row["id"]])] == []
+            assert {NUMBERS[row["id"]] for row in rows} == fitting

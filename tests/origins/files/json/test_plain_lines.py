@@ -11,8 +11,9 @@ from pyspark.sql.types import ArrayType, DateType, DoubleType, LongType, StringT
 
 from origins.files.bad_lines import CORRUPT
 from origins.files.changes import Changes
-from origins.files.json_lines import LINE, PARSED, judge_json_text, parse_lines
+from origins.files.json_lines import LINE, judge_json_text, parse_lines
 from origins.files.json_text import JsonChanges
+from origins.files.json_written import PARSED
 from tests.origins.files.json.test_keys import NAMES, is_refused, make_line
 
 if TYPE_CHECKING:
