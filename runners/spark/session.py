@@ -38,6 +38,7 @@ from origins.spark_private import (
     make_client,
     put_client,
 )
+from origins.spark_versions import check_client, check_given, check_start
 from origins.store_access import StoreUrl, canonicalise, is_store_url
 from runners.model.error_kinds import classify
 from runners.model.spec import MASTER, PipelineSpec, SparkOptions
@@ -103,6 +104,7 @@ def obtain(options: SparkOptions | None = None, *, warm: bool = True) -> SparkSe
     conf, packages = options.settings, options.packages
     if is_given() or is_set_elsewhere():
         return obtain_now(conf, packages)
+    check_start()
     keep = _read_keep(options) if warm else 0.0
     late = LateSpark(lambda: obtain_now(conf, packages, keep), {**list_settings(conf, packages), **_MEANING})
     return cast("SparkSession", LateSession(late, lambda given: given))
@@ -174,6 +176,7 @@ def obtain_now(conf: Mapping[str, str], packages: Sequence[str] = (), keep: floa
             "Spark is not installed in this environment.",
             hint='Install it with:  pip install "wherry[spark]"',
         ) from error
+    check_client()
     found = SparkSession.getActiveSession()
     if found is not None:
         return found
@@ -181,6 +184,7 @@ def obtain_now(conf: Mapping[str, str], packages: Sequence[str] = (), keep: floa
         silence_loggers()
         session = SparkSession.builder.getOrCreate()
         return _greet_server(session) if is_connect(session) and is_unasked(session) else session
+    check_start()
     return attach(conf, packages, keep) or start(conf, packages)
 
 
@@ -225,6 +229,7 @@ def make_own_session(spark: SparkSession, time_zone: str = "UTC") -> SparkSessio
     """Return a separate session beside the given one, in which a definition has the same meaning as everywhere."""
     if isinstance(spark, LateSession):
         return _make_own_late_session(spark, time_zone)
+    check_given(spark)
     session = spark.newSession() if hasattr(spark, "newSession") and not is_connect(spark) else _clone_session(spark)
     settings = {**_MEANING, "spark.sql.session.timeZone": time_zone}
     for key, value in settings.items():

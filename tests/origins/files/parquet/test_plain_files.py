@@ -16,6 +16,7 @@ from pyarrow import parquet
 from pyspark.sql import types as T
 
 from origins.files.parquet_rows import SHIFTED, ReadsOtherwise, count_rows, is_plain, parse_few, read_pieces
+from origins.spark_versions import make_arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -208,10 +209,8 @@ def test_spark_reads_the_same_rows(spark: SparkSession, tmp_path: Path, writer: 
         spark.conf.unset("spark.sql.parquet.outputTimestampType")
         (file,) = (tmp_path / "rows").glob("*.parquet")
     else:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
         file = tmp_path / "a.parquet"
-        table = pa.Table.from_pylist(rows, to_arrow_schema(SCHEMA, timezone="UTC"))
+        table = pa.Table.from_pylist(rows, make_arrow_schema(SCHEMA))
         parquet.write_table(table, file, use_deprecated_int96_timestamps="old" in writer)
     assert is_plain(file, SCHEMA)
     here = pa.concat_tables(read_pieces(file, SCHEMA, []))
