@@ -1,4 +1,4 @@
-"""`.ci/versions` tries each version that the documentation names."""
+"""`.ci/versions` tries each Spark that Wherry knows, and the documentation names them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,10 @@ def test_every_known_spark_has_a_pair() -> None:
     assert [shorten_version(spark) for spark in list_sparks()] == [*KNOWN]
 
 
-def test_the_documentation_has_each_pair() -> None:
-    """It has the versions of Spark and of Python."""
-    lines = PAGE.read_text(encoding="utf-8").splitlines()
-    rows = [line.replace(" ", "").split("|")[1:4] for line in lines if "|" in line]
-    tried = [(spark, python) for spark, _, python in (row[:3] for row in rows if len(row) == 3)]
-    assert {(spark, pair.python) for spark, pair in zip(list_sparks(), PAIRS, strict=True)} <= set(tried)
+def test_the_documentation_has_each_spark() -> None:
+    """The rows of its table begin with the version of Spark."""
+    rows = PAGE.read_text(encoding="utf-8").splitlines()
+    assert [spark for spark in list_sparks() if not any(row.startswith(f"| {spark} |") for row in rows)] == []
 
 
 def test_results_of_this_commit_are_not_made_again(tmp_path: Path) -> None:

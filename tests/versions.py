@@ -21,10 +21,19 @@ ROOT = Path(__file__).resolve().parents[1]
 
 CHOSEN = (
     "tests/scenarios/test_few_rows.py",
-    "tests/scenarios/test_merge_and_replace.py",
-    "tests/scenarios/test_from_delta.py",
+    "tests/scenarios/test_from_delta.py::test_rows_added_after_the_first_run_are_delivered_once",
+    "tests/scenarios/test_from_delta.py::test_a_refused_row_names_the_version_of_the_table",
+    "tests/scenarios/test_unknown_features.py",
+    *(
+        f"tests/scenarios/test_merge_and_replace.py::test_{name}"
+        for name in (
+            "the_highest_in_sequence_wins_and_every_row_is_accounted_for",
+            "without_a_sequence_the_last_row_wins",
+        )
+    ),
     "tests/stages/python/test_python.py",
-    "tests/stages/test_stage_conformance.py",
+    "tests/stages/claim/test_claim.py::TestClaimOfLargeValues",
+    "tests/stages/claim/test_claim.py::test_claim_and_unclaim_together_change_nothing",
 )
 """The tests: files, or single tests."""
 

@@ -6,7 +6,7 @@ import pytest
 
 from runners import PipelineFailed
 from tests.destinations.delta.features import demand_feature
-from tests.scenarios.conftest import ORDERS, Place, list_files, make_order
+from tests.scenarios.conftest import ORDERS, Place, make_order
 
 pytestmark = [pytest.mark.spark]
 
@@ -19,12 +19,12 @@ PLAIN = ORDERS[: ORDERS.index("stages:")] + ORDERS[ORDERS.index("destinations:")
 def test_a_table_that_demands_an_unknown_feature_gets_no_rows(
     place: Place, definition: str, *, of_readers: bool
 ) -> None:
-    """Spark refuses the write and names the feature. Wherry writes nothing itself, in any way."""
+    """Spark refuses the commit and names the feature. Wherry commits nothing itself, in any way."""
     place.land("a.json", [make_order(1)])
     place.load(definition).run()
     demand_feature(place.folder / "tables/orders", of_readers=of_readers)
-    before = list_files(place.folder / "tables/orders")
+    before = place.commits("tables/orders")
     place.land("b.json", [make_order(2)])
     with pytest.raises(PipelineFailed, match="invented"):
         place.load(definition).run()
-    assert list_files(place.folder / "tables/orders") == before
+    assert place.commits("tables/orders") == before
