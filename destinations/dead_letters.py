@@ -33,8 +33,8 @@ from origins.nack import DLQ_COLUMNS, parse_columns
 from origins.names import quote_text
 from origins.object_store import open_delta_table
 from origins.quick_dataclass import dataclass
-from origins.schema import make_arrow_schema
 from origins.secret import cut_text, list_mask_steps, make_mask
+from origins.spark_versions import make_arrow_schema
 from origins.store_access import StoreError
 from stages.bisection import MARK
 

@@ -134,6 +134,18 @@ def list_causes(error: BaseException) -> list[ErrorCause]:
     return [ErrorCause(name=type(error).__name__, status=getattr(status, "name", ""))]
 
 
+def get_condition(error: Any) -> str:
+    """Return the Spark condition of an error of pyspark; empty if it has none."""
+    return error.getCondition() or ""
+
+
+def can_name_conditions() -> bool:
+    """Return whether the errors of the installed pyspark name their conditions, as they do since Spark 4.0."""
+    from pyspark.errors import PySparkException
+
+    return hasattr(PySparkException, "getCondition")
+
+
 def has_condition(error: BaseException, *conditions: str) -> bool:
     """Return whether the Spark condition of the error, or of one of its causes, contains one of these names."""
     found = [cause.condition for each in list_errors(error) for cause in list_causes(each)]
@@ -231,7 +243,7 @@ def _call_getter(throwable: Any, name: str) -> Any:
 
 def _list_spark_causes(error: Any) -> list[ErrorCause]:
     """Return the causes of an error of Spark Connect's client, or of pyspark itself."""
-    condition = error.getCondition() or ""
+    condition = get_condition(error)
     status = getattr(error.getGrpcStatusCode(), "name", "") if hasattr(error, "getGrpcStatusCode") else ""
     stack = (error.getStackTrace() if hasattr(error, "getStackTrace") else None) or ""
     message, name = str(error).strip(), type(error).__name__

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from origins.errors import OriginError
-from origins.lazy import DataFrame, F, SparkSession, T, pa, spark_errors
+from origins.lazy import DataFrame, F, SparkSession, T, spark_errors
 from origins.names import HIDDEN, quote_name
 from origins.spark_settings import TIMESTAMP_TYPE
 
@@ -90,13 +90,6 @@ def check_schema(schema: T.StructType, where: str) -> T.StructType:
             hint="Rename the column; upper and lower case do not count.",
         )
     return schema
-
-
-def make_arrow_schema(schema: T.StructType) -> pa.Schema:
-    """Return the columns as Arrow has them."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return to_arrow_schema(schema, timezone="UTC")
 
 
 def format_ddl(schema: T.StructType) -> str:

@@ -17,9 +17,8 @@ from origins.errors import WherryError
 from origins.platform import is_on_databricks
 from origins.secret import CUT, EXCERPT, NotedValue, cut_text
 from origins.spark_private import list_context_settings
+from origins.spark_versions import find_parts
 
-HADOOP = "3.5.0"
-"""The version of Hadoop in Spark 4.2, and so of its connectors to stores."""
 _NO_CONNECTOR = {
     r"S3AFileSystem not found|No FileSystem for scheme \"s3a\"": "hadoop-aws",
     r"AzureBlobFileSystem not found|No FileSystem for scheme \"abfss?\"": "hadoop-azure",
@@ -165,7 +164,7 @@ def suggest_connector(error: BaseException) -> str:
     if 'No FileSystem for scheme "s3"' in text:
         return "Spark knows this store as s3a. Write s3a:// instead of s3://"
     jar = next((jar for pattern, jar in _NO_CONNECTOR.items() if re.search(pattern, text)), "")
-    package = f"org.apache.hadoop:{jar}:{HADOOP}"
+    package = f"org.apache.hadoop:{jar}:{find_parts().hadoop}"
     return f"This Spark lacks the JARs for the store. Start it with  --packages {package}" if jar else ""
 
 

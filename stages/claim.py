@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import ClassVar, Literal, TypeAlias, get_args
 
 from origins.functions import ship_modules
@@ -14,13 +14,14 @@ from origins.names import HIDDEN, make_absolute, quote_name
 from origins.quantities import check_seconds, parse_size
 from origins.quick_dataclass import dataclass
 from origins.schema import walk_types
+from origins.spark_versions import call_in_workers
 from origins.store_access import canonicalise, get_options, is_store_url, make_client_arguments
 from stages.claim_store import PREFIX, TABLE, FolderFiles, ObjectFiles, StoreFiles, TableValues, ValueClaims, ValueStore
 from stages.expressions import check_names
 from stages.rows import Rows
 from stages.stage import Stage, check_columns
 
-_ANSWER = HIDDEN + "answer"
+_ANSWER, _ASKED = HIDDEN + "answer", HIDDEN + "asked"
 _SENT = ("stages.bisection", "stages.python_call", "stages.claim_store", "stages.claim_worker")
 """The modules that are sent to Spark's workers, which need not have Wherry."""
 Format: TypeAlias = Literal["files", "delta"]
@@ -87,9 +88,8 @@ class Claim(Stage):
 
         kind = T.StructType([T.StructField(name, each) for name, each in kinds.items()])
         claim = make_claim_function(ValueClaims(open_store(self.path, self.format)), parse_size(self.over))
-        asked = rows.attempt(
-            {_ANSWER: _ask_workers(rows, kinds, claim, kind)}, F.lit(None).cast(REASON), {_ANSWER: _ANSWER}
-        )
+        rows, claiming = _ask_workers(rows, kinds, claim, kind)
+        asked = rows.attempt({_ANSWER: claiming}, F.lit(None).cast(REASON), {_ANSWER: _ANSWER})
         claimed = asked.select({name: F.col(_ANSWER)[name] if name in kinds else name for name in rows.names})
         return claimed.keep_as_read() if rows.step == 1 else claimed
 
@@ -140,7 +140,8 @@ class Unclaim(Stage):
         restore = make_restore_function(ValueClaims(open_store(self.path, self.format)))
         problem = F.col(_ANSWER)["problem"]
         why = F.when(problem.isNotNull(), make_reason("CLAIM", F.concat(F.lit("a reference "), problem)))
-        asked = rows.attempt({_ANSWER: _ask_workers(rows, kinds, restore, kind)}, why, {_ANSWER: _ANSWER})
+        rows, restoring = _ask_workers(rows, kinds, restore, kind)
+        asked = rows.attempt({_ANSWER: restoring}, why, {_ANSWER: _ANSWER})
         return asked.select({name: F.col(_ANSWER)["values"][name] if name in kinds else name for name in rows.names})
 
     @property
@@ -172,15 +173,15 @@ def list_worker_packages(stage: Claim | Unclaim) -> set[str]:
 
 def _ask_workers(
     rows: Rows, kinds: Mapping[str, T.DataType], function: Callable[..., Iterator[pa.Array]], kind: T.StructType
-) -> Column:
-    """Return the result of the function in Spark's workers for these columns of the live rows."""
-    from pyspark.sql.pandas.functions import arrow_udf
+) -> tuple[Rows, Column]:
+    """Return the rows, and a column with the result of the function for these columns of the live rows.
 
+    The function runs in Spark's workers. Only `attempt` can use the column.
+    """
     ship_modules(sys.modules[name] for name in _SENT)
-    asked = arrow_udf(function, returnType=kind)  # type: ignore[call-overload]
     given = F.struct(*[rows.column(name).alias(name) for name in kinds])
-    called: Column = asked.asNondeterministic()(F.when(rows.live, given))
-    return called
+    frame, asked = call_in_workers(rows.frame, _ASKED, function, {f"{_ASKED}_row": F.when(rows.live, given)}, kind)
+    return replace(rows, frame=frame), asked
 
 
 def _find_columns(columns: Sequence[str], rows: Rows) -> Mapping[str, T.DataType]:

@@ -17,6 +17,7 @@ from origins.lazy import Column, F, T
 from origins.names import HIDDEN
 from origins.quantities import check_seconds, parse_seconds
 from origins.quick_dataclass import dataclass
+from origins.spark_versions import call_in_workers
 from stages.expressions import check_row_expressions
 from stages.python_call import FunctionCall, Takes
 from stages.rows import Rows
@@ -109,8 +110,8 @@ def _hint_to_sql(hint: Any, where: str) -> str:
     raise ValueError(f"{where} is {_name_hint(hint)}, which has no type in SQL; set the type in `columns`")
 
 
-_ANSWER = HIDDEN + "answer"
-_SENT = ("stages.bisection", "stages.python_call", "stages.python_worker")
+_ANSWER, _ASKED = HIDDEN + "answer", HIDDEN + "asked"
+_SENT = ("origins.spark_versions", "stages.bisection", "stages.python_call", "stages.python_worker")
 """The modules that are sent to Spark's workers with the function. The workers need not have Wherry."""
 
 
@@ -156,15 +157,15 @@ class Handler(Stage):
     def apply(self, rows: Rows) -> Rows:
         leaving = self._list_leaving_columns(rows)
         answer = F.col(_ANSWER)
-        tried = {_ANSWER: self._ask_function(rows, leaving)}
+        rows, asked = self._ask_function(rows, leaving)
+        tried = {_ANSWER: asked}
         refused = answer["fate"] == "nack"
         why = F.when(refused, F.struct(answer["code"].alias("code"), answer["message"].alias("message")))
         judged = rows.attempt(tried, why, {_ANSWER: _ANSWER}).filter(answer["fate"] == "go")
         return judged.select({name: answer["values"][name] for name in leaving.names})
 
-    def _ask_function(self, rows: Rows, leaving: T.StructType) -> Column:
-        from pyspark.sql.pandas.functions import arrow_udf
-
+    def _ask_function(self, rows: Rows, leaving: T.StructType) -> tuple[Rows, Column]:
+        """Return the rows and a column with the answer, which only `attempt` can use."""
         from stages.python_worker import RowAnswerer, make_answer_function
 
         function, name = load_function(self.function), shorten_name(self.function)
@@ -177,10 +178,10 @@ class Handler(Stage):
         answering = RowAnswerer(call=call, schema=leaving.json(), rows=self.rows)
         fields = [T.StructField(each, T.StringType()) for each in ("fate", "code", "message")]
         kind = T.StructType([*fields, T.StructField("values", leaving)])
-        asked = arrow_udf(make_answer_function(answering), returnType=kind)  # type: ignore[call-overload]
         whole = F.struct(*[rows.column(each).alias(each) for each in rows.names])
-        called: Column = asked.asNondeterministic()(rows.live, whole)
-        return called
+        given = {f"{_ASKED}_live": rows.live, f"{_ASKED}_row": whole}
+        frame, asked = call_in_workers(rows.frame, _ASKED, make_answer_function(answering), given, kind)
+        return dataclasses.replace(rows, frame=frame), asked
 
     def _list_leaving_columns(self, rows: Rows) -> T.StructType:
         """Return the columns that leave: the incoming columns, and columns that are declared new or of another type."""

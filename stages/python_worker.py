@@ -19,6 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from origins.spark_versions import make_arrow_schema as convert_schema
 from stages.bisection import AttemptRaised, bisect_rows
 from stages.python_call import (
     ANSWER_CODE,
@@ -259,10 +260,9 @@ def judge_answers(call: FunctionCall, rows: pa.Table, schema: str) -> pa.StructA
 
 
 def make_arrow_schema(schema: str) -> pa.Schema:
-    from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
-    return to_arrow_schema(StructType.fromJson(json.loads(schema)), timezone="UTC")
+    return convert_schema(StructType.fromJson(json.loads(schema)))
 
 
 def answer_type(schema: str) -> pa.DataType:

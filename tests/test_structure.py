@@ -34,6 +34,15 @@ PRIVATE = {
     *("_gateway", "_ensure_initialized", "_jvm", "_jsc", "_jconf", "_jsparkSession", "_jdf", "_origin", "_stackTrace"),
 }
 """Private names of pyspark."""
+DIFFERENT = {
+    "getCondition": "origins/errors.py",
+    "make_valid_utf8": "origins/nack.py",
+    **dict.fromkeys(
+        ("arrow_udf", "pyspark.sql.pandas", "delta-spark_", "FileSystemBasedCheckpointFileManager"),
+        "origins/spark_versions.py",
+    ),
+}
+"""What only some versions of pyspark have, or have in another way, and the file that asks for it."""
 PRINTED = {
     "runners/model/comparison.py",
     "runners/model/json_form.py",
@@ -103,6 +112,12 @@ def test_code_that_suppresses_every_error_gives_its_reason(file: Path) -> None:
     """The reason is a comment on the same line. Ruff asks for the reason of a broad `except`."""
     lines = file.read_text(encoding="utf-8").splitlines()
     assert [line for line in lines if "suppress(Exception)" in line and "  # " not in line] == []
+
+
+@pytest.mark.parametrize(("name", "home"), DIFFERENT.items())
+def test_what_differs_between_versions_of_pyspark_is_asked_for_in_one_file(name: str, home: str) -> None:
+    """A new version then changes only this file."""
+    assert [str(file.relative_to(ROOT)) for file in FILES if name in file.read_text(encoding="utf-8")] == [home]
 
 
 def list_private_names(file: Path) -> Iterator[str]:

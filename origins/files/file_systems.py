@@ -21,7 +21,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
-from origins.errors import OriginError
+from origins.errors import OriginError, get_condition
 from origins.lazy import F, SparkSession, spark_errors
 from origins.names import SCHEME
 
@@ -211,7 +211,7 @@ class SparkFiles(FileSystem):
             frame = self._spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(paths)
             rows = frame.select("path", "length", F.unix_millis("modificationTime").alias("modified")).collect()
         except spark_errors.PySparkException as error:
-            if error.getCondition() != "PATH_NOT_FOUND":
+            if get_condition(error) != "PATH_NOT_FOUND":
                 raise
             raise make_missing_error(root) from error
         for row in rows:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 
-from origins.errors import OriginError
+from origins.errors import OriginError, get_condition
 from origins.files.bad_lines import CORRUPT, is_finer, make_exact_sql, widen_columns
 from origins.files.changes import RESCUED, Changes, grow_schema, widen_numbers
 from origins.files.csv_header import Header, match_header, read_header
@@ -270,7 +270,7 @@ class FileRows(FileScan):
                     reader = self.make_reader(spark, names, options)
                     found = reader.load(self.place.make_patterns(names)).schema
                 except spark_errors.PySparkException as error:
-                    if self.format != "json" or error.getCondition() != _DOUBLED:
+                    if self.format != "json" or get_condition(error) != _DOUBLED:
                         raise
                     found = self._infer_by_undoubled(spark, names, options)
         except spark_errors.PySparkException as error:

@@ -26,7 +26,8 @@ from origins.batch import Json
 from origins.files.file_systems import ReadableFile, is_moderate, is_small, read_pieces
 from origins.files.json_written import list_fine_patterns
 from origins.lazy import T, pa, pc
-from origins.schema import make_arrow_schema, walk_types
+from origins.schema import walk_types
+from origins.spark_versions import make_arrow_schema
 
 _WHOLE_NUMBERS = ("tinyint", "smallint", "int", "bigint")
 _KINDS: Mapping[str, frozenset[type]] = {

@@ -34,8 +34,8 @@ from origins.lazy import DataFrame, F, SparkSession, T, pa, pc, pq, spark_errors
 from origins.names import HIDDEN, quote_name, quote_text
 from origins.platform import find_platform
 from origins.quick_dataclass import dataclass
-from origins.schema import make_arrow_schema
 from origins.spark_settings import INT96_SHIFTED, NANOS_AS_LONG
+from origins.spark_versions import make_arrow_schema, make_arrow_type, read_arrow_schema, read_arrow_type
 
 _PLAIN = frozenset({
     "boolean", "byte", "short", "integer", "long", "float", "double", "string", "binary", "date", "timestamp",
@@ -218,8 +218,6 @@ def read_footers(
     A read of such a file gives the reason. Spark may know better which kind of time a column has. A Spark job per file
     runs only if this process cannot read it.
     """
-    from pyspark.sql.pandas.types import from_arrow_schema
-
     for name in names:
         if not place.is_read_here:
             yield name, read_schema(spark, place, name)
@@ -230,7 +228,7 @@ def read_footers(
             yield name, None
             continue
         try:
-            yield name, from_arrow_schema(found)
+            yield name, read_arrow_schema(found)
         except (spark_errors.PySparkException, TypeError):
             yield name, read_schema(spark, place, name)
 
@@ -254,8 +252,6 @@ def find_nanos(
     They are empty if this process does not read the file. From then on Spark reads such columns as numbers. Raise
     `OriginError` if a `wanted` column has such moments inside.
     """
-    from pyspark.sql.pandas.types import from_arrow_type
-
     if not place.is_read_here:
         return {}
     try:
@@ -272,7 +268,7 @@ def find_nanos(
             hint="Write the file with microseconds: pandas takes coerce_timestamps='us'. Or leave the column out.",
         )
     found = {
-        each.name.lower(): from_arrow_type(each.type)
+        each.name.lower(): read_arrow_type(each.type)
         for each in columns
         if pa.types.is_timestamp(each.type) and each.type.unit == "ns"
     }
@@ -371,14 +367,12 @@ def _make_source(file: ReadableFile | bytes) -> Path | IO[Any]:
 
 def _is_alike(field: T.StructField, found: pa.DataType, file: pq.ParquetFile) -> bool:
     """Return whether Arrow's type of a column equals the wanted type, as Spark reads it."""
-    from pyspark.sql.pandas.types import to_arrow_type
-
     kind = field.dataType.jsonValue()
     if field.metadata or not isinstance(kind, str) or not (kind in _PLAIN or kind.startswith("decimal")):
         return False
     if kind != "timestamp":
         same = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}.get(found, found)
-        return bool(same == to_arrow_type(field.dataType))
+        return bool(same == make_arrow_type(field.dataType))
     if not pa.types.is_timestamp(found):
         return False
     columns = [file.schema.column(at) for at in range(len(file.schema))]

@@ -32,7 +32,8 @@ from origins.kafka.schema_registry import SchemaRegistry, check_coding, explain_
 from origins.lazy import SparkSession, T
 from origins.origin import Backlog, Lag, Origin, Progress
 from origins.quick_dataclass import dataclass
-from origins.schema import check_schema, make_arrow_schema, parse_schema
+from origins.schema import check_schema, parse_schema
+from origins.spark_versions import make_arrow_schema
 
 _IMPATIENT = 3.0
 """The seconds that `status` waits for the brokers."""

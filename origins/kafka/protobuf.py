@@ -115,7 +115,9 @@ def _find_message_type(message: Descriptor, inside: tuple[str, ...]) -> dict[str
     if message.full_name in inside:
         raise NoColumns(f"the message {message.full_name} holds itself")
     within = (*inside, message.full_name)
-    return make_struct((each.name, _find_field_type(each, within), each.is_required) for each in message.fields)
+    return make_struct(
+        (each.name, _find_field_type(each, within), _has_label(each, "required")) for each in message.fields
+    )
 
 
 def _find_field_type(of: FieldDescriptor, inside: tuple[str, ...]) -> Any:
@@ -133,7 +135,13 @@ def _find_field_type(of: FieldDescriptor, inside: tuple[str, ...]) -> Any:
         found = _find_field_type(kind.fields_by_name["value"], inside)
     else:
         found = _find_message_type(kind, inside)
-    return make_list(found) if of.is_repeated else found
+    return make_list(found) if _has_label(of, "repeated") else found
+
+
+def _has_label(of: FieldDescriptor, label: str) -> bool:
+    """Return whether a field is `repeated` or `required`. Before protobuf 6, fields have a number for that."""
+    known = getattr(of, f"is_{label}", None)
+    return bool(of.label == getattr(of, f"LABEL_{label.upper()}") if known is None else known)
 
 
 def _make_message_reader(message: Descriptor, known: dict[str, Fit]) -> Fit:
@@ -160,7 +168,7 @@ def _make_field_reader(of: FieldDescriptor, known: dict[str, Fit]) -> Fit:
 
         return read_map
     convert = _make_value_reader(of, known)
-    if of.is_repeated:
+    if _has_label(of, "repeated"):
         return lambda message: [convert(each) for each in getattr(message, name)]
     if of.has_presence:
         return lambda message: convert(getattr(message, name)) if message.HasField(name) else None
@@ -214,7 +222,7 @@ def _write_field(message: Message, of: FieldDescriptor, value: Any) -> None:
                 _write_part(there[name], each)
             else:
                 there[name] = _write_scalar(inner, each)
-    elif of.is_repeated:
+    elif _has_label(of, "repeated"):
         for each in value:
             if kind is not None:
                 _write_part(there.add(), each)

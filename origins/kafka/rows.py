@@ -31,8 +31,9 @@ from origins.nack import REFUSED
 from origins.names import HIDDEN, quote_name, quote_text
 from origins.origin import PLACE
 from origins.quick_dataclass import dataclass
-from origins.schema import make_arrow_schema, parse_schema
+from origins.schema import parse_schema
 from origins.spark_settings import TIME_ZONE
+from origins.spark_versions import find_kafka_package, make_arrow_schema
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -41,8 +42,6 @@ FEW, SMALL = 10_000, 4 << 20
 """The most messages, and bytes of them, that this process reads. Spark reads larger batches."""
 _PACKED = 8
 """The factor by which the columns of an Avro or Protobuf value may be larger than its bytes."""
-PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
-"""The JAR with which Spark reads Kafka."""
 _EARLIEST, _LATEST = -(1 << 63), (1 << 63) - 1
 """The first and the last time that a column can have, in microseconds since 1970."""
 HEADERS = "array<struct<key: string, value: binary>>"
@@ -334,7 +333,7 @@ class KafkaRows(BatchRows):
             raise OriginError(
                 f"Spark lacks the JAR that reads Kafka. This batch has more than {FEW:,} messages or {SMALL >> 20} "
                 "MiB, or a header whose key is not UTF-8.",
-                hint=f"Write in the definition:  spark: {{packages: [{PACKAGE!r}]}}",
+                hint=f"Write in the definition:  spark: {{packages: [{find_kafka_package()!r}]}}",
             ) from error
         return frame.withColumn(_INDEX, F.expr("monotonically_increasing_id() & 8589934591"))
 

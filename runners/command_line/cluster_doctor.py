@@ -16,6 +16,7 @@ from origins.lazy import SparkSession
 from origins.platform import is_connect
 from origins.spark_private import count_executors
 from origins.spark_settings import DRIVER_HOST
+from origins.spark_versions import DELTA, find_parts
 from runners.command_line.doctor import DoctorCheck, make_problem
 from runners.model.spec import PipelineSpec
 from runners.model.text import summarise_error
@@ -24,7 +25,7 @@ from runners.running.local_folders import list_unshared
 from runners.spark.executors import ask_executors, ask_python, try_store
 from runners.spark.session import find_master, is_here
 from runners.spark.session_pool import cancel, tag_work
-from runners.spark.start import DELTA, find_executor_python
+from runners.spark.start import find_executor_python
 from runners.state.location import find_dlq
 from stages.claim import Claim, Unclaim, list_worker_packages
 from stages.python import Handler, find_takes
@@ -90,7 +91,6 @@ def _await_executors(spark: SparkSession) -> DoctorCheck:
 
 
 def _check_delta_and_clocks(spark: SparkSession) -> Iterator[DoctorCheck]:
-    wanted = DELTA.split(":")[2]
     try:
         facts = ask_executors(spark)
     except list_spark_errors() as error:
@@ -98,13 +98,14 @@ def _check_delta_and_clocks(spark: SparkSession) -> Iterator[DoctorCheck]:
         return
     for each in facts:
         if not each.delta:
-            advice = f"Put {DELTA} on the class path of all executors: in spark.jars.packages, or in the image of each."
-            yield make_problem("Delta", f"{each.host} has no Delta; the driver has {wanted}", advice)
-        elif each.delta != wanted:
-            advice = f"Remove the other JARs of Delta from {each.host}; Wherry ships {wanted}."
-            yield make_problem("Delta", f"{each.host} has Delta {each.delta}; the driver has {wanted}", advice)
-    if all(each.delta == wanted for each in facts):
-        yield DoctorCheck(name="Delta", state="ok", found=f"executors have Delta {wanted}, and Java {facts[0].java}")
+            delta = find_parts().delta
+            advice = f"Put {delta} on the class path of all executors: in spark.jars.packages, or in the image of each."
+            yield make_problem("Delta", f"{each.host} has no Delta; the driver has {DELTA}", advice)
+        elif each.delta != DELTA:
+            advice = f"Remove the other JARs of Delta from {each.host}; Wherry ships {DELTA}."
+            yield make_problem("Delta", f"{each.host} has Delta {each.delta}; the driver has {DELTA}", advice)
+    if all(each.delta == DELTA for each in facts):
+        yield DoctorCheck(name="Delta", state="ok", found=f"executors have Delta {DELTA}, and Java {facts[0].java}")
     wrong = [each for each in facts if abs(each.clock) > _FAST]
     for each in wrong:
         found = f"the clock of {each.host} is {abs(each.clock):.0f} s {'ahead' if each.clock > 0 else 'behind'}"

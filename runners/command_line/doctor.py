@@ -61,7 +61,7 @@ def examine_origins(pipeline: PipelineSpec) -> Iterator[DoctorCheck]:
     """Check what the origins of a pipeline need in addition to Spark."""
     from origins.errors import WherryError
     from origins.kafka.kafka import Kafka
-    from origins.kafka.rows import PACKAGE
+    from origins.spark_versions import find_kafka_package
 
     for origin in pipeline.every_origin:
         if not isinstance(origin, Kafka):
@@ -89,10 +89,11 @@ def examine_origins(pipeline: PipelineSpec) -> Iterator[DoctorCheck]:
                 if unknown
                 else DoctorCheck(name="Kafka", state="ok", found=f"{at} has the schemas of {', '.join(subjects)}")
             )
-        name = PACKAGE.split(":")[1]
+        package = find_kafka_package()
+        name = package.split(":")[1]
         conf = pipeline.spark.conf.get("spark.jars", "") + pipeline.spark.conf.get("spark.jars.packages", "")
         if not any(name in each for each in (*pipeline.spark.packages, conf)):
-            advice = f"For large batches, write in the definition:  spark: {{packages: [{PACKAGE!r}]}}"
+            advice = f"For large batches, write in the definition:  spark: {{packages: [{package!r}]}}"
             found = "the definition names no JAR for Kafka; small batches need none"
             yield DoctorCheck(name="Kafka", state="not needed", found=found, advice=advice)
 
@@ -135,31 +136,40 @@ def find_foreign_packages() -> Iterator[DoctorCheck]:
             yield make_problem("Packages", found, "Rename it, or remove its folder from PYTHONPATH.")
 
 
+_OLDEST_RUNTIME = 17
+"""The first runtime of Databricks with Spark 4."""
+
+
 def check_spark(installed: Callable[[str], str] | None = None) -> DoctorCheck:
     """Check the Spark client. `installed` returns the version of a distribution, or an empty text if it is missing."""
-    from runners.spark.start import DELTA
+    from origins.spark_versions import DELTA, describe_misfit
 
-    of, (_, artifact, delta) = installed or _find_version, DELTA.split(":")
-    databricks, pyspark, pandas, fits = of("databricks-connect"), of("pyspark"), of("pandas"), artifact.split("_")[1]
+    of = installed or _find_version
+    databricks, pyspark, pandas = of("databricks-connect"), of("pyspark"), of("pandas")
     install = 'pip install "wherry[spark]"'
     if databricks and pyspark:
         found = f"databricks-connect {databricks} and pyspark {pyspark} overwrite each other's files"
         return make_problem("Spark", found, "Uninstall both, then install only the package that you need.")
+    if databricks and int(databricks.split(".")[0]) < _OLDEST_RUNTIME:
+        found = f"databricks-connect {databricks} has Spark 3.5, but Wherry needs Spark 4"
+        return make_problem("Spark", found, 'Take runtime 17.3 LTS or newer:  pip install "databricks-connect>=17.3"')
     if databricks:
         return DoctorCheck(name="Spark", state="ok", found=f"databricks-connect {databricks}")
     if not pyspark:
         return make_problem("Spark", "pyspark is not installed", install)
-    if not f"{pyspark}.".startswith(f"{fits}."):
-        return make_problem("Spark", f"pyspark {pyspark} is installed, but Delta {delta} needs Spark {fits}", install)
-    if of("delta-spark") not in ("", delta):
+    misfit = describe_misfit(pyspark)
+    if misfit:
+        advice = "Unset SPARK_HOME, or install the pyspark that is there." if "SPARK_HOME" in misfit else install
+        return make_problem("Spark", misfit, advice)
+    if of("delta-spark") not in ("", DELTA):
         return make_problem(
-            "Spark", f"delta-spark {of('delta-spark')} is installed, but Delta {delta} is started", install
+            "Spark", f"delta-spark {of('delta-spark')} is installed, but Delta {DELTA} is started", install
         )
     if pandas and int(pandas.split(".")[0]) > 2:
         return make_problem(
             "Spark", f"pandas {pandas} is installed, but pyspark {pyspark} needs pandas 2", 'pip install "pandas<3"'
         )
-    return DoctorCheck(name="Spark", state="ok", found=f"pyspark {pyspark}, Delta {delta}")
+    return DoctorCheck(name="Spark", state="ok", found=f"pyspark {pyspark}, Delta {DELTA}")
 
 
 def check_java_version() -> DoctorCheck:
@@ -176,9 +186,9 @@ def check_java_version() -> DoctorCheck:
 
 def check_jars(unreachable: Callable[[str], str] | None = None) -> DoctorCheck:
     """Check that Delta's JARs exist or can be fetched. `unreachable` returns why an address cannot be read."""
-    from runners.spark.start import DELTA
+    from origins.spark_versions import find_parts
 
-    group, artifact, version = DELTA.split(":")
+    group, artifact, version = find_parts().delta.split(":")
     jar = f"{artifact}-{version}.jar"
     fetched = Path.home() / ".ivy2.5.2" / "jars"
     if (fetched / f"{group}_{jar}").exists():

@@ -23,7 +23,7 @@ from destinations.dlq import DLQ, FALLBACK
 from origins.batch import JSON, Json
 from origins.lazy import pa
 from origins.quick_dataclass import dataclass
-from origins.schema import make_arrow_schema
+from origins.spark_versions import make_arrow_schema
 from runners.definitions.definition import Definition, definition_of
 from runners.model.entry import Entry
 from runners.model.errors import Owned, Refusal, check_reason

@@ -20,7 +20,7 @@ from origins.errors import clean_up_by
 from origins.lazy import F, SparkSession, pa
 from origins.names import quote_text
 from origins.quick_dataclass import dataclass
-from origins.schema import make_arrow_schema
+from origins.spark_versions import make_arrow_schema
 from runners.model.entry import Entry, MergeBody, Settled
 from runners.model.text import join_some
 from runners.state.journal import Journal, list_settled_ever

@@ -24,6 +24,7 @@ from origins.platform import Platform, find_platform, is_connect
 from origins.quick_dataclass import dataclass
 from origins.spark_private import end_in_silence
 from origins.spark_settings import ANSI, CASE, SETTINGS, TIME_ZONE, Setting, begin_sharing, put_back_all
+from origins.spark_versions import check_given
 from runners.model.errors import Refusal
 from runners.spark.jvm_commits import JvmCommits
 from runners.spark.late import LateCommits, LateSession
@@ -41,6 +42,7 @@ def make_own_session(spark: SparkSession, time_zone: str = "UTC") -> SparkSessio
     """
     if isinstance(spark, LateSession):
         return _make_own_late_session(spark, time_zone)
+    check_given(spark)
     wanted = {each: each.value for each in SETTINGS if each.value} | {TIME_ZONE: time_zone}
     wanted = {each: value for each, value in wanted.items() if each.can_be_touched(spark)}
     session = _make_beside(spark)

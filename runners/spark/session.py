@@ -34,6 +34,7 @@ from origins.spark_private import (
     put_client,
 )
 from origins.spark_settings import ANSI, CASE, CATALOG, CATALOG_KIND, DEFAULT_CATALOG, LOCAL_FOLDERS, read_all
+from origins.spark_versions import check_client, check_start
 from origins.store_access import StoreUrl, canonicalise, is_store_url
 from runners.model.error_kinds import classify
 from runners.model.spec import MASTER, PipelineSpec, SparkOptions
@@ -69,6 +70,7 @@ def obtain(options: SparkOptions | None = None, *, warm: bool = True) -> SparkSe
         if not is_ours:
             _warn_of_ignored(session, conf, packages)
         return session
+    check_start()
     keep = _read_keep(options) if warm else 0.0
     late = LateSpark(
         lambda: obtain_now(conf, packages, keep),
@@ -158,6 +160,7 @@ def obtain_now(conf: Mapping[str, str], packages: Sequence[str] = (), keep: floa
             "Spark is not installed in this environment.",
             hint='Install it with:  pip install "wherry[spark]"',
         ) from error
+    check_client()
     found = SparkSession.getActiveSession()
     if found is not None:
         return found
@@ -167,6 +170,7 @@ def obtain_now(conf: Mapping[str, str], packages: Sequence[str] = (), keep: floa
         silence_loggers()
         session = SparkSession.builder.getOrCreate()
         return _greet_server(session) if is_connect(session) and is_unasked(session) else session
+    check_start()
     return attach(conf, packages, keep) or start(conf, packages)
 
 

@@ -23,7 +23,8 @@ from origins.lazy import SparkSession, pyspark
 from origins.secret import SECRET
 from origins.spark_private import JvmEnded, find_jvm, forget_ended_jvm, get_jvm, launch_jvm
 from origins.spark_settings import JARS
-from origins.store_access import HADOOP, make_spark_settings
+from origins.spark_versions import find_parts
+from origins.store_access import make_spark_settings
 from runners.model.spec import MASTER
 from runners.spark.jars import KEPT, PACKAGES, check_jars, fetch_one_at_a_time, find_kept
 from runners.spark.quick_start import (
@@ -35,22 +36,8 @@ from runners.spark.quick_start import (
     make_archive_later,
 )
 
-DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
-"""The JARs that delta-spark 4.4.0 needs beside it, for Spark 4.2."""
-
-SDK = "2.35.4"
-"""The version of Amazon's libraries with which Hadoop in Spark 4.2 was built."""
-
-_S3 = (
-    f"org.apache.hadoop:hadoop-aws:{HADOOP}",
-    *(f"software.amazon.awssdk:{part}:{SDK}" for part in ("s3", "sts", "s3-transfer-manager", "apache-client")),
-)
-"""The few JARs with which Spark accesses S3, 18 MB. Hadoop's default is a bundle of all services of Amazon, 690 MB."""
-
-_AZURE = (f"org.apache.hadoop:hadoop-azure:{HADOOP}",)
-
-CONNECTORS = {"s3a": _S3, "abfs": _AZURE, "abfss": _AZURE}
-"""The JARs for the stores of a scheme. Google's connector is not part of Hadoop, so a definition names it."""
+_AMAZON = ("s3", "sts", "s3-transfer-manager", "apache-client")
+"""The few JARs of Amazon's that Spark needs for S3, 18 MB. Hadoop's default is a bundle of all services, 690 MB."""
 
 _NETTY = ("buffer", "codec", "codec-http", "codec-http2", "common", "handler", "resolver", "transport")
 
@@ -134,9 +121,6 @@ _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.
 _ONE_MACHINE = {
     **_LOOPBACK,
     "spark.delta.logStore.file.impl": "io.delta.storage.LocalLogStore",
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
     "spark.ui.enabled": "false",
     "spark.ui.retainedJobs": "20",
@@ -146,8 +130,8 @@ _ONE_MACHINE = {
 }
 """Settings for few partitions, without a web page and with little history for it.
 
-The two classes write Delta's log and its checksums with the guarantees of the classes that they replace. The replaced
-classes start a process (`readlink`) for each file on a local disk, thirty in a commit.
+`LocalLogStore` writes the log, and a class in `list_settings` writes checksums. Both give the guarantees of the classes
+that they replace. The replaced classes start a process (`readlink`) for each file on a local disk, thirty in a commit.
 """
 
 
@@ -260,11 +244,23 @@ def build_session(settings: Mapping[str, str]) -> SparkSession:
     return builder.getOrCreate()
 
 
+def list_store_packages() -> Mapping[str, Sequence[str]]:
+    """Return the JARs for the stores of each scheme.
+
+    Google's connector is not part of Hadoop, so a definition names it.
+    """
+    spark = find_parts()
+    amazon = [f"software.amazon.awssdk:{part}:{spark.sdk}" for part in _AMAZON]
+    s3 = [f"org.apache.hadoop:hadoop-aws:{spark.hadoop}", *amazon]
+    azure = [f"org.apache.hadoop:hadoop-azure:{spark.hadoop}"]
+    return {"s3a": s3, "abfs": azure, "abfss": azure}
+
+
 def list_connectors(schemes: Collection[str], named: Sequence[str]) -> list[str]:
     """Return the JARs for the stores of these schemes, except for a store whose main JAR is in `named`."""
     found: dict[str, None] = {}
     for scheme in sorted(schemes):
-        jars = CONNECTORS.get(scheme, ())
+        jars = list_store_packages().get(scheme, ())
         if jars and not any(jars[0].split(":")[1] in name for name in named):
             found.update(dict.fromkeys(jars))
     return list(found)
@@ -272,10 +268,14 @@ def list_connectors(schemes: Collection[str], named: Sequence[str]) -> list[str]
 
 def list_settings(conf: Mapping[str, str], packages: Sequence[str] = ()) -> dict[str, str]:
     """Return the settings that `start` gives to a session."""
-    master = conf.get(MASTER, "local")
+    master, spark = conf.get(MASTER, "local"), find_parts()
     here = is_one_machine(master)
     if here:
-        own = {**_ONE_MACHINE, "spark.sql.shuffle.partitions": str(_count_cores())}
+        own = {
+            **_ONE_MACHINE,
+            "spark.sql.streaming.checkpointFileManagerClass": spark.checkpoints,
+            "spark.sql.shuffle.partitions": str(_count_cores()),
+        }
     else:
         own = _LOOPBACK if _is_on_loopback(master) else {}
     s3 = any("hadoop-aws" in name for name in (*packages, *(conf.get(key, "") for key in NAMES_JARS)))
@@ -286,7 +286,7 @@ def list_settings(conf: Mapping[str, str], packages: Sequence[str] = ()) -> dict
         **(make_spark_settings(conf, here=here) if s3 else {}),
         **({"spark.jars.excludes": ",".join(EXCLUDED)} if PACKAGES not in conf and _are_ours(packages) else {}),
         "spark.driver.memory": f"{_compute_default_memory()}m",
-        PACKAGES: ",".join([DELTA, *packages]),
+        PACKAGES: ",".join([spark.delta, *packages]),
         **conf,
         OPTIONS_OF_THE_JVM: f"{_LARGE_METHODS} {_OPTIMISED_LATER} {conf.get(OPTIONS_OF_THE_JVM, '')}".strip(),
         **({} if here else {_EXECUTOR_OPTIONS: f"{_LARGE_METHODS} {conf.get(_EXECUTOR_OPTIONS, '')}".strip()}),
@@ -309,7 +309,7 @@ _CATALOG = re.compile(r"spark\.sql\.(catalog|warehouse|hive)|spark\.hadoop\.(hiv
 
 def _are_ours(packages: Sequence[str]) -> bool:
     """Whether these are exactly the JARs for stores that Wherry chooses."""
-    whole = {jar for jars in CONNECTORS.values() if {*jars} <= {*packages} for jar in jars}
+    whole = {jar for jars in list_store_packages().values() if {*jars} <= {*packages} for jar in jars}
     return bool(whole) and whole == {*packages}
 
 

@@ -25,8 +25,8 @@ from origins.lazy import DataFrame, F, SparkSession, T, pa, pc, pq
 from origins.names import quote_name
 from origins.object_store import ObjectStore, open_store
 from origins.quick_dataclass import dataclass
-from origins.schema import make_arrow_schema
 from origins.spark_settings import COMPLETE
+from origins.spark_versions import make_arrow_schema
 from origins.store_access import StoreUrl
 from runners.model.planned_batch import DecidedBatch
 from runners.spark.session import is_here

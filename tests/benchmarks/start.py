@@ -13,8 +13,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from origins.spark_versions import find_parts
 from runners.pipeline import Pipeline
-from runners.spark.start import DELTA, DELTA_CATALOG
+from runners.spark.start import DELTA_CATALOG
 from tests.benchmarks.case import Bar, Case, Taken
 from tests.benchmarks.landing import SCHEMA, land
 from tests.benchmarks.small import STAGES, define_orders
@@ -33,7 +34,7 @@ PLAIN_SESSION = f"""
 import sys
 from pyspark.sql import SparkSession
 spark = (
-    SparkSession.builder.master("local[*]").config("spark.jars.packages", "{DELTA}")
+    SparkSession.builder.master("local[*]").config("spark.jars.packages", "{find_parts().delta}")
     .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
     .config("spark.sql.catalog.spark_catalog", "{DELTA_CATALOG}").getOrCreate()
 )

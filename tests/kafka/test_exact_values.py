@@ -16,11 +16,11 @@ from google.protobuf import descriptor_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from origins.kafka.avro import AvroCoding
 from origins.kafka.formats import Coding, decode_values
 from origins.kafka.protobuf import ProtobufCoding
+from origins.spark_versions import make_arrow_schema
 
 
 def make_coding(kind: Any) -> AvroCoding:
@@ -31,7 +31,7 @@ def make_coding(kind: Any) -> AvroCoding:
 
 def read_all(coding: Coding, values: list[bytes], kind: pa.DataType | None = None) -> tuple[list[Any], list[bool]]:
     """Return the column `x` of these values, and for each value whether it is refused."""
-    kinds = to_arrow_schema(T.StructType.fromJson(dict(coding.list_columns())), timezone="UTC")
+    kinds = make_arrow_schema(T.StructType.fromJson(dict(coding.list_columns())))
     if kind is not None:
         kinds = pa.schema({"x": kind})
     (column,), whys = decode_values(coding, values, kinds)

@@ -21,7 +21,6 @@ import pytest
 from google.protobuf import descriptor_pb2, wrappers_pb2
 from pyspark import cloudpickle
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from destinations.kafka.kafka import Kafka as KafkaDestination
 from origins.errors import OriginError
@@ -40,6 +39,7 @@ from origins.kafka.formats import (
 from origins.kafka.kafka import Kafka
 from origins.kafka.protobuf import ProtobufCoding
 from origins.kafka.rows import make_array, send_by_value
+from origins.spark_versions import make_arrow_schema
 from tests.kafka.registry import LATER, ORDER, describe_messages, encode_avro
 
 UTC = dt.timezone.utc
@@ -90,7 +90,7 @@ def read_value(coding: Coding, value: bytes | None, **columns: pa.DataType) -> t
 
 def list_kinds(coding: Coding) -> pa.Schema:
     """Return the columns that a schema gives by default."""
-    return to_arrow_schema(T.StructType.fromJson(dict(coding.list_columns())), timezone="UTC")
+    return make_arrow_schema(T.StructType.fromJson(dict(coding.list_columns())))
 
 
 def test_every_type_of_avro_has_a_column() -> None:

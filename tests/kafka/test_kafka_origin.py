@@ -21,9 +21,10 @@ from origins.kafka.client import Cluster, Ends, Partition
 from origins.kafka.kafka import Kafka, KafkaBacklog
 from origins.kafka.offsets import find_lane, spread_rows
 from origins.kafka.protobuf import ProtobufCoding
-from origins.kafka.rows import PACKAGE, translate_options
+from origins.kafka.rows import translate_options
 from origins.nack import REFUSED
 from origins.origin import Origin, Progress
+from origins.spark_versions import find_kafka_package
 from runners.command_line.doctor import examine_origins
 from runners.model.spec import SparkOptions
 from runners.pipeline import Pipeline
@@ -520,9 +521,9 @@ def test_doctor_checks_whether_the_definition_has_the_jar_of_spark(kafka: Broker
         pipeline = Pipeline(name="orders", origin=origin, destinations=[Memory(name="a")], spark=spark)
         return [(check.state, check.advice) for check in examine_origins(pipeline)]
 
-    line = f"For large batches, write in the definition:  spark: {{packages: ['{PACKAGE}']}}"
+    line = f"For large batches, write in the definition:  spark: {{packages: ['{find_kafka_package()}']}}"
     assert examine(SparkOptions()) == [("ok", ""), ("not needed", line)]
-    assert examine(SparkOptions(packages=[PACKAGE])) == [("ok", "")]
+    assert examine(SparkOptions(packages=[find_kafka_package()])) == [("ok", "")]
     assert examine(SparkOptions(conf={"spark.jars": "/jars/spark-sql-kafka-0-10_2.13-4.2.0.jar"})) == [("ok", "")]
 
 

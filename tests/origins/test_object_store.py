@@ -24,8 +24,8 @@ from origins import spark_private, store_access
 from origins.object_store import ObjectStore, describe_store_error, open_delta_table
 from origins.platform import is_connect
 from origins.spark_private import get_hadoop_settings, get_jvm
+from origins.spark_versions import find_parts
 from origins.store_access import (
-    HADOOP,
     StoreError,
     StoreUrl,
     canonicalise,
@@ -484,7 +484,7 @@ def test_a_scheme_that_no_jar_provides_is_replaced() -> None:
 def test_the_connectors_have_the_version_of_sparks_hadoop() -> None:
     """It is the version of the JARs in PySpark."""
     pyspark = Path(str(importlib.util.find_spec("pyspark").origin)).parent  # type: ignore[union-attr]
-    assert [*pyspark.glob(f"jars/hadoop-client-api-{HADOOP}.jar")] != []
+    assert [*pyspark.glob(f"jars/hadoop-client-api-{find_parts().hadoop}.jar")] != []
 
 
 def test_an_unknown_error_is_shown_without_the_secret() -> None:

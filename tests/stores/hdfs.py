@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from origins.store_access import HADOOP
+from origins.spark_versions import find_parts
 from tests.child import LONGEST, Child, clean_environment
 from tests.maven import CACHE, copy_jars, fetch_once, skip_without
 
+HADOOP = find_parts().hadoop
 FOLDER = CACHE / f"hadoop-{HADOOP}"
 _JARS = (
     f"org.apache.hadoop:hadoop-client-minicluster:{HADOOP}",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from origins.store_access import HADOOP
+from origins.spark_versions import find_parts
 from runners.spark.jars import KEPT, fetch_one_at_a_time
-from runners.spark.start import CONNECTORS, DELTA, DELTA_CATALOG, EXCLUDED, SDK
+from runners.spark.start import DELTA_CATALOG, EXCLUDED, list_store_packages
 
-PACKAGES = list(dict.fromkeys(package for packages in CONNECTORS.values() for package in packages))
+SPARK = find_parts()
+PACKAGES = list(dict.fromkeys(package for packages in list_store_packages().values() for package in packages))
 
 FOLDER = Path(KEPT).expanduser() / "jars"
 
@@ -18,7 +19,7 @@ def fetch() -> None:
     """Fetch missing JARs into the folder where Spark looks for them."""
     from pyspark.find_spark_home import _find_spark_home
 
-    settings = {"spark.jars.packages": ",".join([DELTA, *PACKAGES])}
+    settings = {"spark.jars.packages": ",".join([SPARK.delta, *PACKAGES])}
     command = [f"{_find_spark_home()}/bin/spark-submit", "--packages", settings["spark.jars.packages"]]
     command += ["--exclude-packages", ",".join(EXCLUDED), "--class", "org.apache.hadoop.util.VersionInfo"]
     with fetch_one_at_a_time(settings):
@@ -35,15 +36,16 @@ def are_there() -> bool:
 
 
 def list_delta_jars() -> list[Path]:
-    """Return Delta's JARs."""
-    return sorted(FOLDER.glob("io.delta_*.jar"))
+    """Return Delta's JARs for the Spark of the tests."""
+    ours = f"_{SPARK.delta.split(':')[1]}-"
+    return sorted(jar for jar in FOLDER.glob("io.delta_*.jar") if "_delta-spark_" not in jar.name or ours in jar.name)
 
 
 def list_store_jars() -> list[Path]:
     """Return the JARs for S3 and Azure that Spark does not include."""
     names = [
-        *(f"org.apache.hadoop_hadoop-{store}-{HADOOP}" for store in ("aws", "azure")),
-        *(f"software.amazon.awssdk_*-{SDK}", "software.amazon.eventstream_*", "software.amazon.s3.*"),
+        *(f"org.apache.hadoop_hadoop-{store}-{SPARK.hadoop}" for store in ("aws", "azure")),
+        *(f"software.amazon.awssdk_*-{SPARK.sdk}", "software.amazon.eventstream_*", "software.amazon.s3.*"),
         *("org.reactivestreams_*", "org.wildfly.openssl_*", "org.apache.hadoop.thirdparty_*", "org.hdrhistogram_*"),
     ]
     return sorted(file for name in names for file in FOLDER.glob(f"{name}.jar"))

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from origins.spark_versions import find_parts
 from runners.command_line import doctor
-from runners.spark.start import DELTA
 
 ROOT = Path(__file__).resolve().parents[3]
+NEEDS = "but Delta 4.4.0 needs Spark 4.0, 4.1 or 4.2"
 FITS = {"pyspark": "4.2.0", "delta-spark": "4.4.0", "pandas": "2.3.3"}
 
 
@@ -23,17 +24,33 @@ def fake_java(folder: Path, says: str) -> None:
     java.chmod(0o755)
 
 
-def test_matching_packages_are_ok() -> None:
-    """These are the versions that `wherry[spark]` installs."""
-    assert doctor.check_spark(lambda name: FITS.get(name, "")).state == "ok"
+@pytest.mark.parametrize("pyspark", ["4.0.1", "4.1.1", "4.2.0"])
+def test_matching_packages_are_ok(pyspark: str) -> None:
+    """These are versions that `wherry[spark]` can install."""
+    check = doctor.check_spark(lambda name: {**FITS, "pyspark": pyspark}.get(name, ""))
+    assert (check.state, check.found) == ("ok", f"pyspark {pyspark}, Delta 4.4.0")
+
+
+@pytest.mark.parametrize(("there", "state"), [("4.2.0", "ok"), ("4.1.1", "problem")])
+def test_a_spark_home_with_another_spark_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str, state: str
+) -> None:
+    """pyspark would start the Spark in SPARK_HOME."""
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / f"spark-core_2.13-{there}.jar").touch()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    check = doctor.check_spark(lambda name: FITS.get(name, ""))
+    wrong = f"pyspark 4.2.0 is installed, but SPARK_HOME starts Spark {there}"
+    assert (check.state, wrong in check.found, "SPARK_HOME" in check.advice) == (state, *[state == "problem"] * 2)
 
 
 @pytest.mark.parametrize(
     ("installed", "found"),
     [
         ({}, "pyspark is not installed"),
-        ({"pyspark": "4.3.0"}, "pyspark 4.3.0 is installed, but Delta 4.4.0 needs Spark 4.2"),
-        ({"pyspark": "4.20.0"}, "pyspark 4.20.0 is installed, but Delta 4.4.0 needs Spark 4.2"),
+        ({"pyspark": "4.3.0"}, f"pyspark 4.3.0 is installed, {NEEDS}; Delta does not support Spark 4.3 yet"),
+        ({"pyspark": "4.20.0"}, f"pyspark 4.20.0 is installed, {NEEDS}; Delta does not support Spark 4.20 yet"),
+        ({"pyspark": "3.5.9"}, f"pyspark 3.5.9 is installed, {NEEDS}"),
         ({**FITS, "delta-spark": "4.3.0"}, "delta-spark 4.3.0 is installed, but Delta 4.4.0 is started"),
         ({**FITS, "pandas": "3.0.1"}, "pandas 3.0.1 is installed, but pyspark 4.2.0 needs pandas 2"),
         (
@@ -50,9 +67,14 @@ def test_packages_that_do_not_match_are_named_with_what_to_install(installed: di
 
 
 def test_databricks_connect_needs_no_other_package() -> None:
-    """It includes Spark."""
-    check = doctor.check_spark(lambda name: {"databricks-connect": "17.0"}.get(name, ""))
-    assert (check.state, check.found) == ("ok", "databricks-connect 17.0")
+    """It includes Spark. Before runtime 17 that is Spark 3.5."""
+    check = doctor.check_spark(lambda name: {"databricks-connect": "17.3"}.get(name, ""))
+    assert (check.state, check.found) == ("ok", "databricks-connect 17.3")
+    check = doctor.check_spark(lambda name: {"databricks-connect": "16.4.1"}.get(name, ""))
+    assert (check.state, check.found) == (
+        "problem",
+        "databricks-connect 16.4.1 has Spark 3.5, but Wherry needs Spark 4",
+    )
 
 
 def test_a_supported_java_is_ok(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +117,7 @@ def test_a_java_that_cannot_be_started_is_a_problem(tmp_path: Path, monkeypatch:
 def test_fetched_jars_need_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first start of Spark stores them."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    group, artifact, version = DELTA.split(":")
+    group, artifact, version = find_parts().delta.split(":")
     jars = tmp_path / ".ivy2.5.2" / "jars"
     jars.mkdir(parents=True)
     (jars / f"{group}_{artifact}-{version}.jar").touch()

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from destinations.dead_letters import make_dlq_schema
 from destinations.delta.delta import Delta
+from origins.spark_versions import make_arrow_schema
 from runners.model.entry import Settled
 from runners.running.merge_fallback import FallbackMerge, GivenLetters
 from runners.state.journal import Journal
@@ -62,7 +62,7 @@ def test_grouping_looks_up_each_waiting_batch_at_most_once() -> None:
 @pytest.mark.parametrize("id_", ["p/07", "p/00", "p/7 ", "p/x", "p/", "P/7", None])
 def test_a_row_with_an_invalid_id_is_not_merged(id_: str | None) -> None:
     """A user may have typed the id. In the DLQ, its row could not be found by its place in the batch."""
-    schema = to_arrow_schema(make_dlq_schema(), timezone="UTC")
+    schema = make_arrow_schema(make_dlq_schema())
     rows = [*make_letters(7, 10), {**make_letters(7)[0], "id": id_}]
     given = GivenLetters(file="rows.csv", rows=pa.Table.from_pylist(rows, schema))
     batch = Settled(lane="0", number=1, plan="p", run="r", at="", span=cast("Any", {}), counts=cast("Any", {}))

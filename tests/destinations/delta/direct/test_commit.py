@@ -35,6 +35,7 @@ from destinations.delta.lock import SparkCommits
 from destinations.delta.log import LocalLog, OwnCommits, make_tag
 from destinations.destination import DestinationError
 from origins.delta_actions import FileBody, NestedBody
+from tests.destinations.delta.features import demand_feature
 
 SCHEMA = pa.schema([("id", pa.int64())])
 COLUMNS: NestedBody = {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]}
@@ -144,7 +145,7 @@ def test_a_table_with_only_a_checkpoint_left_is_left_to_spark(orders: Path) -> N
     assert DirectTable(FolderPlace(orders), str(there.metadata().id)).begin() is None
 
 
-@pytest.mark.parametrize("change", [rename, replace_table, recreate, fence_and_restore])
+@pytest.mark.parametrize("change", [rename, replace_table, recreate, fence_and_restore, demand_feature])
 @pytest.mark.parametrize("behind", [0, 1])
 def test_an_append_after_a_metadata_change_fails(orders: Path, change: Any, behind: int) -> None:
     """The change is the next version or a later one. A fence is such a change."""
@@ -280,6 +281,15 @@ def test_a_table_with_a_short_or_unknown_log_retention_is_left_to_spark(orders: 
     """The retention is less than a day, or `deltalake`, which cleans up the log, would not understand it."""
     DeltaTable(str(orders)).alter.set_table_properties({"delta.logRetentionDuration": kept})
     assert (DirectTable(FolderPlace(orders), str(DeltaTable(str(orders)).metadata().id)).begin() is not None) == is_open
+
+
+@pytest.mark.parametrize("of_readers", [False, True])
+def test_a_table_that_demands_an_unknown_feature_is_left_to_spark(orders: Path, *, of_readers: bool) -> None:
+    """Spark refuses it, if it does not know the feature either."""
+    plain = DirectTable(FolderPlace(orders), str(DeltaTable(str(orders)).metadata().id))
+    assert plain.begin() is not None
+    demand_feature(orders, of_readers=of_readers)
+    assert plain.begin() is None
 
 
 @pytest.mark.parametrize("name", ["delta.dataSkippingNumIndexedCols", "delta.dataSkippingStatsColumns"])

@@ -19,6 +19,7 @@ from origins.errors import OriginError
 from origins.files.listing import parse_pattern
 from origins.files.parquet_rows import ReadsOtherwise, count_rows, find_nanos, is_plain, parse_few, read_pieces
 from origins.spark_settings import INT96_SHIFTED
+from origins.spark_versions import make_arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -211,10 +212,8 @@ def test_spark_reads_the_same_rows(spark: SparkSession, tmp_path: Path, writer: 
         spark.conf.unset("spark.sql.parquet.outputTimestampType")
         (file,) = (tmp_path / "rows").glob("*.parquet")
     else:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
         file = tmp_path / "a.parquet"
-        table = pa.Table.from_pylist(rows, to_arrow_schema(SCHEMA, timezone="UTC"))
+        table = pa.Table.from_pylist(rows, make_arrow_schema(SCHEMA))
         parquet.write_table(table, file, use_deprecated_int96_timestamps="old" in writer)
     assert is_plain(file, SCHEMA)
     here = pa.concat_tables(read_pieces(file, SCHEMA, []))

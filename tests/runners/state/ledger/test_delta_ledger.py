@@ -20,6 +20,7 @@ from runners.model.entry import FORMAT, Entry, Settled
 from runners.state import delta_ledger
 from runners.state.delta_ledger import CHECKPOINT_EVERY, DeltaLedger, LocalTable
 from runners.state.ledger import ENTRIES, FILES, Conflict, Ledger, LedgerError
+from tests.destinations.delta.features import demand_feature
 from tests.runners.state.ledger.conformance import NOWHERE, LedgerConformance
 
 ROOT = Path(__file__).parents[4]
@@ -413,6 +414,19 @@ def test_a_broken_ledger_is_not_mistaken_for_an_empty_one(path: Path) -> None:
         file.write_text("broken")
     with pytest.raises(LedgerError, match="ledger cannot be read"):
         DeltaLedger(path).read()
+
+
+@pytest.mark.parametrize("of_readers", [False, True])
+def test_a_ledger_that_demands_an_unknown_feature_gets_no_entry(path: Path, *, of_readers: bool) -> None:
+    """A newer program may have made it, for a promise that this one does not keep."""
+    first = DeltaLedger(path)
+    first.append(make_entries("first"), after=0)
+    demand_feature(path, of_readers=of_readers)
+    before = sorted(path.rglob("*.json"))
+    for ledger in (first, DeltaLedger(path)):
+        with pytest.raises(LedgerError, match="invented"):
+            ledger.append(make_entries("second"), after=1)
+    assert sorted(path.rglob("*.json")) == before
 
 
 def test_another_table_in_place_of_the_ledger_is_refused(path: Path) -> None:
