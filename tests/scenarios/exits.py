@@ -63,13 +63,17 @@ def take(facts):
 """A hook that takes the pipeline from its run."""
 PROGRAM = """
 import os
+from contextlib import suppress
 from pathlib import Path
 
 leave = os._exit
 
 
 def note_and_leave(code):
-    threads = [Path(each, "comm").read_text().strip() for each in Path("/proc/self/task").iterdir()]
+    threads = []
+    for each in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # the thread has ended
+            threads.append(Path(each, "comm").read_text().strip())
     Path("threads").write_text(chr(10).join(threads))
     leave(code)
 
