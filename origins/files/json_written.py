@@ -7,6 +7,7 @@ time, with a string in place of each number.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from origins.files.bad_lines import (
@@ -54,7 +55,7 @@ def parse_exactly(lines: DataFrame, text: str, schema: T.StructType, options: Ma
 
     `text` is SQL. Decimals are as fine as `widen_columns` makes them.
     """
-    fine, again = "|".join(list_fine_patterns(schema)), _is_written_again(schema, options)
+    fine, again = "|".join(list_fine_patterns(schema)), _is_written_again(text, schema, options)
     parser_options = complete_parser_options(options)
     written = F.from_json(F.expr(quote_numbers(text, options)), _get_written_type(schema), parser_options)
     frame, safe, message = lines.withColumn(_WRITTEN, F.lit(None)), text, "cast(null as string)"
@@ -150,14 +151,25 @@ def _is_rounded(written: str, kind: T.DataType) -> str:
     return make_any_inside_sql(written, kind, is_lost)
 
 
-def _is_written_again(schema: T.StructType, options: Mapping[str, str]) -> str:
-    """Return SQL that is true if `PARSED` may have text that differs from the line's; "false" without text."""
+def _is_written_again(line: str, schema: T.StructType, options: Mapping[str, str]) -> str:
+    """Return SQL that is true if `PARSED` may have text that differs from the line's; "false" without text.
+
+    Strings may look like numbers. They need no second parse if no number, object or array follows a key of the columns.
+    """
     pattern = quote_text(_ANY_NUMBER if options.get(_ZEROS) == "true" else _AGAIN)
 
     def matches(text: str, of: T.DataType) -> str:
         return f"coalesce({text} rlike {pattern}, false)" if isinstance(of, T.StringType) else "false"
 
-    return make_any_inside_sql(PARSED, schema, matches)
+    again = make_any_inside_sql(PARSED, schema, matches)
+    names = {path[-1] for path, kind in walk_types(schema) if path and has_text(kind)}
+    is_usual = not any(name.startswith("allow") for name in options) and all(
+        re.fullmatch(r"\w+", name) for name in names
+    )
+    if again == "false" or not is_usual:
+        return again
+    follows = rf"""(?:{"|".join(sorted(names))})["']?[ \t\r\n]*+:[ \t\r\n]*+[^ \t\r\n"'ntf]|\\u"""
+    return f"(({again}) and {line} rlike {quote_text(follows)})"
 
 
 def _get_written_type(schema: T.StructType) -> T.StructType:

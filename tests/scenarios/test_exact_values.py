@@ -45,6 +45,7 @@ def test_a_number_keeps_its_text_in_a_column_of_text(place: Place, way: str, wro
     assert (report.nacked, read_texts(place)) == (int(wrong), NUMBERS)
 
 
+@pytest.mark.connect
 @pytest.mark.parametrize("change", ["other", "extra"])
 def test_a_number_keeps_its_text_where_other_values_are_rescued(place: Place, change: str) -> None:
     """Such lines are parsed key by key."""

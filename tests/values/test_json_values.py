@@ -94,9 +94,11 @@ def normalize(value: Any) -> Any:
         return {key: normalize(each) for key, each in value.items()}
     if isinstance(value, list):
         return [*map(normalize, value)]
-    if isinstance(value, str) and value[:1] in ("{", "["):
-        return json.loads(value, parse_float=Number, parse_int=Number, strict=False)
-    return value
+    try:
+        found = json.loads(value, parse_float=Number, parse_int=Number, strict=False)
+    except (TypeError, ValueError):
+        return value
+    return found if isinstance(found, dict | list) else value
 
 
 class Number(str):
