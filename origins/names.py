@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import weakref
 from collections.abc import Iterable, Mapping
 from typing import SupportsIndex
 
@@ -120,14 +121,14 @@ def make_absolute(path: str) -> str:
     return path if SCHEME.match(path) else os.path.abspath(path)
 
 
-_ONE_DISK = "wherry.oneDisk"
+_ON_ONE_DISK: weakref.WeakSet[SparkSession] = weakref.WeakSet()
 
 
 def declare_one_disk(spark: SparkSession) -> None:
-    """Record in the session that its Spark and this process see the same files."""
-    spark.conf.set(_ONE_DISK, "true")
+    """Record that this session's Spark and this process see the same files."""
+    _ON_ONE_DISK.add(spark)
 
 
 def is_one_disk(spark: SparkSession) -> bool:
-    """Return whether the session has that record. Only Spark's settings are read."""
-    return spark.conf.get(_ONE_DISK, "") == "true"
+    """Return whether that was recorded for the session. Spark is not asked."""
+    return spark in _ON_ONE_DISK

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from origins.errors import OriginError
 from origins.lazy import DataFrame, F, SparkSession, T, pa, spark_errors
 from origins.names import HIDDEN, quote_name
+from origins.spark_settings import TIMESTAMP_TYPE
 
 _COLUMN = re.compile(r"\s*(?P<quote>`?)(?P<name>[A-Za-z_]\w*)(?P=quote)\s+(?P<kind>[A-Za-z_]+)\s*", re.ASCII)
 _KINDS = {
@@ -64,10 +65,17 @@ def _parse_plain_schema(spark: SparkSession, schema: str) -> T.StructType | None
     found = [(each["name"], each["kind"].lower()) for each in columns if each]
     if len(found) < len(columns) or not all(kind in _KINDS for _, kind in found):
         return None
-    meaning = spark.conf.get("spark.sql.timestampType", "TIMESTAMP_LTZ")
-    if meaning != "TIMESTAMP_LTZ" and any(kind == "timestamp" for _, kind in found):
+    if any(kind == "timestamp" for _, kind in found) and not _is_timestamp_a_moment(spark):
         return None
     return T.StructType([T.StructField(name, getattr(T, _KINDS[kind])()) for name, kind in found])
+
+
+def _is_timestamp_a_moment(spark: SparkSession) -> bool:
+    """Whether the type `timestamp` has a time zone in this session."""
+    meaning = TIMESTAMP_TYPE.read(spark, "TIMESTAMP_LTZ")
+    if meaning is None:
+        meaning = spark.sql("SELECT typeof(TIMESTAMP'2020-01-01')").collect()[0][0]
+    return meaning.upper() in ("TIMESTAMP", "TIMESTAMP_LTZ")
 
 
 def check_schema(schema: T.StructType, where: str) -> T.StructType:

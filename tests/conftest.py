@@ -100,6 +100,6 @@ def _start_server(conf: Mapping[str, str]) -> SparkSession:
 @pytest.fixture
 def spark(spark_server: SparkSession) -> SparkSession:
     """Provide a separate Spark session for the test."""
-    from runners.spark.session import make_own_session
+    from runners.spark.own_session import make_own_session
 
     return make_own_session(spark_server)

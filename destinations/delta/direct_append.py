@@ -60,6 +60,7 @@ from origins.names import quote_name
 from origins.object_store import open_store
 from origins.quick_dataclass import dataclass
 from origins.spark_private import list_context_settings
+from origins.spark_settings import read_all
 from origins.store_access import StoreError
 
 log = logging.getLogger("wherry")
@@ -310,7 +311,8 @@ class DirectWrite:
 
 def writes_plainly(spark: SparkSession) -> bool:
     """Whether no setting of the session changes how files are written in a way that Wherry does not follow."""
-    return all(_is_plain_setting(key, value) for key, value in spark.conf.getAll.items())
+    settings = read_all(spark)
+    return settings is not None and all(_is_plain_setting(key, value) for key, value in settings.items())
 
 
 def are_stores_plain(settings: Iterable[str]) -> bool:
@@ -457,8 +459,8 @@ def make_here(spark: SparkSession, place: Path | str, schema: T.StructType, prop
     columns = _find_plain_type(schema)
     if columns is None or not _KNOWN.issuperset(properties.items()) or UNUSABLE.search(str(place)):
         return False
-    settings = spark.conf.getAll
-    if any(key.startswith(_SETTINGS) and key not in _HARMLESS for key in settings):
+    settings = read_all(spark)
+    if settings is None or any(key.startswith(_SETTINGS) and key not in _HARMLESS for key in settings):
         return False
     with contextlib.suppress(delta_errors.DeltaError, OSError, StoreError):
         if isinstance(place, Path) and _is_empty(place):

@@ -20,6 +20,7 @@ from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, TextIO
+from urllib.parse import quote_plus, unquote_plus
 
 from destinations.delta.direct_append import UNUSABLE
 from destinations.delta.direct_commit import FolderPlace, Mark, Overwritten, describe_batches, identify_file, read_clock
@@ -223,16 +224,16 @@ def _parse_commit(place: str, version: int, lines: TextIO) -> LogCommit:
 def _make_commit(version: int, lines: TextIO) -> LogCommit:
     actions: Iterator[ActionBody] = (json.loads(line) for line in lines if '"commitInfo"' in line)
     info = next((action["commitInfo"] for action in actions if "commitInfo" in action), CommitBody())
-    metrics = info.get("operationMetrics") or {}
+    parameters, metrics = info.get("operationParameters") or {}, info.get("operationMetrics") or {}
     if _ROWS in metrics or (not metrics and info.get("operation") == "WRITE"):
         lines.seek(0)
         metrics = {**_count_added(lines), **metrics}
     return LogCommit(
         version=version,
         operation=info.get("operation", ""),
-        parameters=info.get("operationParameters") or {},
+        parameters=parameters,
         metrics=metrics,
-        tag=info.get("userMetadata") or "",
+        tag=_find_in_clause(parameters) or info.get("userMetadata") or "",
         at=_format_time(info.get("timestamp")),
     )
 
@@ -357,7 +358,7 @@ class SparkLog(TableLog):
                 operation=operation,
                 parameters=parameters or {},
                 metrics=metrics or {},
-                tag=tag or "",
+                tag=_find_in_clause(parameters or {}) or tag or "",
                 at=at.astimezone(timezone.utc).isoformat(timespec="seconds") if at else "",
             )
             for version, operation, parameters, metrics, tag, at in history.select(*columns).collect()
@@ -459,6 +460,20 @@ def make_tag(labels: Sequence[Label]) -> str:
 def format_tag(labels: Sequence[BatchLabel]) -> str:
     """Return the tag with these labels."""
     return json.dumps({"wherry": list(labels)}, ensure_ascii=False)
+
+
+def format_for_clause(tag: str) -> str:
+    """Return the tag as a text that a condition in a MERGE can carry. It needs no escapes in SQL, JSON or a plan."""
+    return f"wherry={quote_plus(tag)}"
+
+
+_IN_CLAUSE = re.compile(r"\bwherry=([\w.%+-]+)", re.ASCII)
+
+
+def _find_in_clause(parameters: Mapping[str, Json]) -> str:
+    """Return the tag that a clause of a MERGE carries; empty without one."""
+    found = _IN_CLAUSE.search(str(parameters.get("notMatchedPredicates", "")))
+    return unquote_plus(found[1]) if found else ""
 
 
 def _format_time(millis: int | None) -> str:

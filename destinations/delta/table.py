@@ -26,6 +26,7 @@ from origins.lazy import DataFrame, F, SparkSession, T, delta_errors, spark_erro
 from origins.names import is_no_such_table, is_one_disk, quote_name, quote_text
 from origins.object_store import explain_store_words, open_delta_table
 from origins.quick_dataclass import dataclass
+from origins.spark_settings import LOG_STORE, LOG_STORE_S3, read_all
 from origins.store_access import StoreError
 
 _PROPERTIES = {"delta.checkpointInterval": "100"}
@@ -52,7 +53,7 @@ _OBSTACLES = {
 """The errors of Spark if a table cannot be created, with what each means."""
 
 
-LOG_STORES = ("spark.delta.logStore.class", "spark.delta.logStore.s3a.impl")
+LOG_STORES = (LOG_STORE.key, LOG_STORE_S3.key)
 """The settings for another log store, which separates commits in S3."""
 _DETAILS = ("format", "id", "location", "properties", "tableFeatures")
 _KEPT_BY_CATALOG = frozenset({"catalogManaged", "catalogOwned-preview"})
@@ -175,7 +176,8 @@ class TargetTable:
         In S3, Spark first looks and then writes.
         """
         is_on_s3 = re.match("s3[an]?:", self.location, re.IGNORECASE) is not None
-        return is_on_s3 and not any(spark.conf.get(name, None) for name in LOG_STORES)
+        # Databricks separates commits in S3, so the settings are not read there, and None counts as another log store.
+        return is_on_s3 and not any(each.read(spark, "") != "" for each in (LOG_STORE, LOG_STORE_S3))
 
     def read_declared(self, spark: SparkSession) -> DeclaredTable:
         """Return the declared columns.
@@ -217,7 +219,7 @@ class TargetTable:
             plain = commits.can_be_held() and writes_plainly(spark)
             self._short = DirectTable(FolderPlace(self.log.folder, commits), self.id, _closed=not plain)
         elif self._short is None and isinstance(self.log, StoreLog):
-            plain = writes_plainly(spark) and are_stores_plain(spark.conf.getAll)
+            plain = writes_plainly(spark) and are_stores_plain(read_all(spark) or {})
             self._short = DirectTable(StorePlace(self.log.url), self.id, _known=self._head, _closed=not plain)
         return self._short
 

@@ -5,18 +5,17 @@ Each way makes one commit with the tag.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 
 from destinations.delta.data_files import AdoptableFiles
 from destinations.delta.direct_append import DirectWrite, collect_arrow
 from destinations.delta.direct_commit import Overwritten
-from destinations.delta.log import make_tag
+from destinations.delta.log import format_for_clause, make_tag
 from destinations.delta.options import DeltaOptions
 from destinations.delta.table import TargetTable
 from destinations.destination import Deadline, DestinationError, Label, Late, Written
@@ -24,7 +23,7 @@ from origins.batch_rows import BatchRows, compute_once
 from origins.crash_points import reach_within
 from origins.errors import clean_up_by, has_condition, list_spark_errors
 from origins.lazy import DataFrame, F, SparkSession, deltalake, pa
-from origins.names import HIDDEN, quote_name
+from origins.names import HIDDEN, quote_name, quote_text
 from origins.quick_dataclass import dataclass
 
 TRIES = 5
@@ -41,26 +40,22 @@ _CONFLICTS = (
 A change of metadata is not one, since it may be a fence.
 """
 
-_TAG = "spark.databricks.delta.commitInfo.userMetadata"
 _THERE = HIDDEN + "there"
 _HERE = HIDDEN + "here"
 _DELETES = HIDDEN + "deletes"
 
 
 def merge_rows(delta: DeltaOptions, rows: DataFrame, tag: str) -> None:
-    """Merge the rows into the table, in a commit with the tag.
-
-    No other thread may write in the rows' session meanwhile, because the session's configuration has the tag.
-    """
+    """Merge the rows into the table, in a commit with the tag. The condition of a clause carries the tag."""
     spark, view = rows.sparkSession, f"{HIDDEN}{uuid.uuid4().hex}"
     names = delta.select_written_columns(rows.schema).names
     deletes = F.coalesce(F.expr(delta.apply_as_deletes or "false"), F.lit(False)).alias(_DELETES)
     rows.select(*[F.col(quote_name(name)) for name in names], deletes).createOrReplaceTempView(view)
-    with clean_up_by(lambda: spark.catalog.dropTempView(view)), _tag_commits(spark, tag):
-        spark.sql(_format_merge(delta, names, view)).collect()
+    with clean_up_by(lambda: spark.catalog.dropTempView(view)):
+        spark.sql(_format_merge(delta, names, view, tag)).collect()
 
 
-def _format_merge(delta: DeltaOptions, names: Sequence[str], source: str) -> str:
+def _format_merge(delta: DeltaOptions, names: Sequence[str], source: str, tag: str) -> str:
     keys = {key.lower() for key in delta.keys}
     same = " AND ".join(f"{_THERE}.{quote_name(key)} = {_HERE}.{quote_name(key)}" for key in delta.keys)
     newer = ""
@@ -76,7 +71,9 @@ def _format_merge(delta: DeltaOptions, names: Sequence[str], source: str) -> str
         clauses.append(f"WHEN MATCHED AND {_HERE}.{_DELETES}{newer} THEN DELETE")
     if changes:
         clauses.append(f"WHEN MATCHED AND NOT {_HERE}.{_DELETES}{newer} THEN UPDATE SET {changes}")
-    clauses.append(f"WHEN NOT MATCHED AND NOT {_HERE}.{_DELETES} THEN INSERT ({listed}) VALUES ({values})")
+    # It is always true, and names a column: Spark removes a condition without columns before Delta records it.
+    tagged = f"CAST({_HERE}.{_DELETES} AS STRING) <> {quote_text(format_for_clause(tag))}"
+    clauses.append(f"WHEN NOT MATCHED AND NOT {_HERE}.{_DELETES} AND {tagged} THEN INSERT ({listed}) VALUES ({values})")
     return " ".join(clauses)
 
 
@@ -91,15 +88,6 @@ def commit_persistently(commit: Callable[[], None], has_landed: Callable[[], boo
             if has_landed():
                 return None
     raise AssertionError("the last try returns or raises")
-
-
-@contextlib.contextmanager
-def _tag_commits(spark: SparkSession, tag: str) -> Iterator[None]:
-    """Give the tag to all commits of this session in this block."""
-    before = spark.conf.get(_TAG, None)
-    spark.conf.set(_TAG, tag)
-    with clean_up_by(lambda: spark.conf.unset(_TAG) if before is None else spark.conf.set(_TAG, before)):
-        yield
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ from origins.nack import REFUSED
 from origins.names import HIDDEN, escape_name, make_file_path_sql, make_relative_name_sql, quote_name, quote_text
 from origins.origin import PLACE
 from origins.quick_dataclass import dataclass
+from origins.spark_settings import COMPLETE
 
 _RAW_FILES = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}
 """The settings for Hadoop's raw local file system. With checksums, Hadoop cannot open a file with `:` in its name."""
@@ -66,7 +67,7 @@ class FileScan:
     def make_reader(
         self, spark: SparkSession, names: Sequence[str], options: Mapping[str, str]
     ) -> pyspark.sql.DataFrameReader:
-        reader = spark.read.format(self.format).options(**options).option("columnNameOfCorruptRecord", CORRUPT)
+        reader = spark.read.format(self.format).options(**options, **COMPLETE, columnNameOfCorruptRecord=CORRUPT)
         has_colon = self.place.local and any(":" in name for name in names)
         return reader.options(**_RAW_FILES) if has_colon else reader
 

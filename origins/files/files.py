@@ -33,6 +33,7 @@ from origins.origin import BATCH, PLACE, Backlog, Origin, Progress
 from origins.quantities import check_seconds, parse_seconds
 from origins.quick_dataclass import dataclass
 from origins.schema import check_schema, parse_schema
+from origins.spark_settings import INT96_SHIFTED
 from origins.store_access import StoreError, canonicalise, is_store_url
 
 if TYPE_CHECKING:
@@ -330,14 +331,14 @@ class _FilesRows(BatchRows):
 
     @compute_once
     def files(self) -> Mapping[str, Path] | None:
-        from origins.files.parquet_rows import SHIFTED, is_plain
+        from origins.files.parquet_rows import is_plain
 
         plainly = self._place.local and self._is_here and not self.origin.options
         if self.origin.format != "parquet" or self.origin.metadata or not plainly:
             return None
         self._check()
         odd = self.origin.changes.rescues or any(read_folder_columns(name) for name in self._names)
-        shifted = self.spark.conf.get(SHIFTED, "false") != "false"
+        shifted = INT96_SHIFTED.read(self.spark, "false") != "false"
         files = {name: self._place.find_path(name) for name in self._names}
         plain = not odd and not shifted and all(is_plain(file, self.schema) for file in files.values())
         return files if plain else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 
@@ -31,8 +31,8 @@ from origins.files.parquet_rows import ParquetRows, find_nanos, parse_few, read_
 from origins.lazy import DataFrame, F, SparkSession, T, pa, spark_errors
 from origins.names import HIDDEN, quote_name
 from origins.quick_dataclass import dataclass
+from origins.spark_settings import CASE, TIME_ZONE
 
-_CASE = "spark.sql.caseSensitive"
 _DOUBLED = "COLUMN_ALREADY_EXISTS"
 """Spark's condition for a key that a JSON object has twice."""
 _OF_FILES = ("encoding", "linesep", "multiline")
@@ -83,7 +83,7 @@ class FileRows(FileScan):
         """
 
         def zone() -> str:
-            return str(spark.conf.get("spark.sql.session.timeZone"))
+            return str(TIME_ZONE.read(spark))
 
         if self.format == "json":
             wrong = JsonChanges(schema=schema, changes=self.changes, options=self.options)
@@ -254,7 +254,7 @@ class FileRows(FileScan):
             nanos |= find_nanos(spark, self.place, name)
         options = {**self.options, **all_files[self.format], **({"samplingratio": "1.0"} if whole else {})}
         try:
-            with _ignore_case(spark) if whole else contextlib.nullcontext():
+            with CASE.change(spark, "true") if whole else contextlib.nullcontext():  # allows names that differ in case
                 try:
                     reader = self.make_reader(spark, names, options)
                     found = reader.load(self.place.make_patterns(names)).schema
@@ -277,14 +277,3 @@ class FileRows(FileScan):
         is_sound = f"try_parse_json({quote_name(LINE)}) is not null"
         lines = self.load_lines(spark, names, places=False).where(is_sound)
         return spark.read.options(**reading).json(lines.select(LINE)).schema
-
-
-@contextlib.contextmanager
-def _ignore_case(spark: SparkSession) -> Iterator[None]:
-    """Allow names that differ only in case. Only one of them becomes a column, and Wherry decides which one."""
-    before = spark.conf.get(_CASE, "false")
-    spark.conf.set(_CASE, "true")
-    try:
-        yield
-    finally:
-        spark.conf.set(_CASE, before or "false")

@@ -32,8 +32,10 @@ from origins.files.parquet_values import (
 )
 from origins.lazy import DataFrame, F, SparkSession, T, pa, pc, pq, spark_errors
 from origins.names import HIDDEN, quote_name, quote_text
+from origins.platform import find_platform
 from origins.quick_dataclass import dataclass
 from origins.schema import make_arrow_schema
+from origins.spark_settings import INT96_SHIFTED, NANOS_AS_LONG
 
 _PLAIN = frozenset({
     "boolean", "byte", "short", "integer", "long", "float", "double", "string", "binary", "date", "timestamp",
@@ -49,12 +51,8 @@ ROWS = 8_192
 """The number of rows that are read at a time. It is small, because rows may be wide."""
 _FEW = 4 << 20
 """The most bytes of a small file's rows that are kept in this process."""
-SHIFTED = "spark.sql.parquet.int96TimestampConversion"
-"""The setting with which Spark may read other moments than the file has."""
 _OURS = HIDDEN + "typed_"
 _NANOS = HIDDEN + "nanos_"
-_AS_LONG = "spark.sql.legacy.parquet.nanosAsLong"
-"""The setting without which Spark does not read nanoseconds. With it they are numbers."""
 _CUT = " nanoseconds since 1970 are not whole microseconds, and Spark has no finer unit"
 _GOOD = Verdict(is_bad="false", why="cast(null as string)", raw="cast(null as string)")
 
@@ -279,7 +277,13 @@ def find_nanos(
         if pa.types.is_timestamp(each.type) and each.type.unit == "ns"
     }
     if found:
-        spark.conf.set(_AS_LONG, "true")
+        if not NANOS_AS_LONG.can_be_touched(spark):
+            raise OriginError(
+                f"{place.join_path(name)} has times in nanoseconds in the column {next(iter(found))}, and "
+                f"{find_platform(spark).value} cannot read them.",
+                hint="Write the file with microseconds: pandas takes coerce_timestamps='us'.",
+            )
+        NANOS_AS_LONG.write(spark, "true")
     return found
 
 
@@ -298,7 +302,7 @@ class ReadsOtherwise(Exception):
 
 def parse_few(spark: SparkSession, content: bytes, schema: T.StructType) -> pa.Table | None:
     """Return the rows of a small plain file; None if Spark has to read them, or if they are too many."""
-    if spark.conf.get(SHIFTED, "false") != "false" or not is_plain(content, schema):
+    if INT96_SHIFTED.read(spark, "false") != "false" or not is_plain(content, schema):
         return None
     tables, size = [], 0
     try:

@@ -31,6 +31,7 @@ from origins.names import HIDDEN, quote_name, quote_text
 from origins.origin import PLACE
 from origins.quick_dataclass import dataclass
 from origins.schema import make_arrow_schema, parse_schema
+from origins.spark_settings import TIME_ZONE
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -196,7 +197,7 @@ class KafkaRows(BatchRows):
         return None if found is None or found.num_rows != len(values) else _split_columns(found)
 
     def _get_zone(self) -> str:
-        return str(self.spark.conf.get("spark.sql.session.timeZone"))
+        return str(TIME_ZONE.read(self.spark))
 
     @property
     def _changes(self) -> JsonChanges:

@@ -13,14 +13,16 @@ from origins.errors import WherryError, has_condition, list_spark_errors
 from origins.files.file_systems import is_local
 from origins.functions import list_imported_packages, load_function
 from origins.lazy import SparkSession
+from origins.platform import is_connect
 from origins.spark_private import count_executors
+from origins.spark_settings import DRIVER_HOST
 from runners.command_line.doctor import DoctorCheck, make_problem
 from runners.model.spec import PipelineSpec
 from runners.model.text import summarise_error
 from runners.operations.pipeline_access import open_session
 from runners.running.local_folders import list_unshared
 from runners.spark.executors import ask_executors, ask_python, try_store
-from runners.spark.session import find_master, is_connect, is_here
+from runners.spark.session import find_master, is_here
 from runners.spark.session_pool import cancel, tag_work
 from runners.spark.start import DELTA, find_executor_python
 from runners.state.location import find_dlq
@@ -77,7 +79,7 @@ def _await_executors(spark: SparkSession) -> DoctorCheck:
             found = f"no executor of {master} took a task within {PATIENCE:.0f} s"
             advice = (
                 "Check in the cluster's own page that it has free cores, and as much memory as spark.executor.memory. "
-                f"Executors also have to reach the driver at {spark.conf.get('spark.driver.host', 'this machine')}: "
+                f"Executors also have to reach the driver at {DRIVER_HOST.read(spark, 'this machine')}: "
                 "set spark.driver.host to an address that they can reach."
             )
             return make_problem("Cluster", found, advice)

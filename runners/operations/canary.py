@@ -49,7 +49,7 @@ from runners.operations.pipeline_access import open_state
 from runners.operations.trial import TrialRun
 from runners.running.opening import make_chain
 from runners.running.run import CarriedRun
-from runners.spark.session import make_own_session
+from runners.spark.own_session import make_own_session
 from runners.spark.session_pool import cancel, tag_work
 from runners.state.location import SHADOW_STAMP, StateLocation
 

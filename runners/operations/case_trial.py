@@ -25,11 +25,13 @@ from runners.operations.cases import Case, CaseOutcome, CaseResult, compare
 from runners.operations.pipeline_access import open_session
 from runners.operations.preview import BatchPreview
 from runners.running.opening import find_schema, make_chain
+from runners.spark.own_session import put_settings_back
 from runners.ways.batch_source import list_columns
 from runners.ways.bisect_rows import RowErrorIsolator
 from stages.rows import REFUSED_BY_ORIGIN
 
 
+@put_settings_back()
 def run_cases(definition: Definition, cases: Sequence[Case]) -> Sequence[CaseResult]:
     """Return the result of each case, in order. Writes nothing, and reads no table except those of lookups."""
     spark = open_session(definition.pipeline)

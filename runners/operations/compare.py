@@ -25,6 +25,7 @@ from runners.model.masking import without
 from runners.model.spec import PipelineSpec
 from runners.operations.batch_trial import hold_nothing, isolate_if_needed, make_isolator, select_live, without_stop
 from runners.operations.trial import TrialRun
+from runners.spark.own_session import put_settings_back
 from runners.ways.batch_source import list_columns, strip_lane_prefix
 from runners.ways.bisect_rows import RowErrorIsolator, split_runs
 from runners.ways.deciding import FILTERED_BY, pass_branches
@@ -43,6 +44,7 @@ from stages.rows import (
 )
 
 
+@put_settings_back()
 def compare_definitions(old: Definition, new: Definition, *, batches: int = 1) -> Comparison:
     """Try both definitions on the next batches of the old one, or on the newest processed batches if no batch waits.
 

@@ -29,6 +29,7 @@ from runners.operations.trial import TrialRun
 from runners.running.choice import Choice, Letter
 from runners.running.opening import make_chains
 from runners.running.replay import leave_to_backfills, sort
+from runners.spark.own_session import put_settings_back
 from runners.state.journal import Journal, list_decided
 from runners.state.location import find_dlq
 from runners.ways.batch_source import list_columns, strip_lane_prefix
@@ -135,6 +136,7 @@ class RefusedRow:
         facts = {**facts, "earlier": list(self.earlier)}
         return {**self.letter, **facts, **trial.json()}
 
+    @put_settings_back()
     def try_again(self) -> RowTrial:
         """Read the neighbouring rows, and pass the row through today's stages. Writes nothing."""
         trial, (dlq, _) = TrialRun.open(self.definition), find_dlq(self.definition.pipeline)

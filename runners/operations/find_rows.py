@@ -56,6 +56,7 @@ from runners.operations.found_rows import (
 from runners.operations.preview import READ, BatchPreview
 from runners.operations.row_condition import MATCHES, RowCondition
 from runners.operations.trial import TrialRun
+from runners.spark.own_session import put_settings_back
 from runners.state.journal import DecidedLetters, list_decided
 from runners.state.location import StateLocation, find_dlq
 from runners.ways.batch_source import strip_lane_prefix
@@ -75,6 +76,7 @@ T = TypeVar("T")
 K = TypeVar("K", KeptMatch, LetterMatch)
 
 
+@put_settings_back()
 def find_rows(
     definition: Definition, *, where: str, since: datetime | None = None, say: Callable[[str], None] = lambda _: None
 ) -> FoundRows:

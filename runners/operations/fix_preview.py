@@ -22,6 +22,7 @@ from runners.running.dead_letter_rows import DeadLetterRows
 from runners.running.fix import Fix
 from runners.running.opening import analyse_chain
 from runners.running.replay import Replay, SortedLetters
+from runners.spark.own_session import put_settings_back
 from runners.state.location import StateLocation, find_dlq
 
 SHOWN = 3
@@ -79,6 +80,7 @@ class FixPreview:
         }
 
 
+@put_settings_back()
 def preview_fix(
     definition: Definition,
     letters: SortedLetters,

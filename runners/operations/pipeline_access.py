@@ -15,7 +15,8 @@ from runners.model.entry import Entry
 from runners.model.errors import Owned
 from runners.model.pipeline_state import PipelineState
 from runners.model.spec import PipelineSpec
-from runners.spark.session import check_store_access, make_own_session, obtain_for
+from runners.spark.own_session import make_own_session
+from runners.spark.session import check_store_access, obtain_for
 from runners.state.journal import Journal
 from runners.state.ledger import Conflict
 from runners.state.location import StateLocation, check_pipeline

@@ -26,6 +26,7 @@ from runners.operations.batch_trial import BatchTrial, TracedRow, isolate_if_nee
 from runners.operations.case_trial import CaseTrial
 from runners.operations.cases import Case, CaseOutcome, compare
 from runners.operations.trial import TrialRun
+from runners.spark.own_session import put_settings_back
 from runners.ways.batch_source import list_columns, strip_lane_prefix
 from runners.ways.bisect_rows import RowErrorIsolator
 from runners.ways.stage_chain import StageChain
@@ -178,6 +179,7 @@ def _fit(shown: JSON, value: JSON, kind: JSON) -> JSON:
     return _STAND_INS.get(kind) if isinstance(kind, str) else None
 
 
+@put_settings_back()
 def record_cases(definition: Definition, batches: Sequence[Batch], *, most: int) -> Recording:
     """Make a case for each origin of these batches, with at most this many rows. Writes nothing."""
     trial = TrialRun.open(definition)

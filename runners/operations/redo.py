@@ -19,6 +19,7 @@ from runners.operations.pipeline_access import open_session, open_state
 from runners.running.choice import Choice
 from runners.running.opening import find_recorded_schema
 from runners.running.redo import FileRedo, OldLetters, plan_redo
+from runners.spark.own_session import put_settings_back
 from runners.state.journal import Journal
 from runners.state.location import find_dlq
 from runners.ways.stage_chain import name_destinations
@@ -60,6 +61,7 @@ class RedoPreview:
         }
 
 
+@put_settings_back()
 def preview_redo(pipeline: PipelineSpec, file: str, *, say: Callable[[str], None] = lambda _: None) -> RedoPreview:
     """Return what a redo of the file would do. `say` gets messages about progress.
 
@@ -89,6 +91,7 @@ def preview_redo(pipeline: PipelineSpec, file: str, *, say: Callable[[str], None
     )
 
 
+@put_settings_back()
 def discard_old_letters(pipeline: PipelineSpec, file: str, *, reason: str) -> Sequence[str]:
     """Discard the refused rows of the file's old version. Return sentences about them, and about rows that stay."""
     _, _, plan = check_redo(pipeline, file)
@@ -122,6 +125,7 @@ def _describe_unsure_letters(file: str, ids: Sequence[str]) -> Sequence[str]:
     ]
 
 
+@put_settings_back()
 def check_redo(pipeline: PipelineSpec, file: str) -> tuple[Journal, SparkSession, FileRedo]:
     """Return the ledger, the session and the plan of a redo.
 

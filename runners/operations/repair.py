@@ -41,6 +41,7 @@ from runners.operations.pipeline_access import hold_pipeline, open_session, open
 from runners.operations.row_files import EditedRow, RowFormat, find_format, read_rows, refuse_rows
 from runners.running.merge_fallback import GivenLetters
 from runners.running.run import PipelineRun
+from runners.spark.own_session import put_settings_back
 from runners.state.journal import Journal
 from runners.state.ledger import Conflict
 from runners.state.location import find_dlq
@@ -119,6 +120,7 @@ def _record(journal: Journal, reason: str, accepted: Sequence[str], back: Sequen
         raise Owned("A run of the pipeline began, so nothing was repaired.") from error
 
 
+@put_settings_back()
 def _put_back(
     pipeline: PipelineSpec, name: str, findings: Sequence[Finding], done: list[str], failed: list[str]
 ) -> None:

@@ -9,16 +9,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TypeVar
 
-from origins.errors import clean_up_by, list_spark_errors
+from origins.errors import list_spark_errors
 from origins.lazy import Column, DataFrame, F, SparkSession
 from origins.names import HIDDEN, quote_name
 from origins.quick_dataclass import dataclass
+from origins.spark_settings import ANSI
 from runners.model.error_kinds import classify
+from runners.spark.own_session import use_alone
 
 MATCHES = HIDDEN + "matches"
 """Whether the condition is true for a row; NULL if a value of the row cannot be compared."""
 _AMONG = HIDDEN + "among"
-_ANSI = "spark.sql.ansi.enabled"
 
 T = TypeVar("T")
 
@@ -108,9 +109,7 @@ class RowCondition:
         """Judge with ANSI off. A view keeps the settings from its creation for its expressions, and for no others."""
         spark, name = frame.sparkSession, f"{HIDDEN}{uuid.uuid4().hex}"
         frame.createOrReplaceTempView(f"{name}_of")
-        before = spark.conf.get(_ANSI, "true")
-        spark.conf.set(_ANSI, "false")
-        with clean_up_by(lambda: spark.conf.set(_ANSI, str(before))):
+        with use_alone(spark), ANSI.change(spark, "false", shared=True):
             query = f"SELECT *, {self._sql} AS {MATCHES} FROM {name}_of"
             spark.sql(f"CREATE TEMPORARY VIEW {name} AS {query}").collect()
         self.views.extend((name, f"{name}_of"))

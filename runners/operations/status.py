@@ -39,7 +39,8 @@ from runners.running.activity import read_activities
 from runners.running.compatibility import resolve_names
 from runners.running.opening import survey_origin
 from runners.running.refused_budget import count_undecided
-from runners.spark.session import make_own_session, obtain_for
+from runners.spark.own_session import make_own_session, put_settings_back
+from runners.spark.session import obtain_for
 from runners.state.journal import Journal
 from runners.state.location import StateLocation, find_dlq
 from runners.state.ownership import is_owner_alive, is_run
@@ -208,6 +209,7 @@ def _advise_next(how: str, last: Mapping[str, JSON] | None, refused: Mapping[str
     return Advice("wherry dlq show FILE --waiting" if how == "idle" and refused["unreplayed"] else "wherry run FILE")
 
 
+@put_settings_back()
 def list_runs(pipeline: PipelineSpec, wanted: WantedRuns) -> list[dict[str, JSON]]:
     """Return the newest runs, the newest first. Raises `Refusal` if the pipeline keeps no run history."""
     place = StateLocation.of(pipeline)

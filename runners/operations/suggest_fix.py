@@ -26,6 +26,7 @@ from runners.operations.trial import TrialRun
 from runners.running.choice import Choice
 from runners.running.fix import Fix
 from runners.running.replay import Replay, plan_replay
+from runners.spark.own_session import put_settings_back
 from runners.state.journal import list_decided
 from runners.state.location import StateLocation, find_dlq
 
@@ -108,6 +109,7 @@ class _Cluster:
     ids: list[str] = field(default_factory=list)
 
 
+@put_settings_back()
 def suggest_fixes(
     definition: Definition, choice: Choice = Choice(), *, say: Callable[[str], None] = lambda _: None
 ) -> Sequence[Suggestion]:

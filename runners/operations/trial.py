@@ -37,12 +37,14 @@ from runners.running.opening import (
     make_limits,
     survey_origin,
 )
+from runners.spark.own_session import put_settings_back
 from runners.state.journal import Journal
 from runners.ways.batch_source import list_columns, list_demands_now, strip_lane_prefix
 from runners.ways.bisect_rows import RowErrorIsolator
 from runners.ways.stage_chain import StageChain, name_destinations
 
 
+@put_settings_back()
 def preview(definition: Definition, *, rows: int | None, shown: int, lane: str | None, from_beginning: bool) -> Preview:
     """Try the next batch of each origin, or of one lane, as `Pipeline.preview` describes."""
     pipeline = definition.pipeline

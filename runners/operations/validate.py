@@ -31,6 +31,7 @@ from runners.operations.pipeline_access import open_session
 from runners.running.aggregates import check_mixing, list_splits, warn_of_deduplicates
 from runners.running.opening import analyse_chain, check_protected, check_weighed, make_candidate, make_chains
 from runners.running.renamed import find_twin, list_states_beside
+from runners.spark.own_session import put_settings_back
 from runners.spark.warm import find_obstacle
 from runners.state.location import StateLocation
 from runners.ways.choose import list_reasons
@@ -147,6 +148,7 @@ class Analysis:
     """Facts that are easily overlooked."""
 
 
+@put_settings_back()
 def analyse(definition: Definition) -> Analysis:
     """Let Spark check the definition. Reads no row.
 

@@ -13,11 +13,12 @@ from origins.files.file_systems import is_local, without_scheme
 from origins.files.listing import parse_pattern
 from origins.lazy import SparkSession
 from origins.origin import Origin
+from origins.platform import is_connect
 from origins.quick_dataclass import dataclass
 from runners.model.errors import Refusal
 from runners.model.spec import PipelineSpec
 from runners.spark.executors import list_unseen
-from runners.spark.session import find_default_scheme, find_master, is_connect, is_here, list_local_folders
+from runners.spark.session import find_default_scheme, find_master, is_here, list_local_folders
 from runners.state.location import StateLocation
 from stages.stage import Stage
 

@@ -58,6 +58,7 @@ from runners.running.refused_budget import RefusedBudget, WaitingRows
 from runners.running.renamed import check_renamed
 from runners.running.replay import Replay
 from runners.running.stop import FORCED_AT_ONCE, FORCED_SOON, force_in_time, stop_on_signals
+from runners.spark.own_session import make_own_session, put_settings_back
 from runners.spark.session import (
     call_on_start,
     check_alive,
@@ -65,7 +66,6 @@ from runners.spark.session import (
     count_active_work,
     give_up_waiting,
     is_given,
-    make_own_session,
     obtain_for,
 )
 from runners.state.journal import Journal, Lease
@@ -167,6 +167,7 @@ class PipelineRun:
         aside = self.backfill or self.redo or self.replay or self.finish or self.ruling
         return "single" if aside else self.pipeline.run_options.assignment
 
+    @put_settings_back()
     def carry(self) -> Report:
         """Process the waiting rows. Raises only if it cannot take the pipeline; the report has all other errors."""
         try:
@@ -201,12 +202,13 @@ class PipelineRun:
             given = self.spark or obtain_for(self.pipeline)
             if starts:
                 check_lasting(self.pipeline, given)
-            spark = make_own_session(given, self.pipeline.run_options.time_zone)
+            zone = self.pipeline.run_options.time_zone
+            spark = make_own_session(given, zone)
             journal = journal or ownership.open_journal(spark)
             with call_on_start(spark, ownership.note_jvm):
                 check_shared(self.pipeline, spark)
                 ownership.acquire(journal, spark)
-                history = self.place.open_history(self.pipeline, lambda: make_own_session(spark))
+                history = self.place.open_history(self.pipeline, lambda: make_own_session(spark, zone))
                 began_row = RunRow.make_running(self.pipeline.name, self.id, self.hash, self.clock.now())
                 writer = record_begin(history, began_row, ownership.before)
                 hook_runner = HookRunner(self.pipeline.hooks, self.pipeline.secrets)

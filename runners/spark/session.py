@@ -18,31 +18,27 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, cast
 
-from destinations.delta.lock import SparkCommits, set_commits
-from origins.errors import WherryError, clean_up_by, list_spark_errors
+from origins.errors import WherryError, list_spark_errors
 from origins.lazy import SparkSession, pyspark
-from origins.names import declare_one_disk
 from origins.object_store import check_credentials
+from origins.platform import is_connect, is_on_databricks
 from origins.spark_private import (
     end_in_silence,
     find_jvm_number,
     get_hadoop_settings,
-    get_java_session,
-    get_jvm,
     has_context,
     is_unasked,
-    keeps_threads_apart,
     make_client,
     put_client,
 )
+from origins.spark_settings import ANSI, CASE, CATALOG, CATALOG_KIND, DEFAULT_CATALOG, LOCAL_FOLDERS, read_all
 from origins.store_access import StoreUrl, canonicalise, is_store_url
 from runners.model.error_kinds import classify
 from runners.model.spec import MASTER, PipelineSpec, SparkOptions
 from runners.model.text import summarise_error
-from runners.spark.late import LateCommits, LateSession, LateSpark
+from runners.spark.late import LateSession, LateSpark
 from runners.spark.start import (
     DELTA_CATALOG,
     NAMES_JARS,
@@ -58,40 +54,6 @@ from runners.spark.warm import attach, find_obstacle, read_keep
 
 log = logging.getLogger("wherry")
 
-_MEANING = {
-    "spark.sql.ansi.enabled": "true",
-    "spark.sql.caseSensitive": "false",
-}
-"""The settings that decide what a definition means. They are the same on every Spark."""
-
-_LOSING = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles")
-"""The settings with which Spark leaves out rows that it cannot read, without an error. They are off in every run."""
-
-_WANTED = {
-    "spark.sql.analyzer.maxIterations": "1000",  # Spark Connect analyses a long chain of stages at once
-    "spark.sql.variable.substitute": "false",  # a column `${a}` keeps its name in SQL
-}
-"""The settings that a Spark may refuse. It then keeps the value that it has."""
-
-_STORES = tuple(
-    f"{package}.{name}LogStore"
-    for package in ("io.delta.storage", "org.apache.spark.sql.delta.storage")
-    for name in ("Local", "HDFS")
-)
-
-_LOCKED = {
-    "spark.databricks.delta.commitLock.enabled": ("true",),
-    "spark.delta.logStore.class": ("", *_STORES),
-    "spark.delta.logStore.file.impl": ("", *_STORES),
-}
-"""The settings with which Delta locks a table's log in its JVM for a commit on a local disk.
-
-The first value is the default.
-"""
-
-_PATIENCE = 60
-"""How long a commit waits for another commit of the JVM, in seconds."""
-
 
 def obtain(options: SparkOptions | None = None, *, warm: bool = True) -> SparkSession:
     """Return the active session, the session of `SPARK_REMOTE` or spark-submit, or else a new session with Delta.
@@ -102,10 +64,32 @@ def obtain(options: SparkOptions | None = None, *, warm: bool = True) -> SparkSe
     options = options or SparkOptions()
     conf, packages = options.settings, options.packages
     if is_given() or is_set_elsewhere():
-        return obtain_now(conf, packages)
+        is_ours = not is_given()
+        session = obtain_now(conf, packages)
+        if not is_ours:
+            _warn_of_ignored(session, conf, packages)
+        return session
     keep = _read_keep(options) if warm else 0.0
-    late = LateSpark(lambda: obtain_now(conf, packages, keep), {**list_settings(conf, packages), **_MEANING})
+    late = LateSpark(
+        lambda: obtain_now(conf, packages, keep),
+        {**list_settings(conf, packages), ANSI.key: ANSI.value, CASE.key: CASE.value},
+    )
     return cast("SparkSession", LateSession(late, lambda given: given))
+
+
+def _warn_of_ignored(spark: SparkSession, conf: Mapping[str, str], packages: Sequence[str]) -> None:
+    """Warn of the settings of a definition that a given session does not have, as far as it may be asked."""
+    known = read_all(spark) or {}
+    started = list_settings(conf, packages) if known else {}
+    ignored = [key for key, value in conf.items() if known.get(key, "") not in (value, started.get(key))]
+    if ignored:
+        _log_ignored(", ".join(sorted(ignored)))
+
+
+@functools.cache
+def _log_ignored(keys: str) -> None:
+    """Log once for a process which settings do not count."""
+    log.warning("The Spark session was given, so these settings of `spark` do not count: %s.", keys)
 
 
 def obtain_for(pipeline: PipelineSpec) -> SparkSession:
@@ -177,6 +161,8 @@ def obtain_now(conf: Mapping[str, str], packages: Sequence[str] = (), keep: floa
     found = SparkSession.getActiveSession()
     if found is not None:
         return found
+    if is_on_databricks():
+        return SparkSession.builder.getOrCreate()
     if os.environ.get("SPARK_REMOTE") or "PYSPARK_GATEWAY_PORT" in os.environ:
         silence_loggers()
         session = SparkSession.builder.getOrCreate()
@@ -189,7 +175,7 @@ def _greet_server(session: SparkSession) -> SparkSession:
     note_session(session, {})
     make_impatient(session)
     try:
-        session.conf.get("spark.sql.ansi.enabled")
+        ANSI.read(session)
     except list_spark_errors() as error:
         session.client.close()
         raise SparkMissing(
@@ -204,7 +190,7 @@ def is_given() -> bool:
     """Whether there is a Spark to use, so that Wherry starts none. It imports pyspark only if that is necessary."""
     if os.environ.get("SPARK_REMOTE") or "PYSPARK_GATEWAY_PORT" in os.environ:
         return importlib.util.find_spec("pyspark") is not None
-    if has_context():
+    if has_context() or is_on_databricks():
         return True
     if "pyspark.sql" not in sys.modules:
         return False
@@ -213,122 +199,12 @@ def is_given() -> bool:
 
 def list_forgotten_tables(spark: SparkSession, tables: Sequence[str]) -> list[str]:
     """Return the tables that this Spark loses at a restart, because its catalog is in memory."""
-    default = spark.conf.get("spark.sql.defaultCatalog", "spark_catalog")
-    kept = spark.conf.get("spark.sql.catalogImplementation", "in-memory") != "in-memory"
-    ours = spark.conf.get("spark.sql.catalog.spark_catalog", "") == DELTA_CATALOG
+    default = DEFAULT_CATALOG.read(spark, "spark_catalog")
+    kept = CATALOG_KIND.read(spark, "in-memory") != "in-memory"
+    ours = CATALOG.read(spark, "") == DELTA_CATALOG
     if kept or not ours:
         return []
     return [each for each in tables if (each.split(".")[0] if each.count(".") > 1 else default) == "spark_catalog"]
-
-
-def make_own_session(spark: SparkSession, time_zone: str = "UTC") -> SparkSession:
-    """Return a separate session beside the given one, in which a definition has the same meaning as everywhere."""
-    if isinstance(spark, LateSession):
-        return _make_own_late_session(spark, time_zone)
-    session = spark.newSession() if hasattr(spark, "newSession") and not is_connect(spark) else _clone_session(spark)
-    settings = {**_MEANING, "spark.sql.session.timeZone": time_zone}
-    for key, value in settings.items():
-        _insist(session, key, value)
-    for key in _LOSING:
-        if (session.conf.get(key, "false") or "").lower() == "true":
-            _insist(session, key, "false")
-            settings[key] = "false"
-    for key, value in _WANTED.items():
-        if session.conf.isModifiable(key):
-            session.conf.set(key, value)
-            settings[key] = value
-    if is_connect(spark):
-        note_session(session, settings, of=spark)
-    else:
-        set_commits(session, _JvmCommits(session))
-        if is_here(spark) and find_default_scheme(spark) == "file":
-            declare_one_disk(session)
-    return session
-
-
-def _make_own_late_session(spark: LateSession, time_zone: str) -> SparkSession:
-    late = LateSession(spark.late, lambda given: make_own_session(given, time_zone))
-    session = cast("SparkSession", late)
-    session.conf.set("spark.sql.session.timeZone", time_zone)
-    set_commits(session, LateCommits(late))
-    if is_here(session) and spark.late.settings.get("spark.hadoop.fs.defaultFS", "file:").startswith("file:"):
-        declare_one_disk(session)
-    return session
-
-
-class _JvmCommits(SparkCommits):
-    """Holds commits with the locks of Delta's `DeltaLog`.
-
-    Each commit of Delta holds the lock of its table's `DeltaLog` from the check that a version is free until it has
-    taken the version. A JVM has one `DeltaLog` for a folder, shared by all its sessions, after its first use of the
-    table.
-
-    If no session in the JVM has used a table, Wherry does not load its log. That would take two seconds in a new JVM.
-    """
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark, self._classes, self._session = spark, get_jvm(spark), get_java_session(spark)
-        self._places: dict[Path, Any] = {}
-
-    def can_be_held(self) -> bool:
-        settings = self._session.sessionState().conf()
-        known = all(settings.getConfString(key, values[0]) in values for key, values in _LOCKED.items())
-        return known and self._logs is not None and self._does_write_plainly()
-
-    @contextlib.contextmanager
-    def hold(self, table: Path) -> Iterator[None]:
-        log = self._find_log(table)
-        with self._hold_log(log, table):
-            yield
-        newer = self._find_log(table)
-        if newer is not None and (log is None or not newer.equals(log)):
-            with self._hold_log(newer, table):
-                pass  # commits that began before it have ended now, and commits that begin later see what was done
-
-    def _does_write_plainly(self) -> bool:
-        """Whether the settings of Hadoop, which a session does not show, write files in the default way."""
-        hadoop = get_hadoop_settings(self._spark)
-        plain = hadoop.getPropsWithPrefix("parquet.").isEmpty()
-        return bool(plain and hadoop.get("fs.permissions.umask-mode") in ("022", "0022"))
-
-    @functools.cached_property
-    def _logs(self) -> Any:
-        """The logs that Delta has open in the JVM, by their places.
-
-        It is None if the threads of this process change threads of the JVM, which own its locks. It is also None if
-        this version of Delta is not known here.
-        """
-        from py4j.protocol import Py4JError
-
-        if not keeps_threads_apart(self._spark):
-            return None
-        try:
-            delta = getattr(self._classes.org.apache.spark.sql.delta, "DeltaLog$")
-            return getattr(delta, "MODULE$").getOrCreateCache(self._session.sessionState().conf())
-        except (Py4JError, TypeError):
-            return None
-
-    def _find_log(self, table: Path) -> Any:
-        """Return the table's log, if it is open in the JVM."""
-        return self._logs.getIfPresent(self._make_log_key(table))
-
-    def _make_log_key(self, table: Path) -> Any:
-        if table not in self._places:
-            key = getattr(self._classes.org.apache.spark.sql.delta, "DeltaLog$DeltaLogCacheKey")
-            none = self._classes.org.apache.spark.api.python.PythonUtils.toScalaMap(self._classes.java.util.HashMap())
-            self._places[table] = key(self._classes.org.apache.hadoop.fs.Path(f"file:{table}/_delta_log"), none)
-        return self._places[table]
-
-    @contextlib.contextmanager
-    def _hold_log(self, log: Any, table: Path) -> Iterator[None]:
-        if log is None:
-            yield
-            return
-        lock = log.snapshotLock()
-        if not lock.tryLock(_PATIENCE, self._classes.java.util.concurrent.TimeUnit.SECONDS):
-            raise TimeoutError(f"a commit of Spark's into {table} has not ended for {_PATIENCE} seconds")
-        with clean_up_by(lock.unlock):
-            yield
 
 
 def find_default_scheme(spark: SparkSession) -> str:
@@ -342,16 +218,11 @@ def get_session_identity(spark: SparkSession) -> object:
     return spark.client if is_connect(spark) else None
 
 
-def is_connect(spark: SparkSession) -> bool:
-    """Whether the session is a Spark Connect client."""
-    return "pyspark.sql.connect" in type(spark).__module__
-
-
 def is_here(spark: SparkSession) -> bool:
     """Whether Spark surely runs on this machine, and finds what this process writes to its disk."""
     if isinstance(spark, LateSession):
         return is_one_machine(spark.late.settings.get(MASTER, "local"))
-    return not is_connect(spark) and is_one_machine(find_master(spark))
+    return not is_connect(spark) and not is_on_databricks() and is_one_machine(find_master(spark))
 
 
 def find_master(spark: SparkSession) -> str:
@@ -422,7 +293,7 @@ def check_alive(spark: SparkSession) -> None:
     """
     if not is_connect(spark):
         with contextlib.suppress(*_list_gone_errors()):  # a JVM that has ended also raises in the code that uses it
-            spark.conf.get("spark.sql.ansi.enabled")
+            ANSI.read(spark)
 
 
 def count_active_work(spark: SparkSession, group: str) -> Mapping[str, int] | None:
@@ -462,33 +333,13 @@ def list_local_folders(spark: SparkSession) -> Sequence[str]:
     """Return the folders of this machine for shuffled and spilled data, as far as Spark reports them."""
     given = os.environ.get("SPARK_LOCAL_DIRS", "")
     with contextlib.suppress(*list_spark_errors()):  # a Spark that has ended does not report them
-        given = given or str(spark.conf.get("spark.local.dir", "") or "")
+        given = given or LOCAL_FOLDERS.read(spark, "") or ""
     return [folder for folder in given.split(",") if folder]
 
 
 def find_jvm_process(spark: SparkSession) -> int | None:
     """Return the id of the JVM's process, if this Python process started or borrowed the JVM; else None."""
     return None if is_connect(spark) or is_late(spark) else find_jvm_number()
-
-
-def _clone_session(spark: SparkSession) -> SparkSession:
-    reconnect(spark)  # a server does not know a session before its first request
-    session = spark.cloneSession()  # type: ignore[attr-defined,unused-ignore]
-    # An open channel waits forever for a thread of Python if Python has ended its other threads.
-    weakref.finalize(session, session.client.close)
-    end_in_silence(session)
-    return session  # type: ignore[no-any-return,unused-ignore]
-
-
-def _insist(session: SparkSession, key: str, value: str) -> None:
-    try:
-        session.conf.set(key, value)
-    except list_spark_errors() as error:
-        if (session.conf.get(key, "") or "").lower() != value.lower():
-            raise SparkMissing(
-                f"This Spark has {key} = {session.conf.get(key, '')}, but the definition needs {value}.",
-                hint="Use a session that can change this setting; with another value the rows would differ.",
-            ) from error
 
 
 _MADE: weakref.WeakKeyDictionary[SparkSession, Mapping[str, str]] = weakref.WeakKeyDictionary()
@@ -541,7 +392,7 @@ def reconnect(session: SparkSession) -> None:
     """
     with _ONE_AT_A_TIME:
         try:
-            session.conf.get("spark.sql.ansi.enabled")
+            ANSI.read(session)
         except list_spark_errors() as error:
             if not classify(error).is_session_lost:
                 raise
@@ -562,6 +413,6 @@ def _replace(session: SparkSession, error: Exception) -> None:
     _ask(client, *_CALMLY)
     for key, value in _MADE[session].items():
         RuntimeConf(client).set(key, value)
-    RuntimeConf(client).get("spark.sql.ansi.enabled")  # a server does not know a session before its first request
+    RuntimeConf(client).get(ANSI.key)  # a server does not know a session before its first request
     put_client(session, client)
     end_in_silence(session)

@@ -13,20 +13,19 @@ from dataclasses import field
 
 from origins.errors import clean_up_by, list_spark_errors
 from origins.lazy import SparkSession
+from origins.platform import is_connect
 from origins.quick_dataclass import dataclass
 from origins.spark_private import cancel_jobs, name_jobs
+from origins.spark_settings import BLOCK_SIZE, PAGE_CHECK, READ_BATCH
 from runners.spark.late import LateSession
-from runners.spark.session import get_session_identity, is_connect, make_impatient, make_own_session
+from runners.spark.own_session import make_own_session
+from runners.spark.session import get_session_identity, make_impatient
 
 _PLANNING, _ENDING = "-plans", "-ends"
 """The suffixes for the group names of the dispatcher's thread."""
 
 
-_FOR_LARGE_ROWS = {
-    "parquet.block.size": str(16 << 20),
-    "parquet.page.size.row.check.min": "1",
-    "spark.sql.parquet.columnarReaderBatchSize": "8",
-}
+_FOR_LARGE_ROWS = {BLOCK_SIZE: str(16 << 20), PAGE_CHECK: "1", READ_BATCH: "8"}
 """The settings with which Spark holds few rows of a parquet file at a time.
 
 By default it writes 100 rows before it checks their size, and reads 4,096.
@@ -113,9 +112,9 @@ class SessionPool:
 
 
 def _fit_large_rows(session: SparkSession) -> None:
-    for key, value in _FOR_LARGE_ROWS.items():
+    for setting, value in _FOR_LARGE_ROWS.items():
         with contextlib.suppress(*list_spark_errors()):  # a service may refuse such a setting, and has more memory
-            session.conf.set(key, value)
+            setting.write(session, value)
 
 
 @contextlib.contextmanager

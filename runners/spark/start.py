@@ -22,6 +22,7 @@ from origins.errors import WherryError, list_spark_errors
 from origins.lazy import SparkSession, pyspark
 from origins.secret import SECRET
 from origins.spark_private import JvmEnded, find_jvm, forget_ended_jvm, get_jvm, launch_jvm
+from origins.spark_settings import JARS
 from origins.store_access import HADOOP, make_spark_settings
 from runners.model.spec import MASTER
 from runners.spark.quick_start import (
@@ -243,7 +244,7 @@ def _prepare_next_start(session: SparkSession, settings: Mapping[str, str], quic
     """
     with contextlib.suppress(*list_spark_errors(ValueError, RuntimeError)):
         if quick.recipe is None:
-            quick.learn(settings, str(session.conf.get("spark.jars", "")), get_jvm(session))
+            quick.learn(settings, str(JARS.read(session, "")), get_jvm(session))
         else:
             quick.note_use()
             if quick.lacks_archive:

@@ -18,6 +18,7 @@ from destinations.destination import Deadline
 from origins.batch import Json
 from origins.errors import WherryError
 from origins.lazy import SparkSession
+from origins.platform import is_connect
 from origins.quantities import parse_seconds
 from origins.quick_dataclass import dataclass
 from origins.spark_private import find_jvm_number
@@ -28,7 +29,7 @@ from runners.model.pipeline_state import PipelineState
 from runners.model.run_report import Report
 from runners.model.spec import PipelineSpec
 from runners.model.text import show_moment
-from runners.spark.session import find_jvm_process, is_connect, measure_clock_offset
+from runners.spark.session import find_jvm_process, measure_clock_offset
 from runners.spark.warm import begin_use, end_use
 from runners.state.journal import Journal, Lease
 from runners.state.location import StateLocation, check_pipeline

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
 from typing import Any
 
-from origins.errors import clean_up_by, list_spark_errors
+from origins.errors import list_spark_errors
 from origins.lazy import DataFrame, F, SparkSession, pyspark
 from origins.names import HIDDEN
 from origins.origin import PLACE
 from origins.quick_dataclass import dataclass
+from origins.spark_settings import FACTORY, WHOLE_STAGE
 from runners.model.error_kinds import classify, explain_row_error
 from runners.model.errors import CarryFailed
 from runners.model.text import summarise_error
@@ -22,7 +23,6 @@ from runners.ways.stage_chain import PlacedStage, apply_chain
 from stages.bisection import AttemptRaised, bisect_rows
 from stages.rows import POISON, STATE, MarkedRows
 
-_COMPILING = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _INDEX = HIDDEN + "index"
 _TOGETHER = re.compile(
     r"^[\s:]*[:+]- (?:Aggregate|Window|Distinct|Deduplicate|\w+Limit|Offset|Tail|Intersect|Except|\w*Groups\w*)\b",
@@ -166,16 +166,7 @@ class RowErrorIsolator:
 @contextlib.contextmanager
 def _disable_codegen(spark: SparkSession) -> Iterator[None]:
     """Stop Spark from compiling code in this block. For a few rows, compiling takes longer than the rest of a query."""
-    keys = [key for key in _COMPILING if spark.conf.isModifiable(key)]
-    before = {key: spark.conf.get(key, None) for key in keys}
-    for key in keys:
-        spark.conf.set(key, _COMPILING[key])
-
-    def restore() -> None:
-        for key, value in before.items():
-            spark.conf.set(key, value) if value is not None else spark.conf.unset(key)
-
-    with clean_up_by(restore):
+    with WHOLE_STAGE.change(spark, "false"), FACTORY.change(spark, "NO_CODEGEN"):
         yield
 
 

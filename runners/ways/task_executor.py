@@ -23,6 +23,7 @@ from origins.lazy import DataFrame, F, SparkSession
 from origins.nack import REFUSED, encode_payload
 from origins.names import quote_name
 from origins.origin import Origin
+from origins.platform import is_connect
 from origins.protection import Protection
 from origins.quick_dataclass import dataclass
 from origins.secret import cut_text
@@ -53,7 +54,7 @@ from runners.model.tasks import (
     list_batches,
 )
 from runners.model.text import escape_line, join_some, summarise_error
-from runners.spark.session import is_connect, is_here, is_late, measure_clock_offset, reconnect
+from runners.spark.session import is_here, is_late, measure_clock_offset, reconnect
 from runners.spark.session_pool import SessionPool
 from runners.state.prepared_store import PreparedStore
 from runners.ways.batch_source import BatchReader, Describe, Described, Lookahead, list_columns, strip_lane_prefix

@@ -78,7 +78,7 @@ def measure_in_turns(
 
 def open_session(conf: Mapping[str, str] | None = None) -> SparkSession:
     """Return the session that all ways share, started as Wherry starts it."""
-    from runners.spark.session import make_own_session
+    from runners.spark.own_session import make_own_session
     from runners.spark.start import start
 
     return make_own_session(start(conf or {}))

@@ -14,7 +14,7 @@ from tests.benchmarks.small import define_orders
 BARE, AGAIN, MORE = "a bare session", "restart to the first new batch", "more than a bare session"
 SESSION = """
 import sys
-from runners.spark.session import make_own_session
+from runners.spark.own_session import make_own_session
 from runners.spark.start import start
 make_own_session(start({})).range(1).collect()
 print("up", flush=True)

@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 
 from origins import spark_private, store_access
 from origins.object_store import ObjectStore, describe_store_error, open_delta_table
+from origins.platform import is_connect
 from origins.spark_private import get_hadoop_settings, get_jvm
 from origins.store_access import (
     HADOOP,
@@ -38,7 +39,6 @@ from origins.store_access import (
     suggest_connector,
 )
 from runners.pipeline import Pipeline
-from runners.spark.session import is_connect
 from tests.stores.s3 import S3
 
 S3A = "spark.hadoop.fs.s3a."

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from origins.platform import is_connect
 from runners.definitions.definition import definition_of
 from runners.model.run_report import Report
 from runners.pipeline import Pipeline
 from runners.running.run import PipelineRun
 from runners.spark import late, session
-from runners.spark.session import is_connect
 from runners.spark.start import SparkMissing
 from runners.ways.way import Thresholds
 

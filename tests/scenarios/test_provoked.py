@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from origins.platform import is_connect
 from runners.model.events import BatchRests, Event
 from runners.pipeline import Pipeline
-from runners.spark.session import is_connect
 from tests.scenarios.conftest import ORDERS, Place, make_order
 from tests.scenarios.gate import ENOUGH, Gate
 

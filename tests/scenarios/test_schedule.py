@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from origins.platform import is_connect
 from runners.definitions.definition import DefinitionsFolder, load
 from runners.model.schedule_events import Began, Ended, ScheduleEvent, ScheduleListener
 from runners.schedules.run_marks import RunMarks
 from runners.schedules.scheduler import RunOutcome, RunThreads, Scheduler
 from runners.schedules.scheduling import make_carrier
-from runners.spark.session import is_connect
 from runners.state.process_locks import StateLock
 from tests.manual_clock import ManualClock
 from tests.runners.pretend import make_moved

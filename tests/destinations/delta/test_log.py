@@ -12,7 +12,7 @@ import pytest
 
 from destinations.conformance import make_label
 from destinations.delta import Delta
-from destinations.delta.log import LocalLog, LogCommit, SparkLog, make_tag, parse_metadata
+from destinations.delta.log import LocalLog, LogCommit, SparkLog, format_for_clause, make_tag, parse_metadata
 from destinations.delta.table import TargetTable, find_seen_alike
 from destinations.destination import DestinationError, Written
 from origins.batch_rows import FrameRows
@@ -116,6 +116,20 @@ def test_other_files_in_the_log_are_not_versions(log: LocalLog) -> None:
         (log.folder / "_delta_log" / name).touch()
     (log.folder / "_delta_log" / "00000000000000000000.00000000000000000004.compacted.json").touch()
     assert log.find_latest(NO_SPARK) == 0
+
+
+@pytest.mark.parametrize(("clause", "expected"), [(True, "clause"), (False, "metadata")])
+def test_a_merge_has_the_label_of_its_clause_or_else_of_its_metadata(
+    log: LocalLog, clause: bool, expected: str
+) -> None:
+    """Merges of older versions have it in the metadata. Now a program may have its own metadata there."""
+    labels = {"clause": make_label(), "metadata": make_label()}
+    carried = f"(NOT d#7 AND NOT (cast(d#7 as string) = {format_for_clause(make_tag([labels['clause']]))}))"
+    clauses = [{"predicate": carried if clause else "NOT d#7", "actionType": "insert"}]
+    said = {"operation": "MERGE", "operationParameters": {"notMatchedPredicates": json.dumps(clauses)}}
+    put_version(log, 0, {**said, "userMetadata": make_tag([labels["metadata"]])})
+    (found,) = log.list_commits(NO_SPARK, -1)
+    assert [name for name, label in labels.items() if found.has_label(label.key)] == [expected]
 
 
 def test_a_commit_gives_its_rows_and_bytes(log: LocalLog) -> None:

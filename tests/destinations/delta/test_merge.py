@@ -17,6 +17,7 @@ from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from destinations.conformance import RememberingConformance, Row, make_label
 from destinations.delta import Delta
 from destinations.delta.delta import OpenDelta
+from destinations.delta.log import LocalLog, SparkLog
 from destinations.delta.writers import TRIES, commit_persistently
 from destinations.destination import Destination, Misfit, Written
 from destinations.dlq import Dlq
@@ -155,18 +156,36 @@ class TestCommits:
         assert latest.write(spark, FrameRows(rows), [mine]) == Written(rows=2)
         assert latest.find(spark, mine, identity) is None
 
-    def test_the_session_has_the_tag_only_during_the_merge(self, spark: SparkSession, latest: OpenDelta) -> None:
-        """The former setting returns afterwards, even if the merge fails. No view remains."""
-        latest.ensure_place(spark, make_schema(spark))
+    def test_no_setting_of_the_session_carries_the_label(self, spark: SparkSession, latest: OpenDelta) -> None:
+        """A program keeps its own metadata for its commits. No view remains, even if the merge fails."""
+        identity, mine = latest.ensure_place(spark, make_schema(spark)), make_label()
         before = {table.name for table in spark.catalog.listTables()}
-        spark.conf.set(TAG, "mine")
-        latest.write(spark, FrameRows(spark.createDataFrame([(1, 1, "U", "")], CHANGE)), [make_label()])
-        assert spark.conf.get(TAG) == "mine"
+        spark.conf.set(TAG, "theirs")
+        latest.write(spark, FrameRows(spark.createDataFrame([(1, 1, "U", "")], CHANGE)), [mine])
+        assert spark.conf.get(TAG) == "theirs"
         spark.conf.unset(TAG)
+        newest = spark.sql(f"DESCRIBE HISTORY {latest.destination.sql_name} LIMIT 1").collect()[0]
+        assert newest["userMetadata"] == "theirs"
+        assert latest.find(spark, mine, identity) is not None
         with pytest.raises(Exception, match="torn"):
             latest.write(spark, FrameRows(make_torn(spark)), [make_label()])
-        assert spark.conf.get(TAG, "none") == "none"
         assert {table.name for table in spark.catalog.listTables()} == before
+
+    @pytest.mark.connect
+    @pytest.mark.every_case
+    @pytest.mark.parametrize("name", ["orders", 'it\'s "so"', "a\\'b\n#7 ${x} = %41+", "für 表" * 40])
+    def test_the_statement_carries_the_whole_label(self, spark: SparkSession, latest: OpenDelta, name: str) -> None:
+        """Names of any characters and of any length are found, in the table's files and by Spark."""
+        latest.ensure_place(spark, make_schema(spark))
+        mine = make_label(destination=name)
+        latest.write(spark, FrameRows(spark.createDataFrame([(1, 1, "U", "")], CHANGE)), [mine])
+        seen = []
+        for log in (LocalLog(Path(latest.destination.place)), SparkLog(latest.destination.sql_name, "")):
+            newest = next(iter(log.list_commits(spark, 0)))
+            assert (newest.has_label(mine.key), newest.has_label(make_label(destination=name).key)) == (True, False)
+            seen.append([dict(label) for label in newest.labels])
+        assert [label["destination"] for label in seen[0]] == [name]
+        assert seen[0] == seen[1]
 
     def test_a_merge_with_a_concurrent_commit_is_run_again(self, spark: SparkSession, latest: OpenDelta) -> None:
         """The other writer's row is merged as if the table had it from the beginning."""

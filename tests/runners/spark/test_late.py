@@ -14,11 +14,13 @@ import pytest
 
 from destinations.delta.lock import SparkCommits, set_commits
 from origins.names import is_one_disk
+from origins.platform import is_connect
 from runners.model.error_kinds import classify
 from runners.model.errors import WorkCancelled
 from runners.spark import late
 from runners.spark.late import LateCommits, LateSession, LateSpark
-from runners.spark.session import call_on_start, give_up_waiting, is_connect, is_here, is_late, make_own_session
+from runners.spark.own_session import make_own_session
+from runners.spark.session import call_on_start, give_up_waiting, is_here, is_late
 from runners.spark.session_pool import cancel, tag_work
 
 SETTINGS = {"spark.sql.ansi.enabled": "true", "spark.app.name": "wherry"}

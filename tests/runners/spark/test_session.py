@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from origins.names import is_one_disk
+from origins.platform import is_connect
 from runners.model.text import summarise_error
-from runners.spark.session import is_connect, list_forgotten_tables, make_own_session
+from runners.spark.own_session import make_own_session
+from runners.spark.session import list_forgotten_tables
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -75,7 +77,7 @@ def test_a_spark_with_another_default_file_system_does_not_read_local_files(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A path without a scheme belongs to the default file system, such as HDFS."""
-    monkeypatch.setattr("runners.spark.session.find_default_scheme", lambda _: "hdfs")
+    monkeypatch.setattr("runners.spark.own_session.find_default_scheme", lambda _: "hdfs")
     assert not is_one_disk(make_own_session(spark))
 
 
@@ -102,7 +104,8 @@ def test_python_functions_run_in_this_python(spark: SparkSession) -> None:
 
 
 ENDS = """
-from runners.spark.session import obtain, make_own_session
+from runners.spark.own_session import make_own_session
+from runners.spark.session import obtain
 
 session = make_own_session(obtain())
 print(session.range(3).count())

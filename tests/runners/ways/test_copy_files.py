@@ -13,7 +13,7 @@ import pytest
 from pyarrow import parquet
 
 from destinations.delta.writers import FileAppend
-from runners.spark.session import make_own_session as own_session
+from runners.spark.own_session import make_own_session as own_session
 from runners.state import prepared_store
 from runners.state.prepared_store import FolderStore
 from tests.runners.ways import test_one_pass

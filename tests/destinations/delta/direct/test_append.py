@@ -28,7 +28,7 @@ from destinations.delta.table import TargetTable
 from destinations.delta.writers import SparkAppend
 from destinations.destination import Written
 from origins.batch_rows import FrameRows, TableRows
-from runners.spark.session import make_own_session
+from runners.spark.own_session import make_own_session
 from tests.destinations.delta.writers_conformance import write as write_by
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ import pytest
 from pyarrow import parquet
 from pyspark.sql import types as T
 
-from origins.files.parquet_rows import SHIFTED, ReadsOtherwise, count_rows, is_plain, parse_few, read_pieces
+from origins.files.parquet_rows import ReadsOtherwise, count_rows, is_plain, parse_few, read_pieces
+from origins.spark_settings import INT96_SHIFTED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -179,7 +180,7 @@ def test_all_rows_except_the_excluded_ones_are_read(tmp_path: Path, seed: int) -
 
 def test_a_small_file_with_too_many_rows_is_left_to_spark(tmp_path: Path) -> None:
     """So is every file if Spark shifts moments, and a file that is cut short."""
-    spark, shifted = (cast("SparkSession", SimpleNamespace(conf=conf)) for conf in ({}, {SHIFTED: "true"}))
+    spark, shifted = (cast("SparkSession", SimpleNamespace(conf=conf)) for conf in ({}, {INT96_SHIFTED.key: "true"}))
     few, many = (write_columns(tmp_path, text=pa.array(["a" * 1_000] * rows)).read_bytes() for rows in (10, 10_000))
     schema = T.StructType([T.StructField("text", T.StringType())])
     assert len(many) < 100_000

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from runners.model.entry import FORMAT, Entry, Settled
-from runners.spark.session import make_own_session
+from runners.spark.own_session import make_own_session
 from runners.state import spark_ledger
 from runners.state.ledger import Conflict, Ledger, LedgerError
 from runners.state.spark_ledger import CatalogTable, SparkLedger, quote_table
