@@ -99,10 +99,24 @@ def build_wheel(folder: Path) -> Path:
     return wheel
 
 
-class Notebook:
-    """A notebook that is attached to a compute. Its Python starts with the first cell."""
+def hide(folder: Path | None) -> list[str]:
+    """Return the words before a command that finds nothing in a folder. There are none if that takes other rights."""
+    if folder is None or os.geteuid() != 0 or shutil.which("unshare") is None:
+        return []
+    folder.mkdir(parents=True, exist_ok=True)
+    return ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', str(folder)]
 
-    def __init__(self, compute: Compute, address: str, python: Path, **widgets: str) -> None:
+
+class Notebook:
+    """A notebook that is attached to a compute. Its Python starts with the first cell.
+
+    It finds nothing in the `hidden` folder, if this process may mount there. So Spark alone reaches managed tables.
+    """
+
+    def __init__(
+        self, compute: Compute, address: str, python: Path, *, hidden: Path | None = None, **widgets: str
+    ) -> None:
+        self._hidden = hidden
         self._folder = Path(tempfile.mkdtemp(prefix="notebook-"))
         self._python = python
         self._environment = {
@@ -152,7 +166,7 @@ class Notebook:
 
         chosen_by_nobody = Path(tempfile.mkdtemp(dir=self._folder))
         connection, _ = write_connection_file(str(chosen_by_nobody / "connection.json"))
-        command = [*tie(), str(self._python), "-m", "ipykernel_launcher", "-f", connection]
+        command = [*tie(), *hide(self._hidden), str(self._python), "-m", "ipykernel_launcher", "-f", connection]
         with (self._folder / "kernel.log").open("ab") as log:
             self._process = subprocess.Popen(
                 command,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,6 +38,17 @@ def test_a_cell_installs_a_wheel_for_the_python_after_it(notebook: Notebook, tmp
     assert notebook.run_cell("name").error == "NameError: name 'name' is not defined"
     assert notebook.run_cell("import wherry; wherry.Pipeline.__name__").values == [{"text/plain": "'Pipeline'"}]
     assert notebook.run_cell("dbutils.widgets.get('landing')").values == [{"text/plain": "'/Volumes/here'"}]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone may mount")
+def test_a_notebook_does_not_find_the_folders_of_managed_tables(tmp_path: Path) -> None:
+    """They are reached by Spark only. Other processes find them."""
+    (tmp_path / "warehouse" / "shop").mkdir(parents=True)
+    python = make_environment(tmp_path)
+    with Notebook(COMPUTES["serverless 4"], NOBODY, python, hidden=tmp_path / "warehouse") as notebook:
+        shown = notebook.run_cell(f"import os; os.listdir({str(tmp_path / 'warehouse')!r})")
+    assert shown.values == [{"text/plain": "[]"}]
+    assert (tmp_path / "warehouse" / "shop").is_dir()
 
 
 def test_dbutils_is_strict(notebook: Notebook) -> None:
