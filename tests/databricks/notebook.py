@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from runners.definitions.document import parse, to_plain
 from tests.child import LONGEST, tie
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,6 +72,17 @@ def list_cells(notebook: str) -> list[str]:
     return [cell for cell in code if cell and not cell.startswith("%md")]
 
 
+def list_parameters(bundle: Path, **variables: str) -> dict[str, str]:
+    """Return the parameters with which the job of a deployed bundle runs its notebook."""
+    plain: Any = to_plain(parse(bundle.read_text(), bundle.name))
+    (job,) = plain["resources"]["jobs"].values()
+    (task,) = job["tasks"]
+    known = {f"var.{name}": variables.get(name, given["default"]) for name, given in plain["variables"].items()}
+    known["workspace.file_path"] = str(bundle.parent)
+    given = task["notebook_task"]["base_parameters"]
+    return {name: re.sub(r"\$\{(.*?)\}", lambda found: known[found[1]], value) for name, value in given.items()}
+
+
 def make_environment(folder: Path) -> Path:
     """Make a Python with the packages of this one, but without Wherry. Return its interpreter."""
     venv.EnvBuilder(symlinks=True, with_pip=False).create(folder / "python")
@@ -114,7 +126,13 @@ class Notebook:
     """
 
     def __init__(
-        self, compute: Compute, address: str, python: Path, *, hidden: Path | None = None, **widgets: str
+        self,
+        compute: Compute,
+        address: str,
+        python: Path,
+        parameters: Mapping[str, str] | None = None,
+        *,
+        hidden: Path | None = None,
     ) -> None:
         self._hidden = hidden
         self._folder = Path(tempfile.mkdtemp(prefix="notebook-"))
@@ -126,7 +144,7 @@ class Notebook:
             "PIP_NO_INDEX": "1",
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         }
-        self._given = {"address": address, "clones": compute.clones, "widgets": widgets, "secrets": dict[str, str]()}
+        self._given = {"address": address, "clones": compute.clones, "widgets": dict(parameters or {}), "secrets": {}}
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Notebook:
