@@ -37,6 +37,7 @@ from origins.lazy import DataFrame, SparkSession, T, pq, pyspark
 from origins.names import SCHEME, make_absolute
 from origins.quick_dataclass import dataclass
 from origins.schema import make_empty_frame
+from origins.spark_settings import COMPLETE
 from origins.store_access import StoreUrl, is_store_url
 
 _OWN = ("_lane", "_batch")
@@ -145,7 +146,13 @@ class Files(Destination):
 
     def _read_rows(self, spark: SparkSession, labels: Sequence[Label], schema: T.StructType) -> DataFrame:
         store, root = self.batch_store, self.place.rstrip("/")
-        options = {**_DEFAULTS[self.format], **self.options, "mode": "FAILFAST", "recursiveFileLookup": "true"}
+        options = {
+            **_DEFAULTS[self.format],
+            **self.options,
+            "mode": "FAILFAST",
+            "recursiveFileLookup": "true",
+            **COMPLETE,
+        }
         reader = spark.read.format(self.format).schema(schema).options(**options)
         if store is None:
             folders = [escape_pattern(f"{root}/{name_folder([label])}") for label in labels]

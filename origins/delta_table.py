@@ -23,6 +23,7 @@ from origins.names import HIDDEN, is_no_such_table, make_relative_name_sql, quot
 from origins.origin import PLACE
 from origins.quick_dataclass import dataclass
 from origins.schema import make_empty_frame
+from origins.spark_settings import COMPLETE
 
 _DETAILS = ("format", "id", "location", "partitionColumns", "properties", "tableFeatures")
 _HARMLESS = {
@@ -415,7 +416,8 @@ def _read_files(spark: SparkSession, location: str, sizes: Mapping[str, int], sc
                 "rewritten. No row of the batch was read.",
                 hint=_describe_remedies(start_over=_READS_ALL),
             )
-    return spark.read.schema(schema).parquet(*[escape_pattern(f"{location.rstrip('/')}/{path}") for path in sizes])
+    paths = [escape_pattern(f"{location.rstrip('/')}/{path}") for path in sizes]
+    return spark.read.schema(schema).options(**COMPLETE).parquet(*paths)
 
 
 def fit_columns(frame: DataFrame, schema: T.StructType, table: str, *, beside: bool = False) -> DataFrame:

@@ -14,6 +14,7 @@ from typing import Any, SupportsIndex
 from urllib.parse import quote, urlsplit
 
 from origins.errors import WherryError
+from origins.platform import is_on_databricks
 from origins.secret import CUT, EXCERPT, NotedValue, cut_text
 from origins.spark_private import list_context_settings
 
@@ -116,11 +117,11 @@ def is_read_here(place: object) -> bool:
 
 def is_driver_here() -> bool:
     """Return whether this process knows all of Spark's settings for stores, because no other process is the driver."""
-    return not any(os.environ.get(name) for name in _ELSEWHERE)
+    return not is_on_databricks() and not any(os.environ.get(name) for name in _ELSEWHERE)
 
 
-_ELSEWHERE = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "DATABRICKS_RUNTIME_VERSION")
-"""The variables that show that Spark's driver is another process or has separate rights."""
+_ELSEWHERE = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
+"""The variables that show that Spark's driver is another process. On Databricks it has separate rights."""
 
 
 def _find_unusable(url: str) -> str:

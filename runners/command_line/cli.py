@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 
 import click
 
+from origins.platform import is_on_databricks
 from runners.command_line.commands import wherry
 from runners.command_line.options import BROKEN_PIPE, BY_CODE, FAILED, INTERRUPTED, VERSION, WRONG, is_interrupted
 from runners.command_line.printing import suggest_explain
@@ -25,7 +26,7 @@ from runners.model.text import choose_colors, paint
 
 def main() -> None:
     code = execute(sys.argv[1:])
-    if "DATABRICKS_RUNTIME_VERSION" in os.environ:  # the process belongs to a notebook, which goes on
+    if is_on_databricks():  # the process belongs to a notebook, which goes on
         sys.exit(code)
     end_process(code)
 

@@ -26,6 +26,7 @@ from origins.names import quote_name
 from origins.object_store import ObjectStore, open_store
 from origins.quick_dataclass import dataclass
 from origins.schema import make_arrow_schema
+from origins.spark_settings import COMPLETE
 from origins.store_access import StoreUrl
 from runners.model.planned_batch import DecidedBatch
 from runners.spark.session import is_here
@@ -179,7 +180,8 @@ class FolderStore(PreparedStore):
 
     def read(self, spark: SparkSession, name: str) -> DataFrame:
         schema = self._schemas.get(name)
-        reader = spark.read if schema is None else spark.read.schema(schema)
+        reader = spark.read.options(**COMPLETE)
+        reader = reader if schema is None else reader.schema(schema)
         return reader.parquet(str(self.root / name))
 
     def scan(self, name: str, wanted: Callable[[str], bool]) -> pa.RecordBatchReader | None:
@@ -239,7 +241,8 @@ class UrlStore(PreparedStore):
 
     def read(self, spark: SparkSession, name: str) -> DataFrame:
         schema = self._schemas.get(name)
-        reader = spark.read if schema is None else spark.read.schema(schema)
+        reader = spark.read.options(**COMPLETE)
+        reader = reader if schema is None else reader.schema(schema)
         return reader.parquet(escape_pattern(str(self.url / name)))
 
     def scan(self, name: str, wanted: Callable[[str], bool]) -> pa.RecordBatchReader | None:

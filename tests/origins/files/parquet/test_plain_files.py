@@ -15,7 +15,9 @@ import pytest
 from pyarrow import parquet
 from pyspark.sql import types as T
 
-from origins.files.parquet_rows import ReadsOtherwise, count_rows, is_plain, parse_few, read_pieces
+from origins.errors import OriginError
+from origins.files.listing import parse_pattern
+from origins.files.parquet_rows import ReadsOtherwise, count_rows, find_nanos, is_plain, parse_few, read_pieces
 from origins.spark_settings import INT96_SHIFTED
 
 if TYPE_CHECKING:
@@ -222,3 +224,12 @@ def test_spark_reads_the_same_rows(spark: SparkSession, tmp_path: Path, writer: 
     few = parse_few(spark, file.read_bytes(), SCHEMA)
     assert few is not None
     assert list(map(repr, few.to_pylist())) == list(map(repr, there.to_pylist()))
+
+
+def test_nanoseconds_are_refused_on_serverless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Serverless compute of Databricks takes no such setting. The error names the file and the column."""
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "client.4.9")
+    parquet.write_table(pa.table({"at": pa.array([1], pa.timestamp("ns"))}), tmp_path / "a.parquet")
+    spark = cast("SparkSession", SimpleNamespace(conf=None))
+    with pytest.raises(OriginError, match=r"a\.parquet has times in nanoseconds in the column at, and serverless"):
+        find_nanos(spark, parse_pattern(f"{tmp_path}/*.parquet"), "a.parquet")
