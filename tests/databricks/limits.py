@@ -29,6 +29,7 @@ _READ_BY_THE_CLIENT = frozenset(
     {
         "spark.sql.connect.serverStacktrace.enabled",
         "spark.sql.pyspark.jvmStacktrace.enabled",
+        "spark.python.sql.dataFrameDebugging.enabled",
         "spark.sql.execution.pyspark.binaryAsBytes",
         "spark.sql.execution.pythonUDF.arrow.enabled",
         "spark.sql.execution.pythonUDTF.arrow.enabled",

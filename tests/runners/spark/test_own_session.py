@@ -64,9 +64,10 @@ def connect_anew(address: str) -> SparkSession:
 def given(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     """A session as a notebook has it, with settings, a database and a view of its own."""
     if request.param == "new":
-        spark: SparkSession = request.getfixturevalue("spark_server").newSession()
-        if is_connect(spark):
-            pytest.skip("the classic session is tried without --spark connect")
+        server_session: SparkSession = request.getfixturevalue("spark_server")
+        if is_connect(server_session):
+            pytest.skip("a classic session is tried without --spark connect")
+        spark = server_session.newSession()
     else:
         server: Server = request.getfixturevalue("connect_server")
         address = server.get().connect
