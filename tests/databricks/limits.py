@@ -33,7 +33,6 @@ _READ_BY_THE_CLIENT = frozenset(
         "spark.sql.execution.pyspark.binaryAsBytes",
         "spark.sql.execution.pythonUDF.arrow.enabled",
         "spark.sql.execution.pythonUDTF.arrow.enabled",
-        "spark.python.sql.dataFrameDebugging.enabled",
     }
 )
 """The settings that the open client reads one at a time. It reads others together, and programs cannot do that."""
