@@ -31,6 +31,8 @@ _READ_BY_THE_CLIENT = frozenset(
         "spark.sql.pyspark.jvmStacktrace.enabled",
         "spark.python.sql.dataFrameDebugging.enabled",
         "spark.sql.execution.pyspark.binaryAsBytes",
+        "spark.sql.execution.pythonUDF.arrow.enabled",
+        "spark.sql.execution.pythonUDTF.arrow.enabled",
     }
 )
 """The settings that the open client reads one at a time. It reads others together, and programs cannot do that."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from runners.definitions.document import parse, to_plain
 from tests.child import LONGEST, tie
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,6 +72,17 @@ def list_cells(notebook: str) -> list[str]:
     return [cell for cell in code if cell and not cell.startswith("%md")]
 
 
+def list_parameters(bundle: Path, **variables: str) -> dict[str, str]:
+    """Return the parameters with which the job of a deployed bundle runs its notebook."""
+    plain: Any = to_plain(parse(bundle.read_text(), bundle.name))
+    (job,) = plain["resources"]["jobs"].values()
+    (task,) = job["tasks"]
+    known = {f"var.{name}": variables.get(name, given["default"]) for name, given in plain["variables"].items()}
+    known["workspace.file_path"] = str(bundle.parent)
+    given = task["notebook_task"]["base_parameters"]
+    return {name: re.sub(r"\$\{(.*?)\}", lambda found: known[found[1]], value) for name, value in given.items()}
+
+
 def make_environment(folder: Path) -> Path:
     """Make a Python with the packages of this one, but without Wherry. Return its interpreter."""
     venv.EnvBuilder(symlinks=True, with_pip=False).create(folder / "python")
@@ -99,10 +111,30 @@ def build_wheel(folder: Path) -> Path:
     return wheel
 
 
-class Notebook:
-    """A notebook that is attached to a compute. Its Python starts with the first cell."""
+def hide(folder: Path | None) -> list[str]:
+    """Return the words before a command that finds nothing in a folder. There are none if that takes other rights."""
+    if folder is None or os.geteuid() != 0 or shutil.which("unshare") is None:
+        return []
+    folder.mkdir(parents=True, exist_ok=True)
+    return ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', str(folder)]
 
-    def __init__(self, compute: Compute, address: str, python: Path, **widgets: str) -> None:
+
+class Notebook:
+    """A notebook that is attached to a compute. Its Python starts with the first cell.
+
+    It finds nothing in the `hidden` folder, if this process may mount there. So Spark alone reaches managed tables.
+    """
+
+    def __init__(
+        self,
+        compute: Compute,
+        address: str,
+        python: Path,
+        parameters: Mapping[str, str] | None = None,
+        *,
+        hidden: Path | None = None,
+    ) -> None:
+        self._hidden = hidden
         self._folder = Path(tempfile.mkdtemp(prefix="notebook-"))
         self._python = python
         self._environment = {
@@ -112,7 +144,7 @@ class Notebook:
             "PIP_NO_INDEX": "1",
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         }
-        self._given = {"address": address, "clones": compute.clones, "widgets": widgets, "secrets": dict[str, str]()}
+        self._given = {"address": address, "clones": compute.clones, "widgets": dict(parameters or {}), "secrets": {}}
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Notebook:
@@ -152,7 +184,7 @@ class Notebook:
 
         chosen_by_nobody = Path(tempfile.mkdtemp(dir=self._folder))
         connection, _ = write_connection_file(str(chosen_by_nobody / "connection.json"))
-        command = [*tie(), str(self._python), "-m", "ipykernel_launcher", "-f", connection]
+        command = [*tie(), *hide(self._hidden), str(self._python), "-m", "ipykernel_launcher", "-f", connection]
         with (self._folder / "kernel.log").open("ab") as log:
             self._process = subprocess.Popen(
                 command,

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.databricks.notebook import COMPUTES, Notebook, build_wheel, list_cells, make_environment
+from runners.definitions.first_pipeline import begin
+from tests.databricks.notebook import (
+    COMPUTES,
+    Notebook,
+    build_wheel,
+    list_cells,
+    list_parameters,
+    make_environment,
+)
 
 NOBODY = "sc://127.0.0.1:1"
 """An address that no server has."""
@@ -16,7 +25,9 @@ NOBODY = "sc://127.0.0.1:1"
 @pytest.fixture
 def notebook(tmp_path: Path) -> Iterator[Notebook]:
     """Provide a notebook on serverless with one parameter."""
-    with Notebook(COMPUTES["serverless 4"], NOBODY, make_environment(tmp_path), landing="/Volumes/here") as notebook:
+    with Notebook(
+        COMPUTES["serverless 4"], NOBODY, make_environment(tmp_path), {"landing": "/Volumes/here"}
+    ) as notebook:
         yield notebook
 
 
@@ -37,6 +48,17 @@ def test_a_cell_installs_a_wheel_for_the_python_after_it(notebook: Notebook, tmp
     assert notebook.run_cell("name").error == "NameError: name 'name' is not defined"
     assert notebook.run_cell("import wherry; wherry.Pipeline.__name__").values == [{"text/plain": "'Pipeline'"}]
     assert notebook.run_cell("dbutils.widgets.get('landing')").values == [{"text/plain": "'/Volumes/here'"}]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone may mount")
+def test_a_notebook_does_not_find_the_folders_of_managed_tables(tmp_path: Path) -> None:
+    """They are reached by Spark only. Other processes find them."""
+    (tmp_path / "warehouse" / "shop").mkdir(parents=True)
+    python = make_environment(tmp_path)
+    with Notebook(COMPUTES["serverless 4"], NOBODY, python, hidden=tmp_path / "warehouse") as notebook:
+        shown = notebook.run_cell(f"import os; os.listdir({str(tmp_path / 'warehouse')!r})")
+    assert shown.values == [{"text/plain": "[]"}]
+    assert (tmp_path / "warehouse" / "shop").is_dir()
 
 
 def test_dbutils_is_strict(notebook: Notebook) -> None:
@@ -62,6 +84,19 @@ def test_cells_of_text_are_left_out() -> None:
     """A magic command in a comment is one in its cell."""
     notebook = "# Databricks notebook source\n# MAGIC %md\n# COMMAND ----------\n\n# MAGIC %pip install x\n"
     assert list_cells(f"{notebook}# COMMAND ----------\n# MAGIC %md\n# MAGIC # Title\n") == ["%pip install x"]
+
+
+@pytest.mark.long
+def test_the_example_installs_wherry_and_finds_its_definition(tmp_path: Path) -> None:
+    """It needs neither an installed Wherry nor a working directory, but the parameters of the bundle's job."""
+    place = tmp_path / "shop"
+    begin(place, "shop", example="databricks")
+    parameters = list_parameters(place / "databricks.yml", wherry=str(build_wheel(tmp_path / "build")), state="main.w")
+    before, found, _ = (place / "notebook.py").read_text().partition("pipeline.preview()")
+    with Notebook(COMPUTES["serverless 4"], NOBODY, make_environment(tmp_path), parameters) as notebook:
+        shown = list(notebook.run(f"{before}{'(pipeline.name, variables)' if found else ''}\n"))
+    assert [each.error for each in shown] == [""] * len(shown)
+    assert "'STATE': 'main.w'" in shown[-1].values[0]["text/plain"]
 
 
 CLONES = {

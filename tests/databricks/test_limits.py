@@ -34,9 +34,17 @@ def test_a_compressed_plan_is_counted() -> None:
     assert SERVERLESS.check("ExecutePlan", make_request(relation), {}) == "query range"
 
 
-def test_the_client_reads_settings_of_its_own() -> None:
-    """The open client asks for several settings at once, which no program can."""
-    asked = base_pb2.ConfigRequest.Get(keys=["spark.sql.timestampType", "spark.sql.session.timeZone"])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ["spark.sql.timestampType", "spark.sql.session.timeZone"],
+        ["spark.python.sql.dataFrameDebugging.enabled"],
+        ["spark.sql.execution.pythonUDF.arrow.enabled"],
+    ],
+)
+def test_the_client_reads_settings_of_its_own(keys: list[str]) -> None:
+    """The open client asks for several settings at once, which no program can, and for a few alone."""
+    asked = base_pb2.ConfigRequest.Get(keys=keys)
     request = base_pb2.ConfigRequest(operation=base_pb2.ConfigRequest.Operation(get=asked))
     assert SERVERLESS.check("Config", request.SerializeToString(), {}) == ""
 

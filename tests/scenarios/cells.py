@@ -9,11 +9,14 @@ from typing import Any
 
 
 class Widgets:
-    """The double of `dbutils.widgets`, with the values that the job gives."""
+    """The double of `dbutils`, with the values that the job gives. This Python is not restarted."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self.given = dict(given)
-        self.widgets = self
+        self.widgets = self.library = self
+
+    def restartPython(self) -> None:  # noqa: N802  (as it is there)
+        pass
 
     def text(self, name: str, default: str) -> None:
         self.given.setdefault(name, default)
@@ -38,5 +41,6 @@ def run_cells(notebook: Path, given: Mapping[str, str]) -> list[object]:
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
         exec(compile(tree, "cell", "exec"), names)  # noqa: S102  (the notebook is ours)
         if isinstance(last, ast.Expr):
-            shown.append(eval(compile(ast.Expression(last.value), "cell", "eval"), names))  # noqa: S307
+            value = eval(compile(ast.Expression(last.value), "cell", "eval"), names)  # noqa: S307
+            shown += [] if value is None else [value]
     return shown

@@ -32,29 +32,14 @@ def test_the_job_sets_every_widget_of_the_notebook(tmp_path: Path) -> None:
     (task,) = job["tasks"]
     parameters = task["notebook_task"]["base_parameters"]
     assert (tmp_path / task["notebook_task"]["notebook_path"]).exists()
-    assert parameters == {name: f"${{var.{name}}}" for name in bundle["variables"]}
-    widgets = Widgets({})
-    asking = next(cell for cell in list_cells(tmp_path / "notebook.py") if "dbutils.widgets.text" in cell)
-    exec(asking, {"dbutils": widgets})  # noqa: S102  (the notebook is ours)
+    given = {name: f"${{var.{name}}}" for name in bundle["variables"]}
+    assert parameters == {**given, "folder": "${workspace.file_path}"}
+    widgets = Widgets({"folder": str(tmp_path)})
+    names = {"dbutils": widgets}
+    for cell in list_cells(tmp_path / "notebook.py"):
+        if "dbutils.widgets.text" in cell:
+            exec(cell, names)  # noqa: S102  (the notebook is ours)
     assert set(parameters) == set(widgets.given)
-
-
-def test_a_checkout_on_the_path_is_enough(tmp_path: Path) -> None:
-    """Wherry is not installed. The notebook puts the root of a checkout on the path."""
-    begin(tmp_path, "shop", example="databricks")
-    asking = next(cell for cell in list_cells(tmp_path / "notebook.py") if "sys.path" in cell)
-    loading = next(cell for cell in list_cells(tmp_path / "notebook.py") if "Pipeline.load" in cell)
-    program = (
-        "import sys\n"
-        "sys.meta_path = [each for each in sys.meta_path if 'editable' not in repr(each).lower()]\n"
-        "class dbutils:\n"
-        "    class widgets:\n"
-        f"        text, get = (lambda *_: None), (lambda name: {str(ROOT)!r} if name == 'wherry' else '')\n"
-        f"{asking}\n{loading}\nimport runners\nprint(runners.__file__, pipeline.name)\n"
-    )
-    command = [sys.executable, "-c", program]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env={"PATH": ""})
-    assert ended.stdout.split() == [str(ROOT / "runners" / "__init__.py"), "shop"], ended.stderr
 
 
 @pytest.mark.spark
@@ -63,9 +48,10 @@ def test_the_notebook_delivers_rows_and_shows_the_results(
 ) -> None:
     """The rows of the sample are in its table afterwards. If a run fails, the cell fails."""
     begin(tmp_path, "shop", example="databricks")
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir("/")
     spark.sql("create schema if not exists wherry_notebook")
     given = {"landing": str(tmp_path / "landing"), "table": "wherry_notebook.shop", "state": "wherry_notebook"}
+    given["folder"] = str(tmp_path)
     preview, report, lanes, refused = run_cells(tmp_path / "notebook.py", given)
     assert [hasattr(shown, "_repr_html_") for shown in (preview, report, lanes)] == [True] * 3
     assert ((getattr(report, "read"), getattr(report, "nacked")), len(refused)) == ((10, 3), 3)  # type: ignore[arg-type]  # noqa: B009
@@ -102,7 +88,7 @@ def test_the_notebook_works_with_the_features_of_serverless(tmp_path: Path, serv
     definition = place / "shop.yaml"
     stage = '  - python: {function: "show:shown", columns: {shown: string}}\n'
     definition.write_text(definition.read_text().replace("destinations:\n", f"{stage}destinations:\n"))
-    given = {"landing": str(place / "landing"), "table": "serverless.shop", "state": "serverless"}
+    given = {"landing": str(place / "landing"), "table": "serverless.shop", "state": "serverless", "folder": str(place)}
     command = [sys.executable, "-m", "tests.scenarios.on_serverless", json.dumps(given)]
     elsewhere = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
     environment = {**elsewhere, "SPARK_REMOTE": server.get().connect, "PYTHONPATH": str(ROOT)}

@@ -2,28 +2,33 @@
 # MAGIC %md
 # MAGIC # orders
 # MAGIC What waits in `landing` is carried into `table`. The job in `databricks.yml` runs this notebook; you can run it
-# MAGIC too, cell by cell. Wherry is installed by the first cell, or taken from a checkout whose root `wherry` names.
+# MAGIC too, cell by cell. `wherry` says what pip installs: a package, or the path of a wheel.
 
 # COMMAND ----------
 
-# MAGIC %pip install --quiet "deltalake>=1.6,<2" "ruamel.yaml>=0.18" "click>=8.1" "rich>=13"
+dbutils.widgets.text("wherry", "wherry")
+wherry = dbutils.widgets.get("wherry")
 
 # COMMAND ----------
 
-import sys
+# MAGIC %pip install --quiet $wherry
 
-for name in ("wherry", "landing", "table", "state"):
+# COMMAND ----------
+
+dbutils.library.restartPython()
+
+# COMMAND ----------
+
+from pathlib import Path
+
+from wherry import Pipeline
+
+names = ("folder", "landing", "table", "state")
+for name in names:
     dbutils.widgets.text(name, "")
-given = {name: dbutils.widgets.get(name) for name in ("wherry", "landing", "table", "state")}
-if given["wherry"]:
-    sys.path.insert(0, given["wherry"])
-
-# COMMAND ----------
-
-from runners import Pipeline
-
-variables = {"LANDING": given["landing"], "TABLE": given["table"], "STATE": given["state"]}
-pipeline = Pipeline.load("orders.yaml", variables={name: value for name, value in variables.items() if value})
+given = {name.upper(): dbutils.widgets.get(name) for name in names}
+variables = {name: value for name, value in given.items() if value}
+pipeline = Pipeline.load(Path(given["FOLDER"], "orders.yaml"), variables=variables)
 
 # COMMAND ----------
 

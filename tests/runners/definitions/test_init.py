@@ -73,7 +73,7 @@ def test_databricks_gets_a_bundle_and_a_notebook(tmp_path: Path, capsys: pytest.
     names = {file.name for file in (tmp_path / "shop").iterdir()}
     assert names == {"shop.yaml", "databricks.yml", "notebook.py", "landing"}
     assert load(tmp_path / "shop" / "shop.yaml").pipeline.destinations[0].place == "default.shop"
-    assert 'Pipeline.load("shop.yaml"' in (tmp_path / "shop" / "notebook.py").read_text()
+    assert 'given["FOLDER"], "shop.yaml")' in (tmp_path / "shop" / "notebook.py").read_text()
     assert cli.execute(["init", str(tmp_path / "my-shop"), "--databricks"]) == 2
     assert "Add --name my_shop." in capsys.readouterr().err
 
