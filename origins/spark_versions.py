@@ -22,6 +22,7 @@ from origins.errors import WherryError, can_name_conditions
 from origins.functions import ship_modules
 from origins.lazy import Column, F, T
 from origins.names import quote_name
+from origins.platform import is_on_databricks
 from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def check_given(spark: SparkSession) -> None:
     version = spark.version
     if _read_numbers(version) < _read_numbers(KNOWN[0]):
         raise _refuse_old(version)
-    if is_newer(version) and "DATABRICKS_RUNTIME_VERSION" not in os.environ:
+    if is_newer(version) and not is_on_databricks():
         log.warning("This is Spark %s, and Wherry knows Spark %s%s.", version, NAMED, _note_newer(version))
     _CHECKED.add(spark)
 
