@@ -20,6 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 CHOSEN = (
+    "tests/origins/files/csv/test_quotes.py",
     "tests/scenarios/test_few_rows.py",
     "tests/scenarios/test_from_delta.py::test_rows_added_after_the_first_run_are_delivered_once",
     "tests/scenarios/test_from_delta.py::test_a_refused_row_names_the_version_of_the_table",
