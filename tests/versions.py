@@ -20,6 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 CHOSEN = (
+    "tests/origins/files/csv/test_quotes.py",
     "tests/scenarios/test_few_rows.py",
     "tests/scenarios/test_from_delta.py::test_rows_added_after_the_first_run_are_delivered_once",
     "tests/scenarios/test_from_delta.py::test_a_refused_row_names_the_version_of_the_table",
@@ -58,6 +59,7 @@ PAIRS = (
 )
 _LEFT_OPEN = "ignore:unclosed <socket:ResourceWarning"
 """pyspark before 4.2 leaves sockets to the garbage collector."""
+_TOOLS = ("pytest>=9,<10", "pytest-xdist>=3.8,<4", "hypothesis>=6.100")
 _SHOWN = ("pyspark", "delta-spark", "pyarrow", "pandas", "deltalake")
 _PROBE = """
 import json, platform, subprocess, sys
@@ -86,7 +88,7 @@ def try_pair(pair: Pair, folder: Path) -> Mapping[str, str]:
     python = place / "bin" / "python"
     install: list[str | Path] = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*install, "--upgrade", "pip"], check=True)
-    subprocess.run([*install, "-e", f"{ROOT}[spark]", "pytest>=9,<10", "hypothesis>=6.100", *pair.packages], check=True)
+    subprocess.run([*install, "-e", f"{ROOT}[spark]", *_TOOLS, *pair.packages], check=True)
     probe = subprocess.run([python, "-c", _PROBE, *_SHOWN], capture_output=True, text=True, check=True)
     began = time.monotonic()
     tests = subprocess.run(

@@ -14,6 +14,7 @@ import csv
 import gzip
 import io
 import re
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import IO, Any
 
@@ -248,7 +249,25 @@ def _is_clean(content: str, options: Mapping[str, str]) -> bool:
 
 
 def leaves_quote_open(content: str, options: Mapping[str, str]) -> bool:
-    return re.search(_pattern(options), content) is not None
+    pattern = _pattern(options)
+    return re.search(pattern if sys.version_info >= (3, 11) else spell_atomic(pattern), content) is not None
+
+
+def spell_atomic(pattern: str) -> str:
+    """Return a pattern that matches the same without `*+` and `++`, which Python 3.10 does not have."""
+    parts: list[str] = []
+    begins: list[int] = []
+    atom = 0
+    for number, piece in enumerate(re.findall(r"\\.|\[\^?(?:\\.|[^\]\\])*\]|[*+]\+|.", pattern, re.DOTALL)):
+        if piece in ("*+", "++"):
+            repeated = "".join(parts[atom:]) + piece[0]
+            parts[atom:] = [f"(?=(?P<a{number}>{repeated}))(?P=a{number})"]
+            continue
+        atom = begins.pop() if piece == ")" else len(parts)
+        if piece == "(":
+            begins.append(len(parts))
+        parts.append(piece)
+    return "".join(parts)
 
 
 def _pattern(options: Mapping[str, str]) -> str:

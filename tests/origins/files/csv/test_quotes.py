@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from origins.files.csv_header import are_quotes_closed, find_open_quotes
+from origins.files.csv_header import _pattern, are_quotes_closed, find_open_quotes, leaves_quote_open, spell_atomic
 from origins.files.options import complete_options
 
 CLOSED = ["1,a", '1,"a"', '1,"a"""', '"a ""x"", b",c', '""', '5" x,b', '"a"b,c', ' "a', "", '"a","b"', 'a,"b,c"d,e']
@@ -22,6 +23,19 @@ OTHERS: list[tuple[dict[str, Any], list[str], list[str]]] = [
     ({"ignoreLeadingWhiteSpace": True}, ['1, "a"'], ['1, "a']),
 ]
 CASES: list[tuple[dict[str, Any], list[str], list[str]]] = [({}, CLOSED, OPEN), *OTHERS]
+
+
+@pytest.mark.parametrize(("options", "closed", "still_open"), CASES)
+def test_the_pattern_for_python_3_10_finds_the_same(
+    options: dict[str, Any], closed: list[str], still_open: list[str]
+) -> None:
+    """It has no quantifiers that Python 3.10 lacks."""
+    told = complete_options("csv", options)
+    pattern = spell_atomic(_pattern(told))
+    assert "*+" not in pattern
+    assert "++" not in pattern
+    lines = [*closed, *still_open, *(f"{a},{b}" for a in closed for b in still_open)]
+    assert [re.search(pattern, line) is not None for line in lines] == [leaves_quote_open(line, told) for line in lines]
 
 
 @pytest.mark.parametrize(("options", "closed", "still_open"), CASES)
