@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 
 from origins.errors import clean_up_by
 from origins.lazy import SparkSession
-from origins.platform import Platform, find_platform
 from origins.quick_dataclass import dataclass
+from origins.spark_versions import Platform, find_platform
 
 EVERYWHERE = frozenset(Platform)
 CLUSTERS = EVERYWHERE - {Platform.SERVERLESS}

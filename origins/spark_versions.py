@@ -1,4 +1,4 @@
-"""What differs between the versions of Spark: which are known, their JARs, and what only some of them have.
+"""Which Spark this is: whose it is, its version, the JARs that belong to it, and what only some versions have.
 
 Like the functions of stages, `make_arrow_schema` is sent to Spark's workers by value.
 """
@@ -15,6 +15,7 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,6 @@ from origins.errors import WherryError, can_name_conditions
 from origins.functions import ship_modules
 from origins.lazy import Column, F, T
 from origins.names import quote_name
-from origins.platform import is_on_databricks
 from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -30,6 +30,42 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 log = logging.getLogger("wherry")
+
+
+class Platform(Enum):
+    """What decides how Wherry may use a session that it did not start."""
+
+    ANY = "no platform"
+    DEDICATED = "a dedicated cluster of Databricks"
+    STANDARD = "a standard cluster of Databricks"
+    SERVERLESS = "serverless compute of Databricks"
+
+
+def is_on_databricks() -> bool:
+    """Whether this process runs on Databricks, where a session is there and no JVM may be started."""
+    return bool(os.environ.get(_RUNTIME))
+
+
+def find_platform(spark: SparkSession) -> Platform:
+    """Return the platform of this process. Its session distinguishes the two kinds of clusters."""
+    if not is_on_databricks():
+        return Platform.ANY
+    if os.environ[_RUNTIME].startswith("client."):
+        return Platform.SERVERLESS
+    return Platform.STANDARD if is_connect(spark) else Platform.DEDICATED
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Whether the session is a Spark Connect client."""
+    return any("pyspark.sql.connect" in each.__module__ for each in type(spark).__mro__)
+
+
+_RUNTIME = "DATABRICKS_RUNTIME_VERSION"
+"""The variable that Databricks sets for each process of a notebook or a job.
+
+It is the runtime's version, such as `17.3`, or the version of a serverless environment, such as `client.4.9`.
+"""
+
 
 DELTA = "4.4.0"
 """The version of Delta that Wherry starts. It has a JAR for each known Spark."""

@@ -14,10 +14,9 @@ from typing import Any, SupportsIndex
 from urllib.parse import quote, urlsplit
 
 from origins.errors import WherryError
-from origins.platform import is_on_databricks
 from origins.secret import CUT, EXCERPT, NotedValue, cut_text
 from origins.spark_private import list_context_settings
-from origins.spark_versions import find_parts
+from origins.spark_versions import find_parts, is_on_databricks
 
 _NO_CONNECTOR = {
     r"S3AFileSystem not found|No FileSystem for scheme \"s3a\"": "hadoop-aws",

@@ -32,10 +32,9 @@ from origins.files.parquet_values import (
 )
 from origins.lazy import DataFrame, F, SparkSession, T, pa, pc, pq, spark_errors
 from origins.names import HIDDEN, quote_name, quote_text
-from origins.platform import find_platform
 from origins.quick_dataclass import dataclass
 from origins.spark_settings import INT96_SHIFTED, NANOS_AS_LONG
-from origins.spark_versions import make_arrow_schema, make_arrow_type, read_arrow_schema, read_arrow_type
+from origins.spark_versions import find_platform, make_arrow_schema, make_arrow_type, read_arrow_schema, read_arrow_type
 
 _PLAIN = frozenset({
     "boolean", "byte", "short", "integer", "long", "float", "double", "string", "binary", "date", "timestamp",

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from origins.platform import is_on_databricks
+from origins.spark_versions import is_on_databricks
 from runners.command_line.commands import wherry
 from runners.command_line.options import BROKEN_PIPE, BY_CODE, FAILED, INTERRUPTED, VERSION, WRONG, is_interrupted
 from runners.command_line.printing import suggest_explain

@@ -13,10 +13,9 @@ from origins.errors import WherryError, has_condition, list_spark_errors
 from origins.files.file_systems import is_local
 from origins.functions import list_imported_packages, load_function
 from origins.lazy import SparkSession
-from origins.platform import is_connect
 from origins.spark_private import count_executors
 from origins.spark_settings import DRIVER_HOST
-from origins.spark_versions import DELTA, find_parts
+from origins.spark_versions import DELTA, find_parts, is_connect
 from runners.command_line.doctor import DoctorCheck, make_problem
 from runners.model.spec import PipelineSpec
 from runners.model.text import summarise_error

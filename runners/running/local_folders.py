@@ -13,8 +13,8 @@ from origins.files.file_systems import is_local, without_scheme
 from origins.files.listing import parse_pattern
 from origins.lazy import SparkSession
 from origins.origin import Origin
-from origins.platform import is_connect
 from origins.quick_dataclass import dataclass
+from origins.spark_versions import is_connect
 from runners.model.errors import Refusal
 from runners.model.spec import PipelineSpec
 from runners.spark.executors import list_unseen

@@ -20,11 +20,10 @@ from destinations.delta.lock import set_commits
 from origins.errors import clean_up_by, list_spark_errors
 from origins.lazy import SparkSession, spark_errors
 from origins.names import declare_one_disk
-from origins.platform import Platform, find_platform, is_connect
 from origins.quick_dataclass import dataclass
 from origins.spark_private import end_in_silence
 from origins.spark_settings import ANSI, CASE, SETTINGS, TIME_ZONE, Setting, begin_sharing, put_back_all
-from origins.spark_versions import check_given
+from origins.spark_versions import Platform, check_given, find_platform, is_connect
 from runners.model.errors import Refusal
 from runners.spark.jvm_commits import JvmCommits
 from runners.spark.late import LateCommits, LateSession

@@ -23,7 +23,6 @@ from typing import Any, cast
 from origins.errors import WherryError, list_spark_errors
 from origins.lazy import SparkSession, pyspark
 from origins.object_store import check_credentials
-from origins.platform import is_connect, is_on_databricks
 from origins.spark_private import (
     end_in_silence,
     find_jvm_number,
@@ -34,7 +33,7 @@ from origins.spark_private import (
     put_client,
 )
 from origins.spark_settings import ANSI, CASE, CATALOG, CATALOG_KIND, DEFAULT_CATALOG, LOCAL_FOLDERS, read_all
-from origins.spark_versions import check_client, check_start
+from origins.spark_versions import check_client, check_start, is_connect, is_on_databricks
 from origins.store_access import StoreUrl, canonicalise, is_store_url
 from runners.model.error_kinds import classify
 from runners.model.spec import MASTER, PipelineSpec, SparkOptions

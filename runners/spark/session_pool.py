@@ -13,10 +13,10 @@ from dataclasses import field
 
 from origins.errors import clean_up_by, list_spark_errors
 from origins.lazy import SparkSession
-from origins.platform import is_connect
 from origins.quick_dataclass import dataclass
 from origins.spark_private import cancel_jobs, cut_calls, cut_client, name_jobs
 from origins.spark_settings import BLOCK_SIZE, PAGE_CHECK, READ_BATCH
+from origins.spark_versions import is_connect
 from runners.spark.late import LateSession
 from runners.spark.own_session import make_own_session
 from runners.spark.session import get_session_identity, make_impatient

@@ -18,10 +18,10 @@ from destinations.destination import Deadline
 from origins.batch import Json
 from origins.errors import WherryError
 from origins.lazy import SparkSession
-from origins.platform import is_connect
 from origins.quantities import parse_seconds
 from origins.quick_dataclass import dataclass
 from origins.spark_private import find_jvm_number
+from origins.spark_versions import is_connect
 from runners.model.clock import Clock
 from runners.model.entry import Entry, OwnerBody
 from runners.model.errors import Owned, Paused

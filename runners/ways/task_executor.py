@@ -23,10 +23,10 @@ from origins.lazy import DataFrame, F, SparkSession
 from origins.nack import REFUSED, encode_payload
 from origins.names import quote_name
 from origins.origin import Origin
-from origins.platform import is_connect
 from origins.protection import Protection
 from origins.quick_dataclass import dataclass
 from origins.secret import cut_text
+from origins.spark_versions import is_connect
 from runners.model.error_kinds import classify, is_executor_unfit, is_large
 from runners.model.errors import CarryFailed, Unbalanced
 from runners.model.masking import without

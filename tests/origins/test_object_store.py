@@ -22,9 +22,8 @@ from pyspark.sql import SparkSession
 
 from origins import spark_private, store_access
 from origins.object_store import ObjectStore, describe_store_error, open_delta_table
-from origins.platform import is_connect
 from origins.spark_private import get_hadoop_settings, get_jvm
-from origins.spark_versions import find_parts
+from origins.spark_versions import find_parts, is_connect
 from origins.store_access import (
     StoreError,
     StoreUrl,

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from origins.platform import Platform, find_platform
 from origins.spark_settings import ANSI, CASE, NANOS_AS_LONG, SETTINGS, TIME_ZONE, begin_sharing, put_back_all, read_all
+from origins.spark_versions import Platform, find_platform
 
 ROOT = Path(__file__).parents[2]
 FILES = [file for folder in ("origins", "stages", "destinations", "runners") for file in ROOT.glob(f"{folder}/**/*.py")]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from origins.platform import is_connect
+from origins.spark_versions import is_connect
 from runners.definitions.definition import definition_of
 from runners.model.run_report import Report
 from runners.pipeline import Pipeline

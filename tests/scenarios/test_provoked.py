@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from origins.platform import is_connect
+from origins.spark_versions import is_connect
 from runners.model.events import BatchRests, Event
 from runners.pipeline import Pipeline
 from tests.scenarios.conftest import ORDERS, Place, make_order

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from origins.platform import is_connect
+from origins.spark_versions import is_connect
 from runners.definitions.definition import DefinitionsFolder, load
 from runners.model.schedule_events import Began, Ended, ScheduleEvent, ScheduleListener
 from runners.schedules.run_marks import RunMarks

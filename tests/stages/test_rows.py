@@ -8,7 +8,7 @@ import pytest
 from py4j.java_gateway import GatewayClient
 
 from origins.nack import REFUSED, make_reason
-from origins.platform import is_connect
+from origins.spark_versions import is_connect
 from stages.cast import Cast
 from stages.columns import WithColumns
 from stages.conditions import Filter, Require

@@ -14,7 +14,7 @@ import pytest
 
 from destinations.delta.lock import SparkCommits, set_commits
 from origins.names import is_one_disk
-from origins.platform import is_connect
+from origins.spark_versions import is_connect
 from runners.model.error_kinds import classify
 from runners.model.errors import WorkCancelled
 from runners.spark import late

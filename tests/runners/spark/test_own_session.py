@@ -15,9 +15,9 @@ from origins.files import Files
 from origins.files.changes import Changes
 from origins.files.formats import FileRows
 from origins.files.listing import parse_pattern
-from origins.platform import is_connect
 from origins.schema import parse_schema
 from origins.spark_settings import SETTINGS, TIME_ZONE
+from origins.spark_versions import is_connect
 from runners.definitions.definition import definition_of
 from runners.model.errors import Refusal
 from runners.model.spec import SparkOptions

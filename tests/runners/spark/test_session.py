@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from origins.names import is_one_disk
-from origins.platform import is_connect
+from origins.spark_versions import is_connect
 from runners.model.text import summarise_error
 from runners.spark.own_session import make_own_session
 from runners.spark.session import list_forgotten_tables
