@@ -13,7 +13,7 @@ from origins.files.changes import RESCUED, Changes, grow_schema, widen_numbers
 from origins.files.csv_header import Header, match_header, read_header
 from origins.files.csv_rows import CsvRows
 from origins.files.file_scan import METADATA, FileScan, check_folders, from_folder, read_folder_columns, with_text
-from origins.files.file_systems import File
+from origins.files.file_systems import File, is_small
 from origins.files.in_process import (
     PLAIN_OPTIONS,
     are_all_plain,
@@ -150,13 +150,12 @@ class FileRows(FileScan):
 
         Spark's reader silently stops after the first value on a line, and drops unknown keys. If a line may have more
         values or other keys, such lines are read a second time, as refused rows. With `places`, or if anything is
-        rescued, every line is read once from its text, which is slower. So are decimals, unless a look at small files
-        shows that the reader rounds none.
+        rescued, every line is read once from its text, which is slower. So are decimals of files that were found odd.
         """
         given = dict(zip(schema.names, schema.names, strict=True))
         wrong = JsonChanges(schema=schema, changes=self.changes, options=self.options)
         clean = self._is_seen_clean(names, wrong)
-        again = self._writes_again(names, schema) or (has_decimal(schema) and not clean)
+        again = self._writes_again(names, schema) or (has_decimal(schema) and not clean and self._is_looked_at(names))
         as_it_is = clean and wrong.only_keys and not again and not (places and is_whole(self.options))
         if wrong.takes_apart and not as_it_is and (places or self.changes.rescues):
             apart = JsonRescue(wrong=wrong)
@@ -189,6 +188,10 @@ class FileRows(FileScan):
         """
         packed = is_whole(self.options) and any(name.lower().endswith(PACKED) for name in names)
         return has_text(schema) and ("encoding" in self.options or packed)
+
+    def _is_looked_at(self, names: Sequence[str]) -> bool:
+        """Return whether files are small enough for a look at them in this process."""
+        return self.place.is_read_here and is_small([*map(self.place.find_file, names)])
 
     def _is_seen_clean(self, names: Sequence[str], wrong: JsonChanges) -> bool:
         """Return whether a check of small files in this process finds no bad line.

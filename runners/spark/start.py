@@ -188,7 +188,7 @@ def start(conf: Mapping[str, str], packages: Sequence[str] = ()) -> SparkSession
                 _explain_failure(log.read_text(errors="replace"), error, code), hint=f"{hint}Spark's own words: {log}"
             ) from error
     if is_new and not is_known:
-        check_jars(Path(unquote(urlsplit(each).path)) for each in str(session.conf.get(_JARS, "")).split(","))
+        check_jars(Path(unquote(urlsplit(each).path)) for each in str(JARS.read(session, "")).split(","))
     if quick is not None and is_new:
         _prepare_next_start(session, settings, quick)
     return session
