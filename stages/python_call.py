@@ -135,9 +135,39 @@ def to_list(values: Any) -> list[Any]:
     if isinstance(values, list):
         return values
     if hasattr(values, "to_pylist"):
-        return list(values.to_pylist(maps_as_pydicts="strict"))
+        return read_arrow(values)
     missing = values.isna().tolist()
     return [None if gone else value for value, gone in zip(values.tolist(), missing, strict=True)]
+
+
+def read_arrow(values: Any) -> list[Any]:
+    """Return the values of a column, or the rows of a table, as Python values. Maps become dicts."""
+    import pyarrow as pa
+
+    if int(pa.__version__.partition(".")[0]) >= 20:
+        return list(values.to_pylist(maps_as_pydicts="strict"))
+    if isinstance(values, pa.Table):
+        columns = [read_arrow(column) for column in values.columns]
+        return [dict(zip(values.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
+    return [_put_dicts(value, values.type) for value in values.to_pylist()]
+
+
+def _put_dicts(value: Any, kind: pa.DataType) -> Any:
+    """Return the value with a dict in the place of each map, which pyarrow before 20 gives as pairs."""
+    import pyarrow as pa
+
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        found = {key: _put_dicts(item, kind.item_type) for key, item in value}
+        if len(found) < len(value):
+            raise KeyError(f"a map has a key twice: {[key for key, _ in value]}")
+        return found
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return [_put_dicts(each, kind.value_type) for each in value]
+    if pa.types.is_struct(kind):
+        return {field.name: _put_dicts(value[field.name], field.type) for field in kind}
+    return value
 
 
 Takes: TypeAlias = Literal["dicts", "row", "pandas", "arrow"]
@@ -188,7 +218,7 @@ class FunctionCall:
             return self.function(as_pandas(rows))
         if self.takes == "arrow":
             return self.function(rows)
-        dicts = rows.to_pylist(maps_as_pydicts="strict")
+        dicts = read_arrow(rows)
         if self.takes == "dicts":
             return self.function(dicts)
         import asyncio  # takes longer than everything else in this file

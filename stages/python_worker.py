@@ -30,6 +30,7 @@ from stages.python_call import (
     FunctionCall,
     FunctionCannotRun,
     as_text,
+    read_arrow,
     show_value,
     to_list,
 )
@@ -206,7 +207,8 @@ def make_answer_function(answering: RowAnswerer) -> Callable[[Iterator[tuple[pa.
 
 
 def _pack(rows: pa.Array) -> bytes:
-    batch = pa.RecordBatch.from_struct_array(rows)
+    # pyarrow before 20 loses the place of a slice in `from_struct_array`.
+    batch = pa.RecordBatch.from_arrays(rows.flatten(), schema=pa.schema(list(rows.type)))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as stream:
         stream.write_batch(batch)
@@ -304,7 +306,7 @@ def _build_column(
         return answered
     if answered is None and before is not None and not any(key in values for values in changed):
         return before
-    old = before.to_pylist(maps_as_pydicts="strict") if before is not None else [None] * rows.num_rows
+    old = read_arrow(before) if before is not None else [None] * rows.num_rows
     if answered is None:
         return [values.get(key, old[at]) for at, values in enumerate(changed)]
     new = to_list(answered)

@@ -32,6 +32,7 @@ CHOSEN = (
             "without_a_sequence_the_last_row_wins",
         )
     ),
+    "tests/stages/python/test_protocol.py",
     "tests/stages/python/test_python.py",
     "tests/stages/claim/test_claim.py::TestClaimOfLargeValues",
     "tests/stages/claim/test_claim.py::test_claim_and_unclaim_together_change_nothing",

@@ -20,7 +20,16 @@ from hypothesis import strategies as st
 
 from stages.bisection import AttemptRaised
 from stages.python import find_takes
-from stages.python_call import Answer, ConnectionErrorInFunction, FunctionCall, FunctionCannotRun, discard, keep, nack
+from stages.python_call import (
+    Answer,
+    ConnectionErrorInFunction,
+    FunctionCall,
+    FunctionCannotRun,
+    discard,
+    keep,
+    nack,
+    read_arrow,
+)
 from stages.python_worker import RowAnswerer, judge_answers, make_arrow_schema
 
 COLUMNS = {"id": "long", "name": "string", "score": "double"}
@@ -568,3 +577,14 @@ def test_the_function_in_the_documentation_works() -> None:
         ("go", None),
     ]
     assert left[2]["values"]["score"] == 0.5
+
+
+@pytest.mark.parametrize("version", ["19.0.1", pa.__version__])
+def test_maps_are_dicts_in_every_pyarrow(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    """pyarrow before 20 gives them as pairs, at any depth."""
+    monkeypatch.setattr(pa, "__version__", version)
+    inside = pa.struct([("m", pa.map_(pa.string(), pa.int64()))])
+    kinds = pa.schema([("m", pa.map_(pa.string(), inside)), ("l", pa.list_(inside)), ("n", pa.int64())])
+    rows = [{"m": {"a": {"m": {"x": 1}}}, "l": [{"m": {}}, None], "n": 1}, {"m": None, "l": None, "n": None}]
+    pairs = [{"m": [("a", {"m": [("x", 1)]})], "l": [{"m": []}, None], "n": 1}, rows[1]]
+    assert read_arrow(pa.Table.from_pylist(pairs, kinds)) == rows
