@@ -133,7 +133,7 @@ def init(directory: Path | None, name: str, own: Path | None, databricks: bool, 
     Without DIRECTORY it asks for the name of the pipeline. With --from, it looks at the head of every file, says what
     it found, and writes a definition that reads them.
 
-    Wherry does not run on Databricks yet: --databricks writes what a workspace will need.
+    --databricks writes a bundle and a notebook. They were not tried in a workspace yet.
     """
     from runners.definitions.first_pipeline import begin
     from runners.definitions.proposal import collect_facts, propose, summarise_findings
