@@ -67,7 +67,7 @@ class FileScan:
     def make_reader(
         self, spark: SparkSession, names: Sequence[str], options: Mapping[str, str]
     ) -> pyspark.sql.DataFrameReader:
-        reader = spark.read.format(self.format).options(**options, **COMPLETE, columnNameOfCorruptRecord=CORRUPT)
+        reader = spark.read.format(self.format).options(**{**options, **COMPLETE, "columnNameOfCorruptRecord": CORRUPT})
         has_colon = self.place.local and any(":" in name for name in names)
         return reader.options(**_RAW_FILES) if has_colon else reader
 
