@@ -80,6 +80,7 @@ ADVICE: Mapping[str, Advice] = {
     "OVERWRITTEN": Advice("wherry audit FILE"),
     "SPARK": Advice("wherry doctor"),
     "VERSION": Advice("wherry doctor"),
+    "JAR": Advice("wherry doctor"),
     "WARM": Advice("wherry warm status"),
     "OWNED": Advice("wherry status FILE"),
     "FENCED": Advice("wherry status FILE"),
