@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import copy
 import functools
+import gc
 import importlib
 import json
 import logging
@@ -322,13 +323,27 @@ def keeps_threads_apart(spark: SparkSession) -> bool:
     return isinstance(spark.sparkContext._gateway, ClientServer)
 
 
+def list_frames() -> Mapping[int, FrameType]:
+    """Return the current frame of each thread, by the thread's number.
+
+    Python collects no garbage meanwhile. It holds a lock in this call, and an object that is collected may wait for it.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        return sys._current_frames()
+    finally:
+        if was_on:
+            gc.enable()
+
+
 def cut_calls(threads: Collection[int]) -> None:
     """Let the calls to the JVM fail for which these threads wait. The JVM may go on with these calls.
 
     The next call of such a thread has another thread in the JVM. A thread in `keep_connection` is spared.
     """
     with _CUTTING:
-        for thread, frame in sys._current_frames().items():
+        for thread, frame in list_frames().items():
             connection = _find_connection(frame) if thread in threads and thread not in _SPARED else None
             if connection is not None:
                 if not _CUT:

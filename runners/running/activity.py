@@ -12,7 +12,6 @@ import logging
 import os
 import queue
 import signal
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from typing import Any
 
 from origins.batch import JSON, Json
 from origins.quick_dataclass import dataclass
+from origins.spark_private import list_frames
 from runners.model.clock import Clock
 from runners.model.tasks import (
     AskDestinations,
@@ -115,7 +115,7 @@ class RunActivity:
 
     def describe(self) -> dict[str, JSON]:
         """Return `pipeline`, `run`, `process`, `at`, `threads` (the slowest first) and `spark`. Does not ask Spark."""
-        now, frames = self.clock.elapsed(), _list_frames()
+        now, frames = self.clock.elapsed(), list_frames()
         tasks = sorted(dict(self._tasks).items(), key=lambda item: item[1][1])
         return {
             "pipeline": self.pipeline,
@@ -211,10 +211,6 @@ def _describe_task(task: Task) -> dict[str, JSON]:
     }
 
 
-def _list_frames() -> Mapping[int, FrameType]:
-    return sys._current_frames()  # noqa: SLF001 -- Python has no other way to see another thread
-
-
 def find_place(frame: FrameType | None) -> str:
     """Return the line of Wherry's code at this frame or its nearest caller. Empty if no caller is Wherry's code."""
     while frame is not None:
@@ -260,7 +256,7 @@ def log_on_signal() -> Iterator[None]:
 def _log_activities() -> None:
     """Log a line for each thread at work, and then one for Spark, because asking Spark may block."""
     live = list(_LIVE)
-    main = find_place(_list_frames().get(threading.main_thread().ident or 0))
+    main = find_place(list_frames().get(threading.main_thread().ident or 0))
     if not live:
         _log("no run is open", main)
     for activity in live:

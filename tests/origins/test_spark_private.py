@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import socket
 import threading
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import pytest
 from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 from py4j.protocol import Py4JError
 
-from origins.spark_private import cut_calls, keep_connection
+from origins.spark_private import cut_calls, keep_connection, list_frames
 
 
 class SilentJvm:
@@ -94,3 +95,12 @@ def test_only_the_named_threads_are_cut_and_none_that_keeps_its_connection(jvm: 
     assert other.is_alive()
     assert keeper.is_alive()
     assert jvm.outcomes == []
+
+
+def test_garbage_is_collected_again_after_frames_are_listed() -> None:
+    """It is not collected meanwhile, since an object could then wait for a lock of Python for ever."""
+    frames = list_frames()
+    caller = frames[threading.get_ident()].f_back
+    assert caller is not None
+    assert caller.f_code.co_name == "test_garbage_is_collected_again_after_frames_are_listed"
+    assert gc.isenabled()
