@@ -76,7 +76,7 @@ class KafkaAddress:
         settings: Mapping[str, str] | None = None,
         **more: str,
     ) -> str:
-        """Make a topic for one test. `_` in the name of a setting replaces a dot."""
+        """Make a topic for one test, and wait until it is known. `_` in the name of a setting replaces a dot."""
         from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.cimpl import NewTopic
 
@@ -94,7 +94,14 @@ class KafkaAddress:
                     continue
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS or name:
                     raise
+            self.wait_for(topic)
             return topic
+
+    def wait_for(self, topic: str) -> None:
+        """Wait until the broker shows a new topic. It confirms the topic a moment earlier."""
+        admin, until = self.make_admin(), time.monotonic() + 30
+        while admin.list_topics(topic, timeout=30).topics[topic].error is not None and time.monotonic() < until:
+            pass
 
     def send(self, topic: str, values: Iterable[str | bytes | None], **given: Any) -> None:
         """Send these values in order, with the given arguments of `Producer.produce`."""
@@ -229,11 +236,8 @@ class Brokers(KafkaAddress):
     def make_topic(self, *given: Any, **more: Any) -> str:
         """Make a topic for one test, and wait until each broker knows it."""
         topic = super().make_topic(*given, **more)
-        until = time.monotonic() + 30
         for broker in self.each:
-            admin = broker.make_admin()
-            while admin.list_topics(topic, timeout=30).topics[topic].error is not None and time.monotonic() < until:
-                pass
+            broker.wait_for(topic)
         return topic
 
     def find_leader(self, topic: str, partition: int = 0) -> Broker:
