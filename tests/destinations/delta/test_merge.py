@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -25,6 +25,7 @@ from stages.conformance import begin
 from tests.spark_errors import make_spark_error
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from stages.rows import Rows
@@ -174,8 +175,15 @@ class TestCommits:
         reached, go = (Path(latest.destination.place) / name for name in ("reached", "go"))
         for pipe in (reached, go):
             os.mkfifo(pipe)
-        text = ", ".join(f"reflect('scala.io.Source', 'fromFile', '{pipe}', 'UTF-8')" for pipe in (reached, go))
-        rows = spark.range(1).selectExpr("id", "5L AS at", "'U' AS op", f"left(concat({text}), 0) AS note")
+
+        def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for pipe in (reached, go):
+                    pipe.open().close()
+                yield batch
+
+        given = spark.createDataFrame([(0, 5, "U", "")], CHANGE)
+        rows = given.mapInArrow(wait, CHANGE)
         with ThreadPoolExecutor(1) as pool:
             write = pool.submit(latest.write, spark, FrameRows(rows), [make_label()])
             write.add_done_callback(lambda _: [os.open(pipe, os.O_RDONLY | os.O_NONBLOCK) for pipe in (reached, go)])
