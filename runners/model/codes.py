@@ -79,6 +79,7 @@ ADVICE: Mapping[str, Advice] = {
     "UNBALANCED": Advice("wherry audit FILE"),
     "OVERWRITTEN": Advice("wherry audit FILE"),
     "SPARK": Advice("wherry doctor"),
+    "JAR": Advice("wherry doctor"),
     "WARM": Advice("wherry warm status"),
     "OWNED": Advice("wherry status FILE"),
     "FENCED": Advice("wherry status FILE"),

@@ -7,6 +7,7 @@ long.
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -212,7 +213,17 @@ def _describe_task(task: Task) -> dict[str, JSON]:
 
 
 def _list_frames() -> Mapping[int, FrameType]:
-    return sys._current_frames()  # noqa: SLF001 -- Python has no other way to see another thread
+    """Return the current frame of each thread, by the thread's number.
+
+    Python collects no garbage meanwhile. It holds a lock in this call, and an object that is collected may wait for it.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        return sys._current_frames()  # noqa: SLF001 -- Python has no other way to see another thread
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def find_place(frame: FrameType | None) -> str:

@@ -23,7 +23,7 @@ LISTED = Path(__file__).with_name("jars.sha256")
 class WrongJar(WherryError):
     """A JAR is another one than Wherry expects."""
 
-    code = "SPARK"
+    code = "JAR"
 
 
 def read_sums() -> dict[str, str]:
