@@ -71,6 +71,6 @@ def test_every_action_of_a_workflow_is_named_by_its_sha(file: Path) -> None:
 def test_the_workflows_have_no_known_weakness() -> None:
     """A tool that knows the usual ones finds none, without a network."""
     zizmor = Path(sys.executable).with_name("zizmor")
-    words = [str(zizmor), "--offline", "--quiet", "--no-progress", *map(str, WORKFLOWS)]
+    words = [str(zizmor), "--offline", "--quiet", "--no-progress", str(ROOT / ".github")]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
