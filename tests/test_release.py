@@ -29,7 +29,7 @@ def test_an_extra_installs_alone_and_its_bill_names_what_it_brings(extra: str, t
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=1_200)
     assert done.returncode == 0, done.stdout + done.stderr
     bill: dict[str, Any] = json.loads((tmp_path / f"sbom-{extra or 'alone'}.json").read_text())
-    named = {each["name"].lower() for each in bill["components"]}
+    named = {normalise(each["name"]) for each in bill["components"]}
     assert {"wherry", *list_required(extra)} <= named
     for line in (tmp_path / "SHA256SUMS").read_text().splitlines():
         sum_, name = line.split()
@@ -37,7 +37,8 @@ def test_an_extra_installs_alone_and_its_bill_names_what_it_brings(extra: str, t
     with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
         held = {*wheel.namelist()}
     for package in ("origins", "stages", "destinations", "runners"):
-        assert {str(file.relative_to(ROOT)) for file in (ROOT / package).glob("**/*.py")} - held == set()
+        modules = {str(file.relative_to(ROOT)) for file in (ROOT / package).glob("**/*.py")}
+        assert {name for name in modules - held if not name.startswith("runners/docs/site/")} == set()
     with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as source:
         assert any(name.endswith("/LICENSE") for name in source.getnames())
 
@@ -47,11 +48,16 @@ def list_required(extra: str) -> set[str]:
     text = (ROOT / "pyproject.toml").read_text()
     lists = re.findall(r"^(\w+) = \[\n((?:  \".*\n)+)\]", text, re.MULTILINE)
     return {
-        name.lower()
+        normalise(name)
         for key, lines in lists
         if key in ("dependencies", extra)
         for name in re.findall(r'^  "([\w.-]+)', lines, re.MULTILINE)
     }
+
+
+def normalise(name: str) -> str:
+    """Return the name of a package as an index compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 @pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: str(file.stem))
@@ -65,6 +71,6 @@ def test_every_action_of_a_workflow_is_named_by_its_sha(file: Path) -> None:
 def test_the_workflows_have_no_known_weakness() -> None:
     """A tool that knows the usual ones finds none, without a network."""
     zizmor = Path(sys.executable).with_name("zizmor")
-    words = [str(zizmor), "--offline", "--quiet", "--no-progress", *map(str, WORKFLOWS)]
+    words = [str(zizmor), "--offline", "--quiet", "--no-progress", str(ROOT / ".github")]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

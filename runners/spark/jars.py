@@ -8,6 +8,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from origins.errors import WherryError
 
@@ -50,6 +51,11 @@ def check_jars(files: Iterable[Path]) -> None:
 def find_kept(settings: Mapping[str, str]) -> Path:
     """Return the folder in which Spark keeps the JARs that it fetched."""
     return Path(settings.get("spark.jars.ivy") or KEPT).expanduser()
+
+
+def list_local_jars(jars: str) -> list[str]:
+    """Return the files of this machine among the JARs that a session names in `spark.jars`."""
+    return [unquote(parts.path) for parts in map(urlsplit, jars.split(",")) if parts.scheme in ("", "file")]
 
 
 @contextlib.contextmanager

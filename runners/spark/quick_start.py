@@ -22,9 +22,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from origins.quick_dataclass import dataclass
+from runners.spark.jars import list_local_jars
 
 SWITCH = "WHERRY_QUICK_START"
 """The environment variable that turns the quick start off, with the value `off`."""
@@ -118,7 +118,7 @@ class QuickStart:
         given = [word for name in _GIVES_OPTIONS for word in os.environ.get(name, "").split()]
         given += settings.get(OPTIONS_OF_THE_JVM, "").split()
         options = [str(each) for each in bean.getInputArguments()]
-        fetched = [unquote(urlsplit(each).path) for each in jars.split(",") if urlsplit(each).scheme in ("", "file")]
+        fetched = list_local_jars(jars)
         class_path = [*str(system.getProperty("java.class.path")).split(":"), *fetched]
         if len(fetched) != len(jars.split(",")) or any(":" in each for each in fetched):
             return

@@ -16,7 +16,6 @@ import tempfile
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from origins.errors import WherryError, list_spark_errors
 from origins.lazy import SparkSession, pyspark
@@ -26,7 +25,7 @@ from origins.spark_settings import JARS
 from origins.spark_versions import find_parts
 from origins.store_access import make_spark_settings
 from runners.model.spec import MASTER
-from runners.spark.jars import KEPT, PACKAGES, check_jars, fetch_one_at_a_time, find_kept
+from runners.spark.jars import KEPT, PACKAGES, check_jars, fetch_one_at_a_time, find_kept, list_local_jars
 from runners.spark.quick_start import (
     OPTIONS_OF_THE_JVM,
     QuickStart,
@@ -168,10 +167,10 @@ def start(conf: Mapping[str, str], packages: Sequence[str] = ()) -> SparkSession
     """
     settings, java = list_settings(conf, packages), find_java()
     quick = find_quick_start(str(java) if java else None, settings)
-    if quick is None or quick.recipe is None:
+    is_new, is_known = False, quick is not None and quick.recipe is not None
+    if not is_known:
         check_java()
     silence_loggers()
-    is_new, is_known = False, quick is not None and quick.recipe is not None
     with fetch_one_at_a_time(settings), _divert_noise() as (log, noise), use_python(settings):
         if not is_known:
             check_jars(find_kept(settings).glob("jars/*.jar"))
@@ -188,7 +187,7 @@ def start(conf: Mapping[str, str], packages: Sequence[str] = ()) -> SparkSession
                 _explain_failure(log.read_text(errors="replace"), error, code), hint=f"{hint}Spark's own words: {log}"
             ) from error
     if is_new and not is_known:
-        check_jars(Path(unquote(urlsplit(each).path)) for each in str(JARS.read(session, "")).split(","))
+        check_jars(map(Path, list_local_jars(str(JARS.read(session, "")))))
     if quick is not None and is_new:
         _prepare_next_start(session, settings, quick)
     return session

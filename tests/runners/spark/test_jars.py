@@ -7,12 +7,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import pytest
 from pyspark.sql import SparkSession
 
-from runners.spark.jars import KEPT, WrongJar, check_jars, fetch_one_at_a_time, read_sums
+from origins.spark_private import get_jvm
+from runners.spark.jars import KEPT, WrongJar, check_jars, fetch_one_at_a_time, list_local_jars, read_sums
 from runners.spark.start import start
 
 STARTS = """
@@ -46,8 +46,12 @@ POM = """<project><modelVersion>4.0.0</modelVersion>
 @pytest.mark.spark
 @pytest.mark.skipif("config.getoption('--spark') == 'connect'")
 def test_every_jar_that_wherry_fetches_has_a_sum(spark: SparkSession) -> None:
-    """The list has the JARs of Delta, with all that they need."""
-    fetched = [Path(unquote(urlsplit(each).path)) for each in str(spark.conf.get("spark.jars")).split(",")]
+    """The list has the JARs of Delta, with all that they need. A quick start has them in its class path."""
+    class_path = str(get_jvm(spark).java.lang.System.getProperty("java.class.path")).split(":")
+    kept = Path(KEPT).expanduser() / "jars"
+    named = list_local_jars(str(spark.conf.get("spark.jars", "")))
+    fetched = [file for file in map(Path, [*named, *class_path]) if file.parent == kept]
+    assert any(file.name.startswith("io.delta_delta-spark") for file in fetched)
     assert {file.name for file in fetched} <= {*read_sums()}
     check_jars(fetched)
 
