@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import ClassVar, TypedDict
 
 from destinations.destination import BatchLabel, BroughtBatch, DestinationError, Label, Loss, Written
+from origins.errors import has_no_links
 from origins.json_shape import check_shape
 from origins.quick_dataclass import dataclass
 
@@ -73,7 +74,10 @@ class BatchFolders:
                 with contextlib.suppress(FileExistsError):
                     os.link(new, self.root / NOTE)
         except OSError as error:
-            raise DestinationError(f"The folder cannot be written: {self.root} ({error.strerror}).") from error
+            raise DestinationError(
+                f"The folder cannot be written: {self.root} ({error.strerror}).",
+                hint=_INSTEAD if has_no_links(error) else "",
+            ) from error
         return self.id
 
     @property
@@ -155,6 +159,11 @@ class BatchFolders:
                 hint="Choose a path on another disk.",
             )
 
+
+_INSTEAD = (
+    "The destination `files` needs hard links, and folders of /Volumes and /Workspace have none. Write to a table with "
+    "`delta: {table: …}`, or to the URL of a store with `files: {path: …}`."
+)
 
 _LOCKS: dict[Path, threading.Lock] = {}
 """The lock of each folder. Without it, a fence of one lane could remove the claim of another lane."""

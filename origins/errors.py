@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -89,6 +90,11 @@ class ErrorCause:
 def is_store_silent(error: BaseException) -> bool:
     """Return whether an unreachable store is the error or one of its causes."""
     return any(isinstance(each, WherryError) and each.is_away for each in list_errors(error))
+
+
+def has_no_links(error: OSError) -> bool:
+    """Whether a file system refuses hard links, as folders of /Volumes and /Workspace do."""
+    return error.errno in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from origins.errors import has_no_links
 from stages.python_call import FunctionCannotRun
 
 PREFIX = "wherry-claim:"
@@ -97,6 +98,8 @@ class StoreFiles(ABC):
             yield
         except OSError as error:
             why = error.strerror or str(error)
+            if has_no_links(error):
+                why += "; folders of /Volumes and /Workspace have no hard links; use a table or the URL of a store"
             raise FunctionCannotRun(f"the store of large values at {self.place} failed: {why}") from error
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias, TypeVar
@@ -35,6 +36,8 @@ MOST_KEPT = 20
 """How many rows a snapshot has at most."""
 _NAME = re.compile(r"\w[\w-]{0,99}")
 _TABLE_NAME = re.compile(r"\w{1,100}", re.ASCII)
+_WITHOUT_LINKS = ("/Workspace/", "/Volumes/")
+_VOLUME = re.compile(r"/[^\s]+|(?:(?:\w+|`[^`./]+`)\.){2}(?:\w+|`[^`./]+`)", re.ASCII)
 _SCHEMA = re.compile(r"(?:\w+|`[^`]+`)(?:\.(?:\w+|`[^`]+`))?", re.ASCII)
 _TIME_OFFSET = re.compile(r"Z|(?:UTC|GMT|UT)?[+-]\d{1,2}(?::\d{2})?", re.ASCII)
 
@@ -244,7 +247,17 @@ def _check_state(pipeline: PipelineSpec) -> Iterator[Found]:
         )
         hint = '. Install its library:  pip install "wherry[hdfs]"' if pipeline.state.startswith("hdfs://") else ""
         yield "state", f"{message}, got {shorten(pipeline.state)}{hint}"
+    if not isinstance(pipeline.state, SchemaState) and not is_store_url(pipeline.state):
+        folder = os.path.abspath(pipeline.state or f".wherry/{pipeline.name}")
+        if folder.startswith(_WITHOUT_LINKS):
+            yield (
+                "state",
+                f"expected {{schema: catalog.schema}}, got {folder}, where files have no hard links and no locks",
+            )
     if isinstance(pipeline.state, SchemaState):
+        volume = pipeline.state.volume
+        if volume is not None and not _VOLUME.fullmatch(volume):
+            yield "state.volume", f"expected a volume such as main.wherry.rows, got {shorten(volume)}"
         if not _SCHEMA.fullmatch(pipeline.state.schema):
             yield "state.schema", f"expected a schema such as main.wherry, got {shorten(pipeline.state.schema)}"
         if not _TABLE_NAME.fullmatch(pipeline.name):

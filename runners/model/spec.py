@@ -171,6 +171,8 @@ class SchemaState:
 
     schema: str
     """The schema's name, for example `main.wherry`."""
+    volume: str | None = None
+    """The volume for rows that wait for delivery, for example `main.wherry.rows`. Without it, they are tables."""
 
 
 @refuse_unknown

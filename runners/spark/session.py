@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from origins.errors import WherryError, list_spark_errors
-from origins.lazy import SparkSession, pyspark
+from origins.lazy import F, SparkSession, pyspark
 from origins.object_store import check_credentials
 from origins.spark_private import (
     end_in_silence,
@@ -328,7 +328,7 @@ def _list_gone_errors(*also: type[Exception]) -> tuple[type[Exception], ...]:
 
 def measure_clock_offset(spark: SparkSession) -> float:
     """Return how many seconds Spark's clock is ahead of this machine's, minus the time that the question took."""
-    ((micros,),) = spark.sql("select unix_micros(current_timestamp())").collect()
+    ((micros,),) = spark.range(1).select(F.unix_micros(F.current_timestamp())).collect()
     return float(micros / 1_000_000 - time.time())
 
 

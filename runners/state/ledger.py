@@ -256,14 +256,17 @@ class TableLedger(Ledger, Generic[Table]):
 
     def _read_behind(self, after: int) -> tuple[list[Entry], int]:
         """Read the entries above a number again. Return them and the last number."""
+        later = self._read_later(after)
+        return later, later[-1].seq if later else self._entries.find_highest("seq")
+
+    def _read_later(self, after: int) -> list[Entry]:
         rows = self._read_rows(after)
         try:
-            later = to_entries(self.place, join_bodies(self.place, rows, self._read_bodies))
+            return to_entries(self.place, join_bodies(self.place, rows, self._read_bodies))
         except LedgerError:
             if self._read_rows(after) == rows:
                 raise
-            return self._read_behind(after)  # the missing body was compacted away during the read
-        return later, later[-1].seq if later else self._entries.find_highest("seq")
+            return self._read_later(after)  # the missing body was compacted away during the read
 
     def _read_rows(self, after: int) -> list[Row]:
         """Read the rows. A file of them may be deleted meanwhile, if another process replaced it by a snapshot."""

@@ -24,7 +24,7 @@ from runners.model.spec import PipelineSpec, SchemaState
 from runners.spark.session import list_forgotten_tables, obtain_for, stop
 from runners.state.journal import Journal
 from runners.state.ledger import Ledger
-from runners.state.prepared_store import FolderStore, PreparedStore, TableStore, UrlStore
+from runners.state.prepared_store import FolderStore, PreparedStore, TableStore, UrlStore, VolumeStore
 from runners.state.process_locks import lock_path
 from runners.state.run_history import History, RunHistory, SparkRunHistory
 from runners.state.spark_ledger import SparkLedger
@@ -44,11 +44,14 @@ class StateLocation:
     name: str
     url: StoreUrl | None = None
     """The state's folder in an object store."""
+    volume: Path | None = None
+    """The folder of the volume for rows that wait for delivery."""
 
     @staticmethod
     def of(pipeline: PipelineSpec) -> StateLocation:
         if isinstance(pipeline.state, SchemaState):
-            return StateLocation(directory=None, schema=pipeline.state.schema, name=pipeline.name)
+            volume = find_volume(pipeline.state.volume) if pipeline.state.volume else None
+            return StateLocation(directory=None, schema=pipeline.state.schema, name=pipeline.name, volume=volume)
         if isinstance(pipeline.state, str) and is_store_url(pipeline.state):
             settings = getattr(pipeline.state, "settings", pipeline.spark.conf)
             return StateLocation(directory=None, schema="", name=pipeline.name, url=StoreUrl(pipeline.state, settings))
@@ -125,7 +128,8 @@ class StateLocation:
             return FolderStore(self.directory / "prepared")
         if self.url is not None:
             return UrlStore(self.url / "prepared")
-        return TableStore(self.schema, f"{self.name}_prepared_")
+        tables = TableStore(self.schema, f"{self.name}_prepared_")
+        return tables if self.volume is None else VolumeStore(self.volume / self.name / "prepared", tables=tables)
 
     def open_history(self, pipeline: PipelineSpec, spark: Callable[[], SparkSession]) -> History | None:
         """Return the run history, or None if no history is kept. `spark` is called only if there is no other way."""
@@ -159,6 +163,11 @@ class StateLocation:
             return Delta(table=f"{self.schema}.{table}", name=name, stamp=stamp)
         place = self.folder / folder
         return Delta(path=place if isinstance(place, StoreUrl) else str(place), name=name, stamp=stamp)
+
+
+def find_volume(volume: str) -> Path:
+    """Return the folder of a volume, which is given by its name in Unity Catalog or by its path."""
+    return Path(volume if volume.startswith("/") else "/Volumes/" + volume.replace("`", "").replace(".", "/"))
 
 
 def find_dlq(pipeline: PipelineSpec) -> tuple[Destination, Callable[[], SparkSession]]:

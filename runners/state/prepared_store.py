@@ -292,14 +292,43 @@ class TableStore(PreparedStore):
         return f"{self.schema}.{quote_name(self._name_place(name))}"
 
     def _name_place(self, name: str) -> str:
-        return self.prefix + name.replace("-", "_")
+        return (self.prefix + name.replace("-", "_")).lower()  # a catalog may store names in lower case
 
     def _delete(self, spark: SparkSession, place: str) -> None:
         spark.sql(f"drop table if exists {self.schema}.{quote_name(place)}")
 
     def _list_places(self, spark: SparkSession) -> Sequence[str]:
         tables = spark.sql(f"show tables in {self.schema}").select("tableName").collect()
-        return [row[0] for row in tables if row[0].startswith(self.prefix)]
+        names = [row[0].lower() for row in tables]
+        return [name for name in names if name.startswith(self.prefix.lower())]
+
+
+@dataclass(frozen=True)
+class VolumeStore(FolderStore):
+    """Parquet folders in a volume of a catalog. Spark and this process reach them by the same path.
+
+    Rows that were prepared in tables, before the definition named the volume, are read and swept there.
+    """
+
+    takes_few: ClassVar[bool] = True
+
+    tables: TableStore | None = None
+
+    def write_few(self, name: str, frame: DataFrame) -> Any:
+        table = fetch_table(frame)
+        if table is not None:
+            self._write_table(name, table, frame.schema)
+        return table
+
+    def read(self, spark: SparkSession, name: str) -> DataFrame:
+        if self.tables is not None and not (self.root / name).exists():
+            return self.tables.read(spark, name)
+        return super().read(spark, name)
+
+    def sweep(self, spark: SparkSession, keep: Callable[[], Collection[str]]) -> None:
+        super().sweep(spark, keep)
+        if self.tables is not None:
+            self.tables.sweep(spark, keep)
 
 
 @dataclass(frozen=True)

@@ -365,15 +365,23 @@ class SparkRunHistory(History):
             self._add(rows)
 
     def _add(self, rows: Sequence[RunRow]) -> None:
-        spark, name = self._session, self._name
-        if not spark.catalog.tableExists(self._archived):
-            for table in (name, self._archived):
-                columns = ", ".join(f"{column} {kind}" for column, kind in _TYPES.items())
-                spark.sql(f"CREATE TABLE IF NOT EXISTS {table} ({columns}) USING delta {_KEPT_APART}")
+        needs_archive = self._is_long
         listed = json.dumps([vars(row) for row in rows], default=datetime.isoformat)
-        make_frame(spark, listed, _TYPES).writeTo(name).append()
-        if spark.sql(f"DESCRIBE DETAIL {name}").collect()[0]["numFiles"] > FILES:
+        make_frame(self._session, listed, _TYPES).writeTo(self._name).append()
+        if needs_archive:
             self._archive(max(row.started_at for row in rows) - self.retain)
+            self.__dict__["_is_long"] = False
+
+    @functools.cached_property
+    def _is_long(self) -> bool:
+        """Whether the table had many files before the first write. It is created if it is missing."""
+        spark, name = self._session, self._name
+        if spark.catalog.tableExists(self._archived):
+            return bool(spark.sql(f"DESCRIBE DETAIL {name}").collect()[0]["numFiles"] > FILES)
+        for table in (name, self._archived):
+            columns = ", ".join(f"{column} {kind}" for column, kind in _TYPES.items())
+            spark.sql(f"CREATE TABLE IF NOT EXISTS {table} ({columns}) USING delta {_KEPT_APART}")
+        return False
 
     def list_runs(self, wanted: WantedRuns = NEWEST) -> list[dict[str, JSON]]:
         if not self._session.catalog.tableExists(self._name):

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from origins.errors import list_spark_errors
 from origins.lazy import DataFrame, F, SparkSession
-from origins.names import quote_name
-from runners.model.entry import Settled
+from origins.names import is_no_such_table, quote_name
+from runners.model.entry import Entry, Settled
 from runners.model.error_kinds import classify
 from runners.model.text import summarise_error
 from runners.spark.session import reconnect
@@ -49,6 +49,10 @@ class SparkLedger(TableLedger["CatalogTable"]):
     @property
     def place(self) -> str:
         return self._table
+
+    def read(self, after: int = 0) -> list[Entry]:
+        with self._lock:
+            return self._read_later(after)
 
     def _is_fresh(self, after: int) -> bool:
         return True  # the condition of the commit decides
@@ -91,7 +95,7 @@ class CatalogTable(LedgerTable):
         self.name = self.place = name
         """The table's name in SQL, from `quote_table`."""
         self.columns = columns
-        self._there = False
+        self._there = self._is_checked = False
 
     def refresh(self) -> None:
         """Do nothing. Spark reads the newest version each time."""
@@ -101,18 +105,30 @@ class CatalogTable(LedgerTable):
 
     def _select_rows(self, condition: str) -> list[Row]:
         try:
-            table = self._read_table()
-            return [] if table is None else [row.asDict() for row in table.filter(condition).collect()]
+            table = self.spark.read.table(self.name)
+            if not self._is_checked:
+                self._check(table)
+            rows = [row.asDict() for row in table.filter(condition).collect()]
         except LedgerError:
             raise
         except list_spark_errors() as error:
+            if is_no_such_table(error):
+                return []
             if classify(error).is_session_lost:
                 reconnect(self.spark)
                 return self._select_rows(condition)
             raise LedgerError(f"The ledger {self.name} cannot be read: {summarise_error(error)}.") from error
+        if rows and rows[0].keys() != self.columns.keys():  # another process changed the table
+            self._check(table)
+        return rows
+
+    def _check(self, table: DataFrame) -> None:
+        """Raise `LedgerError` unless it is a table of a ledger."""
+        self.check_columns(table.schema.json(), lambda: (row.asDict() for row in table.select("format").collect()))
+        self._there = self._is_checked = True
 
     def find_highest(self, column: str) -> int:
-        rows = self._select_rows(f"{column} = (SELECT max({column}) FROM {self.name})") if self._exists() else []
+        rows = self._select_rows(f"{column} = (SELECT max({column}) FROM {self.name})")
         return max((row[column] for row in rows), default=0)
 
     def commit(self, rows: Sequence[Row], condition: str, *, replaces: bool = False) -> None:
@@ -146,13 +162,6 @@ class CatalogTable(LedgerTable):
 
     def vacuum(self) -> None:
         self.spark.sql(f"VACUUM {self.name}").collect()
-
-    def _read_table(self) -> DataFrame | None:
-        if not self._exists():
-            return None
-        table = self.spark.read.table(self.name)
-        self.check_columns(table.schema.json(), lambda: (row.asDict() for row in table.select("format").collect()))
-        return table
 
     def _exists(self) -> bool:
         self._there = self._there or self.spark.catalog.tableExists(self.name)

@@ -303,6 +303,11 @@ def test_options_beside_their_kind_are_refused_with_the_right_place(refused: Ref
             "state: expected a directory of this machine, s3://, abfss://, gs://, hdfs://HOST or {schema",
         ),
         ("state: {shema: x}", "state.shema: unknown option; did you mean 'schema'?"),
+        (
+            "state: /Workspace/Users/a@b.c/state",
+            "state: expected {schema: catalog.schema}, got /Workspace/Users/a@b.c/state, where files have no hard",
+        ),
+        ("state: {schema: main.wherry, volume: rows}", "state.volume: expected a volume such as main.wherry.rows"),
         ("state: {schema: a; drop table b}", "state.schema: expected a schema such as main.wherry"),
         ("stages: {keep: a}", "stages: expected a list, got a mapping; put a dash before each"),
         ("spark: {packages: a}", "spark.packages: expected a list, got the text 'a'; put it in brackets: [a]"),

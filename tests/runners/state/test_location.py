@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from destinations.discard import Discard
+from runners.model.spec import PipelineSpec, SchemaState
 from runners.state.location import StateLocation
+from runners.state.prepared_store import VolumeStore
 
 
 def make_and_find_mode(directory: Path) -> int:
@@ -38,3 +41,17 @@ def test_an_existing_state_keeps_its_mode(
         f"Every user of this machine can read the state, and it holds rows. To prevent that:  chmod o-rwx {tmp_path}"
     ]
     assert caplog.messages == (said if warned else [])
+
+
+@pytest.mark.parametrize(
+    ("volume", "expected"),
+    [("main.wherry.rows", "/Volumes/main/wherry/rows"), ("`main`.wherry.`my rows`", "/Volumes/main/wherry/my rows")],
+)
+def test_rows_wait_in_a_folder_of_the_volume(volume: str, expected: str) -> None:
+    """Each pipeline has its own folder."""
+    pipeline = PipelineSpec(
+        name="orders", destinations=[Discard()], state=SchemaState(schema="main.wherry", volume=volume)
+    )
+    store = StateLocation.of(pipeline).store()
+    assert isinstance(store, VolumeStore)
+    assert str(store.root) == f"{expected}/orders/prepared"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runners.state.prepared_store import FolderStore, TableStore
+from runners.state.prepared_store import FolderStore, TableStore, VolumeStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,9 +55,9 @@ def test_nothing_is_swept_after_another_process_took_the_pipeline(prepared: Fold
 @pytest.mark.spark
 @pytest.mark.promise("CD-22")
 def test_rows_of_an_open_batch_are_kept_in_a_catalog_too(spark: SparkSession) -> None:
-    """Names of tables have no dash, but names of prepared rows do. Removed rows are gone at once."""
+    """Their tables are found also where the catalog stores names in lower case. Removed rows are gone at once."""
     spark.sql("create schema if not exists wherry_store")
-    store = TableStore("wherry_store", "orders_prepared_")
+    store = TableStore("wherry_store", "Orders_prepared_")
     for name in ("a1-open-0", "a1-left-0"):
         store.write(name, spark.range(2))
     store.sweep(spark, lambda: ["a1-open"])
@@ -67,3 +67,18 @@ def test_rows_of_an_open_batch_are_kept_in_a_catalog_too(spark: SparkSession) ->
     ]
     store.remove(spark, "a1-open")
     assert spark.sql("show tables in wherry_store").count() == 0
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+def test_rows_of_tables_are_read_and_swept_after_a_volume_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    """An open batch is delivered from where its rows were prepared."""
+    spark.sql("create schema if not exists wherry_volume")
+    tables = TableStore("wherry_volume", "orders_prepared_")
+    tables.write("a1-open-0", spark.range(2))
+    store = VolumeStore(tmp_path / "rows", tables=tables)
+    store.write("a2-open-0", spark.range(3))
+    assert [store.read(spark, name).count() for name in ("a1-open-0", "a2-open-0")] == [2, 3]
+    store.sweep(spark, list)
+    assert (spark.sql("show tables in wherry_volume").count(), list((tmp_path / "rows").iterdir())) == (0, [])
+    spark.sql("drop schema wherry_volume")

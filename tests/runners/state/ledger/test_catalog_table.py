@@ -25,16 +25,14 @@ def reconnected(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 def make_table() -> CatalogTable:
     """Return a table of a server that has lost the session at the first request. The table does not exist."""
-    answers = iter([make_spark_error("NO_ACTIVE_SESSION", "No active Spark session found."), None])
+    lost = make_spark_error("NO_ACTIVE_SESSION", "No active Spark session found.")
+    answers = iter([lost, make_spark_error("TABLE_OR_VIEW_NOT_FOUND", "The table or view cannot be found.")])
 
-    def exists(_: str) -> bool:
-        error = next(answers)
-        if error is not None:
-            raise error
-        return False
+    def answer(_: str) -> bool:
+        raise next(answers)
 
-    spark = cast("SparkSession", SimpleNamespace(catalog=SimpleNamespace(tableExists=exists)))
-    return CatalogTable(spark, "main.ledger", ENTRIES)
+    spark = SimpleNamespace(catalog=SimpleNamespace(tableExists=answer), read=SimpleNamespace(table=answer))
+    return CatalogTable(cast("SparkSession", spark), "main.ledger", ENTRIES)
 
 
 def test_a_read_is_repeated_in_a_new_session(reconnected: list[object]) -> None:
