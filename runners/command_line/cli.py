@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from origins.spark_versions import is_on_databricks
 from runners.command_line.commands import wherry
 from runners.command_line.options import BROKEN_PIPE, BY_CODE, FAILED, INTERRUPTED, VERSION, WRONG, is_interrupted
 from runners.command_line.printing import suggest_explain
@@ -24,13 +23,21 @@ from runners.model.text import choose_colors, paint
 
 
 def main() -> None:
-    if is_on_databricks():  # the process belongs to a notebook or a job, for which any exit is a failure
+    if _belongs_to_databricks():  # any exit is a failure of the notebook or the job
         code = execute(sys.argv[1:])
         if code:
             sys.exit(code)
         return
     own_process()
     end_process(execute(sys.argv[1:]))
+
+
+def _belongs_to_databricks() -> bool:
+    try:
+        from origins.spark_versions import is_on_databricks
+    except Exception:  # noqa: BLE001 -- another package hides `origins`, and the command says so
+        return False
+    return is_on_databricks()
 
 
 def execute(words: Sequence[str]) -> int:
