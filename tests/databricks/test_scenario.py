@@ -1,0 +1,154 @@
+"""Files in a volume become rows of managed tables on a Spark that refuses what serverless refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.databricks.proxy import DatabricksProxy
+    from tests.scenarios.shared_jvm import Server
+
+pytestmark = [pytest.mark.spark, pytest.mark.long]
+
+DEFINITION = """
+name: orders
+origin: {{files: {{path: "{folder}/landing", format: json, schema: "id long, amount string"}}}}
+run: {{batch: {{files: 1}}}}
+dlq: {{window: 0}}
+stages:
+  - cast: {{amount: "decimal(10,2)"}}
+destinations:
+  - delta: {{table: {schema}.orders}}
+  - delta: {{table: {schema}.newest, mode: merge, keys: [id], sequence_by: amount}}
+state: {{schema: {schema}, volume: "{folder}/volume"}}
+"""
+FILES = 4
+WHERRY = str(Path(sys.executable).with_name("wherry"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shop:
+    """A pipeline with files in a folder, and with its tables and its state in a schema of its own."""
+
+    proxy: DatabricksProxy
+    spark: SparkSession
+    """A session of the open server, which sees what is there."""
+    schema: str
+    folder: Path
+
+    @property
+    def definition(self) -> Path:
+        """The file of the definition."""
+        return self.folder / "orders.yaml"
+
+    def land(self, number: int, *, bad: bool) -> None:
+        """Write a file of three rows, one of them perhaps bad."""
+        rows: list[dict[str, Any]] = [{"id": 3 * number + each, "amount": "1.50"} for each in range(3)]
+        rows[1]["amount"] = "x" if bad else "2.50"
+        file = self.folder / "landing" / f"{number}.json"
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        os.utime(file, (1_700_000_000 + number,) * 2)
+
+    def begin(self, *words: str) -> subprocess.Popen[str]:
+        """Start a program as on serverless."""
+        variables = {"SPARK_REMOTE": self.proxy.address, "DATABRICKS_RUNTIME_VERSION": "client.4.9"}
+        return subprocess.Popen(
+            words,
+            env={**os.environ, **variables, "PYTHONPATH": str(Path(__file__).parents[2])},
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def call(self, *words: str) -> str:
+        """Run `wherry` with these words. Return what it prints."""
+        process = self.begin(WHERRY, *words)
+        printed, _ = process.communicate()
+        assert process.returncode == 0, printed
+        return printed
+
+    def list_ids(self, table: str) -> list[int]:
+        """Return the ids in a table, in their order."""
+        return sorted(row["id"] for row in self.spark.table(f"{self.schema}.{table}").collect())
+
+    def list_refused(self) -> list[int]:
+        """Return the ids of the refused rows, in their order."""
+        rows = self.spark.table(f"{self.schema}.orders_dlq").collect()
+        return sorted(json.loads(row["original"])["id"] for row in rows)
+
+
+@pytest.fixture
+def shop(
+    serverless: DatabricksProxy, connect_server: Server, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Shop]:
+    """Provide a pipeline with four files, of which the last two have a bad row."""
+    from pyspark.sql.connect.session import SparkSession as Remote
+
+    spark: Any = Remote(connect_server.get().connect)
+    schema = f"databricks_{request.node.name}"[:60].rstrip("_")
+    spark.sql(f"create schema {schema}")
+    made = Shop(proxy=serverless, spark=spark, schema=schema, folder=tmp_path)
+    (tmp_path / "landing").mkdir()
+    made.definition.write_text(DEFINITION.format(folder=tmp_path, schema=schema))
+    for number in range(FILES):
+        made.land(number, bad=number >= 2)
+    yield made
+    spark.sql(f"drop schema {schema} cascade")
+    spark.client.close()
+
+
+GOOD = [0, 1, 2, 3, 4, 5, 6, 8, 9, 11]
+BAD = [7, 10]
+
+
+def test_rows_are_delivered_refused_audited_and_replayed(shop: Shop) -> None:
+    """Nothing is asked that the platform refuses, and no table stays that only a batch needed."""
+    shop.call("run", str(shop.definition))
+    assert [shop.list_ids(table) for table in ("orders", "newest")] == [GOOD, GOOD]
+    assert shop.list_refused() == BAD
+    shop.call("audit", str(shop.definition))
+    text = shop.definition.read_text()
+    fixed = "stages:\n  - with_columns: {amount: \"replace(amount, 'x', '7')\"}\n"
+    shop.definition.write_text(text.replace("stages:\n", fixed))
+    shop.call("dlq", "replay", str(shop.definition), "--reason", "x means seven", "--yes")
+    assert [shop.list_ids(table) for table in ("orders", "newest")] == [list(range(12)), list(range(12))]
+    shop.call("audit", str(shop.definition))
+    tables = {row["tableName"] for row in shop.spark.sql(f"show tables in {shop.schema}").collect()}
+    assert not [name for name in tables if "prepared" in name]
+    assert list((shop.folder / "volume" / "orders" / "prepared").iterdir()) == []
+    assert shop.proxy.refusals == []
+
+
+@pytest.mark.parametrize("moment", ["BatchPlanned", "BatchDecided", "Written"])
+def test_a_killed_run_is_continued(shop: Shop, moment: str) -> None:
+    """Each row is there once, in both tables or in the DLQ."""
+    killed = shop.begin(sys.executable, "-m", "tests.scenarios.killed", str(shop.definition), moment, "3")
+    printed, _ = killed.communicate()
+    assert killed.returncode == -9, printed
+    shop.call("run", str(shop.definition))
+    assert [shop.list_ids(table) for table in ("orders", "newest")] == [GOOD, GOOD]
+    assert shop.list_refused() == BAD
+    shop.call("audit", str(shop.definition))
+
+
+def test_two_runs_at_once_deliver_each_row_once(shop: Shop) -> None:
+    """One of them may be told that the other one has the pipeline."""
+    both = [shop.begin(WHERRY, "run", str(shop.definition)) for _ in range(2)]
+    ends = [(process.communicate()[0], process.returncode) for process in both]
+    assert 0 in [code for _, code in ends], ends
+    assert all(code == 0 or "is running" in printed for printed, code in ends), ends
+    assert [shop.list_ids(table) for table in ("orders", "newest")] == [GOOD, GOOD]
+    assert shop.list_refused() == BAD
+    shop.call("audit", str(shop.definition))
