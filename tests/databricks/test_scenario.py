@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -97,7 +98,7 @@ def shop(
     from pyspark.sql.connect.session import SparkSession as Remote
 
     spark: Any = Remote(connect_server.get().connect)
-    schema = f"databricks_{request.node.name}"[:60].rstrip("_")
+    schema = re.sub(r"\W", "_", f"databricks_{request.node.name}")
     spark.sql(f"create schema {schema}")
     made = Shop(proxy=serverless, spark=spark, schema=schema, folder=tmp_path)
     (tmp_path / "landing").mkdir()
