@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from origins.spark_versions import is_on_databricks
 from runners.command_line.commands import wherry
 from runners.command_line.options import BROKEN_PIPE, BY_CODE, FAILED, INTERRUPTED, VERSION, WRONG, is_interrupted
 from runners.command_line.printing import suggest_explain
@@ -24,7 +23,8 @@ from runners.model.text import choose_colors, paint
 
 
 def main() -> None:
-    if is_on_databricks():  # the process belongs to a notebook or a job, for which any exit is a failure
+    if os.environ.get("DATABRICKS_RUNTIME_VERSION"):  # as `is_on_databricks`, which a foreign package may hide
+        # The process belongs to a notebook or a job, for which any exit is a failure.
         code = execute(sys.argv[1:])
         if code:
             sys.exit(code)
