@@ -72,15 +72,20 @@ def list_cells(notebook: str) -> list[str]:
     return [cell for cell in code if cell and not cell.startswith("%md")]
 
 
-def list_parameters(bundle: Path, **variables: str) -> dict[str, str]:
-    """Return the parameters with which the job of a deployed bundle runs its notebook."""
+def list_parameters(bundle: Path, **given: str) -> dict[str, str]:
+    """Return the parameters with which a deployed bundle runs its notebook. `given` replaces some of them."""
     plain: Any = to_plain(parse(bundle.read_text(), bundle.name))
-    (job,) = plain["resources"]["jobs"].values()
-    (task,) = job["tasks"]
-    known = {f"var.{name}": variables.get(name, given["default"]) for name, given in plain["variables"].items()}
-    known["workspace.file_path"] = str(bundle.parent)
-    given = task["notebook_task"]["base_parameters"]
-    return {name: re.sub(r"\$\{(.*?)\}", lambda found: known[found[1]], value) for name, value in given.items()}
+    task = plain["resources"]["jobs"]["by_hand"]["tasks"][0]
+    known = {f"var.{name}": variable["default"] for name, variable in plain["variables"].items()}
+    for kind in ("schemas", "volumes"):
+        known |= {f"resources.{kind}.{key}.name": each["name"] for key, each in plain["resources"][kind].items()}
+    known |= {"workspace.file_path": str(bundle.parent), "job.id": "41", "job.run_id": "42"}
+    parameters = {
+        name: re.sub(r"[${]\{(.*?)\}+", lambda found: known[found[1]], value)
+        for name, value in task["notebook_task"]["base_parameters"].items()
+    }
+    assert given.keys() <= parameters.keys()
+    return {**parameters, **given}
 
 
 def make_environment(folder: Path) -> Path:
