@@ -558,19 +558,25 @@ def explain(code: str | None, json: bool) -> None:
 @command()
 @click.argument("state", metavar="[STATE|FILE]", type=PATH, required=False)
 @option("--cluster", is_flag=True, help="Ask a cluster's executors; starts Spark.")
+@option("--databricks", is_flag=True, help="Ask the compute of this notebook or job.")
 @with_values
 @as_json
-def doctor(state: Path | None, cluster: bool, json: bool, **given: Any) -> int:
-    """Find what this machine or a cluster lacks.
+def doctor(state: Path | None, cluster: bool, databricks: bool, json: bool, **given: Any) -> int:
+    """Find what this machine, a cluster or Databricks lacks.
 
     For example:  wherry doctor
 
     STATE is the folder for the state of a pipeline, by default .wherry. FILE is a definition: Wherry asks the Kafka
-    brokers that it names, and with --cluster the executors.
+    brokers that it names, and with --cluster the executors. With --databricks it tries the rights on tables and
+    volumes; it makes and drops a table in the schema of the state.
     """
     from runners.command_line.doctor import examine, examine_destinations, examine_origins
 
-    if cluster:
+    if databricks:
+        from runners.command_line.databricks_doctor import examine_databricks
+
+        checks = [*examine_databricks(load_definition(file=state, **given).pipeline if state else None)]
+    elif cluster:
         from runners.command_line.cluster_doctor import examine_cluster
 
         checks = [*examine_cluster(load_definition(file=state or find_definition(), **given).pipeline)]

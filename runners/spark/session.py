@@ -33,7 +33,13 @@ from origins.spark_private import (
     put_client,
 )
 from origins.spark_settings import ANSI, CASE, CATALOG, CATALOG_KIND, DEFAULT_CATALOG, LOCAL_FOLDERS, read_all
-from origins.spark_versions import check_client, check_start, is_connect, is_on_databricks
+from origins.spark_versions import (
+    check_client,
+    check_pyspark_of_databricks,
+    check_start,
+    is_connect,
+    is_on_databricks,
+)
 from origins.store_access import StoreUrl, canonicalise, is_store_url
 from runners.model.error_kinds import classify
 from runners.model.spec import MASTER, PipelineSpec, SparkOptions
@@ -164,6 +170,7 @@ def obtain_now(conf: Mapping[str, str], packages: Sequence[str] = (), keep: floa
     if found is not None:
         return found
     if is_on_databricks():
+        check_pyspark_of_databricks()
         return SparkSession.builder.getOrCreate()
     if os.environ.get("SPARK_REMOTE") or "PYSPARK_GATEWAY_PORT" in os.environ:
         silence_loggers()
