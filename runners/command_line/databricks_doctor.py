@@ -22,6 +22,7 @@ from origins.spark_versions import (
     find_version,
     is_connect,
 )
+from origins.store_access import is_store_url
 from runners.command_line.doctor import DoctorCheck, make_problem
 from runners.model.spec import PipelineSpec, SchemaState
 from runners.model.text import summarise_error
@@ -80,7 +81,7 @@ def check_tables(pipeline: PipelineSpec, spark: SparkSession) -> Iterator[Doctor
     """Check the rights on the schema of the state, on the origins' tables, and on those of the destinations."""
     if isinstance(pipeline.state, SchemaState):
         yield _try_schema(spark, pipeline.state.schema)
-    else:
+    elif not is_store_url(str(pipeline.state)):
         advice = "Write in the definition:  state: {schema: CATALOG.SCHEMA}"
         yield make_problem("State", f"{pipeline.state} is a folder, and folders there cannot hold a state", advice)
     for origin in pipeline.every_origin:

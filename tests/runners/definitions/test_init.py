@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 from importlib.metadata import entry_points
@@ -19,7 +18,7 @@ from runners.definitions.definition import load
 from runners.definitions.document import parse, to_plain
 from runners.definitions.first_pipeline import COMPUTES, EXAMPLES, begin
 from runners.model.text import find_version
-from tests.databricks.notebook import list_cells
+from tests.databricks.notebook import list_cells, list_words
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -157,12 +156,10 @@ def test_the_wheel_task_calls_a_command_that_exists(tmp_path: Path, compute: str
     task = read_bundle(tmp_path, compute)["resources"]["jobs"]["shop"]["tasks"][0]["python_wheel_task"]
     (entry,) = entry_points(group="console_scripts", name=task["entry_point"])
     assert (task["package_name"], entry.dist and entry.dist.name) == ("wherry", "wherry")
-    command, file, *values = task["parameters"]
-    given = {"${workspace.file_path}": str(tmp_path), "{{job.parameters.": "", "{{job.": "", "}}": ""}
-    words = [functools.reduce(lambda text, pair: text.replace(*pair), given.items(), word) for word in (file, *values)]
-    assert (command, cli.execute(["validate", *words])) == ("run", 0)
+    name, command, *words = list_words(tmp_path / "databricks.yml")
+    assert (name, command, cli.execute(["validate", *words])) == ("wherry", "run", 0)
     asked = set(re.findall(r"\$\{(\w+)", (tmp_path / "shop.yaml").read_text()))
-    assert {word.partition("=")[2].partition("=")[0] for word in values} == {*asked, "JOB_ID", "JOB_RUN_ID"}
+    assert {word.partition("=")[2].partition("=")[0] for word in words[1:]} == {*asked, "JOB_ID", "JOB_RUN_ID"}
 
 
 def test_a_notebook_installs_in_one_cell_and_restarts(tmp_path: Path) -> None:
