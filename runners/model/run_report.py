@@ -136,6 +136,8 @@ class Report:
     """`succeeded`, `failed` or `stopped`."""
     reason: str = ""
     """Why the run was stopped or failed."""
+    job: Mapping[str, str] = field(default_factory=dict)
+    """The ids of the job in which the run worked, as `id` and `run`. Empty without a job."""
     batches: int = 0
     """How many batches the run settled."""
     read: int = 0
