@@ -6,7 +6,6 @@ Like the functions of stages, `make_arrow_schema` is sent to Spark's workers by 
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import importlib.util
 import inspect
 import logging
@@ -63,11 +62,16 @@ def describe_runtime() -> str:
 
 def check_pyspark_of_databricks() -> None:
     """Raise `UnsupportedSpark` if pyspark was installed on Databricks. It hides the pyspark of Databricks."""
-    if not is_on_databricks() or importlib.util.find_spec("pyspark.dbutils") is not None:
+    if not is_on_databricks():
         return
+    import importlib.metadata
+
     try:
         installed = importlib.metadata.version("pyspark")
-    except importlib.metadata.PackageNotFoundError:
+        own = importlib.util.find_spec("pyspark.dbutils")
+    except ModuleNotFoundError:  # nobody has installed one
+        return
+    if own is not None:
         return
     raise UnsupportedSpark(
         f"pyspark {installed} was installed here, and hides the pyspark of Databricks.",

@@ -572,6 +572,8 @@ def doctor(state: Path | None, cluster: bool, databricks: bool, json: bool, **gi
     """
     from runners.command_line.doctor import examine, examine_destinations, examine_origins
 
+    if databricks and cluster:
+        raise click.UsageError("Choose one: --databricks or --cluster.")
     if databricks:
         from runners.command_line.databricks_doctor import examine_databricks
 

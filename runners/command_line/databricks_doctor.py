@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from destinations.delta.delta import Delta as DeltaDestination
@@ -27,7 +26,7 @@ from runners.command_line.doctor import DoctorCheck, make_problem
 from runners.model.spec import PipelineSpec, SchemaState
 from runners.model.text import summarise_error
 from runners.spark.own_session import make_own_session, put_settings_back
-from runners.spark.session import obtain
+from runners.spark.session import list_texts, obtain
 from runners.state.spark_ledger import quote_table
 
 VOLUMES = "/Volumes/"
@@ -120,21 +119,8 @@ def list_volume_paths(pipeline: PipelineSpec) -> Mapping[str, bool]:
     """Return the paths in volumes that the definition names, and whether a run writes there."""
     origins = [origin for origin in pipeline.every_origin if getattr(origin, "after", "keep") == "keep"]
     read = [getattr(origin, "path", None) for origin in origins]
-    written = _list_texts((pipeline.every_origin, pipeline.stages, pipeline.every_destination, pipeline.dlq))
+    written = list_texts((pipeline.every_origin, pipeline.stages, pipeline.every_destination, pipeline.dlq))
     return {text: text not in read for text in written if text.startswith(VOLUMES)}
-
-
-def _list_texts(value: object) -> Sequence[str]:
-    """Return the texts anywhere in a value."""
-    if isinstance(value, str):
-        return [value]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        inner: Iterable[object] = [getattr(value, each.name) for each in dataclasses.fields(value)]
-    elif isinstance(value, Mapping):
-        inner = value.values()
-    else:
-        inner = value if isinstance(value, list | tuple) else ()
-    return [text for each in inner for text in _list_texts(each)]
 
 
 def check_volumes(paths: Mapping[str, bool], root: str = VOLUMES) -> Iterator[DoctorCheck]:

@@ -28,13 +28,14 @@ def read_secret(scope: str, key: str, places: Iterable[Any] | None = None) -> st
 
     `places` has the `dbutils` to ask, of which the first is asked; the default is `find_dbutils`.
     """
-    dbutils = next(iter(find_dbutils() if places is None else places), None)
-    if dbutils is None:
-        raise LookupError("Databricks is not available here")
     try:
-        return str(dbutils.secrets.get(scope=scope, key=key))
+        dbutils = next(iter(find_dbutils() if places is None else places), None)
+        found = None if dbutils is None else str(dbutils.secrets.get(scope=scope, key=key))
     except Exception as error:  # errors of Databricks have no common type
         raise LookupError(f"Databricks says: {summarise_error(error)}") from error
+    if found is None:
+        raise LookupError("Databricks is not available here")
+    return found
 
 
 def find_dbutils() -> Iterator[Any]:

@@ -130,15 +130,20 @@ def _list_parts(pipeline: PipelineSpec) -> Sequence[object]:
 
 def _list_stores(value: object) -> list[str]:
     """Return the places in object stores that are named anywhere in a value."""
+    return [text for text in list_texts(value) if is_store_url(text)]
+
+
+def list_texts(value: object) -> list[str]:
+    """Return the texts anywhere in a value."""
     if isinstance(value, str):
-        return [value] if is_store_url(value) else []
+        return [value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         inner: Iterable[object] = [getattr(value, field.name) for field in dataclasses.fields(value)]
     elif isinstance(value, Mapping):
         inner = value.values()
     else:
         inner = value if isinstance(value, list | tuple) else ()
-    return [place for each in inner for place in _list_stores(each)]
+    return [text for each in inner for text in list_texts(each)]
 
 
 def _read_keep(options: SparkOptions) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -93,6 +94,13 @@ def test_a_secret_comes_from_the_first_place() -> None:
         read_secret("shop", "key", [denied])
     with pytest.raises(LookupError, match="Databricks is not available here"):
         read_secret("shop", "key", [])
+    with pytest.raises(LookupError, match="Databricks says: no user has signed in"):
+        read_secret("shop", "key", refuse_dbutils())
+
+
+def refuse_dbutils() -> Iterator[Dbutils]:
+    yield from ()
+    raise RuntimeError("no user has signed in")
 
 
 def deny(scope: str, key: str) -> str:
