@@ -392,7 +392,12 @@ def make_message(rows: Rows, rule: Rule) -> Column:
     return F.concat(*parts)
 
 
-class BatchLabel(TypedDict):
+class _BatchLabel(TypedDict, total=False):
+    job: Mapping[str, str]
+    """The ids of the job that planned the batch. Absent without a job."""
+
+
+class BatchLabel(_BatchLabel):
     """What a destination stores with the rows of a batch."""
 
     pipeline: str

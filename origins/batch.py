@@ -66,5 +66,7 @@ class Batch:
     that continues after a crash or a stop begins none."""
     definition: str = field(default="", repr=False)
     """The hash of the definition that planned it."""
+    job: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """The ids of the job in which it was planned, as `PipelineSpec.job`."""
     replaces: Mapping[str, str] = field(default_factory=dict, hash=False)
     """The condition for the rows that the batch's rows replace in the same commit, by destination name."""

@@ -55,6 +55,30 @@ def find_platform(spark: SparkSession) -> Platform:
     return Platform.STANDARD if is_connect(spark) else Platform.DEDICATED
 
 
+def describe_runtime() -> str:
+    """Return the version of the runtime or of the serverless environment; empty elsewhere."""
+    return os.environ.get(_RUNTIME, "")
+
+
+def check_pyspark_of_databricks() -> None:
+    """Raise `UnsupportedSpark` if pyspark was installed on Databricks. It hides the pyspark of Databricks."""
+    if not is_on_databricks():
+        return
+    import importlib.metadata
+
+    try:
+        installed = importlib.metadata.version("pyspark")
+        own = importlib.util.find_spec("pyspark.dbutils")
+    except ModuleNotFoundError:  # nobody has installed one
+        return
+    if own is not None:
+        return
+    raise UnsupportedSpark(
+        f"pyspark {installed} was installed here, and hides the pyspark of Databricks.",
+        hint='Restart the compute, and install Wherry without "[spark]":  %pip install wherry',
+    )
+
+
 def is_connect(spark: SparkSession) -> bool:
     """Whether the session is a Spark Connect client."""
     return any("pyspark.sql.connect" in each.__module__ for each in type(spark).__mro__)
@@ -249,9 +273,7 @@ def call_in_workers(
     The function has hints, as `arrow_udf` wants them. Spark 4.0 has no such functions. There all columns of the frame
     pass through Python, which is slower.
     """
-    from pyspark.sql.pandas import functions
-
-    make_udf = getattr(functions, "arrow_udf", None)
+    make_udf = _find_arrow_udf()
     if make_udf is not None:
         called: Column = make_udf(function, returnType=kind).asNondeterministic()(*given.values())
         return frame, called
@@ -260,6 +282,17 @@ def call_in_workers(
     asked = frame.select("*", *(column.alias(key) for key, column in given.items()))
     adding = functools.partial(add_answers, function, tuple(given), name, make_arrow_schema(whole))
     return asked.mapInArrow(lambda batches: adding(batches), whole), F.col(quote_name(name))
+
+
+def can_call_arrow_functions() -> bool:
+    """Return whether `call_in_workers` passes a function no more than the columns that it is given."""
+    return _find_arrow_udf() is not None
+
+
+def _find_arrow_udf() -> Callable[..., Any] | None:
+    from pyspark.sql.pandas import functions
+
+    return getattr(functions, "arrow_udf", None)
 
 
 def add_answers(

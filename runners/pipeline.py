@@ -62,6 +62,7 @@ class Pipeline(PipelineSpec):
         hooks: Sequence[Hook] = (),
         schedule: ScheduleOptions | None = None,
         secrets: Mapping[str, str] | None = None,
+        job: Mapping[str, str] | None = None,
     ) -> None:
         """Take the fields of a `PipelineSpec`. Its `run_options` are called `run`, as in a definition.
 
@@ -88,6 +89,7 @@ class Pipeline(PipelineSpec):
             hooks=hooks,
             schedule=schedule,
             secrets=secrets or {},
+            job=job or {},
         )
 
     def __repr__(self) -> str:

@@ -442,19 +442,22 @@ def parse_metadata(checksum: str) -> MetadataBody:
 
 def make_tag(labels: Sequence[Label]) -> str:
     """Return the tag of a commit with rows of these labels. Only `key` is ever compared."""
-    return format_tag(
-        [
-            {
-                "pipeline": label.batch.pipeline,
-                "lane": label.batch.lane,
-                "number": label.batch.number,
-                "plan": label.batch.plan,
-                "destination": label.destination,
-                "key": label.key,
-            }
-            for label in labels
-        ]
-    )
+    return format_tag([_describe(label) for label in labels])
+
+
+def _describe(label: Label) -> BatchLabel:
+    batch = label.batch
+    described: BatchLabel = {
+        "pipeline": batch.pipeline,
+        "lane": batch.lane,
+        "number": batch.number,
+        "plan": batch.plan,
+        "destination": label.destination,
+        "key": label.key,
+    }
+    if batch.job:
+        described["job"] = dict(batch.job)
+    return described
 
 
 def format_tag(labels: Sequence[BatchLabel]) -> str:

@@ -23,21 +23,14 @@ from runners.model.text import choose_colors, paint
 
 
 def main() -> None:
-    if _belongs_to_databricks():  # any exit is a failure of the notebook or the job
+    if os.environ.get("DATABRICKS_RUNTIME_VERSION"):  # as `is_on_databricks`, which a foreign package may hide
+        # The process belongs to a notebook or a job, for which any exit is a failure.
         code = execute(sys.argv[1:])
         if code:
             sys.exit(code)
         return
     own_process()
     end_process(execute(sys.argv[1:]))
-
-
-def _belongs_to_databricks() -> bool:
-    try:
-        from origins.spark_versions import is_on_databricks
-    except Exception:  # noqa: BLE001 -- another package hides `origins`, and the command says so
-        return False
-    return is_on_databricks()
 
 
 def execute(words: Sequence[str]) -> int:

@@ -124,8 +124,16 @@ def demo(directory: Path, quiet: bool, json: bool) -> int:
     help="Read your own file, or a folder of files.",
 )
 @option("--databricks", is_flag=True, help="Write an asset bundle and a notebook.")
+@option(
+    "--compute",
+    type=click.Choice(["serverless", "classic"]),
+    metavar="KIND",
+    help="Choose classic in place of serverless compute.",
+)
 @as_json
-def init(directory: Path | None, name: str, own: Path | None, databricks: bool, json: bool) -> None:
+def init(
+    directory: Path | None, name: str, own: Path | None, databricks: bool, compute: str | None, json: bool
+) -> None:
     """Write a first definition, sample rows and test cases.
 
     For example:  wherry init shop
@@ -140,12 +148,16 @@ def init(directory: Path | None, name: str, own: Path | None, databricks: bool, 
 
     if own is not None and databricks:
         raise click.UsageError("Choose one: --from reads files of this machine, --databricks files of a volume.")
+    if compute and not databricks:
+        raise click.UsageError("--compute is for --databricks.")
     if directory is None:
         if not name:
             name = click.prompt("Name of the pipeline", default="orders", err=True) if is_terminal() else "orders"
         directory = Path(name)
     proposal = propose(own) if own is not None else None
-    files = begin(directory, name, example="databricks" if databricks else "orders", own=proposal)
+    files = begin(
+        directory, name, example="databricks" if databricks else "orders", compute=compute or "", own=proposal
+    )
     definition = next(iter(files))
     made = [(str(file), what) for file, what in files.items()]
     rows = _list_databricks_steps(directory) if databricks else _list_local_steps(definition)
@@ -187,8 +199,11 @@ def _list_path_steps() -> list[list[str]]:
 def _list_databricks_steps(directory: Path) -> list[list[str]]:
     return [
         [f"cd {shlex.quote(str(directory))}", ""],
-        ["databricks bundle validate", "checks that landing, table and state are set in databricks.yml"],
-        ["databricks bundle deploy", "copies the definition, the notebook and the job to your workspace"],
+        ["databricks bundle deploy", "makes a copy for you: a schema, a volume and two jobs"],
+        ["databricks bundle summary", "shows their names"],
+        ["databricks fs cp landing/sample.csv dbfs:VOLUME", "gives the volume some rows; write its path for VOLUME"],
+        ["databricks bundle run by_hand", "runs the notebook"],
+        ["databricks bundle deploy -t prod", "makes the real one, whose job begins when files arrive"],
     ]
 
 
@@ -543,19 +558,27 @@ def explain(code: str | None, json: bool) -> None:
 @command()
 @click.argument("state", metavar="[STATE|FILE]", type=PATH, required=False)
 @option("--cluster", is_flag=True, help="Ask a cluster's executors; starts Spark.")
+@option("--databricks", is_flag=True, help="Ask the compute of this notebook or job.")
 @with_values
 @as_json
-def doctor(state: Path | None, cluster: bool, json: bool, **given: Any) -> int:
-    """Find what this machine or a cluster lacks.
+def doctor(state: Path | None, cluster: bool, databricks: bool, json: bool, **given: Any) -> int:
+    """Find what this machine, a cluster or Databricks lacks.
 
     For example:  wherry doctor
 
     STATE is the folder for the state of a pipeline, by default .wherry. FILE is a definition: Wherry asks the Kafka
-    brokers that it names, and with --cluster the executors.
+    brokers that it names, and with --cluster the executors. With --databricks it tries the rights on tables and
+    volumes; it makes and drops a table in the schema of the state.
     """
     from runners.command_line.doctor import examine, examine_destinations, examine_origins
 
-    if cluster:
+    if databricks and cluster:
+        raise click.UsageError("Choose one: --databricks or --cluster.")
+    if databricks:
+        from runners.command_line.databricks_doctor import examine_databricks
+
+        checks = [*examine_databricks(load_definition(file=state, **given).pipeline if state else None)]
+    elif cluster:
         from runners.command_line.cluster_doctor import examine_cluster
 
         checks = [*examine_cluster(load_definition(file=state or find_definition(), **given).pipeline)]

@@ -28,9 +28,10 @@ from origins.quick_dataclass import dataclass
 from origins.secret import SECRET, SecretText
 from origins.store_access import StoreUrl, is_secret_setting, is_store_url
 from runners.definitions.checks import complete_pipeline, copy_with, list_problems
+from runners.definitions.dbutils import read_widgets
 from runners.definitions.document import LARGEST, DefinitionError, Node, Problem, Scalar, decode_text, parse
 from runners.definitions.kinds import CALLED, CONTRACTS, Kinds, find_kind, get_our_kinds, list_options
-from runners.definitions.parameters import Parameters, override_value
+from runners.definitions.parameters import Parameters, find_job, override_value
 from runners.definitions.yaml_reader import WRONG, DefinitionReader
 from runners.model.errors import Refusal
 from runners.model.masking import without
@@ -66,7 +67,8 @@ def load(  # noqa: PLR0913 -- each is an option of the commands
 ) -> Definition:
     """Load the definition in a file. Raise `DefinitionError` with everything that is wrong with it.
 
-    `variables` replace `${NAME}` and take precedence over the `environment` (default: that of the process).
+    `variables` replace `${NAME}`. They take precedence over the widgets of a notebook of Databricks, and these over the
+    `environment` (default: that of the process).
     `${secret:NAME}` is looked up in `secrets` and then in the environment. `${secret:scope/key}` is looked up in
     `secrets` and then on Databricks, and nowhere else. `overrides` are values by their paths, such as `dlq.window`.
     Commands that only look at a state need no secrets: with `needs_secrets=False`, missing secrets stay references.
@@ -85,6 +87,7 @@ def load(  # noqa: PLR0913 -- each is an option of the commands
         environment=os.environ if environment is None else environment,
         given_secrets=secrets or {},
         needs_secrets=needs_secrets,
+        widgets=read_widgets(),
         problems=problems,
     )
     node = parameters.put_in(node)
@@ -92,7 +95,8 @@ def load(  # noqa: PLR0913 -- each is an option of the commands
     note_secrets(parameters.secrets)
     pipeline = reader.read_pipeline(node)
     if pipeline is not WRONG:
-        pipeline = complete_pipeline(dataclasses.replace(pipeline, secrets=parameters.secrets), kinds)
+        given = {"secrets": parameters.secrets, "job": find_job({**(parameters.widgets or {}), **parameters.variables})}
+        pipeline = complete_pipeline(dataclasses.replace(pipeline, **given), kinds)
         problems.extend(_locate_problem(problem, reader.places) for problem in list_problems(pipeline))
     if problems:
         problems.sort(key=lambda problem: (problem.line or 0, problem.column or 0))
@@ -108,7 +112,8 @@ def load(  # noqa: PLR0913 -- each is an option of the commands
 def definition_of(pipeline: PipelineSpec, *, kinds: Kinds | None = None) -> Definition:
     """Return the definition of a pipeline made in Python. Its state is below the current directory."""
     pipeline = complete_pipeline(pipeline, kinds)
-    pipeline = dataclasses.replace(pipeline, secrets=list_secrets(pipeline))
+    job = pipeline.job or find_job(read_widgets() or {})
+    pipeline = dataclasses.replace(pipeline, secrets=list_secrets(pipeline), job=job)
     problems = [_mask_problem(problem, pipeline.secrets) for problem in list_problems(pipeline)]
     if problems:
         raise DefinitionError(f"Pipeline {pipeline.name!r}", problems)

@@ -11,18 +11,19 @@ from pathlib import Path
 
 from runners.definitions.proposal import Proposal
 from runners.model.errors import Refusal
+from runners.model.text import find_version
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 
 
 def begin(
-    directory: Path, name: str = "", *, example: str = "orders", own: Proposal | None = None
+    directory: Path, name: str = "", *, example: str = "orders", compute: str = "", own: Proposal | None = None
 ) -> Mapping[Path, str]:
     """Write the example under this name (default: the directory's name), or the proposal for the user's files in `own`.
 
-    Return what each file is, the definition first. Raise `Refusal`, with nothing written, if another file is in the way
-    or the name is invalid.
+    The example `databricks` is for one of the `COMPUTES`, by default the first. Return what each file is, with the
+    definition first. Raise `Refusal`, with nothing written, if another file is in the way or the name is invalid.
     """
     name = name or directory.absolute().name
     if not _NAME.fullmatch(name):
@@ -35,7 +36,7 @@ def begin(
             f"{name!r} cannot be a pipeline's name on Databricks: expected the name of a table.",
             hint=f"Add --name {name.replace('-', '_')}.",
         )
-    made = _render_example(EXAMPLES / example, name)
+    made = _render_example(EXAMPLES / example, name, compute or COMPUTES[0])
     if own is not None:
         made = iter([(Path(f"{name}.yaml"), own.write_definition(directory, name))])
     files = {directory / place: content for place, content in made}
@@ -62,20 +63,27 @@ _WHAT = {
     ".yaml": "the definition",
     ".csv": "sample rows, some of them bad",
     ".test.yaml": "test cases: what happens to the sample, and to a row",
-    "databricks.yml": "an asset bundle: a scheduled job",
-    "notebook.py": "the notebook that the job runs",
+    "databricks.yml": "an asset bundle: a schema, a volume, and a job that runs when files arrive",
+    "notebook.py": "a notebook to look at rows, and to run the pipeline by hand",
+    "requirements.txt": "what pip installs there",
 }
+COMPUTES = ("serverless", "classic")
+"""What can run the jobs of the example `databricks`. A line of it that is for one of these ends with its name."""
 
 
-def _render_example(example: Path, name: str) -> Iterator[tuple[Path, str]]:
+def _render_example(example: Path, name: str, compute: str) -> Iterator[tuple[Path, str]]:
     """Yield the example's files with this name instead of `orders`, in their names and, except for CSV, their text."""
+    others = "|".join(each for each in COMPUTES if each != compute)
     for file in sorted(example.rglob("*")):
-        if file.is_file() and file.suffix in (".yaml", ".yml", ".py", ".csv"):
+        if file.is_file() and file.suffix in (".yaml", ".yml", ".py", ".csv", ".txt"):
             place = file.relative_to(example)
             first, dot, rest = place.name.partition(".")
             renamed = place.with_name(f"{name}{dot}{rest}") if first == "orders" else place
             text = file.read_text(encoding="utf-8")
-            yield renamed, re.sub(r"\borders\b", name, text) if file.suffix != ".csv" else text
+            if file.suffix != ".csv":
+                text = re.sub(rf".*  # ({others})\n", "", text).replace(f"  # {compute}\n", "\n")
+                text = re.sub(r"\borders\b", name, text).replace("==VERSION", f"=={find_version()}")
+            yield renamed, text
 
 
 DEFINITION = """\

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
-from typing import Any
 
 from origins.quick_dataclass import dataclass
+from runners.definitions.dbutils import read_secret
 from runners.definitions.document import (
     LARGEST,
     DefinitionError,
@@ -25,41 +24,7 @@ from runners.definitions.document import (
     parse,
     suggest_nearest,
 )
-from runners.model.text import shorten, summarise_error
-
-
-def ask_databricks(scope: str, key: str) -> str:
-    """Return the secret under a key of a scope. Raise `LookupError` with the reason if there is none."""
-    dbutils = next(_find_dbutils(), None)
-    if dbutils is None:
-        raise LookupError("Databricks is not available here")
-    try:
-        return str(dbutils.secrets.get(scope=scope, key=key))
-    except Exception as error:  # errors of Databricks have no common type
-        raise LookupError(f"Databricks says: {summarise_error(error)}") from error
-
-
-def _find_dbutils() -> Iterator[Any]:
-    """Yield every available `dbutils`: that of a notebook, of the cluster, and of the SDK if it is installed."""
-    own = getattr(sys.modules.get("__main__"), "dbutils", None)
-    if own is not None:
-        yield own
-    try:
-        from pyspark.dbutils import DBUtils  # type: ignore[import-not-found,unused-ignore]
-        from pyspark.sql import SparkSession
-
-        spark = SparkSession.getActiveSession()
-        if spark is not None:
-            yield DBUtils(spark)
-    except ImportError:
-        pass
-    try:
-        from databricks.sdk.runtime import dbutils  # type: ignore[import-not-found,unused-ignore]
-
-        yield dbutils
-    except (ImportError, ValueError):  # the SDK raises ValueError if no user has signed in
-        pass
-
+from runners.model.text import shorten
 
 _REFERENCE = re.compile(
     r"(?P<escaped>\$\$\{)"
@@ -83,6 +48,11 @@ class Parameters:
     """
     needs_secrets: bool = True
     """Whether a missing secret is a problem. If not, its reference stays in its place."""
+    widgets: Mapping[str, str] | None = None
+    """The values of a notebook's widgets, which take precedence over the environment. None outside of a notebook.
+
+    `${secret:NAME}` does not find them.
+    """
     problems: list[Problem] = field(default_factory=list)
     secrets: dict[str, str] = field(default_factory=dict)
     """The secrets that were put in, each with the reference that is printed instead."""
@@ -123,6 +93,8 @@ class Parameters:
             return self._find_secret(match.group("secret"), match, node, path)
         elif name in self.variables:
             return self.variables[name]
+        elif name in (self.widgets or {}):
+            return (self.widgets or {})[name]
         elif self.environment.get(name) or (name in self.environment and default is None):
             return self.environment[name]
         elif default is not None:
@@ -147,7 +119,7 @@ class Parameters:
     def _ask_scope(self, name: str, match: re.Match[str], node: Scalar, path: str) -> str:
         scope, _, key = name.partition("/")
         try:
-            return self._keep_secret(ask_databricks(scope, key), match)
+            return self._keep_secret(read_secret(scope, key), match)
         except LookupError as error:
             why = error.args[0] if error.args else "the scope has no such key"
             what = f"the secret {key} of the scope {scope} is missing: {why}"
@@ -161,10 +133,20 @@ class Parameters:
 
     def _suggest_remedy(self, name: str) -> str:
         near = suggest_nearest(name, self.variables) if self.variables else ""
-        return f"; {near}" if near.startswith("did") else f"; set it with --var {name}=… or in the environment"
+        if near.startswith("did"):
+            return f"; {near}"
+        if self.widgets is not None:
+            return f"; make a widget {name}, or give the job a parameter with this name"
+        return f"; set it with --var {name}=… or in the environment"
 
     def _add_problem(self, node: Scalar, path: str, message: str) -> None:
         self.problems.append(Problem(path=path, message=message, line=node.line, column=node.column))
+
+
+def find_job(given: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the ids of the job among these values, for the ledger and the labels."""
+    names = {"id": "JOB_ID", "run": "JOB_RUN_ID"}
+    return {key: given[name] for key, name in names.items() if given.get(name)}
 
 
 def read_variables(file: Path) -> Mapping[str, str]:

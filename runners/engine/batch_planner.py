@@ -64,6 +64,8 @@ class BatchPlanner:
     """After how many seconds without a batch stages and destinations get an empty batch. 0 is never."""
     first_alone: bool = False
     """Whether the run's first batch is settled before another is planned."""
+    job: Mapping[str, str] = field(default_factory=dict)
+    """The ids of the job in which the run works."""
     _feeds: Mapping[str, OriginFeed] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -146,6 +148,7 @@ class BatchPlanner:
             time=now,
             first=first,
             definition=self.definition,
+            job=self.job,
             replaces=feed.replaces,
         )
 

@@ -94,6 +94,7 @@ class OwnerBody(HostBody, total=False):
     assignment: str
     hash: str
     follow: bool
+    job: Mapping[str, str]
     lease: float | None
     joins: bool
     owner: str

@@ -190,6 +190,7 @@ class PlanBody(_Plan, total=False):
     decision: DecisionBody | None
     published: bool
     instead: Mapping[str, str]
+    job: Mapping[str, str]
 
 
 class _Settle(TypedDict):
@@ -282,6 +283,8 @@ class PlannedBatch:
         }
         if batch.replaces:
             body["instead"] = dict(batch.replaces)
+        if batch.job:
+            body["job"] = dict(batch.job)
         return body
 
     @staticmethod

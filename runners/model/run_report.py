@@ -136,6 +136,8 @@ class Report:
     """`succeeded`, `failed` or `stopped`."""
     reason: str = ""
     """Why the run was stopped or failed."""
+    job: Mapping[str, str] = field(default_factory=dict)
+    """The ids of the job in which the run worked, as `id` and `run`. Empty without a job."""
     batches: int = 0
     """How many batches the run settled."""
     read: int = 0
@@ -212,6 +214,21 @@ class Report:
             "spent": {phase: round(seconds, 3) for phase, seconds in self.spent.items()},
         }
 
+    def to_frame(self, spark: Any) -> Any:
+        """Return a Spark DataFrame of this session, with a row for each destination.
+
+        A run without batches has one row, whose destination and counts are NULL.
+        """
+        error = (self.error.code, self.error.message) if self.error else (None, None)
+        counted: list[tuple[object, ...]] = [
+            (name, to.read, to.changed, to.delivered, to.filtered, to.nacked, to.owed)
+            for name, to in self.destinations.items()
+        ] or [(None,) * 7]
+        rows = [
+            (self.pipeline, self.run, self.status, *counts, self.batches, self.seconds, *error) for counts in counted
+        ]
+        return spark.createDataFrame(rows, _FRAME_COLUMNS)
+
     def __repr__(self) -> str:
         facts = [self.status, format_batches(self.batches), f"{format_count(self.read)} read"]
         facts += [f"{rows:,} delivered to {name}" for name, rows in [*self.delivered.items()][:3]]
@@ -222,6 +239,12 @@ class Report:
 
     def _repr_html_(self) -> str | None:
         return self.html(self) if self.html else None
+
+
+_FRAME_COLUMNS = (
+    "pipeline string, run string, status string, destination string, read bigint, changed bigint, delivered bigint, "
+    "filtered bigint, nacked bigint, owed bigint, batches bigint, seconds double, code string, message string"
+)
 
 
 class PipelineFailed(WherryError):

@@ -210,6 +210,8 @@ class PipelineSpec:
     """When the scheduler runs the pipeline. By default only a person or another program starts it."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False, metadata={"hidden": True})
     """The secrets in the definition, each with the reference that is shown and stored instead."""
+    job: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False, metadata={"hidden": True})
+    """The ids of the job in which this process runs, as `id` and `run`. The ledger and the labels have them."""
 
     @property
     def protection(self) -> Protection:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from origins.batch import JSON
+from origins.lazy import DataFrame, SparkSession
 from runners.model.causes import name_part
 from runners.model.text import (
     escape_html,
@@ -25,11 +27,29 @@ MOST = 100
 class RefusedRowList(list[dict[str, JSON]]):
     """Refused rows, the newest last."""
 
+    def to_frame(self, spark: SparkSession) -> DataFrame:
+        """Return a Spark DataFrame of this session. `row` is JSON, and `state` is `waiting` or what ended that."""
+        names = ("stage", "destination", "code", "message", "part", "lane", "number", "run", "id")
+        rows = [
+            (
+                _name_state(row),
+                datetime.fromisoformat(row["nacked_at"]),
+                *(row[name] for name in names),
+                _as_text(row["row"]),
+            )
+            for row in self
+        ]
+        return spark.createDataFrame(
+            rows,
+            "state string, nacked_at timestamp, stage string, destination string, code string, message string, "
+            "part string, lane string, number bigint, run string, id string, row string",
+        )
+
     def _repr_html_(self) -> str:
         head = ["state", "refused (UTC)", "by", "code", "reason", "row", "from", "id"]
         rows = [
             [
-                "replayed" if row["replayed"] else "discarded" if row["discarded"] else "waiting",
+                _name_state(row),
                 show_moment(row["nacked_at"]),
                 row["stage"] or row["destination"],
                 row["code"],
@@ -136,6 +156,10 @@ class PipelineStatus(dict[str, JSON]):
         if self["first"]:
             yield "first", self["first"]
         yield "next", self["next"]
+
+
+def _name_state(row: Mapping[str, JSON]) -> str:
+    return "replayed" if row["replayed"] else "discarded" if row["discarded"] else "waiting"
 
 
 def _render(head: Sequence[str], rows: Iterable[Sequence[Any]], count: int, what: str, *, nothing: str) -> str:

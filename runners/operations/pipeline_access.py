@@ -10,13 +10,14 @@ from contextlib import contextmanager
 from origins.batch import JSON
 from origins.lazy import SparkSession
 from origins.spark_private import forget_context_settings
+from origins.spark_versions import is_on_databricks
 from runners.model.clock import Clock
 from runners.model.entry import Entry
 from runners.model.errors import Owned
 from runners.model.pipeline_state import PipelineState
 from runners.model.spec import PipelineSpec
 from runners.spark.own_session import make_own_session
-from runners.spark.session import check_store_access, obtain_for
+from runners.spark.session import check_store_access, obtain, obtain_for
 from runners.state.journal import Journal
 from runners.state.ledger import Conflict
 from runners.state.location import StateLocation, check_pipeline
@@ -71,5 +72,10 @@ def hold_pipeline(pipeline: PipelineSpec, before: str) -> Iterator[Journal]:
 
 
 def sign(reason: str) -> dict[str, JSON]:
-    """Return the user and the reason in the form that the ledger keeps."""
+    """Return the user and the reason in the form that the ledger keeps.
+
+    On Databricks, everyone is the same user of the machine. There it is the user of the workspace.
+    """
+    if is_on_databricks():
+        return {"who": str(obtain().sql("SELECT current_user()").collect()[0][0]), "reason": reason}
     return {"who": f"{getpass.getuser()}@{socket.gethostname()}", "reason": reason}

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from origins.batch import JSON
+from origins.lazy import DataFrame, SparkSession
 from origins.quick_dataclass import dataclass
 from runners.model.causes import Causes
 from runners.model.json_form import JsonForm, to_json
@@ -104,6 +105,21 @@ class Preview(JsonForm):
     pipeline: str
     batches: tuple[BatchPreview, ...]
     """The next batch of each origin; empty if no row waits."""
+
+    def to_frame(self, spark: SparkSession) -> DataFrame:
+        """Return a Spark DataFrame of this session, with the shown rows at each stage. `row` is JSON."""
+        rows = [
+            (
+                *(batch.lane, batch.number, stage.counts.stage, seen.outcome, seen.code, seen.message),
+                json.dumps(seen.row, ensure_ascii=False),
+            )
+            for batch in self.batches
+            for stage in batch.stages
+            for seen in stage.rows
+        ]
+        return spark.createDataFrame(
+            rows, "lane string, number bigint, stage string, outcome string, code string, message string, row string"
+        )
 
     def __str__(self) -> str:
         return format_preview(self)

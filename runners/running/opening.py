@@ -172,6 +172,7 @@ class RunOpening:
             wait=parse_seconds(batch.wait),
             idle=parse_seconds(self.pipeline.run_options.idle),
             first_alone=any(each.replaces for each in self.destinations.values()),
+            job=self.pipeline.job,
         )
 
     def refresh_source(

@@ -235,6 +235,7 @@ class PipelineRun:
                     run=self.id,
                     status=status,
                     reason=stopping or ("failed" if errors else "nothing left to do"),
+                    job=self.pipeline.job,
                     seconds=self.clock.elapsed() - began,
                     error=self._describe_error(errors, spark) if errors else None,
                     snapshot=self.snapshot,

@@ -33,7 +33,13 @@ from origins.spark_private import (
     put_client,
 )
 from origins.spark_settings import ANSI, CASE, CATALOG, CATALOG_KIND, DEFAULT_CATALOG, LOCAL_FOLDERS, read_all
-from origins.spark_versions import check_client, check_start, is_connect, is_on_databricks
+from origins.spark_versions import (
+    check_client,
+    check_pyspark_of_databricks,
+    check_start,
+    is_connect,
+    is_on_databricks,
+)
 from origins.store_access import StoreUrl, canonicalise, is_store_url
 from runners.model.error_kinds import classify
 from runners.model.spec import MASTER, PipelineSpec, SparkOptions
@@ -124,15 +130,20 @@ def _list_parts(pipeline: PipelineSpec) -> Sequence[object]:
 
 def _list_stores(value: object) -> list[str]:
     """Return the places in object stores that are named anywhere in a value."""
+    return [text for text in list_texts(value) if is_store_url(text)]
+
+
+def list_texts(value: object) -> list[str]:
+    """Return the texts anywhere in a value."""
     if isinstance(value, str):
-        return [value] if is_store_url(value) else []
+        return [value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         inner: Iterable[object] = [getattr(value, field.name) for field in dataclasses.fields(value)]
     elif isinstance(value, Mapping):
         inner = value.values()
     else:
         inner = value if isinstance(value, list | tuple) else ()
-    return [place for each in inner for place in _list_stores(each)]
+    return [text for each in inner for text in list_texts(each)]
 
 
 def _read_keep(options: SparkOptions) -> float | None:
@@ -164,6 +175,7 @@ def obtain_now(conf: Mapping[str, str], packages: Sequence[str] = (), keep: floa
     if found is not None:
         return found
     if is_on_databricks():
+        check_pyspark_of_databricks()
         return SparkSession.builder.getOrCreate()
     if os.environ.get("SPARK_REMOTE") or "PYSPARK_GATEWAY_PORT" in os.environ:
         silence_loggers()

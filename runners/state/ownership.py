@@ -140,6 +140,8 @@ class Ownership:
             "hash": self.hash,
             "follow": self.follow,
         }
+        if self.pipeline.job:
+            body["job"] = dict(self.pipeline.job)
         begin_use(self.run)
 
         def may(journal: Journal) -> bool:

@@ -72,15 +72,40 @@ def list_cells(notebook: str) -> list[str]:
     return [cell for cell in code if cell and not cell.startswith("%md")]
 
 
-def list_parameters(bundle: Path, **variables: str) -> dict[str, str]:
-    """Return the parameters with which the job of a deployed bundle runs its notebook."""
+def list_parameters(bundle: Path, **given: str) -> dict[str, str]:
+    """Return the parameters with which a deployed bundle runs its notebook. `given` replaces some of them."""
+    jobs, known = _deploy(bundle)
+    parameters = jobs["by_hand"]["tasks"][0]["notebook_task"]["base_parameters"]
+    assert given.keys() <= parameters.keys()
+    return {name: given.get(name, _fill(value, known)) for name, value in parameters.items()}
+
+
+def list_words(bundle: Path, **given: str) -> list[str]:
+    """Return the command line of a deployed bundle's wheel task. `given` replaces some parameters of its job."""
+    jobs, known = _deploy(bundle)
+    (job,) = (job for key, job in jobs.items() if key != "by_hand")
+    parameters = {each["name"]: _fill(each["default"], known) for each in job["parameters"]}
+    assert given.keys() <= parameters.keys()
+    known |= {f"job.parameters.{name}": value for name, value in {**parameters, **given}.items()}
+    task = job["tasks"][0]["python_wheel_task"]
+    return [task["entry_point"], *(_fill(word, known) for word in task["parameters"])]
+
+
+def _deploy(bundle: Path) -> tuple[Any, dict[str, str]]:
+    """Return the jobs of a bundle, and what its references mean."""
     plain: Any = to_plain(parse(bundle.read_text(), bundle.name))
-    (job,) = plain["resources"]["jobs"].values()
-    (task,) = job["tasks"]
-    known = {f"var.{name}": variables.get(name, given["default"]) for name, given in plain["variables"].items()}
-    known["workspace.file_path"] = str(bundle.parent)
-    given = task["notebook_task"]["base_parameters"]
-    return {name: re.sub(r"\$\{(.*?)\}", lambda found: known[found[1]], value) for name, value in given.items()}
+    known = {f"var.{name}": variable["default"] for name, variable in plain["variables"].items()}
+    for kind in ("schemas", "volumes"):
+        known |= {f"resources.{kind}.{key}.name": each["name"] for key, each in plain["resources"][kind].items()}
+    return plain["resources"]["jobs"], known | {
+        "workspace.file_path": str(bundle.parent),
+        "job.id": "41",
+        "job.run_id": "42",
+    }
+
+
+def _fill(text: str, known: Mapping[str, str]) -> str:
+    return re.sub(r"[${]\{(.*?)\}+", lambda found: known[found[1]], text)
 
 
 def make_environment(folder: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -52,8 +53,8 @@ def result(
     place = folder / "shop"
     begin(place, "shop", example="databricks")
     schema = request.param.replace(" ", "_").replace(".", "_")
-    given = {"landing": str(place / "landing"), "table": f"{schema}.shop", "state": schema, "wherry": str(wheel)}
-    parameters = list_parameters(place / "databricks.yml", **given)
+    shutil.copytree(wheel.parent, place / "dist")
+    parameters = list_parameters(place / "databricks.yml", LANDING=str(place / "landing"), SCHEMA=schema)
     spark = Remote(connect_server.get().connect)
     spark.sql(f"create schema {schema}")
     warehouse = connect_server.folder / "warehouse"

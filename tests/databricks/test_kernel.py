@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -91,12 +92,15 @@ def test_the_example_installs_wherry_and_finds_its_definition(tmp_path: Path) ->
     """It needs neither an installed Wherry nor a working directory, but the parameters of the bundle's job."""
     place = tmp_path / "shop"
     begin(place, "shop", example="databricks")
-    parameters = list_parameters(place / "databricks.yml", wherry=str(build_wheel(tmp_path / "build")), state="main.w")
+    shutil.copytree(build_wheel(tmp_path / "build").parent, place / "dist")
+    parameters = list_parameters(place / "databricks.yml", SCHEMA="main.w")
     before, found, _ = (place / "notebook.py").read_text().partition("pipeline.preview()")
     with Notebook(COMPUTES["serverless 4"], NOBODY, make_environment(tmp_path), parameters) as notebook:
-        shown = list(notebook.run(f"{before}{'(pipeline.name, variables)' if found else ''}\n"))
+        asked = "(pipeline.state, pipeline.origin.path, pipeline.job)" if found else ""
+        shown = list(notebook.run(f"{before}{asked}\n"))
     assert [each.error for each in shown] == [""] * len(shown)
-    assert "'STATE': 'main.w'" in shown[-1].values[0]["text/plain"]
+    told = shown[-1].values[0]["text/plain"]
+    assert all(each in told for each in ("schema='main.w'", "/Volumes/main/shop/landing/*.csv", "'run': '42'"))
 
 
 CLONES = {

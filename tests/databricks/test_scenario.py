@@ -145,7 +145,7 @@ def test_a_killed_run_is_continued(shop: Shop, moment: str) -> None:
 
 
 def test_two_runs_at_once_deliver_each_row_once(shop: Shop) -> None:
-    """One of them may be told that the other one has the pipeline."""
+    """Wherry may tell one of them that the other one has the pipeline."""
     both = [shop.begin(WHERRY, "run", str(shop.definition)) for _ in range(2)]
     ends = [(process.communicate()[0], process.returncode) for process in both]
     assert 0 in [code for _, code in ends], ends

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 
 class Widgets:
@@ -24,6 +27,9 @@ class Widgets:
     def get(self, name: str) -> str:
         return self.given[name]
 
+    def getAll(self) -> Mapping[str, str]:  # noqa: N802  (as it is there)
+        return self.given
+
 
 def list_cells(notebook: Path) -> list[str]:
     """Return the cells of a notebook in order. Code that only Databricks understands is in comments."""
@@ -35,12 +41,17 @@ def list_cells(notebook: Path) -> list[str]:
 def run_cells(notebook: Path, given: Mapping[str, str]) -> list[object]:
     """Run the cells and return what each one shows: the value of the expression at its end."""
     names: dict[str, Any] = {"dbutils": Widgets(given)}
-    shown = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules["__main__"], "dbutils", names["dbutils"], raising=False)
+        return list(_run(notebook, names))
+
+
+def _run(notebook: Path, names: dict[str, Any]) -> Iterator[object]:
     for cell in list_cells(notebook):
         tree = ast.parse(cell)
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
         exec(compile(tree, "cell", "exec"), names)  # noqa: S102  (the notebook is ours)
         if isinstance(last, ast.Expr):
             value = eval(compile(ast.Expression(last.value), "cell", "eval"), names)  # noqa: S307
-            shown += [] if value is None else [value]
-    return shown
+            if value is not None:
+                yield value

@@ -30,7 +30,7 @@ def main(given: dict[str, str]) -> None:
         "a relative path": lambda: spark.read.format("csv").load("landing"),
     }
     refused = [name for name, what in tries.items() if _is_refused(what)]
-    spark.sql(f"create schema {given['state']}")
+    spark.sql(f"create schema {given['SCHEMA']}")
     notebook = Path("notebook.py")
     preview, report, lanes, dead = run_cells(notebook, given)
     Path("landing", "late.csv").write_text("id,email,amount,at\n" + "1,a@b,x,\n" * 100)
@@ -45,8 +45,8 @@ def main(given: dict[str, str]) -> None:
         "report": report.json(),  # type: ignore[attr-defined]
         "dead": len(dead),  # type: ignore[arg-type]
         "failed": failed,
-        "rows": sorted([row["id"], row["shown"]] for row in spark.table(given["table"]).collect()),
-        "tables": sorted(row["tableName"] for row in spark.sql(f"show tables in {given['state']}").collect()),
+        "rows": sorted([row["id"], row["shown"]] for row in spark.table(f"{given['SCHEMA']}.shop").collect()),
+        "tables": sorted(row["tableName"] for row in spark.sql(f"show tables in {given['SCHEMA']}").collect()),
     }
     print(json.dumps(facts))  # noqa: T201
 

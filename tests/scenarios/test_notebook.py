@@ -25,21 +25,16 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_job_sets_every_widget_of_the_notebook(tmp_path: Path) -> None:
-    """The bundle's parameters are the notebook's widgets, and the bundle names the notebook."""
+    """The bundle's parameters are the notebook's widgets and the ids of the job, and the bundle names the notebook."""
     begin(tmp_path, "shop", example="databricks")
     bundle = to_plain(parse((tmp_path / "databricks.yml").read_text(), "databricks.yml"))
-    (job,) = bundle["resources"]["jobs"].values()
-    (task,) = job["tasks"]
-    parameters = task["notebook_task"]["base_parameters"]
-    assert (tmp_path / task["notebook_task"]["notebook_path"]).exists()
-    given = {name: f"${{var.{name}}}" for name in bundle["variables"]}
-    assert parameters == {**given, "folder": "${workspace.file_path}"}
-    widgets = Widgets({"folder": str(tmp_path)})
-    names = {"dbutils": widgets}
+    task = bundle["resources"]["jobs"]["by_hand"]["tasks"][0]["notebook_task"]
+    assert (tmp_path / task["notebook_path"]).exists()
+    widgets = Widgets({})
     for cell in list_cells(tmp_path / "notebook.py"):
         if "dbutils.widgets.text" in cell:
-            exec(cell, names)  # noqa: S102  (the notebook is ours)
-    assert set(parameters) == set(widgets.given)
+            exec(cell, {"dbutils": widgets})  # noqa: S102  (the notebook is ours)
+    assert {*widgets.given, "JOB_ID", "JOB_RUN_ID"} == set(task["base_parameters"])
 
 
 @pytest.mark.spark
@@ -50,8 +45,7 @@ def test_the_notebook_delivers_rows_and_shows_the_results(
     begin(tmp_path, "shop", example="databricks")
     monkeypatch.chdir("/")
     spark.sql("create schema if not exists wherry_notebook")
-    given = {"landing": str(tmp_path / "landing"), "table": "wherry_notebook.shop", "state": "wherry_notebook"}
-    given["folder"] = str(tmp_path)
+    given = {"FOLDER": str(tmp_path), "LANDING": str(tmp_path / "landing"), "SCHEMA": "wherry_notebook"}
     preview, report, lanes, refused = run_cells(tmp_path / "notebook.py", given)
     assert [hasattr(shown, "_repr_html_") for shown in (preview, report, lanes)] == [True] * 3
     assert ((getattr(report, "read"), getattr(report, "nacked")), len(refused)) == ((10, 3), 3)  # type: ignore[arg-type]  # noqa: B009
@@ -88,7 +82,7 @@ def test_the_notebook_works_with_the_features_of_serverless(tmp_path: Path, serv
     definition = place / "shop.yaml"
     stage = '  - python: {function: "show:shown", columns: {shown: string}}\n'
     definition.write_text(definition.read_text().replace("destinations:\n", f"{stage}destinations:\n"))
-    given = {"landing": str(place / "landing"), "table": "serverless.shop", "state": "serverless", "folder": str(place)}
+    given = {"FOLDER": str(place), "LANDING": str(place / "landing"), "SCHEMA": "serverless"}
     command = [sys.executable, "-m", "tests.scenarios.on_serverless", json.dumps(given)]
     elsewhere = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
     environment = {**elsewhere, "SPARK_REMOTE": server.get().connect, "PYTHONPATH": str(ROOT)}

@@ -1,17 +1,18 @@
 # Databricks notebook source
 # MAGIC %md
 # MAGIC # orders
-# MAGIC What waits in `landing` is carried into `table`. The job in `databricks.yml` runs this notebook; you can run it
-# MAGIC too, cell by cell. `wherry` says what pip installs: a package, or the path of a wheel.
+# MAGIC This notebook shows and carries what waits in the volume `LANDING`. `databricks bundle run by_hand` runs it with
+# MAGIC its parameters. `FOLDER` is the folder of the definition in the workspace.
 
 # COMMAND ----------
 
-dbutils.widgets.text("wherry", "wherry")
-wherry = dbutils.widgets.get("wherry")
+for name in ("FOLDER", "LANDING", "SCHEMA"):
+    dbutils.widgets.text(name, "")
+folder = dbutils.widgets.get("FOLDER")
 
 # COMMAND ----------
 
-# MAGIC %pip install --quiet $wherry
+# MAGIC %pip install --quiet -r $folder/requirements.txt
 
 # COMMAND ----------
 
@@ -19,16 +20,9 @@ dbutils.library.restartPython()
 
 # COMMAND ----------
 
-from pathlib import Path
-
 from wherry import Pipeline
 
-names = ("folder", "landing", "table", "state")
-for name in names:
-    dbutils.widgets.text(name, "")
-given = {name.upper(): dbutils.widgets.get(name) for name in names}
-variables = {name: value for name, value in given.items() if value}
-pipeline = Pipeline.load(Path(given["FOLDER"], "orders.yaml"), variables=variables)
+pipeline = Pipeline.load(f"{dbutils.widgets.get('FOLDER')}/orders.yaml")
 
 # COMMAND ----------
 

@@ -8,6 +8,8 @@ from origins.batch import JSON, Limits, Span
 from origins.origin import Backlog
 from runners.engine.batch_planner import BLINK, BatchPlanner, OriginFeed
 from runners.model.batch_timing import BatchSizing
+from runners.model.pipeline_state import LaneState
+from runners.model.planned_batch import PlannedBatch
 from tests.manual_clock import ManualClock
 
 
@@ -36,6 +38,16 @@ class Counted(Backlog):
     def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
         begin = start or 0
         return None if begin == 10 else Span(start=start, end=min(10, begin + (limits.rows or 10)))
+
+
+def test_a_plan_keeps_the_ids_of_its_job_in_the_ledger() -> None:
+    """Without a job, the ledger has what older versions wrote."""
+    clock = ManualClock()
+    source = make_source(Numbers(clock, _0=2))
+    for planner, kept in ((replace(source, job={"id": "41", "run": "42"}), {"id": "41", "run": "42"}), (source, None)):
+        plan = planner.plan("0", LaneState(), Span(start=None, end=2), clock.now(), first=True)
+        assert plan.json().get("job") == kept
+        assert PlannedBatch.of("orders", plan.json()).batch.job == (kept or {})
 
 
 def test_a_whole_batch_has_no_limits() -> None:
