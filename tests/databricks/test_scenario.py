@@ -35,7 +35,6 @@ destinations:
 state: {{schema: {schema}, volume: "{folder}/volume"}}
 """
 FILES = 4
-WHERRY = str(Path(sys.executable).with_name("wherry"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,10 +61,10 @@ class Shop:
         os.utime(file, (1_700_000_000 + number,) * 2)
 
     def begin(self, *words: str) -> subprocess.Popen[str]:
-        """Start a program as on serverless."""
+        """Start `wherry` or a module as on serverless."""
         variables = {"SPARK_REMOTE": self.proxy.address, "DATABRICKS_RUNTIME_VERSION": "client.4.9"}
         return subprocess.Popen(
-            words,
+            [sys.executable, "-m", "tests.databricks.given_session", *words],
             env={**os.environ, **variables, "PYTHONPATH": str(Path(__file__).parents[2])},
             cwd=self.folder,
             stdout=subprocess.PIPE,
@@ -75,7 +74,7 @@ class Shop:
 
     def call(self, *words: str) -> str:
         """Run `wherry` with these words. Return what it prints."""
-        process = self.begin(WHERRY, *words)
+        process = self.begin("wherry", *words)
         printed, _ = process.communicate()
         assert process.returncode == 0, printed
         return printed
@@ -135,7 +134,7 @@ def test_rows_are_delivered_refused_audited_and_replayed(shop: Shop) -> None:
 @pytest.mark.parametrize("moment", ["BatchPlanned", "BatchDecided", "Written"])
 def test_a_killed_run_is_continued(shop: Shop, moment: str) -> None:
     """Each row is there once, in both tables or in the DLQ."""
-    killed = shop.begin(sys.executable, "-m", "tests.scenarios.killed", str(shop.definition), moment, "3")
+    killed = shop.begin("tests.scenarios.killed", str(shop.definition), moment, "3")
     printed, _ = killed.communicate()
     assert killed.returncode == -9, printed
     shop.call("run", str(shop.definition))
@@ -146,7 +145,7 @@ def test_a_killed_run_is_continued(shop: Shop, moment: str) -> None:
 
 def test_two_runs_at_once_deliver_each_row_once(shop: Shop) -> None:
     """Wherry may tell one of them that the other one has the pipeline."""
-    both = [shop.begin(WHERRY, "run", str(shop.definition)) for _ in range(2)]
+    both = [shop.begin("wherry", "run", str(shop.definition)) for _ in range(2)]
     ends = [(process.communicate()[0], process.returncode) for process in both]
     assert 0 in [code for _, code in ends], ends
     assert all(code == 0 or "is running" in printed for printed, code in ends), ends

@@ -63,6 +63,6 @@ def count_statements(definition: Path, proxy: DatabricksProxy, landing: Path, fi
 def run(definition: Path, proxy: DatabricksProxy) -> None:
     """Run the pipeline in another process, as on serverless."""
     variables = {"SPARK_REMOTE": proxy.address, "DATABRICKS_RUNTIME_VERSION": "client.4.9"}
-    command = [str(Path(sys.executable).with_name("wherry")), "run", str(definition)]
+    command = [sys.executable, "-m", "tests.databricks.given_session", "wherry", "run", str(definition)]
     done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
