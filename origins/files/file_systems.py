@@ -21,7 +21,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
-from origins.errors import OriginError, get_condition
+from origins.errors import OriginError, get_condition, has_no_links
 from origins.lazy import F, SparkSession, spark_errors
 from origins.names import SCHEME
 
@@ -367,10 +367,6 @@ def _find_similar(path: str) -> str:
     return f"Did you mean {os.path.join(folder, near[0])}? " if near else ""
 
 
-_NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
-"""The error codes of a file system on which a file cannot have a second name."""
-
-
 def _move(path: str, target: str) -> None:
     with _wrap_os_errors(path, f"moved to {target}"):
         os.makedirs(os.path.dirname(target), exist_ok=True)
@@ -390,7 +386,7 @@ def _link_or_copy(path: str, target: str) -> None:
     try:
         os.link(path, target)
     except OSError as error:
-        if error.errno not in _NO_LINKS:
+        if error.errno != errno.EXDEV and not has_no_links(error):
             raise
         half = os.path.join(os.path.dirname(target), f"_half-{os.path.basename(target)}")
         shutil.copy2(path, half)

@@ -138,7 +138,7 @@ class FolderStore(PreparedStore):
         return sum(pq.read_metadata(file).num_rows for file in files) if files else None
 
     def write_few(self, name: str, frame: DataFrame) -> Any:
-        table = fetch_table(frame) if is_here(frame.sparkSession) else None
+        table = fetch_table(frame) if self.takes_few or is_here(frame.sparkSession) else None
         if table is not None:
             self._write_table(name, table, frame.schema)
         return table
@@ -313,12 +313,6 @@ class VolumeStore(FolderStore):
     takes_few: ClassVar[bool] = True
 
     tables: TableStore | None = None
-
-    def write_few(self, name: str, frame: DataFrame) -> Any:
-        table = fetch_table(frame)
-        if table is not None:
-            self._write_table(name, table, frame.schema)
-        return table
 
     def read(self, spark: SparkSession, name: str) -> DataFrame:
         if self.tables is not None and not (self.root / name).exists():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.databricks.volume import compile_library, make_volume_environment
+from tests.databricks.volume import make_volume_environment
 
 HEAD = """
 import sys
@@ -40,16 +40,10 @@ PREPARE = """
 """
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Provide the compiled library."""
-    return compile_library(tmp_path_factory.mktemp("library"))
-
-
 @pytest.fixture(params=[True, False], ids=["locks", "no locks"])
-def environment(request: pytest.FixtureRequest, library: Path, tmp_path: Path) -> dict[str, str]:
+def environment(request: pytest.FixtureRequest, volume_library: Path, tmp_path: Path) -> dict[str, str]:
     """Provide the variables of a process that has a volume."""
-    return make_volume_environment(library, tmp_path / "volume", locks=request.param)
+    return make_volume_environment(volume_library, tmp_path / "volume", locks=request.param)
 
 
 def do(action: str, folder: Path, environment: dict[str, str]) -> str:

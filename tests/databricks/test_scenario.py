@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from tests.databricks.workspace import begin_on_serverless
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,21 +60,9 @@ class Shop:
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))
         os.utime(file, (1_700_000_000 + number,) * 2)
 
-    def begin(self, *words: str) -> subprocess.Popen[str]:
-        """Start `wherry` or a module as on serverless."""
-        variables = {"SPARK_REMOTE": self.proxy.address, "DATABRICKS_RUNTIME_VERSION": "client.4.9"}
-        return subprocess.Popen(
-            [sys.executable, "-m", "tests.databricks.given_session", *words],
-            env={**os.environ, **variables, "PYTHONPATH": str(Path(__file__).parents[2])},
-            cwd=self.folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
     def call(self, *words: str) -> str:
         """Run `wherry` with these words. Return what it prints."""
-        process = self.begin("wherry", *words)
+        process = begin_on_serverless(self.proxy, "wherry", *words, folder=self.folder)
         printed, _ = process.communicate()
         assert process.returncode == 0, printed
         return printed
@@ -134,7 +122,9 @@ def test_rows_are_delivered_refused_audited_and_replayed(shop: Shop) -> None:
 @pytest.mark.parametrize("moment", ["BatchPlanned", "BatchDecided", "Written"])
 def test_a_killed_run_is_continued(shop: Shop, moment: str) -> None:
     """Each row is there once, in both tables or in the DLQ."""
-    killed = shop.begin("tests.scenarios.killed", str(shop.definition), moment, "3")
+    killed = begin_on_serverless(
+        shop.proxy, "tests.scenarios.killed", str(shop.definition), moment, "3", folder=shop.folder
+    )
     printed, _ = killed.communicate()
     assert killed.returncode == -9, printed
     shop.call("run", str(shop.definition))
@@ -145,7 +135,9 @@ def test_a_killed_run_is_continued(shop: Shop, moment: str) -> None:
 
 def test_two_runs_at_once_deliver_each_row_once(shop: Shop) -> None:
     """Wherry may tell one of them that the other one has the pipeline."""
-    both = [shop.begin("wherry", "run", str(shop.definition)) for _ in range(2)]
+    both = [
+        begin_on_serverless(shop.proxy, "wherry", "run", str(shop.definition), folder=shop.folder) for _ in range(2)
+    ]
     ends = [(process.communicate()[0], process.returncode) for process in both]
     assert 0 in [code for _, code in ends], ends
     assert all(code == 0 or "is running" in printed for printed, code in ends), ends

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.databricks.workspace import begin_on_serverless
 
 if TYPE_CHECKING:
     from tests.databricks.proxy import DatabricksProxy
@@ -62,7 +61,6 @@ def count_statements(definition: Path, proxy: DatabricksProxy, landing: Path, fi
 
 def run(definition: Path, proxy: DatabricksProxy) -> None:
     """Run the pipeline in another process, as on serverless."""
-    variables = {"SPARK_REMOTE": proxy.address, "DATABRICKS_RUNTIME_VERSION": "client.4.9"}
-    command = [sys.executable, "-m", "tests.databricks.given_session", "wherry", "run", str(definition)]
-    done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    process = begin_on_serverless(proxy, "wherry", "run", str(definition), folder=definition.parent)
+    printed, _ = process.communicate()
+    assert process.returncode == 0, printed

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.databricks.volume import compile_library, make_volume_environment
+from tests.databricks.volume import make_volume_environment
 
 HEAD = """
 import fcntl, os, sys
@@ -30,12 +30,6 @@ LOCK = "fcntl.flock(os.open(path('there'), os.O_RDWR), fcntl.LOCK_EX)"
 COMMIT = "import deltalake, pyarrow; deltalake.write_deltalake(path('table'), pyarrow.table({'a': [1]}))"
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Provide the compiled library."""
-    return compile_library(tmp_path_factory.mktemp("library"))
-
-
 def do(action: str, folder: Path, environment: dict[str, str]) -> str:
     """Do this in a folder in another process. Return what it prints, or the error of the system."""
     folder.mkdir(exist_ok=True)
@@ -45,43 +39,43 @@ def do(action: str, folder: Path, environment: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize("name", NOT_WHOLE)
-def test_a_volume_refuses_what_is_not_a_whole_file(name: str, library: Path, tmp_path: Path) -> None:
+def test_a_volume_refuses_what_is_not_a_whole_file(name: str, volume_library: Path, tmp_path: Path) -> None:
     """The same works in a folder beside it."""
     action, error = NOT_WHOLE[name]
-    environment = make_volume_environment(library, tmp_path / "volume")
+    environment = make_volume_environment(volume_library, tmp_path / "volume")
     assert do(action, tmp_path / "volume", environment) == error
     assert do(action, tmp_path / "volume-2", environment) == ""
 
 
-def test_a_volume_takes_whole_files(library: Path, tmp_path: Path) -> None:
+def test_a_volume_takes_whole_files(volume_library: Path, tmp_path: Path) -> None:
     """A file is written from its beginning to its end."""
     write = "file = open(path('new'), 'wb'); file.write(b'x' * 10**6); file.write(b'y'); file.close()"
-    environment = make_volume_environment(library, tmp_path / "volume")
+    environment = make_volume_environment(volume_library, tmp_path / "volume")
     assert do(f"{write}; print(os.stat(path('new')).st_size)", tmp_path / "volume", environment) == "1000001"
 
 
-def test_a_rename_is_a_copy_and_a_delete(library: Path, tmp_path: Path) -> None:
+def test_a_rename_is_a_copy_and_a_delete(volume_library: Path, tmp_path: Path) -> None:
     """The file at the new path is another one, also where a file was."""
     rename = (
         "old = os.stat(path('there')).st_ino; open(path('new'), 'w').close(); os.replace(path('there'), path('new')); "
         "print(os.stat(path('new')).st_ino == old, os.listdir(sys.argv[1]), open(path('new')).read())"
     )
-    environment = make_volume_environment(library, tmp_path / "volume")
+    environment = make_volume_environment(volume_library, tmp_path / "volume")
     assert do(rename, tmp_path / "volume", environment) == "False ['new'] old"
     assert do(rename, tmp_path / "beside", environment) == "True ['new'] old"
 
 
-def test_one_kind_of_volume_refuses_locks(library: Path, tmp_path: Path) -> None:
+def test_one_kind_of_volume_refuses_locks(volume_library: Path, tmp_path: Path) -> None:
     """Whether volumes know `flock` is open, so a test asks for one or the other."""
-    with_locks = make_volume_environment(library, tmp_path / "volume")
-    without = make_volume_environment(library, tmp_path / "volume", locks=False)
+    with_locks = make_volume_environment(volume_library, tmp_path / "volume")
+    without = make_volume_environment(volume_library, tmp_path / "volume", locks=False)
     assert do(LOCK, tmp_path / "volume", with_locks) == ""
     assert do(LOCK, tmp_path / "volume", without) == "Operation not supported"
     assert do(LOCK, tmp_path / "beside", without) == ""
 
 
-def test_other_libraries_meet_the_same_volume(library: Path, tmp_path: Path) -> None:
+def test_other_libraries_meet_the_same_volume(volume_library: Path, tmp_path: Path) -> None:
     """A commit of deltalake takes its version by a hard link, which is refused."""
-    environment = make_volume_environment(library, tmp_path / "volume")
+    environment = make_volume_environment(volume_library, tmp_path / "volume")
     assert do(COMMIT, tmp_path / "beside", environment) == ""
     assert "Operation not permitted" in do(COMMIT, tmp_path / "volume", environment)

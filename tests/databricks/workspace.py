@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.databricks.volume import compile_library
 from tests.scenarios.shared_jvm import Server
 
 if TYPE_CHECKING:
@@ -31,3 +36,29 @@ def serverless(connect_server: Server) -> Iterator[DatabricksProxy]:
     limits = replace(SERVERLESS, managed=(str(connect_server.folder / "warehouse"),))
     with DatabricksProxy(connect_server.get().connect, limits) as proxy:
         yield proxy
+
+
+@pytest.fixture(scope="session")
+def volume_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Provide the compiled library that makes a folder a volume."""
+    return compile_library(tmp_path_factory.mktemp("library"))
+
+
+def begin_on_serverless(proxy: DatabricksProxy, *words: str, folder: Path) -> subprocess.Popen[str]:
+    """Start `wherry` or a module in a process that has a session, as on serverless.
+
+    It works in the folder, and writes to one stream.
+    """
+    variables = {
+        "SPARK_REMOTE": proxy.address,
+        "DATABRICKS_RUNTIME_VERSION": "client.4.9",
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.databricks.given_session", *words],
+        env={**os.environ, **variables},
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )

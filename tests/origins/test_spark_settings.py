@@ -12,20 +12,12 @@ import pytest
 
 from origins.spark_settings import ANSI, CASE, NANOS_AS_LONG, SETTINGS, TIME_ZONE, begin_sharing, put_back_all, read_all
 from origins.spark_versions import Platform, find_platform
+from tests.databricks.limits import SERVERLESS_SETTINGS
 
 ROOT = Path(__file__).parents[2]
 FILES = [file for folder in ("origins", "stages", "destinations", "runners") for file in ROOT.glob(f"{folder}/**/*.py")]
 TABLE = ROOT / "origins/spark_settings.py"
 STARTS = {"runners/command_line/doctor.py"} | {f"runners/spark/{name}.py" for name in ("quick_start", "start", "warm")}
-SIX = {
-    "spark.sql.shuffle.partitions",
-    "spark.sql.session.timeZone",
-    "spark.sql.ansi.enabled",
-    "spark.sql.files.maxPartitionBytes",
-    "spark.sql.legacy.timeParserPolicy",
-    "spark.databricks.execution.timeout",
-}
-"""The keys that serverless compute lets a program touch, by the documentation of Databricks."""
 _METHODS = {"get", "set", "unset", "isModifiable", "getAll"}
 
 
@@ -99,7 +91,7 @@ def test_each_setting_of_the_table_is_used_and_has_a_need() -> None:
 
 def test_serverless_sees_no_other_key_than_the_six() -> None:
     """Each other key is refused there, and the refusal prints a trace."""
-    assert {setting.key for setting in SETTINGS if Platform.SERVERLESS in setting.platforms} <= SIX
+    assert {setting.key for setting in SETTINGS if Platform.SERVERLESS in setting.platforms} <= SERVERLESS_SETTINGS
 
 
 class Remote(Session):
