@@ -338,14 +338,15 @@ def fetch_rows(  # noqa: PLR0913 -- each argument selects what is read
         return empty.selectExpr("*", f"{_NOWHERE} as {PLACE}") if places else empty
     asked = parts[0].asked
     if "since" in asked:
-        table = DeltaTable.find(spark, place, named=named)
-        with explain_refusal(table.name):
-            return _read_versions(spark, table, span, schema, asked, places=places, where=where, beside=beside)
-    if parts[0].version is None and not named:
-        location = place
+        there = DeltaTable.find(spark, place, named=named)
+        with explain_refusal(there.name):
+            return _read_versions(spark, there, span, schema, asked, places=places, where=where, beside=beside)
+    table = DeltaTable.find(spark, place, named=named) if named or parts[0].version is not None else None
+    if parts[0].version is None and (table is None or isinstance(table.log, VersionLog)):
+        location = table.log.location if table else place
         frame = _read_files(spark, location, {part.path: part.size or 0 for part in parts}, schema)
     else:
-        table = DeltaTable.find(spark, place, named=named)
+        assert table is not None
         location, version = table.log.location, table.version_of(span.end)
         frame = read_whole(spark, place, named=named, version=version)
         if "inserted" in asked:

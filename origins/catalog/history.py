@@ -181,12 +181,12 @@ def _only_adds(row: Row, figures: Mapping[str, int], tally: tuple[int, int, int]
     operation, parameters = row["operation"], row["operationParameters"] or {}
     counts = [figures[name] for name in _REMOVED if name in figures]
     removes_none = bool(counts) and not any(counts)
+    if begins_anew(row["version"], operation):
+        return False
     if row["version"] == 0 or row["isBlindAppend"]:
         return True
     if operation in ("DELETE", "UPDATE", "MERGE"):
         return removes_none and tally is not None and tally[1:] == (0, 0)
-    if begins_anew(row["version"], operation):
-        return False
     appends = operation == "WRITE" and str(parameters.get("mode", "")).lower() == "append"
     return appends or operation == "COPY INTO" or removes_none
 

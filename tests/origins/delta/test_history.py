@@ -98,7 +98,7 @@ def test_a_version_that_only_added_rows_is_no_rewrite(line: Line, says: str) -> 
         (make_line(7, "DELETE", operationMetrics={"numDeletedRows": "1", "numRemovedFiles": "0"}), True),
         (make_line(7, "TRUNCATE", operationMetrics={"numRemovedFiles": "1"}), True),
         (make_line(7, "RESTORE", operationMetrics={"numRemovedFiles": "0"}), False),
-        (make_line(7, "CREATE OR REPLACE TABLE AS SELECT"), False),
+        (make_line(7, "CREATE OR REPLACE TABLE AS SELECT", isBlindAppend=True), False),
         (make_line(7, "something new"), False),
     ],
 )
