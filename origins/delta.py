@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 
 from origins.batch import Batch, Json, Limits, Span
 from origins.batch_rows import FrameRows
+from origins.catalog.history import HistoryLog
 from origins.delta_actions import AddedFile, Version, VersionLog, describe_versions
 from origins.delta_table import (
     DeltaTable,
@@ -119,9 +120,9 @@ class Delta(Origin):
         newest, table_id = read_offset(offset)
         if table_id != table.id:
             return False
-        found = table.log.list_after(spark, newest)
-        is_all = found[0].number == newest + 1 if found else table.log.has(newest)
-        return is_all and not any(version.has_news or version.columns for version in found)
+        found, is_there = table.log.look(spark, newest)
+        is_all = found[0].number == newest + 1 if found else is_there
+        return is_all and not any(version.has_news or version.redefines for version in found)
 
     def name_source(self, span: Span) -> str:
         return span.label
@@ -269,7 +270,8 @@ class DeltaBacklog(Backlog):
         for version in self._list_after(start):
             brought = self._measure_load(version)
             more = load.add(brought)
-            closed = not files.isdisjoint(version.removed) or bool(taken and brought.files and more.is_beyond(limits))
+            ends = bool(taken and brought.files) and (more.is_beyond(limits) or version.way != taken[0].way)
+            closed = ends or not files.isdisjoint(version.removed)
             if closed:
                 break
             if brought.files:
@@ -291,13 +293,17 @@ class DeltaBacklog(Backlog):
     def again(self, spark: SparkSession, offsets: Mapping[str, Json]) -> Backlog:
         if self.origin.read == "whole":
             return self
-        found = self.table.list_versions_after(spark, self.newest)
+        table = self.table
+        found = table.list_versions_after(spark, self.newest)
         if not found:
             return self
+        if isinstance(table.log, HistoryLog) and any(version.redefines for version in found):
+            table = DeltaTable.find(spark, self.origin.place, named=True, lane=table.lane)
+            found = table.list_versions_after(spark, self.newest)
         if not self.origin.is_dlq:
-            self.table.check_columns(self.columns_there, found)
+            table.check_columns(spark, self.columns_there, found)
         waiting = self._list_after(next(iter(offsets.values()), None))
-        return replace(self, versions=waiting).extend_with(spark, found, kept_before=True)
+        return replace(self, table=table, versions=waiting).extend_with(spark, found, kept_before=True)
 
     def extend_with(self, spark: SparkSession, found: Sequence[Version], *, kept_before: bool) -> DeltaBacklog:
         """Return the backlog with these later versions added. The origin's options decide about rewrites.
@@ -357,6 +363,8 @@ class DeltaBacklog(Backlog):
         last = taken[-1].number
         if self.origin.changes:
             return (["", load.bytes, last, {"since": taken[0].number, "preimages": self.origin.preimages}],)
+        if taken[0].way != "log":
+            return (["", load.bytes, last, {"since": taken[0].number, "added": taken[0].way}],)
         added = [file for version in taken for file in version.added]
         as_of = [] if self.table.is_plain and all(file.plain for file in added) else [last]
         return tuple([file.path, file.size, *as_of] for file in added)

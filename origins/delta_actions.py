@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import TypeAlias, TypedDict
+from typing import Literal, TypeAlias, TypedDict
 from urllib.parse import unquote
 
 from origins.batch import Json
@@ -121,6 +121,14 @@ class AddedFile:
     """The statistics that the writer recorded about its columns, as JSON."""
 
 
+Way: TypeAlias = Literal["log", "feed", "commits", "files"]
+"""How the rows that versions added are found.
+
+By the files that the log names, by the change data feed, by the version of each row, or by the files that the table
+did not have before.
+"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Version:
     """One version of a table."""
@@ -134,7 +142,9 @@ class Version:
     removed: frozenset[str]
     """The files that were removed. Some of their rows may be kept, rewritten into other files."""
     columns: str | None
-    """The table's columns, if this version changed them (Spark's JSON)."""
+    """The table's columns, if the log says that this version changed them (Spark's JSON)."""
+    redefines: bool = False
+    """Whether the table's columns or properties may have changed."""
     rearranged: tuple[AddedFile, ...] = ()
     """The files with rewritten rows."""
     only_deletes: bool = False
@@ -145,6 +155,7 @@ class Version:
     """The number of rows that were added, changed or removed; None if the writer did not count them."""
     updated: int | None = 0
     """The number of existing rows among them that were changed; None if unknown."""
+    way: Way = "log"
 
     @property
     def has_news(self) -> bool:
@@ -181,7 +192,15 @@ class VersionLog:
         if self.folder is not None:
             return self.list_local_after(number)
         found = self._read_by_spark(spark, number)
-        return [_parse_version(self.location, at, found[at]) for at in _skip_gap(found)]
+        return [_parse_version(self.location, at, found[at]) for at in skip_gap(found)]
+
+    def look(self, spark: SparkSession, number: int) -> tuple[list[Version], bool]:
+        """Return what `list_after` returns, and whether this version is known to exist."""
+        return self.list_after(spark, number), self.has(number)
+
+    def list_columns(self, spark: SparkSession, versions: Sequence[Version]) -> Iterator[tuple[int, str]]:
+        """Yield each of these versions that changed the table's columns, and the columns (Spark's JSON)."""
+        return ((version.number, version.columns) for version in versions if version.columns)
 
     def list_local_after(self, number: int) -> list[Version]:
         """Return the same for a table on this machine, without Spark; an empty list for a table elsewhere."""
@@ -191,7 +210,7 @@ class VersionLog:
         if not numbers and not self.has(number):
             commits = (_COMMIT.fullmatch(path.name) for path in (self.folder / "_delta_log").glob("*.json"))
             numbers = [int(commit[1]) for commit in commits if commit and int(commit[1]) > number]
-        return [self._read_version(at) for at in _skip_gap(numbers)]
+        return [self._read_version(at) for at in skip_gap(numbers)]
 
     def find_missing_file(self, first: int, last: int) -> str | None:
         """Return the first missing file that the change data feed of these versions needs, or None.
@@ -235,7 +254,7 @@ class VersionLog:
         return found
 
 
-def _skip_gap(numbers: Iterable[int]) -> range:
+def skip_gap(numbers: Iterable[int]) -> range:
     """Return the newest of these versions and those right before it, up to the first gap."""
     known = {*numbers}
     first = newest = max(known, default=-1)
@@ -269,10 +288,11 @@ def _make_version(number: int, lines: Iterable[str]) -> Version:
     removes = [action["remove"] for action in actions if "remove" in action]
     info = next((action["commitInfo"] for action in actions if "commitInfo" in action), CommitBody())
     operation = info.get("operation", "")
-    began_anew = number > 0 and (operation in ("RESTORE", "CLONE") or "REPLACE TABLE" in operation)
+    began_anew = begins_anew(number, operation)
     came = tuple(_parse_added(add) for add in adds if add.get("dataChange", True))
     went = tuple(_parse_added(remove) for remove in removes if remove.get("dataChange", True))
-    tally = _tally(operation, info.get("operationMetrics") or {})
+    tally = tally_rows(operation, info.get("operationMetrics") or {})
+    columns = next((check_columns(each["metaData"]["schemaString"]) for each in actions if "metaData" in each), None)
     deletes = operation == "DELETE" or (tally is not None and tally[:2] == (0, 0))
     return Version(
         number=number,
@@ -280,13 +300,19 @@ def _make_version(number: int, lines: Iterable[str]) -> Version:
         added=came,
         rewrites=began_anew or bool(went),
         removed=frozenset(unquote(remove["path"]) for remove in removes),
-        columns=next((check_columns(each["metaData"]["schemaString"]) for each in actions if "metaData" in each), None),
+        columns=columns,
+        redefines=columns is not None,
         rearranged=tuple(_parse_added(add) for add in adds if not add.get("dataChange", True)),
         only_deletes=bool(went) and not began_anew and (deletes or not came),
         feed=tuple(_parse_added(action["cdc"]) for action in actions if "cdc" in action) or (*came, *went),
         rows=_count_rows((*came, *went)) if tally is None else sum(tally),
         updated=tally[1] if tally is not None else None if operation in ("UPDATE", "MERGE") else 0,
     )
+
+
+def begins_anew(number: int, operation: str) -> bool:
+    """Return whether a version replaced all rows of the table."""
+    return number > 0 and (operation in ("RESTORE", "CLONE") or "REPLACE TABLE" in operation)
 
 
 def check_columns(schema: str) -> str:
@@ -297,7 +323,7 @@ def check_columns(schema: str) -> str:
     return schema
 
 
-def _tally(operation: str, metrics: Mapping[str, str]) -> tuple[int, int, int] | None:
+def tally_rows(operation: str, metrics: Mapping[str, str]) -> tuple[int, int, int] | None:
     """Return how many rows the operation inserted, changed and deleted; None if its writer did not count them."""
     if operation not in ("DELETE", "UPDATE", "MERGE"):
         return None

@@ -14,6 +14,7 @@ from dataclasses import field
 from typing import TypedDict
 
 from origins.batch import Json, Span
+from origins.catalog.history import HistoryLog, explain_refusal, is_only_named
 from origins.delta_actions import Version, VersionLog, describe_versions
 from origins.errors import OriginError, has_condition
 from origins.files.file_systems import escape_pattern
@@ -25,7 +26,7 @@ from origins.quick_dataclass import dataclass
 from origins.schema import make_empty_frame
 from origins.spark_settings import COMPLETE
 
-_DETAILS = ("format", "id", "location", "partitionColumns", "properties", "tableFeatures")
+_DETAILS = ("format", "id", "name", "location", "partitionColumns", "properties", "tableFeatures")
 _HARMLESS = {
     "appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "identityColumns",
     "allowColumnDefaults", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "domainMetadata",
@@ -52,7 +53,7 @@ class DeltaTable:
     name: str
     """Its name in SQL."""
     id: str
-    log: VersionLog
+    log: VersionLog | HistoryLog
     is_plain: bool
     """Whether its files hold its columns under their names, and nothing else is needed to read them."""
     keeps_feed: bool
@@ -66,7 +67,7 @@ class DeltaTable:
         name = place if named else f"delta.{quote_name(place)}"
         try:
             found = spark.sql(f"DESCRIBE DETAIL {name}")
-            ((kind, table_id, location, partitions, properties, features),) = found.select(*_DETAILS).collect()
+            ((kind, table_id, full_name, *more),) = found.select(*_DETAILS).collect()
         except spark_errors.AnalysisException as error:
             if is_no_such_table(error):
                 raise OriginError(
@@ -76,11 +77,14 @@ class DeltaTable:
             raise
         if kind != "delta":
             raise OriginError(f"{place} is not a Delta table; it is {kind}.", hint="Read it with the origin `files`.")
+        location, partitions, properties, features = more
         mapping = properties.get("delta.columnMapping.mode", "none")
         is_plain = not partitions and mapping == "none" and set(features or ()) <= _HARMLESS | {"columnMapping"}
         here = os.path.abspath(place) if place.startswith("/") else location
         keeps_feed = str(properties.get(FEED, "false")).lower() == "true"
-        log = VersionLog(here)
+        log: VersionLog | HistoryLog = VersionLog(here)
+        if named and is_only_named(full_name, features or ()):
+            log = HistoryLog.of(name, location or "", properties)
         return DeltaTable(name=name, id=table_id, log=log, is_plain=is_plain, keeps_feed=keeps_feed, lane=lane)
 
     def make_offset(self, version: int) -> Json:
@@ -107,9 +111,9 @@ class DeltaTable:
 
     def list_versions_after(self, spark: SparkSession, version: int) -> list[Version]:
         """Return the versions after a version. Raise `OriginError` if some are unknown."""
-        found = self.log.list_after(spark, version)
+        found, is_there = self.log.look(spark, version)
         first = found[0].number if found else None
-        if first is None and not self.log.has(version) and (newest := self.find_newest(spark)[0]) != version:
+        if first is None and not is_there and (newest := self.find_newest(spark)[0]) != version:
             first = newest if newest > version else None
             if first is None and version >= 0:
                 raise OriginError(
@@ -179,7 +183,7 @@ class DeltaTable:
                     start_over="Once the feed is on, Wherry reads all rows of the table as inserts.",
                 ),
             )
-        if not found or (known and not any(version.columns for version in found)):
+        if not found or (known and not any(version.redefines for version in found)):
             return
         first, last = found[0].number, found[-1].number
         try:
@@ -211,13 +215,12 @@ class DeltaTable:
         ((version, moment),) = history.selectExpr("version", "unix_millis(timestamp)").collect()
         return int(version), int(moment)
 
-    def check_columns(self, columns: str, versions: Sequence[Version]) -> None:
+    def check_columns(self, spark: SparkSession, columns: str, versions: Sequence[Version]) -> None:
         """Raise `OriginError` if one of these versions changed the table's columns."""
-        for version in versions:
-            if version.columns and json.loads(strip_metadata(version.columns)) != json.loads(columns):
+        for number, there in self.log.list_columns(spark, versions):
+            if json.loads(strip_metadata(there)) != json.loads(columns):
                 raise OriginError(
-                    f"The columns of {self.name} changed in version {version.number} while this run was reading the "
-                    "table.",
+                    f"The columns of {self.name} changed in version {number} while this run was reading the table.",
                     hint="Run again: each run takes the table's columns when it begins.",
                 )
 
@@ -279,13 +282,16 @@ def _describe_remedies(options: Mapping[str, str] = {}, *, skip: tuple[str, str]
 _FILE = HIDDEN + "file"
 _PARTITIONS = 20
 """The number of bits for the number of a Spark partition in a row's block."""
+_ORDER, _BEFORE = HIDDEN + "order", HIDDEN + "before"
 _NOWHERE = "named_struct('part', '', 'block', 0L, 'row', 0L)"
 
 
 class _Asked(TypedDict, total=False):
     since: int
-    """The first version whose changes are read from the change data feed."""
+    """The first version whose changes are read. They are all changes of the change data feed, without `added`."""
     preimages: bool
+    added: str
+    """The way to the added rows, if only these are read."""
     inserted: int
     """The moment at which all rows count as inserted."""
 
@@ -332,12 +338,15 @@ def fetch_rows(  # noqa: PLR0913 -- each argument selects what is read
         return empty.selectExpr("*", f"{_NOWHERE} as {PLACE}") if places else empty
     asked = parts[0].asked
     if "since" in asked:
-        return _read_feed(spark, place, span, schema, asked, named=named, places=places)
-    if parts[0].version is None:
-        location = DeltaTable.find(spark, place, named=True).log.location if named else place
+        there = DeltaTable.find(spark, place, named=named)
+        with explain_refusal(there.name):
+            return _read_versions(spark, there, span, schema, asked, places=places, where=where, beside=beside)
+    table = DeltaTable.find(spark, place, named=named) if named or parts[0].version is not None else None
+    if parts[0].version is None and (table is None or isinstance(table.log, VersionLog)):
+        location = table.log.location if table else place
         frame = _read_files(spark, location, {part.path: part.size or 0 for part in parts}, schema)
     else:
-        table = DeltaTable.find(spark, place, named=named)
+        assert table is not None
         location, version = table.log.location, table.version_of(span.end)
         frame = read_whole(spark, place, named=named, version=version)
         if "inserted" in asked:
@@ -371,11 +380,18 @@ def select_columns(frame: DataFrame, schema: T.StructType, location: str, *, is_
     return frame.select(*columns, *([F.expr(place_of).alias(PLACE)] if places else []))
 
 
-def _read_feed(
-    spark: SparkSession, place: str, span: Span, schema: T.StructType, asked: _Asked, *, named: bool, places: bool
+def _read_versions(  # noqa: PLR0913 -- each argument selects what is read
+    spark: SparkSession,
+    table: DeltaTable,
+    span: Span,
+    schema: T.StructType,
+    asked: _Asked,
+    *,
+    places: bool,
+    where: Column | None,
+    beside: bool,
 ) -> DataFrame:
     """Return the requested changes of the versions. Within a version, removed rows come before added rows."""
-    table = DeltaTable.find(spark, place, named=named)
     first, last = asked["since"], table.version_of(span.end)
     if gone := table.log.find_missing_file(first, last):
         raise OriginError(
@@ -383,21 +399,53 @@ def _read_feed(
             "VACUUM may have deleted it. No row of the batch was read.",
             hint=_describe_remedies(start_over=_READS_INSERTS),
         )
-    frame = read_feed(spark, table, first, last)
-    if not asked["preimages"]:
+    way = asked.get("added", "feed")
+    find = {"feed": _read_feed, "commits": _read_by_commits, "files": _read_by_files}[way]
+    frame = find(spark, table, first, last)
+    if "added" in asked:
+        frame = frame.where(f"{CHANGE} = 'insert'").drop(CHANGE, COMMIT, MOMENT) if way == "feed" else frame
+    elif not asked.get("preimages"):
         frame = frame.where(f"{CHANGE} <> 'update_preimage'")
-    extra = {name.lower() for name in frame.columns} - {name.lower() for name in schema.names}
+    extra = {name.lower() for name in frame.columns} - {_ORDER, *(name.lower() for name in schema.names)}
     if extra:
-        came_later = {name.lower() for name in read_whole(spark, place, named=named).columns}
+        came_later = {name.lower() for name in spark.table(table.name).columns}
         frame = frame.drop(*[name for name in frame.columns if name.lower() in extra & came_later])
-    frame = fit_columns(frame, schema, table.name)
+    frame = fit_columns(frame, schema, table.name, beside=beside)
+    frame = frame if where is None else frame.where(where)
     columns = [F.col(quote_name(name)).alias(name) for name in schema.names]
     if not places:
         return frame.select(*columns)
-    comes = f"int({CHANGE} in ('insert', 'update_postimage'))"
-    block = f"shiftleft({COMMIT} * 2 + {comes}, {_PARTITIONS}) + spark_partition_id()"
+    block = f"shiftleft({_ORDER}, {_PARTITIONS}) + spark_partition_id()"
     place_of = f"named_struct('part', '', 'block', {block}, 'row', monotonically_increasing_id())"
-    return frame.sortWithinPartitions(COMMIT, F.expr(comes)).select(*columns, F.expr(place_of).alias(PLACE))
+    return frame.sortWithinPartitions(_ORDER).select(*columns, F.expr(place_of).alias(PLACE))
+
+
+def _read_feed(spark: SparkSession, table: DeltaTable, first: int, last: int) -> DataFrame:
+    comes = f"int({CHANGE} in ('insert', 'update_postimage'))"
+    return read_feed(spark, table, first, last).withColumn(_ORDER, F.expr(f"{COMMIT} * 2 + {comes}"))
+
+
+def _read_by_commits(spark: SparkSession, table: DeltaTable, first: int, last: int) -> DataFrame:
+    """Return the rows that the versions added, as the table's row tracking knows them."""
+    frame = read_whole(spark, table.name, named=True, version=last)
+    commit = frame.metadataColumn("_metadata")["row_commit_version"]
+    return frame.select("*", commit.alias(_ORDER)).where(F.col(_ORDER).between(first, last))
+
+
+def _read_by_files(spark: SparkSession, table: DeltaTable, first: int, last: int) -> DataFrame:
+    """Return the rows in files that the table did not have before. No version in between rewrote a file.
+
+    Files are in the order in which they were written.
+    """
+    frame = read_whole(spark, table.name, named=True, version=last)
+    file = frame.metadataColumn("_metadata")
+    order = F.unix_millis(file["file_modification_time"])
+    frame = frame.select("*", file["file_path"].alias(_FILE), order.alias(_ORDER))
+    if first > 0:
+        before = read_whole(spark, table.name, named=True, version=first - 1)
+        known = before.select(before.metadataColumn("_metadata")["file_path"].alias(_BEFORE)).distinct()
+        frame = frame.join(F.broadcast(known), F.col(_FILE) == F.col(_BEFORE), "left_anti")
+    return frame.drop(_FILE)
 
 
 def _read_files(spark: SparkSession, location: str, sizes: Mapping[str, int], schema: T.StructType) -> DataFrame:
@@ -427,6 +475,7 @@ def fit_columns(frame: DataFrame, schema: T.StructType, table: str, *, beside: b
     """
     then = {name.lower() for name in frame.columns}
     now = {name.lower() for name in schema.names}
+    now |= {_ORDER}
     if not beside and (lost := [name for name in frame.columns if name.lower() not in now]):
         raise OriginError(
             f"Column {lost[0]} of {table} was dropped or renamed after these rows were added.",

@@ -307,7 +307,10 @@ def _find_rewritten(spark: SparkSession, table: DeltaTable, span: Span) -> _Rewr
 
     It is None if no version did, or if the log does not show it.
     """
-    paths = {read_part(part).path for part in span.parts}
+    parts = [read_part(part) for part in span.parts]
+    if any("added" in part.asked for part in parts):
+        return None
+    paths = {part.path for part in parts}
     is_all, end = paths == {""}, table.version_of(span.end)
     begin = end if is_all else table.version_of(span.start) if span.start else -1
     versions = table.log.list_after(spark, begin)

@@ -27,7 +27,7 @@ from typing import TypeAlias
 from urllib.parse import unquote
 
 from destinations.delta.data_files import find_harm, find_untouched
-from destinations.delta.log import VERSION_KEY, LocalLog, LogCommit, StoreLog, format_tag
+from destinations.delta.log import VERSION_KEY, LocalLog, LogCommit, SparkLog, StoreLog, format_tag
 from destinations.delta.table import TargetTable
 from destinations.destination import BatchLabel, BroughtBatch, DeliveryAccount, DestinationError, Loss
 from destinations.dlq import DLQ
@@ -443,8 +443,9 @@ def _read_id(url: str) -> str:
 def _account_through_spark(table: TargetTable, mode: str, spark: SparkSession, pipeline: str) -> DeliveryAccount:
     commits = list(table.log.list_commits(spark, -1))
     versions: Sequence[Version] = ()
-    with contextlib.suppress(*list_spark_errors()):  # a catalog may deny access to the table's folder
-        versions = VersionLog(table.location).list_after(spark, -1)
+    if not isinstance(table.log, SparkLog) or table.log.location:
+        with contextlib.suppress(*list_spark_errors()):  # a catalog may deny access to the table's folder
+            versions = VersionLog(table.location).list_after(spark, -1)
     history = trace_history(commits, versions, pipeline)
     seen = "" if versions else "; from the table's history alone, since its files cannot be read"
     account = DeliveryAccount(

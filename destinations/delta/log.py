@@ -324,8 +324,11 @@ class SparkLog(TableLog):
 
     table: str
     location: str
+    """Its folder or URL; empty if its catalog refuses paths."""
 
     def read_metadata(self, spark: SparkSession) -> MetadataBody:
+        if not self.location:
+            return {}
         checksum = f"{self.location}/_delta_log/{self.find_latest(spark):020}.crc"
         try:
             return parse_metadata(spark.read.text(checksum, wholetext=True).collect()[0][0])

@@ -19,6 +19,7 @@ from destinations.delta.options import DeltaOptions
 from destinations.delta.schema import DeclaredTable, format_columns, needs_mapping
 from destinations.delta.store_commit import StorePlace, is_empty_store
 from destinations.destination import DestinationError, Written
+from origins.catalog.history import KEPT_BY_CATALOG, is_only_named
 from origins.delta_actions import MetadataBody
 from origins.errors import has_condition, list_causes, list_errors, list_spark_errors
 from origins.files.file_systems import escape_pattern
@@ -55,9 +56,7 @@ _OBSTACLES = {
 
 LOG_STORES = (LOG_STORE.key, LOG_STORE_S3.key)
 """The settings for another log store, which separates commits in S3."""
-_DETAILS = ("format", "id", "location", "properties", "tableFeatures")
-_KEPT_BY_CATALOG = frozenset({"catalogManaged", "catalogOwned-preview"})
-"""The features of tables whose catalog takes the commits. A commit reaches the table's log some time later."""
+_DETAILS = ("format", "id", "name", "location", "properties", "tableFeatures")
 
 
 @dataclass
@@ -106,12 +105,12 @@ class TargetTable:
             if refused is not None:
                 raise refused from error
             raise
-        ((kind, table_id, location, properties, features),) = detail
+        ((kind, table_id, full_name, location, properties, features),) = detail
         if kind != "delta":
             raise DestinationError(f"{name} is not a Delta table; it is {kind}.", hint="Choose another table.")
-        is_in_folder = _KEPT_BY_CATALOG.isdisjoint(features or ())
+        is_in_folder = KEPT_BY_CATALOG.isdisjoint(features or ())
         log: TableLog | None = _find_local_log(location, table_id) if is_in_folder else None
-        log = log or SparkLog(name, location)
+        log = log or SparkLog(name, "" if is_only_named(full_name, features or ()) else location)
         return TargetTable(
             name=name,
             id=table_id,

@@ -95,7 +95,6 @@ def test_a_run_that_fails_fails_the_notebook(result: Result) -> None:
     assert result.second[-1].error.startswith("PipelineFailed")
 
 
-@pytest.mark.xfail(reason="the log of a managed table is read by its path, which is refused")
 def test_no_request_is_refused(result: Result) -> None:
     """Nothing is tried in order to see whether it is refused, so no trace of an error is printed."""
     assert (result.first[-1].error, result.refusals) == ("", [])

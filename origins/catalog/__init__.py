@@ -1,0 +1,1 @@
+"""Tables that their catalog gives by their names only."""
