@@ -72,6 +72,6 @@ COUNTS: Mapping[str, tuple[int, Callable[[], int]]] = {
 
 @pytest.mark.parametrize("what", COUNTS)
 def test_a_number_only_falls(what: str) -> None:
-    """Whoever makes a number fall writes the lower number here."""
+    """A change that makes a number fall writes the lower number here."""
     most, count = COUNTS[what]
     assert count() == most
