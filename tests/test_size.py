@@ -1,0 +1,77 @@
+"""How much there is to know and to carry on. Each number may only fall."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import click
+import pytest
+
+from destinations.delta.writers import DeltaWriter
+from runners.command_line.commands import wherry
+from runners.definitions.kinds import CONTRACTS, get_our_kinds, list_kinds, list_options
+from runners.docs.site.reference import DEFINITION
+from runners.ways.choose import EVERY
+
+ROOT = Path(__file__).parents[1]
+FILES = [file for room in ("origins", "stages", "destinations", "runners") for file in (ROOT / room).rglob("*.py")]
+
+
+def count_kinds() -> int:
+    """Return how many kinds a definition can name."""
+    return sum(len(get_our_kinds().list_names(role)) for role in CONTRACTS)
+
+
+def count_options() -> int:
+    """Return how many options a definition has."""
+    inside = sum(len(kind.options) for kind in list_kinds() if kind.source == "wherry")
+    return inside + sum(len(list_options(part)) for part in [*CONTRACTS.values(), *DEFINITION.values()])
+
+
+def list_commands(command: click.Command) -> Iterator[click.Command]:
+    """Yield the commands of a group that do something, or the command itself."""
+    if isinstance(command, click.Group):
+        for each in command.commands.values():
+            yield from list_commands(each)
+    else:
+        yield command
+
+
+def count_late_imports() -> int:
+    """Return how many times a function imports a module of Wherry or of another library."""
+    functions = (
+        node
+        for file in FILES
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef)
+    )
+    inside = {node for each in functions for node in ast.walk(each)}
+    return sum(isinstance(node, ast.Import | ast.ImportFrom) for node in inside)
+
+
+def count_lines() -> int:
+    """Return how many lines the source has, in hundreds."""
+    return -(-sum(len(file.read_text(encoding="utf-8").splitlines()) for file in FILES) // 100)
+
+
+COUNTS: Mapping[str, tuple[int, Callable[[], int]]] = {
+    "ways for a batch": (6, lambda: len(EVERY)),
+    "writers of Delta": (3, lambda: len(DeltaWriter.__subclasses__())),
+    "kinds": (29, count_kinds),
+    "options of a definition": (215, count_options),
+    "commands": (45, lambda: len(list(list_commands(wherry)))),
+    "options of commands": (455, lambda: sum(len(each.params) for each in list_commands(wherry))),
+    "imports inside functions": (339, count_late_imports),
+    "files": (302, lambda: len(FILES)),
+    "hundreds of lines": (740, count_lines),
+}
+"""What is counted, and how many there may be."""
+
+
+@pytest.mark.parametrize("what", COUNTS)
+def test_a_number_only_falls(what: str) -> None:
+    """A change that makes a number fall writes the lower number here."""
+    most, count = COUNTS[what]
+    assert count() == most
