@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-GONE: Mapping[str, str] = {}
+_WARM = "`wherry warm` keeps a Spark until it is interrupted, and prints the SPARK_REMOTE that commands need."
+
+GONE: Mapping[str, str] = {
+    "WHERRY_WARM": _WARM,
+    "spark.keep_warm": _WARM,
+    "wherry warm start": _WARM,
+    "wherry warm status": _WARM,
+    "wherry warm stop": _WARM,
+}
 """One sentence for each thing that is gone, by its name.
 
-Names are those of commands (`wherry dlq edit`) and of their options (`wherry run --canary`). For options of definitions
+Names are those of commands (`wherry dlq edit`), of their options (`wherry run --canary`) and of variables of the
+environment. For options of definitions
 and of classes in Python it is the name with that of its holder, as the definition writes it (`dlq.weigh`). For kinds it
 is the kind with its role (`origin.hdfs`).
 """

@@ -50,6 +50,8 @@ class SectionedCommand(click.Command):
     """A command whose help groups its options. It says what to use in place of an option that is gone."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and (gone := describe_gone(f"{ctx.command_path} {args[0]}")):
+            raise click.UsageError(f"'{ctx.command_path} {args[0]}' {gone}", ctx)
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:

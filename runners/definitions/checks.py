@@ -313,7 +313,6 @@ def _check_settings(pipeline: PipelineSpec) -> Iterator[Found]:
         yield "run.retry.attempts", f"expected a number of attempts, or -1 for no limit, got {run.retry.attempts}"
     if isinstance(run.retry.also, str) or not all(run.retry.also):
         yield "run.retry.also", f"expected a list of words, got {shorten(str(run.retry.also))}"
-    yield from _check_quantity("spark.keep_warm", pipeline.spark.keep_warm, parse_seconds)
     for way in run.ways:
         if way not in WAYS:
             yield "run.ways", f"expected some of {', '.join(WAYS)}, got {way!r}"
