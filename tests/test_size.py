@@ -63,9 +63,9 @@ COUNTS: Mapping[str, tuple[int, Callable[[], int]]] = {
     "options of a definition": (215, count_options),
     "commands": (45, lambda: len(list(list_commands(wherry)))),
     "options of commands": (455, lambda: sum(len(each.params) for each in list_commands(wherry))),
-    "imports inside functions": (339, count_late_imports),
-    "files": (304, lambda: len(FILES)),
-    "hundreds of lines": (743, count_lines),
+    "imports inside functions": (338, count_late_imports),
+    "files": (303, lambda: len(FILES)),
+    "hundreds of lines": (741, count_lines),
 }
 """What is counted, and how many there may be."""
 

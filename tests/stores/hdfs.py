@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 import uuid
 from collections.abc import Iterator
@@ -40,6 +41,14 @@ class Hdfs:
     def make_url(self, key: str = "") -> str:
         """Return the URL of a file or a folder."""
         return f"{self.root}/{self.folder}/{key}"
+
+    def put(self, folder: Path) -> None:
+        """Copy a folder of this machine into the folder."""
+        words = ("-put", str(folder), self.make_url(folder.name))
+        make = make_command("org.apache.hadoop.fs.FsShell", "-mkdir", "-p", self.make_url(), option="-Xss1m")
+        put = make_command("org.apache.hadoop.fs.FsShell", *words, option="-Xss1m")
+        for command in (make, put):
+            subprocess.run(command, check=True, capture_output=True, env=clean_environment())
 
 
 def fetch() -> None:
