@@ -7,6 +7,7 @@ from dataclasses import Field
 from typing import TypeVar
 
 from origins.errors import WherryError
+from origins.gone import describe_gone, name_option
 from origins.quick_dataclass import dataclass
 
 _SHOWN = 50
@@ -69,6 +70,11 @@ def suggest_nearest(name: str, known: Iterable[str]) -> str:
     return f"expected one of {', '.join(names)}" if names else "none is expected here"
 
 
+def describe_unknown(holder: str, option: str, known: Iterable[str]) -> str:
+    """Return what to say about an option that its holder does not have."""
+    return describe_gone(name_option(holder, option)) or f"unknown option; {suggest_nearest(option, known)}"
+
+
 class UnknownOption(DefinitionError, TypeError):
     """An option in Python that its class does not have. It is also a `TypeError`, as for any other class."""
 
@@ -98,5 +104,5 @@ def _check_names(cls: type, options: Mapping[str, object], hidden: Collection[st
     if unknown and not any(each.kind is each.VAR_KEYWORD for each in parameters):
         known, name = [each for each in names if each not in hidden], options.get("name")
         whose = f"{cls.__name__} {name!r}" if isinstance(name, str) else cls.__name__
-        problems = [Problem(path=each, message=f"unknown option; {suggest_nearest(each, known)}") for each in unknown]
+        problems = [Problem(path=each, message=describe_unknown(cls.__name__, each, known)) for each in unknown]
         raise UnknownOption(whose, problems)

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 import click
 
+from origins.gone import describe_gone
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 SELECTION, FIX, VALUES, EXPERTS = "Selection", "Fix for the rows", "Values for the definition", "For experts"
@@ -45,7 +47,15 @@ select_option, fix_option, value_option, expert_option = (
 
 
 class SectionedCommand(click.Command):
-    """A command whose help groups its options."""
+    """A command whose help groups its options. It says what to use in place of an option that is gone."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if gone := describe_gone(f"{ctx.command_path} {error.option_name}"):
+                raise click.UsageError(f"'{error.option_name}' {gone}", ctx) from None
+            raise
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {
@@ -84,6 +94,13 @@ class SectionedGroup(click.Group):
         if self.default and self._means_default(ctx, args):
             args = [self.default, *args]
         return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if gone := describe_gone(f"{ctx.command_path} {args[0]}"):
+            raise click.UsageError(f"'{ctx.command_path} {args[0]}' {gone}", ctx)
+        return super().resolve_command(ctx, args)
 
     def _means_default(self, ctx: click.Context, args: Sequence[str]) -> bool:
         """Whether no command is named: no word at all, an option of the default command, or its file."""

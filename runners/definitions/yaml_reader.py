@@ -14,7 +14,9 @@ from typing import Any, Final, Literal, TypeVar, cast, get_args, get_origin
 
 from destinations.dlq import Dlq
 from origins.errors import WherryError
+from origins.gone import describe_gone, name_option
 from origins.names import GivenPath
+from origins.problems import describe_unknown
 from origins.quick_dataclass import dataclass
 from origins.secret import make_secret
 from runners.definitions.document import (
@@ -272,7 +274,8 @@ class DefinitionReader:
         except WherryError as error:
             return self._add_problem(node.keys.get(kind, node), path, error.message)
         for key in unknown:
-            message = f"unknown option beside '{kind}'; {suggest_nearest(key, contract)}"
+            gone = describe_gone(name_option(path, key))
+            message = gone or f"unknown option beside '{kind}'; {suggest_nearest(key, contract)}"
             if key in list_options(component):
                 message = f"belongs inside of '{kind}'; indent it further"
             self._add_unknown(node, key, message, path)
@@ -290,7 +293,8 @@ class DefinitionReader:
         others = self.kinds.list_roles(key)
         if others:
             return f"expected a kind of {role}, got a kind of {others[0]}"
-        return f"unknown {role}; {suggest_nearest(key, self.kinds.list_names(role))}"
+        known = self.kinds.list_names(role)
+        return describe_gone(f"{role}.{key}") or f"unknown {role}; {suggest_nearest(key, known)}"
 
     def _read_inside(
         self, node: Node, component: type[Any], role: Role, kind: str, path: str, *, outside: Sequence[str]
@@ -376,9 +380,9 @@ class DefinitionReader:
             else:
                 values[key] = WRONG
                 if key not in besides:
-                    near = suggest_nearest(key, [*options, *also])
-                    meant.update(name for name in options if f"'{name}'" in near)
-                    self._add_unknown(node, key, f"unknown option; {near}", path)
+                    message = describe_unknown(path, key, [*options, *also])
+                    meant.update(name for name in options if f"'{name}'" in message)
+                    self._add_unknown(node, key, message, path)
         for name, option in options.items():
             if option.required and name not in values:
                 values[name] = WRONG

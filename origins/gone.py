@@ -1,0 +1,25 @@
+"""What Wherry had once, and what to use in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+GONE: Mapping[str, str] = {}
+"""One sentence for each thing that is gone, by its name.
+
+Names are those of commands (`wherry dlq edit`) and of their options (`wherry run --canary`). For options of definitions
+and of classes in Python it is the name with that of its holder, as the definition writes it (`dlq.weigh`). For kinds it
+is the kind with its role (`origin.hdfs`).
+"""
+
+
+def describe_gone(name: str) -> str:
+    """Return what to use in place of what had this name; empty if there was no such thing."""
+    instead = GONE.get(name)
+    return f"is gone from Wherry. {instead}" if instead else ""
+
+
+def name_option(holder: str, option: str) -> str:
+    """Return the name of an option for `GONE`. A holder is a path in a definition, or the name of a class."""
+    inner = holder.rpartition(".")[2].partition("[")[0].lower()
+    return f"{inner.removesuffix('options').removesuffix('spec')}.{option}"

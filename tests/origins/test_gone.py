@@ -1,0 +1,49 @@
+"""What a person reads who uses what Wherry had once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from origins.gone import GONE, name_option
+from origins.problems import DefinitionError
+from runners.command_line import cli
+from runners.definitions.definition import load
+
+HOLDERS = {
+    "batch": "run: {batch: {OPTION: 1}}",
+    "dlq": "dlq: {OPTION: 1}",
+    "run": "run: {OPTION: 1}",
+}
+"""Where a definition has the options of a holder."""
+
+
+@pytest.mark.parametrize("name", [name for name in GONE if name.startswith("wherry")])
+def test_a_command_says_what_to_use_in_its_place(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """This is also true of an option of a command."""
+    assert cli.execute([*name.split()[1:], "x"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert GONE[name] in said
+    assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", [name for name in GONE if not name.startswith("wherry")])
+def test_a_definition_says_what_to_use_in_place_of_an_option(name: str, tmp_path: Path) -> None:
+    """The sentence is the error of the option."""
+    holder, _, option = name.partition(".")
+    given = HOLDERS[holder].replace("OPTION", option)
+    path = tmp_path / "orders.yaml"
+    path.write_text(f"name: orders\norigin: {{generate: {{rows: 1}}}}\ndestinations: [{{discard: {{}}}}]\n{given}")
+    with pytest.raises(DefinitionError) as raised:
+        load(path)
+    assert [GONE[name] in problem.message for problem in raised.value.problems] == [True]
+
+
+@pytest.mark.parametrize(
+    ("holder", "name"),
+    [("dlq", "dlq.weigh"), ("origins[2]", "origins.weigh"), ("BatchOptions", "batch.weigh"), ("Dlq", "dlq.weigh")],
+)
+def test_a_holder_has_one_name_in_yaml_and_in_python(holder: str, name: str) -> None:
+    """An error of either finds the same sentence."""
+    assert name_option(holder, "weigh") == name
