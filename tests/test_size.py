@@ -63,7 +63,7 @@ COUNTS: Mapping[str, tuple[int, Callable[[], int]]] = {
     "options of a definition": (215, count_options),
     "commands": (45, lambda: len(list(list_commands(wherry)))),
     "options of commands": (455, lambda: sum(len(each.params) for each in list_commands(wherry))),
-    "imports inside functions": (338, count_late_imports),
+    "imports inside functions": (339, count_late_imports),
     "files": (304, lambda: len(FILES)),
     "hundreds of lines": (742, count_lines),
 }

@@ -1,4 +1,4 @@
-"""What a person reads who uses what Wherry had once."""
+"""The sentences about things that are gone from Wherry."""
 
 from __future__ import annotations
 
