@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-GONE: Mapping[str, str] = {}
+_COMPARE = "Compare both definitions on the same batches: wherry compare orders.yaml new.yaml"
+
+GONE: Mapping[str, str] = {
+    "wherry run --canary": _COMPARE,
+    "wherry run --share": _COMPARE,
+}
 """One sentence for each thing that is gone, by its name.
 
 Names are those of commands (`wherry dlq edit`) and of their options (`wherry run --canary`). For options of definitions

@@ -62,10 +62,10 @@ COUNTS: Mapping[str, tuple[int, Callable[[], int]]] = {
     "kinds": (29, count_kinds),
     "options of a definition": (215, count_options),
     "commands": (45, lambda: len(list(list_commands(wherry)))),
-    "options of commands": (455, lambda: sum(len(each.params) for each in list_commands(wherry))),
-    "imports inside functions": (339, count_late_imports),
-    "files": (304, lambda: len(FILES)),
-    "hundreds of lines": (742, count_lines),
+    "options of commands": (453, lambda: sum(len(each.params) for each in list_commands(wherry))),
+    "imports inside functions": (337, count_late_imports),
+    "files": (303, lambda: len(FILES)),
+    "hundreds of lines": (736, count_lines),
 }
 """What is counted, and how many there may be."""
 
