@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _COMPARE = "Compare both definitions on the same batches: wherry compare orders.yaml new.yaml"
+_IMPORT = "Use `wherry dlq export orders.yaml --id ID --to row.json`, edit the file, and use `wherry dlq import`"
 
 GONE: Mapping[str, str] = {
+    "wherry dlq edit": _IMPORT,
     "wherry run --canary": _COMPARE,
     "wherry run --share": _COMPARE,
 }
