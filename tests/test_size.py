@@ -63,9 +63,9 @@ COUNTS: Mapping[str, tuple[int, Callable[[], int]]] = {
     "options of a definition": (215, count_options),
     "commands": (44, lambda: len(list(list_commands(wherry)))),
     "options of commands": (438, lambda: sum(len(each.params) for each in list_commands(wherry))),
-    "imports inside functions": (332, count_late_imports),
-    "files": (302, lambda: len(FILES)),
-    "hundreds of lines": (734, count_lines),
+    "imports inside functions": (327, count_late_imports),
+    "files": (299, lambda: len(FILES)),
+    "hundreds of lines": (730, count_lines),
 }
 """What is counted, and how many there may be."""
 

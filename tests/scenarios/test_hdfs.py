@@ -9,8 +9,8 @@ import pytest
 from deltalake import DeltaTable
 
 from origins.crash_points import watch_points
-from runners.crashes.crash_trial import CrashInjector
 from runners.pipeline import Pipeline
+from tests.crash_injector import CrashInjector
 from tests.stores.hdfs import Hdfs
 
 pytestmark = pytest.mark.spark

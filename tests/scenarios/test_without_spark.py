@@ -19,12 +19,12 @@ from origins.batch_rows import BatchRows
 from origins.crash_points import watch_points
 from origins.files.files import Files
 from runners.command_line import cli
-from runners.crashes.crash_trial import CrashInjector
 from runners.definitions.definition import definition_of
 from runners.model.events import BatchSettled, Event, RunStarted
 from runners.pipeline import Pipeline
 from runners.running.run import PipelineRun
 from runners.running.stop import LEAVE
+from tests.crash_injector import CrashInjector
 from tests.manual_clock import ManualClock
 
 pytestmark = pytest.mark.usefixtures("no_spark")
