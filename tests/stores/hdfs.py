@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from origins.spark_versions import find_parts
-from tests.child import LONGEST, Child, clean_environment
+from tests.child import LONGEST, Child, clean_environment, run
 from tests.maven import CACHE, copy_jars, fetch_once, skip_without
 
 HADOOP = find_parts().hadoop
@@ -44,11 +44,13 @@ class Hdfs:
 
     def put(self, folder: Path) -> None:
         """Copy a folder of this machine into the folder."""
-        words = ("-put", str(folder), self.make_url(folder.name))
-        make = make_command("org.apache.hadoop.fs.FsShell", "-mkdir", "-p", self.make_url(), option="-Xss1m")
-        put = make_command("org.apache.hadoop.fs.FsShell", *words, option="-Xss1m")
-        for command in (make, put):
-            subprocess.run(command, check=True, capture_output=True, env=clean_environment())
+        for words in (("-mkdir", "-p", self.make_url()), ("-put", str(folder), self.make_url())):
+            with tempfile.TemporaryDirectory() as settings:
+                Path(settings, "core-site.xml").write_text("<configuration/>")
+                shell = "org.apache.hadoop.fs.FsShell"
+                command = make_command(shell, *words, option="-Xss1m", settings=Path(settings))
+                done = run(command, clean_environment())
+                assert done.returncode == 0, done.stderr
 
 
 def fetch() -> None:
