@@ -6,7 +6,13 @@ from collections.abc import Mapping
 
 _WARM = "`wherry warm` keeps a Spark until it is interrupted, and prints the SPARK_REMOTE that commands need."
 
+_COMPARE = "Compare both definitions on the same batches: wherry compare orders.yaml new.yaml"
+_IMPORT = "Use `wherry dlq export orders.yaml --id ID --to row.json`, edit the file, and use `wherry dlq import`"
+
 GONE: Mapping[str, str] = {
+    "wherry dlq edit": _IMPORT,
+    "wherry run --canary": _COMPARE,
+    "wherry run --share": _COMPARE,
     "WHERRY_WARM": _WARM,
     "spark.keep_warm": _WARM,
     "wherry warm start": _WARM,

@@ -377,7 +377,7 @@ def _list_hadoop_settings(context: Any) -> tuple[dict[str, str], dict[str, str]]
     try:
         hadoop, written = context._jsc.hadoopConfiguration(), context._jvm.java.io.StringWriter()
         context._jvm.org.apache.hadoop.conf.Configuration.dumpConfiguration(hadoop, written)
-        known = [each for each in json.loads(written.toString())["properties"] if each["key"].startswith(_OF_FILES)]
+        known = [each for each in json.loads(written.toString())["properties"] if each["key"].startswith("fs.")]
 
         def find(pattern: str) -> dict[str, str]:
             names = (each["key"] for each in known if re.search(pattern, each["resource"]))
@@ -388,8 +388,6 @@ def _list_hadoop_settings(context: Any) -> tuple[dict[str, str], dict[str, str]]
         return {}, {}
 
 
-_OF_FILES = ("fs.", "dfs.", "hadoop.security.", "hadoop.rpc.")
-"""The prefixes of settings of file systems."""
 _OF_CONTEXTS: weakref.WeakKeyDictionary[object, Mapping[str, str]] = weakref.WeakKeyDictionary()
 """The settings of each context. To read them takes three calls to the JVM, and a tenth of a second for Hadoop's."""
 

@@ -255,8 +255,6 @@ def validate(with_spark: bool, everything: bool, select: Sequence[str], json: bo
     metavar="N",
     help="Record so many rows at most; default: 20.",
 )
-@option("--canary", type=PATH, metavar="NEW", help="Try this definition too; fills shadow tables.")
-@option("--share", default="5%", metavar="SHARE", help="Try it on this share of batches; default: 5%.")
 @expert_option("--moved", multiple=True, metavar="NAME", help="Accept that NAME moved; its content is the same.")
 @expert_option("--fresh", multiple=True, metavar="NAME", help="Accept that NAME was replaced by something else.")
 @expert_option("--forget", multiple=True, metavar="NAME", help="Drop this destination from open batches.")
@@ -281,8 +279,6 @@ def run(  # noqa: PLR0913 -- each is an option of the command
     select: Sequence[str],
     record: Path | None,
     most: int,
-    canary: Path | None,
-    share: str,
     **given: Any,
 ) -> int:
     """Process all new rows, then end.
@@ -307,15 +303,9 @@ def run(  # noqa: PLR0913 -- each is an option of the command
         moved=tuple(moved), fresh=tuple(fresh), forget=tuple(forget), assume=assume or "", reason=reason
     )
     pipeline = load_pipeline(**given)
-    other = load_pipeline(**{**given, "file": canary}) if canary else None
-    if other is None:
-        _refuse_options(["share"], "needs --canary.")
     if from_beginning:
-        if other is not None:
-            pipeline.make_canary(other, share)  # refuses an impossible canary before an offset moves
         move_offsets(pipeline, plan_reset(pipeline), reason=reason, yes=yes)
-    how: dict[str, Any] = {"take_over": take_over, "ruling": ruling, "canary": other, "share": share}
-    carry = partial(pipeline.run, check=False, follow=follow, **how)
+    carry = partial(pipeline.run, check=False, follow=follow, take_over=take_over, ruling=ruling)
     if record is not None:
         from runners.command_line.carrying import carry_and_record
 
@@ -325,7 +315,7 @@ def run(  # noqa: PLR0913 -- each is an option of the command
 
 _OF_ONE_PIPELINE = (
     *("follow", "from_beginning", "reason", "yes", "moved", "fresh", "forget", "assume", "take_over"),
-    *("record", "most", "canary", "share"),
+    *("record", "most"),
 )
 
 
