@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-GONE: Mapping[str, str] = {}
+GONE: Mapping[str, str] = {
+    "wherry dlq suggest": "See the causes with examples by `wherry dlq summary`, and try a change by "
+    "`wherry dlq replay --set`.",
+}
 """One sentence for each thing that is gone, by its name.
 
 Names are those of commands (`wherry dlq edit`) and of their options (`wherry run --canary`). For options of definitions

@@ -61,11 +61,11 @@ COUNTS: Mapping[str, tuple[int, Callable[[], int]]] = {
     "writers of Delta": (3, lambda: len(DeltaWriter.__subclasses__())),
     "kinds": (29, count_kinds),
     "options of a definition": (215, count_options),
-    "commands": (45, lambda: len(list(list_commands(wherry)))),
-    "options of commands": (455, lambda: sum(len(each.params) for each in list_commands(wherry))),
-    "imports inside functions": (339, count_late_imports),
-    "files": (305, lambda: len(FILES)),
-    "hundreds of lines": (743, count_lines),
+    "commands": (44, lambda: len(list(list_commands(wherry)))),
+    "options of commands": (439, lambda: sum(len(each.params) for each in list_commands(wherry))),
+    "imports inside functions": (336, count_late_imports),
+    "files": (304, lambda: len(FILES)),
+    "hundreds of lines": (739, count_lines),
 }
 """What is counted, and how many there may be."""
 

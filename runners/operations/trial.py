@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from datetime import datetime, timezone
 
 from origins.batch import Batch, Span
@@ -67,7 +67,6 @@ class TrialRun:
     definition: Definition
     journal: Journal
     spark: SparkSession
-    _chains: dict[str, tuple[str, StageChain] | None] = field(default_factory=dict)
 
     @staticmethod
     def open(definition: Definition) -> TrialRun:
@@ -122,17 +121,6 @@ class TrialRun:
             backlog = survey_origin(self.definition.pipeline, origin, self.journal, self.spark)
             schema = find_schema(origin, recorded, self.spark, backlog)
         return origin.complete_schema(schema) if schema else None
-
-    def find_schema_and_chain(self, origin: Origin) -> tuple[str, StageChain] | None:
-        """Return the schema with which the next run would read the origin, and the stages for its rows.
-
-        None if no schema is known yet. Looks at the origin once. Raises `StageError`.
-        """
-        name = origin.name or "origin"
-        if name not in self._chains:
-            schema = self.find_schema(origin)
-            self._chains[name] = None if schema is None else (schema, self.make_chain(origin, schema))
-        return self._chains[name]
 
     def make_batch(self, settled: Settled, origin: str, schema: str) -> Batch:
         """Return a settled batch in a form that is read again with this schema."""
