@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+_SAVE_CASE = "Save a case from the rows that wait: wherry preview orders.yaml --save-case orders.test.yaml"
+
 GONE: Mapping[str, str] = {
     "wherry dlq suggest": "See the causes with examples by `wherry dlq summary`, and try a change by "
     "`wherry dlq replay --set`.",
+    "wherry run --record": _SAVE_CASE,
+    "wherry run --record-rows": _SAVE_CASE,
 }
 """One sentence for each thing that is gone, by its name.
 

@@ -246,15 +246,6 @@ def validate(with_spark: bool, everything: bool, select: Sequence[str], json: bo
 @with_move_options
 @with_folder
 @with_carry_options
-@option("--record", type=PATH, metavar="PATH", help="Write masked rows as a case for `wherry test`.")
-@option(
-    "--record-rows",
-    "most",
-    type=click.IntRange(1, 1_000),
-    default=20,
-    metavar="N",
-    help="Record so many rows at most; default: 20.",
-)
 @option("--canary", type=PATH, metavar="NEW", help="Try this definition too; fills shadow tables.")
 @option("--share", default="5%", metavar="SHARE", help="Try it on this share of batches; default: 5%.")
 @expert_option("--moved", multiple=True, metavar="NAME", help="Accept that NAME moved; its content is the same.")
@@ -279,8 +270,6 @@ def run(  # noqa: PLR0913 -- each is an option of the command
     take_over: str,
     everything: bool,
     select: Sequence[str],
-    record: Path | None,
-    most: int,
     canary: Path | None,
     share: str,
     **given: Any,
@@ -316,16 +305,12 @@ def run(  # noqa: PLR0913 -- each is an option of the command
         move_offsets(pipeline, plan_reset(pipeline), reason=reason, yes=yes)
     how: dict[str, Any] = {"take_over": take_over, "ruling": ruling, "canary": other, "share": share}
     carry = partial(pipeline.run, check=False, follow=follow, **how)
-    if record is not None:
-        from runners.command_line.carrying import carry_and_record
-
-        return carry_and_record(pipeline, given["file"], carry, carrying, record, most)
     return carry_and_print(pipeline, given["file"], carry, carrying)
 
 
 _OF_ONE_PIPELINE = (
     *("follow", "from_beginning", "reason", "yes", "moved", "fresh", "forget", "assume", "take_over"),
-    *("record", "most", "canary", "share"),
+    *("canary", "share"),
 )
 
 

@@ -7,6 +7,7 @@ at rows.
 from __future__ import annotations
 
 import contextlib
+import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -174,14 +175,16 @@ def _find_run(pipeline: Pipeline, run: str, file: object) -> Mapping[str, JSON]:
 @select_option("--lane", metavar="LANE", help="Take this lane; default: the one that failed.")
 @select_option("--from-beginning", is_flag=True, help="Take the first batch, not the next.")
 @option("--shown", type=COUNT, default=3, metavar="N", help="Show N rows of each kind; default: 3.")
+@option("--save-case", "cases", type=PATH, metavar="FILE", help="Add the rows to FILE, as a case for `wherry test`.")
 @with_wide
 @with_quiet
 @as_json
-def preview(
+def preview(  # noqa: PLR0913 -- each is an option of the command
     rows: int | None,
     shown: int,
     lane: str | None,
     from_beginning: bool,
+    cases: Path | None,
     wide: bool,
     quiet: bool,
     json: bool,
@@ -191,20 +194,42 @@ def preview(
 
     For example:  wherry preview orders.yaml --set dlq.window=0
 
-    Shows rows as they leave each stage, and filtered or refused rows as they reached it. Writes nothing, and moves no
-    offset.
+    Shows rows as they leave each stage, and filtered or refused rows as they reached it. Moves no offset, and writes
+    nothing but the case. A case has masked rows, and expects what the stages make of them.
     """
     from runners.command_line.carrying import show_work
+    from runners.operations.cases import check_extensible
     from runners.operations.preview import format_preview
     from runners.operations.trial import preview
 
-    definition = load_definition(**given)
+    definition, saved = load_definition(**given), 0
+    how: dict[str, Any] = {"rows": rows, "shown": shown, "lane": lane, "from_beginning": from_beginning}
+    if cases is not None:
+        check_extensible(cases)
     with show_work(definition.pipeline, "trying the waiting rows", quiet=quiet):
-        previewed = preview(definition, rows=rows, shown=shown, lane=lane, from_beginning=from_beginning)
+        if cases is None:
+            previewed = preview(definition, **how)
+        else:
+            from runners.operations.save_case import preview_and_save
+
+            previewed, saved = preview_and_save(definition, cases, **how)
     if json:
         click.echo(printing.as_json(previewed.json()))
     else:
         click.echo(printing.format_wide(partial(format_preview, previewed), wide=wide))
+    if cases is not None:
+        click.echo(_describe_saved(saved, cases, given["file"]), err=True)
+
+
+def _describe_saved(rows: int, cases: Path, file: Path) -> str:
+    from runners.operations.cases import find_cases
+
+    if not rows:
+        return "No case was saved: no row waits that a case can have."
+    typed = f"wherry test {shlex.quote(str(file))}"
+    if cases.absolute() != find_cases(file).absolute():
+        typed += f" --cases {shlex.quote(str(cases))}"
+    return f"Saved {format_count(rows)} in {cases}. Try them:  {typed}"
 
 
 @command()
