@@ -9,6 +9,7 @@ _SAVE_CASE = "Save a case from the rows that wait: wherry preview orders.yaml --
 GONE: Mapping[str, str] = {
     "wherry dlq suggest": "See the causes with examples by `wherry dlq summary`, and try a change by "
     "`wherry dlq replay --set`.",
+    "wherry expect": "Write rules for the stage `expect` from the rows that `wherry preview` shows.",
     "wherry run --record": _SAVE_CASE,
     "wherry run --record-rows": _SAVE_CASE,
 }

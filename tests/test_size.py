@@ -61,11 +61,11 @@ COUNTS: Mapping[str, tuple[int, Callable[[], int]]] = {
     "writers of Delta": (3, lambda: len(DeltaWriter.__subclasses__())),
     "kinds": (29, count_kinds),
     "options of a definition": (215, count_options),
-    "commands": (44, lambda: len(list(list_commands(wherry)))),
-    "options of commands": (438, lambda: sum(len(each.params) for each in list_commands(wherry))),
-    "imports inside functions": (335, count_late_imports),
-    "files": (304, lambda: len(FILES)),
-    "hundreds of lines": (737, count_lines),
+    "commands": (43, lambda: len(list(list_commands(wherry)))),
+    "options of commands": (428, lambda: sum(len(each.params) for each in list_commands(wherry))),
+    "imports inside functions": (327, count_late_imports),
+    "files": (303, lambda: len(FILES)),
+    "hundreds of lines": (735, count_lines),
 }
 """What is counted, and how many there may be."""
 

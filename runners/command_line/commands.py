@@ -21,7 +21,6 @@ from runners.command_line.dlq_commands import dlq
 from runners.command_line.help_sections import command, expert_option, group, option, select_option
 from runners.command_line.look_commands import (
     compare,
-    expect,
     find,
     list_folder,
     preview,
@@ -590,4 +589,4 @@ wherry.record_section("Start", demo, init, validate, preview, test_cases, compar
 wherry.record_section("Run", run, stop, resume, backfill, redo, schedule, warm)
 wherry.record_section("Look", list_folder, status, find, runs, report, quality)
 wherry.record_section("Check and repair", audit, repair, dlq, offsets)
-wherry.record_section("Learn", expect, kinds, explain, doctor)
+wherry.record_section("Learn", kinds, explain, doctor)

@@ -1,7 +1,7 @@
 """The commands that look at folders, runs and rows.
 
-`wherry ls` looks at a folder. `runs`, `report` and `quality` look at runs. `preview`, `test`, `find` and `expect` look
-at rows.
+`wherry ls` looks at a folder. `runs`, `report` and `quality` look at runs. `preview`, `test` and `find` look at
+rows.
 """
 
 from __future__ import annotations
@@ -45,8 +45,6 @@ from runners.model.text import escape_line, format_count, format_percent, summar
 
 if TYPE_CHECKING:
     from origins.batch import JSON
-    from origins.lazy import DataFrame
-    from runners.definitions.definition import Definition
     from runners.pipeline import Pipeline
 
 
@@ -357,76 +355,6 @@ def find(where: str, since: datetime | None, quiet: bool, json: bool, **given: A
     with show_work(definition.pipeline, "reading the ledger", quiet=quiet) as say:
         rows = find_rows(definition, where=where, since=since, say=say)
     click.echo(printing.as_json(rows.json()) if json else with_file(str(rows), given["file"]))
-
-
-@group(default="suggest")
-def expect() -> None:
-    """Suggest rules for the stage `expect`.
-
-    `wherry expect orders.yaml` means `wherry expect suggest orders.yaml`.
-    """
-
-
-@expect.command()
-@with_definition
-@select_option("--table", metavar="NAME", help="Look at a table of the catalog.")
-@select_option("--path", metavar="PATH", help="Look at the Delta table in this folder.")
-@option("--to", "place", type=PATH, metavar="FILE", help="Write to FILE; default: print it.")
-@with_quiet
-@as_json
-def suggest(table: str | None, path: str | None, place: Path | None, quiet: bool, json: bool, **given: Any) -> None:
-    """Look at the next batch or a table, and suggest rules.
-
-    For example:  wherry expect suggest orders.yaml --to rules.json
-
-    Looks at rows as they leave the stages of the pipeline, in one pass of Spark, and delivers nothing. A rule that one
-    batch cannot prove is a warning. Read the rules, change them, and make the important ones critical.
-    """
-    from runners.command_line.carrying import show_work
-    from runners.model.errors import Refusal
-    from runners.operations.profile import profile_rows
-
-    if table and path:
-        raise click.UsageError("Name a --table or a --path.")
-    definition = load_definition(**given)
-    try:
-        with show_work(definition.pipeline, "looking at the rows", quiet=quiet):
-            rows = _read_rows(definition, table, path)
-            suite = None if rows is None else profile_rows(rows, definition.pipeline.name)
-    except ValueError as error:
-        raise Refusal(
-            f"Wherry can suggest nothing: {error}.", hint="Choose another table:  --path tables/orders"
-        ) from error
-    if suite is None:
-        raise Refusal("There are no new rows to suggest rules from.", hint="Name a table:  --path tables/orders")
-    try:
-        if place is not None:
-            place.write_text(printing.dump(suite) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise Refusal(
-            f"{place} cannot be written: {error.strerror}.", hint="Choose another file:  --to FILE"
-        ) from error
-    if json:
-        click.echo(printing.as_json({"suite": suite, "file": str(place) if place else None}))
-    elif place is None:
-        click.echo(printing.dump(suite))
-    else:
-        click.echo(f"{place}\n\nin the definition   stages: [{{expect: {{suite: {place.name}}}}}]")
-
-
-def _read_rows(definition: Definition, table: str | None, path: str | None) -> DataFrame | None:
-    from origins.names import make_absolute
-    from origins.store_access import canonicalise
-    from runners.operations.pipeline_access import open_session
-    from runners.operations.profile import read_next_rows
-    from stages.expect.expect import Expect
-
-    if not table and not path:
-        return read_next_rows(definition, without=Expect)
-    spark = open_session(definition.pipeline)
-    if table:
-        return spark.read.table(table)
-    return spark.read.format("delta").load(make_absolute(canonicalise(str(path))))
 
 
 @command()
