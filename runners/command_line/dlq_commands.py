@@ -225,9 +225,9 @@ def get_config(json: bool, **given: Any) -> None:
 def set_config(changes: Sequence[str], reason: str, json: bool, **given: Any) -> None:
     """Change the limits of an active run.
 
-    For example:  wherry dlq config set orders.yaml window=0 limits.CAST=5% --reason "they are known"
+    For example:  wherry dlq config set orders.yaml window=0 limits.rows=5% --reason "they are known"
 
-    They apply from the next batch to the end of the run. NAME is window, threshold or limits.NAME.
+    They apply from the next batch to the end of the run. NAME is window, threshold or limits.rows.
     """
     from runners.operations.dlq import change_settings
 

@@ -195,7 +195,7 @@ def format_letters(rows: Sequence[Mapping[str, JSON]], file: str, *, wide: bool 
 
 def format_settings(facts: Mapping[str, JSON]) -> str:
     """Format the limits for the next batch."""
-    limits = ", ".join(f"{code} {limit}" for code, limit in facts["limits"].items()) or "none"
+    limits = ", ".join(f"{name} {limit}" for name, limit in facts["limits"].items()) or "none"
     changed = ", ".join(facts.get("changed", ())) or None
     named = [("window", [f"{facts['window']:,}"]), ("threshold", [f"{facts['threshold']:,}"]), ("limits", [limits])]
     return format_sections([*named, *([("changed", [f"{changed}, for this run"])] if changed else [])])
