@@ -26,8 +26,8 @@ RETAIN, DEFAULT = "30d", "default"
 """How long decided rows are kept by default, and the key in `retain` for all codes without a period."""
 MOST_NACKS = 10_000
 """The highest threshold."""
-ROWS, WEIGHT = "rows", "weight"
-"""The names of the limits on all refused rows of a batch. Any other name of a limit is a code."""
+ROWS = "rows"
+"""The name of the limit on the refused rows of a batch."""
 LimitAction: TypeAlias = Literal["stop", "pause", "notify"]
 """What happens if a batch exceeds a limit.
 
@@ -40,8 +40,6 @@ goes on and reports it.
 class Limit:
     """How much of one batch may be refused, and what happens beyond that."""
 
-    of: str
-    """`rows`, `weight`, or a code."""
     share: float
     """The part of the batch, from 0 to 1."""
     text: str
@@ -59,12 +57,8 @@ class Dlq:
     threshold: int = 1
     """The run stops when so many rows of the window are refused."""
     limits: Mapping[str, str] = field(default_factory=dict)
-    """Which share of a batch may be refused: of its `rows`, of their `weight`, or of its rows with a code. An example
-    is `5%`. `1% notify; 5% pause` also says what happens; the default is `stop`. `off` sets no limit. The window does
-    not count rows whose code has a limit."""
-    weigh: str | None = field(default=None, metadata={"like": "amount"})
-    """The column as read whose number is the weight of a row. `limits: {weight: 1%}` compares the refused rows with
-    the batch by it."""
+    """Which share of a batch may be refused, such as `{rows: 5%}`. `1% notify; 5% pause` also says what happens; the
+    default is `stop`. `off` sets no limit."""
     retain: Mapping[str, str] | str = field(default=RETAIN, metadata={"like": "30d"})
     """How long the DLQ keeps rows that were replayed or discarded: one period, or periods by code, such as
     `{default: 30d, CAST: 7d}`. Rows that wait stay for ever."""
@@ -94,24 +88,24 @@ class Dlq:
         self._check_destinations()
         self._check_fallback()
         for name, text in self.limits.items():
-            if _parse_limits(name, text) is None:
+            if name != ROWS:
+                raise ValueError(
+                    f"limits.{name}: expected rows, which limits all refused rows of a batch; limits by code and by "
+                    "weight are gone from Wherry"
+                )
+            if _parse_limits(text) is None:
                 raise ValueError(
                     f"limits.{name}: expected off or a share such as 5%, 0.05, 5% pause or 1% notify; 5% stop, "
                     f"got {text!r}"
                 )
-        if WEIGHT in self.limits and not self.weigh:
-            raise ValueError("limits.weight: name the column that weighs a row, such as weigh: amount")
-        if self.weigh and WEIGHT not in self.limits:
-            raise ValueError("weigh: no limit uses it; set one, such as limits: {weight: 1%}, or remove weigh")
         if 0 < self.window < self.threshold:
             raise ValueError(
                 f"threshold: {self.threshold} refused rows never fit into a window of {self.window} rows; set a "
                 "larger window, or 0 to never stop the run"
             )
-        useless = next((limit.of for limit in self.list_limits() if limit.of in (ROWS, WEIGHT)), "")
-        if useless and self.window > 0 and self.threshold == 1 and not any(map(self.counts_apart, self.limits)):
+        if self.list_limits() and self.window > 0 and self.threshold == 1:
             raise ValueError(
-                f"limits.{useless}: it has no effect, because the window stops the run at the first refused row; set "
+                "limits.rows: it has no effect, because the window stops the run at the first refused row; set "
                 "window: 0, or a larger window and threshold"
             )
 
@@ -196,17 +190,13 @@ class Dlq:
 
     def list_limits(self) -> Sequence[Limit]:
         """Return the limits on one batch."""
-        return [limit for name, text in self.limits.items() for limit in _parse_limits(name, text) or ()]
-
-    def counts_apart(self, code: str) -> bool:
-        """Whether the window leaves out rows with this code, because the code has a limit, or `off`."""
-        return code in self.limits and code not in (ROWS, WEIGHT)
+        return _parse_limits(self.limits.get(ROWS, "off")) or ()
 
 
 _LIMIT = re.compile(rf"((\d{{1,3}}(?:\.\d{{1,9}})?)\s*(%?))(?:\s+({'|'.join(get_args(LimitAction))}))?", re.ASCII)
 
 
-def _parse_limits(name: str, text: str) -> Sequence[Limit] | None:
+def _parse_limits(text: str) -> Sequence[Limit] | None:
     """Return the limits in a text: none for `off`, None if the text is wrong."""
     if text == "off":
         return ()
@@ -217,5 +207,5 @@ def _parse_limits(name: str, text: str) -> Sequence[Limit] | None:
         if match is None or share > 1:
             return None
         action = cast(LimitAction, match.group(4) or "stop")
-        found.append(Limit(of=name, share=share, text=match.group(1), action=action))
+        found.append(Limit(share=share, text=match.group(1), action=action))
     return found

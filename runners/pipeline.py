@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from runners.operations.offsets import Lanes
     from runners.operations.preview import Preview
     from runners.operations.repair import MergedFallback, RepairResult
-    from runners.operations.suggest_fix import Suggestion
     from runners.running.backfill import Backfill
     from runners.running.choice import Choice
     from runners.running.compatibility import OperatorOverrides
@@ -438,19 +437,6 @@ class Pipeline(PipelineSpec):
         from runners.operations.explain_row import load_refused_row
 
         return load_refused_row(self._definition(), letter, reveal=reveal)
-
-    def suggest_fixes(
-        self, choice: Choice | None = None, *, say: Callable[[str], None] = lambda _: None
-    ) -> Sequence[Suggestion]:
-        """Return for each cause of the chosen waiting rows the change with which most of them would pass today.
-
-        Wherry tries up to 200 rows of a cause. It writes nothing, and applies no change. `say` gets messages about
-        progress. Raises `Refusal` for a choice that is not possible.
-        """
-        from runners.operations.suggest_fix import suggest_fixes
-        from runners.running.choice import Choice
-
-        return suggest_fixes(self._definition(), choice or Choice(), say=say)
 
     def _definition(self) -> Definition:
         """Return the pipeline with all its defaults. Raises `DefinitionError` if something in it is wrong."""

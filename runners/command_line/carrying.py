@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -14,18 +13,16 @@ from typing import TYPE_CHECKING
 import click
 
 from origins.batch import JSON
-from origins.errors import WherryError
 from runners.command_line import printing
 from runners.command_line.options import BY_CODE, BY_STATUS, FAILED, CarryOptions
 from runners.command_line.process_end import end_in_time
 from runners.listeners.log_lines import LogLines, are_logs_json, complain, log
 from runners.listeners.run_progress import RunProgress, call_every
-from runners.model.errors import Owned, Refusal
+from runners.model.errors import Owned
 from runners.model.events import Listener
 from runners.model.masking import hide_in_errors, without
 from runners.model.run_report import Report
 from runners.model.spec import PipelineSpec
-from runners.model.text import escape_line, format_count
 from runners.running.activity import log_on_signal
 from runners.running.stop import call_when_forced, handle_signals
 
@@ -75,53 +72,6 @@ def carry_and_print(
     elif ending.report is not None:
         click.echo(printing.format_report(ending.report, str(file), shown=seen))
     return ending.exit_code
-
-
-def carry_and_record(
-    pipeline: PipelineSpec, file: Path, carry: Callable[..., Report], carrying: CarryOptions, record: Path, most: int
-) -> int:
-    """Run and print as `carry_and_print` does, and then write a case with at most this many rows of the batches.
-
-    The exit code is the run's, unless only the recording fails.
-    """
-    from runners.definitions.definition import definition_of
-    from runners.operations.cases import check_extensible, extend_cases, find_cases
-    from runners.operations.record_case import BatchCollector, record_cases
-
-    check_extensible(record)
-    collector, reports = BatchCollector(), []
-
-    def carry_and_collect(listeners: Sequence[Listener]) -> Report:
-        reports.append(carry(listeners=[*listeners, collector]))
-        return reports[-1]
-
-    code = carry_and_print(pipeline, file, carry_and_collect, carrying)
-    if not collector.batches:
-        click.echo("No case was recorded: the run had no batch.", err=True)
-        return code
-    try:
-        with show_work(pipeline, "recording a case", quiet=carrying.quiet):
-            recording = record_cases(definition_of(pipeline), collector.batches, most=most)
-        for notice in recording.notices:
-            click.echo(f"note: {escape_line(notice)}", err=True)
-        if not recording.cases:
-            raise Refusal("No case was recorded: a case can have none of the rows.")
-        extend_cases(record, recording.cases, _describe_run(reports[-1]))
-    except WherryError as error:
-        complain(str(error), code=error.code)
-        return code or BY_CODE.get(error.code, FAILED)
-    rows = sum(len(case.rows) for case in recording.cases)
-    typed = f"wherry test {shlex.quote(str(file))}"
-    if record.absolute() != find_cases(file).absolute():
-        typed += f" --cases {shlex.quote(str(record))}"
-    click.echo(f"Recorded {format_count(rows)} in {record}. Try them:  {typed}", err=True)
-    return code
-
-
-def _describe_run(report: Report) -> str:
-    delivered = ", ".join(f"{rows:,} delivered to {name}" for name, rows in report.delivered.items())
-    counts = f"{report.read:,} read, {delivered}, {report.filtered:,} filtered, {report.nacked:,} refused"
-    return escape_line(f"Run {report.run} {report.status}: {counts}. Protected values are masked.")
 
 
 def carry_with_progress(

@@ -21,7 +21,6 @@ from runners.command_line.dlq_commands import dlq
 from runners.command_line.help_sections import command, expert_option, group, option, select_option
 from runners.command_line.look_commands import (
     compare,
-    expect,
     find,
     list_folder,
     preview,
@@ -246,15 +245,6 @@ def validate(with_spark: bool, everything: bool, select: Sequence[str], json: bo
 @with_move_options
 @with_folder
 @with_carry_options
-@option("--record", type=PATH, metavar="PATH", help="Write masked rows as a case for `wherry test`.")
-@option(
-    "--record-rows",
-    "most",
-    type=click.IntRange(1, 1_000),
-    default=20,
-    metavar="N",
-    help="Record so many rows at most; default: 20.",
-)
 @expert_option("--moved", multiple=True, metavar="NAME", help="Accept that NAME moved; its content is the same.")
 @expert_option("--fresh", multiple=True, metavar="NAME", help="Accept that NAME was replaced by something else.")
 @expert_option("--forget", multiple=True, metavar="NAME", help="Drop this destination from open batches.")
@@ -277,8 +267,6 @@ def run(  # noqa: PLR0913 -- each is an option of the command
     take_over: str,
     everything: bool,
     select: Sequence[str],
-    record: Path | None,
-    most: int,
     **given: Any,
 ) -> int:
     """Process all new rows, then end.
@@ -306,17 +294,10 @@ def run(  # noqa: PLR0913 -- each is an option of the command
     if from_beginning:
         move_offsets(pipeline, plan_reset(pipeline), reason=reason, yes=yes)
     carry = partial(pipeline.run, check=False, follow=follow, take_over=take_over, ruling=ruling)
-    if record is not None:
-        from runners.command_line.carrying import carry_and_record
-
-        return carry_and_record(pipeline, given["file"], carry, carrying, record, most)
     return carry_and_print(pipeline, given["file"], carry, carrying)
 
 
-_OF_ONE_PIPELINE = (
-    *("follow", "from_beginning", "reason", "yes", "moved", "fresh", "forget", "assume", "take_over"),
-    *("record", "most"),
-)
+_OF_ONE_PIPELINE = (*("follow", "from_beginning", "reason", "yes", "moved", "fresh", "forget", "assume", "take_over"),)
 
 
 def _refuse_options(names: Collection[str], reason: str) -> None:
@@ -595,4 +576,4 @@ wherry.record_section("Start", demo, init, validate, preview, test_cases, compar
 wherry.record_section("Run", run, stop, resume, backfill, redo, schedule, warm)
 wherry.record_section("Look", list_folder, status, find, runs, report, quality)
 wherry.record_section("Check and repair", audit, repair, dlq, offsets)
-wherry.record_section("Learn", expect, kinds, explain, doctor)
+wherry.record_section("Learn", kinds, explain, doctor)

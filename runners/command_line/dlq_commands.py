@@ -26,7 +26,6 @@ from runners.command_line.options import (
     with_definition,
     with_fix_options,
     with_move_options,
-    with_quiet,
     with_reason,
     with_replay_options,
     with_wide,
@@ -154,32 +153,6 @@ def explain_dead_letter(letter: str, reveal: bool, json: bool, **given: Any) -> 
     click.echo(printing_state.format_row_trial(row, row.try_again(), file))
 
 
-@dlq.command("suggest")
-@with_definition
-@with_choice_options
-@with_quiet
-@as_json
-def suggest_fixes(choice: Choice, json: bool, quiet: bool, **given: Any) -> None:
-    """Try changes that often help, and show the best for each cause.
-
-    For example:  wherry dlq suggest orders.yaml --code CAST
-
-    Wherry tries a decimal comma, other formats of a date, blanks, words for no value and renamed columns. It passes up
-    to 200 rows of each cause through the stages of today. Writes nothing.
-    """
-    from runners.command_line.carrying import show_work
-
-    pipeline = load_for_reading(**given)
-    with show_work(pipeline, "looking for changes", quiet=quiet) as say:
-        found = pipeline.suggest_fixes(choice, say=say)
-    if json:
-        click.echo(printing.as_json({"suggestions": [each.json() for each in found]}))
-    elif not found and not choice.chooses_all:
-        click.echo(_NO_SUCH_ROW_WAITS)
-    else:
-        click.echo(printing_state.format_suggestions(found, str(given["file"])))
-
-
 @dlq.command("merge")
 @with_definition
 @option("--from", "rows", type=PATH, metavar="ROWS", help="Read these rows from .parquet, .json or .csv.")
@@ -251,9 +224,9 @@ def get_config(json: bool, **given: Any) -> None:
 def set_config(changes: Sequence[str], reason: str, json: bool, **given: Any) -> None:
     """Change the limits of an active run.
 
-    For example:  wherry dlq config set orders.yaml window=0 limits.CAST=5% --reason "they are known"
+    For example:  wherry dlq config set orders.yaml window=0 limits.rows=5% --reason "they are known"
 
-    They apply from the next batch to the end of the run. NAME is window, threshold or limits.NAME.
+    They apply from the next batch to the end of the run. NAME is window, threshold or limits.rows.
     """
     from runners.operations.dlq import change_settings
 

@@ -1,12 +1,13 @@
 """The commands that look at folders, runs and rows.
 
-`wherry ls` looks at a folder. `runs`, `report` and `quality` look at runs. `preview`, `test`, `find` and `expect` look
-at rows.
+`wherry ls` looks at a folder. `runs`, `report` and `quality` look at runs. `preview`, `test` and `find` look at
+rows.
 """
 
 from __future__ import annotations
 
 import contextlib
+import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -44,8 +45,6 @@ from runners.model.text import escape_line, format_count, format_percent, summar
 
 if TYPE_CHECKING:
     from origins.batch import JSON
-    from origins.lazy import DataFrame
-    from runners.definitions.definition import Definition
     from runners.pipeline import Pipeline
 
 
@@ -174,14 +173,16 @@ def _find_run(pipeline: Pipeline, run: str, file: object) -> Mapping[str, JSON]:
 @select_option("--lane", metavar="LANE", help="Take this lane; default: the one that failed.")
 @select_option("--from-beginning", is_flag=True, help="Take the first batch, not the next.")
 @option("--shown", type=COUNT, default=3, metavar="N", help="Show N rows of each kind; default: 3.")
+@option("--save-case", "cases", type=PATH, metavar="FILE", help="Add the rows to FILE, as a case for `wherry test`.")
 @with_wide
 @with_quiet
 @as_json
-def preview(
+def preview(  # noqa: PLR0913 -- each is an option of the command
     rows: int | None,
     shown: int,
     lane: str | None,
     from_beginning: bool,
+    cases: Path | None,
     wide: bool,
     quiet: bool,
     json: bool,
@@ -191,20 +192,42 @@ def preview(
 
     For example:  wherry preview orders.yaml --set dlq.window=0
 
-    Shows rows as they leave each stage, and filtered or refused rows as they reached it. Writes nothing, and moves no
-    offset.
+    Shows rows as they leave each stage, and filtered or refused rows as they reached it. Moves no offset, and writes
+    nothing but the case. A case has masked rows, and expects what the stages make of them.
     """
     from runners.command_line.carrying import show_work
+    from runners.operations.cases import check_extensible
     from runners.operations.preview import format_preview
     from runners.operations.trial import preview
 
-    definition = load_definition(**given)
+    definition, saved = load_definition(**given), 0
+    how: dict[str, Any] = {"rows": rows, "shown": shown, "lane": lane, "from_beginning": from_beginning}
+    if cases is not None:
+        check_extensible(cases)
     with show_work(definition.pipeline, "trying the waiting rows", quiet=quiet):
-        previewed = preview(definition, rows=rows, shown=shown, lane=lane, from_beginning=from_beginning)
+        if cases is None:
+            previewed = preview(definition, **how)
+        else:
+            from runners.operations.save_case import preview_and_save
+
+            previewed, saved = preview_and_save(definition, cases, **how)
     if json:
         click.echo(printing.as_json(previewed.json()))
     else:
         click.echo(printing.format_wide(partial(format_preview, previewed), wide=wide))
+    if cases is not None:
+        click.echo(_describe_saved(saved, cases, given["file"]), err=True)
+
+
+def _describe_saved(rows: int, cases: Path, file: Path) -> str:
+    from runners.operations.cases import find_cases
+
+    if not rows:
+        return "No case was saved: no row waits that a case can have."
+    typed = f"wherry test {shlex.quote(str(file))}"
+    if cases.absolute() != find_cases(file).absolute():
+        typed += f" --cases {shlex.quote(str(cases))}"
+    return f"Saved {format_count(rows)} in {cases}. Try them:  {typed}"
 
 
 @command()
@@ -332,76 +355,6 @@ def find(where: str, since: datetime | None, quiet: bool, json: bool, **given: A
     with show_work(definition.pipeline, "reading the ledger", quiet=quiet) as say:
         rows = find_rows(definition, where=where, since=since, say=say)
     click.echo(printing.as_json(rows.json()) if json else with_file(str(rows), given["file"]))
-
-
-@group(default="suggest")
-def expect() -> None:
-    """Suggest rules for the stage `expect`.
-
-    `wherry expect orders.yaml` means `wherry expect suggest orders.yaml`.
-    """
-
-
-@expect.command()
-@with_definition
-@select_option("--table", metavar="NAME", help="Look at a table of the catalog.")
-@select_option("--path", metavar="PATH", help="Look at the Delta table in this folder.")
-@option("--to", "place", type=PATH, metavar="FILE", help="Write to FILE; default: print it.")
-@with_quiet
-@as_json
-def suggest(table: str | None, path: str | None, place: Path | None, quiet: bool, json: bool, **given: Any) -> None:
-    """Look at the next batch or a table, and suggest rules.
-
-    For example:  wherry expect suggest orders.yaml --to rules.json
-
-    Looks at rows as they leave the stages of the pipeline, in one pass of Spark, and delivers nothing. A rule that one
-    batch cannot prove is a warning. Read the rules, change them, and make the important ones critical.
-    """
-    from runners.command_line.carrying import show_work
-    from runners.model.errors import Refusal
-    from runners.operations.profile import profile_rows
-
-    if table and path:
-        raise click.UsageError("Name a --table or a --path.")
-    definition = load_definition(**given)
-    try:
-        with show_work(definition.pipeline, "looking at the rows", quiet=quiet):
-            rows = _read_rows(definition, table, path)
-            suite = None if rows is None else profile_rows(rows, definition.pipeline.name)
-    except ValueError as error:
-        raise Refusal(
-            f"Wherry can suggest nothing: {error}.", hint="Choose another table:  --path tables/orders"
-        ) from error
-    if suite is None:
-        raise Refusal("There are no new rows to suggest rules from.", hint="Name a table:  --path tables/orders")
-    try:
-        if place is not None:
-            place.write_text(printing.dump(suite) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise Refusal(
-            f"{place} cannot be written: {error.strerror}.", hint="Choose another file:  --to FILE"
-        ) from error
-    if json:
-        click.echo(printing.as_json({"suite": suite, "file": str(place) if place else None}))
-    elif place is None:
-        click.echo(printing.dump(suite))
-    else:
-        click.echo(f"{place}\n\nin the definition   stages: [{{expect: {{suite: {place.name}}}}}]")
-
-
-def _read_rows(definition: Definition, table: str | None, path: str | None) -> DataFrame | None:
-    from origins.names import make_absolute
-    from origins.store_access import canonicalise
-    from runners.operations.pipeline_access import open_session
-    from runners.operations.profile import read_next_rows
-    from stages.expect.expect import Expect
-
-    if not table and not path:
-        return read_next_rows(definition, without=Expect)
-    spark = open_session(definition.pipeline)
-    if table:
-        return spark.read.table(table)
-    return spark.read.format("delta").load(make_absolute(canonicalise(str(path))))
 
 
 @command()

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from runners.operations.fix_preview import FixPreview
     from runners.operations.redo import RedoPreview
     from runners.operations.repair import MergedFallback, RepairResult
-    from runners.operations.suggest_fix import Suggestion
     from runners.running.replay import SortedLetters
 
 
@@ -196,7 +195,7 @@ def format_letters(rows: Sequence[Mapping[str, JSON]], file: str, *, wide: bool 
 
 def format_settings(facts: Mapping[str, JSON]) -> str:
     """Format the limits for the next batch."""
-    limits = ", ".join(f"{code} {limit}" for code, limit in facts["limits"].items()) or "none"
+    limits = ", ".join(f"{name} {limit}" for name, limit in facts["limits"].items()) or "none"
     changed = ", ".join(facts.get("changed", ())) or None
     named = [("window", [f"{facts['window']:,}"]), ("threshold", [f"{facts['threshold']:,}"]), ("limits", [limits])]
     return format_sections([*named, *([("changed", [f"{changed}, for this run"])] if changed else [])])
@@ -303,36 +302,6 @@ def _describe_outcome(row: TracedRow) -> str:
     return "; ".join(each for each in (goes, f"{filters} filters it" if filters else "") if each)
 
 
-def format_suggestions(found: Sequence[Suggestion], file: str) -> str:
-    """Format for each cause the change that helps, as lines to paste, and the command that then delivers its rows."""
-    if not found:
-        return "No refused row waits."
-    return "\n\n".join("\n".join(_describe_suggestion(each, file)) for each in found)
-
-
-def _describe_suggestion(found: Suggestion, file: str) -> Iterator[str]:
-    cause, change = found.cause, found.change
-    yield found.headline
-    if change is None:
-        yield f"  {found.why_not}"
-        return
-    yield f"  {change.name}: {found.passing:,} of {format_count(found.tried)} would pass"
-    before, after = map(_show_value, found.example)
-    yield escape_line(f"  {found.column}: {before} becomes {after}")
-    if found.others:
-        yield f"  Look at the rows first. These fit as well, and give other values: {', '.join(found.others)}"
-    branch = cause.stage.rpartition("/")[0]
-    yield f"  stages:{f'  # of {branch}' if branch else ''}"
-    yield "  " + paint(f"+ - {_write_stage('with_columns', {found.column: change.expression})}", "green")
-    yield from (f"    - {_write_stage(kind, options)}" for kind, options in [*(found.stage or {}).items()][:1])
-    chosen = f"--code {cause.code} --stage {shlex.quote(cause.stage)} --column {shlex.quote(found.column)}"
-    yield f"  then  {paint_hint(f'wherry dlq replay {shlex.quote(file)} {chosen} --reason {shlex.quote(change.name)}')}"
-
-
-def _write_stage(kind: str, options: JSON) -> str:
-    return escape_line(f"{kind}: {json.dumps(options, ensure_ascii=False)}")
-
-
 def format_redo(found: RedoPreview, file: str = "FILE") -> str:
     letters = [paint_hint(escape_line(with_file(notice, file))) for notice in found.notices]
     if found.read is None:
@@ -411,9 +380,9 @@ def list_next_commands(row: RefusedRow, trial: RowTrial, file: str) -> Sequence[
         one = {"what": "Deliver it", "command": f'{replay} --id {row.letter["id"]} --reason "…"'}
         all_alike = {"what": "Deliver all alike", "command": f'{replay} {alike} --reason "…"'}
         return [one, all_alike] if row.alike else [one]
-    is_refused = trial.today is not None and trial.today.outcome == "rejected" and row.letter["code"] != "LARGE"
-    suggest = {"what": "Look for a fix", "command": f"wherry dlq suggest {shlex.quote(file)} {alike}"}
-    return [suggest] if is_refused else []
+    is_refused = trial.today is not None and trial.today.outcome == "rejected"
+    fix = {"what": "Try a fix", "command": f'{replay} {alike} --set "COLUMN=EXPR" --dry-run'}
+    return [fix] if is_refused else []
 
 
 def _describe_today(trial: RowTrial) -> str:

@@ -43,7 +43,7 @@ def warm(file: Path | None, json: bool, **given: Any) -> None:
                 f"Spark is warm, after {time.monotonic() - began:.0f} s. It ends with this command: press Ctrl-C.\n"
                 "Type this in each terminal in which commands shall use it:\n\n"
                 f"  export SPARK_REMOTE='{server.remote}'\n\n"
-                "Show this line to nobody. With it, anybody on this machine can use this Spark as you."
+                "Keep this line secret. With it, anybody on this machine can use this Spark as you."
             )
         server.wait()
     except KeyboardInterrupt:

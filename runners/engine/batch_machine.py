@@ -7,7 +7,7 @@ from dataclasses import field, replace
 from typing import Literal
 
 from destinations.destination import Identity, Written
-from destinations.dlq import DLQ, FALLBACK, FILTERED, Dlq
+from destinations.dlq import DLQ, FALLBACK, FILTERED, ROWS, Dlq
 from origins.quick_dataclass import dataclass
 from runners.model.entry import Entry, PauseBody
 from runners.model.error_kinds import blames_dlq, classify
@@ -110,8 +110,8 @@ class Transition:
     """Whether the batch is finished and its lane is free."""
     error: Exception | None = None
     """Why the run must stop."""
-    exceeded: Sequence[TrippedLimit] = ()
-    """The limits that the batch exceeds, though it is delivered."""
+    exceeded: TrippedLimit | None = None
+    """The limit that the batch exceeds, though it is delivered."""
     again: Task | None = None
     """The next task if the error passes by itself."""
 
@@ -184,7 +184,7 @@ def _settle_straight(flight: BatchInFlight, written: Mapping[str, Written], coun
 def _on_prepared(flight: BatchInFlight, prepared: Prepared, rules: DeliveryRules) -> Transition:
     dlq = Dlq(window=0) if is_replay(flight.plan.batch.lane) else rules.dlq
     read, nacks = prepared.counts.read, prepared.nacks
-    judged = judge_limits(flight.lane.window, dlq, read, nacks, prepared.codes, prepared.weights)
+    judged = judge_limits(flight.lane.window, dlq, read, nacks)
     decision = DecidedBatch(
         path=prepared.path,
         sections=prepared.sections,
@@ -217,10 +217,10 @@ def _on_tripped(flight: BatchInFlight, explained: Explained, rules: DeliveryRule
     if task.stages:
         error = StageStopped(batch, stages=task.stages, nacks=nacks)
     elif tripped is not None and tripped.limit is not None:
-        message, pauses = describe_limit(tripped, task.decision.counts.read, dlq.weigh), get_action(tripped) == "pause"
-        error = LimitTripped(batch, of=tripped.limit.of, message=message, pauses=pauses, nacks=nacks, causes=causes)
+        message, pauses = describe_limit(tripped, task.decision.counts.read), get_action(tripped) == "pause"
+        error = LimitTripped(batch, message=message, pauses=pauses, nacks=nacks, causes=causes)
         if pauses:
-            pause: PauseBody = {"number": batch.number, "limit": tripped.limit.of, "reason": message}
+            pause: PauseBody = {"number": batch.number, "limit": ROWS, "reason": message}
             step = replace(step, entries=(*step.entries, Entry(kind="pause", lane=batch.lane, body=pause)))
     else:
         error = WindowTripped(

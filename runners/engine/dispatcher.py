@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field, replace
 
 from destinations.destination import Identity
-from destinations.dlq import DLQ, FALLBACK, FILTERED, WEIGHT
+from destinations.dlq import DLQ, FALLBACK, FILTERED, ROWS
 from origins.batch import Batch
 from origins.crash_points import reach
 from origins.quick_dataclass import dataclass
@@ -364,8 +364,8 @@ class Dispatcher:
                 continue
             rests = self.resting.begun.pop(plan.batch.plan) if entry.kind == "rest" else None
             self._emit(rests or make_event(step.flight, entry, watch.spent))
-        for exceeded in step.exceeded:
-            self._emit(make_exceeded_event(step.flight, exceeded, self.rules.dlq.weigh))
+        if step.exceeded is not None:
+            self._emit(make_exceeded_event(step.flight, step.exceeded))
         if step.settled:
             self._commit(plan.batch)
         if step.done:
@@ -411,10 +411,6 @@ class Dispatcher:
         assert task is not None
         if isinstance(task, AskDestinations) and task.ours:
             return replace(task, identities=self._list_identities())
-        if isinstance(task, Prepare):
-            dlq = self._get_current_rules().dlq
-            weighs = any(limit.of == WEIGHT for limit in dlq.list_limits())
-            task = replace(task, codes=any(map(dlq.counts_apart, dlq.limits)), weigh=(dlq.weigh or "") * weighs)
         if isinstance(task, Prepare) and task.plan.straight:  # a row was refused: the next batch goes another way
             return task
         if isinstance(task, Prepare | WriteStraight) and not self.stopping:
@@ -435,18 +431,18 @@ def _time_until_first(moments: Sequence[float]) -> float | None:
     return max(0.0, min(moments)) if moments else None
 
 
-def make_exceeded_event(flight: BatchInFlight, exceeded: TrippedLimit, weigh: str | None) -> LimitExceeded:
+def make_exceeded_event(flight: BatchInFlight, exceeded: TrippedLimit) -> LimitExceeded:
     """Return the event of a limit that the decided batch of this flight exceeds."""
     limit, decision = exceeded.limit, flight.decision
     assert limit is not None
     assert decision is not None
     return LimitExceeded(
         batch=flight.plan.batch,
-        limit=limit.of,
+        limit=ROWS,
         allowed=limit.text,
         share=exceeded.share,
         rows=exceeded.rows,
-        message=describe_limit(exceeded, decision.counts.read, weigh),
+        message=describe_limit(exceeded, decision.counts.read),
     )
 
 

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 
-from destinations.dlq import DLQ, MOST_NACKS, ROWS, WEIGHT
+from destinations.dlq import DLQ, MOST_NACKS
 from origins.batch import Batch, Json
 from origins.errors import WherryError
 from origins.names import SCHEME
@@ -87,20 +87,17 @@ class LimitTripped(WherryError):
         self,
         batch: Batch,
         *,
-        of: str,
         message: str,
         pauses: bool = False,
         nacks: Sequence[Mapping[str, Json]],
         causes: Causes = Causes(),
     ) -> None:
-        what = {ROWS: "too many rows were refused", WEIGHT: "rows of too much weight were refused"}
-        reason = what.get(of, f"too many rows were refused with {of}")
         paused = "; the pipeline is paused" if pauses else ""
         resume = f"{RESUME}  (before the next run)\n" if pauses else ""
         super().__init__(
-            _describe_refusal(batch, f"{reason}{paused}", "", [message], nacks, causes),
+            _describe_refusal(batch, f"too many rows were refused{paused}", "", [message], nacks, causes),
             hint=f"see it       wherry preview FILE\n{resume}"
-            f"let it pass  wherry run FILE --set dlq.limits.{of}=off  (this run only; refused rows go to the DLQ)",
+            f"let it pass  wherry run FILE --set dlq.limits.rows=off  (this run only; refused rows go to the DLQ)",
         )
         self.batch = batch
         self.causes = causes

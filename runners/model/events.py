@@ -71,7 +71,7 @@ class LimitExceeded:
     batch: Batch
     """The batch."""
     limit: str
-    """The name of the limit: `rows`, `weight`, or a code."""
+    """The name of the limit: `rows`."""
     allowed: str
     """The share that the limit allows, as the definition writes it."""
     share: float

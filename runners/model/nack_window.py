@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypedDict
 
-from destinations.dlq import ROWS, WEIGHT, Dlq, Limit, LimitAction
+from destinations.dlq import ROWS, Dlq, Limit, LimitAction
 from origins.quick_dataclass import dataclass
 
 
@@ -78,33 +78,6 @@ class TrippedLimit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowWeights:
-    """The weight of a batch and of its refused rows, from the rows that have a number."""
-
-    weighed: int
-    """How many rows of the batch have a number."""
-    total: float
-    """The sum of the absolute values of these numbers."""
-    refused_weighed: int
-    """How many of the refused rows have a number."""
-    refused: float
-    """The sum of the absolute values of these numbers."""
-
-    def compute_share(self, *, read: int, nacked: int) -> float:
-        """Return the refused rows' share of the batch's weight.
-
-        A row without a number weighs as much as the average row with a number. If no row weighs anything, all weigh the
-        same.
-        """
-        average = self.total / self.weighed if self.weighed else 0.0
-        whole = self.total + average * max(0, read - self.weighed)
-        part = self.refused + average * max(0, nacked - self.refused_weighed)
-        if whole <= 0:
-            whole, part = float(read), float(nacked)
-        return min(1.0, part / whole) if whole else 0.0
-
-
-@dataclass(frozen=True, kw_only=True)
 class Judgement:
     """The verdict on a batch with refused rows."""
 
@@ -112,48 +85,27 @@ class Judgement:
     """The window after the batch."""
     tripped: TrippedLimit | None = None
     """Why the batch is not delivered, or None if it is delivered."""
-    exceeded: Sequence[TrippedLimit] = ()
-    """The exceeded limits that the run only reports."""
+    exceeded: TrippedLimit | None = None
+    """The highest exceeded limit that the run only reports."""
 
 
-def judge_limits(
-    before: NackWindow,
-    dlq: Dlq,
-    read: int,
-    nacks: Sequence[int],
-    codes: Sequence[tuple[int, str]] = (),
-    weights: RowWeights | None = None,
-) -> Judgement:
-    """Judge a batch of `read` rows whose refused rows are at the places `nacks`.
+def judge_limits(before: NackWindow, dlq: Dlq, read: int, nacks: Sequence[int]) -> Judgement:
+    """Judge a batch of `read` rows whose refused rows are at the places `nacks`, ascending from 1.
 
-    `codes` gives the codes of the refused rows whose codes have a limit. The window does not count rows whose code is
-    counted apart. `weights` is given where rows are weighed. An excess that stops the run takes precedence over one
-    that pauses it, then the earliest row decides. A batch that is not delivered has no other exceeded limits.
+    A limit that stops the run goes before a limit that pauses it. Then the earliest row decides.
     """
-    by_code: dict[str, list[int]] = {}
-    for place, code in sorted(codes):
-        by_code.setdefault(code, []).append(place)
-    apart = Counter(place for code, places in by_code.items() if dlq.counts_apart(code) for place in places)
-    counted = sorted((Counter(nacks) - apart).elements())
-    window, first = before.advance(read, counted, dlq)
+    window, first = before.advance(read, nacks, dlq)
     broken = [TrippedLimit(place=first)] if first is not None else []
-    for limit in dlq.list_limits() if nacks else ():
-        if limit.of == WEIGHT:
-            share = weights.compute_share(read=read, nacked=len(nacks)) if weights else 0.0
-            if share > limit.share + _ROUNDING:
-                broken.append(TrippedLimit(place=max(nacks), limit=limit, rows=len(nacks), share=share))
-            continue
-        places = sorted(nacks) if limit.of == ROWS else by_code.get(limit.of, [])
+    for limit in dlq.list_limits():
         allowed = int(limit.share * read + _ROUNDING)
-        if len(places) > allowed:
-            share = min(1.0, len(places) / read) if read else 1.0
-            broken.append(TrippedLimit(place=places[allowed], limit=limit, rows=len(places), share=share))
+        if len(nacks) > allowed:
+            share = min(1.0, len(nacks) / read) if read else 1.0
+            broken.append(TrippedLimit(place=nacks[allowed], limit=limit, rows=len(nacks), share=share))
     ending = [each for each in broken if get_action(each) != "notify"]
     if ending:
         tripped = min(ending, key=lambda each: (get_action(each) == "pause", each.place))
         return Judgement(window=window, tripped=tripped)
-    highest = {each.limit.of: each for each in sorted(broken, key=_get_share) if each.limit is not None}
-    return Judgement(window=window, exceeded=tuple(highest[name] for name in dlq.limits if name in highest))
+    return Judgement(window=window, exceeded=max(broken, key=_get_share, default=None))
 
 
 _ROUNDING = 1e-9
@@ -169,24 +121,16 @@ def _get_share(tripped: TrippedLimit) -> float:
     return tripped.limit.share if tripped.limit is not None else 0.0
 
 
-def describe_limit(tripped: TrippedLimit, read: int, weigh: str | None) -> str:
+def describe_limit(tripped: TrippedLimit, read: int) -> str:
     """Describe how much was refused, and the limit."""
     assert tripped.limit is not None
-    limit = tripped.limit
-    if limit.of == WEIGHT:
-        share = format_share(tripped.share)
-        lost = "1 refused row has" if tripped.rows == 1 else f"{tripped.rows:,} refused rows have"
-        return f"its {lost} {share} of its {weigh} (limit {limit.text} of a batch)"
     were = "was" if tripped.rows == 1 else "were"
     refused = "its only row" if read == 1 else f"{tripped.rows:,} of its {read:,} rows"
-    return f"{refused} {were} refused (limit {limit.text} of a batch)"
-
-
-def format_share(share: float) -> str:
-    """Format a share as a percentage. A share above zero never appears as zero."""
-    return f"{100 * share:.1f}%" if share >= 0.001 or not share else "less than 0.1%"
+    return f"{refused} {were} refused (limit {tripped.limit.text} of a batch)"
 
 
 def apply_config(dlq: Dlq, config: DlqSettings) -> Dlq:
-    """Return the settings with the changes for the current run."""
+    """Return the settings with the changes for the current run. Older versions recorded other limits than `rows`."""
+    if "limits" in config:
+        config = {**config, "limits": {name: text for name, text in config["limits"].items() if name == ROWS}}
     return replace(dlq, **config) if config else dlq

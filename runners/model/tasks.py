@@ -10,7 +10,7 @@ from destinations.destination import Identity, Written
 from origins.batch import Batch, Json
 from origins.quick_dataclass import dataclass
 from runners.model.causes import Causes
-from runners.model.nack_window import RowWeights, TrippedLimit
+from runners.model.nack_window import TrippedLimit
 from runners.model.planned_batch import Counts, DecidedBatch, PlannedBatch
 
 
@@ -35,10 +35,6 @@ class Prepare:
     """Decide the batch: store under the state what every destination and the DLQ will get."""
 
     plan: PlannedBatch
-    codes: bool = False
-    """Whether the code of each refused row must be recorded, since some codes have separate limits."""
-    weigh: str = ""
-    """The column by which refused rows are compared with the batch. Empty if no limit needs it."""
     following: PlannedBatch | None = None
     """What the lane most likely carries next. It is described while this batch is decided."""
 
@@ -165,10 +161,6 @@ class Prepared:
     bases: Mapping[str, int] = field(default_factory=dict)
     stops: Sequence[str] = ()
     """The stages that refused a row and whose `on_error` is stop."""
-    codes: Sequence[tuple[int, str]] = ()
-    """The places with a code each, if the task asked for codes."""
-    weights: RowWeights | None = None
-    """The weights of the rows, if the task asked for them and a row was refused."""
     way: str = ""
     """The way that the batch took."""
 

@@ -76,6 +76,8 @@ class TracedRow:
     """The masked row before the stage `BatchTrial.beside`."""
     after: JSON = None
     """The masked row after that stage; None if the row did not leave the stage."""
+    as_read: str = field(default="", repr=False)
+    """The row as it was read, in JSON, with the values of protected columns."""
 
     def json(self) -> dict[str, JSON]:
         shown = {"row", "outcome", "stage", "code", "message", "destinations", "filtered_for"}
@@ -189,6 +191,7 @@ class BatchTrial:
                 self._trace_row(row, first, names, changing),
                 position=row["arrival"][2],
                 alike=row["alike"] if row["nth"] == 1 else 0,
+                as_read=row[first],
                 **self._look_beside(row, first),
             )
 

@@ -210,9 +210,7 @@ def extend_cases(file: Path, cases: Sequence[Case], note: str) -> None:
         known.add(case.name)
         text = add_case(text, case, note)
     if len(text.encode()) > LARGEST:
-        raise Refusal(
-            f"{file} would be larger than {LARGEST:,} bytes.", hint="Record fewer rows, or into another file."
-        )
+        raise Refusal(f"{file} would be larger than {LARGEST:,} bytes.", hint="Save fewer rows, or into another file.")
     beside = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         beside.write_text(text, encoding="utf-8")

@@ -323,7 +323,7 @@ def change_settings(pipeline: PipelineSpec, settings: Mapping[str, str], *, reas
     """Change settings of the active run. Return the new settings.
 
     The run sees them at its next entry in the ledger and uses them for the next batch. The run after it uses its
-    definition again. A setting is `window`, `threshold`, or `limits.NAME`, which an empty value removes.
+    definition again. A setting is `window`, `threshold`, or `limits.rows`, which an empty value removes.
 
     Raises `Refusal` if no run is active, and for an impossible setting.
     """
@@ -358,7 +358,7 @@ def _put_in(dlq: Dlq, settings: Mapping[str, str]) -> Dlq:
                 raise Refusal(f"{name}: expected a whole number, got {value!r}.")
             numbers[name] = int(value)
         else:
-            raise Refusal(f"There is no setting '{name}'; there are: window, threshold, limits.NAME.")
+            raise Refusal(f"There is no setting '{name}'; there are: window, threshold, limits.rows.")
     try:
         return dataclasses.replace(dlq, window=numbers["window"], threshold=numbers["threshold"], limits=limits)
     except ValueError as error:

@@ -86,19 +86,15 @@ def preview_fix(
     letters: SortedLetters,
     replay: Replay,
     *,
-    trial: TrialRun | None = None,
-    shown: int = SHOWN,
     say: Callable[[str], None] = lambda _: None,
 ) -> FixPreview:
     """Return what a replay of these rows with this fix would do. `say` gets messages about progress. Writes nothing.
-
-    `trial` may be an open trial, which already knows today's stages.
 
     Raises `StageError` if the fix does not suit the rows. Raises `Refusal` if the origin has no schema yet, or if a
     replay with another fix was interrupted.
     """
     pipeline, fix = definition.pipeline, replay.fix
-    trial, (dlq, spark) = trial or TrialRun.open(definition), find_dlq(pipeline)
+    trial, (dlq, spark) = TrialRun.open(definition), find_dlq(pipeline)
     assert isinstance(dlq, Delta)  # another DLQ could not have been read
     replay.check_fix(trial.journal, dlq, spark)
     given = (
@@ -109,10 +105,11 @@ def preview_fix(
     causes: dict[tuple[str | None, ...], Cause] = {}
     others, seen = 0, dict[tuple[str, str | None, str], list[FixedRow]]()
     for name, spans in letters.spans.items():
-        found = trial.find_schema_and_chain(pipeline.origins_by_name[name])
-        if found is None:
+        origin = pipeline.origins_by_name[name]
+        schema = trial.find_schema(origin)
+        if schema is None:
             raise Refusal(f"The origin '{name}' has no schema yet, so nothing can be tried.")
-        schema, chain = found
+        chain = trial.make_chain(origin, schema)
         names = {step.name for step in chain.steps}
         for number, span in enumerate(spans, 1):
             say(f"trying {span.label}, batch {number} of {len(spans)}")
@@ -121,12 +118,12 @@ def preview_fix(
             plan = trial.make_replay(name, span, schema, own)
             beside = next((step.name for step in own.steps if step.name not in names), "")
             rows_read = DeadLetterRows(name=name, dlq=dlq, corrected=given.texts)
-            tried, rows = trial.trace_batch(rows_read, own, plan, shown=shown, beside=beside)
+            tried, rows = trial.trace_batch(rows_read, own, plan, shown=SHOWN, beside=beside)
             destinations.update(tried.destinations)
             for row in rows:
                 outcomes[row.outcome] += row.alike
                 kept = seen.setdefault((row.outcome, row.code, row.stage), [])
-                if len(kept) < shown:
+                if len(kept) < SHOWN:
                     kept.append(FixedRow(id=str(span.parts[row.position]), row=row))
             for stage in tried.stages:
                 others += stage.causes.others

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from datetime import datetime, timezone
 
 from origins.batch import Batch, Span
@@ -47,17 +47,8 @@ from runners.ways.stage_chain import StageChain, name_destinations
 @put_settings_back()
 def preview(definition: Definition, *, rows: int | None, shown: int, lane: str | None, from_beginning: bool) -> Preview:
     """Try the next batch of each origin, or of one lane, as `Pipeline.preview` describes."""
-    pipeline = definition.pipeline
-    known = [name for origin in pipeline.every_origin for name in pipeline.lanes_of(origin)]
-    if lane is not None and lane not in known:
-        raise Refusal(f"There is no lane '{lane}'; {suggest_nearest(lane, known)}")
-    trial = TrialRun.open(definition)
-    batches = []
-    for origin in pipeline.every_origin:
-        waiting = next(trial.list_waiting(origin, [lane] if lane else known, from_beginning=from_beginning), None)
-        if waiting is not None:
-            batches.append(trial.trace_batch(origin, *waiting, rows=rows, shown=shown)[0])
-    return Preview(pipeline=pipeline.name, batches=tuple(batches))
+    found = TrialRun.open(definition).trace_next(rows=rows, shown=shown, lane=lane, from_beginning=from_beginning)
+    return Preview(pipeline=definition.pipeline.name, batches=tuple(tried for _, _, tried, _ in found))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,12 +58,24 @@ class TrialRun:
     definition: Definition
     journal: Journal
     spark: SparkSession
-    _chains: dict[str, tuple[str, StageChain] | None] = field(default_factory=dict)
 
     @staticmethod
     def open(definition: Definition) -> TrialRun:
         spark = open_session(definition.pipeline)
         return TrialRun(definition=definition, journal=open_state(definition.pipeline)[1], spark=spark)
+
+    def trace_next(
+        self, *, rows: int | None, shown: int, lane: str | None, from_beginning: bool
+    ) -> Iterator[tuple[Origin, Batch, BatchPreview, Sequence[TracedRow]]]:
+        """Yield the next batch of each origin, or of one lane, with what happens to it and to its example rows."""
+        pipeline = self.definition.pipeline
+        known = [name for origin in pipeline.every_origin for name in pipeline.lanes_of(origin)]
+        if lane is not None and lane not in known:
+            raise Refusal(f"There is no lane '{lane}'; {suggest_nearest(lane, known)}")
+        for origin in pipeline.every_origin:
+            waiting = next(self.list_waiting(origin, [lane] if lane else known, from_beginning=from_beginning), None)
+            if waiting is not None:
+                yield origin, waiting[1].batch, *self.trace_batch(origin, *waiting, rows=rows, shown=shown)
 
     def list_waiting(
         self, origin: Origin, lanes: Sequence[str], *, from_beginning: bool = False
@@ -122,17 +125,6 @@ class TrialRun:
             backlog = survey_origin(self.definition.pipeline, origin, self.journal, self.spark)
             schema = find_schema(origin, recorded, self.spark, backlog)
         return origin.complete_schema(schema) if schema else None
-
-    def find_schema_and_chain(self, origin: Origin) -> tuple[str, StageChain] | None:
-        """Return the schema with which the next run would read the origin, and the stages for its rows.
-
-        None if no schema is known yet. Looks at the origin once. Raises `StageError`.
-        """
-        name = origin.name or "origin"
-        if name not in self._chains:
-            schema = self.find_schema(origin)
-            self._chains[name] = None if schema is None else (schema, self.make_chain(origin, schema))
-        return self._chains[name]
 
     def make_batch(self, settled: Settled, origin: str, schema: str) -> Batch:
         """Return a settled batch in a form that is read again with this schema."""

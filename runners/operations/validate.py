@@ -9,7 +9,7 @@ from datetime import datetime
 from destinations.delta.options import DeltaOptions
 from destinations.destination import Destination
 from destinations.discard import Discard
-from destinations.dlq import ROWS, WEIGHT, Limit
+from destinations.dlq import Limit
 from origins.batch import JSON
 from origins.delta import Delta
 from origins.files.files import Files
@@ -29,7 +29,7 @@ from runners.model.text import format_batches, format_count
 from runners.model.timetable import describe_schedule, format_due_times, list_due_times
 from runners.operations.pipeline_access import open_session
 from runners.running.aggregates import check_mixing, list_splits, warn_of_deduplicates
-from runners.running.opening import analyse_chain, check_protected, check_weighed, make_candidate, make_chains
+from runners.running.opening import analyse_chain, check_protected, make_candidate, make_chains
 from runners.running.renamed import find_twin, list_states_beside
 from runners.spark.own_session import put_settings_back
 from runners.state.location import StateLocation
@@ -165,7 +165,6 @@ def analyse(definition: Definition) -> Analysis:
             arriving.update({destination: schema.toDDL() for destination, schema in arrived.items()})
     if len(schemas) == len(pipeline.every_origin):
         check_protected(pipeline.protect, spark, chains, schemas)
-        check_weighed(pipeline.dlq.weigh, schemas)
     notices = check_mixing(pipeline, spark, chains, schemas)
     notes = [f"{name}: {sentence}" for name, sentences in notices.items() for sentence in sentences]
     return Analysis(columns=arriving, notes=tuple(notes))
@@ -277,21 +276,19 @@ def _explain_dead_letters(pipeline: PipelineSpec) -> Iterator[str]:
             "is not delivered."
         )
     for limit in dlq.list_limits():
-        yield _explain_limit(limit, dlq.weigh)
+        yield _explain_limit(limit)
     for stage in _list_stages(pipeline):
         if stage.on_error != "nack":
             yield f"A row that {stage.name} refuses {_REFUSED[stage.on_error]}."
 
 
-def _explain_limit(limit: Limit, weigh: str | None) -> str:
-    of = {ROWS: "its rows were refused", WEIGHT: f"its {weigh} was refused"}
+def _explain_limit(limit: Limit) -> str:
     happens = {
         "stop": "is not delivered, and stops the run,",
         "pause": "is not delivered, and pauses the pipeline until wherry resume,",
         "notify": "is delivered, with a warning,",
     }
-    refused = of.get(limit.of, f"its rows were refused with {limit.of}")
-    return f"A batch {happens[limit.action]} if more than {limit.text} of {refused}."
+    return f"A batch {happens[limit.action]} if more than {limit.text} of its rows were refused."
 
 
 def _explain_hook(hook: Hook) -> str:

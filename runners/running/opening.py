@@ -118,7 +118,6 @@ class RunOpening:
         news = {name: list(self._describe_schema(name, schema, journal)) for name, schema in schemas.items()}
         if len(whole) == len(self._origins):
             check_protected(self.pipeline.protect, spark, make_chains(self.pipeline, self.destinations), whole)
-        check_weighed(self.pipeline.dlq.weigh, whole)
         for name, sentences in self._check_mixing(spark, whole).items():
             news[name] += sentences
         for name, columns in self._list_left_out(backlogs, whole).items():
@@ -516,23 +515,6 @@ def check_protected(
             raise Refusal(
                 f"protect: no row has a column '{column}', neither as read nor after a stage; {near}",
                 hint="It would protect nothing: correct the name, or remove it.",
-            )
-
-
-def check_weighed(weigh: str | None, schemas: Mapping[str, str]) -> None:
-    """Raises `Refusal` if the rows of an origin have no column of numbers or text with this name."""
-    if not weigh:
-        return
-    for origin, schema in schemas.items():
-        columns = {each.name.lower(): each for each in T.StructType.fromJson(json.loads(schema)).fields}
-        column = columns.get(weigh.lower())
-        if column is None:
-            near = suggest_nearest(weigh, [each.name for each in columns.values()])
-            raise Refusal(f"dlq.weigh: the rows of {origin}, as they are read, have no column '{weigh}'; {near}")
-        if not isinstance(column.dataType, T.NumericType | T.StringType):
-            kind = column.dataType.simpleString()
-            raise Refusal(
-                f"dlq.weigh: expected a column of numbers or text, but '{column.name}' of {origin} is {kind}."
             )
 
 

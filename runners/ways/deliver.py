@@ -7,7 +7,6 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 
 from destinations.dead_letters import DeadLetters, ensure_dlq, make_filtered_schema, select_lacking
@@ -19,14 +18,12 @@ from origins.batch_rows import BatchRows, FrameRows
 from origins.crash_points import reach
 from origins.errors import OriginError, list_spark_errors
 from origins.lazy import DataFrame, F, SparkSession
-from origins.names import quote_name
 from origins.quick_dataclass import dataclass
 from runners.model.causes import CauseCounter, Causes
 from runners.model.error_kinds import is_large
 from runners.model.masking import without
-from runners.model.nack_window import NackWindow, RowWeights
 from runners.model.pipeline_state import is_replay
-from runners.model.planned_batch import DecidedBatch, PlannedBatch
+from runners.model.planned_batch import PlannedBatch
 from runners.model.spec import PipelineSpec
 from runners.model.tasks import (
     Answers,
@@ -39,7 +36,6 @@ from runners.model.tasks import (
     Explain,
     Explained,
     Landed,
-    Prepared,
 )
 from runners.spark.session_pool import SessionPool
 from runners.state.prepared_store import FilteredRows, PreparedStore, RefusedRows, select_rows_for
@@ -245,43 +241,6 @@ class Delivery:
         """Whether a second decision of the batch gives the same rows, and the DLQ can report which of them it has."""
         origin, dlq = self.reading.find_origin(plan.batch), self.reading.destinations[DLQ]
         return self.reading.find_chain(plan).repeatable and origin.repeatable and isinstance(dlq, Delta)
-
-    def add_codes(self, spark: SparkSession, prepared: Prepared) -> Prepared:
-        """Return the same with the code of each refused row."""
-        found = self._read_refused(spark, prepared).select("position", "nack.code").collect()
-        codes = [(min(row["position"], prepared.counts.read), row["code"]) for row in found]
-        return replace(prepared, codes=codes)
-
-    def add_weights(self, spark: SparkSession, prepared: Prepared, batch: Batch, column: str) -> Prepared:
-        """Return the same with the weight of the batch and of its refused rows, by this column as it was read."""
-        read = self.reading.fetch_rows(spark, batch).frame()
-        name = next((own for own in read.columns if own.lower() == column.lower()), None)
-        if name is None:  # then no row has a weight
-            return replace(prepared, weights=RowWeights(weighed=0, total=0.0, refused_weighed=0, refused=0.0))
-        fields = F.from_json("original", "map<string,string>")
-        refused = self._read_refused(spark, prepared).select("nack.original").select(fields[name].alias("weight"))
-        weighed, total = _weigh(read.select(F.col(quote_name(name)).alias("weight")))
-        refused_weighed, lost = _weigh(refused)
-        weights = RowWeights(weighed=weighed, total=total, refused_weighed=refused_weighed, refused=lost)
-        return replace(prepared, weights=weights)
-
-    def _read_refused(self, spark: SparkSession, prepared: Prepared) -> DataFrame:
-        decision = DecidedBatch(
-            path=prepared.path,
-            counts=prepared.counts,
-            window=NackWindow(),
-            sections=prepared.sections,
-            bases=prepared.bases,
-        )
-        return RefusedRows(spark, self.store, decision).frame()
-
-
-def _weigh(rows: DataFrame) -> tuple[int, float]:
-    """Return how many rows have a number as their `weight`, and the sum of the absolute values."""
-    size = F.abs(F.expr("try_cast(weight AS DOUBLE)"))
-    finite = F.when(size < float("inf"), size)  # NaN is larger than all numbers
-    counted = rows.select(F.count(finite).alias("rows"), F.sum(finite).alias("total")).collect()[0]
-    return counted["rows"], counted["total"] or 0.0
 
 
 def _parse(nack: Mapping[str, str]) -> Mapping[str, Json]:

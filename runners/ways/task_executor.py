@@ -336,10 +336,6 @@ class TaskExecutor:
                 raise
             prepared = self._bisect(spark, task.plan)
         reach("after-prepare")
-        if prepared.nacks and task.codes:
-            prepared = self._delivery.add_codes(spark, prepared)
-        if prepared.nacks and task.weigh:
-            prepared = self._delivery.add_weights(spark, prepared, task.plan.batch, task.weigh)
         return prepared
 
     def _bisect(self, spark: SparkSession, plan: PlannedBatch) -> Prepared:

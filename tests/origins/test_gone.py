@@ -1,4 +1,4 @@
-"""What Wherry says to a person who uses what is gone."""
+"""The sentences about things that are gone from Wherry."""
 
 from __future__ import annotations
 

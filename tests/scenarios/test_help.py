@@ -59,8 +59,6 @@ REDOES_A_FILE = ("redo",)
 """The command that needs a file that was edited after a run."""
 CHANGES_A_RUN = ("dlq", "config", "set")
 """The command that needs a run in progress."""
-LOOKS_AT_WHAT_WAITS = ("expect", "suggest")
-"""The command that needs rows that no run has processed."""
 
 
 LEAVES = [words for words in ALL[1:] if not isinstance(find_command(words), click.Group)]
@@ -102,7 +100,7 @@ def type_example(words: tuple[str, ...]) -> list[str]:
 
 @pytest.mark.spark
 def test_all_examples_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: object) -> None:
-    """They run one after another in the order of the command list, with one exception."""
+    """They run one after another in the order of the command list."""
     for words in list_in_order(tmp_path, monkeypatch):
         invoke(type_example(words))
 
@@ -130,7 +128,7 @@ def list_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[t
     (tmp_path / "new.yaml").write_text(DEFINITION)
     (tmp_path / "pipelines").mkdir()
     (tmp_path / "pipelines" / "orders.yaml").write_text(f"{DEFINITION}schedule: {{every: 5m}}\n")
-    for words in sorted(LEAVES, key=LOOKS_AT_WHAT_WAITS.__ne__):
+    for words in LEAVES:
         if words == REDOES_A_FILE:
             with monkeypatch.context() as patch:
                 edit_a_file(tmp_path / "files", patch)

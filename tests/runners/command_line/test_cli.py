@@ -836,7 +836,6 @@ def test_a_command_that_reads_rows_shows_its_progress(
     [
         (["find", "--where", "id = 42"], "runners.operations.find_rows.find_rows"),
         (["preview"], "runners.operations.trial.preview"),
-        (["expect", "suggest"], "runners.operations.profile.read_next_rows"),
     ],
 )
 def test_a_quiet_command_prints_only_its_end(

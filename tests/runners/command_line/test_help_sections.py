@@ -103,7 +103,6 @@ def test_commands_are_below_headings(capsys: pytest.CaptureFixture[str]) -> None
         (["dlq"], "dlq show"),
         (["dlq", "config"], "dlq config get"),
         (["offsets"], "offsets show"),
-        (["expect"], "expect suggest"),
     ],
 )
 def test_a_group_without_a_command_runs_its_first_command(

@@ -300,9 +300,9 @@ def test_a_group_that_declined_permanently_is_not_tried_again(
 def test_a_batch_is_decided_by_the_way_that_processes_it(
     executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Codes are not read if no row was refused."""
+    """The decision names the way."""
     set_decision(monkeypatch, lambda: DECIDED)
-    assert executor.process(Prepare(plan=make_plan(), codes=True)) == replace(DECIDED, way="one_pass")
+    assert executor.process(Prepare(plan=make_plan())) == replace(DECIDED, way="one_pass")
 
 
 def test_a_batch_of_which_spark_saw_fewer_rows_fails(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,20 +314,6 @@ def test_a_batch_of_which_spark_saw_fewer_rows_fails(executor: TaskExecutor, mon
     assert isinstance(outcome, Failed)
     assert isinstance(outcome.error, Unbalanced)
     assert "Spark saw 1 of the 2 rows of batch 1 of lane a/0 (row 1)" in str(outcome.error)
-
-
-@pytest.mark.parametrize(("codes", "found"), [(True, [(1, "CAST")]), (False, [])])
-def test_codes_of_refused_rows_are_read_if_a_limit_needs_them(
-    executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch, codes: bool, found: Sequence[tuple[int, str]]
-) -> None:
-    """This reads the refused rows again."""
-    set_decision(monkeypatch, lambda: replace(DECIDED, nacks=[1]))
-    monkeypatch.setattr(
-        "runners.ways.deliver.Delivery.add_codes", lambda _, __, prepared: replace(prepared, codes=[(1, "CAST")])
-    )
-    outcome = executor.process(Prepare(plan=make_plan(), codes=codes))
-    assert isinstance(outcome, Prepared)
-    assert list(outcome.codes) == found
 
 
 @pytest.mark.parametrize(("error", "bisected"), [(DIVISION, True), (OSError("no route"), False)])

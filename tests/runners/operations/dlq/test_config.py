@@ -41,12 +41,10 @@ def settle_with(bench: Bench, nacked: int) -> None:
     flight = bench.dispatcher.work.flights["0"]
     bench.dispatcher._decide("0", Declined(reason="a row is refused", way="straight"))
     assert isinstance(bench.dispatcher.work.flights["0"].task, Prepare)
-    codes = [(place, "CAST") for place in range(1, nacked + 1)]
     prepared = Prepared(
         path=flight.plan.batch.plan,
         counts=make_counts("orders", nacked=nacked),
-        nacks=[p for p, _ in codes],
-        codes=codes,
+        nacks=[*range(1, nacked + 1)],
     )
     bench.dispatcher._decide("0", prepared)
 
@@ -84,13 +82,12 @@ def test_settings_are_read_and_changed_from_another_process(pipeline: Pipeline) 
     """The ledger records the change, the user and the reason. Settings that are not named stay the same."""
     owner = acquire_journal(pipeline)
     assert read_settings(pipeline) == {"window": 1000, "threshold": 50, "limits": {}, "changed": []}
-    assert change_settings(pipeline, {"window": "0", "limits.CAST": "5%"}, reason="known")["limits"] == {"CAST": "5%"}
-    change_settings(pipeline, {"limits.PARSE": "off"}, reason="known")
-    change_settings(pipeline, {"limits.CAST": ""}, reason="mended")
-    settings = {"window": 0, "threshold": 50, "limits": {"PARSE": "off"}}
+    assert change_settings(pipeline, {"window": "0", "limits.rows": "5%"}, reason="known")["limits"] == {"rows": "5%"}
+    change_settings(pipeline, {"limits.rows": ""}, reason="mended")
+    settings = {"window": 0, "threshold": 50, "limits": {}}
     assert read_settings(pipeline) == {**settings, "changed": ["limits", "window"]}
     owner.refresh()
-    assert owner.state.config == {"window": 0, "limits": {"PARSE": "off"}}
+    assert owner.state.config == {"window": 0, "limits": {}}
     (first, *_) = [entry for entry in StateLocation.of(pipeline).open_ledger(None).read() if entry.kind == "config"]
     assert (first.body["reason"], "@" in first.body["who"]) == ("known", True)
 
@@ -100,7 +97,7 @@ def test_settings_are_read_and_changed_from_another_process(pipeline: Pipeline) 
     [
         ({"window": "many"}, "window: expected a whole number, got 'many'"),
         ({"window": "5"}, "50 refused rows never fit into a window of 5 rows"),
-        ({"limits.CAST": "200%"}, "limits.CAST: expected off or a share"),
+        ({"limits.rows": "200%"}, "limits.rows: expected off or a share"),
         ({"retain": "30d"}, "There is no setting 'retain'"),
     ],
 )
@@ -128,27 +125,16 @@ def test_the_config_commands_read_and_change_settings(
     monkeypatch.chdir(tmp_path)
     Path("orders.yaml").write_text(
         'name: orders\norigin: {memory: {schema: "id long"}}\ndestinations: [{memory: {}}]\nstate: state\n'
-        "dlq: {limits: {CAST: off, LOOKUP: 0.05, KEY: 5%}}\n"
+        "dlq: {window: 9, threshold: 2, limits: {rows: 1% notify; 5%}}\n"
     )
     acquire_journal(pipeline)
     assert cli.execute(["dlq", "config", "set", "orders.yaml", "window=0", "--reason", "known", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["window"] == 0
     assert cli.execute(["dlq", "config", "get", "orders.yaml"]) == 0
     said = capsys.readouterr().out
-    assert "CAST off, LOOKUP 0.05, KEY 5%" in said
+    assert "rows 1% notify; 5%" in said
     assert "window, for this run" in said
     assert cli.execute(["dlq", "config", "set", "orders.yaml", "window", "--reason", "known"]) == 2
     assert "expected NAME=VALUE, got 'window'" in capsys.readouterr().err
-    assert cli.execute(["dlq", "config", "get", "orders.yaml", "--set", "dlq.limits.CAST=many"]) == 2
-    assert "dlq.limits.CAST: expected off or a share" in capsys.readouterr().err
-
-
-def test_reasons_are_counted_only_if_a_limit_needs_them() -> None:
-    """Counting them costs a Spark job. A limit that was set during the run counts too."""
-    bench = Bench()
-    bench.turn()
-    bench.dispatcher._decide("0", Declined(reason="a row is refused", way="straight"))
-    flight = bench.dispatcher.work.flights["0"]
-    assert bench.dispatcher._complete_task(flight) == Prepare(plan=flight.plan)
-    bench.journal.record(Entry(kind="config", body={"dlq": {"limits": {"CAST": "5%"}}}))
-    assert bench.dispatcher._complete_task(flight) == Prepare(plan=flight.plan, codes=True)
+    assert cli.execute(["dlq", "config", "get", "orders.yaml", "--set", "dlq.limits.rows=many"]) == 2
+    assert "dlq.limits.rows: expected off or a share" in capsys.readouterr().err

@@ -169,7 +169,7 @@ def test_the_outcome_of_a_row_today_is_shown(
     line: str,
 ) -> None:
     """For a row that would pass, the commands that deliver it and all rows with its cause are shown. For a row that
-    would be refused, the command that looks for a fix is shown.
+    would be refused, the command that tries a fix is shown.
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("runners.operations.explain_row.RefusedRow.try_again", lambda self: trial)
@@ -180,21 +180,9 @@ def test_the_outcome_of_a_row_today_is_shown(
     alike, refused = "--code positive --stage require", trial.today is not None and trial.today.outcome == "rejected"
     assert ("wherry dlq replay orders.yaml --id p/1" in shown) == trial.passes
     assert (f'wherry dlq replay orders.yaml {alike} --reason "…"\n' in shown) == trial.passes
-    assert (f"wherry dlq suggest orders.yaml {alike}\n" in shown) == refused
+    assert (f'wherry dlq replay orders.yaml {alike} --set "COLUMN=EXPR" --dry-run\n' in shown) == refused
     assert cli.execute(["dlq", "explain", "orders.yaml", "p/3"]) == 0
     assert "all alike" not in capsys.readouterr().out
-
-
-def test_no_fix_is_suggested_for_a_value_that_is_too_large(
-    definition: Definition, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    """`dlq suggest` changes values, but none of its changes makes a value smaller."""
-    append_letters(tmp_path / "state" / "dlq", make_letters(7, code="LARGE", stage="claim"))
-    monkeypatch.chdir(tmp_path)
-    today = replace(TODAY, outcome="rejected", stage="claim", message="no", destinations=[])
-    monkeypatch.setattr("runners.operations.explain_row.RefusedRow.try_again", lambda self: RowTrial(today=today))
-    assert cli.execute(["dlq", "explain", "orders.yaml", "p/7"]) == 0
-    assert "dlq suggest" not in capsys.readouterr().out
 
 
 def test_a_long_neighbour_row_is_cut(definition: Definition) -> None:

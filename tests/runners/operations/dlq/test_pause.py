@@ -15,7 +15,7 @@ from runners.model.errors import LimitTripped, Paused, Refusal
 from runners.model.events import BatchCancelled, LimitExceeded
 from runners.model.run_report import Report
 from runners.model.spec import Hook, make_limit_facts
-from runners.model.tasks import Declined, Explained, Prepare, Prepared
+from runners.model.tasks import Declined, Explained, Prepared
 from runners.operations.dlq import resume
 from runners.operations.status import read_status
 from runners.pipeline import Pipeline
@@ -114,28 +114,6 @@ def test_a_limit_that_only_notifies_does_not_stop_the_run() -> None:
     assert json.loads(json.dumps(facts)) == facts
     wanted = {on: Hook(on=on, command="true").wants(facts) for on in ("limit", "refused", "failure")}
     assert wanted == {"limit": True, "refused": False, "failure": False}
-
-
-@pytest.mark.parametrize(("limits", "codes", "weigh"), [({"rows": "5%"}, False, ""), ({"CAST": "off"}, True, "")])
-def test_a_limit_counts_only_what_it_needs(limits: dict[str, str], codes: bool, weigh: str) -> None:
-    """Codes and weights each cost a Spark job."""
-    bench = Bench()
-    bench.dispatcher.rules = DeliveryRules(dlq=Dlq(window=0, limits=limits))
-    bench.turn()
-    bench.dispatcher._decide("0", Declined(reason="a row is refused", way="straight"))
-    flight = bench.dispatcher.work.flights["0"]
-    assert bench.dispatcher._complete_task(flight) == Prepare(plan=flight.plan, codes=codes, weigh=weigh)
-
-
-def test_weights_are_counted_only_for_a_limit_on_weight() -> None:
-    """They are not counted if that limit is off."""
-    bench = Bench()
-    bench.turn()
-    bench.dispatcher._decide("0", Declined(reason="a row is refused", way="straight"))
-    flight = bench.dispatcher.work.flights["0"]
-    for limit, weigh in (("5%", "amount"), ("off", "")):
-        bench.dispatcher.rules = DeliveryRules(dlq=Dlq(window=0, weigh="amount", limits={"weight": limit}))
-        assert bench.dispatcher._complete_task(flight) == Prepare(plan=flight.plan, weigh=weigh)
 
 
 def test_no_run_begins_until_a_user_resumes_the_pipeline(pipeline: Pipeline) -> None:

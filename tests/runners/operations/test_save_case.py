@@ -1,4 +1,4 @@
-"""A run is recorded as a case, and the case is written to a file."""
+"""Rows of a preview become a case, and the case is written to a file."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from origins.batch import Batch, Span
 from origins.protection import Protection
 from runners.definitions.document import DefinitionError, parse
 from runners.definitions.kinds import get_our_kinds
 from runners.definitions.yaml_reader import DefinitionReader
 from runners.model.errors import Refusal
-from runners.model.events import BatchDecided, BatchPlanned, BatchResumed
 from runners.operations.cases import (
     Case,
     CaseFile,
@@ -28,41 +26,15 @@ from runners.operations.cases import (
     extend_cases,
     load_cases,
 )
-from runners.operations.record_case import (
-    BatchCollector,
-    Fate,
-    RecordedRow,
-    choose_rows,
-    expect_outcome,
-    mask_row,
-)
-from tests.runners.engine.test_batch_machine import BATCH
+from runners.operations.save_case import expect_outcome, mask_row
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(min_size=1), inner, max_size=3),
     max_leaves=8,
 )
-WANTED, REFUSED = Fate(outcome="wanted", destinations=("orders",)), Fate(outcome="rejected", stage="cast", code="CAST")
-FILTERED = Fate(outcome="filtered")
 HIDDEN = "s3cretvalue"
 SECRETS = {HIDDEN: "${secret:KEY}"}
-
-
-def make_row(number: int, fate: Fate = WANTED, kind: object = None) -> RecordedRow:
-    return RecordedRow(row={"id": number}, fate=fate, kind=(fate, kind))
-
-
-def make_batch(number: int, lane: str = "0") -> Batch:
-    return Batch(
-        **{
-            **vars(BATCH),
-            "number": number,
-            "plan": f"{lane}-{number}",
-            "lane": lane,
-            "span": Span(start=number - 1, end=number),
-        }
-    )
 
 
 def make_outcome(**changes: Any) -> CaseOutcome:
@@ -71,7 +43,7 @@ def make_outcome(**changes: Any) -> CaseOutcome:
 
 
 @given(st.dictionaries(st.text(min_size=1), VALUES, min_size=1, max_size=4))
-def test_a_recorded_row_is_read_back_unchanged(row: Mapping[str, Any]) -> None:
+def test_a_saved_row_is_read_back_unchanged(row: Mapping[str, Any]) -> None:
     """It may have words of YAML, references and control characters."""
     case = Case(name="a", rows=[row], delivered=[row], refused=[{"row": row}], filtered=0)
     (read,) = load_text(add_case("", case, "a note"))
@@ -117,7 +89,7 @@ def test_a_file_of_cases_is_extended_and_not_rewritten(tmp_path: Path, before: s
     ],
 )
 def test_a_file_that_cannot_be_extended_is_refused_and_kept(tmp_path: Path, text: str, said: str) -> None:
-    """The check comes before the run. One file is a list in brackets, one is a definition, and two are broken."""
+    """The check comes before the preview. One file is a list in brackets, one is a definition, and two are broken."""
     file = tmp_path / "orders.test.yaml"
     file.write_text(text)
     with pytest.raises((Refusal, DefinitionError), match=said):
@@ -134,24 +106,6 @@ def test_a_missing_folder_and_a_file_that_is_too_large_are_refused(tmp_path: Pat
     with pytest.raises(Refusal, match="would be larger than"):
         extend_cases(file, [Case(name="a", rows=[{"x": "y" * (1 << 20)}], filtered=0)], "")
     assert not file.exists()
-
-
-def test_one_row_of_each_kind_is_recorded_first() -> None:
-    """Refused rows come first, then delivered ones. The rows keep the order in which they were read."""
-    rows = [
-        *(make_row(number) for number in range(10)),
-        make_row(10, FILTERED),
-        make_row(11, REFUSED, "x"),
-        make_row(12, REFUSED, "x"),
-        make_row(13, REFUSED, "y"),
-    ]
-    assert [[row.row["id"] for row in choose_rows(rows, most)] for most in (2, 3, 4, 6)] == [
-        [11, 13],
-        [0, 11, 13],
-        [0, 10, 11, 13],
-        [0, 1, 10, 11, 12, 13],
-    ]
-    assert choose_rows([], 5) == []
 
 
 SCHEMA = {
@@ -214,10 +168,10 @@ def test_a_protected_value_that_a_stage_adds_is_not_expected() -> None:
         refused=[refused],
     )
     case = Case(name="a", rows=[{"id": 1}], delivered=0)
-    recorded = expect_outcome(case, outcome, outcome, Protection(("email",)), SECRETS)
-    assert recorded.delivered == [{"id": 1}, {"id": 2, "email": None}]
-    assert recorded.refused == [{"code": "CAST", "stage": "cast", "row": {"id": 2, "age": "x"}}]
-    assert compare(recorded, outcome).problems == ()
+    saved = expect_outcome(case, outcome, outcome, Protection(("email",)), SECRETS)
+    assert saved.delivered == [{"id": 1}, {"id": 2, "email": None}]
+    assert saved.refused == [{"code": "CAST", "stage": "cast", "row": {"id": 2, "age": "x"}}]
+    assert compare(saved, outcome).problems == ()
 
 
 def test_a_masked_value_that_passes_the_stages_is_expected() -> None:
@@ -227,8 +181,8 @@ def test_a_masked_value_that_passes_the_stages_is_expected() -> None:
         columns={"orders": ["email", "age", "buyer"]},
     )
     case = Case(name="a", rows=[{"email": "a***@example.org", "age": 1}], delivered=0)
-    recorded = expect_outcome(case, outcome, outcome, Protection(("email", "age")))
-    assert recorded.delivered == outcome.delivered["orders"]
+    saved = expect_outcome(case, outcome, outcome, Protection(("email", "age")))
+    assert saved.delivered == outcome.delivered["orders"]
 
 
 def test_a_value_that_changes_between_tries_is_not_expected() -> None:
@@ -237,16 +191,5 @@ def test_a_value_that_changes_between_tries_is_not_expected() -> None:
     second = make_outcome(
         delivered={"orders": [{"id": 1, "at": "10:01"}]}, columns={"orders": ["id", "at"]}, filtered=2
     )
-    recorded = expect_outcome(Case(name="a", rows=[{"id": 1}], delivered=0), first, second)
-    assert (recorded.delivered, recorded.filtered, recorded.refused) == ([{"id": 1}], 2, [])
-
-
-def test_batches_with_refused_rows_are_kept_before_others() -> None:
-    """At most ten batches are kept, each once. Batches of a replay are not kept."""
-    collector = BatchCollector()
-    for number in range(1, 31):
-        collector(BatchPlanned(batch=make_batch(number)))
-        collector(BatchDecided(batch=make_batch(number), nacked=int(number == 30)))
-    collector(BatchResumed(batch=make_batch(3)))
-    collector(BatchPlanned(batch=make_batch(1, "dlq/origin")))
-    assert [batch.number for batch in collector.batches] == [30, *range(1, 10)]
+    saved = expect_outcome(Case(name="a", rows=[{"id": 1}], delivered=0), first, second)
+    assert (saved.delivered, saved.filtered, saved.refused) == ([{"id": 1}], 2, [])

@@ -1,7 +1,8 @@
-"""`wherry run --record` writes a case from the rows of a run, and `wherry test` tries it."""
+"""`wherry preview --save-case` writes a case from the rows that wait, and `wherry test` tries it."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ ROWS: list[dict[str, Any] | str] = [
 
 @pytest.fixture
 def shop(place: Place, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Provide seven orders. Two are delivered, one is filtered, and the others are refused."""
+    """Provide seven orders that wait. Two would be delivered, one filtered, and the others refused."""
     monkeypatch.setenv("KEY", HIDDEN)
     monkeypatch.chdir(place.folder)
     place.land("a.json", ROWS)
@@ -59,67 +60,68 @@ def type_command(*words: str) -> Result:
 
 
 @pytest.mark.connect
-def test_a_recorded_case_passes_and_holds_no_protected_value_or_secret(shop: Path) -> None:
-    """It has a row of each kind whose outcome does not depend on a masked value."""
-    ended = type_command("run", "pipeline.yaml", "--record", "pipeline.test.yaml")
-    assert ended.return_value == 0, ended
+def test_a_saved_case_passes_and_holds_no_protected_value_or_secret(shop: Path) -> None:
+    """It expects what the stages make of the masked rows. Nothing else is written."""
+    ended = type_command("preview", "pipeline.yaml", "--save-case", "pipeline.test.yaml")
+    assert ended.return_value is None, ended
+    assert not Path("tables").exists()
     text = Path("pipeline.test.yaml").read_text()
     for value in (*PEOPLE, "eve.brown", "lovelace", "1815", "1999", HIDDEN):
         assert value not in text
         assert value not in ended.output
     (case,) = load_cases(Path("pipeline.test.yaml"))
-    assert [row["id"] for row in case.rows] == [1, 2, 3, 4, 5]
+    assert [row["id"] for row in case.rows] == [1, 2, 3, 4, 5, 6]
     assert case.rows[0] == {"id": 1, "email": "a***@example.org", "amount": "10", "born": "2000-01-01"}
     assert case.rows[2]["amount"] == "of c***"
     delivered, refused = case.delivered, case.refused
     assert isinstance(delivered, dict)
     assert isinstance(refused, tuple)
-    assert {name: [row["id"] for row in rows] for name, rows in delivered.items()} == {"orders": [1, 2], "large": [2]}
+    ids = {name: [row["id"] for row in rows] for name, rows in delivered.items()}
+    assert ids == {"orders": [1, 2, 6], "large": [2]}
     assert delivered["orders"][0]["domain"] == "example.org"
     assert not {"random", "told"} & delivered["orders"][0].keys()
     assert [(row["code"], row["row"]["id"]) for row in refused] == [("CAST", 3), ("POSITIVE", 4)]
     assert (case.filtered, case.fails) == (1, False)
-    assert "7 read, 2 delivered to orders, 1 delivered to large, 1 filtered, 4 refused" in text
-    assert "1 row is left out: with masked values" in ended.output
-    assert "leaves out rows that could not be read" in ended.output
-    assert "Recorded 5 rows in pipeline.test.yaml. Try them:  wherry test pipeline.yaml\n" in ended.output
+    assert "Saved 6 rows in pipeline.test.yaml. Try them:  wherry test pipeline.yaml\n" in ended.output
     tested = type_command("test", "pipeline.yaml")
-    assert (tested.return_value, tested.output.splitlines()[0][:16]) == (0, "passed  recorded")
+    assert (tested.return_value, tested.output.splitlines()[0][:17]) == (0, "passed  previewed")
     Path("pipeline.yaml").write_text(DEFINITION.replace("amount > 0", "amount > -5"))
     assert type_command("test", "pipeline.yaml").return_value == 1
 
 
-def test_a_run_that_a_refused_row_stops_is_recorded_into_an_existing_file(shop: Path) -> None:
-    """Existing cases stay, and the number of rows is limited. After a stage that makes other rows, the case expects the
-    result of the masked rows together."""
+def test_a_case_is_added_to_a_file_of_cases(shop: Path) -> None:
+    """Existing cases stay. After a stage that makes other rows, the case expects the result of the masked rows
+    together."""
     made = "  - sql: SELECT amount > 5 AS large, count(*) AS n FROM rows GROUP BY 1\n"
     plain = DEFINITION[: DEFINITION.index("  - with_columns")] + made
-    rest = "destinations: [delta: {path: tables/sums}]\ndlq: {window: 10}\nprotect: [email, born]\n"
+    rest = "destinations: [delta: {path: tables/sums}]\nprotect: [email, born]\n"
     Path("pipeline.yaml").write_text(plain + rest)
     old = "# ours\ncases:\n  - {name: old, rows: [{id: 5, email: a, amount: '1'}], filtered: 1}\n"
     Path("others.test.yaml").write_text(old)
-    ended = type_command("run", "pipeline.yaml", "--record", "others.test.yaml", "--record-rows", "4")
-    assert ended.return_value == 1
-    said = "Recorded 4 rows in others.test.yaml. Try them:  wherry test pipeline.yaml --cases others.test.yaml"
-    assert said in ended.output
+    ended = type_command("preview", "pipeline.yaml", "--save-case", "others.test.yaml", "--shown", "1", "--json")
+    assert list(json.loads(ended.stdout)) == ["version", "pipeline", "batches"]
+    said = "Saved 5 rows in others.test.yaml. Try them:  wherry test pipeline.yaml --cases others.test.yaml"
+    assert said in ended.stderr
     assert Path("others.test.yaml").read_text().startswith(old)
     case = load_cases(Path("others.test.yaml"))[1]
-    assert ([row["id"] for row in case.rows], case.delivered) == ([1, 3, 4, 6], ({"large": True, "n": 2},))
-    assert not any(person in Path("others.test.yaml").read_text() for person in PEOPLE)
+    assert ([row["id"] for row in case.rows], case.delivered) == ([1, 3, 4, 5, 6], ({"large": True, "n": 2},))
     tested = type_command("test", "pipeline.yaml", "--cases", "others.test.yaml")
     assert (tested.return_value, tested.output.count("passed  ")) == (0, 2), tested
 
 
-def test_a_run_without_a_batch_or_with_an_unsuitable_file_records_nothing(shop: Path) -> None:
-    """The unsuitable file is reported before the run begins."""
+def test_without_a_row_or_a_suitable_file_no_case_is_saved(shop: Path) -> None:
+    """The unsuitable file is reported before the preview begins."""
     before = Path("pipeline.yaml").read_text()
     with pytest.raises(Exception, match="cases"):
         CliRunner().invoke(
-            wherry, ["run", "pipeline.yaml", "--record", "pipeline.yaml"], standalone_mode=False, catch_exceptions=False
+            wherry,
+            ["preview", "pipeline.yaml", "--save-case", "pipeline.yaml"],
+            standalone_mode=False,
+            catch_exceptions=False,
         )
-    assert (Path("pipeline.yaml").read_text(), Path("tables").exists()) == (before, False)
+    assert Path("pipeline.yaml").read_text() == before
     for file in Path("landing").iterdir():
         file.unlink()
-    ended = type_command("run", "pipeline.yaml", "--record", "new.test.yaml")
-    assert (ended.return_value, Path("new.test.yaml").exists()) == (0, False)
-    assert "No case was recorded: the run had no batch." in ended.output
+    ended = type_command("preview", "pipeline.yaml", "--save-case", "new.test.yaml")
+    assert (ended.return_value, Path("new.test.yaml").exists()) == (None, False)
+    assert "No case was saved: no row waits that a case can have." in ended.output
