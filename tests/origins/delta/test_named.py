@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -15,9 +15,11 @@ from origins.batch import JSON, Limits, Span
 from origins.conformance import OriginConformance
 from origins.delta import Delta, DeltaBacklog
 from origins.delta_table import read_offset
+from origins.dlq import DlqEntries
 from origins.errors import OriginError
 from origins.origin import Origin, Progress
 from tests.origins.delta.test_delta import make_batch, map_labels, plan_batches, read_ids
+from tests.runners.running.letterbox import append_letters, make_letters
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -414,19 +416,20 @@ class TestManaged:
         assert serverless.refusals == []
 
 
-@pytest.mark.connect
-class TestConformance(OriginConformance):
-    """Four versions of one row each. Rows are found by the files that a version did not have before."""
+class NamedConformance(OriginConformance):
+    """Four versions of one row each in a table of a catalog."""
+
+    properties = ""
 
     @pytest.fixture(autouse=True)
     def _place(self, spark: SparkSession, on_databricks: None) -> None:
-        self.table = create_table(spark, "named.conformance")
+        self.table = create_table(spark, "named.conformance", self.properties)
+        self.append: Callable[[int], None] = self._write if self.properties != TRACKING else self.table.append
         self.folder = self.table.folder
         for number in range(4):
             self.append(number)
 
-    def append(self, number: int) -> None:
-        """Add a version."""
+    def _write(self, number: int) -> None:
         write_deltalake(str(self.folder), pa.table({"id": [number], "note": ["x"]}), mode="append")
 
     def origin(self) -> Origin:
@@ -434,6 +437,58 @@ class TestConformance(OriginConformance):
 
     def more(self) -> None:
         self.append(4)
+
+
+@pytest.mark.connect
+class TestByFiles(NamedConformance):
+    """Rows are found by the files that a version did not have before."""
+
+
+@pytest.mark.connect
+@pytest.mark.variant
+class TestByFeed(NamedConformance):
+    """Rows are found in the change data feed."""
+
+    properties = FEED
+
+
+@pytest.mark.connect
+@pytest.mark.variant
+class TestByCommits(NamedConformance):
+    """Rows are found by row tracking."""
+
+    properties = TRACKING
+
+
+@pytest.mark.variant
+class TestBehindProxy(NamedConformance):
+    """The server refuses the paths of the table."""
+
+    @pytest.fixture
+    def spark(self, remote: SparkSession) -> SparkSession:
+        return remote
+
+
+@pytest.mark.connect
+@pytest.mark.variant
+class TestDlq(NamedConformance):
+    """Four batches with one refused row each, in a DLQ with a name."""
+
+    @pytest.fixture(autouse=True)
+    def _place(self, spark: SparkSession, tmp_path: Path, on_databricks: None) -> None:
+        self.folder = tmp_path / "dlq"
+        for number in range(4):
+            self.append(number)
+        spark.sql("CREATE SCHEMA IF NOT EXISTS named").collect()
+        spark.sql("DROP TABLE IF EXISTS named.dlq").collect()
+        spark.sql(f"CREATE TABLE named.dlq USING delta LOCATION '{self.folder}'").collect()
+
+    def append(self, number: int) -> None:  # type: ignore[override,unused-ignore]
+        """Add a batch."""
+        append_letters(self.folder, make_letters(1, plan=f"plan-{number}"))
+
+    def origin(self) -> Origin:
+        return DlqEntries(table="named.dlq")
 
 
 def test_a_span_is_named_by_its_versions() -> None:
