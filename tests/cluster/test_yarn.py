@@ -69,6 +69,12 @@ def make_settings(s3: S3) -> dict[str, str]:
     }
 
 
+def give_settings(file: Path, s3: S3, **spark: str) -> None:
+    """Write the settings for Spark into the definition."""
+    settings = {name: text for name, text in make_settings(s3).items() if not name.startswith("spark.sql.")}
+    file.write_text(f"{file.read_text()}spark: {json.dumps({**spark, 'conf': settings})}\n")
+
+
 def make_environment(yarn: Yarn) -> dict[str, str]:
     """Return the environment of a user with YARN's settings."""
     here = {"SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1", "HADOOP_CONF_DIR": str(yarn.conf)}
@@ -107,14 +113,13 @@ def test_a_driver_in_a_yarn_container_runs_a_pipeline(
     environment = make_environment(yarn)
     done = run([f"{SPARK_HOME}/bin/spark-submit", *words, str(script), "run", file.name], environment)
     assert done.returncode == 0, done.stderr[-5_000:] + yarn.read_logs()
+    give_settings(file, s3)
     check_rows(hdfs, s3, file, environment)
 
 
 def test_a_definition_may_have_yarn_as_its_master(file: Path, hdfs: Hdfs, s3: S3, yarn: Yarn) -> None:
     """The command is the driver, and executors are containers."""
-    settings = {name: text for name, text in make_settings(s3).items() if not name.startswith("spark.sql.")}
-    spark = {"master": "yarn", "conf": settings}
-    file.write_text(f"{file.read_text()}spark: {json.dumps(spark)}\n")
+    give_settings(file, s3, master="yarn")
     environment = make_environment(yarn)
     done = run([*WHERRY, "run", str(file)], environment)
     assert done.returncode == 0, done.stdout + done.stderr + yarn.read_logs()
