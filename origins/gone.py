@@ -7,6 +7,7 @@ from collections.abc import Mapping
 _SAVE_CASE = "Save a case from the rows that wait: wherry preview orders.yaml --save-case orders.test.yaml"
 
 GONE: Mapping[str, str] = {
+    "batch.target": "Set the size of a batch by rows, bytes or files, for example  batch: {rows: 50000}",
     "dlq.weigh": "Limit the refused rows of a batch by their number, for example  limits: {rows: 5%}",
     "wherry dlq suggest": "See the causes with examples by `wherry dlq summary`, and try a change by "
     "`wherry dlq replay --set`.",

@@ -263,7 +263,6 @@ def test_options_beside_their_kind_are_refused_with_the_right_place(refused: Ref
         ("keep_filtered: long", "keep_filtered: expected a duration such as 500ms"),
         ("run: {batch: {wait: 10}}", "run.batch.wait: expected text such as 10s, got the number 10"),
         ("run: {batch: {wait: soon}}", "run.batch.wait: expected a duration such as 500ms"),
-        ("run: {batch: {target: soon}}", "run.batch.target: expected a duration such as 500ms"),
         ("run: {retry: {wait: soon}}", "run.retry.wait: expected a duration such as 500ms"),
         ("run: {lease: 500ms}", "run.lease: expected at least one second, got '500ms'"),
         ("run: {lease: long}", "run.lease: expected a duration such as 500ms"),
