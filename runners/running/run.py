@@ -432,7 +432,7 @@ class PipelineRun:
         if self.pipeline.dlq.budget is None or self.replay is not None or self.finish:
             return None
         waiting = WaitingRows(dlq=self.dlq, fallback=self.fallback, spark=lambda: spark, journal=journal)
-        return waiting.make_budget(self.pipeline.dlq.budget)
+        return RefusedBudget(self.pipeline.dlq.budget, waiting.count)
 
     def _notify_hooks(self, hook_runner: HookRunner, event: Event) -> None:
         if isinstance(event, LimitExceeded):

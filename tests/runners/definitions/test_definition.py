@@ -255,7 +255,7 @@ def test_options_beside_their_kind_are_refused_with_the_right_place(refused: Ref
         ("dlq: {retain: 30}", "dlq.retain: expected a mapping or text such as 30d, got the number 30"),
         ("dlq: {retain: long}", "dlq.retain: expected a duration such as 500ms"),
         ("dlq: {retain: {CAST: long}}", "dlq.retain.CAST: expected a duration such as 500ms"),
-        ("dlq: {budget: many}", "dlq.budget: expected a number of rows, such as 100000, or a size: "),
+        ("dlq: {budget: 500MiB}", "dlq.budget: expected a whole number such as 100000, got the text '500MiB'"),
         ("dlq: {fallback: {table: {path: x}}}", "dlq.fallback: it has no effect; set on_failure: fallback"),
         ("dlq: {copy: [{say: {}}, {say: {}}]}", "dlq.copy[1]: 'say' is the name of dlq.copy[0] already"),
         ("dlq: {copy: [{say: {}, when: x}]}", "dlq.copy[0].when: unknown option beside 'say'"),
