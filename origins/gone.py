@@ -4,22 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+_COMPARE = "Compare both definitions on the same batches: wherry compare orders.yaml new.yaml"
+_IMPORT = "Use `wherry dlq export orders.yaml --id ID --to row.json`, edit the file, and use `wherry dlq import`"
 _SAVE_CASE = "Save a case from the rows that wait: wherry preview orders.yaml --save-case orders.test.yaml"
+_WARM = "`wherry warm` keeps a Spark until it is interrupted, and prints the SPARK_REMOTE that commands need."
 
 GONE: Mapping[str, str] = {
+    "WHERRY_WARM": _WARM,
     "batch.target": "Set the size of a batch by rows, bytes or files, for example  batch: {rows: 50000}",
     "dlq.weigh": "Limit the refused rows of a batch by their number, for example  limits: {rows: 5%}",
+    "spark.keep_warm": _WARM,
+    "wherry dlq edit": _IMPORT,
     "wherry dlq suggest": "See the causes with examples by `wherry dlq summary`, and try a change by "
     "`wherry dlq replay --set`.",
     "wherry expect": "Write rules for the stage `expect` from the rows that `wherry preview` shows.",
+    "wherry run --canary": _COMPARE,
     "wherry run --record": _SAVE_CASE,
     "wherry run --record-rows": _SAVE_CASE,
+    "wherry run --share": _COMPARE,
+    "wherry warm start": _WARM,
+    "wherry warm status": _WARM,
+    "wherry warm stop": _WARM,
 }
 """One sentence for each thing that is gone, by its name.
 
-Names are those of commands (`wherry dlq edit`) and of their options (`wherry run --canary`). For options of definitions
-and of classes in Python it is the name with that of its holder, as the definition writes it (`dlq.weigh`). For kinds it
-is the kind with its role (`origin.hdfs`).
+Names are those of commands (`wherry dlq edit`), of their options (`wherry run --canary`) and of variables of the
+environment. For options of definitions and of classes in Python it is the name with that of its holder, as the
+definition writes it (`dlq.weigh`). For kinds it is the kind with its role (`origin.hdfs`).
 """
 
 

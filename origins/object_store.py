@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from origins.hdfs import HdfsClient
 from origins.lazy import delta_errors, deltalake, pa, pc
 from origins.secret import cut_text, make_mask
 from origins.store_access import (
@@ -75,11 +74,6 @@ class ObjectStore:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._refusals: tuple[type[Exception], ...] = (FileExistsError,)
-        if url.startswith("hdfs:"):
-            with self._name_errors("reached"):
-                self._client: Any = HdfsClient(url, get_options(url) or {})
-            return
         try:
             from obstore.exceptions import AlreadyExistsError, PreconditionError
             from obstore.store import from_url
@@ -262,16 +256,11 @@ class ObjectStore:
         return isinstance(error.__cause__, self._refusals)
 
     def read_clock(self) -> float:
-        """Return the time of the store's clock, in seconds since 1970. Every answer has it, even a refusal.
-
-        HDFS does not report its time, so this machine's time is returned.
-        """
+        """Return the time of the store's clock, in seconds since 1970. Every answer has it, even a refusal."""
         from email.utils import parsedate_to_datetime
         from urllib.error import HTTPError
         from urllib.request import ProxyHandler, Request, build_opener
 
-        if self.url.startswith("hdfs:"):
-            return time.time()
         endpoint, proxy = self._find_endpoint(), (get_options(self.url) or {}).get("proxy_url")
         opener = build_opener(*([ProxyHandler({"http": proxy, "https": proxy})] if proxy else []))
         try:
@@ -315,10 +304,6 @@ class ObjectStore:
 
     def delete_folder(self, folder: str) -> None:
         """Remove all objects in a folder."""
-        if self.url.startswith("hdfs:"):  # HDFS would keep an empty folder
-            with self._name_errors("changed"):
-                self._client.delete_folder(folder)
-            return
         for page in self.list_pages(folder):
             self.delete(page)
 
@@ -349,7 +334,7 @@ def check_credentials(url: str) -> None:
 
     If nothing names any, the metadata service of the machine is asked for a role, through the library for stores.
     """
-    if names_credentials(url) or not is_driver_here() or not can_reach_stores(url):
+    if names_credentials(url) or not is_driver_here() or not can_reach_stores():
         return
     from obstore.store import from_url
 
@@ -368,9 +353,9 @@ def check_credentials(url: str) -> None:
             ) from error
 
 
-def can_reach_stores(url: str) -> bool:
-    """Return whether the library for this kind of store is installed."""
-    return url.startswith("hdfs:") or importlib.util.find_spec("obstore") is not None
+def can_reach_stores() -> bool:
+    """Return whether the library for object stores is installed."""
+    return importlib.util.find_spec("obstore") is not None
 
 
 def open_bucket(url: str) -> ObjectStore:

@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import re
-import shutil
 import socket
 import sys
 import threading
@@ -19,13 +18,11 @@ import uuid
 import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import field
 from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
 from types import FrameType, ModuleType
 from typing import Any
 
 from origins.lazy import SparkSession, pyspark, spark_errors
-from origins.quick_dataclass import dataclass
 
 
 def get_java_throwable(error: BaseException) -> Any:
@@ -189,13 +186,10 @@ def find_jvm() -> Popen[bytes] | None:
     return jvm
 
 
-_LENT = "wherry_lent_jvm"
-
-
 def find_jvm_number() -> int | None:
-    """Return the process number of the JVM that this process started or that a keeper lends it; None without a JVM."""
+    """Return the process number of the JVM that this process started; None without a JVM."""
     jvm = find_jvm()
-    return jvm.pid if jvm is not None else _find_noted(_LENT)
+    return jvm.pid if jvm is not None else None
 
 
 def _find_noted(name: str) -> Any:
@@ -206,97 +200,6 @@ def _find_noted(name: str) -> Any:
 def has_jvm() -> bool:
     """Return whether this process has a JVM, with a running or a stopped Spark. Import nothing."""
     return getattr(getattr(sys.modules.get("pyspark"), "SparkContext", None), "_gateway", None) is not None
-
-
-@dataclass(frozen=True)
-class JvmAddress:
-    """The address with which another process of this user can connect to a JVM."""
-
-    port: int
-    secret: str = field(repr=False)
-    number: int
-    """The process number of the JVM."""
-
-
-def get_jvm_address() -> JvmAddress:
-    """Return the address of the JVM that this process started."""
-    gateway: Any = pyspark.SparkContext._gateway
-    return JvmAddress(gateway.java_parameters.port, gateway.java_parameters.auth_token, gateway.proc.pid)
-
-
-def attach_jvm(there: JvmAddress, environment: Mapping[str, str]) -> SparkSession:
-    """Return the session of a JVM that another process started.
-
-    Python functions see these variables in addition to the JVM's.
-    """
-    from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
-
-    gateway = ClientServer(
-        java_parameters=JavaParameters(port=there.port, auth_token=there.secret, auto_convert=True),
-        python_parameters=PythonParameters(port=0, eager_load=False),
-    )
-    spare_pandas()
-    setattr(gateway, _LENT, there.number)
-    pyspark.SparkContext._gateway, pyspark.SparkContext._jvm = gateway, gateway.jvm
-    try:
-        shared = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
-        java_context = gateway.jvm.JavaSparkContext(shared)
-        context = pyspark.SparkContext(gateway=gateway, jsc=java_context, conf=pyspark.SparkConf(_jconf=shared.conf()))
-        context.environment.update(environment)
-        return pyspark.sql.SparkSession(context)
-    except BaseException:
-        pyspark.SparkContext._gateway = pyspark.SparkContext._jvm = None
-        raise
-
-
-def leave_jvm() -> None:
-    """Remove the files that this process created for its context."""
-    context = pyspark.SparkContext._active_spark_context
-    if context is not None:
-        shutil.rmtree(context._temp_dir, ignore_errors=True)
-
-
-class LentJvm:
-    """The JVM of this process, while no other process borrows it."""
-
-    def __init__(self) -> None:
-        from py4j.java_gateway import JavaObject
-
-        gateway: Any = pyspark.SparkContext._gateway
-        self._classes = gateway.jvm
-        self._objects = JavaObject("GATEWAY_SERVER", gateway._gateway_client).getGateway().getBindings()
-        self._connections = self.count_connections()
-        self.note()
-
-    def note(self) -> None:
-        """Record the objects in the JVM before it is lent."""
-        self._known = self._classes.java.util.ArrayList(self._objects.keySet())
-
-    def check(self) -> None:
-        """Return when the JVM answers."""
-        self._classes.java.lang.System.nanoTime()
-
-    def count_connections(self) -> int:
-        """Return how many threads of the JVM serve a Python thread or finish work that one requested."""
-        from py4j.java_gateway import JavaObject
-
-        found = self._classes.java.lang.Thread.getAllStackTraces()
-        # py4j gives a map the methods of Python's mappings once its collections are imported.
-        stacks = JavaObject.__getattr__(found, "values")().toArray()
-        text = str(self._classes.scala.runtime.ScalaRunTime.stringOf(stacks))
-        return text.count("py4j.ClientServerConnection.run(")
-
-    def is_left(self) -> bool:
-        """Return whether no thread works for another process any more."""
-        return self.count_connections() <= self._connections
-
-    def clear(self, spark: SparkSession) -> None:
-        """Stop this Spark, and remove what other processes have left in the JVM."""
-        self._objects.keySet().retainAll(self._known)
-        spark.stop()
-        self._classes.org.apache.spark.sql.delta.DeltaLog.clearCache()
-        self._classes.org.apache.hadoop.fs.FileSystem.closeAll()
-        self._classes.java.lang.System.gc()
 
 
 def get_jvm(spark: SparkSession) -> Any:
@@ -474,7 +377,7 @@ def _list_hadoop_settings(context: Any) -> tuple[dict[str, str], dict[str, str]]
     try:
         hadoop, written = context._jsc.hadoopConfiguration(), context._jvm.java.io.StringWriter()
         context._jvm.org.apache.hadoop.conf.Configuration.dumpConfiguration(hadoop, written)
-        known = [each for each in json.loads(written.toString())["properties"] if each["key"].startswith(_OF_FILES)]
+        known = [each for each in json.loads(written.toString())["properties"] if each["key"].startswith("fs.")]
 
         def find(pattern: str) -> dict[str, str]:
             names = (each["key"] for each in known if re.search(pattern, each["resource"]))
@@ -485,8 +388,6 @@ def _list_hadoop_settings(context: Any) -> tuple[dict[str, str], dict[str, str]]
         return {}, {}
 
 
-_OF_FILES = ("fs.", "dfs.", "hadoop.security.", "hadoop.rpc.")
-"""The prefixes of settings of file systems."""
 _OF_CONTEXTS: weakref.WeakKeyDictionary[object, Mapping[str, str]] = weakref.WeakKeyDictionary()
 """The settings of each context. To read them takes three calls to the JVM, and a tenth of a second for Hadoop's."""
 

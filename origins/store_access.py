@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import configparser
-import functools
-import importlib.util
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -23,22 +21,13 @@ _NO_CONNECTOR = {
     r"AzureBlobFileSystem not found|No FileSystem for scheme \"abfss?\"": "hadoop-azure",
 }
 """The errors of a Spark without the JARs for a store, with the name of the JAR."""
-SCHEMES = ("s3", "s3a", "abfs", "abfss", "gs", "hdfs")
+SCHEMES = ("s3", "s3a", "abfs", "abfss", "gs")
 """The schemes of the stores that Wherry can reach itself."""
-_STORE = re.compile(rf"({'|'.join(SCHEMES)})://(?!(?<=hdfs://)/)", re.IGNORECASE)
-"""A place in HDFS must name its host, because only Spark knows the default host."""
+_STORE = re.compile(rf"({'|'.join(SCHEMES)})://", re.IGNORECASE)
 _UNUSABLE = re.compile(r"[^A-Za-z0-9._~/=@:+,-]")
 """The characters that may not occur below a bucket. Spark and `deltalake` would find different objects there, and so
 would parts of `deltalake`."""
 _SETTING = re.compile(r"(?:spark\.hadoop\.)?(fs\.(?:s3a|azure|gs)\..*|google\.cloud\.auth\..*)")
-_HDFS_SETTING = re.compile(r"(?:spark\.hadoop\.)?(dfs\..*|fs\.(?:defaultFS|viewfs\..*)|hadoop\.(?:security|rpc)\..*)")
-_HDFS_TRIES = {
-    "dfs.client.failover.max.attempts": "4",
-    "dfs.client.failover.sleep.base.millis": "200",
-    "dfs.client.failover.sleep.max.millis": "2000",
-}
-"""The number of attempts to reach a name node. HDFS's library would wait three minutes, but Wherry waits for a store
-itself."""
 _SECRET = re.compile(
     r"secret(?:\.key)?\b|session\.token|account\.key|\bsas\.|private\.key|password|encryption\.key|refresh\.token"
 )
@@ -76,14 +65,8 @@ class StoreUrl(NotedValue, str):
 
 
 def is_store_url(place: object) -> bool:
-    """Return whether this is the URL of an object store that Wherry can reach itself. For HDFS it needs a library."""
-    match = _STORE.match(place) if isinstance(place, str) else None
-    return match is not None and (match[1].lower() != "hdfs" or _can_reach_hdfs())
-
-
-@functools.cache
-def _can_reach_hdfs() -> bool:
-    return importlib.util.find_spec("hdfs_native") is not None
+    """Return whether this is the URL of an object store that Wherry can reach itself."""
+    return isinstance(place, str) and _STORE.match(place) is not None
 
 
 def canonicalise(url: str) -> str:
@@ -132,11 +115,11 @@ def find_problem(url: str) -> str | None:
     """Return why Wherry cannot use a URL, as `expected …, got …` without a secret; None if it can."""
     parts, got = urlsplit(canonicalise(url)), f"got {_hide_secrets(url)}"
     before, at, _ = parts.netloc.rpartition("@")
-    azure, hdfs = parts.scheme.startswith("abfs"), parts.scheme == "hdfs"
+    azure = parts.scheme.startswith("abfs")
     if not parts.hostname or (azure and not before):
         wanted = "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER" if azure else "s3://BUCKET/FOLDER"
         return f"expected {wanted}, {got}"
-    if ":" in before or (not azure and (at or (":" in parts.netloc and not hdfs))):
+    if ":" in before or (not azure and (at or ":" in parts.netloc)):
         hint = "put credentials and endpoints into the environment or `spark.conf`"
         return f"expected a URL without a user or a secret, {got}; {hint}"
     unusable = _find_unusable(url)
@@ -144,7 +127,7 @@ def find_problem(url: str) -> str | None:
         hint = "Spark and deltalake read it differently; use letters, digits and `-`"
         return f"expected a URL without {unusable!r}, {got}: {hint}"
     if not get_key(url):
-        return f"expected a folder below the {'name node' if hdfs else 'bucket'}, {got}; add /FOLDER"
+        return f"expected a folder below the bucket, {got}; add /FOLDER"
     return None
 
 
@@ -183,14 +166,11 @@ def get_options(place: object) -> dict[str, str] | None:
         return None
     url = canonicalise(str(place))
     given = {**list_context_settings(), **getattr(place, "settings", {})}
-    pattern = _HDFS_SETTING if url.startswith("hdfs:") else _SETTING
     settings = {
         match[1]: str(value)
         for key, value in given.items()
-        if (match := pattern.fullmatch(key)) and not str(value).startswith("${secret:")  # unknown here
+        if (match := _SETTING.fullmatch(key)) and not str(value).startswith("${secret:")  # unknown here
     }
-    if url.startswith("hdfs:"):
-        return {**_HDFS_TRIES, **settings}
     if url.startswith("s3a:"):
         return _make_s3_options(urlsplit(url).netloc, settings, os.environ)
     return _make_azure_options(url, settings) if url.startswith("abfs") else _make_google_options(settings)

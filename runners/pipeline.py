@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from runners.model.events import Listener
     from runners.model.run_report import Report
     from runners.operations.audit.finding import Audit
-    from runners.operations.canary import Canary
     from runners.operations.correct_rows import CorrectedRows, ExportedRows
     from runners.operations.explain_row import RefusedRow
     from runners.operations.fix_preview import FixPreview
@@ -128,8 +127,6 @@ class Pipeline(PipelineSpec):
         listeners: Sequence[Listener] = (),
         take_over: str = "",
         ruling: OperatorOverrides | None = None,
-        canary: Pipeline | None = None,
-        share: str | float = "5%",
     ) -> Report:
         """Process the waiting rows; listeners get every event. Raises `PipelineFailed` unless `check` is false.
 
@@ -137,27 +134,12 @@ class Pipeline(PipelineSpec):
         `Owned` if another run has the pipeline, and `Refusal` if state and definition do not fit. The run takes the
         pipeline from a run that was silent for a whole lease. With `take_over` it does not wait: the text says why the
         run on another host has surely ended. A `ruling` has a person's answers to questions that no state can answer.
-
-        A `canary` is another pipeline that reads from the same place. Wherry tries it on the first batch and on a
-        share of the others. Its rows go to shadow tables in this pipeline's state, and `Report.canary` has the
-        differences. Raises `Refusal` if the canary cannot run.
         """
         from runners.running.compatibility import OperatorOverrides
 
         how: dict[str, Any] = {"follow": follow, "listeners": listeners, "take_over": take_over}
         how["ruling"] = ruling or OperatorOverrides()
-        if canary is None:
-            return self._carry(check, **how)
-        trial = self.make_canary(canary, share)
-        report = self._carry(check=False, wrap_process=trial.wrap_process, **how)
-        return self._check(replace(report, canary=trial.report), check)
-
-    def make_canary(self, canary: Pipeline, share: str | float) -> Canary:
-        """Return a trial of another pipeline on a share of a run's batches. Raises `Refusal` if it cannot run."""
-        from runners.definitions.definition import definition_of
-        from runners.operations.canary import Canary, parse_share
-
-        return Canary(self._definition(), definition_of(canary), parse_share(share))
+        return self._carry(check, **how)
 
     def _carry(self, check: bool, *, definition: Definition | None = None, **how: Any) -> Report:
         from runners.listeners.run_progress import show_in_notebook

@@ -54,7 +54,6 @@ PRINTED = {
 """The modules that turn reports, runs and settings into output of commands."""
 LATE = {
     "origins/files/files.py",
-    "runners/crashes/pytest_crashes.py",
     "runners/model/text.py",
     "runners/operations/explain_row.py",
     "runners/operations/pytest_cases.py",

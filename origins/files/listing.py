@@ -93,7 +93,7 @@ class FilePattern:
         """The file system of the files; None if only Spark may have access, or no library for stores is installed."""
         if self.local:
             return LocalDisk()
-        ours = self.changes or (can_reach_stores(self.root) and is_driver_here())
+        ours = self.changes or (can_reach_stores() and is_driver_here())
         return StoredFiles(open_bucket(self.root)) if ours and is_store_url(self.root) else None
 
     def _ask(self, spark: SparkSession, question: Callable[[FileSystem], T]) -> T:

@@ -71,8 +71,6 @@ def carry_and_print(
         click.echo(printing.as_json(ending.json()))
     elif ending.report is not None:
         click.echo(printing.format_report(ending.report, str(file), shown=seen))
-        if ending.report.canary is not None:
-            click.echo(f"\n{ending.report.canary}")
     return ending.exit_code
 
 

@@ -245,8 +245,6 @@ def validate(with_spark: bool, everything: bool, select: Sequence[str], json: bo
 @with_move_options
 @with_folder
 @with_carry_options
-@option("--canary", type=PATH, metavar="NEW", help="Try this definition too; fills shadow tables.")
-@option("--share", default="5%", metavar="SHARE", help="Try it on this share of batches; default: 5%.")
 @expert_option("--moved", multiple=True, metavar="NAME", help="Accept that NAME moved; its content is the same.")
 @expert_option("--fresh", multiple=True, metavar="NAME", help="Accept that NAME was replaced by something else.")
 @expert_option("--forget", multiple=True, metavar="NAME", help="Drop this destination from open batches.")
@@ -269,8 +267,6 @@ def run(  # noqa: PLR0913 -- each is an option of the command
     take_over: str,
     everything: bool,
     select: Sequence[str],
-    canary: Path | None,
-    share: str,
     **given: Any,
 ) -> int:
     """Process all new rows, then end.
@@ -295,22 +291,13 @@ def run(  # noqa: PLR0913 -- each is an option of the command
         moved=tuple(moved), fresh=tuple(fresh), forget=tuple(forget), assume=assume or "", reason=reason
     )
     pipeline = load_pipeline(**given)
-    other = load_pipeline(**{**given, "file": canary}) if canary else None
-    if other is None:
-        _refuse_options(["share"], "needs --canary.")
     if from_beginning:
-        if other is not None:
-            pipeline.make_canary(other, share)  # refuses an impossible canary before an offset moves
         move_offsets(pipeline, plan_reset(pipeline), reason=reason, yes=yes)
-    how: dict[str, Any] = {"take_over": take_over, "ruling": ruling, "canary": other, "share": share}
-    carry = partial(pipeline.run, check=False, follow=follow, **how)
+    carry = partial(pipeline.run, check=False, follow=follow, take_over=take_over, ruling=ruling)
     return carry_and_print(pipeline, given["file"], carry, carrying)
 
 
-_OF_ONE_PIPELINE = (
-    *("follow", "from_beginning", "reason", "yes", "moved", "fresh", "forget", "assume", "take_over"),
-    *("canary", "share"),
-)
+_OF_ONE_PIPELINE = (*("follow", "from_beginning", "reason", "yes", "moved", "fresh", "forget", "assume", "take_over"),)
 
 
 def _refuse_options(names: Collection[str], reason: str) -> None:

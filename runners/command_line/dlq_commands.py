@@ -30,11 +30,10 @@ from runners.command_line.options import (
     with_replay_options,
     with_wide,
 )
-from runners.command_line.state_commands import check_terminal, confirm, is_terminal
+from runners.command_line.state_commands import confirm
 from runners.model.text import format_count
 
 if TYPE_CHECKING:
-    from runners.operations.correct_rows import Correctable, CorrectedRows
     from runners.pipeline import Pipeline
     from runners.running.choice import Choice
     from runners.running.fix import Fix
@@ -301,82 +300,20 @@ def import_rows(rows: str, unchanged: bool, how: ReplayOptions, **given: Any) ->
     Wherry compares the file with the DLQ, and shows what would happen to each row before it asks. Rows that were not
     edited still wait. After a crash, import the same file again: each row is delivered once.
     """
-    _check_reason(how)
-    pipeline = load_pipeline(**given)
-    corrected = pipeline.correct_dead_letters(Path(rows), unchanged=unchanged)
-    return _replay_corrected(pipeline, corrected, how, given["file"])
-
-
-@dlq.command("edit")
-@partial(with_definition, rest="letter")
-@click.argument("letter", metavar="ID", required=False)
-@option("--reveal", is_flag=True, help="Edit the values of protected columns too.")
-@with_replay_options
-def edit_row(letter: str, reveal: bool, how: ReplayOptions, **given: Any) -> int:
-    """Edit one refused row in $EDITOR, and replay it.
-
-    For example:  wherry dlq edit orders.yaml 5f0c9a/17 --reason "the amount was a typo"
-
-    The editor shows the row as JSON, below the reason why it was refused. A file that is unchanged or empty does
-    nothing. Wherry shows what would happen to the row before it asks.
-    """
-    from runners.command_line.editor import find_editor
-    from runners.operations.correct_rows import find_correctable
-
-    _check_reason(how)
-    find_editor()
-    if not (how.yes or how.dry_run):
-        check_terminal()
-    pipeline = load_pipeline(**given)
-    entry = find_correctable(pipeline, letter)
-    corrected = _edit(pipeline, entry, reveal=reveal)
-    if corrected is None:
-        click.echo("Nothing was edited, so nothing was done.", err=True)
-        if how.carrying.json:
-            click.echo(printing.as_json({"edited": False}))
-        return 0
-    return _replay_corrected(pipeline, corrected, how, given["file"])
-
-
-def _check_reason(how: ReplayOptions) -> None:
     from runners.model.errors import check_reason
+    from runners.running.replay import make_empty_report
 
     if not how.dry_run:
         check_reason(how.reason, "A replay")
-
-
-def _edit(pipeline: Pipeline, entry: Correctable, *, reveal: bool) -> CorrectedRows | None:
-    """Return the row after an edit, or None if it was not changed. On a terminal, a wrong row is edited again."""
-    from runners.command_line.editor import edit_text
-    from runners.model.errors import Refusal
-    from runners.operations.correct_rows import correct_text
-
-    shown = text = entry.show_for_editor(reveal=reveal)
-    while True:
-        text = edit_text(text, "row.json")
-        if not text.strip() or text.strip() == shown.strip():
-            return None
-        try:
-            corrected = correct_text(pipeline, entry.id, text)
-            return corrected if corrected.changed else None
-        except Refusal as refusal:
-            if not is_terminal():
-                raise
-            click.echo(str(refusal), err=True)
-            if not click.confirm("Edit it again?", default=True, err=True):
-                raise click.Abort from refusal
-
-
-def _replay_corrected(pipeline: Pipeline, corrected: CorrectedRows, how: ReplayOptions, file: Path) -> int:
-    from runners.running.replay import make_empty_report
-
+    pipeline = load_pipeline(**given)
+    corrected = pipeline.correct_dead_letters(Path(rows), unchanged=unchanged)
     click.echo(printing_state.format_corrected(corrected), err=True)
     if not corrected.rows:
         if how.carrying.json:
             click.echo(printing.as_json({**make_empty_report(pipeline).json(), "corrected": corrected.json()}))
         return 0
     again = corrected.make_replay(reason=how.reason or "a dry run", give_up=how.give_up)
-    return replay_and_print(pipeline, again, how, file)
+    return replay_and_print(pipeline, again, how, given["file"])
 
 
 def replay_and_print(pipeline: Pipeline, again: Replay, how: ReplayOptions, file: Path) -> int:

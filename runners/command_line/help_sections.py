@@ -10,8 +10,6 @@ from typing import Any, TypeVar
 
 import click
 
-from origins.gone import describe_gone
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 SELECTION, FIX, VALUES, EXPERTS = "Selection", "Fix for the rows", "Values for the definition", "For experts"
@@ -50,10 +48,12 @@ class SectionedCommand(click.Command):
     """A command whose help groups its options. It says what to use in place of an option that is gone."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and (gone := _describe_gone(f"{ctx.command_path} {args[0]}")):
+            raise click.UsageError(f"'{ctx.command_path} {args[0]}' {gone}", ctx)
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            if gone := describe_gone(f"{ctx.command_path} {error.option_name}"):
+            if gone := _describe_gone(f"{ctx.command_path} {error.option_name}"):
                 raise click.UsageError(f"'{error.option_name}' {gone}", ctx) from None
             raise
 
@@ -98,7 +98,7 @@ class SectionedGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if gone := describe_gone(f"{ctx.command_path} {args[0]}"):
+        if args[0] not in self.commands and (gone := _describe_gone(f"{ctx.command_path} {args[0]}")):
             raise click.UsageError(f"'{ctx.command_path} {args[0]}' {gone}", ctx)
         return super().resolve_command(ctx, args)
 
@@ -129,6 +129,13 @@ def command(name: str | None = None) -> Callable[[Callable[..., Any]], click.Com
 
 def group(*, default: str = "", **how: Any) -> Callable[[Callable[..., Any]], SectionedGroup]:
     return click.group(cls=SectionedGroup, default=default, **how)
+
+
+def _describe_gone(name: str) -> str:
+    """Return what to use in place of a thing that is gone. A command that is there needs no other package of ours."""
+    from origins.gone import describe_gone
+
+    return describe_gone(name)
 
 
 def is_file(word: str) -> bool:

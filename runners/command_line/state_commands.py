@@ -142,21 +142,17 @@ def move_offsets(pipeline: Pipeline, move: OffsetMove, *, reason: str, yes: bool
 
 
 def confirm(*, yes: bool) -> None:
-    """Ask for a yes, unless `yes` is set."""
-    if not yes:
-        check_terminal()
-        click.confirm("Do it?", abort=True, err=True)
-
-
-def check_terminal() -> None:
-    """Raises `Refusal` if no question can be asked."""
+    """Ask for a yes, unless `yes` is set. Raises `Refusal` if no question can be asked."""
     from runners.model.errors import Refusal
 
+    if yes:
+        return
     if not is_terminal():
         raise Refusal(
             "Nothing was done: without a terminal Wherry cannot ask for a yes.",
             hint="Add --yes to do it without a question.",
         )
+    click.confirm("Do it?", abort=True, err=True)
 
 
 def is_terminal() -> bool:

@@ -36,6 +36,7 @@ MOST_KEPT = 20
 """How many rows a snapshot has at most."""
 _NAME = re.compile(r"\w[\w-]{0,99}")
 _TABLE_NAME = re.compile(r"\w{1,100}", re.ASCII)
+_HDFS = "Only Spark reaches HDFS: origins and destinations may be there, and the state may not"
 _WITHOUT_LINKS = ("/Workspace/", "/Volumes/")
 _VOLUME = re.compile(r"/[^\s]+|(?:(?:\w+|`[^`./]+`)\.){2}(?:\w+|`[^`./]+`)", re.ASCII)
 _SCHEMA = re.compile(r"(?:\w+|`[^`]+`)(?:\.(?:\w+|`[^`]+`))?", re.ASCII)
@@ -242,10 +243,8 @@ def _check_state(pipeline: PipelineSpec) -> Iterator[Found]:
         if problem:
             yield "state", problem
     elif isinstance(pipeline.state, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", pipeline.state):
-        message = (
-            "expected a directory of this machine, s3://, abfss://, gs://, hdfs://HOST or {schema: catalog.schema}"
-        )
-        hint = '. Install its library:  pip install "wherry[hdfs]"' if pipeline.state.startswith("hdfs://") else ""
+        message = "expected a directory of this machine, s3://, abfss://, gs:// or {schema: catalog.schema}"
+        hint = f". {_HDFS}" if pipeline.state.startswith("hdfs:") else ""
         yield "state", f"{message}, got {shorten(pipeline.state)}{hint}"
     if not isinstance(pipeline.state, SchemaState) and not is_store_url(pipeline.state):
         folder = os.path.abspath(pipeline.state or f".wherry/{pipeline.name}")
@@ -313,7 +312,6 @@ def _check_settings(pipeline: PipelineSpec) -> Iterator[Found]:
         yield "run.retry.attempts", f"expected a number of attempts, or -1 for no limit, got {run.retry.attempts}"
     if isinstance(run.retry.also, str) or not all(run.retry.also):
         yield "run.retry.also", f"expected a list of words, got {shorten(str(run.retry.also))}"
-    yield from _check_quantity("spark.keep_warm", pipeline.spark.keep_warm, parse_seconds)
     for way in run.ways:
         if way not in WAYS:
             yield "run.ways", f"expected some of {', '.join(WAYS)}, got {way!r}"

@@ -29,8 +29,6 @@ class BatchTiming:
 
     def note_task(self, task: Task, outcome: Outcome, now: float) -> None:
         """Count the time until now as a runner's work on the task, or as the task's wait for a runner."""
-        if isinstance(outcome, Landed) and outcome.beside:
-            self._last += min(outcome.beside, now - self._last)
         if isinstance(outcome, Landed) and outcome.described:
             described = min(outcome.described, now - self._last)
             self.spent["read"] += described

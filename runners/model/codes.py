@@ -81,7 +81,6 @@ ADVICE: Mapping[str, Advice] = {
     "SPARK": Advice("wherry doctor"),
     "VERSION": Advice("wherry doctor"),
     "JAR": Advice("wherry doctor"),
-    "WARM": Advice("wherry warm status"),
     "OWNED": Advice("wherry status FILE"),
     "FENCED": Advice("wherry status FILE"),
     "CONFLICT": Advice("wherry status FILE"),

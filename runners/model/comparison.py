@@ -1,17 +1,16 @@
-"""What two definitions do with the same batches, in a comparison and in a run with a canary."""
+"""What two definitions do with the same batches."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Literal
 
 from origins.batch import JSON
 from origins.quick_dataclass import dataclass
 from runners.model.json_form import JsonForm
-from runners.model.text import escape_line, format_batches, format_count, paint, shorten_paths
+from runners.model.text import escape_line, format_count, paint, shorten_paths
 
 Fate = Literal["delivered", "filtered", "refused"]
 
@@ -61,19 +60,6 @@ class ComparedDestination(JsonForm):
     def differing(self) -> int:
         """How many rows have a different result."""
         return sum(each.rows for each in self.differences)
-
-    def add(self, other: ComparedDestination) -> ComparedDestination:
-        """Return the sum of both batches. Each kind of difference keeps its first example."""
-        kinds: dict[tuple[Outcome | None, Outcome | None, tuple[str, ...]], Difference] = {}
-        for each in (*self.differences, *other.differences):
-            kind = (each.old, each.new, tuple(each.columns))
-            kinds[kind] = replace(kinds[kind], rows=kinds[kind].rows + each.rows) if kind in kinds else each
-        return ComparedDestination(
-            name=self.name,
-            same=self.same + other.same,
-            differences=sorted(kinds.values(), key=lambda each: -each.rows),
-            changed_columns={**self.changed_columns, **other.changed_columns},
-        )
 
     def json(self) -> dict[str, JSON]:
         return {**super().json(), "differing": self.differing}
@@ -128,110 +114,6 @@ class Comparison:
         return format_comparison(self)
 
 
-MOST_FAILED = 20
-"""How many batches that could not be tried are named."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShadowTable(JsonForm):
-    """The shadow table of one destination of the new definition."""
-
-    place: str
-    rows: int = 0
-    """The rows that the run wrote to it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CanaryReport(JsonForm):
-    """What a run with a canary found. It tried another definition on a share of its batches."""
-
-    share: float
-    """The share of batches that was requested, as a fraction."""
-    batches: int = 0
-    """How many batches were tried."""
-    rows: int = 0
-    """The rows of these batches."""
-    by_row: bool = True
-    """Whether each row is compared with itself. If not, rows are counted by their final content."""
-    destinations: Mapping[str, ComparedDestination] = field(default_factory=dict)
-    """What differs, for each destination that both definitions have."""
-    only_old: Sequence[str] = ()
-    """The destinations that only the old definition has."""
-    only_new: Sequence[str] = ()
-    """The destinations that only the new definition has."""
-    refused: Mapping[str, int] = field(default_factory=dict)
-    """The rows that the new definition refused, by stage and code."""
-    tables: Mapping[str, ShadowTable] = field(default_factory=dict)
-    """The shadow tables, by the destinations of the new definition."""
-    failed: int = 0
-    """How many batches could not be tried."""
-    notices: Sequence[str] = ()
-    """Which batches could not be tried, and why. Only the first twenty."""
-
-    @property
-    def is_same(self) -> bool:
-        """Whether both definitions gave the same result for every row that was tried."""
-        differ = any(each.differences or each.changed_columns for each in self.destinations.values())
-        return not (differ or self.failed or self.only_old or self.only_new)
-
-    def add(
-        self, batch: ComparedBatch, *, rows: int, refused: Mapping[str, int], tables: Mapping[str, ShadowTable]
-    ) -> CanaryReport:
-        """Return the report with one more batch."""
-        before, shadows = self.destinations, self.tables
-        return replace(
-            self,
-            batches=self.batches + 1,
-            rows=self.rows + rows,
-            by_row=self.by_row and batch.by_row,
-            destinations={
-                **before,
-                **{
-                    each.name: before[each.name].add(each) if each.name in before else each
-                    for each in batch.destinations
-                },
-            },
-            only_old=list(dict.fromkeys([*self.only_old, *batch.only_old])),
-            only_new=list(dict.fromkeys([*self.only_new, *batch.only_new])),
-            refused=Counter(self.refused) + Counter(refused),
-            tables={
-                **shadows,
-                **{
-                    name: replace(table, rows=table.rows + (shadows[name].rows if name in shadows else 0))
-                    for name, table in tables.items()
-                },
-            },
-        )
-
-    def add_failure(self, notice: str) -> CanaryReport:
-        """Return the report with one more batch that could not be tried."""
-        return replace(self, failed=self.failed + 1, notices=[*self.notices, notice][:MOST_FAILED])
-
-    def json(self) -> dict[str, JSON]:
-        return {
-            **super().json(),
-            "same": self.is_same,
-            "destinations": [each.json() for each in self.destinations.values()],
-        }
-
-    def __str__(self) -> str:
-        return "\n".join(self._format())
-
-    def _format(self) -> Iterator[str]:
-        batches = f"{format_batches(self.batches)} with {format_count(self.rows)}"
-        yield f"Canary with a share of {100 * self.share:g}%: Wherry tried the new definition on {batches}."
-        yield from _format_destinations(self)
-        for cause, rows in self.refused.items():
-            yield f"The new definition refused {format_count(rows)} by {escape_line(cause)}."
-        for name, table in self.tables.items():
-            place = escape_line(shorten_paths(table.place))
-            yield f"Shadow table of {escape_line(name)}: {place} ({format_count(table.rows)} from this run)"
-        note, shown = paint("note:", "yellow"), self.notices[:5]
-        yield from (f"{note} {escape_line(notice)}" for notice in shown)
-        if self.failed > len(shown):
-            yield f"{note} {self.failed - len(shown):,} more; --json names the first {MOST_FAILED}"
-
-
 def format_comparison(comparison: Comparison) -> str:
     """Describe for each batch and destination how many rows are the same, and how the others differ."""
     first = "No rows wait, so Wherry tried the newest batches of earlier runs.\n" if comparison.carried else ""
@@ -241,16 +123,11 @@ def format_comparison(comparison: Comparison) -> str:
 def _format_batch(batch: ComparedBatch) -> Iterator[str]:
     label = f" ({escape_line(shorten_paths(batch.label))})" if batch.label else ""
     yield f"Batch {batch.number} of lane {batch.lane}{label}. Nothing is written."
-    yield from _format_destinations(batch)
-
-
-def _format_destinations(compared: ComparedBatch | CanaryReport) -> Iterator[str]:
-    if not compared.by_row:
+    if not batch.by_row:
         yield "Rows are counted by what they hold, since their origins differ or a stage makes other rows."
-    destinations = compared.destinations
-    for each in destinations.values() if isinstance(destinations, Mapping) else destinations:
+    for each in batch.destinations:
         yield from _format_destination(each)
-    for names, side in ((compared.only_old, "old"), (compared.only_new, "new")):
+    for names, side in ((batch.only_old, "old"), (batch.only_new, "new")):
         yield from (f"{paint(escape_line(name), 'bold')}: only the {side} definition has it." for name in names)
 
 

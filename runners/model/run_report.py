@@ -15,7 +15,6 @@ from origins.quick_dataclass import dataclass
 from origins.store_access import suggest_connector
 from runners.model.batch_timing import PHASES, add_times
 from runners.model.causes import Causes
-from runners.model.comparison import CanaryReport
 from runners.model.error_kinds import is_disk_full
 from runners.model.errors import add_full_disk, wrap_file_error
 from runners.model.events import BatchSettled, Event, Noticed, describe_warning
@@ -183,8 +182,6 @@ class Report:
     """When each lane was at work, and on what; for pages and the run history."""
     snapshot: Mapping[str, JSON] | None = None
     """What a failed run was doing: `lane`, `number`, `of`, `stage`, and up to 20 `rows` of the batch."""
-    canary: CanaryReport | None = None
-    """What a run with `--canary` found out about the new definition; null without one."""
     html: Callable[[Report], str] | None = field(default=None, repr=False, compare=False)
     """What a notebook shows of the report; without it the report is shown as text."""
 

@@ -147,8 +147,6 @@ class SparkOptions:
     """Configuration of Spark by key, for example `spark.driver.memory`."""
     packages: Sequence[str] = ()
     """Maven coordinates of further JARs."""
-    keep_warm: str = field(default="0s", metadata={"like": "15m"})
-    """How long the Spark stays for the next command after this one. 0s ends it with the command."""
 
     def __post_init__(self) -> None:
         named = self.conf.get(MASTER)

@@ -125,8 +125,6 @@ class Landed:
     """How many seconds the DLQ's write continued after all other writes had ended."""
     way: str = ""
     """The way that a straight batch took."""
-    beside: float = 0.0
-    """How many seconds after the writes were spent on work that does not belong to the batch."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import TypeAlias, TypeVar
@@ -53,7 +52,7 @@ def compare_definitions(old: Definition, new: Definition, *, batches: int = 1) -
     """
     trial = TrialRun.open(old)
     other = replace(trial, definition=new)
-    pairs = [OriginPair(trial, other, *each) for each in pair_origins(old.pipeline, new.pipeline)]
+    pairs = [_OriginPair(trial, other, *each) for each in _pair_origins(old.pipeline, new.pipeline)]
     found = [*islice(_list_waiting(trial, pairs), batches)]
     carried = [] if found else [*islice(_list_carried(trial, pairs), batches)]
     if not found and not carried:
@@ -64,7 +63,7 @@ def compare_definitions(old: Definition, new: Definition, *, batches: int = 1) -
     return Comparison(batches=[pair.compare(batch) for pair, batch in found or carried], carried=bool(carried))
 
 
-def pair_origins(old: PipelineSpec, new: PipelineSpec) -> Sequence[tuple[Origin, Origin]]:
+def _pair_origins(old: PipelineSpec, new: PipelineSpec) -> Sequence[tuple[Origin, Origin]]:
     """Return each origin of the old definition with its counterpart in the new one.
 
     Raises `Refusal` if they read from different places.
@@ -82,13 +81,13 @@ def pair_origins(old: PipelineSpec, new: PipelineSpec) -> Sequence[tuple[Origin,
     return pairs
 
 
-def _list_waiting(trial: TrialRun, pairs: Sequence[OriginPair]) -> Iterator[tuple[OriginPair, Batch]]:
+def _list_waiting(trial: TrialRun, pairs: Sequence[_OriginPair]) -> Iterator[tuple[_OriginPair, Batch]]:
     for pair in pairs:
         lanes = [*trial.definition.pipeline.lanes_of(pair.origin)]
         yield from ((pair, plan.batch) for _, plan in trial.list_waiting(pair.origin, lanes))
 
 
-def _list_carried(trial: TrialRun, pairs: Sequence[OriginPair]) -> Iterator[tuple[OriginPair, Batch]]:
+def _list_carried(trial: TrialRun, pairs: Sequence[_OriginPair]) -> Iterator[tuple[_OriginPair, Batch]]:
     """Yield the processed batches, the newest first."""
     again = [pair for pair in pairs if pair.origin.repeatable]
     schemas = {pair: trial.find_schema(pair.origin) for pair in again}
@@ -131,12 +130,6 @@ class _Walk:
         """Return the frame with only the rows that one destination gets."""
         return self.frame.where((F.col(STATE) == 0) & (F.col(f"{_FILTER}{self.find_number(name)}") == 0))
 
-    def select_delivered(self, name: str) -> DataFrame:
-        """Return the rows of one destination, with its columns."""
-        row = F.col(f"{_ROW}{self.find_number(name)}")
-        columns = [row[field.name].alias(field.name) for field in self.schemas[name]]
-        return self.keep_delivered(name).select(*columns)
-
     def encode_row(self, name: str, of: str = "") -> Column:
         """Return the row of a destination as text, from the column `of` with an outcome if that is given."""
         column = f"{_ROW}{self.find_number(name)}"
@@ -144,7 +137,7 @@ class _Walk:
 
 
 @dataclass(frozen=True, eq=False)
-class OriginPair:
+class _OriginPair:
     """An origin of the old definition and its counterpart in the new one, which reads the same rows."""
 
     old: TrialRun
@@ -154,7 +147,7 @@ class OriginPair:
 
     def compare(self, batch: Batch) -> ComparedBatch:
         """Return what both definitions make of a batch. An error names the batch."""
-        return BatchPair(self, batch).compare()
+        return _BatchPair(self, batch).compare()
 
     @property
     def reads_alike(self) -> bool:
@@ -193,67 +186,16 @@ class OriginPair:
         return masked["message"]
 
 
-class BatchPair:
-    """One batch, on which both definitions are tried.
+class _BatchPair:
+    """One batch, on which both definitions are tried."""
 
-    `pins` are the pins of the stages of each definition; by default what the stages find now.
-    """
-
-    def __init__(
-        self, pair: OriginPair, batch: Batch, pins: Sequence[Mapping[str, JSON] | None] = (None, None)
-    ) -> None:
+    def __init__(self, pair: _OriginPair, batch: Batch) -> None:
         self._pair, self._batch, self._spark = pair, batch, pair.old.spark
         self._own = strip_lane_prefix(batch)
         self._order = pair.origin.parts(self._own)
         *self._chains, schema = pair.make_chains(batch.schema)
         self._theirs = replace(self._own, schema=schema)
-        self._raises = False
-        """Whether a stage is known to raise at a row."""
-        self._pins = [
-            chain.pins(self._spark) if pin is None else pin for chain, pin in zip(self._chains, pins, strict=True)
-        ]
-
-    @property
-    def new_names(self) -> Sequence[str]:
-        """The destinations of the new definition."""
-        return list(self._chains[1].branches)
-
-    def write_new(self, name: str, write: Callable[[DataFrame], Made]) -> Made:
-        """Return what `write` makes of the rows for one destination of the new definition.
-
-        If a row makes the write fail, it is repeated without such rows.
-        """
-
-        def write_live(isolator: RowErrorIsolator | None) -> Made:
-            walk = self._walk(self._begin(self._pair.other, self._theirs), 1, isolator)
-            return write(walk.select_delivered(name))
-
-        return self._isolate(write_live)
-
-    def count_refused(self) -> Mapping[str, int]:
-        """Return how many rows the new definition refuses, by cause."""
-
-        def count(isolator: RowErrorIsolator | None) -> Mapping[str, int]:
-            closed: list[DataFrame] = []
-
-            def close(rows: MarkedRows) -> DataFrame:
-                closed.append(rows.frame)
-                return select_live(rows)
-
-            walk = self._walk(replace(self._begin(self._pair.other, self._theirs), materialise=close), 1, isolator)
-            causes = Counter[str]()
-            for frame in [*closed, walk.frame]:
-                groups = frame.where(F.col(STATE) < 0).groupBy(F.col(STATE), F.col(VERDICT)["code"])
-                for at, code, rows in groups.count().collect():
-                    causes[str(_name_outcome(walk, at, code)).removeprefix("refused by ")] += rows
-            return causes
-
-        return self._isolate(count)
-
-    def _isolate(self, attempt: Callable[[RowErrorIsolator | None], Made]) -> Made:
-        if self._raises:
-            return attempt(self._make_isolators()[1])
-        return isolate_if_needed(attempt, lambda: self._make_isolators()[1])
+        self._pins = [chain.pins(self._spark) for chain in self._chains]
 
     def compare(self) -> ComparedBatch:
         """Return what both definitions make of the batch."""
@@ -278,7 +220,6 @@ class BatchPair:
         )
 
     def _make_isolators(self) -> _Isolators:
-        self._raises = True
         first, second = (
             make_isolator(self._spark, chain, pins, self._order)
             for chain, pins in zip(self._chains, self._pins, strict=True)
@@ -386,7 +327,7 @@ def _pass_destinations(rows: MarkedRows, chain: StageChain, pins: Mapping[str, J
 class _RowQuery:
     """Counts the rows by what both definitions make of them, and reads one row of each kind that differs."""
 
-    pair: OriginPair
+    pair: _OriginPair
     walked: DataFrame
     old: _Walk
     new: _Walk

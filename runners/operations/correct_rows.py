@@ -1,4 +1,4 @@
-"""Refused rows that a person corrects in a file or an editor: their export, and their import as a fix."""
+"""Refused rows that a person corrects in a file: their export, and their import as a fix."""
 
 from __future__ import annotations
 
@@ -17,17 +17,15 @@ from origins.nack import RAW
 from origins.protection import MASK, Protection
 from origins.quick_dataclass import dataclass
 from runners.model.errors import Refusal
-from runners.model.row_values import BadValue, keep_if_same, match_name, parse_edited, parse_row, show_kind, write_json
+from runners.model.row_values import BadValue, keep_if_same, match_name, parse_row, show_kind, write_json
 from runners.model.spec import PipelineSpec
 from runners.model.text import format_count
 from runners.operations.pipeline_access import open_state
 from runners.operations.row_files import (
-    ID,
     LONGEST_CELL,
     OURS,
     EditableRow,
     EditedRow,
-    JsonFormat,
     ParquetFormat,
     RowFormat,
     find_format,
@@ -94,18 +92,6 @@ class Correctable:
             values=self.values if reveal else self.masked,
             kinds=self.kinds,
         )
-
-    def show_for_editor(self, *, reveal: bool) -> str:
-        """Return the entry as an editor shows it: JSON that begins with the reason.
-
-        Without `reveal`, a column that would show a protected value is left out, and then stays unchanged.
-        """
-        shown = self.show(reveal=reveal)
-        values = {
-            name: each for name, each in shown.values.items() if write_json(each) == write_json(self.values[name])
-        }
-        ours = dict(zip(OURS, (shown.id, shown.code, shown.message), strict=False))
-        return write_json({**ours, **values}, indent=2) + "\n"
 
     def correct(self, row: EditedRow, form: RowFormat) -> str | None:
         """Return the corrected row as JSON of the DLQ, or None if nothing was changed.
@@ -260,19 +246,6 @@ def correct_from_values(
     return correct_rows(pipeline, edited, ParquetFormat(), None, unchanged=unchanged)
 
 
-def correct_text(pipeline: PipelineSpec, id_: str, text: str) -> CorrectedRows:
-    """Correct one entry by the edited text of `Correctable.show_for_editor`. Raises `Refusal` if it is not that row."""
-    try:
-        row = parse_edited(text)
-        if not isinstance(row, Mapping):
-            raise BadValue("it is not one object")
-        if row.get(ID, id_) != id_:
-            raise BadValue(f"{ID} is another one; it was {id_}")
-    except BadValue as error:
-        raise Refusal(f"The edited row cannot be taken: {error}.") from error
-    return correct_rows(pipeline, [EditedRow(number=1, id=id_, cells=row)], JsonFormat(), None)
-
-
 def correct_rows(
     pipeline: PipelineSpec, edited: Sequence[EditedRow], form: RowFormat, file: Path | None, *, unchanged: bool = False
 ) -> CorrectedRows:
@@ -322,18 +295,3 @@ def correct_rows(
         discarded=len(texts.keys() & decided.discarded),
         duplicated=duplicated,
     )
-
-
-def find_correctable(pipeline: PipelineSpec, id_: str) -> Correctable:
-    """Return the entry with this id. Raises `Refusal` if the DLQ lacks it, or if it cannot be corrected any more."""
-    journal, (dlq, spark) = open_state(pipeline)[1], find_dlq(pipeline)
-    decided = list_decided(journal)
-    entry = read_correctable(dlq, spark, [id_], pipeline.protection).get(id_)
-    if entry is None:
-        raise Refusal(f"The DLQ has no row {id_}.", hint="See the ids:  wherry dlq show FILE --waiting")
-    if id_ in decided:
-        what = "discarded" if id_ in decided.discarded else "replayed"
-        raise Refusal(f"The row {id_} was {what}.", hint="See the rows that wait:  wherry dlq show FILE --waiting")
-    if entry.why_not:
-        raise Refusal(f"The row {id_} cannot be replayed: {entry.why_not}.")
-    return entry

@@ -233,7 +233,7 @@ class CsvFormat(RowFormat):
             return original
         if len(shown) > len(cell) >= LONGEST_CELL and shown.startswith(cell):
             raise BadValue(
-                f"a spreadsheet has cut this value of {len(shown):,} characters; edit it with `wherry dlq edit`"
+                f"a spreadsheet has cut this value of {len(shown):,} characters; export the row to a .json file"
             )
         return parse_cell(cell, kind)
 

@@ -32,7 +32,6 @@ from runners.running.aggregates import check_mixing, list_splits, warn_of_dedupl
 from runners.running.opening import analyse_chain, check_protected, make_candidate, make_chains
 from runners.running.renamed import find_twin, list_states_beside
 from runners.spark.own_session import put_settings_back
-from runners.spark.warm import find_obstacle
 from runners.state.location import StateLocation
 from runners.ways.choose import list_reasons
 from runners.ways.stage_chain import name_destinations
@@ -333,7 +332,6 @@ def _list_notes(pipeline: PipelineSpec) -> Iterator[str]:
         shown = "are masked in every output; the DLQ keeps them (wherry dlq show FILE --reveal)"
         yield f"The values of {', '.join(pipeline.protect)} {shown}."
     yield from _note_twin(pipeline)
-    yield from _note_warmth(pipeline.spark)
     if pipeline.keeps_filtered:
         yield f"Wherry keeps filtered rows in the state for {pipeline.keep_filtered}; wherry find searches them."
     for name, chain in make_chains(pipeline).items():
@@ -384,14 +382,6 @@ def _note_twin(pipeline: PipelineSpec) -> Iterator[str]:
         twin = find_twin(pipeline, name_destinations(pipeline.every_destination), list_states_beside(place))
         if twin is not None:
             yield f"{twin.describe()} The first run asks whether {twin.name} was renamed."
-
-
-def _note_warmth(options: SparkOptions) -> Iterator[str]:
-    """Yield whether a Spark that a command starts stays for the next command."""
-    if parse_seconds(options.keep_warm):
-        obstacle = find_obstacle(options)
-        stays = f"does not stay warm: {obstacle}" if obstacle else f"stays warm for {options.keep_warm} without work"
-        yield f"The Spark that a command starts {stays}."
 
 
 def _is_local_table(destination: Destination) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from destinations.delta.delta import Delta
-from destinations.destination import Deadline, Destination, OpenDestination
+from destinations.destination import Destination, OpenDestination
 from destinations.discard import Discard
 from destinations.dlq import DLQ, FALLBACK, FILTERED
 from origins.batch import JSON, Batch
@@ -25,7 +25,7 @@ from runners.engine.batch_planner import BatchPlanner, list_notices
 from runners.engine.dispatcher import Dispatcher
 from runners.engine.lane_coordination import LaneCoordination
 from runners.engine.planning import Follower
-from runners.engine.worker_pool import Process, WorkerPool
+from runners.engine.worker_pool import WorkerPool
 from runners.listeners.hook_runner import HookRunner
 from runners.model.clock import Clock
 from runners.model.error_kinds import classify, is_disk_full
@@ -91,19 +91,6 @@ SOON = 1.0
 log = logging.getLogger("wherry")
 
 
-@dataclass(frozen=True, kw_only=True)
-class CarriedRun:
-    """The facts about a run for code that works beside its workers."""
-
-    id: str
-    spark: SparkSession
-    journal: Journal
-    deadline: Deadline | None
-    """Until when a write may begin."""
-    is_stopping: Callable[[], bool]
-    """Whether the run is stopping, so that nothing may delay a batch any longer."""
-
-
 @dataclass
 class PipelineRun:
     """A run of a pipeline, from taking it to releasing it."""
@@ -137,8 +124,6 @@ class PipelineRun:
     """The seconds to wait for hooks at the end; by default half a minute."""
     thresholds: Thresholds = Thresholds()
     """The sizes by which the run chooses the way of each batch."""
-    wrap_process: Callable[[Process, CarriedRun], Process] = lambda process, _: process
-    """Returns the function that processes tasks, perhaps with other work added to it."""
 
     def __post_init__(self) -> None:
         self.id = uuid.uuid4().hex
@@ -336,11 +321,8 @@ class PipelineRun:
             list_runs=lambda: [str(owner.get("run")) for owner in journal.state.owners],
             clock=self.clock,
         )
-        carried = CarriedRun(
-            id=self.id, spark=spark, journal=journal, deadline=runner.deadline, is_stopping=self._is_stopping
-        )
-        process = self.wrap_process(runner.process, carried)
-        worker_pool = WorkerPool(options.runners or min(len(lanes), os.cpu_count() or 1), activity.watch(process))
+        workers = options.runners or min(len(lanes), os.cpu_count() or 1)
+        worker_pool = WorkerPool(workers, activity.watch(runner.process))
         dispatcher = self.dispatcher = Dispatcher(
             journal=journal,
             worker_pool=worker_pool,
@@ -440,9 +422,6 @@ class PipelineRun:
 
     def _notify_origin(self, committed: Callable[[Batch], None], batch: Batch) -> None:
         self.patience.outlast(lambda: committed(batch))
-
-    def _is_stopping(self) -> bool:
-        return self.dispatcher is not None and bool(self.dispatcher.asked_to_stop or self.dispatcher.stopping)
 
     def _carry_all(self, journal: Journal, dispatcher: Dispatcher, runner: TaskExecutor, spark: SparkSession) -> None:  # noqa: C901 -- one run, from open batches to waiting rows
         """Finish the batches that an earlier run left open, and then process the waiting rows."""

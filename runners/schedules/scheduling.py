@@ -50,7 +50,7 @@ def open_session(definitions: Sequence[Definition]) -> SparkSession:
             first.setdefault(key, name)
     packages = dict.fromkeys(each for definition in definitions for each in list_packages(definition.pipeline))
     starts = not is_given()
-    spark = obtain(SparkOptions(conf=conf, packages=tuple(packages)), warm=False)
+    spark = obtain(SparkOptions(conf=conf, packages=tuple(packages)))
     if starts:
         for definition in definitions:
             check_lasting(definition.pipeline, spark)

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from origins.errors import WherryError, list_spark_errors
+from origins.gone import describe_gone
 from origins.lazy import F, SparkSession, pyspark
 from origins.object_store import check_credentials
 from origins.spark_private import (
@@ -56,17 +57,18 @@ from runners.spark.start import (
     silence_loggers,
     start,
 )
-from runners.spark.warm import attach, find_obstacle, read_keep
 
 log = logging.getLogger("wherry")
 
 
-def obtain(options: SparkOptions | None = None, *, warm: bool = True) -> SparkSession:
+def obtain(options: SparkOptions | None = None) -> SparkSession:
     """Return the active session, the session of `SPARK_REMOTE` or spark-submit, or else a new session with Delta.
 
     The new session is on this machine, or on the cluster that the options name. It starts its JVM when it is first
-    used, or borrows a JVM that stays `warm`.
+    used.
     """
+    if os.environ.get(_WARM):
+        _log_gone(_WARM)
     options = options or SparkOptions()
     conf, packages = options.settings, options.packages
     if is_given() or is_set_elsewhere():
@@ -76,9 +78,8 @@ def obtain(options: SparkOptions | None = None, *, warm: bool = True) -> SparkSe
             _warn_of_ignored(session, conf, packages)
         return session
     check_start()
-    keep = _read_keep(options) if warm else 0.0
     late = LateSpark(
-        lambda: obtain_now(conf, packages, keep),
+        lambda: obtain_now(conf, packages),
         {**list_settings(conf, packages), ANSI.key: ANSI.value, CASE.key: CASE.value},
     )
     return cast("SparkSession", LateSession(late, lambda given: given))
@@ -97,6 +98,15 @@ def _warn_of_ignored(spark: SparkSession, conf: Mapping[str, str], packages: Seq
 def _log_ignored(keys: str) -> None:
     """Log once for a process which settings do not count."""
     log.warning("The Spark session was given, so these settings of `spark` do not count: %s.", keys)
+
+
+_WARM = "WHERRY_WARM"
+
+
+@functools.cache
+def _log_gone(variable: str) -> None:
+    """Log once for a process that a variable of the environment is gone."""
+    log.warning("%s %s", variable, describe_gone(variable))
 
 
 def obtain_for(pipeline: PipelineSpec) -> SparkSession:
@@ -146,23 +156,8 @@ def list_texts(value: object) -> list[str]:
     return [text for each in inner for text in list_texts(each)]
 
 
-def _read_keep(options: SparkOptions) -> float | None:
-    """Return for how many seconds the Spark stays warm, as `read_keep` does; 0 if an obstacle prevents it."""
-    keep = read_keep(options)
-    obstacle = find_obstacle(options) if keep != 0 else ""
-    if obstacle and keep is not None:
-        _log_obstacle(obstacle)
-    return 0.0 if obstacle else keep
-
-
-@functools.cache
-def _log_obstacle(obstacle: str) -> None:
-    """Log once for a process why its Sparks do not stay warm."""
-    log.warning("This Spark does not stay warm: %s.", obstacle)
-
-
-def obtain_now(conf: Mapping[str, str], packages: Sequence[str] = (), keep: float | None = 0.0) -> SparkSession:
-    """Return the same session, started. `keep` is how many seconds it stays warm, as for `read_keep`."""
+def obtain_now(conf: Mapping[str, str], packages: Sequence[str] = ()) -> SparkSession:
+    """Return the same session, started."""
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
@@ -182,7 +177,7 @@ def obtain_now(conf: Mapping[str, str], packages: Sequence[str] = (), keep: floa
         session = SparkSession.builder.getOrCreate()
         return _greet_server(session) if is_connect(session) and is_unasked(session) else session
     check_start()
-    return attach(conf, packages, keep) or start(conf, packages)
+    return start(conf, packages)
 
 
 def _greet_server(session: SparkSession) -> SparkSession:

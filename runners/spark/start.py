@@ -482,5 +482,9 @@ def _explain_failure(log: str, error: Exception, code: int | None) -> str:
         )
     if code is None:
         return f"Spark did not start: {error}"
-    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-    return f"Spark did not start: its JVM {how} before it was up."
+    return f"Spark did not start: its JVM {describe_end(code)} before it was up."
+
+
+def describe_end(code: int) -> str:
+    """Return how a process with this exit code ended, in words."""
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"

@@ -8,13 +8,11 @@ from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from urllib.parse import quote
 
 from destinations.delta.delta import Delta
 from destinations.destination import Destination
 from destinations.dlq import FILTERED
 from origins.lazy import SparkSession
-from origins.names import quote_name
 from origins.quantities import parse_seconds
 from origins.quick_dataclass import dataclass
 from origins.store_access import StoreUrl, is_store_url
@@ -30,9 +28,6 @@ from runners.state.run_history import History, RunHistory, SparkRunHistory
 from runners.state.spark_ledger import SparkLedger
 
 log = logging.getLogger("wherry")
-
-SHADOW_STAMP = "canary_batch"
-"""The column of a shadow table with the batch that each row comes from: `lane/number`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,21 +143,12 @@ class StateLocation:
         """Return the destination for rows that stages filter."""
         return self._make_delta("filtered", f"{self.name}_filtered", name=FILTERED)
 
-    def make_shadow(self, destination: str, definition: str) -> Delta:
-        """Return the destination for rows that a canary's definition would give to one of its destinations.
-
-        `definition` is the hash of that definition.
-        """
-        folder = f"canary/{definition[:8]}/{quote(destination, safe='')}"
-        table = quote_name(f"{self.name}_canary_{definition[:8]}_{destination}")
-        return self._make_delta(folder, table, name=destination, stamp=SHADOW_STAMP)
-
-    def _make_delta(self, folder: str, table: str, *, name: str, stamp: str | None = None) -> Delta:
+    def _make_delta(self, folder: str, table: str, *, name: str) -> Delta:
         """Return a table in this folder of the state, or with this name in the state's schema."""
         if self.folder is None:
-            return Delta(table=f"{self.schema}.{table}", name=name, stamp=stamp)
+            return Delta(table=f"{self.schema}.{table}", name=name)
         place = self.folder / folder
-        return Delta(path=place if isinstance(place, StoreUrl) else str(place), name=name, stamp=stamp)
+        return Delta(path=place if isinstance(place, StoreUrl) else str(place), name=name)
 
 
 def find_volume(volume: str) -> Path:

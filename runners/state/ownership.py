@@ -30,7 +30,6 @@ from runners.model.run_report import Report
 from runners.model.spec import PipelineSpec
 from runners.model.text import show_moment
 from runners.spark.session import find_jvm_process, measure_clock_offset
-from runners.spark.warm import begin_use, end_use
 from runners.state.journal import Journal, Lease
 from runners.state.location import StateLocation, check_pipeline
 from runners.state.process_locks import (
@@ -142,7 +141,6 @@ class Ownership:
         }
         if self.pipeline.job:
             body["job"] = dict(self.pipeline.job)
-        begin_use(self.run)
 
         def may(journal: Journal) -> bool:
             try:
@@ -177,7 +175,6 @@ class Ownership:
     def _forget_jvm(self) -> None:
         """Leave no reason for another process to end the JVM of this one."""
         forget_jvm(self.place.lock, self.run)
-        end_use(self.run)
 
     def _may_take(self, journal: Journal) -> bool:
         """Return whether the run joins the owners. Raise `Owned` or `Paused` if it may not run."""

@@ -3,6 +3,7 @@ process. Measure also scheduled runs without new rows."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -10,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from origins.spark_versions import find_parts
@@ -26,8 +27,7 @@ FIRST, MORE = "the first batch behind three stages", "more than Wherry's session
 NOTHING, FEW, IDLE = "a run with nothing new", "a run with one small file", "20 idle runs, seconds of the processor"
 SCHEDULED, CALLED = "`wherry schedule`, its seconds for each run", "`wherry run`, the seconds of each"
 PIPELINES, FILES = 10, 100
-WARM_RUN, WARM_PREVIEW = "`wherry run` behind three stages, 5 s after another command", "`wherry preview`, then"
-NEXT_RUN, NEXT_PREVIEW = "`wherry run`, right after another command", "`wherry preview`, right after another command"
+WARM_RUN, WARM_PREVIEW = "`wherry run` behind three stages", "`wherry preview`"
 COLD_CASES, WARM_CASES = "50 cases, a Spark that the command starts", "50 cases, a warm Spark"
 MIXED_CASES = "45 cases with rows and 5 with files, a warm Spark"
 PLAIN_SESSION = f"""
@@ -127,25 +127,32 @@ def _read_children_time() -> float:
 
 
 def measure_warm(place: Path, turns: int) -> Taken:
-    """Measure commands that find a warm Spark: after a pause, in which the Spark is cleaned and warmed, and without a
-    pause."""
+    """Measure commands that use a Spark of `wherry warm`, one after the other."""
     _keep_compiled_modules()
-    os.environ["WHERRY_WARM"] = "5m"
     land(place / "landing", 1)
     file = str(define_orders(place, STAGES))
-    taken: dict[str, list[float]] = {name: [] for name in (WARM_RUN, WARM_PREVIEW, NEXT_RUN, NEXT_PREVIEW)}
-    try:
+    taken: dict[str, list[float]] = {WARM_RUN: [], WARM_PREVIEW: []}
+    with _keep_spark(file):
         for command in ("run", "preview"):
             _time_command(command, file, "--quiet")
         for turn in range(turns):
-            for name, pause in ((WARM_RUN, 5), (NEXT_RUN, 0), (WARM_PREVIEW, 5), (NEXT_PREVIEW, 0)):
-                land(place / "landing", 1, first=2 * turn + (name == NEXT_RUN) + 1)
-                time.sleep(pause)
-                taken[name].append(_time_command("run" if name in (WARM_RUN, NEXT_RUN) else "preview", file, "--quiet"))
-    finally:
-        subprocess.run([*WHERRY, "warm", "stop"], check=True, capture_output=True)
-        del os.environ["WHERRY_WARM"]
+            for name, command in ((WARM_RUN, "run"), (WARM_PREVIEW, "preview")):
+                land(place / "landing", 1, first=turn + 1)
+                taken[name].append(_time_command(command, file, "--quiet"))
     return taken
+
+
+@contextlib.contextmanager
+def _keep_spark(file: str) -> Iterator[None]:
+    """Let commands use a Spark that `wherry warm` keeps."""
+    with subprocess.Popen([*WHERRY, "warm", file, "--json"], stdout=subprocess.PIPE, text=True) as keeper:
+        assert keeper.stdout is not None
+        try:
+            os.environ["SPARK_REMOTE"] = json.loads("".join(iter(keeper.stdout.readline, "}\n")) + "}")["spark_remote"]
+            yield
+        finally:
+            os.environ.pop("SPARK_REMOTE", None)
+            keeper.kill()
 
 
 def measure_cases(place: Path, turns: int) -> Taken:
@@ -158,15 +165,11 @@ def measure_cases(place: Path, turns: int) -> Taken:
     taken: dict[str, list[float]] = {name: [] for name in (COLD_CASES, WARM_CASES, MIXED_CASES)}
     _time_command("test", str(file), *rows)
     taken[COLD_CASES] = [_time_command("test", str(file), *rows) for _ in range(turns)]
-    os.environ["WHERRY_WARM"] = "5m"
-    try:
+    with _keep_spark(str(file)):
         _time_command("test", str(file), *rows)
         for _ in range(turns):
             taken[WARM_CASES].append(_time_command("test", str(file), *rows))
             taken[MIXED_CASES].append(_time_command("test", str(file), *mixed))
-    finally:
-        subprocess.run([*WHERRY, "warm", "stop"], check=True, capture_output=True)
-        del os.environ["WHERRY_WARM"]
     return taken
 
 
@@ -275,7 +278,7 @@ CASES = (
         says="commands that find a warm Spark, from the start of their process to its end",
         measure=measure_warm,
         turns=8,
-        bars=tuple(Bar(of=name, most=1.5) for name in (WARM_RUN, WARM_PREVIEW, NEXT_RUN, NEXT_PREVIEW)),
+        bars=tuple(Bar(of=name, most=1.5) for name in (WARM_RUN, WARM_PREVIEW)),
         unit="s",
     ),
     Case(

@@ -1,4 +1,4 @@
-"""A pipeline on YARN, with its state, files and tables in HDFS. The containers cannot see Wherry."""
+"""A pipeline on YARN, with its files and tables in HDFS and its state in S3. The containers cannot see Wherry."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import destinations
 import origins
 import runners
 import stages
-from origins.object_store import open_store
 from tests.child import WHERRY, clean_environment, run
 from tests.cluster.yarn import Yarn
 from tests.stores.hdfs import Hdfs
-from tests.stores.jars import list_delta_jars
+from tests.stores.jars import make_spark_settings
+from tests.stores.s3 import S3
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.long]
 
@@ -33,31 +33,33 @@ stages:
 destinations:
   - delta: {path: "FOLDER/tables/orders"}
 dlq: {window: 0}
-state: FOLDER/wherry/orders
+state: STATE
 """
 ROWS = [{"id": number, "amount": "n/a" if number % 10 == 0 else "1.50"} for number in range(1, 41)]
 SPARK_HOME = Path(pyspark.__file__).parent
 
 
 @pytest.fixture
-def file(hdfs: Hdfs, tmp_path: Path) -> Path:
+def file(hdfs: Hdfs, s3: S3, tmp_path: Path) -> Path:
     """A definition with waiting rows."""
-    landing = open_store(hdfs.make_url("landing"))
+    landing = tmp_path / "landing"
+    landing.mkdir()
     for number in range(4):
         lines = [json.dumps(row) for row in ROWS[number * 10 : number * 10 + 10]]
-        landing.put_new(f"{number}.json", "\n".join(lines).encode())
+        (landing / f"{number}.json").write_text("\n".join(lines))
+    hdfs.put(landing)
     file = tmp_path / "orders.yaml"
-    file.write_text(DEFINITION.replace("FOLDER", hdfs.make_url().rstrip("/")))
+    text = DEFINITION.replace("FOLDER", hdfs.make_url().rstrip("/"))
+    file.write_text(text.replace("STATE", s3.make_url("wherry/orders")))
     return file
 
 
-def make_settings() -> dict[str, str]:
+def make_settings(s3: S3) -> dict[str, str]:
     """Return the settings for small containers with the Spark and the Python of this machine."""
     return {
+        **make_spark_settings(),
+        **s3.spark_settings,
         "spark.yarn.jars": f"local:{SPARK_HOME}/jars/*",
-        "spark.jars": ",".join(map(str, list_delta_jars())),
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.executor.instances": "1",
         "spark.executor.memory": "512m",
         "spark.driver.memory": "700m",
@@ -73,17 +75,20 @@ def make_environment(yarn: Yarn) -> dict[str, str]:
     return clean_environment(**here, PYTHONPATH=os.pathsep.join(filter(None, sys.path)))
 
 
-def check_rows(hdfs: Hdfs, file: Path, environment: dict[str, str]) -> None:
+def check_rows(hdfs: Hdfs, s3: S3, file: Path, environment: dict[str, str]) -> None:
     """Check that every row is in the table or in the DLQ, and that the audit balances."""
     rows = deltalake.DeltaTable(hdfs.make_url("tables/orders")).to_pyarrow_table().to_pylist()
-    refused = deltalake.DeltaTable(hdfs.make_url("wherry/orders/dlq")).to_pyarrow_table().to_pylist()
+    dlq = deltalake.DeltaTable(s3.make_url("wherry/orders/dlq"), storage_options=s3.storage_options)
+    refused = dlq.to_pyarrow_table().to_pylist()
     assert sorted(row["id"] for row in rows) == [row["id"] for row in ROWS if row["amount"] != "n/a"]
     assert sorted(json.loads(row["original"])["id"] for row in refused) == [10, 20, 30, 40]
     audit = run([*WHERRY, "audit", str(file)], environment)
     assert audit.returncode == 0, audit.stdout + audit.stderr
 
 
-def test_a_driver_in_a_yarn_container_runs_a_pipeline(file: Path, hdfs: Hdfs, yarn: Yarn, tmp_path: Path) -> None:
+def test_a_driver_in_a_yarn_container_runs_a_pipeline(
+    file: Path, hdfs: Hdfs, s3: S3, yarn: Yarn, tmp_path: Path
+) -> None:
     """`spark-submit --deploy-mode cluster` sends the script, the definition and an archive with Wherry."""
     script, archive = tmp_path / "wherry_main.py", tmp_path / "wherry.tar.gz"
     script.write_text("from runners.command_line.cli import main\n\nmain()\n")
@@ -92,7 +97,7 @@ def test_a_driver_in_a_yarn_container_runs_a_pipeline(file: Path, hdfs: Hdfs, ya
             folder = Path(package.__path__[0])
             packed.add(folder, folder.name, filter=lambda each: None if "__pycache__" in each.name else each)
     settings = {
-        **make_settings(),
+        **make_settings(s3),
         "spark.yarn.appMasterEnv.PYTHONPATH": "wherry",
         "spark.executorEnv.PYTHONPATH": "wherry",
         "spark.yarn.maxAppAttempts": "1",
@@ -102,15 +107,15 @@ def test_a_driver_in_a_yarn_container_runs_a_pipeline(file: Path, hdfs: Hdfs, ya
     environment = make_environment(yarn)
     done = run([f"{SPARK_HOME}/bin/spark-submit", *words, str(script), "run", file.name], environment)
     assert done.returncode == 0, done.stderr[-5_000:] + yarn.read_logs()
-    check_rows(hdfs, file, environment)
+    check_rows(hdfs, s3, file, environment)
 
 
-def test_a_definition_may_have_yarn_as_its_master(file: Path, hdfs: Hdfs, yarn: Yarn) -> None:
+def test_a_definition_may_have_yarn_as_its_master(file: Path, hdfs: Hdfs, s3: S3, yarn: Yarn) -> None:
     """The command is the driver, and executors are containers."""
-    settings = {name: text for name, text in make_settings().items() if not name.startswith("spark.sql.")}
+    settings = {name: text for name, text in make_settings(s3).items() if not name.startswith("spark.sql.")}
     spark = {"master": "yarn", "conf": settings}
     file.write_text(f"{file.read_text()}spark: {json.dumps(spark)}\n")
     environment = make_environment(yarn)
     done = run([*WHERRY, "run", str(file)], environment)
     assert done.returncode == 0, done.stdout + done.stderr + yarn.read_logs()
-    check_rows(hdfs, file, environment)
+    check_rows(hdfs, s3, file, environment)

@@ -6,8 +6,8 @@ import sys
 from typing import Any
 
 from origins.crash_points import watch_points
-from runners.crashes.crash_trial import die
 from runners.pipeline import Pipeline
+from tests.crash_injector import die
 
 
 def main(file: str, point: str, destination: str) -> None:

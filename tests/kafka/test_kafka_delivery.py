@@ -26,7 +26,6 @@ from origins.memory import Memory
 from origins.secret import SecretText
 from runners.command_line.commands import wherry
 from runners.command_line.doctor import examine_destinations
-from runners.crashes.crash_trial import CrashInjector
 from runners.definitions.definition import definition_of
 from runners.model.events import BatchRests, Event
 from runners.model.spec import BatchOptions, RetryOptions, RunOptions
@@ -34,6 +33,7 @@ from runners.operations.validate import explain
 from runners.pipeline import Pipeline
 from runners.running.compatibility import OperatorOverrides
 from tests.child import clean_environment, run
+from tests.crash_injector import CrashInjector
 from tests.destinations.dlq.test_dead_letters import check_read_back
 from tests.kafka.broker import PASSWORD, Broker, make_options
 from tests.kafka.test_kafka_destination import make_destination, read_headers, read_messages, read_values

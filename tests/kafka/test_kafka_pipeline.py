@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -24,11 +25,11 @@ from origins.kafka.client import Cluster, Partition
 from origins.kafka.kafka import Kafka
 from origins.secret import SecretText
 from runners.command_line.commands import wherry
-from runners.crashes.crash_trial import CrashTrial
 from runners.model.events import BatchPlanned, Event, Listener
 from runners.model.spec import BatchOptions, RunOptions
 from runners.pipeline import Pipeline
 from runners.running.backfill import Backfill
+from tests.child import clean_environment, run
 from tests.kafka.broker import Broker, make_options
 from tests.kafka.test_kafka_origin import delete_before, send_with_gaps
 
@@ -292,6 +293,13 @@ def test_offsets_are_set_in_every_way(kafka: Broker, spark: SparkSession, tmp_pa
     assert json.loads(call("run", str(file), "--json").stdout)["read"] == 1
 
 
+def kill_at(point: str, file: Path) -> None:
+    """Run the definition in another process, which is killed when it reaches the point."""
+    command = [sys.executable, "-m", "tests.scenarios.killed_at", str(file), "run", point, "1"]
+    killed = run(command, clean_environment())
+    assert killed.returncode == -9, killed.stderr
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("point", ["after-plan", "before-write", "after-write", "after-prepared", "after-settle"])
 def test_a_killed_run_is_finished_by_the_next(point: str, kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
@@ -301,9 +309,9 @@ def test_a_killed_run_is_finished_by_the_next(point: str, kafka: Broker, spark: 
         kafka.send(topic, [f'{{"id": {number}}}', "poison"], partition=number % 2)
     file = tmp_path / "orders.yaml"
     file.write_text(DEFINITION.format(servers=kafka.servers, topic=topic) + "run: {batch: {rows: 4}}\n")
-    trial = CrashTrial(file, tmp_path / "trial")
-    assert trial.crash(point)
-    report, audit = trial.finish()
+    kill_at(point, file)
+    pipeline = Pipeline.load(file)
+    report, audit = pipeline.run(), pipeline.audit()
     assert audit.problems == []
     assert (audit.read, audit.nacked) == (12, 6)
     assert report.balanced
@@ -321,14 +329,14 @@ def test_compaction_before_the_next_run_loses_no_remaining_message(
         kafka.send(topic, ["poison"], key="b")
     file = tmp_path / "orders.yaml"
     file.write_text(DEFINITION.format(servers=kafka.servers, topic=topic))
-    trial = CrashTrial(file, tmp_path / "trial")
-    assert trial.crash(point)
+    kill_at(point, file)
     kafka.compact(topic)
     cluster, known = Cluster.of(kafka.servers, {}), {Partition(topic, 0): (0, 12)}
     until = time.monotonic() + 60
     while len(cluster.read(known, 1 << 20) or []) > 2 and time.monotonic() < until:
         kafka.send(topic, ['{"id": 99}'], key="c")
     assert len(cluster.read(known, 1 << 20) or []) <= 2
-    report, audit = trial.finish()
+    pipeline = Pipeline.load(file)
+    report, audit = pipeline.run(), pipeline.audit()
     assert report.balanced
     assert audit.problems == []

@@ -153,7 +153,7 @@ def test_the_files_of_hadoop_may_have_credentials(
     check_credentials(PLACE)
 
 
-@pytest.mark.parametrize("other", ["abfss://box@account.dfs.core.windows.net/in", "gs://bucket/in", "hdfs://host/in"])
+@pytest.mark.parametrize("other", ["abfss://box@account.dfs.core.windows.net/in", "gs://bucket/in"])
 def test_other_stores_are_not_asked(other: str) -> None:
     """They have credentials of other kinds."""
     check_credentials(other)

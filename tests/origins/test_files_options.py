@@ -28,8 +28,8 @@ from origins.files import Files
         ),
         ({"after": "burn"}, "after: expected keep, move or delete, got 'burn'"),
         (
-            {"path": "viewfs://b/in", "after": "delete"},
-            "after: expected keep, since Spark cannot delete the files of viewfs",
+            {"path": "hdfs://b/in", "after": "delete"},
+            "after: expected keep, since Spark cannot delete the files of hdfs",
         ),
         (
             {"path": "s3a://b/in", "after": "move", "move_to": "s3a://c/done"},

@@ -18,12 +18,12 @@ from destinations.delta.writers import DirectAppend
 from destinations.destination import Label
 from origins.crash_points import reach, watch_points
 from origins.spark_private import has_jvm
-from runners.crashes.crash_trial import LATER, CrashInjector, die, take_by_another
 from runners.pipeline import Pipeline
 from runners.spark import session as spark_session
 from runners.spark.start import SparkMissing
 from runners.state.journal import Journal
 from runners.state.location import StateLocation
+from tests.crash_injector import LATER, CrashInjector, die, take_by_another
 from tests.stores.s3 import make_client, make_spark_settings, make_storage_options
 
 if TYPE_CHECKING:

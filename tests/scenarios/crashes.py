@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from origins.crash_points import POINTS
-from runners.crashes.crash_trial import LATER, CrashRaised
+from tests.crash_injector import LATER, CrashRaised
 from tests.scenarios.crash_cell import BUCKET, Cell, Trial, crash_trial, finish_trial
 from tests.scenarios.kept import replace_file
 from tests.scenarios.shared_jvm import PROCESSES, Server, Spark

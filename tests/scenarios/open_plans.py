@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from origins.crash_points import watch_points
-from runners.crashes.crash_trial import CrashInjector
 from runners.pipeline import Pipeline
 from runners.running.backfill import Backfill
 from runners.running.replay import Replay
 from runners.state.journal import Journal
 from runners.state.location import StateLocation
+from tests.crash_injector import CrashInjector
 from tests.scenarios.shared_jvm import Server, Spark
 
 if TYPE_CHECKING:

@@ -1,10 +1,9 @@
-"""Refused rows are corrected in a spreadsheet or an editor, and delivered once."""
+"""Refused rows are corrected in a spreadsheet, and delivered once."""
 
 from __future__ import annotations
 
 import csv
 import json
-import sys
 from collections.abc import Callable
 from datetime import datetime, timezone
 from decimal import Decimal
@@ -237,42 +236,6 @@ def test_a_correction_is_converted_to_the_present_type_of_the_origin(place: Plac
     corrected = place.load(now).correct_dead_letters({row["id"]: {"amount": "7"}})
     replay = corrected.make_replay(reason="by hand")
     assert place.load().preview_replay(replay).passing == 1
-
-
-def make_editor(folder: Path, text: str) -> str:
-    """Return the command of an editor that runs this code. In the code, `file` is the path of the edited file."""
-    editor = folder / "editor.py"
-    editor.write_text(f"import sys, pathlib\nfile = pathlib.Path(sys.argv[1])\n{text}\n")
-    return f"{sys.executable} {editor}"
-
-
-def test_a_row_is_edited_in_an_editor_and_delivered(
-    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The edited file is removed afterwards. Protected values are neither edited nor shown."""
-    place.land("1.json", BAD)
-    place.load(ORDERS + "protect: [email]\n").run()
-    two, five = (row["id"] for row in place.load().dead_letters() if row["original"]["id"] in (2, 5))
-    where = place.folder / "where.txt"
-    text = f"""
-pathlib.Path({str(where)!r}).write_text(f"{{file}} {{file.stat().st_mode & 0o777:o}} {{file.read_text()}}")
-file.write_text(file.read_text().replace("2,50", "2.50"))"""
-    monkeypatch.setenv("VISUAL", make_editor(place.folder, text))
-    typed = ["dlq", "edit", str(place.folder / "pipeline.yaml")]
-    assert cli.execute([*typed, two, "--reason", "a typo", "--yes"]) == 0
-    shown = capsys.readouterr()
-    assert '"2,50"  "2.50"  goes to orders' in shown.err
-    file, mode, edited = where.read_text().split(" ", 2)
-    assert (mode, Path(file).parent.exists()) == ("600", False)
-    document = json.loads(edited)
-    assert (document["_wherry_id"], document["_wherry_code"], document["amount"]) == (two, "CAST", "2,50")
-    assert "email" not in document
-    assert "@X.COM" not in f"{edited}{shown.err}{shown.out}".upper()
-    assert sorted(row["email"] for row in place.rows("tables/orders")) == ["a1@x.com", "a2@x.com"]
-    monkeypatch.setenv("VISUAL", make_editor(place.folder, 'file.write_text("")'))
-    assert cli.execute([*typed, five, "--reason", "a typo", "--yes"]) == 0
-    assert "Nothing was edited" in capsys.readouterr().err
-    assert count_kept(place) == 0
 
 
 def test_chosen_rows_are_exported_and_corrected_in_python(place: Place) -> None:

@@ -9,12 +9,12 @@ from collections.abc import Callable
 import pytest
 
 from origins.crash_points import watch_points
-from runners.crashes.crash_trial import CrashInjector
 from runners.model.errors import Refusal
 from runners.model.events import BatchSettled, Event
 from runners.model.run_report import PipelineFailed
 from runners.running import merge_fallback
 from tests.child import clean_environment
+from tests.crash_injector import CrashInjector
 from tests.scenarios.conftest import ORDERS, Place, make_order
 
 pytestmark = pytest.mark.spark

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from origins.crash_points import watch_points
-from runners.crashes.crash_trial import CrashInjector
 from runners.state import journal
+from tests.crash_injector import CrashInjector
 from tests.scenarios.conftest import ORDERS, Place, make_order
 
 pytestmark = pytest.mark.spark

@@ -10,8 +10,8 @@ import pytest
 
 from destinations.dlq import FILTERED
 from origins.crash_points import watch_points
-from runners.crashes.crash_trial import CrashInjector
 from runners.running.replay import Replay
+from tests.crash_injector import CrashInjector
 from tests.scenarios.conftest import ORDERS, Place, make_order
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from origins.crash_points import watch_points
-from runners.crashes.crash_trial import CrashInjector
 from runners.model.errors import Refusal
 from runners.operations.offsets import carry_out, plan_reset
 from runners.operations.redo import preview_redo
 from runners.pipeline import Pipeline
 from runners.running.compatibility import OperatorOverrides
 from runners.running.replay import Replay
+from tests.crash_injector import CrashInjector
 from tests.scenarios.conftest import Place, make_order
 
 pytestmark = [pytest.mark.spark]

@@ -12,9 +12,9 @@ import pytest
 from origins.crash_points import watch_points
 from origins.object_store import open_bucket
 from origins.store_access import StoreUrl
-from runners.crashes.crash_trial import CrashInjector
 from runners.model.events import BatchPlanned, BatchSettled, Event
 from runners.pipeline import Pipeline
+from tests.crash_injector import CrashInjector
 from tests.scenarios.test_store_files import put_files, read_ids
 from tests.stores.fault_proxy import Effect, Fault
 from tests.stores.s3 import S3

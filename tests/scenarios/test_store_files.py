@@ -16,11 +16,11 @@ from deltalake import DeltaTable
 from origins.crash_points import watch_points
 from origins.object_store import open_bucket
 from origins.store_access import StoreUrl
-from runners.crashes.crash_trial import CrashInjector
 from runners.definitions.pipeline_graph import PipelineGraph
 from runners.operations.status import describe_pipelines
 from runners.pipeline import Pipeline
 from tests.child import clean_environment
+from tests.crash_injector import CrashInjector
 from tests.pages import ROOT, list_blocks
 from tests.stores import jars
 from tests.stores.s3 import S3, make_client

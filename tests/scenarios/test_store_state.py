@@ -153,7 +153,9 @@ def test_no_secret_of_the_store_is_stored_or_shown(tmp_path: Path, s3: S3, caplo
         ("s3://bucket/a%20b", "expected a URL without '%'"),
         ("s3://bucket/a b", "expected a URL without ' '"),
         ("abfss://account.dfs.core.windows.net/orders", "expected abfss://CONTAINER@ACCOUNT"),
-        ("ftp://name/orders", "expected a directory of this machine, s3://, abfss://, gs://, hdfs://HOST"),
+        ("ftp://name/orders", "expected a directory of this machine, s3://, abfss://, gs:// or {schema"),
+        ("hdfs://node:9820/orders", "Only Spark reaches HDFS: origins and destinations may be there, and the state"),
+        ("hdfs:///orders", "Only Spark reaches HDFS"),
     ],
 )
 def test_a_url_that_cannot_be_a_state_is_refused(tmp_path: Path, state: str, words: str) -> None:

@@ -8,23 +8,23 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
-from destinations.destination import Late
+from origins.batch_rows import BatchRows
 from origins.crash_points import watch_points
+from origins.files.files import Files
 from runners.command_line import cli
-from runners.crashes.crash_trial import CrashInjector
 from runners.definitions.definition import definition_of
-from runners.engine.worker_pool import Process
 from runners.model.events import BatchSettled, Event, RunStarted
-from runners.model.tasks import Failed, Outcome, Task
 from runners.pipeline import Pipeline
-from runners.running.run import CarriedRun, PipelineRun
+from runners.running.run import PipelineRun
 from runners.running.stop import LEAVE
+from tests.crash_injector import CrashInjector
 from tests.manual_clock import ManualClock
 
 pytestmark = pytest.mark.usefixtures("no_spark")
@@ -208,49 +208,34 @@ def test_a_run_starts_spark_when_it_first_needs_it(tmp_path: Path) -> None:
     assert load_pipeline(tmp_path, PLAIN + "dlq: {window: 0}\n").audit().json()["problems"] == []
 
 
-def test_a_canary_needs_spark_only_for_a_batch_and_the_run_needs_none(tmp_path: Path) -> None:
-    """If nothing waits, no Spark starts. If Spark is missing, the run still delivers its batches, and the report gives
-    the reason."""
-    pipeline, new = load_pipeline(tmp_path), tmp_path / "new.yaml"
-    new.write_text(PLAIN + "stages: [filter: id > 1]\n")
-    (tmp_path / "landing").mkdir()
-    idle = pipeline.run(canary=Pipeline.load(new)).canary
-    assert idle is not None
-    assert (idle.batches, idle.failed) == (0, 0)
-    write_file(tmp_path, 1, 2, 3)
-    report = pipeline.run(canary=Pipeline.load(new), share=1)
-    assert (report.status, report.ways, read_ids(tmp_path)) == ("succeeded", {"straight": 3}, [1, 2, 3])
-    assert report.canary is not None
-    assert (report.canary.batches, report.canary.failed) == (0, 3)
-    assert report.canary.notices[0].endswith("was not tried with the new definition: Java is missing.")
-
-
 @pytest.mark.parametrize("ownership", ["on", "off"])
 def test_a_thread_that_a_forced_run_left_behind_writes_nothing(tmp_path: Path, ownership: str) -> None:
     """The run ends as stopped while the thread works. The next run delivers the batch once."""
     write_file(tmp_path, 1)
     text = PLAIN.replace("runners: 1", f"runners: 1, ownership: {ownership}")
-    definition, clock = definition_of(load_pipeline(tmp_path, text)), ManualClock()
-    goes_on, ended, outcomes = threading.Event(), threading.Event(), list[Outcome]()
+    pipeline, clock = load_pipeline(tmp_path, text), ManualClock()
+    goes_on, left = threading.Event(), list[threading.Thread]()
 
-    def wrap(process: Process, carried: CarriedRun) -> Process:
-        def wait_and_process(task: Task) -> Outcome:
+    class HeldFiles(Files):
+        """Files whose first reader holds until the run has left its thread."""
+
+        def fetch(self, *words: Any, **given: Any) -> BatchRows:
+            left.append(threading.current_thread())
             run.stop("fire", force=True)
             clock.move(LEAVE)
             goes_on.wait(60)
-            outcomes.append(process(task))
-            ended.set()
-            return outcomes[0]
+            return super().fetch(*words, **given)
 
-        return wait_and_process
-
-    given: dict[str, Any] = {"pipeline": definition.pipeline, "text": definition.text, "hash": definition.hash}
-    run = PipelineRun(**given, clock=clock, wrap_process=wrap)
+    assert isinstance(pipeline.origin, Files)
+    held = HeldFiles(**{each.name: getattr(pipeline.origin, each.name) for each in fields(Files)})
+    definition = definition_of(pipeline)
+    spec = replace(definition.pipeline, origin=held)
+    run = PipelineRun(pipeline=spec, text=definition.text, hash=definition.hash, clock=clock)
     report = run.carry()
     goes_on.set()
-    assert ended.wait(60)
+    left[0].join(60)
     assert (report.status, report.reason, report.left_open) == ("stopped", "fire", 1)
-    assert isinstance(outcomes[0], Failed)
-    assert isinstance(outcomes[0].error, Late)
+    assert not left[0].is_alive()
+    assert read_ids(tmp_path) == []
     assert load_pipeline(tmp_path).run().batches == 1
     assert DeltaTable(tmp_path / "tables/orders").to_pyarrow_table()["id"].to_pylist() == [1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from origins.spark_versions import find_parts
-from tests.child import LONGEST, Child, clean_environment
+from tests.child import LONGEST, Child, clean_environment, run
 from tests.maven import CACHE, copy_jars, fetch_once, skip_without
 
 HADOOP = find_parts().hadoop
@@ -40,6 +41,16 @@ class Hdfs:
     def make_url(self, key: str = "") -> str:
         """Return the URL of a file or a folder."""
         return f"{self.root}/{self.folder}/{key}"
+
+    def put(self, folder: Path) -> None:
+        """Copy a folder of this machine into the folder."""
+        for words in (("-mkdir", "-p", self.make_url()), ("-put", str(folder), self.make_url())):
+            with tempfile.TemporaryDirectory() as settings:
+                Path(settings, "core-site.xml").write_text("<configuration/>")
+                shell = "org.apache.hadoop.fs.FsShell"
+                command = make_command(shell, *words, option="-Xss1m", settings=Path(settings))
+                done = run(command, clean_environment())
+                assert done.returncode == 0, done.stderr
 
 
 def fetch() -> None:

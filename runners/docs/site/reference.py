@@ -38,7 +38,6 @@ from runners.definitions.kinds import (
 from runners.listeners import metrics
 from runners.model import events, schedule_events
 from runners.model.codes import DOCUMENT, read_codes, summarise
-from runners.model.comparison import CanaryReport
 from runners.model.run_report import DestinationReport, Report, RunError
 from runners.model.spec import (
     BatchOptions,
@@ -350,7 +349,6 @@ def _make_report_page() -> str:
         f"`wherry run FILE --json` prints this object. In Python, `pipeline.run()` returns it. {inspect.getdoc(Report)}"
     )
     inside = [_describe_fields(DestinationReport, "destinations.NAME"), _describe_fields(RunError, "error")]
-    inside.append(_describe_fields(CanaryReport, "canary"))
     return "\n".join([f"# The report of a run\n\n{intro}\n", "## Keys\n", *rows, "## Objects inside\n", *inside])
 
 

@@ -592,7 +592,7 @@ def test_a_remote_spark_lists_with_its_access(s3: S3, monkeypatch: pytest.Monkey
 
 def test_without_a_library_for_stores_spark_is_asked(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
     """Any other URL is handled in the same way."""
-    monkeypatch.setattr("origins.files.listing.can_reach_stores", lambda _: False)
+    monkeypatch.setattr("origins.files.listing.can_reach_stores", lambda: False)
     monkeypatch.setattr("origins.files.listing.SparkFiles", Elsewhere)
     assert list_names(s3, "in") == ["by_spark.json"]
 

@@ -594,20 +594,6 @@ def test_a_run_from_the_beginning_moves_the_offsets_first(
     assert moves == ["again", "once more"]
 
 
-def test_a_canary_that_reads_other_rows_moves_no_offset(
-    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A run from the beginning refuses it before it plans the move."""
-    calls = replace_runs(monkeypatch, status="succeeded")
-    other = Path(file).with_name("new.yaml")
-    other.write_text(Path(file).read_text().replace("landing", "elsewhere"))
-    monkeypatch.setattr("runners.operations.offsets.plan_reset", lambda _: pytest.fail("it was planned"))
-    words = ["run", file, "--from-beginning", "--canary", str(other), "--reason", "again", "--yes"]
-    assert cli.execute(words) == 2
-    assert "Both definitions must read the same rows" in capsys.readouterr().err
-    assert calls == []
-
-
 def test_a_pipeline_that_never_ran_has_no_offsets(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The reset has nothing to move, and needs no reason."""
     assert cli.execute(["offsets", "show", file]) == 0

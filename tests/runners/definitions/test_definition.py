@@ -299,7 +299,7 @@ def test_options_beside_their_kind_are_refused_with_the_right_place(refused: Ref
         ("schedule: nightly", "schedule: expected a mapping, got the text 'nightly'"),
         (
             "state: viewfs://bucket/state",
-            "state: expected a directory of this machine, s3://, abfss://, gs://, hdfs://HOST or {schema",
+            "state: expected a directory of this machine, s3://, abfss://, gs:// or {schema",
         ),
         ("state: {shema: x}", "state.shema: unknown option; did you mean 'schema'?"),
         (

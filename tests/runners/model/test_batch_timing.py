@@ -29,8 +29,6 @@ DECISION = cast("DecidedBatch", None)
     [
         (WriteStraight(plan=PLAN), Landed(written={}, described=1), {"read": 1, "write": 4}),
         (WriteStraight(plan=PLAN), Landed(written={}, described=9), {"read": 5}),
-        (WriteStraight(plan=PLAN), Landed(written={}, described=1, beside=2), {"read": 1, "write": 2}),
-        (WriteStraight(plan=PLAN), Landed(written={}, beside=9), {}),
         (WriteStraight(plan=PLAN), Declined(reason="a row is refused", way="straight"), {"write": 5}),
         (Prepare(plan=PLAN), Prepared(path="", counts=Counts(read=1)), {"read": 5}),
         (Deliver(plan=PLAN, decision=DECISION, names=[DLQ]), Landed(written={}), {"dlq": 5}),

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from runners.model.comparison import (
-    CanaryReport,
     ComparedBatch,
     ComparedDestination,
     Comparison,
     Difference,
     Outcome,
-    ShadowTable,
 )
 
 DELIVERED = Outcome(fate="delivered")
@@ -70,44 +68,3 @@ def test_each_difference_shows_one_of_its_rows() -> None:
         "  4 rows: delivered by the old definition alone, for example",
         '    {"id": 9}',
     ]
-
-
-def test_the_batches_of_a_canary_add_up_by_destination_column_and_cause() -> None:
-    """Each kind of difference keeps its first example, and the most frequent kind comes first."""
-    refused = Outcome(fate="refused", stage="cast", code="CAST")
-    email = Difference(rows=1, old=DELIVERED, new=DELIVERED, columns=["email"], example={"read": {"id": 1}})
-    more = Difference(rows=2, old=DELIVERED, new=DELIVERED, columns=["email"], example={"read": {"id": 2}})
-    gone = Difference(rows=2, old=DELIVERED, new=refused, example={"read": {"id": 3}, "why": "no number"})
-    report = CanaryReport(share=0.05)
-    assert report.is_same
-    tables = {"orders": ShadowTable(place="canary/orders", rows=4)}
-    for differences, causes in (((email,), {}), ((gone, more), {"cast (CAST)": 2})):
-        batch = make_comparison(*differences).batches[0]
-        report = report.add(batch, rows=5, refused=causes, tables=tables)
-    report = report.add_failure("batch 9 of lane 0 (b.json) was not tried: no such table")
-    assert not report.is_same
-    assert str(report).splitlines() == [
-        "Canary with a share of 5%: Wherry tried the new definition on 2 batches with 10 rows.",
-        "orders: 6 rows are the same, 5 rows differ.",
-        "  3 rows: other values in email, for example",
-        '    row as read  {"id": 1}',
-        "  2 rows: delivered before, refused by cast (CAST) now, for example",
-        "    no number",
-        '    row as read  {"id": 3}',
-        "The new definition refused 2 rows by cast (CAST).",
-        "Shadow table of orders: canary/orders (8 rows from this run)",
-        "note: batch 9 of lane 0 (b.json) was not tried: no such table",
-    ]
-    shown = report.json()
-    assert (shown["batches"], shown["rows"], shown["failed"], shown["same"]) == (2, 10, 1, False)
-    assert shown["tables"] == {"orders": {"place": "canary/orders", "rows": 8}}
-    assert [each["rows"] for each in shown["destinations"][0]["differences"]] == [3, 2]
-
-
-def test_a_canary_names_the_first_batches_that_failed_and_counts_all() -> None:
-    """A run may fail to try thousands of batches."""
-    report = CanaryReport(share=1)
-    for number in range(30):
-        report = report.add_failure(f"batch {number}")
-    assert (report.failed, len(report.notices)) == (30, 20)
-    assert str(report).splitlines()[-1] == "note: 25 more; --json names the first 20"

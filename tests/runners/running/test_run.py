@@ -25,7 +25,6 @@ from runners.running.choice import count_causes_of_report
 from runners.running.compatibility import OperatorOverrides
 from runners.running.replay import Replay
 from runners.running.run import PipelineRun
-from runners.spark import warm
 from runners.state.journal import Journal
 from runners.state.location import StateLocation
 from runners.state.process_locks import StateLock, identify_host
@@ -170,19 +169,6 @@ def test_a_run_beside_another_of_this_host_is_refused(pipeline: Pipeline) -> Non
     finally:
         other.release()
     assert list_locks(pipeline) == []
-
-
-def test_a_run_that_is_refused_late_lets_its_process_return_the_spark(pipeline: Pipeline) -> None:
-    """Another run took the pipeline while this one waited for Spark. This one recorded no JVM that a run might end."""
-    refused = make_run(pipeline)
-    ownership = refused.make_ownership()
-    with ownership.hold_lock():
-        journal = ownership.open_journal(None)
-        record_owner(pipeline)
-        journal.catch_up()
-        with pytest.raises(Owned, match="elsewhere"):
-            ownership.acquire(journal, cast("SparkSession", None))
-    assert refused.id not in warm._UNFINISHED
 
 
 def test_a_run_that_has_not_begun_can_be_stopped(pipeline: Pipeline) -> None:

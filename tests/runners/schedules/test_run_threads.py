@@ -100,8 +100,8 @@ def test_settings_with_secrets_are_not_shown_in_the_refusal(other: str) -> None:
 def test_one_spark_has_the_settings_of_all_definitions(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has their packages too."""
     wanted: list[object] = []
-    monkeypatch.setattr("runners.schedules.scheduling.obtain", lambda options, *, warm: wanted.append((options, warm)))
+    monkeypatch.setattr("runners.schedules.scheduling.obtain", wanted.append)
     open_session(
         [make_definition("orders", **{"spark.x": "1"}), make_definition("prices", **{"spark.y": "2", "spark.x": "1"})]
     )
-    assert wanted == [(SparkOptions(conf={"spark.x": "1", "spark.y": "2"}, packages=()), False)]
+    assert wanted == [SparkOptions(conf={"spark.x": "1", "spark.y": "2"}, packages=())]

@@ -1,4 +1,4 @@
-"""An edited file is compared with the DLQ before anything is written. One row can be edited alone. Without Spark."""
+"""An edited file is compared with the DLQ before anything is written. Without Spark."""
 
 from __future__ import annotations
 
@@ -215,46 +215,6 @@ def test_a_mask_is_not_imported_from_a_file_without_its_mark(file: Path, mask: s
         assert "shop.example" not in str(refused.value)
     assert pipeline.correct_dead_letters({"p/1": {"email": "new@shop.example"}}).changed == 1
     assert load_beside(file).correct_dead_letters({"p/1": {"email": mask}}).changed == 1
-
-
-def test_an_editor_shows_why_a_row_was_refused_and_no_protected_value(file: Path) -> None:
-    """Columns that the editor does not show keep their values."""
-    entry = correct_rows.find_correctable(load_beside(file, PROTECT), "p/1")
-    shown = json.loads(entry.show_for_editor(reveal=False))
-    assert shown == {
-        "_wherry_id": "p/1",
-        "_wherry_code": "CAST",
-        "_wherry_message": "amount '1,50' of a*** is no number",
-        "id": 1,
-        "amount": "1,50",
-    }
-    pipeline, text = load_beside(file, PROTECT), entry.show_for_editor(reveal=False).replace("1,50", "1.50")
-    found = correct_rows.correct_text(pipeline, "p/1", text).rows.texts["p/1"]
-    assert json.loads(found) == {"id": 1, "email": "ann1@shop.example", "amount": "1.50"}
-    assert "ann1@shop.example" in entry.show_for_editor(reveal=True)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('{"amount": }', "it is not JSON: Expecting value, at line 1, column 12"),
-        ("[]", "it is not one object"),
-        ('{"_wherry_id": "p/2", "amount": "1"}', "_wherry_id is another one; it was p/1"),
-        ('{"id": "one"}', "column id: 'one' is not a bigint"),
-    ],
-)
-def test_invalid_text_of_an_edited_row_is_refused(file: Path, text: str, message: str) -> None:
-    """The message states what is wrong."""
-    with pytest.raises(Refusal, match=message):
-        correct_rows.correct_text(load_beside(file), "p/1", text)
-
-
-def test_a_row_that_cannot_be_replayed_is_not_edited(file: Path) -> None:
-    """Such a row is unknown, was decided, or could not be read."""
-    discard_rows(file, "p/2")
-    for id_, message in {"p/9": "has no row p/9", "p/2": "was discarded", "p/4": "could not read these lines"}.items():
-        with pytest.raises(Refusal, match=message):
-            correct_rows.find_correctable(load_beside(file), id_)
 
 
 def test_the_ledger_keeps_a_key_of_the_fix_and_no_value(file: Path) -> None:

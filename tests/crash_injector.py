@@ -1,40 +1,23 @@
-"""A user's pipeline that is crashed and continued, with a separate state, DLQ and destinations.
-
-`python -m runners.crashes.crash_trial FILE FOLDER POINT PLAN` is the process that is killed.
-"""
+"""Crashes a run at a named point: the process is killed, or an error is raised."""
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import field, replace
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import field
 from typing import Any, NoReturn
 
-from destinations.delta.delta import Delta
-from destinations.destination import LANE, Destination
-from destinations.discard import Discard
-from destinations.files import Files
-from origins.crash_points import watch_points
-from origins.files.files import Files as FilesRead
 from origins.lazy import SparkSession
-from origins.origin import Origin
 from origins.quick_dataclass import dataclass
 from runners.model.entry import Entry
-from runners.model.errors import Refusal
-from runners.model.events import BatchPlanned, BatchRests, Event, RunStopping
-from runners.model.run_report import Report
-from runners.operations.audit.finding import Audit
+from runners.model.events import BatchRests, Event, RunStopping
 from runners.pipeline import Pipeline
 from runners.state.journal import Journal
 from runners.state.ledger import Conflict
 from runners.state.location import StateLocation
 from runners.state.process_locks import identify_host
-from runners.ways.stage_chain import name_destinations
 from stages.bisection import FAILS
 
 SOON = 0.15
@@ -167,120 +150,5 @@ def take_by_another(pipeline: Pipeline, spark: SparkSession | None) -> None:
             journal.catch_up()
 
 
-BATCHES = 3
-"""After how many batches a run stops. Later batches are carried in the same way."""
 LATER = {"after-fence": "after-writes", "after-ask": "after-writes", "after-claim": "before-write"}
 """The points that only a run after a crash reaches, each with the point of that crash."""
-KILLED = -9
-
-
-@dataclass(frozen=True)
-class CrashTrial:
-    """A definition, and an empty folder for everything that is written."""
-
-    file: Path
-    folder: Path
-
-    def make_pipeline(self) -> Pipeline:
-        """Return the pipeline, which writes only into the folder."""
-        return redirect_pipeline(Pipeline.load(self.file), self.folder)
-
-    def crash(self, point: str) -> bool:
-        """Carry the pipeline in a separate process that dies at the point. Return whether it reached the point.
-
-        Raise `Refusal` if the pipeline cannot be carried.
-        """
-        self.make_pipeline()  # raises if the definition is wrong
-        if point in LATER and not self._run_until_death(LATER[point], plan=1):
-            return False
-        return self._run_until_death(point, plan=0 if point in LATER else 1)
-
-    def finish(self) -> tuple[Report, Audit]:
-        """Continue after the crash, and audit the result."""
-        pipeline = self.make_pipeline()
-        return run(pipeline, None), pipeline.audit()
-
-    def _run_until_death(self, point: str, *, plan: int) -> bool:
-        command = [sys.executable, "-m", "runners.crashes.crash_trial", str(self.file), str(self.folder)]
-        ended = subprocess.run([*command, point, str(plan)], capture_output=True, text=True, check=False)
-        if ended.returncode not in (0, KILLED):
-            raise Refusal(
-                f"The pipeline of {self.file} fails, even without a crash:\n{ended.stderr.strip()[-2000:]}",
-                hint="Correct the error, and try  wherry run  first.",
-            )
-        return ended.returncode == KILLED
-
-
-def redirect_pipeline(pipeline: Pipeline, folder: Path) -> Pipeline:
-    """Return the same pipeline, but it writes only into the folder, and calls no hooks."""
-    given = name_destinations(pipeline.destinations)
-    destinations = [_redirect_destination(each, folder / name) for name, each in given.items()]
-    dead = pipeline.dlq.destination
-    return replace(
-        pipeline,
-        origin=pipeline.origin and _silence_origin(pipeline.origin),
-        origins=[_silence_origin(each) for each in pipeline.origins],
-        destinations=[replace(each, name=name) for name, each in zip(given, destinations, strict=True)],
-        dlq=replace(
-            pipeline.dlq,
-            window=0,
-            threshold=1,
-            limits={},
-            destination=dead if isinstance(dead, Discard) else None,
-            copy=None,
-        ),
-        state=str(folder / "state"),
-        hooks=(),
-        schedule=None,
-    )
-
-
-def _redirect_destination(destination: Destination, place: Path) -> Destination:
-    """Return a destination of the same kind in this place.
-
-    For a kind without tables or folders, return a table to which rows are added.
-    """
-    place = place / LANE if destination.by_lane and LANE not in place.name else place
-    if isinstance(destination, Delta):
-        return replace(destination, path=str(place), table=None, was=None)
-    if isinstance(destination, Files):
-        return replace(destination, path=str(place), was=None)
-    return Delta(path=str(place), stages=destination.stages)
-
-
-def _silence_origin(origin: Origin) -> Origin:
-    """Return an origin that changes nothing after a batch. Raise `Refusal` if the origin cannot do that."""
-    if isinstance(origin, FilesRead):
-        return replace(origin, after="keep", move_to=None)
-    if origin.listens:
-        raise Refusal(
-            f"The origin {origin.place} changes its files after a batch, and a crash test must change nothing there.",
-            hint="Test a copy of the definition that reads other files or a table.",
-        )
-    return origin
-
-
-def run(pipeline: Pipeline, crash: CrashInjector | None) -> Report:
-    """Carry a few batches."""
-    planned = 0
-
-    def enough(event: Event) -> None:
-        nonlocal planned
-        planned += isinstance(event, BatchPlanned)
-        if isinstance(event, BatchPlanned) and planned == BATCHES:
-            pipeline.stop("enough for a trial")
-
-    return pipeline.run(listeners=[enough] if crash is None else [crash.note_event, enough])
-
-
-def main(words: Sequence[str]) -> None:
-    """Carry the pipeline, and die at the point."""
-    file, folder, point, plan = words
-    pipeline = CrashTrial(Path(file), Path(folder)).make_pipeline()
-    crash = CrashInjector(point, plan=int(plan), steal=lambda: take_by_another(pipeline, None))
-    with watch_points(crash):
-        run(pipeline, crash)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -8,8 +8,8 @@ from datetime import datetime, timezone
 import pytest
 
 from origins.batch import Batch, Span
-from runners.crashes.crash_trial import CrashInjector, CrashRaised
 from runners.model.events import BatchRests, RunStopping
+from tests.crash_injector import CrashInjector, CrashRaised
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 

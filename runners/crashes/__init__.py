@@ -1,1 +1,0 @@
-"""A crash at a named point, for tests."""
