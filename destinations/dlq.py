@@ -10,7 +10,6 @@ from typing import Literal, TypeAlias, cast, get_args
 from destinations.destination import Destination
 from destinations.discard import Discard
 from origins.problems import refuse_unknown
-from origins.quantities import parse_size
 from origins.quick_dataclass import dataclass
 from stages.stage import Stage, is_repeatable
 
@@ -62,9 +61,9 @@ class Dlq:
     retain: Mapping[str, str] | str = field(default=RETAIN, metadata={"like": "30d"})
     """How long the DLQ keeps rows that were replayed or discarded: one period, or periods by code, such as
     `{default: 30d, CAST: 7d}`. Rows that wait stay for ever."""
-    budget: int | str | None = field(default=None, metadata={"like": "500MiB"})
-    """How many refused rows may wait, such as `100000`, or how much they may hold, such as `500MiB`. With more the run
-    stops before its next batch, until rows are replayed or discarded."""
+    budget: int | None = field(default=None, metadata={"like": "100000"})
+    """How many refused rows may wait. With more the run stops before its next batch, until rows are replayed or
+    discarded."""
     original: bool = True
     """Whether the DLQ keeps the row as it was read, beside the row that the refusing stage got."""
     destination: Destination | None = None
@@ -112,21 +111,11 @@ class Dlq:
     def _check_budget(self) -> None:
         if self.budget is None:
             return
-        try:
-            limit = parse_size(self.budget) if isinstance(self.budget, str) else self.budget
-        except ValueError as error:
-            raise ValueError(f"budget: expected a number of rows, such as 100000, or a size: {error}") from error
-        if limit < 1:
-            raise ValueError(f"budget: expected at least 1 row or 1 byte, got {self.budget}")
+        if not isinstance(self.budget, int) or self.budget < 1:
+            raise ValueError(f"budget: expected a number of rows, such as 100000, got {self.budget!r}")
         kind = "delta" if self.destination is None else self.destination.describe()["kind"]
         if kind != "delta":
             raise ValueError(f"budget: expected a DLQ of the kind delta, whose rows Wherry can count; got {kind}")
-        kind = "delta" if self.fallback is None else self.fallback.describe()["kind"]
-        if isinstance(self.budget, str) and kind != "delta":
-            raise ValueError(
-                f"budget: expected a number of rows, since Wherry measures no rows in a fallback of the kind {kind}; "
-                f"got {self.budget}"
-            )
 
     def _check_destinations(self) -> None:
         given = {"destination": self.destination, "fallback": self.fallback}

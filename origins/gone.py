@@ -11,6 +11,7 @@ _WARM = "`wherry warm` keeps a Spark until it is interrupted, and prints the SPA
 
 GONE: Mapping[str, str] = {
     "WHERRY_WARM": _WARM,
+    "batch.target": "Set the size of a batch by rows, bytes or files, for example  batch: {rows: 50000}",
     "dlq.weigh": "Limit the refused rows of a batch by their number, for example  limits: {rows: 5%}",
     "spark.keep_warm": _WARM,
     "wherry dlq edit": _IMPORT,

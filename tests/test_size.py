@@ -60,12 +60,12 @@ COUNTS: Mapping[str, tuple[int, Callable[[], int]]] = {
     "ways for a batch": (6, lambda: len(EVERY)),
     "writers of Delta": (3, lambda: len(DeltaWriter.__subclasses__())),
     "kinds": (29, count_kinds),
-    "options of a definition": (213, count_options),
+    "options of a definition": (212, count_options),
     "commands": (40, lambda: len(list(list_commands(wherry)))),
     "options of commands": (408, lambda: sum(len(each.params) for each in list_commands(wherry))),
     "imports inside functions": (307, count_late_imports),
     "files": (296, lambda: len(FILES)),
-    "hundreds of lines": (710, count_lines),
+    "hundreds of lines": (709, count_lines),
 }
 """What is counted, and how many there may be."""
 

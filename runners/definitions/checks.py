@@ -300,7 +300,7 @@ def _check_settings(pipeline: PipelineSpec) -> Iterator[Found]:
         if count is not None and count < 1:
             yield path, f"expected at least 1, got {count}; with less no row would ever be processed"
     for options, prefix, names in (
-        (batch, "run.batch", ("wait", "target")),
+        (batch, "run.batch", ("wait",)),
         (run.retry, "run.retry", ("wait", "most", "within")),
         (run, "run", ("drain", "poll", "idle", "history")),
     ):

@@ -10,7 +10,6 @@ from datetime import datetime
 from origins.batch import Batch, Json, Limits, Span
 from origins.origin import Backlog
 from origins.quick_dataclass import dataclass
-from runners.model.batch_timing import BatchSizing
 from runners.model.clock import Clock
 from runners.model.pipeline_state import LaneState
 from runners.model.planned_batch import PlannedBatch
@@ -76,11 +75,10 @@ class BatchPlanner:
         """All lanes, in the order in which they are served."""
         return tuple(self._feeds)
 
-    def take(self, lane: str, start: Json, pace: BatchSizing) -> Span | None:
-        """Return the lane's next batch after `start`, as large as the limits and the pace allow."""
+    def take(self, lane: str, start: Json) -> Span | None:
+        """Return the lane's next batch after `start`, as large as the limits allow."""
         feed = self._feeds[lane]
-        limits = NO_LIMITS if feed.whole else pace.limit(lane, self.limits)
-        return feed.backlog.take(feed.lanes[lane], start, limits)
+        return feed.backlog.take(feed.lanes[lane], start, NO_LIMITS if feed.whole else self.limits)
 
     def is_load(self, lane: str) -> bool:
         """Whether each batch of the lane is a separate load, independent of the batch before it."""
@@ -101,23 +99,21 @@ class BatchPlanner:
             pins=feed.pins(),
         )
 
-    def predict_next(
-        self, before: PlannedBatch, state: LaneState, now: datetime, pace: BatchSizing
-    ) -> PlannedBatch | None:
+    def predict_next(self, before: PlannedBatch, state: LaneState, now: datetime) -> PlannedBatch | None:
         """Return the batch after this one, if all goes well. None if it may still grow."""
         lane = before.batch.lane
         feed = self._feeds.get(lane)
-        span = self.take(lane, before.batch.span.end, pace) if feed is not None and feed.predictable else None
+        span = self.take(lane, before.batch.span.end) if feed is not None and feed.predictable else None
         if span is None or not span.full:
             return None
         return self.plan(lane, replace(state, number=before.batch.number), span, now, first=False)
 
-    def count_waiting(self, offsets: Mapping[str, Json], pace: BatchSizing, clock: Clock) -> Mapping[str, int]:
+    def count_waiting(self, offsets: Mapping[str, Json], clock: Clock) -> Mapping[str, int]:
         """Count the batches that wait after these offsets, in the lanes that can be counted within a blink."""
         until, waiting = clock.elapsed() + BLINK, {}
         for lane in self.lanes:
             count, start = 0, offsets.get(lane)
-            while clock.elapsed() < until and (span := self.take(lane, start, pace)) is not None:
+            while clock.elapsed() < until and (span := self.take(lane, start)) is not None:
                 count, start = count + 1, span.end
             if clock.elapsed() >= until:
                 break

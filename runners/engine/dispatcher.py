@@ -26,7 +26,6 @@ from runners.engine.batch_machine import (
 from runners.engine.planning import BudgetWatch, Planning
 from runners.engine.work_in_flight import BackOff, WorkInFlight, group_flights
 from runners.engine.worker_pool import Finished, TaskWorkers
-from runners.model.batch_timing import BatchSizing
 from runners.model.clock import Clock
 from runners.model.entry import Entry
 from runners.model.events import (
@@ -79,12 +78,11 @@ class Dispatcher:
     Raises if that cannot be found out. It is None without a budget.
     """
     listeners: Sequence[Listener] = ()
-    pace: BatchSizing = field(default_factory=BatchSizing)
     dice: random.Random = field(default_factory=random.Random)
 
     def __post_init__(self) -> None:
         self.work = WorkInFlight(self.worker_pool)
-        self.planning = Planning(self.work, self.pace, self.max_in_flight)
+        self.planning = Planning(self.work, self.max_in_flight)
         self.resting = BackOff(self.retry, self.dice, now=self.clock.elapsed())
         self.budget = BudgetWatch(self.over_budget, self.resting)
         self.stopping = ""
@@ -358,8 +356,6 @@ class Dispatcher:
         plan, lane = step.flight.plan, step.flight.plan.batch.lane
         for entry in step.entries:
             watch = self.work.watches[plan.batch.plan]
-            if entry.kind == "settle" and not plan.published:
-                self.planning.pace.note_time(lane, watch.work_seconds, full=plan.batch.span.full)
             if entry.kind == "pause":  # the transition's error reports it
                 continue
             rests = self.resting.begun.pop(plan.batch.plan) if entry.kind == "rest" else None

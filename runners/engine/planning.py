@@ -17,7 +17,6 @@ from runners.engine.batch_machine import BatchInFlight, Transition, begin_flight
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.engine.lane_coordination import LaneCoordination
 from runners.engine.work_in_flight import BackOff, WorkInFlight, may_share
-from runners.model.batch_timing import BatchSizing
 from runners.model.clock import Clock
 from runners.model.entry import Entry
 from runners.model.errors import Fenced
@@ -37,7 +36,6 @@ class Planning:
     """The next batches of one run. Only the thread that owns progress uses it."""
 
     work: WorkInFlight
-    pace: BatchSizing
     max_in_flight: int
     source: BatchPlanner | None = None
     coordination: LaneCoordination | None = None
@@ -71,7 +69,7 @@ class Planning:
                 continue
             began = clock.elapsed()
             lane_state = state.get_lane(lane)
-            span = source.take(lane, lane_state.offset, self.pace)
+            span = source.take(lane, lane_state.offset)
             if span is None:
                 self._note_exhausted(lane)
             elif (
@@ -94,7 +92,7 @@ class Planning:
         lane = plan.batch.lane
         if self.source is None:
             return None
-        predicted = self.source.predict_next(plan, state.get_lane(lane), clock.now(), self.pace)
+        predicted = self.source.predict_next(plan, state.get_lane(lane), clock.now())
         if predicted is not None:
             self._predicted[lane] = predicted
         return predicted

@@ -210,17 +210,14 @@ class BudgetExceeded(WherryError):
 
     code = "BUDGET"
 
-    def __init__(self, waiting: int, limit: int, size: str = "") -> None:
-        """Describe the exceeded budget. `size` is the limit as the definition writes it, if both numbers are bytes."""
+    def __init__(self, waiting: int, limit: int) -> None:
         rows = f"{format_count(waiting, 'refused row waits', 'refused rows wait')} in the DLQ"
-        held = f"The refused rows that wait in the DLQ hold {waiting:,} bytes"
-        allowed, more = f"{size} ({limit:,} bytes)" if size else f"{limit:,}", f"{-(-waiting >> 19)}MiB"
         super().__init__(
-            f"{held if size else rows}, and dlq.budget is {allowed}. The run stopped before its next batch.",
+            f"{rows}, and dlq.budget is {limit:,}. The run stopped before its next batch.",
             hint="see them      wherry dlq summary FILE\n"
             'process them  wherry dlq replay FILE --reason "…"\n'
             'give them up  wherry dlq discard FILE --reason "…"\n'
-            f"allow more    dlq: {{budget: {more if size else 2 * waiting}}}  in the definition",
+            f"allow more    dlq: {{budget: {2 * waiting}}}  in the definition",
         )
 
 

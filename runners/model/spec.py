@@ -37,9 +37,6 @@ class BatchOptions:
     """How many files a batch has at most."""
     wait: str = field(default="0s", metadata={"like": "10s"})
     """With `--follow`: how long a batch that is not full waits for more rows, from its first row on."""
-    target: str = field(default="0s", metadata={"like": "10s"})
-    """How long a batch should take. Batches then begin small, and grow or shrink within the limits. With 0s each batch
-    is as large as the limits allow."""
 
 
 @refuse_unknown

@@ -12,12 +12,10 @@ from origins.errors import OriginError, WherryError
 from origins.files.changes import find_schema_stop
 from origins.lazy import SparkSession
 from origins.origin import Origin, Progress
-from origins.quantities import parse_seconds
 from origins.quick_dataclass import dataclass
 from runners.definitions.definition import Definition
 from runners.definitions.document import suggest_nearest
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
-from runners.model.batch_timing import BatchSizing
 from runners.model.entry import EndedBody, ErrorBody, Settled
 from runners.model.errors import CarryFailed, Refusal
 from runners.model.masking import without
@@ -109,11 +107,10 @@ class TrialRun:
             ],
             limits=make_limits(options),
         )
-        pace = BatchSizing(parse_seconds(options.target))
         failed = ((self.journal.state.ended or EndedBody()).get("error") or ErrorBody()).get("lane")
         for lane in sorted(lanes, key=lambda lane: lane != failed):  # begins with the lane in which the last run failed
             state = LaneState() if from_beginning else self.journal.state.get_lane(lane)
-            while lane in source.lanes and (span := source.take(lane, state.offset, pace)) is not None:
+            while lane in source.lanes and (span := source.take(lane, state.offset)) is not None:
                 plan = source.plan(lane, state, span, datetime.now(timezone.utc), first=False)
                 yield chain, plan
                 state = replace(state, offset=span.end, number=plan.batch.number)

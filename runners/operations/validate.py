@@ -177,9 +177,6 @@ def _explain_batches(pipeline: PipelineSpec, kinds: Kinds | None) -> Iterator[st
     lanes, options = _count_lanes(pipeline), pipeline.run_options
     if parse_seconds(options.batch.wait):
         yield f"With --follow, a batch that is not full waits {options.batch.wait} for more rows, from its first row."
-    if parse_seconds(options.batch.target):
-        target = options.batch.target
-        yield f"Batches begin with a sixteenth of that, and grow or shrink until a batch takes about {target}."
     in_flight = options.max_in_flight or lanes
     runners = min(options.runners or os.cpu_count() or 1, in_flight, lanes)
     alone = len(pipeline.every_destination) == 1

@@ -27,7 +27,6 @@ from runners.engine.lane_coordination import LaneCoordination
 from runners.engine.planning import Follower
 from runners.engine.worker_pool import WorkerPool
 from runners.listeners.hook_runner import HookRunner
-from runners.model.batch_timing import BatchSizing
 from runners.model.clock import Clock
 from runners.model.error_kinds import classify, is_disk_full
 from runners.model.errors import WorkCancelled, add_full_disk
@@ -351,7 +350,6 @@ class PipelineRun:
                 partial(self._notify_hooks, hook_runner),
                 *self.listeners,
             ],
-            pace=BatchSizing(parse_seconds(options.batch.target)),
         )
         raised: list[Exception] = []
         ledger, every = self.place.open_ledger(spark), FORCED_AT_ONCE if self.place.directory else FORCED_SOON
@@ -416,7 +414,7 @@ class PipelineRun:
         if self.pipeline.dlq.budget is None or self.replay is not None or self.finish:
             return None
         waiting = WaitingRows(dlq=self.dlq, fallback=self.fallback, spark=lambda: spark, journal=journal)
-        return waiting.make_budget(self.pipeline.dlq.budget)
+        return RefusedBudget(self.pipeline.dlq.budget, waiting.count)
 
     def _notify_hooks(self, hook_runner: HookRunner, event: Event) -> None:
         if isinstance(event, LimitExceeded):
@@ -580,9 +578,7 @@ class PipelineRun:
         if source is None or self.follow or not self.listeners:
             return {}
         offsets = {lane: journal.state.get_lane(lane).offset for lane in source.lanes}
-        return source.count_waiting(
-            offsets, BatchSizing(parse_seconds(self.pipeline.run_options.batch.target)), self.clock
-        )
+        return source.count_waiting(offsets, self.clock)
 
     def _emit(self, event: Event) -> None:
         listeners: Sequence[Listener] = [self.report_builder, *self.listeners]

@@ -24,7 +24,8 @@ stages:
   - cast: {amount: "decimal(10,2)"}
   - require: {POSITIVE: "amount > 0", NOT_IT: "email <> '${secret:KEY}'"}
   - filter: "id <> 5"
-  - with_columns: {domain: "split(email, '@')[1]", at: ":batch_time", random: "uuid()", told: "'${secret:KEY}'"}
+  - with_columns: {domain: "try_element_at(split(email, '@'), 2)", at: ":batch_time"}
+  - with_columns: {random: "uuid()", told: "'${secret:KEY}'"}
 destinations:
   - delta: {path: tables/orders}
   - name: large

@@ -45,14 +45,8 @@ FALLBACK = Delta(path="/other/refused")
         ),
         ({"copy": [Memory(stages=[Sql("select * from rows")])]}, "copy: expected stages that take each row by itself"),
         ({"copy": Memory(stages=[Filter("rand() < 0.5")])}, "copy: expected stages that take each row by itself"),
-        ({"budget": 0}, "budget: expected at least 1 row or 1 byte, got 0"),
-        ({"budget": "0MiB"}, "budget: expected at least 1 row or 1 byte, got 0MiB"),
-        ({"budget": "100"}, "budget: expected a number of rows, such as 100000, or a size: expected a size such as"),
-        ({"budget": "5MiB", "destination": Log()}, "budget: expected a DLQ of the kind delta"),
-        (
-            {"budget": "5MiB", "on_failure": "fallback", "fallback": Files(path="/other/refused")},
-            "budget: expected a number of rows, since Wherry measures no rows in a fallback of the kind files",
-        ),
+        ({"budget": 0}, "budget: expected a number of rows, such as 100000, got 0"),
+        ({"budget": "5MiB"}, "budget: expected a number of rows, such as 100000, got '5MiB'"),
         ({"budget": 5, "destination": Log()}, "budget: expected a DLQ of the kind delta"),
     ],
 )

@@ -7,7 +7,6 @@ from dataclasses import replace
 from origins.batch import JSON, Limits, Span
 from origins.origin import Backlog
 from runners.engine.batch_planner import BLINK, BatchPlanner, OriginFeed
-from runners.model.batch_timing import BatchSizing
 from runners.model.pipeline_state import LaneState
 from runners.model.planned_batch import PlannedBatch
 from tests.manual_clock import ManualClock
@@ -51,27 +50,27 @@ def test_a_plan_keeps_the_ids_of_its_job_in_the_ledger() -> None:
 
 
 def test_a_whole_batch_has_no_limits() -> None:
-    """Neither the limits of the run nor the sizing apply to it."""
+    """The limits of the run do not apply to it."""
     feed = OriginFeed(origin="o", lanes={"0": "0"}, schema="", backlog=Counted())
     limited = BatchPlanner(
         pipeline="orders", run="r", definition="", destinations=(), feeds=[feed], limits=Limits(rows=3)
     )
     whole = replace(limited, feeds=[replace(feed, whole=True)])
-    ends = [span.end for source in (limited, whole) if (span := source.take("0", None, BatchSizing(10.0)))]
-    assert ends == [1, 10]
-    assert whole.take("0", 10, BatchSizing()) is None
+    ends = [span.end for source in (limited, whole) if (span := source.take("0", None))]
+    assert ends == [3, 10]
+    assert whole.take("0", 10) is None
 
 
 def test_batches_behind_the_offsets_are_counted() -> None:
     """Each lane has a count."""
     clock = ManualClock()
-    found = make_source(Numbers(clock, _0=5, _1=4, _2=0)).count_waiting({"1": 2}, BatchSizing(), clock)
+    found = make_source(Numbers(clock, _0=5, _1=4, _2=0)).count_waiting({"1": 2}, clock)
     assert found == {"0": 3, "1": 1, "2": 0}
 
 
 def test_a_lane_that_takes_too_long_is_not_counted() -> None:
     """An endless lane does not delay the run. The lanes before it have counts."""
     clock = ManualClock()
-    found = make_source(Numbers(clock, slow=BLINK / 10, _0=4, _1=10**9, _2=1)).count_waiting({}, BatchSizing(), clock)
+    found = make_source(Numbers(clock, slow=BLINK / 10, _0=4, _1=10**9, _2=1)).count_waiting({}, clock)
     assert found == {"0": 2}
     assert clock.seconds < 2 * BLINK

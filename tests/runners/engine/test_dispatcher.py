@@ -15,7 +15,6 @@ from runners.engine.batch_machine import DeliveryRules
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.engine.dispatcher import Dispatcher
 from runners.engine.planning import Follower
-from runners.model.batch_timing import BatchSizing
 from runners.model.entry import Entry
 from runners.model.errors import Fenced, WindowTripped
 from runners.model.events import BatchPlanned, BatchRests, BatchSettled, Event
@@ -687,30 +686,6 @@ def test_an_error_of_a_shared_write_is_one_error_and_leaves_its_batches_open() -
     assert {plan.batch.lane for plan in bench.journal.state.open_plans} == {"0", "1"}
 
 
-def test_batches_are_as_large_as_the_pace_of_their_lane_allows() -> None:
-    """A batch that took too long makes the next one smaller."""
-    bench = Bench()
-    asked: list[Limits] = []
-
-    class Asked(Rows):
-        def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
-            asked.append(limits)
-            return super().take(lane, start, limits)
-
-    source = bench.dispatcher.planning.source
-    assert source is not None
-    feeds = [replace(feed, backlog=Asked(3), predictable=False) for feed in source.feeds]
-    bench.dispatcher.planning.source = replace(source, feeds=feeds, limits=Limits(rows=1_600))
-    bench.dispatcher.planning.pace = BatchSizing(10)
-    bench.turn()
-    clock = bench.dispatcher.clock
-    assert isinstance(clock, ManualClock)
-    clock.move(20)
-    bench.turn("0")
-    bench.turn()
-    assert [limits.rows for limits in asked[:2]] == [100, 50]
-
-
 class Resting(Bench):
     """A bench that tries batches again. When its runners are asked, no destination has a batch."""
 
@@ -931,11 +906,9 @@ def test_a_lasting_error_is_reported_beside_a_transient_one() -> None:
     assert bench.dispatcher.errors == [mixed["b"]]
 
 
-def test_a_rest_does_not_count_as_work() -> None:
-    """The pace of the lane stays the same. The batch's times include the length of the rest."""
+def test_a_rest_is_a_phase_of_a_batch() -> None:
+    """The batch's times include the length of the rest."""
     bench = Resting()
-    bench.dispatcher.planning.pace = BatchSizing(10)
-    bench.dispatcher.planning.pace.shares["0"] = 1.0
     bench.turn()
     bench.turn("0")
     bench.error = None
@@ -944,4 +917,3 @@ def test_a_rest_does_not_count_as_work() -> None:
         bench.turn("0")
     settled = next(event for event in bench.events if isinstance(event, BatchSettled))
     assert settled.seconds["rest"] == 300
-    assert bench.dispatcher.planning.pace.shares["0"] == 1.0

@@ -366,13 +366,6 @@ def test_the_wait_for_more_rows_is_explained(explained: Explained) -> None:
     assert not any("waits" in sentence for sentence in explained().batches)
 
 
-def test_the_target_time_of_a_batch_is_explained(explained: Explained) -> None:
-    """It is shown only if the definition has one."""
-    said = explained("run: {batch: {target: 10s}}\n").batches
-    assert any("grow or shrink until a batch takes about 10s" in sentence for sentence in said)
-    assert not any("grow" in sentence for sentence in explained().batches)
-
-
 @pytest.mark.parametrize(("lanes", "noted"), [(1, False), (2, True)])
 def test_deduplication_against_a_table_is_noted_with_several_lanes(lanes: int, noted: bool) -> None:
     """The stage is a destination's stage here."""

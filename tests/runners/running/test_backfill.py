@@ -12,7 +12,6 @@ from destinations.memory import Memory
 from origins.batch import Limits
 from origins.generate import Generate
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
-from runners.model.batch_timing import BatchSizing
 from runners.model.entry import Entry, Settled
 from runners.model.errors import Refusal
 from runners.model.pipeline_state import LaneState
@@ -107,14 +106,14 @@ def test_a_backfill_has_separate_lanes_and_can_be_resumed() -> None:
     first = make_source(Remembering(ledger), Backfill(reason="a test"))
     lane = next(lane for lane in first.lanes if lane.endswith("/0"))
     assert lane.startswith("backfill-")
-    one = first.take(lane, None, BatchSizing())
+    one = first.take(lane, None)
     assert one is not None
     assert (one.start, one.end) == (0, 1)
     resumed = make_source(Remembering(ledger), Backfill(reason="another word for it"))
     assert resumed.lanes == first.lanes
-    two = resumed.take(lane, one.end, BatchSizing())
+    two = resumed.take(lane, one.end)
     assert two is not None
-    assert (two.end, resumed.take(lane, two.end, BatchSizing())) == (2, None)
+    assert (two.end, resumed.take(lane, two.end)) == (2, None)
     assert set(make_source(Remembering(ledger), Backfill(reason="a test", again=True)).lanes).isdisjoint(first.lanes)
 
 
@@ -183,7 +182,7 @@ def test_a_destination_gets_only_batches_that_it_lacks(given: dict[str, Any], go
     (lane,) = planner.lanes
     found: dict[int, list[str]] = {}
     state = LaneState()
-    while (span := planner.take(lane, state.offset, BatchSizing())) is not None:
+    while (span := planner.take(lane, state.offset)) is not None:
         planned = planner.plan(lane, state, span, NOON, first=False)
         found[int(str(span.end))] = list(planned.destinations)
         state = replace(state, offset=span.end)

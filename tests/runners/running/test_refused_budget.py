@@ -13,9 +13,8 @@ from pyspark.errors import PySparkException
 from destinations.delta.delta import Delta
 from runners.model.entry import Entry
 from runners.model.errors import BudgetExceeded
-from runners.running.refused_budget import RefusedBudget, WaitingRows, count_refused, count_undecided
+from runners.running.refused_budget import RefusedBudget, WaitingRows, count_undecided
 from runners.state.journal import Journal
-from tests.runners.running.letterbox import append_letters, make_letters
 from tests.runners.state.ledger.memory_ledger import MemoryLedger
 
 
@@ -43,8 +42,8 @@ class Queue:
         self.counted += 1
         return self.waiting
 
-    def limit(self, rows: int, size: str = "") -> RefusedBudget:
-        return RefusedBudget(rows, self.count, count_refused, size)
+    def limit(self, rows: int) -> RefusedBudget:
+        return RefusedBudget(rows, self.count)
 
 
 def test_waiting_rows_are_counted_once_and_then_added() -> None:
@@ -68,26 +67,19 @@ def test_more_rows_than_the_budget_stop_the_run() -> None:
     assert "budget: 10}" in over.hint
 
 
-def test_a_budget_in_bytes_is_reported_in_bytes() -> None:
-    """The advice has a size that is large enough."""
-    over = Queue(3 << 20).limit(2 << 20, "2 MiB").check()
-    assert over is not None
-    assert "that wait in the DLQ hold 3,145,728 bytes, and dlq.budget is 2 MiB (2,097,152 bytes)." in over.message
-    assert "budget: 6MiB}" in over.hint
-
-
 def test_rows_are_counted_again_after_an_error() -> None:
     """The ledger then has the rows that the failed check did not add."""
-    queue, fails = Queue(3), [TimeoutError("away")]
+    answers: list[int | TimeoutError] = [3, TimeoutError("away"), 5]
 
-    def add(settled: Sequence[Entry]) -> int:
-        raise fails[0]
+    def count(settled: Sequence[Entry]) -> int:
+        if isinstance(answer := answers.pop(0), TimeoutError):
+            raise answer
+        return answer
 
-    budget = RefusedBudget(4, queue.count, add)
+    budget = RefusedBudget(4, count)
     budget.check()
     with pytest.raises(TimeoutError):
         budget.check(make_settle_entry(2))
-    queue.waiting = 5
     assert isinstance(budget.check(), BudgetExceeded)
 
 
@@ -104,29 +96,7 @@ def refuse_spark() -> NoReturn:
     raise AssertionError("a DLQ on this machine is read without Spark")
 
 
-def test_only_the_texts_of_a_batch_count_for_a_size(tmp_path: Path) -> None:
-    """These are the row, the original row if it is kept, and the message. They are in the fallback if the rows went
-    there.
-    """
-    dlq, fallback = tmp_path / "dlq", tmp_path / "fallback"
-    append_letters(dlq, make_letters(1, plan="p", row="é", original=None, message="why"))
-    append_letters(dlq, make_letters(1, 2, plan="q", row="[]", original="{}", message="no"))
-    append_letters(fallback, make_letters(1, plan="p", row="[1]", original="{}", message="no"))
-    append_letters(fallback, make_letters(1, plan="merged"))
-    waiting = WaitingRows(
-        dlq=Delta(path=str(dlq)),
-        fallback=Delta(path=str(fallback)),
-        spark=refuse_spark,
-        journal=Journal(MemoryLedger()),
-    )
-    assert waiting.measure() == 5 + 2 * 6
-    assert waiting.measure_new(make_settle_entry(1)) == 5
-    assert waiting.measure_new(make_settle_entry(1, fallback=1)) == 7
-    assert waiting.measure(make_settle_entry(1, fallback=1)) == 5 + 2 * 6 + 7
-
-
-@pytest.mark.parametrize("budget", [5, "5B"])
-def test_a_broken_dlq_beside_a_fallback_counts_as_empty(tmp_path: Path, budget: int | str) -> None:
+def test_a_broken_dlq_beside_a_fallback_counts_as_empty(tmp_path: Path) -> None:
     """This holds also if only Spark can read it and raises an error."""
 
     def fail() -> NoReturn:
@@ -134,9 +104,9 @@ def test_a_broken_dlq_beside_a_fallback_counts_as_empty(tmp_path: Path, budget: 
 
     alone = WaitingRows(dlq=Delta(table="a.b"), fallback=None, spark=fail, journal=Journal(MemoryLedger()))
     beside = replace(alone, fallback=Delta(path=str(tmp_path)))
-    assert beside.make_budget(budget).check() is None
+    assert RefusedBudget(5, beside.count).check() is None
     with pytest.raises(PySparkException):
-        alone.make_budget(budget).check()
+        RefusedBudget(5, alone.count).check()
 
 
 def test_rows_are_not_read_if_none_was_decided() -> None:

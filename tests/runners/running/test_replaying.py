@@ -15,7 +15,6 @@ from origins.generate import Generate
 from origins.memory import Memory as Rows
 from runners.engine.batch_machine import DeliveryRules, begin_flight, plan_transition
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
-from runners.model.batch_timing import BatchSizing
 from runners.model.entry import Entry
 from runners.model.errors import Refusal
 from runners.model.nack_window import NackWindow
@@ -81,16 +80,16 @@ def test_each_origin_has_a_lane_of_rows_of_the_dlq(dlq: Delta) -> None:
     """The batches go to destinations that lack the rows. They are never written straight."""
     found = make_source(make_journal(), dlq, Replay(reason="a test"))
     assert (list(found.lanes), found.first_alone) == ([LANE, "dlq/other"], False)
-    span = found.take(LANE, None, BatchSizing())
+    span = found.take(LANE, None)
     assert span is not None
     first = found.plan(LANE, LaneState(), span, ManualClock().now(), first=False)
     assert (first.batch.span.parts, first.destinations, first.straight) == (("p/1", "p/2"), ("a", "b"), False)
     assert first.batch.origin == "origin"
-    span = found.take(LANE, first.batch.span.end, BatchSizing())
+    span = found.take(LANE, first.batch.span.end)
     assert span is not None
     second = found.plan(LANE, LaneState(), span, ManualClock().now(), first=False)
     assert (second.batch.span.parts, second.destinations) == (("p/3",), ("a",))
-    assert found.take(LANE, second.batch.span.end, BatchSizing()) is None
+    assert found.take(LANE, second.batch.span.end) is None
     assert [notice for feed in found.feeds for notice in feed.backlog.notices] == [
         "1 row in the DLQ cannot be replayed: the DLQ did not keep the original rows (dlq.original is false)"
     ]
@@ -107,7 +106,7 @@ def test_only_settled_rows_are_replayed(dlq: Delta) -> None:
     assert list_decided(owner).ids == set()
     owner.record(Entry(kind="cancel", lane=LANE, plan="p1"), planned, replace(make_settle_entry(), lane=LANE))
     assert list_decided(owner).replayed == {"p/1", "p/2"}
-    left = make_source(owner, dlq, Replay(reason="a test")).take(LANE, "p/2", BatchSizing())
+    left = make_source(owner, dlq, Replay(reason="a test")).take(LANE, "p/2")
     assert left is not None
     assert left.parts == ("p/3",)
 
