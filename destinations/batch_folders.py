@@ -18,7 +18,7 @@ import re
 import shutil
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, TypedDict
 
@@ -54,6 +54,8 @@ class NoteBody(TypedDict, total=False):
     number: int
     rows: int | None
     bytes: int | None
+    job: Mapping[str, str]
+    """The ids of the job that planned the batch. Absent without a job."""
 
 
 @dataclass(frozen=True)
@@ -204,7 +206,7 @@ def make_digest(label: Label) -> str:
 def make_note(labels: Sequence[Label], found: Written | None) -> NoteBody:
     """Return the note beside a batch's rows. A note without rows records that a claim keeps the folder empty."""
     batch = labels[0].batch
-    return {
+    note: NoteBody = {
         "keys": [label.key for label in labels],
         "pipeline": batch.pipeline,
         "lane": batch.lane,
@@ -212,6 +214,9 @@ def make_note(labels: Sequence[Label], found: Written | None) -> NoteBody:
         "rows": found.rows if found else None,
         "bytes": found.bytes if found else None,
     }
+    if batch.job:
+        note["job"] = dict(batch.job)
+    return note
 
 
 def describe_written(note: NoteBody) -> Written:
@@ -236,6 +241,8 @@ def describe_brought(note: NoteBody, folder: str, size: int) -> Iterator[Brought
             "destination": destination,
             "key": key,
         }
+        if "job" in note:
+            label["job"] = note["job"]
         yield BroughtBatch(label=label, rows=note["rows"], together=note["keys"], loss=loss)
 
 

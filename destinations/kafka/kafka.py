@@ -435,6 +435,8 @@ class OpenKafka(OpenDestination):
             "rows": sent.rows if alone else None,
             "bytes": sent.bytes if alone else None,
         }
+        if batch.job:
+            note["job"] = dict(batch.job)
         name = self._name_producer(label)
         return OutgoingMessage(topic=self.destination.label_topic, key=name.encode(), value=json.dumps(note).encode())
 
@@ -494,7 +496,12 @@ def _check_format(options: Kafka) -> None:
             raise ValueError(f"format_options: expected {', '.join(CSV_OPTIONS.values())}, got {name}")
 
 
-class LabelNote(TypedDict):
+class _LabelNote(TypedDict, total=False):
+    job: Mapping[str, str]
+    """The ids of the job that planned the batch. Absent without a job."""
+
+
+class LabelNote(_LabelNote):
     """The record of a batch in the label topic, which keeps the newest record of each lane."""
 
     key: str

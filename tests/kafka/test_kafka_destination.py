@@ -440,6 +440,19 @@ def test_a_label_topic_that_deletes_labels_is_refused(kafka: Broker, spark: Spar
 
 
 @pytest.mark.spark
+def test_the_record_of_a_batch_has_the_ids_of_its_job(kafka: Broker, spark: SparkSession) -> None:
+    """The batch is found by it, as by a record without a job."""
+    labels = kafka.make_topic(cleanup_policy="compact")
+    destination = make_destination(kafka, kafka.make_topic(), exactly_once=True, label_topic=labels)
+    opened, identity = open_for(spark, destination, spark.range(1))
+    planned = make_label()
+    mine = replace(planned, batch=replace(planned.batch, job={"id": "41", "run": "42"}))
+    written = opened.write(spark, FrameRows(spark.range(3)), [mine])
+    assert json.loads(read_values(kafka, labels)[-1])["job"] == {"id": "41", "run": "42"}
+    assert opened.find(spark, mine, identity) == written
+
+
+@pytest.mark.spark
 def test_a_replaced_label_topic_is_unsure(kafka: Broker, spark: SparkSession) -> None:
     """This holds for an open batch and for a run that begins."""
     labels = kafka.make_topic(cleanup_policy="compact")

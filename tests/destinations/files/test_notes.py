@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from destinations.batch_folders import BatchFolders
+from destinations.batch_folders import BatchFolders, make_note
+from destinations.conformance import make_label
+from destinations.destination import Written
 
 
 @pytest.mark.parametrize(("content", "code"), [(b"row", None), (b"", "FILE_GONE")])
@@ -25,3 +28,16 @@ def test_a_note_without_bytes_tells_only_whether_the_rows_are_gone(
     assert losses == []
     assert brought.rows == 1
     assert (brought.loss and brought.loss.code) == code
+
+
+@pytest.mark.parametrize("job", [{"id": "41", "run": "42"}, {}])
+def test_a_note_has_the_ids_of_the_job_that_planned_the_batch(tmp_path: Path, job: dict[str, str]) -> None:
+    """An audit finds them with the batch. A batch without a job has none."""
+    folder = tmp_path / "_lane=a" / "_batch=00000001-abc"
+    folder.mkdir(parents=True)
+    planned = make_label()
+    mine = replace(planned, batch=replace(planned.batch, job=job))
+    note = make_note([mine], Written(rows=0, bytes=0))
+    (folder / "_wherry.json").write_text(json.dumps(note))
+    (brought,), _ = BatchFolders(tmp_path).list_brought()
+    assert brought.label.get("job", {}) == job
