@@ -102,7 +102,7 @@ class DescribingSpark:
     """A Spark that knows a table with this feature, and one more commit than the table's folder has."""
 
     def __init__(self, table: TargetTable, feature: str) -> None:
-        self._detail: tuple[Any, ...] = ("delta", table.id, table.location, {}, [feature])
+        self._detail: tuple[Any, ...] = ("delta", table.id, "main.shop.orders", table.location, {}, [feature])
         self._history: tuple[Any, ...] = (table.version + 1, "WRITE", {}, {}, "", None)
         self.schema = table.schema
 
