@@ -18,11 +18,11 @@ import re
 import shutil
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar, TypedDict
+from typing import ClassVar
 
-from destinations.destination import BatchLabel, BroughtBatch, DestinationError, Label, Loss, Written
+from destinations.destination import BatchLabel, BroughtBatch, DestinationError, JobIds, Label, Loss, Written
 from origins.errors import has_no_links
 from origins.json_shape import check_shape
 from origins.quick_dataclass import dataclass
@@ -43,7 +43,7 @@ class NameTaken(Exception):
     """
 
 
-class NoteBody(TypedDict, total=False):
+class NoteBody(JobIds, total=False):
     """The note beside a batch's rows. The folder's note has only the folder's id."""
 
     id: str
@@ -54,8 +54,6 @@ class NoteBody(TypedDict, total=False):
     number: int
     rows: int | None
     bytes: int | None
-    job: Mapping[str, str]
-    """The ids of the job that planned the batch. Absent without a job."""
 
 
 @dataclass(frozen=True)

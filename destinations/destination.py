@@ -41,6 +41,11 @@ class Label:
         """The plan's id and the destination's name. Only the key is compared; the rest of a label is for people."""
         return f"{self.batch.plan}/{self.destination}"
 
+    @property
+    def job_ids(self) -> JobIds:
+        """The ids of the job that planned the batch, for what is stored with its rows; empty without a job."""
+        return {"job": dict(self.batch.job)} if self.batch.job else {}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
@@ -392,12 +397,14 @@ def make_message(rows: Rows, rule: Rule) -> Column:
     return F.concat(*parts)
 
 
-class _BatchLabel(TypedDict, total=False):
+class JobIds(TypedDict, total=False):
+    """What a batch stores of the job that planned it."""
+
     job: Mapping[str, str]
     """The ids of the job that planned the batch. Absent without a job."""
 
 
-class BatchLabel(_BatchLabel):
+class BatchLabel(JobIds):
     """What a destination stores with the rows of a batch."""
 
     pipeline: str

@@ -182,19 +182,15 @@ def has_context() -> bool:
 
 def find_jvm() -> Popen[bytes] | None:
     """Return the JVM that this process started; None if it started none."""
-    jvm: Popen[bytes] | None = _find_noted("proc")
-    return jvm
+    gateway = pyspark.SparkContext._gateway
+    # py4j treats a name that this process did not set on the gateway as one of the JVM's
+    return vars(gateway).get("proc") if gateway is not None else None
 
 
 def find_jvm_number() -> int | None:
     """Return the process number of the JVM that this process started; None without a JVM."""
     jvm = find_jvm()
     return jvm.pid if jvm is not None else None
-
-
-def _find_noted(name: str) -> Any:
-    """Return an attribute that this process set on its gateway. py4j treats every other name as one of the JVM's."""
-    return vars(pyspark.SparkContext._gateway).get(name) if pyspark.SparkContext._gateway is not None else None
 
 
 def has_jvm() -> bool:

@@ -450,17 +450,15 @@ def make_tag(labels: Sequence[Label]) -> str:
 
 def _describe(label: Label) -> BatchLabel:
     batch = label.batch
-    described: BatchLabel = {
+    return {
         "pipeline": batch.pipeline,
         "lane": batch.lane,
         "number": batch.number,
         "plan": batch.plan,
         "destination": label.destination,
         "key": label.key,
+        **label.job_ids,
     }
-    if batch.job:
-        described["job"] = dict(batch.job)
-    return described
 
 
 def format_tag(labels: Sequence[BatchLabel]) -> str:

@@ -14,13 +14,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from itertools import chain, count
-from typing import Any, ClassVar, Literal, TypedDict
+from typing import Any, ClassVar, Literal
 
 from destinations.destination import (
     LANE,
     Destination,
     DestinationError,
     Identity,
+    JobIds,
     Label,
     Misfit,
     OpenDestination,
@@ -434,9 +435,8 @@ class OpenKafka(OpenDestination):
             "time": batch.time.isoformat(),
             "rows": sent.rows if alone else None,
             "bytes": sent.bytes if alone else None,
+            **label.job_ids,
         }
-        if batch.job:
-            note["job"] = dict(batch.job)
         name = self._name_producer(label)
         return OutgoingMessage(topic=self.destination.label_topic, key=name.encode(), value=json.dumps(note).encode())
 
@@ -496,12 +496,7 @@ def _check_format(options: Kafka) -> None:
             raise ValueError(f"format_options: expected {', '.join(CSV_OPTIONS.values())}, got {name}")
 
 
-class _LabelNote(TypedDict, total=False):
-    job: Mapping[str, str]
-    """The ids of the job that planned the batch. Absent without a job."""
-
-
-class LabelNote(_LabelNote):
+class LabelNote(JobIds):
     """The record of a batch in the label topic, which keeps the newest record of each lane."""
 
     key: str

@@ -48,13 +48,12 @@ class SectionedCommand(click.Command):
     """A command whose help groups its options. It says what to use in place of an option that is gone."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and (gone := _describe_gone(f"{ctx.command_path} {args[0]}")):
-            raise click.UsageError(f"'{ctx.command_path} {args[0]}' {gone}", ctx)
+        if args and not args[0].startswith("-") and not is_definition(args[0]):
+            _refuse_gone(ctx, args[0])
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            if gone := _describe_gone(f"{ctx.command_path} {error.option_name}"):
-                raise click.UsageError(f"'{error.option_name}' {gone}", ctx) from None
+            _refuse_gone(ctx, error.option_name)
             raise
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -98,8 +97,8 @@ class SectionedGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in self.commands and (gone := _describe_gone(f"{ctx.command_path} {args[0]}")):
-            raise click.UsageError(f"'{ctx.command_path} {args[0]}' {gone}", ctx)
+        if args[0] not in self.commands:
+            _refuse_gone(ctx, args[0])
         return super().resolve_command(ctx, args)
 
     def _means_default(self, ctx: click.Context, args: Sequence[str]) -> bool:
@@ -131,11 +130,13 @@ def group(*, default: str = "", **how: Any) -> Callable[[Callable[..., Any]], Se
     return click.group(cls=SectionedGroup, default=default, **how)
 
 
-def _describe_gone(name: str) -> str:
-    """Return what to use in place of a thing that is gone. A command that is there needs no other package of ours."""
+def _refuse_gone(ctx: click.Context, word: str) -> None:
+    """Raise a usage error if this word after the command is gone. A command that is there needs no package of ours."""
     from origins.gone import describe_gone
 
-    return describe_gone(name)
+    typed = f"{ctx.command_path} {word}"
+    if gone := describe_gone(typed):
+        raise click.UsageError(f"'{typed}' {gone}", ctx) from None
 
 
 def is_file(word: str) -> bool:

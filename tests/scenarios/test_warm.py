@@ -7,7 +7,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,11 +14,9 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from tests.child import list_descendants
+from tests.child import WHERRY, clean_environment, list_descendants
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
-
-ROOT = Path(__file__).parents[2]
 
 DEFINITION = """
 name: orders
@@ -55,15 +52,10 @@ def shop(tmp_path: Path) -> Path:
 
 def begin(folder: Path, *words: str, remote: str = "") -> subprocess.Popen[str]:
     """Start a command in a process of its own."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
     return subprocess.Popen(
-        [sys.executable, "-c", "from runners.command_line.cli import main; main()", *words],
+        [*WHERRY, *words],
         cwd=folder,
-        env={
-            **kept,
-            "PYTHONPATH": str(ROOT),
-            **({"SPARK_REMOTE": remote, "PLACE": "command"} if remote else {"PLACE": "keeper"}),
-        },
+        env=clean_environment(**({"SPARK_REMOTE": remote, "PLACE": "command"} if remote else {"PLACE": "keeper"})),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
