@@ -53,10 +53,7 @@ class BatchRows(ABC):
         return None
 
     def files(self) -> Mapping[str, Path] | None:
-        """Return the parquet files of this machine that have exactly these rows and columns, by their parts.
-
-        Row n of a file, from 0, has `PLACE.block` 0 and `PLACE.row` n.
-        """
+        """Return the parquet files of this machine that have exactly these rows and columns, by their names."""
         return None
 
     def count(self) -> int | None:

@@ -14,10 +14,8 @@ from datetime import datetime, timezone
 
 from origins.batch import Batch, Json, Limits, Span
 from origins.errors import OriginError
-from origins.files.parquet_rows import read_pieces
-from origins.lazy import DataFrame, Row, SparkSession, T, pa
+from origins.lazy import DataFrame, Row, SparkSession
 from origins.nack import REFUSED
-from origins.names import quote_name
 from origins.origin import BATCH, PLACE, Origin, Progress
 
 _ENOUGH = 1_000
@@ -108,22 +106,6 @@ class OriginConformance(ABC):
             found = origin.fetch(spark, [batch]).frame().drop(REFUSED).toArrow()
             assert table is None or table.schema.equals(found.schema)
             assert table is None or Counter(map(str, table.to_pylist())) == Counter(map(str, found.to_pylist()))
-
-    def test_copied_files_have_the_same_rows(self, spark: SparkSession) -> None:
-        """If the origin offers files of this machine for a batch, each row is at its place in them."""
-        origin = self.origin()
-        for batch in self._plan_batches(spark, origin, self.limits()[-1]):
-            files = origin.fetch(spark, [batch]).files() or {}
-            schema = T.StructType.fromJson(json.loads(batch.schema))
-            fetched = origin.fetch(spark, [batch], places=True).frame().select(PLACE, *map(quote_name, schema.names))
-            rows = fetched.toArrow().to_pylist() if files else []
-            there = {(*row.pop(PLACE).values(), repr(row)) for row in rows}
-            here = {
-                (part, 0, number, repr(row))
-                for part, file in files.items()
-                for number, row in enumerate(pa.concat_tables(read_pieces(file, schema, [])).to_pylist())
-            }
-            assert here == there
 
     def test_a_batch_survives_the_ledger(self, spark: SparkSession) -> None:
         """The span is JSON.

@@ -105,11 +105,6 @@ TIMESTAMP_TYPE = Setting(
     "It is the meaning of `timestamp` in a schema. Where it may not be touched, a query asks for it.",
     CLUSTERS,
 )
-INT96_SHIFTED = Setting(
-    "spark.sql.parquet.int96TimestampConversion",
-    "With it Spark may read other moments than a file has. If it is unknown, Spark reads all parquet files.",
-    CLUSTERS,
-)
 NANOS_AS_LONG = Setting(
     "spark.sql.legacy.parquet.nanosAsLong",
     "Spark reads nanoseconds of a parquet file as numbers. Without it such a file is refused.",

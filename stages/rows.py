@@ -461,11 +461,6 @@ class MarkedRows(Rows):
     def _live(self) -> str:
         return _LIVE
 
-    @property
-    def as_read(self) -> bool:
-        """Whether the rows have exactly the columns that were read, with the values that were read."""
-        return self.untouched and self.names == tuple(self._read)
-
     def aside(self, when: Column | None, on_error: str) -> MarkedRows:
         concerns = SqlText("true") if when is None else _require_truth(when)
         frame = select_columns(self.frame, "*", compute_once(concerns, KEPT, _LIVE))

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from datetime import datetime, timezone
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, cast
 
 from origins.batch import Batch, Json, Span
@@ -19,7 +18,6 @@ from origins.files.file_scan import (
     METADATA,
     list_folder_columns,
     make_index_sql,
-    read_folder_columns,
     with_metadata,
     with_text,
 )
@@ -33,7 +31,6 @@ from origins.origin import BATCH, PLACE, Backlog, Origin, Progress
 from origins.quantities import check_seconds, parse_seconds
 from origins.quick_dataclass import dataclass
 from origins.schema import check_schema, parse_schema
-from origins.spark_settings import INT96_SHIFTED
 from origins.store_access import StoreError, canonicalise, is_store_url
 
 if TYPE_CHECKING:
@@ -328,20 +325,6 @@ class _FilesRows(BatchRows):
     @compute_once
     def table(self) -> pa.Table | None:
         return None if self.places or self._tables is None else pa.concat_tables(self._tables.values())
-
-    @compute_once
-    def files(self) -> Mapping[str, Path] | None:
-        from origins.files.parquet_rows import is_plain
-
-        plainly = self._place.local and self._is_here and not self.origin.options
-        if self.origin.format != "parquet" or self.origin.metadata or not plainly:
-            return None
-        self._check()
-        odd = self.origin.changes.rescues or any(read_folder_columns(name) for name in self._names)
-        shifted = INT96_SHIFTED.read(self.spark, "false") != "false"
-        files = {name: self._place.find_path(name) for name in self._names}
-        plain = not odd and not shifted and all(is_plain(file, self.schema) for file in files.values())
-        return files if plain else None
 
     def size(self) -> int | None:
         table = self.table()

@@ -14,21 +14,13 @@ from origins.files.csv_header import Header, match_header, read_header
 from origins.files.csv_rows import CsvRows
 from origins.files.file_scan import METADATA, FileScan, check_folders, from_folder, read_folder_columns, with_text
 from origins.files.file_systems import File, is_small
-from origins.files.in_process import (
-    PLAIN_OPTIONS,
-    are_all_plain,
-    are_lines_plain,
-    list_kinds,
-    parse_csv,
-    parse_rows,
-    parse_text,
-)
+from origins.files.in_process import are_all_plain, are_lines_plain, list_kinds, parse_rows
 from origins.files.json_lines import LINE, JsonRescue, is_more, judge_json, judge_json_text, judge_surplus, parse_lines
 from origins.files.json_text import JsonChanges
 from origins.files.json_written import has_decimal, has_text
 from origins.files.listing import PACKED
 from origins.files.options import complete_options, is_whole
-from origins.files.parquet_rows import ParquetRows, find_nanos, parse_few, read_footers, read_schema, replace_nanos
+from origins.files.parquet_rows import ParquetRows, find_nanos, read_footers, read_schema, replace_nanos
 from origins.lazy import DataFrame, F, SparkSession, T, pa, spark_errors
 from origins.names import HIDDEN, quote_name
 from origins.quick_dataclass import dataclass
@@ -72,13 +64,11 @@ class FileRows(FileScan):
     def parses_here(self, names: Sequence[str], schema: T.StructType) -> bool:
         """Return whether `parse_here` may return rows with these columns from these files, if they are small."""
         odd = any(read_folder_columns(name) or name.lower().endswith(PACKED) for name in names)
-        given = dict(self.options.items() - complete_options(self.format, {}).items())
-        plain = given.keys() <= (PLAIN_OPTIONS if self.format == "csv" else set())
-        simple = self.format not in ("json", "csv") or list_kinds(schema) is not None
-        return plain and simple and not self.changes.rescues and not odd
+        plain = self.format == "json" and self.options == complete_options("json", {})
+        return plain and list_kinds(schema) is not None and not self.changes.rescues and not odd
 
     def parse_here(self, spark: SparkSession, content: bytes, schema: T.StructType) -> pa.Table | None:
-        """Return the rows of one file, parsed in this process; None if Spark has to read it.
+        """Return the rows of one file of JSON, parsed in this process; None if Spark has to read it.
 
         They have no columns of `added` and `metadata`.
         """
@@ -86,12 +76,8 @@ class FileRows(FileScan):
         def zone() -> str:
             return str(TIME_ZONE.read(spark))
 
-        if self.format == "json":
-            wrong = JsonChanges(schema=schema, changes=self.changes, options=self.options)
-            return parse_rows(content, schema, extra=wrong.asks_extra, missing=wrong.asks_missing, zone=zone)
-        if self.format == "csv":
-            return parse_csv(content, schema, self.options, header=self.has_header, zone=zone)
-        return parse_few(spark, content, schema) if self.format == "parquet" else parse_text(content, schema)
+        wrong = JsonChanges(schema=schema, changes=self.changes, options=self.options)
+        return parse_rows(content, schema, extra=wrong.asks_extra, missing=wrong.asks_missing, zone=zone)
 
     def _group_by_folders(self, names: Sequence[str], schema: T.StructType) -> dict[frozenset[str], list[str]]:
         """Group the files by the columns that their folders give."""

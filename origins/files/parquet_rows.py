@@ -1,15 +1,10 @@
-"""Conversion of parquet files to rows. Each file stores its columns.
-
-A file on this machine that has exactly the wanted columns and types is plain. Of a plain file this process reads the
-same rows as Spark, and its rows can be copied without Spark.
-"""
+"""Conversion of parquet files to rows. Each file stores its columns."""
 
 from __future__ import annotations
 
 import io
 import json
 import re
-from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
@@ -30,26 +25,18 @@ from origins.files.parquet_values import (
     make_rescued_sql,
     make_row_sql,
 )
-from origins.lazy import DataFrame, F, SparkSession, T, pa, pc, pq, spark_errors
+from origins.lazy import DataFrame, F, SparkSession, T, pa, pq, spark_errors
 from origins.names import HIDDEN, quote_name, quote_text
 from origins.quick_dataclass import dataclass
-from origins.spark_settings import INT96_SHIFTED, NANOS_AS_LONG
-from origins.spark_versions import find_platform, make_arrow_schema, make_arrow_type, read_arrow_schema, read_arrow_type
+from origins.spark_settings import NANOS_AS_LONG
+from origins.spark_versions import find_platform, read_arrow_schema, read_arrow_type
 
-_PLAIN = frozenset({
-    "boolean", "byte", "short", "integer", "long", "float", "double", "string", "binary", "date", "timestamp",
-})  # fmt: skip
 _LEGACY = frozenset({b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"})
 """The notes that Spark writes into a file whose early dates may differ from their stored values."""
 _OLD_SPARK = re.compile(rb"[0-2]\.|3\.0\.")
 """The versions of Spark that write no such note into files that may have such dates."""
-_SINCE = -25_567
-"""1900 in days from 1970. Spark may change earlier days, depending on its settings and on the writer."""
-_MICROS = 86_400_000_000
 ROWS = 8_192
 """The number of rows that are read at a time. It is small, because rows may be wide."""
-_FEW = 4 << 20
-"""The most bytes of a small file's rows that are kept in this process."""
 _OURS = HIDDEN + "typed_"
 _NANOS = HIDDEN + "nanos_"
 _CUT = " nanoseconds since 1970 are not whole microseconds, and Spark has no finer unit"
@@ -291,59 +278,10 @@ def _make_moment_sql(nanos: str, kind: T.DataType) -> str:
     return f"timestamp_micros({micros})"
 
 
-class ReadsOtherwise(Exception):
-    """Spark may read a value differently."""
-
-
-def parse_few(spark: SparkSession, content: bytes, schema: T.StructType) -> pa.Table | None:
-    """Return the rows of a small plain file; None if Spark has to read them, or if they are too many."""
-    if INT96_SHIFTED.read(spark, "false") != "false" or not is_plain(content, schema):
-        return None
-    tables, size = [], 0
-    try:
-        for table in read_pieces(content, schema, []):
-            tables.append(table)
-            size += table.nbytes
-            if size > _FEW:
-                return None
-    except (ReadsOtherwise, pa.ArrowException, OSError):
-        return None
-    return pa.concat_tables(tables) if tables else None
-
-
 def has_old_days(footer: pq.FileMetaData) -> bool:
     """Return whether Spark may change early days, by the file's information about its writer."""
     noted: Mapping[bytes, bytes] = footer.metadata or {}
     return not _LEGACY.isdisjoint(noted) or _OLD_SPARK.match(noted.get(b"org.apache.spark.version", b"")) is not None
-
-
-def is_plain(file: ReadableFile | bytes, schema: T.StructType) -> bool:
-    """Return whether the file has exactly these columns, with types that this process reads as Spark does."""
-    try:
-        found = open_file(file)
-        columns = {column.name: column for column in found.schema_arrow}
-    except (pa.ArrowException, OSError):
-        return False
-    if has_old_days(found.metadata) or sorted(found.schema_arrow.names) != sorted(schema.names):
-        return False
-    wanted = [(field, columns[field.name].type) for field in schema]
-    return len(columns) == len(schema.names) and all(_is_alike(field, kind, found) for field, kind in wanted)
-
-
-def read_pieces(file: ReadableFile | bytes, schema: T.StructType, without: Sequence[int]) -> Iterator[pa.Table]:
-    """Yield the rows of a plain file in their order, except the rows with these numbers, ascending from 0.
-
-    Raise `ReadsOtherwise` at a value that Spark may read differently.
-    """
-    wanted, first = make_arrow_schema(schema), 0
-    for batch in open_file(file).iter_batches(ROWS):
-        table = pa.Table.from_batches([batch]).select(schema.names).cast(wanted)
-        if any(map(_is_old, table.columns)):
-            raise ReadsOtherwise("There is a day before 1900.")
-        end = first + table.num_rows
-        gone = without[bisect_left(without, first) : bisect_left(without, end)]
-        yield _drop_rows(table, [number - first for number in gone])
-        first = end
 
 
 def count_rows(file: ReadableFile) -> int:
@@ -362,36 +300,3 @@ def _make_source(file: ReadableFile | bytes) -> Path | IO[Any]:
     if isinstance(file, bytes):
         return io.BytesIO(file)
     return file if isinstance(file, Path) else file.open("rb")
-
-
-def _is_alike(field: T.StructField, found: pa.DataType, file: pq.ParquetFile) -> bool:
-    """Return whether Arrow's type of a column equals the wanted type, as Spark reads it."""
-    kind = field.dataType.jsonValue()
-    if field.metadata or not isinstance(kind, str) or not (kind in _PLAIN or kind.startswith("decimal")):
-        return False
-    if kind != "timestamp":
-        same = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}.get(found, found)
-        return bool(same == make_arrow_type(field.dataType))
-    if not pa.types.is_timestamp(found):
-        return False
-    columns = [file.schema.column(at) for at in range(len(file.schema))]
-    old = next(column.physical_type for column in columns if column.path == field.name) == "INT96"
-    return found.unit in ("ms", "us") and (found.tz is not None) != old
-
-
-def _is_old(column: pa.ChunkedArray) -> bool:
-    if not pa.types.is_date(column.type) and not pa.types.is_timestamp(column.type):
-        return False
-    days = pa.types.is_date(column.type)
-    least = pc.min(column.cast(pa.int32() if days else pa.int64())).as_py()
-    return least is not None and least < (_SINCE if days else _SINCE * _MICROS)
-
-
-def _drop_rows(table: pa.Table, gone: Sequence[int]) -> pa.Table:
-    """Return the table without the rows with these numbers, which are ascending."""
-    if not gone:
-        return table
-    begins, ends = [0, *(number + 1 for number in gone)], [*gone, table.num_rows]
-    return pa.concat_tables(
-        [table.slice(begin, end - begin) for begin, end in zip(begins, ends, strict=True)]
-    ).combine_chunks()

@@ -18,7 +18,7 @@ from origins.files.bad_lines import ONCE, make_typed_field
 from origins.files.changes import Changes
 from origins.files.csv_header import OPEN, Header, is_open
 from origins.files.csv_rows import CsvVerdict, parse_fields
-from origins.files.in_process import make_plain_array, parse_plain_csv, parse_rows
+from origins.files.in_process import make_plain_array, parse_rows
 from origins.files.json_lines import LINE, judge_json_text, parse_lines
 from origins.files.json_text import JsonChanges
 from origins.files.json_written import PARSED
@@ -175,13 +175,12 @@ class KafkaRows(BatchRows):
             return {of.name: make_array(each, of.type) for of, each in zip(kinds, columns, strict=True)}
         if name == "json":
             return self._parse_objects(values)
+        if name == "csv":
+            return None
         try:
-            texts = [None if value is None else value.decode("utf-8") for value in values]
+            return {"value": make_array([None if value is None else value.decode() for value in values], pa.string())}
         except UnicodeDecodeError:
             return None
-        if name == "text":
-            return {"value": make_array(texts, pa.string())}
-        return _split_columns(parse_plain_csv(texts, self._own, self.csv_options, self._get_zone))
 
     def _parse_objects(self, values: Sequence[bytes | None]) -> Mapping[str, pa.Array] | None:
         if any(value is None or not value.strip() or b"\n" in value or b"\r" in value for value in values):

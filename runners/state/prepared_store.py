@@ -7,7 +7,6 @@ import os
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
 from functools import reduce
 from pathlib import Path
@@ -20,7 +19,7 @@ from origins.batch import Json
 from origins.batch_rows import BatchRows, FrameRows, compute_once, make_frame
 from origins.delta_actions import TypeBody
 from origins.files.file_systems import escape_pattern
-from origins.files.parquet_rows import ROWS, ReadsOtherwise, has_old_days, open_file, read_pieces
+from origins.files.parquet_rows import ROWS, has_old_days, open_file
 from origins.lazy import DataFrame, F, SparkSession, T, pa, pc, pq
 from origins.names import quote_name
 from origins.object_store import ObjectStore, open_store
@@ -33,9 +32,6 @@ from runners.spark.session import is_here
 
 _FEW = "few.parquet"
 """The only file of a frame whose rows passed through this process."""
-_SHARE = 128 << 20
-"""About how many bytes of files become one file, if rows are copied."""
-_THREADS = 4
 _READ_HERE, _PIECE, _PACKED = 64 << 20, 8 << 20, 16 << 20
 """How many bytes this process reads at most, about how many at once, and how many at most of a store's objects."""
 _SIMPLE = frozenset({
@@ -66,14 +62,6 @@ class PreparedStore(ABC):
     def put(self, name: str, rows: Sequence[Mapping[str, Json]], schema: T.StructType) -> bool:
         """Write rows that are in this process. Return False, and write nothing, if only Spark can write them."""
         return False
-
-    def copy(self, name: str, files: Mapping[Path, Sequence[int]], schema: T.StructType) -> int | None:
-        """Write the rows of these parquet files, except the rows at the given places of each file, which are ascending.
-
-        Return how many rows were written. None means that only Spark can do it, and that the caller must remove what
-        was written.
-        """
-        return None
 
     @abstractmethod
     def read(self, spark: SparkSession, name: str) -> DataFrame:
@@ -150,33 +138,6 @@ class FolderStore(PreparedStore):
     def _write_table(self, name: str, table: Any, schema: T.StructType) -> None:
         write_table(table, schema, self.root / name / _FEW)
         self._schemas[name] = schema
-
-    def copy(self, name: str, files: Mapping[Path, Sequence[int]], schema: T.StructType) -> int | None:
-        folder = self.root / name
-        folder.mkdir(parents=True)
-        self._schemas[name] = schema
-
-        def copy_share(number: int, share: Sequence[Path]) -> int:
-            rows = 0
-
-            def count_pieces() -> Iterator[pa.Table]:
-                nonlocal rows
-                for file in share:
-                    for piece in read_pieces(file, schema, files[file]):
-                        rows += piece.num_rows
-                        yield piece
-
-            arrow, file = make_arrow_schema(schema), folder / f"part-{number:05}.parquet"
-            data_files.write(count_pieces(), arrow, schema.json(), file)
-            return rows
-
-        threads = min(_THREADS, os.cpu_count() or 1)
-        try:
-            shares = _split_files(files, threads)
-            with ThreadPoolExecutor(threads) as pool:
-                return sum(pool.map(copy_share, range(len(shares)), shares))
-        except (ReadsOtherwise, pa.ArrowException, OSError, KeyError):  # only Spark can surely read these files
-            return None
 
     def read(self, spark: SparkSession, name: str) -> DataFrame:
         schema = self._schemas.get(name)
@@ -386,24 +347,6 @@ def write_table(table: Any, schema: T.StructType, file: Path) -> None:
     """Write the rows as one file in a new folder, as Spark would."""
     file.parent.mkdir(parents=True)
     data_files.write([table], table.schema, schema.json(), file)
-
-
-def _split_files(files: Collection[Path], threads: int) -> Sequence[Sequence[Path]]:
-    """Return the files in one share for each thread, or in more shares if the files are large.
-
-    A share becomes one file.
-    """
-    sizes = {file: file.stat().st_size for file in files}
-    most = min(_SHARE, -(-sum(sizes.values()) // threads))
-    shares: list[list[Path]] = []
-    room = 0
-    for file, size in sizes.items():
-        if room <= 0:
-            shares.append([])
-            room = most
-        shares[-1].append(file)
-        room -= size
-    return shares
 
 
 def _to_arrow_type(kind: pa.DataType, described: TypeBody) -> pa.DataType:

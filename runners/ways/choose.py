@@ -9,7 +9,6 @@ from typing import Any
 from origins.quick_dataclass import dataclass
 from runners.model.spec import WAYS
 from runners.model.tasks import Declined, Prepared
-from runners.ways.copy_files import CopyFiles
 from runners.ways.deciding import BatchDecision
 from runners.ways.grouped import Grouped
 from runners.ways.in_process import InProcess
@@ -22,7 +21,7 @@ GROUPED, STRAIGHT = Grouped(), Straight()
 COMMITTING = (GROUPED, STRAIGHT)
 """The ways whose write is the decision. The batch's planner chooses between them."""
 WRITTEN = WrittenWay()
-DECIDING: Sequence[Way[BatchDecision, Prepared]] = (InProcess(), CopyFiles(), OnePass(), WRITTEN)
+DECIDING: Sequence[Way[BatchDecision, Prepared]] = (InProcess(), OnePass(), WRITTEN)
 """The ways that decide a batch before its delivery. The last one takes every batch."""
 
 EVERY: Sequence[Way[Any, Any]] = (*COMMITTING, *DECIDING)

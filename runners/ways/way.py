@@ -24,10 +24,6 @@ class Thresholds:
     """The bytes up to which a batch is small."""
     small_refused: int = 10_000
     """The refused rows of a batch up to which this process delivers them."""
-    copied_bytes: int = 1 << 30
-    """The bytes of files up to which this process copies rows. Spark writes larger files with all its cores."""
-    copied_others: int = 10_000
-    """The rows of a copied batch that may be refused, filtered, or have another note than most rows."""
     picked_rows: int = 10_000
     """The refused rows that a task picks. Wherry writes a batch with more of them whole."""
     picked_row_bytes: int = 8 << 10

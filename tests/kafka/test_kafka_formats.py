@@ -24,7 +24,6 @@ from pyspark.sql import types as T
 
 from destinations.kafka.kafka import Kafka as KafkaDestination
 from origins.errors import OriginError
-from origins.files.in_process import parse_plain_csv
 from origins.kafka.avro import AvroCoding
 from origins.kafka.formats import (
     BatchDecoder,
@@ -376,36 +375,6 @@ def test_columns_that_do_not_fit_are_named_with_what_to_do() -> None:
     assert list(list_misfits(T.StructType().add("a", T.StringType()).jsonValue(), NEEDY.list_columns())) == [
         "there is no column 'size', which the schema needs"
     ]
-
-
-def test_plain_lines_of_csv_are_read_in_this_process() -> None:
-    """Spark reads lines with quotes, other notations or another number of fields."""
-    names = {"id": T.IntegerType(), "price": T.DecimalType(6, 2), "day": T.DateType(), "at": T.TimestampType()}
-    schema = T.StructType([T.StructField(name, kind) for name, kind in names.items()])
-
-    def parse(line: str, **options: str) -> Any:
-        found = parse_plain_csv([line], schema, options, lambda: "UTC")
-        return found and found.to_pylist()
-
-    moment = dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
-    assert parse("1,2.50,2026-01-01,1970-01-01T00:00:01Z") == [
-        {"id": 1, "price": Decimal("2.50"), "day": dt.date(2026, 1, 1), "at": moment}
-    ]
-    assert parse("1;;;", sep=";") == [{"id": 1, "price": None, "day": None, "at": None}]
-    odd = [
-        '"1",2,,',
-        "1,2.505,,",
-        " 1,2,,",
-        "1,2,2026-02-30,",
-        "1,2,2026-1-1,",
-        "1,2,",
-        "1,2,,\n",
-        "1e3,2,,",
-        "99999999999,,,",
-        "",
-    ]
-    assert [line for line in odd if parse(line) is not None] == []
-    assert parse("1,,,", quote="'") is None
 
 
 _WORKER = """

@@ -7,7 +7,7 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from pyarrow import parquet
 
 from origins.batch import JSON, Batch, Limits, Span
 from origins.batch_rows import FrameRows
@@ -258,7 +257,7 @@ class Numbers(Origin):
         frames = [self._fetch(spark, batch, places=places) for batch in batches]
         each = [frame.selectExpr("*", f"{at} as {BATCH}") for frame, at in zip(frames, told, strict=True)]
         if not last:
-            return NumbersRows(frames[0], fault=self.fault, file=self.folder / f"{next(COUNTER)}.parquet")
+            return NumbersRows(frames[0], fault=self.fault)
         return FrameRows(functools.reduce(lambda above, below: above.union(below), each))
 
     def _fetch(self, spark: SparkSession, batch: Batch, *, places: bool) -> DataFrame:
@@ -285,7 +284,7 @@ class Numbers(Origin):
             self.there.remove(0)
 
 
-FORMS = {"reads others here", "miscounts", "gives fewer", "copies others"}
+FORMS = {"reads others here", "miscounts", "gives fewer"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -293,17 +292,9 @@ class NumbersRows(FrameRows):
     """The numbers of a batch in every form, one of which may be wrong. With other faults it has only a frame."""
 
     fault: str
-    file: Path
 
     def table(self) -> pa.Table | None:
         return self._table("reads others here")
-
-    def files(self) -> Mapping[str, Path] | None:
-        table = self._table("copies others")
-        if table is None:
-            return None
-        parquet.write_table(table, self.file)
-        return {"": self.file}
 
     def count(self) -> int | None:
         table = self._table("miscounts")
@@ -368,7 +359,6 @@ FAULTS = {
     "miscounts": "test_counted_rows_equal_read_rows",
     "gives fewer": "test_counted_rows_equal_read_rows",
     "reads others here": "test_rows_read_in_this_process_equal_rows_read_by_spark",
-    "copies others": "test_copied_files_have_the_same_rows",
     "no JSON": "test_a_batch_survives_the_ledger",
     "restless": "test_planning_leaves_no_trace",
     "deaf": "test_the_next_run_continues_after_the_committed_rows",

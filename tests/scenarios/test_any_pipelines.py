@@ -38,7 +38,6 @@ WAYS: Sequence[Sequence[str]] = [
     ["straight", "written"],
     ["one_pass"],
     ["in_process"],
-    ["copy_files"],
     ["grouped", "straight"],
     ["written"],
 ]
@@ -47,7 +46,6 @@ LIMITS: Sequence[Mapping[str, int]] = [
     {"small_bytes": 0},
     {"small_refused": 1},
     {"picked_rows": 1},
-    {"copied_others": 1},
     {"figures": 2},
 ]
 

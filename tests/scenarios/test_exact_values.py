@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-import pyarrow as pa
 import pytest
-from pyarrow import parquet
 
 from tests.scenarios.conftest import Place
 
@@ -63,16 +61,6 @@ def test_rare_characters_stay_in_a_field_of_csv(place: Place, way: str, wrong: b
     place.land("a.csv", lines)
     report = place.load(define("csv", way)).run()
     assert (report.nacked, read_texts(place)) == (int(wrong), TEXTS)
-
-
-def test_a_copied_file_has_the_same_values(place: Place) -> None:
-    """Rows of parquet arrive with their characters and digits."""
-    prices = pa.array([Decimal("1.10")] * len(TEXTS), pa.decimal128(10, 2))
-    table = pa.table({"id": pa.array(range(len(TEXTS)), pa.int32()), "text": TEXTS, "price": prices})
-    (place.folder / "landing").mkdir()
-    parquet.write_table(table, place.folder / "landing" / "a.parquet")
-    place.load(define("parquet", "copy_files")).run()
-    assert read_texts(place) == TEXTS
 
 
 @pytest.mark.parametrize("way", WAYS)

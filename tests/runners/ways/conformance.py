@@ -98,7 +98,7 @@ class WayCase:
     @property
     def needs_spark(self) -> bool:
         """Whether this process cannot process the case without Spark."""
-        return bool(self.stages or any(self.own.values()) or not self.into_a_table)
+        return bool(self.stages or any(self.own.values()) or self.into_a_table != "json")
 
     @property
     def orders(self) -> Sequence[str]:

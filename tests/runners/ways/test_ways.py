@@ -48,12 +48,6 @@ class TestInProcess(WayConformance):
 
 
 @pytest.mark.spark
-class TestCopyFiles(WayConformance):
-    way = "copy_files"
-    carries = ONE_FOR_ALL - {"nested", "maps", "plain json", "plain csv", "plain text"}
-
-
-@pytest.mark.spark
 class TestOnePass(WayConformance):
     way = "one_pass"
     carries = ONE_FOR_ALL
@@ -114,11 +108,11 @@ def test_a_definition_without_obstacles_can_take_every_way() -> None:
     [
         (make_candidate(lanes=1), {"grouped"}),
         (make_candidate(destinations=[Delta(path="a", stamp="_batch")]), {"grouped"}),
-        (make_candidate(Deduplicate(keys=["id"], name="once")), {"grouped", "straight", "copy_files", "one_pass"}),
-        (make_candidate(Sql("select * from rows", name="own")), {"grouped", "in_process", "copy_files", "one_pass"}),
+        (make_candidate(Deduplicate(keys=["id"], name="once")), {"grouped", "straight", "one_pass"}),
+        (make_candidate(Sql("select * from rows", name="own")), {"grouped", "in_process", "one_pass"}),
         (make_candidate(destinations=[Memory(name="a"), Memory(name="b")]), {"grouped", "straight"}),
-        (make_candidate(spark_is_local=False), {"copy_files", "one_pass"}),
-        (make_candidate(spark_is_local=False, keeps_few=False), {"in_process", "copy_files", "one_pass"}),
+        (make_candidate(spark_is_local=False), {"one_pass"}),
+        (make_candidate(spark_is_local=False, keeps_few=False), {"in_process", "one_pass"}),
         (make_candidate(declined=list_ways_off(["written"])), set(WAYS) - {"written"}),
         (make_candidate(Filter("id > 1"), keeps_filtered=True), set(WAYS) - {"in_process", "written"}),
         (make_candidate(keeps_filtered=True), set()),

@@ -1,4 +1,4 @@
-"""Lines of JSON, CSV and text that this process reads equal the rows of Spark. All other lines are left to Spark."""
+"""Lines of JSON that this process reads equal the rows of Spark. All other lines are left to Spark."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import StructType
 
 from origins.errors import OriginError
 from origins.files import Files
-from origins.files.in_process import parse_csv, parse_rows, parse_text
+from origins.files.in_process import parse_rows
 from origins.nack import REFUSED
 from origins.names import is_one_disk
 from origins.origin import PLACE
@@ -51,8 +50,6 @@ TEXTS = [
 ]  # fmt: skip
 OTHERS = ["true", "false", "null", "True", "[]", "{}", "[1]", '{"a": 1}', ""]
 TOKENS = [*NUMBERS, *(f'"{each}"' for each in TIMES), *TEXTS, *OTHERS]
-FIELDS = ["", "#", "-", ",", ";", "a b", "a, b", "a'b", *(token[1:-1] for token in TOKENS if token[:1] == '"'), *TOKENS]
-"""The texts between commas."""
 LINES = [
     "{}", " {} ", "\t{}\t", "[]", "[{}]", "null", "1", '"x"', "{} {}", "{},{}", "{},", "{", "}", '{"n" 1}',
     '{"n": 1} x',
@@ -64,23 +61,11 @@ LINES = [
     r'{"n": 1, "m": "\ud800"}', r'{"n": 1, "\udfff": 1}', '{"n": 1, "m": 1e400}',
     '{"n": 1, "m": "' + "x" * 100_000 + '"}',
 ]  # fmt: skip
-OTHER_LINES = [
-    "1,x", "1, x", " 1,x", "1,x ", "1,", ",x", ",", ", ", "1", "1,x,", "", " ", "\t", "\x0b", "\xa0", "#1,x", "1,#x",
-    "1,'x", "1,x\x00", "1,\xa0", "1,x\r", "1,\u2028", "1,\x85", "\ufeff1,x", "1,\t", "1\t,x", "1,a\tb", "01,x", "+1,x",
-    "1,\\", "1,a/b", "2147483648,x", "1,\U0001f600",
-]  # fmt: skip
-NO_HEADER = {"header": False}
 
 
-def read_in_process(
-    line: str, schema: StructType, form: str = "json", *, extra: bool = False, missing: bool = False
-) -> Any:
+def read_in_process(line: str, schema: StructType, *, extra: bool = False, missing: bool = False) -> Any:
     """Return the rows that this process reads from a line, or None."""
     content = line.encode("utf-8", "surrogatepass")
-    if form == "text":
-        return parse_text(content, schema)
-    if form == "csv":
-        return parse_csv(content, schema, {}, header=False, zone=lambda: "UTC")
     return parse_rows(content, schema, extra=extra, missing=missing, zone=lambda: "UTC")
 
 
@@ -109,14 +94,12 @@ def format_rows(rows: pa.Table) -> list[str]:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", [*SIMPLE, *DECIMALS])
-@pytest.mark.parametrize("form", ["json", "csv"])
-def test_a_value_is_read_as_spark_reads_it(spark: SparkSession, tmp_path: Path, form: str, kind: str) -> None:
+def test_a_value_is_read_as_spark_reads_it(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     """The test uses very many values, as far as this process reads them for the column's type."""
-    schema, options = parse_schema(spark, f"c {kind}, d double", "here"), NO_HEADER if form == "csv" else {}
-    lines = [f"{field}," for field in FIELDS] if form == "csv" else [f'{{"c": {token}}}' for token in TOKENS]
-    read = [line for line in lines if read_in_process(line, schema, form) is not None]
-    zoned = [line for line in read if re.search(r'(Z|\\u005a)"?[,}]', line)]
-    files = Files(path=str(tmp_path / "in"), format=form, schema=f"c {kind}, d double", options=options)
+    schema = parse_schema(spark, f"c {kind}, d double", "here")
+    read = [line for token in TOKENS if read_in_process(line := f'{{"c": {token}}}', schema) is not None]
+    zoned = [line for line in read if re.search(r'(Z|\\u005a)"?}', line)]
+    files = Files(path=str(tmp_path / "in"), format="json", schema=f"c {kind}, d double")
     for some in ([line for line in read if line not in zoned], zoned):
         if some:
             mine, its = read_by_both(spark, tmp_path / "in", files, some)
@@ -126,51 +109,17 @@ def test_a_value_is_read_as_spark_reads_it(spark: SparkSession, tmp_path: Path, 
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    ("form", "policies"),
-    [
-        ("json", {}),
-        ("json", {"extra": "nack"}),
-        ("json", {"missing": "nack"}),
-        ("json", {"extra": "nack", "missing": "nack"}),
-        ("csv", {}),
-        ("csv", {"extra": "nack", "missing": "nack"}),
-        ("text", {}),
-    ],
+    "policies", [{}, {"extra": "nack"}, {"missing": "nack"}, {"extra": "nack", "missing": "nack"}], ids=str
 )
-def test_a_line_is_read_as_spark_reads_it(
-    spark: SparkSession, tmp_path: Path, form: str, policies: dict[str, str]
-) -> None:
+def test_a_line_is_read_as_spark_reads_it(spark: SparkSession, tmp_path: Path, policies: dict[str, str]) -> None:
     """The test uses unusual lines, as far as this process reads them, with each policy for extra and missing keys."""
-    columns = "value string" if form == "text" else "n int, name string"
+    columns = "n int, name string"
     schema, counts = parse_schema(spark, columns, "here"), dict.fromkeys(policies, True)
-    lines, last = (LINES, '{"n": 5, "name": "last"}') if form == "json" else (OTHER_LINES, "5,last")
-    read = [line for line in lines if read_in_process(line, schema, form, **counts) is not None]
-    options = NO_HEADER if form == "csv" else {}
-    files = Files(path=str(tmp_path / "in"), format=form, schema=columns, on_change=policies, options=options)
-    mine, its = read_by_both(spark, tmp_path / "in", files, [*read, last])
+    read = [line for line in LINES if read_in_process(line, schema, **counts) is not None]
+    files = Files(path=str(tmp_path / "in"), format="json", schema=columns, on_change=policies)
+    mine, its = read_by_both(spark, tmp_path / "in", files, [*read, '{"n": 5, "name": "last"}'])
     assert mine == its
     assert len(mine) > 0
-
-
-@pytest.mark.spark
-@pytest.mark.parametrize(
-    ("header", "is_here"),
-    [
-        ("n,name", True), ("name,n", True), ("\n \nname,n\r", True), ("n;name", False), ('n,"name"', False),
-        ("n", False), ("N,name", False), ("n,name ", False), ("n,name,more", False), ("n,n", False),
-        ("\ufeffn,name", False),
-    ],
-)  # fmt: skip
-def test_a_csv_header_must_have_exactly_the_columns_of_the_schema(
-    spark: SparkSession, tmp_path: Path, header: str, is_here: bool
-) -> None:
-    """They may have any order. Spark decides about every other header."""
-    files = Files(path=str(tmp_path), format="csv", schema="n int, name string")
-    (tmp_path / "lines").write_text(f"{header}\n1,2", encoding="utf-8", newline="")
-    batch = plan_batch(spark, files)
-    mine = files.fetch(spark, [batch]).table()
-    assert (mine is not None) is is_here
-    assert mine is None or format_rows(mine) == format_rows(read_by_spark(spark, files, batch).drop(REFUSED).toArrow())
 
 
 @pytest.mark.spark
@@ -226,29 +175,24 @@ def test_columns_of_other_types_are_left_to_spark(kind: str) -> None:
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    ("form", "more"),
+    "more",
     [
-        ("json", {"options": {"multiLine": True}}),
-        ("json", {"options": {"timestampFormat": "yyyy"}}),
-        ("json", {"metadata": ["file_name"]}),
-        ("json", {"on_change": {"extra": "rescue"}}),
-        ("json", {"schema": {"n": "array<int>"}}),
-        ("csv", {"options": {"multiLine": True}}),
-        ("csv", {"options": {"nullValue": "-"}}),
-        ("csv", {"options": {"sep": "||"}}),
-        ("csv", {"metadata": ["file_name"]}),
-        ("csv", {"on_change": {"extra": "rescue"}}),
-        ("csv", {"schema": {"n": "float"}}),
-        ("text", {"options": {"wholetext": True}}),
-        ("text", {"metadata": ["file_name"]}),
+        {"options": {"multiLine": True}},
+        {"options": {"timestampFormat": "yyyy"}},
+        {"metadata": ["file_name"]},
+        {"on_change": {"extra": "rescue"}},
+        {"schema": {"n": "array<int>"}},
+        {"format": "csv"},
+        {"format": "text", "schema": "n string"},
     ],
+    ids=str,
 )
 def test_options_beyond_plain_lines_are_left_to_spark(
-    spark: SparkSession, tmp_path: Path, form: str, more: dict[str, Any]
+    spark: SparkSession, tmp_path: Path, more: dict[str, Any]
 ) -> None:
     """The same file without these options is read here."""
-    (tmp_path / "a").write_text("{}\n" if form == "json" else "n\n")
-    files = {"path": str(tmp_path), "format": form, "schema": "n string" if form == "text" else "n int"}
+    (tmp_path / "a").write_text("{}\n")
+    files = {"path": str(tmp_path), "format": "json", "schema": "n int"}
     plainly, asked = Files(**files), Files(**{**files, **more})  # type: ignore[arg-type]
     assert plainly.fetch(spark, [plan_batch(spark, plainly)]).table() is not None
     assert asked.fetch(spark, [plan_batch(spark, asked)]).table() is None
@@ -266,25 +210,12 @@ def test_a_compressed_or_partitioned_file_is_left_to_spark(spark: SparkSession, 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("places", [False, True], ids=["straight", "decided"])
-@pytest.mark.parametrize("form", ["json", "csv", "text", "parquet"])
-def test_stages_get_the_rows_that_were_read_here(spark: SparkSession, tmp_path: Path, form: str, places: bool) -> None:
+def test_stages_get_the_rows_that_were_read_here(spark: SparkSession, tmp_path: Path, places: bool) -> None:
     """They equal the rows of Spark, and each has its place in the file."""
-    columns = "value string" if form == "text" else "n bigint, at timestamp, price decimal(9,2)"
-    rows = [(number, f"2026-01-0{number}T01:02:03.000004Z", f"{number}.50") for number in range(1, 8)]
-    lines = {
-        "json": [f'{{"n": {n}, "at": "{at}", "price": {price}}}' for n, at, price in rows],
-        "csv": [f"{n},{at},{price}" for n, at, price in rows],
-        "text": [f"row {n}" for n, _, _ in rows],
-    }
-    for number, some in enumerate((slice(0, 3), slice(3, 7))):
-        if form == "parquet":
-            frame = spark.createDataFrame(rows[some], "n bigint, at string, price string").coalesce(1)
-            frame = frame.selectExpr("n", "timestamp(at) as at", "cast(price as decimal(9,2)) as price")
-            pq.write_table(frame.toArrow(), tmp_path / f"{number}.parquet")
-        else:
-            (tmp_path / f"{number}.{form}").write_text("\n".join(lines[form][some]) + "\n")
-    options = NO_HEADER if form == "csv" else {}
-    files = Files(path=str(tmp_path / "*"), format=form, schema=columns, options=options)
+    lines = [f'{{"n": {n}, "at": "2026-01-0{n}T01:02:03.000004Z", "price": {n}.50}}\n' for n in range(1, 8)]
+    (tmp_path / "0.json").write_text("".join(lines[:3]))
+    (tmp_path / "1.json").write_text("".join(lines[3:]))
+    files = Files(path=str(tmp_path / "*"), format="json", schema="n bigint, at timestamp, price decimal(9,2)")
     batch = plan_batch(spark, files)
     here = files.fetch(spark, [batch], places=places).frame()
     there = read_by_spark(spark, files, batch, places=places).select(here.columns)
@@ -296,7 +227,7 @@ def test_stages_get_the_rows_that_were_read_here(spark: SparkSession, tmp_path: 
     place = [f"{PLACE}.part as part", f"row_number() over (partition by {PLACE}.part order by {PLACE}.row) as nth"]
     own, its = (sorted(map(str, frame.selectExpr(*names, *place).collect())) for frame in (here, there))
     assert own == its
-    assert len(own) == len(rows)
+    assert len(own) == len(lines)
 
 
 @pytest.mark.spark

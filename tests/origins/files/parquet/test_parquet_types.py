@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -22,8 +28,14 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from origins.errors import OriginError
+from origins.files.listing import parse_pattern
+from origins.files.parquet_rows import find_nanos
 from origins.files.parquet_values import differs, is_read_as, list_differences
 from tests.origins.files.test_growth import make_struct
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 INT, LONG, TEXT, REAL = IntegerType(), LongType(), StringType(), DoubleType()
 
@@ -104,3 +116,12 @@ def test_a_type_is_read_as_another_if_every_value_stays_the_same(
 ) -> None:
     """Types whose values Spark's reader would change do not count. Spark decides about unknown types."""
     assert is_read_as(want, found) is expected
+
+
+def test_nanoseconds_are_refused_on_serverless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Serverless compute of Databricks takes no such setting. The error names the file and the column."""
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "client.4.9")
+    parquet.write_table(pa.table({"at": pa.array([1], pa.timestamp("ns"))}), tmp_path / "a.parquet")
+    spark = cast("SparkSession", SimpleNamespace(conf=None))
+    with pytest.raises(OriginError, match=r"a\.parquet has times in nanoseconds in the column at, and serverless"):
+        find_nanos(spark, parse_pattern(f"{tmp_path}/*.parquet"), "a.parquet")
