@@ -33,7 +33,7 @@ from origins.batch import Json
 from origins.delta_actions import AddedFile, FileBody, NestedBody, StatisticsBody
 from origins.files.parquet_rows import has_old_days
 from origins.lazy import pa, pc, pq, pyspark
-from origins.names import quote_name
+from origins.names import HIDDEN, quote_name
 from origins.quick_dataclass import dataclass
 
 COLUMNS = "org.apache.spark.sql.parquet.row.metadata"
@@ -48,7 +48,7 @@ class AdoptableFiles:
 
     files: Sequence[Path]
     columns: NestedBody
-    """The columns as Spark describes them."""
+    """The columns as Spark describes them, without hidden columns. No reader looks for these in the table."""
     rows: int
 
     @staticmethod
@@ -63,7 +63,10 @@ class AdoptableFiles:
         if columns is None or any(map(has_old_days, footers.values())):
             return None
         filled = [file for file, footer in footers.items() if footer.num_rows]
-        return AdoptableFiles(filled, json.loads(columns), sum(footer.num_rows for footer in footers.values()))
+        described: NestedBody = json.loads(columns)
+        shown = [field for field in described["fields"] if not field["name"].startswith(HIDDEN)]
+        rows = sum(footer.num_rows for footer in footers.values())
+        return AdoptableFiles(filled, {**described, "fields": shown}, rows)
 
 
 def make_file_name(number: int = 0, suffix: str = ".snappy.parquet") -> str:
@@ -463,7 +466,8 @@ def _count_rows(folder: Path, names: Sequence[str]) -> Counter[str]:
                 raise ValueError(f"{name} has too many rows")
             rows = file.read().to_pylist()
         within = name.rpartition("/")[0]  # no file has the values of its partition
-        counts.update(f"{within} {sorted((key, repr(value)) for key, value in row.items())}" for row in rows)
+        shown = [[each for each in row.items() if not each[0].startswith(HIDDEN)] for row in rows]
+        counts.update(f"{within} {sorted((key, repr(value)) for key, value in row)}" for row in shown)
     return counts
 
 

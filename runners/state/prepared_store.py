@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import reduce
@@ -20,8 +21,8 @@ from origins.batch_rows import BatchRows, FrameRows, compute_once, make_frame
 from origins.delta_actions import TypeBody
 from origins.files.file_systems import escape_pattern
 from origins.files.parquet_rows import ROWS, has_old_days, open_file
-from origins.lazy import DataFrame, F, SparkSession, T, pa, pc, pq
-from origins.names import quote_name
+from origins.lazy import DataFrame, F, SparkSession, T, pa, pc, pq, pyspark
+from origins.names import HIDDEN, quote_name
 from origins.object_store import ObjectStore, open_store
 from origins.quick_dataclass import dataclass
 from origins.spark_settings import COMPLETE
@@ -29,6 +30,7 @@ from origins.spark_versions import make_arrow_schema
 from origins.store_access import StoreUrl
 from runners.model.planned_batch import DecidedBatch
 from runners.spark.session import is_here
+from stages.rows import STATE
 
 _FEW = "few.parquet"
 """The only file of a frame whose rows passed through this process."""
@@ -49,8 +51,19 @@ class PreparedStore(ABC):
     """Whether few rows can pass through this process, no matter where Spark works."""
 
     @abstractmethod
-    def write(self, name: str, frame: DataFrame) -> int | None:
-        """Compute and write the frame. Return the number of rows, if it is known without Spark."""
+    def write(self, name: str, frame: DataFrame, by: str = "") -> int | None:
+        """Compute and write the frame. Return the number of rows, if it is known without Spark.
+
+        With `by`, rows with different values of this column come into different files. It is a column of numbers.
+        """
+
+    def count_by(self, spark: SparkSession, name: str, by: str) -> Counter[int]:
+        """Return how many rows have which value of the column by which the frame was written."""
+        return Counter(dict(self.read(spark, name).groupBy(by).count().collect()))
+
+    def list_folders(self, name: str) -> Sequence[str]:
+        """Return the names of the folders for the values by which a frame was written, if this process reads them."""
+        return ()
 
     def write_few(self, name: str, frame: DataFrame) -> Any:
         """Compute and write a frame of few rows, which pass through this process. Return the rows as an Arrow table.
@@ -119,10 +132,23 @@ class FolderStore(PreparedStore):
     _schemas: dict[str, T.StructType] = field(default_factory=dict, repr=False, compare=False)
     """The schemas of the frames that this process wrote. Reading one from the files costs a Spark job each time."""
 
-    def write(self, name: str, frame: DataFrame) -> int | None:
-        frame.write.parquet(str(self.root / name))
+    def write(self, name: str, frame: DataFrame, by: str = "") -> int | None:
+        _make_writer(frame, by).parquet(str(self.root / name))
         self._schemas[name] = frame.schema
-        files = self.list_files(name)  # none if Spark wrote them on another machine
+        return self._count_files(name)
+
+    def count_by(self, spark: SparkSession, name: str, by: str) -> Counter[int]:
+        counts = Counter[int]()
+        for folder in self.list_folders(name):
+            counts[int(folder.partition("=")[2])] = self._count_files(f"{name}/{folder}") or 0
+        return counts if counts else super().count_by(spark, name, by)
+
+    def list_folders(self, name: str) -> Sequence[str]:
+        return [folder.name for folder in (self.root / name).glob("*=*")]
+
+    def _count_files(self, name: str) -> int | None:
+        """Return the number of rows by the files' footers; None if Spark wrote them on another machine."""
+        files = self.list_files(name)
         return sum(pq.read_metadata(file).num_rows for file in files) if files else None
 
     def write_few(self, name: str, frame: DataFrame) -> Any:
@@ -175,8 +201,8 @@ class UrlStore(PreparedStore):
     _few: dict[str, bytes] = field(default_factory=dict, repr=False, compare=False)
     """The files that this process wrote, until their rows are removed. They are read again soon."""
 
-    def write(self, name: str, frame: DataFrame) -> int | None:
-        frame.write.parquet(str(self.url / name))
+    def write(self, name: str, frame: DataFrame, by: str = "") -> int | None:
+        _make_writer(frame, by).parquet(str(self.url / name))
         self._schemas[name] = frame.schema
         return None
 
@@ -218,6 +244,9 @@ class UrlStore(PreparedStore):
             return None
         return _scan_files([objects.read(each.key) for each in found], wanted)
 
+    def list_folders(self, name: str) -> Sequence[str]:
+        return [folder for folder in self._objects.list_folder(name)[0] if "=" in folder] if self._is_plain else ()
+
     def _list_places(self, spark: SparkSession) -> Sequence[str]:
         return self._objects.list_folder()[0]
 
@@ -242,8 +271,8 @@ class TableStore(PreparedStore):
     schema: str
     prefix: str
 
-    def write(self, name: str, frame: DataFrame) -> int | None:
-        frame.write.format("delta").saveAsTable(self._qualify_name(name))
+    def write(self, name: str, frame: DataFrame, by: str = "") -> int | None:
+        _make_writer(frame, by).format("delta").saveAsTable(self._qualify_name(name))
         return None
 
     def read(self, spark: SparkSession, name: str) -> DataFrame:
@@ -292,7 +321,7 @@ class MemoryStore(PreparedStore):
 
     _frames: dict[str, tuple[Any, T.StructType]] = field(default_factory=dict)
 
-    def write(self, name: str, frame: DataFrame) -> int | None:
+    def write(self, name: str, frame: DataFrame, by: str = "") -> int | None:
         rows = frame.toArrow()
         self._frames[name] = rows, frame.schema
         return int(rows.num_rows)
@@ -306,6 +335,10 @@ class MemoryStore(PreparedStore):
 
     def _delete(self, spark: SparkSession, place: str) -> None:
         del self._frames[place]
+
+
+def _make_writer(frame: DataFrame, by: str) -> pyspark.sql.DataFrameWriter:
+    return frame.write.partitionBy(by) if by else frame.write
 
 
 def fetch_table(frame: DataFrame) -> Any:
@@ -370,8 +403,31 @@ def _is_plain(kind: TypeBody) -> bool:
 
 
 NACKED = "nack"
+APART = "apart"
+"""The name of the way that writes rows apart by their states."""
+WHY = HIDDEN + "why"
+"""The column of rows that were written apart with the place, the verdict and the notes. It is NULL for live rows."""
 LIVE = "-live"
 """The ending of a batch's name for live rows that are stored separately."""
+
+
+def read_apart(frame: DataFrame, states: str) -> DataFrame:
+    """Return the refused or filtered rows that were written apart, with a `state` such as `< 0`."""
+    return frame.where(f"{STATE} {states}").selectExpr(f"{STATE} AS state", f"{WHY}.*")
+
+
+def _scan_apart(store: PreparedStore, name: str, wanted: Callable[[int], bool]) -> pa.Table | None:
+    """Return rows that were written apart with these states, as `read_apart` does; None if Spark must read them."""
+    found = []
+    for folder in store.list_folders(name):
+        state = int(folder.partition("=")[2])
+        pieces = store.scan(f"{name}/{folder}", WHY.__eq__) if wanted(state) else ()
+        if pieces is None:
+            return None
+        for piece in pieces:
+            table = pa.Table.from_struct_array(piece[WHY])
+            found.append(table.append_column("state", pa.repeat(pa.scalar(state, pa.int32()), table.num_rows)))
+    return pa.concat_tables(found) if found else None
 
 
 def select_rows_for(spark: SparkSession, store: PreparedStore, decision: DecidedBatch, name: str) -> BatchRows:
@@ -392,6 +448,8 @@ class _LiveRows(BatchRows):
     @compute_once
     def frame(self) -> DataFrame:
         frame = self.store.read(self.spark, self._section)
+        if self._is_apart:
+            return frame.where(f"{STATE} = 0").drop(STATE, WHY)
         if _is_without_live(frame.columns):
             return self.store.read(self.spark, self._by_themselves)
         if f"b{self._branch}" not in frame.columns:
@@ -401,6 +459,9 @@ class _LiveRows(BatchRows):
     @compute_once
     def table(self) -> pa.Table | None:
         own, filters = f"b{self._branch}", f"f{self._branch}"
+        if self._is_apart:
+            found = self.store.scan(self._live_folder, lambda column: column != WHY)
+            return None if found is None else found.read_all()
         found = self.store.scan(self._section, lambda column: column in ("state", "live", own, filters))
         if found is not None and _is_without_live(found.schema.names):
             found = self.store.scan(self._by_themselves, lambda _: True)
@@ -420,7 +481,8 @@ class _LiveRows(BatchRows):
         return pa.Table.from_batches(select_live(found), pa.schema(list(found.schema.field(rows).type)))
 
     def files(self) -> Mapping[str, Path] | None:
-        return {file.name: file for file in self.store.list_files(self._by_themselves)} or None
+        place = self._live_folder if self._is_apart else self._by_themselves
+        return {file.name: file for file in self.store.list_files(place)} or None
 
     def count(self) -> int:
         return self.decision.counts.branches[self.name].expected
@@ -432,6 +494,14 @@ class _LiveRows(BatchRows):
     @property
     def _section(self) -> str:
         return f"{self.decision.path}-{self.decision.sections - 1}"
+
+    @property
+    def _is_apart(self) -> bool:
+        return self.decision.way == APART
+
+    @property
+    def _live_folder(self) -> str:
+        return f"{self._section}/{STATE}=0"
 
     @property
     def _by_themselves(self) -> str:
@@ -455,7 +525,9 @@ class RefusedRows(BatchRows):
             bases = self._get_bases(number)
             if bases:
                 # Reading starts Spark, which a column needs.
-                frame = self.store.read(self.spark, f"{self.decision.path}-{number}").where("state < 0")
+                section = self.store.read(self.spark, f"{self.decision.path}-{number}")
+                is_apart = self.decision.way == APART
+                frame = read_apart(section, "< 0") if is_apart else section.where("state < 0")
                 key = F.concat_ws("#", F.col("block").cast("string"), F.col("part"))
                 base = F.create_map(*[F.lit(part) for pair in bases.items() for part in pair])[key]
                 position = (base + F.col("row")).cast("bigint").alias("position")
@@ -466,19 +538,26 @@ class RefusedRows(BatchRows):
     def table(self) -> pa.Table | None:
         if self.decision.again or self.count() > self.most:
             return None
-        columns = (NACKED, "part", "block", "row", "state")
-        found = (
-            self.store.scan(f"{self.decision.path}-0", columns.__contains__) if self.decision.sections == 1 else None
-        )
-        if found is None:
+        rows = self._scan()
+        if rows is None:
             return None
-        rows = pa.Table.from_batches((piece.filter(pc.less(piece["state"], 0)) for piece in found), found.schema)
         bases, places = self._get_bases(0), rows.select(["part", "block", "row"]).to_pylist()
         positions = [bases[make_block_key(place["part"], place["block"])] + place["row"] for place in places]
         return rows.select([NACKED, "part"]).append_column("position", pa.array(positions, pa.int64()))
 
     def count(self) -> int:
         return self.decision.counts.nacked
+
+    def _scan(self) -> pa.Table | None:
+        name = f"{self.decision.path}-0"
+        if self.decision.sections > 1:
+            return None
+        if self.decision.way == APART:
+            return _scan_apart(self.store, name, lambda state: state < 0)
+        found = self.store.scan(name, (NACKED, "part", "block", "row", "state").__contains__)
+        if found is None:
+            return None
+        return pa.Table.from_batches((piece.filter(pc.less(piece["state"], 0)) for piece in found), found.schema)
 
     def _get_bases(self, number: int) -> Mapping[str, int]:
         """Return for each block of a section the number to add to a row's number to get its place."""
@@ -504,6 +583,8 @@ class FilteredRows(BatchRows):
         frames = []
         for number in range(self.decision.sections):
             section = self.store.read(self.spark, f"{self.decision.path}-{number}")
+            if self.decision.way == APART:
+                section = read_apart(section, "> 0")
             frames.append(section.where("state > 0").select(NACKED, "part"))
             for kept, by in _list_kept(section.columns):
                 filtered = section.where(f"state = 0 and {by} <> 0")
@@ -514,6 +595,9 @@ class FilteredRows(BatchRows):
     def table(self) -> pa.Table | None:
         if not 0 < self.count() <= self.most:
             return None
+        if self.decision.way == APART:
+            apart = _scan_apart(self.store, f"{self.decision.path}-0", lambda state: state > 0)
+            return None if apart is None else apart.select([NACKED, "part"])
         found = self.store.scan(f"{self.decision.path}-0", lambda _: True) if self.decision.sections == 1 else None
         if found is None:
             return None

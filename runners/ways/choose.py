@@ -9,10 +9,10 @@ from typing import Any
 from origins.quick_dataclass import dataclass
 from runners.model.spec import WAYS
 from runners.model.tasks import Declined, Prepared
+from runners.ways.apart import Apart
 from runners.ways.deciding import BatchDecision
 from runners.ways.grouped import Grouped
 from runners.ways.in_process import InProcess
-from runners.ways.one_pass import OnePass
 from runners.ways.straight import Straight
 from runners.ways.way import Candidate, Result, Way, Work
 from runners.ways.written import WrittenWay
@@ -21,7 +21,7 @@ GROUPED, STRAIGHT = Grouped(), Straight()
 COMMITTING = (GROUPED, STRAIGHT)
 """The ways whose write is the decision. The batch's planner chooses between them."""
 WRITTEN = WrittenWay()
-DECIDING: Sequence[Way[BatchDecision, Prepared]] = (InProcess(), OnePass(), WRITTEN)
+DECIDING: Sequence[Way[BatchDecision, Prepared]] = (InProcess(), Apart(), WRITTEN)
 """The ways that decide a batch before its delivery. The last one takes every batch."""
 
 EVERY: Sequence[Way[Any, Any]] = (*COMMITTING, *DECIDING)

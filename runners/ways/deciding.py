@@ -11,18 +11,18 @@ from typing import TypeAlias, TypeVar
 
 from origins.batch import JSON
 from origins.lazy import DataFrame, F, SparkSession
-from origins.names import HIDDEN, quote_text
+from origins.names import HIDDEN, quote_name, quote_text
 from origins.origin import PLACE
 from origins.quick_dataclass import dataclass
 from runners.model.planned_batch import BranchCounts, Counts, StageCount
 from runners.model.tasks import Prepared
-from runners.state.prepared_store import LIVE, PreparedStore, make_block_key
+from runners.state.prepared_store import NACKED, WHY, PreparedStore, make_block_key, read_apart
 from runners.ways.batch_source import list_columns, strip_lane_prefix
 from runners.ways.row_outcomes import (
     PLACE_COLUMNS,
     VERDICT_COLUMNS,
+    NoteObserver,
     OutcomeObserver,
-    PickedRows,
     RowOutcomes,
     count_by_spark,
     count_notes,
@@ -148,46 +148,31 @@ class BatchDecision:
         placed = self._place_refused(groups, replace(counts, findings=self._collect_findings(noted)))
         return replace(placed, stops=self._list_stopping_stages(placed.counts))
 
-    def decide_apart(self, picked: PickedRows) -> Prepared | None:
-        """Return the decision for live rows that were written separately. The refused rows are written beside them.
+    def decide_apart(self) -> Prepared:
+        """Write the rows apart by their states, and return the decision that follows from the files."""
+        rows = self.passed
+        assert rows is not None, "no stage before changes rows"
+        observer, section = NoteObserver.of(rows, self.chain.common), f"{self.name}-0"
+        self.store.write(section, separate_rows(replace(rows, frame=observer.frame)), by=STATE)
+        self.sections.append(section)
+        self.noted.append(rows.notes)
+        outcomes = RowOutcomes(states=self.store.count_by(self.spark, section, STATE))
+        groups = self._group_apart(rows) if outcomes.refused else []
+        noted = observer.count_notes(outcomes, lambda names: count_by_spark(self._read_refused(), names))
+        others = [name for name in rows.notes if name not in noted]
+        noted = {**noted, **(count_by_spark(rows.frame, others) if others else {})}
+        self.check()
+        counts = replace(self._count_sections([outcomes]), findings=self._collect_findings(lambda *_: noted))
+        return replace(self._place_refused([groups], counts), stops=self._list_stopping_stages(counts))
 
-        Return None, with nothing written, if only Spark can write them.
-        """
-        beside = type(self.described.schema)([each for each in self.described.schema if each.name != "live"])
-        if not self.store.put(f"{self.name}-0", picked.refused, beside):
-            return None
-        self.record_section(self.described)
-        counts = self._count_sections([picked.verdicts])
-        placed = self._place_refused([self._group_picked(picked) if picked.refused else []], counts)
-        counts = replace(counts, findings=self._collect_findings(lambda _, names: self._count_picked(picked, names)))
-        return replace(placed, counts=counts, stops=self._list_stopping_stages(counts))
+    def _read_refused(self) -> DataFrame:
+        """Return the refused rows that were written apart."""
+        return read_apart(self.store.read(self.spark, self.sections[-1]), "< 0")
 
-    def _group_picked(self, picked: PickedRows) -> Sequence[Mapping[str, JSON]]:
-        """Return the groups of these rows. A block's rows count once, with its live rows."""
-        blocks = picked.blocks
-        if blocks is None:
-            assert self.passed is not None, "only such rows are written separately"
-            blocks = group_by_spark(self.passed.frame.selectExpr(*PLACE_COLUMNS, "0 AS state"))
-        refused = [{**row, "rows": 0, "first": row["row"], "refused": [row["row"]]} for row in picked.refused]
-        return [*blocks, *refused]
-
-    def _count_picked(self, picked: PickedRows, columns: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
-        """Return, for each of these columns, how many rows have which note. Ask Spark if live rows differ."""
-        known = {name: picked.notes[name] for name in columns if name in picked.notes}
-        others = [name for name in columns if name not in known]
-        if others:
-            assert self.passed is not None, "only such rows are written separately"
-            return {**known, **count_by_spark(self.passed.frame, others)}
-        return known
-
-    @property
-    def live(self) -> str:
-        """The name of live rows that are written separately."""
-        return f"{self.name}{LIVE}-0"
-
-    def remove_live(self) -> None:
-        """Remove the live rows that were written separately."""
-        self.store.remove(self.spark, f"{self.name}{LIVE}")
+    def _group_apart(self, rows: MarkedRows) -> Sequence[Mapping[str, JSON]]:
+        """Return the groups of rows that were written apart. A refused row counts with the rows of its block."""
+        blocks = group_by_spark(rows.frame.selectExpr(*PLACE_COLUMNS, "0 AS state"))
+        return [*blocks, *({**group, "rows": 0} for group in group_by_spark(self._read_refused()))]
 
     def _collect_findings(self, noted: Noted | None = None) -> Mapping[str, JSON]:
         """Return the findings of the stages: reported while the batch was judged, or from the notes beside its rows.
@@ -283,6 +268,16 @@ class BatchDecision:
                 nacks += [min(base + row, counts.read) for row in group["refused"]]
             before += sum(group["rows"] for group in groups)
         return Prepared(path=self.name, sections=len(sections), counts=counts, nacks=sorted(nacks), bases=bases)
+
+
+def separate_rows(rows: MarkedRows) -> DataFrame:
+    """Return the rows with `STATE`, with their columns if they are live, and else with `WHY` if it is stored."""
+    stored = f"{STATE} <> 0" if rows.keeps_filtered else f"{STATE} < 0"
+    live = [f"if({STATE} = 0, {quote_name(name)}, NULL) AS {quote_name(name)}" for name in rows.names]
+    place = [f"'{name}', {PLACE}.{name}" for name in ("part", "block", "row")]
+    noted = [f"'{name}', {name}" for name in rows.notes]
+    why = ", ".join([*place, f"'{NACKED}', {VERDICT}", *noted])
+    return rows.frame.selectExpr(STATE, *live, f"if({stored}, named_struct({why}), NULL) AS {WHY}")
 
 
 def apply_branches(rows: MarkedRows, chain: StageChain, pins: Mapping[str, JSON]) -> DataFrame:

@@ -18,7 +18,7 @@ from runners.model.causes import MOST_FILES
 from runners.model.planned_batch import BranchCounts, Counts, StageCount
 from runners.state.prepared_store import PreparedStore
 from runners.ways.stage_chain import PlacedStage, StageChain
-from stages.rows import STATE, VERDICT
+from stages.rows import NOTE, STATE, VERDICT, MarkedRows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,19 +51,6 @@ class RowOutcomes:
                 if is_filter(name) and group[name]:
                     filters.setdefault(name, Counter())[group[name]] += group["rows"]
         return RowOutcomes(states=states, filters=filters)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PickedRows:
-    """What was observed of a batch while its live rows were written."""
-
-    verdicts: RowOutcomes
-    refused: Sequence[Mapping[str, JSON]]
-    """The refused rows, with all their columns."""
-    blocks: Sequence[Mapping[str, JSON]] | None = None
-    """The rows of each block, in the form of `group_by_spark`; None if only Spark can tell."""
-    notes: Mapping[str, Mapping[str, int]]
-    """By column, how many rows have which note. It has a column only if all its unrefused rows have the usual note."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +102,50 @@ class OutcomeObserver:
                 filters.setdefault(name, Counter())[number] = seen[figure]
         states[0] = seen["rows"] - states.total()
         return RowOutcomes(states=states, filters=filters)
+
+
+@dataclass(frozen=True)
+class NoteObserver:
+    """Observes the notes of rows while they are written. Most rows have the usual note of a stage."""
+
+    frame: DataFrame
+    """The rows, which have a `state`."""
+    _steps: Mapping[str, PlacedStage]
+    """The steps that note every row that reaches them, by the column of their notes."""
+    _observation: pyspark.sql.Observation | None = None
+
+    @staticmethod
+    def of(rows: MarkedRows, steps: Sequence[PlacedStage]) -> NoteObserver:
+        """Make an observer for the notes of these steps. If there are none, it observes nothing."""
+        noting = {f"{NOTE}{step.number}": step for step in steps if f"{NOTE}{step.number}" in rows.notes}
+        known = {
+            name: step for name, step in noting.items() if step.stage.when is None and step.stage.usual_note is not None
+        }
+        if not known:
+            return NoteObserver(rows.frame, {})
+        observation = pyspark.sql.Observation()
+        figures = [
+            F.count_if((F.col(STATE) >= 0) & (F.col(name) == step.stage.usual_note)).alias(name)
+            for name, step in known.items()
+        ]
+        return NoteObserver(rows.frame.observe(observation, *figures), known, observation)
+
+    def count_notes(
+        self, outcomes: RowOutcomes, refused: Callable[[Sequence[str]], Mapping[str, Mapping[str, int]]]
+    ) -> Mapping[str, Mapping[str, int]]:
+        """Return, by column, how many rows have which note. A column is missing unless its notes are certain.
+
+        They are certain if all rows that reached the step and were not refused have the usual note. `refused` counts
+        the notes of the refused rows.
+        """
+        seen = read_observation(self._observation)
+        usual: dict[str, tuple[str, int]] = {}
+        for name, step in self._steps.items():
+            came = sum(rows for state, rows in outcomes.states.items() if state == 0 or state >= step.number)
+            if seen.get(name) == came:
+                usual[name] = step.stage.usual_note, came
+        others = refused([*usual]) if usual and outcomes.refused else {}
+        return {name: Counter({note: came}) + Counter(others.get(name, {})) for name, (note, came) in usual.items()}
 
 
 PLACE_COLUMNS = tuple(f"{PLACE}.{name} AS {name}" for name in ("part", "block", "row"))

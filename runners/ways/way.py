@@ -24,12 +24,6 @@ class Thresholds:
     """The bytes up to which a batch is small."""
     small_refused: int = 10_000
     """The refused rows of a batch up to which this process delivers them."""
-    picked_rows: int = 10_000
-    """The refused rows that a task picks. Wherry writes a batch with more of them whole."""
-    picked_row_bytes: int = 8 << 10
-    """The length of a refused row's texts up to which a task picks it."""
-    picked_bytes: int = 64 << 20
-    """The bytes that a task may pick."""
     figures: int = 16
     """The figures up to which it is faster to count rows during the write than to read them again."""
     raising_rows: int = 100

@@ -83,14 +83,13 @@ def _describe_lost(name: str) -> str:
 
 
 def _describe_decided(rows: DataFrame) -> DataFrame:
-    from runners.ways.one_pass import RowPicker
+    from runners.ways.deciding import separate_rows
     from runners.ways.stage_chain import SAMPLE_LABELS, apply_chain
-    from runners.ways.way import Thresholds
     from stages.rows import MarkedRows, place_rows
 
     chain = _make_chain()
     begun = MarkedRows.begin(place_rows(rows), tuple(NAMES), SAMPLE_LABELS, lambda marked: marked.frame)
-    return RowPicker.of(apply_chain(begun, chain.common, {}), chain, ("",), Thresholds()).live
+    return separate_rows(apply_chain(begun, chain.common, {}))
 
 
 def _describe_straight(rows: DataFrame) -> DataFrame:

@@ -36,7 +36,7 @@ COLUMNS = pa.schema([("id", pa.int64()), ("a", pa.string()), ("b", pa.int32())])
 WAYS: Sequence[Sequence[str]] = [
     *[()] * 3,
     ["straight", "written"],
-    ["one_pass"],
+    ["apart"],
     ["in_process"],
     ["grouped", "straight"],
     ["written"],
@@ -45,7 +45,6 @@ LIMITS: Sequence[Mapping[str, int]] = [
     *[{}] * 3,
     {"small_bytes": 0},
     {"small_refused": 1},
-    {"picked_rows": 1},
     {"figures": 2},
 ]
 

@@ -21,7 +21,7 @@ run: {ways: WAYS}
 NUMBERS = ["12345678901234567.89", "1.10", "1e400", "-0", "1E5", '{"b":1.10}']
 TEXTS = ["z\uffffx", "\ufffeq", "next", "\u2028", "\U0001f600", "last"]
 WRONG = {"json": '{"id": "wrong"}', "csv": "wrong,x,1"}
-WAYS = ("in_process", "straight", "one_pass", "written")
+WAYS = ("in_process", "straight", "apart", "written")
 
 
 def define(form: str, way: str, more: str = "") -> str:

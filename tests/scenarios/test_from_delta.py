@@ -81,7 +81,7 @@ def test_a_refused_row_names_the_version_of_the_table(
     assert f"lane 0, batch 1, row 2, {version}\n" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("ways", ["", "run: {ways: [one_pass]}\n"])
+@pytest.mark.parametrize("ways", ["", "run: {ways: [apart]}\n"])
 def test_ignored_deletes_alone_make_a_batch_without_rows(place: Place, ways: str) -> None:
     """The batch moves the offset past them. With two destinations, it is decided before it is delivered."""
     append_version(place, 1, 2)

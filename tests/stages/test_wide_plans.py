@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from destinations.memory import Memory
-from runners.ways.deciding import apply_branches
-from runners.ways.one_pass import RowPicker
+from runners.ways.deciding import apply_branches, separate_rows
 from runners.ways.stage_chain import StageChain, apply_chain
-from runners.ways.way import Thresholds
 from stages.cast import Cast
 from stages.columns import Drop, Rename, Select, WithColumns
 from stages.conditions import Filter, Require
@@ -93,10 +91,10 @@ def describe_decided(frame: DataFrame, stages: Sequence[Stage]) -> DataFrame:
     return apply_branches(apply_chain(begin(frame), chain.common, {}), chain, {}).where("state = 0")
 
 
-def describe_one_pass(frame: DataFrame, stages: Sequence[Stage]) -> DataFrame:
-    """Return the live rows that are written while the refused ones are picked out."""
+def describe_apart(frame: DataFrame, stages: Sequence[Stage]) -> DataFrame:
+    """Return the rows that are written apart by what becomes of them."""
     chain = StageChain.of(stages, {"a": Memory(name="a")})
-    return RowPicker.of(apply_chain(begin(frame), chain.common, {}), chain, ("",), Thresholds()).live
+    return separate_rows(apply_chain(begin(frame), chain.common, {}))
 
 
 def describe_branches(frame: DataFrame, stages: Sequence[Stage]) -> DataFrame:
@@ -108,7 +106,7 @@ def describe_branches(frame: DataFrame, stages: Sequence[Stage]) -> DataFrame:
 WAYS = {
     "straight": describe_straight,
     "decided": describe_decided,
-    "one pass": describe_one_pass,
+    "apart": describe_apart,
     "branches": describe_branches,
 }
 

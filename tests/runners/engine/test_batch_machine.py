@@ -99,12 +99,12 @@ def test_a_batch_records_the_way_that_it_took() -> None:
     """The last way counts. A batch that another run decided has no way."""
     outcome = Landed(written={"orders": Written(rows=10)}, counts=make_counts("orders"), way="straight")
     assert plan_transition(begin_flight(STRAIGHT, LaneState()), outcome, LENIENT).flight.way == "straight"
-    prepared = Prepared(path="p", counts=make_counts("orders"), way="one_pass")
+    prepared = Prepared(path="p", counts=make_counts("orders"), way="apart")
     assert (
         plan_transition(
             replace(begin_flight(STRAIGHT, LaneState()), task=Prepare(plan=STRAIGHT)), prepared, LENIENT
         ).flight.way
-        == "one_pass"
+        == "apart"
     )
     assert make_decided(TWO).way == ""
 
@@ -116,10 +116,10 @@ def test_a_settled_batch_has_the_way_that_it_took() -> None:
     (straight,) = plan_transition(begin_flight(STRAIGHT, LaneState()), landed, LENIENT).entries
     assert read_body(straight, SettleBody)["way"] == "grouped"
     preparing = replace(begin_flight(STRAIGHT, LaneState()), task=Prepare(plan=STRAIGHT))
-    prepared = Prepared(path="p", counts=make_counts("orders"), way="one_pass")
+    prepared = Prepared(path="p", counts=make_counts("orders"), way="apart")
     (entry,) = plan_transition(preparing, prepared, LENIENT).entries
     decision = DecidedBatch.of(read_body(entry, DecisionBody))
-    for known, way in ((decision, {"one_pass"}), (replace(decision, way=""), set())):
+    for known, way in ((decision, {"apart"}), (replace(decision, way=""), set())):
         resumed = resume_flight(replace(STRAIGHT, decision=known), LaneState(), {})
         (settled,) = plan_transition(resumed, Answers(found=written), LENIENT).entries
         assert {value for name, value in settled.body.items() if name == "way"} == way

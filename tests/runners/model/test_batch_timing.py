@@ -115,11 +115,11 @@ def test_a_report_counts_the_ways_that_batches_took() -> None:
         "branches": {"a": {"filtered": 0, "changed": 0}},
     }
     report_builder = RunReportBuilder(("a",))
-    for name, way, owed in (("p1", "straight", ()), ("p2", "one_pass", ("a",)), ("p2", "one_pass", ()), ("p3", "", ())):
+    for name, way, owed in (("p1", "straight", ()), ("p2", "apart", ("a",)), ("p2", "apart", ()), ("p3", "", ())):
         report_builder(BatchSettled(batch=replace(planned.batch, plan=name), counts=counts, owed=owed, way=way))
     told = report_builder.complete(Report(pipeline="p", run="r", status="succeeded"))
-    assert told.ways == told.json()["ways"] == {"straight": 1, "one_pass": 1, "resumed": 1}
-    assert "one_pass" not in format_report(told, "orders.yaml")
+    assert told.ways == told.json()["ways"] == {"straight": 1, "apart": 1, "resumed": 1}
+    assert "apart" not in format_report(told, "orders.yaml")
 
 
 def test_a_report_has_counts_for_each_destination() -> None:

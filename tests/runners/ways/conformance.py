@@ -474,6 +474,7 @@ def _make_decision(prepared: Prepared) -> DecidedBatch:
         window=NackWindow(),
         sections=prepared.sections,
         bases=prepared.bases,
+        way=prepared.way,
     )
 
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from pyspark.sql.types import LongType, StructField, StructType
 
 from destinations.memory import Memory
-from origins.batch import JSON
 from runners.model.planned_batch import BranchCounts, StageCount
 from runners.state.prepared_store import PreparedStore
 from runners.ways.deciding import BatchDecision, split_sections
-from runners.ways.row_outcomes import PickedRows, RowOutcomes
+from runners.ways.row_outcomes import RowOutcomes
 from runners.ways.stage_chain import StageChain
 from stages.cast import Cast
 from stages.conditions import Filter
@@ -29,19 +27,10 @@ CAST, STOPPING, FILTER = Cast({"id": "long"}), Cast({"id": "long"}, on_error="st
 SQL = Sql("select * from rows")
 
 
-class RememberingStore(PreparedStore):
-    """A store that notes the names under which rows are put, if it accepts rows of this process."""
+class UnaskedStore(PreparedStore):
+    """A store of which nothing is asked."""
 
-    def __init__(self, *, takes: bool = True) -> None:
-        self.takes = takes
-        self.put_rows: dict[str, Sequence[Mapping[str, JSON]]] = {}
-
-    def put(self, name: str, rows: Sequence[Mapping[str, JSON]], schema: StructType) -> bool:
-        assert "live" not in schema.names
-        self.put_rows.update({name: rows} if self.takes else {})
-        return self.takes
-
-    def write(self, name: str, frame: DataFrame) -> int | None:
+    def write(self, name: str, frame: DataFrame, by: str = "") -> int | None:
         raise AssertionError("nothing asks Spark")
 
     def read(self, spark: SparkSession, name: str) -> DataFrame:
@@ -54,21 +43,12 @@ class RememberingStore(PreparedStore):
         raise AssertionError("nothing is removed")
 
 
-class Described:
-    """A frame with known columns only."""
-
-    schema = StructType([StructField("row", LongType()), StructField("live", LongType())])
-    columns = ("row", "live")
-
-
-def make_decision(
-    *stages: Stage, order: Sequence[str] = ("a",), store: PreparedStore | None = None, **branches: Sequence[Stage]
-) -> BatchDecision:
+def make_decision(*stages: Stage, order: Sequence[str] = ("a",), **branches: Sequence[Stage]) -> BatchDecision:
     """Return the decision of a batch that passes these stages. Its destinations may have more stages."""
     destinations = {name: Memory(stages=mine) for name, mine in (branches or {"orders": ()}).items()}
     return BatchDecision(
         spark=cast("SparkSession", None),
-        store=store or RememberingStore(),
+        store=UnaskedStore(),
         name="p1-x",
         chain=StageChain.of(stages, destinations),
         pins={},
@@ -163,33 +143,6 @@ def test_a_refusing_stage_stops_the_run_only_if_it_has_on_error_stop(stage: Stag
 def test_a_stage_with_on_error_stop_that_refuses_nothing_does_not_stop_the_run() -> None:
     """It passed all its rows."""
     assert list(make_decision(STOPPING).decide_by([[make_group("a", 0, 0, 1, first=0)]]).stops) == []
-
-
-def test_picked_rows_are_stored_beside_separate_live_rows() -> None:
-    """Their positions come from the blocks, whose rows are counted with the refused ones."""
-    store = RememberingStore()
-    work = make_decision(CAST, store=store)
-    work.described = cast("DataFrame", Described())
-    refused = [{"part": "a", "block": 0, "row": 4, "state": -1}]
-    picked = PickedRows(
-        verdicts=RowOutcomes(states=Counter({0: 9, -1: 1})),
-        refused=refused,
-        blocks=[make_group("a", 0, 0, 10, first=0)],
-        notes={},
-    )
-    prepared = work.decide_apart(picked)
-    assert prepared is not None
-    assert (prepared.nacks, prepared.counts.nacked, prepared.sections) == ([5], 1, 1)
-    assert store.put_rows == {"p1-x-0": refused}
-
-
-def test_nothing_is_decided_if_the_store_accepts_no_rows_of_this_process() -> None:
-    """Then another way decides the batch from the start."""
-    work = make_decision(CAST, store=RememberingStore(takes=False))
-    work.described = cast("DataFrame", Described())
-    picked = PickedRows(verdicts=RowOutcomes(states=Counter({0: 10})), refused=[], notes={})
-    assert work.decide_apart(picked) is None
-    assert work.sections == []
 
 
 def test_a_batch_is_written_before_each_stage_that_changes_rows() -> None:

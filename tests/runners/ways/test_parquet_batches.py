@@ -1,4 +1,4 @@
-"""A batch of parquet files is decided in one pass, and each refused row keeps its position."""
+"""A batch of parquet files is written apart, and each refused row keeps its position."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ import pytest
 from pyarrow import parquet
 
 from runners.spark.own_session import make_own_session as own_session
-from tests.runners.ways import test_one_pass
-from tests.runners.ways.test_one_pass import WHOLE, note_writes
+from tests.runners.ways.test_apart import WHOLE, find_outcome, note_writes
 from tests.scenarios.conftest import Place, place
 
 if TYPE_CHECKING:
@@ -43,10 +42,6 @@ destinations:
 dlq: {window: 0}
 run: {batch: {files: FILES}}
 """
-
-
-def find_outcome(place: Place, files: int = 2, **limits: int) -> tuple[Any, ...]:
-    return test_one_pass.find_outcome(place, files, PIPELINE, **limits)
 
 
 def make_order(number: int, **other: Any) -> dict[str, Any]:
@@ -108,19 +103,21 @@ def set_setting(monkeypatch: pytest.MonkeyPatch, key: str, value: str) -> None:
 
 
 @pytest.mark.parametrize("files", [1, 2, 4])
-def test_one_pass_over_parquet_gives_the_same_as_two(place: Place, files: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parquet_rows_apart_give_the_same_as_whole_rows(
+    place: Place, files: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rows, counts, results of rules and the DLQ are the same, for one file and for several.
 
     One table takes files over, and the rows of the other table get a stamp.
     """
     write_files(place)
-    expected = find_outcome(place, files, **WHOLE)
+    expected = find_outcome(place, files, PIPELINE, options=WHOLE)
     figures, rows, refused = expected
     assert (figures[:4], [len(each) for each in rows]) == (("succeeded", True, 11, 5), [4, 4])
     assert [row["position"] for row in refused] == {1: [2, 5, 1, 4, 5], 2: [2, 5, 6, 9, 10], 4: [2, 5, 6, 9, 10]}[files]
     names = note_writes(monkeypatch)
-    assert find_outcome(place, files) == expected
-    assert set(names) == {"live"}
+    assert find_outcome(place, files, PIPELINE) == expected
+    assert set(names) == {"apart"}
 
 
 def test_positions_are_right_if_spark_reads_a_file_in_parts(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +129,7 @@ def test_positions_are_right_if_spark_reads_a_file_in_parts(place: Place, monkey
     set_setting(monkeypatch, "spark.sql.files.maxPartitionBytes", "20000")
     names = note_writes(monkeypatch)
     report = place.carry(PIPELINE.replace("FILES", "2"), small_bytes=0)
-    assert (report.balanced, report.nacked, report.filtered, names) == (True, 6, 2, ["live"])
+    assert (report.balanced, report.nacked, report.filtered, names) == (True, 6, 2, ["apart"])
     assert [row["position"] for row in place.refused()] == [number + 1 for number in [*bad, 20_000]]
     assert place.ids("tables/orders") == [number for number in range(20_000) if number not in [*bad, 4, 7]]
 

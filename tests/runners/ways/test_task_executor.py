@@ -165,7 +165,7 @@ def set_decision(monkeypatch: pytest.MonkeyPatch, result: Callable[[], Prepared]
     """Set the result of deciding a batch."""
     work = type("Work", (), {"describe": lambda *_: None})
     monkeypatch.setattr("runners.ways.deciding.BatchDecision.of", lambda *_: (work(), None))
-    monkeypatch.setattr(f"{MODULE}.carry", lambda *_: (ScriptedWay("one_pass", None), result(), {}))
+    monkeypatch.setattr(f"{MODULE}.carry", lambda *_: (ScriptedWay("apart", None), result(), {}))
 
 
 def fail_with(monkeypatch: pytest.MonkeyPatch, executor: TaskExecutor, error: Exception) -> WherryError:
@@ -302,7 +302,7 @@ def test_a_batch_is_decided_by_the_way_that_processes_it(
 ) -> None:
     """The decision names the way."""
     set_decision(monkeypatch, lambda: DECIDED)
-    assert executor.process(Prepare(plan=make_plan())) == replace(DECIDED, way="one_pass")
+    assert executor.process(Prepare(plan=make_plan())) == replace(DECIDED, way="apart")
 
 
 def test_a_batch_of_which_spark_saw_fewer_rows_fails(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,7 @@ def test_the_history_has_the_destinations_to_which_a_batch_is_owed() -> None:
 def test_the_history_has_the_way_of_a_settled_batch() -> None:
     """An entry of an older version has no way."""
     entry = make_settle_entry()
-    for body, way in (({**entry.body, "way": "one_pass"}, "one_pass"), (entry.body, None)):
+    for body, way in (({**entry.body, "way": "apart"}, "apart"), (entry.body, None)):
         (found,) = list_settled_among(number_entries(PLANNED, replace(entry, body=body)))
         assert found.counts.get("way") == way
 

@@ -1,9 +1,8 @@
-"""A large batch is decided in one pass over its rows, with the same result as when every row is written."""
+"""A large batch is written apart by what becomes of its rows, with the same result as when it is written whole."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -36,19 +35,19 @@ destinations:
 dlq: {window: 0}
 run: {batch: {files: FILES}}
 """
-WHOLE: Mapping[str, int] = {"figures": 0}
-"""With these limits every row is written."""
-OF_A_RUN = ("id", "plan", "run", "nacked_at", "read_at", "path")
+WHOLE = ", ways: [written]"
+"""The option with which every row is written with its verdict."""
+OF_A_RUN = ("id", "plan", "run", "nacked_at", "read_at", "path", "definition")
 
 
 def note_writes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return a list that notes whether all rows of a batch or only its live rows are written."""
+    """Return a list that notes whether the rows of each batch are written apart or whole."""
     names: list[str] = []
     write = FolderStore.write
 
-    def noted(store: FolderStore, name: str, frame: DataFrame) -> int | None:
-        names.append("live" if "-live-" in name else "whole")
-        return write(store, name, frame)
+    def noted(store: FolderStore, name: str, frame: DataFrame, by: str = "") -> int | None:
+        names.append("apart" if by else "whole")
+        return write(store, name, frame, by)
 
     monkeypatch.setattr(FolderStore, "write", noted)
     return names
@@ -69,9 +68,9 @@ def write_files(place: Place) -> None:
     place.land("c.json", [make_order(9)])
 
 
-def find_outcome(place: Place, files: int = 2, pipeline: str = PIPELINE, /, **limits: int) -> tuple[Any, ...]:
-    """Run the pipeline. Return all results that do not differ from run to run."""
-    report = place.carry(pipeline.replace("FILES", str(files)), small_bytes=0, **limits)
+def find_outcome(place: Place, files: int = 2, pipeline: str = PIPELINE, *, options: str = "") -> tuple[Any, ...]:
+    """Run the pipeline with these options of the run. Return all results that do not differ from run to run."""
+    report = place.carry(pipeline.replace("FILES}", f"{files}}}{options}"), small_bytes=0)
     refused = [{name: value for name, value in row.items() if name not in OF_A_RUN} for row in place.refused()]
     quality = [{name: value for name, value in each.items() if name != "run"} for each in report.quality]
     figures = (report.status, report.balanced, report.read, report.nacked, report.delivered, report.filtered, quality)
@@ -82,7 +81,7 @@ def find_outcome(place: Place, files: int = 2, pipeline: str = PIPELINE, /, **li
 
 
 @pytest.mark.parametrize("files", [1, 2])
-def test_one_pass_gives_the_same_as_two(place: Place, files: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_apart_give_the_same_as_whole_rows(place: Place, files: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows, counts, results of rules and the DLQ are the same, for one block and for several.
 
     One table takes files over, and the rows of the other table get a stamp.
@@ -90,7 +89,7 @@ def test_one_pass_gives_the_same_as_two(place: Place, files: int, monkeypatch: p
     write_files(place)
     with monkeypatch.context() as patched:
         whole = note_writes(patched)
-        expected = find_outcome(place, files, **WHOLE)
+        expected = find_outcome(place, files, options=WHOLE)
     assert set(whole) == {"whole"}
     figures, rows, refused = expected
     assert (figures[:4], [len(each) for each in rows], [row["position"] for row in refused]) == (
@@ -100,35 +99,7 @@ def test_one_pass_gives_the_same_as_two(place: Place, files: int, monkeypatch: p
     )
     names = note_writes(monkeypatch)
     assert find_outcome(place, files) == expected
-    assert set(names) == {"live"}
-
-
-@pytest.mark.long
-def test_a_batch_with_too_many_or_too_long_refused_rows_is_written_whole(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A task picks a limited number of refused rows up to a limited length. Beyond that, the result is the same."""
-    write_files(place)
-    expected = find_outcome(place, 1)
-    names = note_writes(monkeypatch)
-    assert find_outcome(place, 1, picked_rows=2) == expected
-    assert names == ["live", "live", "live"]
-    assert find_outcome(place, 1, picked_rows=1) == expected
-    assert names[3:] == ["live", "whole", "whole", "whole"]
-    assert find_outcome(place, 1, picked_rows=2, picked_row_bytes=100) == expected
-    assert names[7:] == ["live", "whole", "whole", "whole"]
-
-
-def test_no_rows_are_picked_after_a_batch_with_many_refused_rows(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This ends with a batch of the lane that has no refused row."""
-    names = note_writes(monkeypatch)
-    place.land("a.json", [make_order(1), make_order(2, amount="x"), make_order(3, amount="x")])
-    place.land("b.json", [make_order(4), make_order(5, amount="x")])
-    place.land("c.json", [make_order(6)])
-    place.land("d.json", [make_order(8), make_order(9, amount="x")])
-    figures, rows, _ = find_outcome(place, 1, picked_rows=1)
-    assert (figures[:4], [len(each) for each in rows]) == (("succeeded", True, 8, 4), [3, 3])
-    assert names == ["live", "whole", "whole", "whole", "live"]
+    assert set(names) == {"apart"}
 
 
 def test_an_open_batch_is_finished_from_its_files(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
