@@ -13,6 +13,7 @@ GONE: Mapping[str, str] = {
     "WHERRY_WARM": _WARM,
     "batch.target": "Set the size of a batch by rows, bytes or files, for example  batch: {rows: 50000}",
     "dlq.weigh": "Limit the refused rows of a batch by their number, for example  limits: {rows: 5%}",
+    "run.ways": "Remove it. Wherry takes the cheapest way for each batch, and `wherry validate --json` lists them.",
     "spark.keep_warm": _WARM,
     "wherry dlq edit": _IMPORT,
     "wherry dlq suggest": "See the causes with examples by `wherry dlq summary`, and try a change by "

@@ -23,7 +23,7 @@ from runners.definitions.document import Problem
 from runners.definitions.kinds import Kinds, find_kind
 from runners.model.masking import hide_secrets
 from runners.model.pipeline_state import is_aside
-from runners.model.spec import FOR_EVER, WAYS, PipelineSpec, ScheduleOptions, SchemaState
+from runners.model.spec import FOR_EVER, PipelineSpec, ScheduleOptions, SchemaState
 from runners.model.text import shorten
 from runners.model.timetable import find_zone, make_timetable
 from stages.stage import Stage
@@ -312,9 +312,6 @@ def _check_settings(pipeline: PipelineSpec) -> Iterator[Found]:
         yield "run.retry.attempts", f"expected a number of attempts, or -1 for no limit, got {run.retry.attempts}"
     if isinstance(run.retry.also, str) or not all(run.retry.also):
         yield "run.retry.also", f"expected a list of words, got {shorten(str(run.retry.also))}"
-    for way in run.ways:
-        if way not in WAYS:
-            yield "run.ways", f"expected some of {', '.join(WAYS)}, got {way!r}"
     if not 0 <= run.snapshot <= MOST_KEPT:
         yield "run.snapshot", f"expected 0 to {MOST_KEPT} rows, got {run.snapshot}"
     if isinstance(pipeline.protect, str) or not all(pipeline.protect):

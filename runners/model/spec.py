@@ -107,8 +107,6 @@ class RunOptions:
     """How long a run stays in the run history. 0s keeps no history."""
     snapshot: int = 20
     """How many rows of a failed batch Wherry keeps beside the error, at most 20."""
-    ways: Sequence[str] = field(default=(), metadata={"like": "[straight, written]"})
-    """Which ways batches may take, to find a fault in one of them. The default is all; `written` is always allowed."""
 
 
 @refuse_unknown

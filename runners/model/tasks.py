@@ -143,8 +143,6 @@ class Declined:
     """The way that declined."""
     remember: bool = False
     """Whether the lane's next batches skip this way."""
-    until_clean: bool = False
-    """Whether skipping ends with the first of these batches that has no refused row."""
     error: Exception | None = None
     """The error of a write that may or may not have succeeded. None if nothing was written."""
 

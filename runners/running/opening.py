@@ -34,7 +34,7 @@ from runners.running.aggregates import SplitReason, check_mixing, list_splits, w
 from runners.running.compatibility import OperatorOverrides, check_newest, mark_salts
 from runners.spark.session import start_ahead
 from runners.state.journal import Journal
-from runners.ways.choose import GROUPED, STRAIGHT, list_ways_off, why_not
+from runners.ways.choose import GROUPED, STRAIGHT
 from runners.ways.stage_chain import PlacedStage, StageChain, apply_chain, make_empty_rows, name_destinations
 from runners.ways.way import Candidate
 from stages.expect.expect import Expect
@@ -273,8 +273,8 @@ class RunOpening:
             lanes=self.pipeline.lanes_of(origin),
             schema=schema,
             backlog=backlog,
-            straight=not why_not(candidate, STRAIGHT),
-            shares=not why_not(candidate, GROUPED),
+            straight=not STRAIGHT.why_not(candidate),
+            shares=not GROUPED.why_not(candidate),
             destinations=(lambda span: own) if len(own) < len(self.destinations) else None,
             predictable=origin.checks and chain.is_describable,
             pins=lambda: chain.pins(spark),
@@ -400,7 +400,6 @@ def make_candidate(
         chain=chain,
         destinations=own,
         lanes=len(pipeline.lanes_of(origin)),
-        declined=list_ways_off(pipeline.run_options.ways),
         keeps_filtered=pipeline.keeps_filtered,
     )
 

@@ -34,12 +34,7 @@ def list_ways_off(ways: Sequence[str]) -> frozenset[str]:
 
 def list_reasons(batch: Candidate) -> Mapping[str, str]:
     """Return, for each way, why it cannot take the batch; empty if it can."""
-    return {way.name: why_not(batch, way) for way in EVERY}
-
-
-def why_not(batch: Candidate, way: Way[Work, Result]) -> str:
-    """Return why a way does not take the batch; empty if it can."""
-    return way.why_not(batch) or (f"run.ways leaves {way.name} out" if way.name in batch.declined else "")
+    return {way.name: way.why_not(batch) for way in EVERY}
 
 
 def choose(batch: Candidate, ways: Sequence[Way[Work, Result]]) -> Way[Work, Result]:
@@ -74,10 +69,7 @@ class DeclinedWays:
         """Return the ways that the lane's next batch need not try."""
         return frozenset(self._declined.get(lane, ()))
 
-    def note(self, lane: str, declined: Mapping[str, Declined], *, clean: bool) -> None:
-        """Record that a batch of the lane was processed after these ways declined it.
-
-        `clean`: none of its rows was refused.
-        """
-        kept = {name: each for name, each in self._declined.get(lane, {}).items() if not (clean and each.until_clean)}
-        self._declined[lane] = {**kept, **{name: each for name, each in declined.items() if each.remember}}
+    def note(self, lane: str, declined: Mapping[str, Declined]) -> None:
+        """Record that these ways declined a batch of the lane."""
+        remembered = {name: each for name, each in declined.items() if each.remember}
+        self._declined[lane] = {**self._declined.get(lane, {}), **remembered}

@@ -99,8 +99,6 @@ def list_prepare_reasons(batch: Candidate) -> Iterator[str]:
     It returns nothing if clean batches can be written directly.
     """
     destinations = batch.destinations
-    if Straight.name in batch.declined:
-        yield f"run.ways leaves {Straight.name} out"
     if len(destinations) > 1:
         yield f"there are {len(destinations)} destinations"
     for destination in destinations:

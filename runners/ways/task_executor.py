@@ -148,7 +148,7 @@ class TaskExecutor:
 
     def __post_init__(self) -> None:
         options, self._protection = self.pipeline.run_options, self.pipeline.protection
-        self._also, self._off = options.retry.also, list_ways_off(options.ways)
+        self._also, self._off = options.retry.also, list_ways_off(self.thresholds.ways)
         self.reading = BatchReader(self.origins, self.destinations, protection=self._protection)
         self.sessions = SessionPool(self.spark, self.group, self.pool, options.time_zone, len(self.destinations))
         self.reading.fit_large_rows = lambda: self.sessions.fit_large_rows()
@@ -251,6 +251,8 @@ class TaskExecutor:
             self.store.remove(spark, plan.decision.path)
 
     def _write_straight(self, spark: SparkSession, task: WriteStraight) -> Landed | Declined:
+        if STRAIGHT.name in self._off:
+            return Declined(reason="this run leaves it out", way=STRAIGHT.name)
         work = self._commit(spark, lambda _: self._describe(spark, task, self._describe_straight))
         result = STRAIGHT.carry([self.make_candidate(spark, task.plan)], work)
         return replace(result, way=STRAIGHT.name)
@@ -265,7 +267,7 @@ class TaskExecutor:
                 outcomes={lane: replace(each, way=GROUPED.name) for lane, each in result.outcomes.items()}
             )
         for each in task.writes:
-            self._declined.note(each.plan.batch.lane, {GROUPED.name: result}, clean=False)
+            self._declined.note(each.plan.batch.lane, {GROUPED.name: result})
         return replace(result, way=GROUPED.name)
 
     def _commit(self, spark: SparkSession, describe_rows: Callable[[PlannedBatch], DescribedRows]) -> Commit:
@@ -327,7 +329,7 @@ class TaskExecutor:
             way, prepared, declined = carry(batch, DECIDING, work)
             prepared = replace(prepared, way=way.name)
             _ensure_complete(batch, prepared)
-            self._declined.note(lane, declined, clean=not prepared.counts.nacked)
+            self._declined.note(lane, declined)
         except Exception as error:
             if is_large(error):
                 self.reading.begin_claims(task.plan)

@@ -20,6 +20,8 @@ from runners.ways.stage_chain import StageChain
 class Thresholds:
     """The sizes up to which each way is the fastest. A run has one object of this class; a test passes another one."""
 
+    ways: Sequence[str] = ()
+    """The ways that batches may take, beside `written`. If it is empty, they may take all."""
     small_bytes: int = 4 << 20
     """The bytes up to which a batch is small."""
     small_refused: int = 10_000

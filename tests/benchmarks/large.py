@@ -26,6 +26,7 @@ ROWS = 4_000_000
 BATCHES, IN_EACH = 20, 1_000_000
 PLAIN, WHERRY = "plain Spark", "Wherry"
 BATCH = "Wherry, the batch alone"
+RARE = "id % 10000 > 0"
 RUN, COMPARED = "a run", "`compare`"
 
 
@@ -50,6 +51,36 @@ def measure_bulk(place: Path, turns: int) -> Taken:
 
     taken = measure_in_turns({PLAIN: by_hand, WHERRY: by_wherry}, place, turns)
     return {**taken, BATCH: alone[-turns:]}
+
+
+def measure_bulk_refused(place: Path, turns: int) -> Taken:
+    """Measure 2,000,000 rows in one batch, of which a rule refuses 200, and the append of the others by hand."""
+    spark = open_session()
+    land_parquet(spark, place / "rows", ROWS // 2)
+    files = sorted((place / "rows").glob("*.parquet"))
+
+    def by_wherry(where: Path, turn: int) -> Iterator[float]:
+        own, spent = where / str(turn), [0.0]
+        own.mkdir(parents=True)
+        file = define(
+            own,
+            f'origin: {{files: {{path: "{place}/rows/*.parquet", format: parquet, schema: "{SCHEMA}"}}}}\n'
+            f'stages:\n  - require: {{rare: "{RARE}"}}\ndestinations: [delta: {{path: tables/orders}}]\n'
+            "dlq: {window: 0}\nrun: {batch: {files: 1000}}\n",
+        )
+        list(carry_batches(file, 1, lambda event: spent.append(sum(event.seconds.values()))))
+        yield spent[-1]
+        shutil.rmtree(own)
+
+    def by_hand(where: Path, turn: int) -> Iterator[float]:
+        peers.make_table(spark, where / "table", SCHEMA)
+        began = time.perf_counter()
+        rows = spark.read.schema(SCHEMA).parquet(*map(str, files)).where(RARE)
+        rows.write.format("delta").mode("append").save(str(where / "table"))
+        yield time.perf_counter() - began
+        shutil.rmtree(where / "table")
+
+    return measure_in_turns({PLAIN: by_hand, BATCH: by_wherry}, place, turns)
 
 
 def measure_long(place: Path, turns: int) -> Taken:
@@ -154,6 +185,13 @@ CASES = (
         measure=measure_bulk,
         turns=9,
         bars=(Bar(of=BATCH, to=PLAIN, most=1.0),),
+    ),
+    Case(
+        name="bulk_refused",
+        says="2,000,000 parquet rows in one batch, of which a rule refuses 200",
+        measure=measure_bulk_refused,
+        turns=9,
+        bars=(Bar(of=BATCH, to=PLAIN, most=1.5),),
     ),
     Case(
         name="long",

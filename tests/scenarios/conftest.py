@@ -70,7 +70,7 @@ class Place:
         changed = {name.replace("__", "."): value for name, value in overrides.items()}
         return Pipeline.load(self.folder / "pipeline.yaml", overrides=changed)
 
-    def carry(self, text: str | None = None, **limits: int) -> Report:
+    def carry(self, text: str | None = None, **limits: Any) -> Report:
         """Run the pipeline with these thresholds."""
         return carry_pipeline(self.load(text), **limits)
 
@@ -135,7 +135,7 @@ class Place:
         return len(list((self.folder / table / "_delta_log").glob("*.json")))
 
 
-def carry_pipeline(pipeline: Pipeline, **limits: int) -> Report:
+def carry_pipeline(pipeline: Pipeline, **limits: Any) -> Report:
     """Run a pipeline with these thresholds."""
     definition = definition_of(pipeline)
     thresholds = Thresholds(**limits)

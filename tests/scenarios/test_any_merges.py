@@ -28,7 +28,7 @@ Key: TypeAlias = "tuple[Any, ...]"
 SCHEMA = "id long, part string, at long, op string, note string"
 THERE = pa.schema([("id", pa.int64()), ("part", pa.string()), ("at", pa.int64()), ("note", pa.string())])
 WAYS: Sequence[Sequence[str]] = [(), (), ["straight"], ["apart"], ["grouped", "straight"], ["written"]]
-LIMITS: Sequence[Mapping[str, int]] = [{}, {}, {"small_bytes": 0}, {"small_refused": 1}, {"figures": 2}]
+LIMITS: Sequence[Mapping[str, Any]] = [{}, {}, {"small_bytes": 0}, {"small_refused": 1}, {"figures": 2}]
 
 
 @dataclass
@@ -120,9 +120,9 @@ def test_a_table_holds_the_merge_of_any_changes(place: Place, draw: int) -> None
         destinations=drawn,
         dlq=Dlq(window=0),
         state=str(folder / ".wherry/orders"),
-        run=RunOptions(batch=BatchOptions(files=size), ways=chance.choice(WAYS)),
+        run=RunOptions(batch=BatchOptions(files=size)),
     )
-    limits = chance.choice(LIMITS)
+    limits = {**chance.choice(LIMITS), "ways": chance.choice(WAYS)}
     merged = refused = 0
     for run in range(2):
         read, files = 0, chance.randint(1, 5)

@@ -16,7 +16,6 @@ origin:
 destinations:
   - delta: {path: tables/orders}
 dlq: {window: 1000, threshold: 500}
-run: {ways: WAYS}
 """
 NUMBERS = ["12345678901234567.89", "1.10", "1e400", "-0", "1E5", '{"b":1.10}']
 TEXTS = ["z\uffffx", "\ufffeq", "next", "\u2028", "\U0001f600", "last"]
@@ -24,9 +23,8 @@ WRONG = {"json": '{"id": "wrong"}', "csv": "wrong,x,1"}
 WAYS = ("in_process", "straight", "apart", "written")
 
 
-def define(form: str, way: str, more: str = "") -> str:
-    ways = f"[{', '.join(dict.fromkeys((way, 'written')))}]"
-    return ORDERS.replace("FORMAT", form).replace("MORE", more).replace("WAYS", ways)
+def define(form: str, more: str = "") -> str:
+    return ORDERS.replace("FORMAT", form).replace("MORE", more)
 
 
 def read_texts(place: Place) -> list[str]:
@@ -39,7 +37,7 @@ def test_a_number_keeps_its_text_in_a_column_of_text(place: Place, way: str, wro
     """JSON numbers and objects arrive as they stand in the line."""
     lines = [f'{{"id": {at}, "text": {number}, "price": {at}.10}}' for at, number in enumerate(NUMBERS)]
     place.land("a.json", [*lines, *[WRONG["json"]] * wrong])
-    report = place.load(define("json", way)).run()
+    report = place.carry(define("json"), ways=[way])
     assert (report.nacked, read_texts(place)) == (int(wrong), NUMBERS)
 
 
@@ -49,7 +47,7 @@ def test_a_number_keeps_its_text_where_other_values_are_rescued(place: Place, ch
     """Such lines are parsed key by key."""
     lines = [f'{{"id": {at}, "text": {number}, "price": {at}.10}}' for at, number in enumerate(NUMBERS)]
     place.land("a.json", lines)
-    place.load(define("json", "straight", f", on_change: {{{change}: rescue}}")).run()
+    place.carry(define("json", f", on_change: {{{change}: rescue}}"), ways=["straight"])
     assert read_texts(place) == NUMBERS
 
 
@@ -59,7 +57,7 @@ def test_rare_characters_stay_in_a_field_of_csv(place: Place, way: str, wrong: b
     """They neither end a field, nor take anything from the next line."""
     lines = ["id,text,price", *(f"{at},{text},1.10" for at, text in enumerate(TEXTS)), *[WRONG["csv"]] * wrong]
     place.land("a.csv", lines)
-    report = place.load(define("csv", way)).run()
+    report = place.carry(define("csv"), ways=[way])
     assert (report.nacked, read_texts(place)) == (int(wrong), TEXTS)
 
 
@@ -70,6 +68,6 @@ def test_rare_characters_stay_in_a_field_of_csv(place: Place, way: str, wrong: b
 def test_a_decimal_with_a_large_exponent_is_refused(place: Place, number: str, way: str) -> None:
     """The run ends, and delivers the other lines."""
     place.land("a.json", [f'{{"id": 1, "price": {number}}}', '{"id": 2, "price": 1e1}'])
-    report = place.load(define("json", way)).run()
+    report = place.carry(define("json"), ways=[way])
     assert (report.nacked, [row["price"] for row in place.rows("tables/orders")]) == (1, [Decimal("10.00")])
     assert f"column price: '{number}' is not a decimal(10,2)" in place.refused()[0]["message"]

@@ -264,19 +264,6 @@ def test_the_ways_of_batches_are_listed(explained: Explained) -> None:
     assert said["straight"] == said["grouped"] == "call may answer differently when it is run again"
 
 
-def test_ways_that_are_switched_off_are_named(explained: Explained) -> None:
-    """A batch without refused rows is then decided first. The way that writes every row always stays."""
-    said = explained("run: {ways: [in_process]}\n", "table: {table: a}")
-    assert (said.way, said.because) == ("prepared", ("run.ways leaves straight out",))
-    assert [way for way, why in said.ways.items() if not why] == ["in_process", "written"]
-
-
-def test_an_unknown_way_is_refused_with_the_known_ways(explained: Explained) -> None:
-    """The message lists the known ways."""
-    with pytest.raises(DefinitionError, match=r"expected some of grouped, straight, in_process, .* got 'streight'"):
-        explained("run: {ways: [streight]}\n")
-
-
 @pytest.mark.promise("SS-08", "SS-09")
 def test_when_an_offset_is_committed_is_explained(explained: Explained) -> None:
     """It is committed after all destinations have the batch, or after one has."""

@@ -41,7 +41,7 @@ from origins.files.files import Files
 from origins.origin import Backlog, Progress
 from runners.model.nack_window import NackWindow
 from runners.model.planned_batch import DecidedBatch, PlannedBatch
-from runners.model.spec import PipelineSpec, RunOptions
+from runners.model.spec import PipelineSpec
 from runners.model.tasks import (
     Deliver,
     Failed,
@@ -186,13 +186,12 @@ class WayBench:
                 name="ways",
                 destinations=list(self.destinations.values()),
                 keep_filtered="1d" if keeps_filtered else "0s",
-                run_options=RunOptions(ways=ways),
             ),
             origins={"files": self.origin},
             destinations={**self.destinations, DLQ: Memory()},
             opened=self.opened,
             store=self.store,
-            thresholds=limits,
+            thresholds=replace(limits, ways=ways),
         )
         self.runner.reading.chains = {"files": StageChain.of(case.stages, self.destinations)}
 

@@ -111,7 +111,7 @@ def test_parquet_rows_apart_give_the_same_as_whole_rows(
     One table takes files over, and the rows of the other table get a stamp.
     """
     write_files(place)
-    expected = find_outcome(place, files, PIPELINE, options=WHOLE)
+    expected = find_outcome(place, files, PIPELINE, ways=WHOLE)
     figures, rows, refused = expected
     assert (figures[:4], [len(each) for each in rows]) == (("succeeded", True, 11, 5), [4, 4])
     assert [row["position"] for row in refused] == {1: [2, 5, 1, 4, 5], 2: [2, 5, 6, 9, 10], 4: [2, 5, 6, 9, 10]}[files]

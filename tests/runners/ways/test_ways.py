@@ -113,10 +113,8 @@ def test_a_definition_without_obstacles_can_take_every_way() -> None:
         (make_candidate(destinations=[Memory(name="a"), Memory(name="b")]), {"grouped", "straight"}),
         (make_candidate(spark_is_local=False), set()),
         (make_candidate(spark_is_local=False, keeps_few=False), {"in_process"}),
-        (make_candidate(declined=list_ways_off(["written"])), set(WAYS) - {"written"}),
         (make_candidate(Filter("id > 1"), keeps_filtered=True), set(WAYS) - {"in_process", "apart", "written"}),
         (make_candidate(keeps_filtered=True), set()),
-        (make_candidate(declined=list_ways_off(["apart"])), set(WAYS) - {"written", "apart"}),
     ],
     ids=[
         "one lane",
@@ -126,10 +124,8 @@ def test_a_definition_without_obstacles_can_take_every_way() -> None:
         "two destinations",
         "Spark elsewhere",
         "Spark and the state elsewhere",
-        "none",
         "filtered",
         "nothing to filter",
-        "one",
     ],
 )
 def test_each_way_gives_a_reason_why_it_cannot_process_a_definition(given: Candidate, not_by: set[str]) -> None:
@@ -154,7 +150,7 @@ class Reluctant(Way[list[str], Any]):
 
     def carry(self, batches: Sequence[Candidate], work: list[str]) -> Declined:
         work.append(self.name)
-        return Declined(reason="it is too heavy", remember=True, until_clean=True)
+        return Declined(reason="it is too heavy", remember=True)
 
 
 class Willing(Way[list[str], Any]):
@@ -171,13 +167,13 @@ class Willing(Way[list[str], Any]):
 
 
 def test_a_way_that_declines_gives_the_batch_to_the_next() -> None:
-    """Later batches of the lane do not try that way again until one of them has no refused row."""
+    """Later batches of the lane do not try that way again."""
     memory, asked, ways = DeclinedWays(), list[str](), (Reluctant(), Willing())
-    for clean in (False, False, True, False):
+    for _ in range(2):
         way, result, declined = carry(make_candidate(declined=memory.of("0")), ways, asked)
         assert (way.name, result) == ("willing", "carried")
-        memory.note("0", declined, clean=clean)
-    assert asked == ["reluctant", "willing", "willing", "willing", "reluctant", "willing"]
+        memory.note("0", declined)
+    assert asked == ["reluctant", "willing", "willing"]
     assert memory.of("1") == frozenset()
 
 
