@@ -45,8 +45,6 @@ _SIMPLE = frozenset({
 class PreparedStore(ABC):
     """A store of frames, under names that are used only once. A stored frame is always complete."""
 
-    counts_rows: ClassVar[bool] = False
-    """Whether the store counts its rows."""
     takes_few: ClassVar[bool] = False
     """Whether few rows can pass through this process, no matter where Spark works."""
 
@@ -121,8 +119,6 @@ class PreparedStore(ABC):
 @dataclass(frozen=True)
 class FolderStore(PreparedStore):
     """Parquet folders below one directory."""
-
-    counts_rows: ClassVar[bool] = True
 
     root: Path
     read_bytes: int = _READ_HERE

@@ -22,11 +22,12 @@ from runners.ways.row_outcomes import (
     PLACE_COLUMNS,
     VERDICT_COLUMNS,
     NoteObserver,
-    OutcomeObserver,
     RowOutcomes,
     count_by_spark,
     count_notes,
+    group_by_arrow,
     group_by_spark,
+    is_filter,
     make_stage_counts,
 )
 from runners.ways.stage_chain import PlacedStage, StageChain, apply_chain, make_labels
@@ -72,8 +73,6 @@ class BatchDecision:
     order: Sequence[str]
     """The parts of the batch, in the order in which their rows count as read."""
     sections: list[str] = field(default_factory=list)
-    seen: list[RowOutcomes | None] = field(default_factory=list)
-    """The verdicts of each section, if they were observed with certainty."""
     findings: dict[str, JSON] = field(default_factory=dict)
     """The findings of stages about the batch, by the stages' names."""
     noted: list[Sequence[str]] = field(default_factory=list)
@@ -137,11 +136,6 @@ class BatchDecision:
             parts=self.order,
         )
 
-    def decide_seen(self, seen: Sequence[RowOutcomes]) -> Prepared:
-        """Return the decision for sections whose verdicts are known. None of their rows was refused."""
-        counts = replace(self._count_sections(seen), findings=self._collect_findings())
-        return Prepared(path=self.name, sections=len(self.sections), counts=counts)
-
     def decide_by(self, groups: Sequence[Sequence[Mapping[str, JSON]]], noted: Noted | None = None) -> Prepared:
         """Return the decision for sections that were written, from the groups of their rows."""
         counts = self._count_sections([RowOutcomes.of(each) for each in groups])
@@ -197,7 +191,7 @@ class BatchDecision:
     def keep(self, rows: MarkedRows) -> DataFrame:
         """Write rows that reach a stage which changes rows. Return the live ones."""
         live = f"if({STATE} = 0, {make_struct(rows.names)}, NULL) AS live"
-        self.write(rows.frame.selectExpr(*VERDICT_COLUMNS, *rows.notes, live), {})
+        self.write(rows.frame.selectExpr(*VERDICT_COLUMNS, *rows.notes, live))
         written = self.store.read(self.spark, self.sections[-1])
         return written.where(F.col("live").isNotNull()).select("live.*")
 
@@ -209,13 +203,18 @@ class BatchDecision:
         notes = count_notes(self.spark, self.store, name, [note] if note else [])
         return replace(rows, frame=self.store.read(self.spark, name)), notes.get(note, {})
 
-    def write(self, frame: DataFrame, branches: Mapping[str, Sequence[PlacedStage]]) -> None:
-        """Write a section. The stages in `branches` leave columns for their filters in it."""
-        witness = OutcomeObserver(frame)
-        if self.store.counts_rows:
-            witness = OutcomeObserver.of(frame, self.chain.common, branches, most=self.limits.figures)
-        self.seen.append(witness.read_outcomes(self.store.write(f"{self.name}-{len(self.sections)}", witness.frame)))
+    def write(self, frame: DataFrame) -> None:
+        """Write a section."""
+        self.store.write(f"{self.name}-{len(self.sections)}", frame)
         self.record_section(frame)
+
+    def group_section(self, section: str) -> Sequence[Mapping[str, JSON]]:
+        """Return the groups of the rows in a section that was written."""
+        keys = ("part", "block", "row", "state")
+        found = self.store.scan(section, lambda column: column in keys or is_filter(column))
+        return (
+            group_by_spark(self.store.read(self.spark, section)) if found is None else group_by_arrow(found.read_all())
+        )
 
     def record_section(self, frame: DataFrame) -> None:
         """Record one more section, with this frame's columns."""

@@ -1,4 +1,4 @@
-"""How many rows of a batch have each verdict and note, as observed or queried, and the batch's equation from that."""
+"""How many rows of a batch have each verdict and note, and the batch's equation from that."""
 
 from __future__ import annotations
 
@@ -50,57 +50,6 @@ class RowOutcomes:
             for name in group if group["state"] == 0 else ():
                 if is_filter(name) and group[name]:
                     filters.setdefault(name, Counter())[group[name]] += group["rows"]
-        return RowOutcomes(states=states, filters=filters)
-
-
-@dataclass(frozen=True)
-class OutcomeObserver:
-    """Observes the verdicts of a frame while it is written."""
-
-    frame: DataFrame
-    """The frame to write."""
-    _observation: pyspark.sql.Observation | None = None
-    _figures: Mapping[str, tuple[str, int]] = field(default_factory=dict)
-
-    @staticmethod
-    def of(
-        frame: DataFrame, common: Sequence[PlacedStage], branches: Mapping[str, Sequence[PlacedStage]], *, most: int
-    ) -> OutcomeObserver:
-        """Make an observer for a frame with a `state`, set by these stages, and a column for each branch's filters.
-
-        It observes nothing if that needs more than `most` figures.
-        """
-        figures = {f"state {step.number}": ("state", step.number) for step in common}
-        for name, steps in branches.items():
-            figures.update({f"{name} {step.number}": (name, step.number) for step in steps})
-        if len(figures) > most:
-            return OutcomeObserver(frame)
-
-        def those(name: str, number: int) -> Column:
-            filtered = F.col(name) == number
-            return filtered if name == "state" else filtered & (F.col("state") == 0)
-
-        counted = [F.count_if(those(*figure)).alias(name) for name, figure in figures.items()]
-        totals = [F.count(F.lit(1)).alias("rows"), F.count_if(F.col("state") < 0).alias("refused")]
-        observation = pyspark.sql.Observation()
-        return OutcomeObserver(frame.observe(observation, *totals, *counted), observation, figures)
-
-    def read_outcomes(self, written: int | None) -> RowOutcomes | None:
-        """Return what was observed; None unless it is certain.
-
-        Spark may run a task again and count its rows twice. So it is certain only if the same number of rows was
-        written. It is also None if a row was refused, because the refusing stage was not observed.
-        """
-        seen = read_observation(self._observation)
-        if not seen or seen["refused"] or seen["rows"] != written:
-            return None
-        states, filters = Counter[int](), dict[str, Counter[int]]()
-        for figure, (name, number) in self._figures.items():
-            if name == "state":
-                states[number] = seen[figure]
-            else:
-                filters.setdefault(name, Counter())[number] = seen[figure]
-        states[0] = seen["rows"] - states.total()
         return RowOutcomes(states=states, filters=filters)
 
 

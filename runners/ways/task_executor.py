@@ -313,7 +313,6 @@ class TaskExecutor:
             destinations=[self.destinations[name] for name in chain.branches],
             plan=plan,
             rows=self.reading.fetch_rows(spark, batch, places=places),
-            spark_is_local=is_here(spark),
             keeps_few=self.store.takes_few or is_here(spark),
             declined=self._declined.of(batch.lane) | self._off,
             thresholds=self.thresholds,

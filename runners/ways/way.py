@@ -26,8 +26,6 @@ class Thresholds:
     """The bytes up to which a batch is small."""
     small_refused: int = 10_000
     """The refused rows of a batch up to which this process delivers them."""
-    figures: int = 16
-    """The figures up to which it is faster to count rows during the write than to read them again."""
     raising_rows: int = 100
     """The rows of a batch that may make a stage raise. With more, the stage is wrong and the batch fails."""
     interpreted_rows: int = 10_000
@@ -52,8 +50,6 @@ class Candidate:
     """The batch; None if only the definition is checked."""
     rows: BatchRows | None = None
     """The batch's rows as the origin reads them."""
-    spark_is_local: bool = True
-    """Whether Spark surely works on this machine, and so can read files that this process writes."""
     keeps_few: bool = True
     """Whether the state keeps few rows where this process and Spark find them."""
     lanes: int = 1

@@ -28,7 +28,7 @@ Key: TypeAlias = "tuple[Any, ...]"
 SCHEMA = "id long, part string, at long, op string, note string"
 THERE = pa.schema([("id", pa.int64()), ("part", pa.string()), ("at", pa.int64()), ("note", pa.string())])
 WAYS: Sequence[Sequence[str]] = [(), (), ["straight"], ["apart"], ["grouped", "straight"], ["written"]]
-LIMITS: Sequence[Mapping[str, Any]] = [{}, {}, {"small_bytes": 0}, {"small_refused": 1}, {"figures": 2}]
+LIMITS: Sequence[Mapping[str, Any]] = [{}, {}, {"small_bytes": 0}, {"small_refused": 1}]
 
 
 @dataclass

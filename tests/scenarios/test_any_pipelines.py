@@ -45,7 +45,6 @@ LIMITS: Sequence[Mapping[str, Any]] = [
     *[{}] * 3,
     {"small_bytes": 0},
     {"small_refused": 1},
-    {"figures": 2},
 ]
 
 

@@ -61,7 +61,7 @@ def test_filtered_rows_are_stored_with_their_stage_and_batch(place: Place) -> No
     assert first["plan"] != second["plan"]
 
 
-@pytest.mark.parametrize("limits", [{}, {"small_bytes": 0}, {"small_bytes": 0, "figures": 1}])
+@pytest.mark.parametrize("limits", [{}, {"small_bytes": 0}])
 def test_rows_that_a_destination_filters_are_stored_for_it(place: Place, limits: dict[str, int]) -> None:
     """This holds for small and for large batches. A row that a common stage filters is stored once."""
     place.land(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -12,7 +11,6 @@ from destinations.memory import Memory
 from runners.model.planned_batch import BranchCounts, StageCount
 from runners.state.prepared_store import PreparedStore
 from runners.ways.deciding import BatchDecision, split_sections
-from runners.ways.row_outcomes import RowOutcomes
 from runners.ways.stage_chain import StageChain
 from stages.cast import Cast
 from stages.conditions import Filter
@@ -63,14 +61,15 @@ def make_group(
     return {"part": part, "block": block, "state": state, "rows": rows, "first": first, "refused": refused, **own}
 
 
-def make_outcomes(**rows: int) -> RowOutcomes:
-    """Return the outcomes of these live rows and of rows that the second stage filtered."""
-    return RowOutcomes(states=Counter({0: rows["live"], 2: rows.get("filtered", 0)}))
+def make_groups(states: Mapping[int, int], part: str = "a", **own: int) -> list[Any]:
+    """Return the groups of so many rows with each state, all of one block."""
+    refused = {state: list(range(rows)) if state < 0 else [] for state, rows in states.items()}
+    return [make_group(part, 0, state, rows, first=0, refused=refused[state], **own) for state, rows in states.items()]
 
 
-def test_every_observed_row_is_delivered_or_filtered() -> None:
+def test_every_row_is_delivered_or_filtered() -> None:
     """Each destination is balanced."""
-    prepared = make_decision(CAST, FILTER).decide_seen([make_outcomes(live=7, filtered=3)])
+    prepared = make_decision(CAST, FILTER).decide_by([make_groups({0: 7, 2: 3})])
     assert (prepared.counts.read, prepared.counts.nacked) == (10, 0)
     assert prepared.counts.branches == {"orders": BranchCounts(expected=7, filtered=3)}
     assert prepared.counts.stages[-1] == StageCount(stage="filter", entered=10, left=7, filtered=3)
@@ -78,8 +77,8 @@ def test_every_observed_row_is_delivered_or_filtered() -> None:
 
 def test_a_filter_of_one_destination_affects_no_other() -> None:
     """The other destination gets the rows."""
-    seen = RowOutcomes(states=Counter({0: 10}), filters={"f1": Counter({2: 4})})
-    prepared = make_decision(CAST, all=(), some=[FILTER]).decide_seen([seen])
+    groups = [*make_groups({0: 6}, f1=0), *make_groups({0: 4}, f1=2)]
+    prepared = make_decision(CAST, all=(), some=[FILTER]).decide_by([groups])
     assert prepared.counts.branches == {
         "all": BranchCounts(expected=10),
         "some": BranchCounts(expected=6, filtered=4),
@@ -88,21 +87,20 @@ def test_a_filter_of_one_destination_affects_no_other() -> None:
 
 def test_rows_that_a_stage_adds_are_counted_as_changed() -> None:
     """For a stage that changes rows, only the rows before and after it are known."""
-    prepared = make_decision(CAST, SQL).decide_seen([make_outcomes(live=10), make_outcomes(live=25)])
+    prepared = make_decision(CAST, SQL).decide_by([make_groups({0: 10}), make_groups({0: 25}, "")])
     assert prepared.counts.branches == {"orders": BranchCounts(expected=25, changed=15)}
     assert prepared.counts.stages[-1] == StageCount(stage="sql", entered=10, left=25)
 
 
 def test_a_stage_does_not_change_rows_that_it_refuses() -> None:
     """They are refused, and neither added nor merged."""
-    before = RowOutcomes(states=Counter({0: 8, -2: 2}))
-    prepared = make_decision(CAST, SQL).decide_seen([before, make_outcomes(live=8)])
+    prepared = make_decision(CAST, SQL).decide_by([make_groups({0: 8, -2: 2}), make_groups({0: 8}, "")])
     assert (prepared.counts.nacked, prepared.counts.branches["orders"].changed) == (2, 0)
 
 
 def test_rows_that_the_origin_refused_enter_no_stage() -> None:
     """They still count as refused."""
-    prepared = make_decision(CAST).decide_seen([RowOutcomes(states=Counter({0: 6, REFUSED_BY_ORIGIN: 4}))])
+    prepared = make_decision(CAST).decide_by([make_groups({0: 6, REFUSED_BY_ORIGIN: 4})])
     assert (prepared.counts.read, prepared.counts.nacked) == (10, 4)
     assert prepared.counts.stages == [StageCount(stage="cast", entered=6, left=6)]
 

@@ -111,8 +111,7 @@ def test_a_definition_without_obstacles_can_take_every_way() -> None:
         (make_candidate(Deduplicate(keys=["id"], name="once")), {"grouped", "straight", "apart"}),
         (make_candidate(Sql("select * from rows", name="own")), {"grouped", "in_process", "apart"}),
         (make_candidate(destinations=[Memory(name="a"), Memory(name="b")]), {"grouped", "straight"}),
-        (make_candidate(spark_is_local=False), set()),
-        (make_candidate(spark_is_local=False, keeps_few=False), {"in_process"}),
+        (make_candidate(keeps_few=False), {"in_process"}),
         (make_candidate(Filter("id > 1"), keeps_filtered=True), set(WAYS) - {"in_process", "apart", "written"}),
         (make_candidate(keeps_filtered=True), set()),
     ],
@@ -122,7 +121,6 @@ def test_a_definition_without_obstacles_can_take_every_way() -> None:
         "keys",
         "a statement",
         "two destinations",
-        "Spark elsewhere",
         "Spark and the state elsewhere",
         "filtered",
         "nothing to filter",
@@ -136,7 +134,7 @@ def test_each_way_gives_a_reason_why_it_cannot_process_a_definition(given: Candi
 def test_a_batch_takes_the_first_possible_way() -> None:
     """The last way is always possible."""
     assert choose(make_candidate(), DECIDING).name == "in_process"
-    assert choose(make_candidate(spark_is_local=False, keeps_few=False), DECIDING).name == "apart"
+    assert choose(make_candidate(keeps_few=False), DECIDING).name == "apart"
     assert [way.name for way in EVERY][-1] == "written"
 
 
