@@ -64,7 +64,7 @@ COUNTS: Mapping[str, tuple[int, Callable[[], int]]] = {
     "commands": (40, lambda: len(list(list_commands(wherry)))),
     "options of commands": (408, lambda: sum(len(each.params) for each in list_commands(wherry))),
     "imports inside functions": (306, count_late_imports),
-    "files": (295, lambda: len(FILES)),
+    "files": (296, lambda: len(FILES)),
     "hundreds of lines": (703, count_lines),
 }
 """What is counted, and how many there may be."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from runners.model.tasks import Prepared
-from runners.state.prepared_store import APART
+from runners.state.decided_rows import APART
 from runners.ways.deciding import BatchDecision
 from runners.ways.way import Candidate, Way
 

@@ -16,7 +16,8 @@ from origins.origin import PLACE
 from origins.quick_dataclass import dataclass
 from runners.model.planned_batch import BranchCounts, Counts, StageCount
 from runners.model.tasks import Prepared
-from runners.state.prepared_store import NACKED, WHY, PreparedStore, make_block_key, read_apart
+from runners.state.decided_rows import NACKED, WHY, make_block_key, read_apart
+from runners.state.prepared_store import PreparedStore
 from runners.ways.batch_source import list_columns, strip_lane_prefix
 from runners.ways.row_outcomes import (
     PLACE_COLUMNS,

@@ -38,7 +38,8 @@ from runners.model.tasks import (
     Landed,
 )
 from runners.spark.session_pool import SessionPool
-from runners.state.prepared_store import FilteredRows, PreparedStore, RefusedRows, select_rows_for
+from runners.state.decided_rows import FilteredRows, RefusedRows, select_rows_for
+from runners.state.prepared_store import PreparedStore
 from runners.ways.batch_source import BatchReader, would_refuse
 from runners.ways.row_outcomes import group_refusals
 from runners.ways.stage_chain import make_labels

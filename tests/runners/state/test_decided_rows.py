@@ -15,7 +15,8 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 from origins.batch_rows import BatchRows
 from runners.model.nack_window import NackWindow
 from runners.model.planned_batch import BranchCounts, Counts, DecidedBatch
-from runners.state.prepared_store import LIVE, NACKED, FolderStore, RefusedRows, select_rows_for
+from runners.state.decided_rows import LIVE, NACKED, RefusedRows, select_rows_for
+from runners.state.prepared_store import FolderStore
 
 NO_SPARK = cast("SparkSession", None)
 ROW = StructType([StructField("id", LongType())])

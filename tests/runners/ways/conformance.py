@@ -57,7 +57,8 @@ from runners.spark import late
 from runners.spark.late import LateSession, LateSpark
 from runners.spark.own_session import make_own_session
 from runners.spark.session import is_late
-from runners.state.prepared_store import FilteredRows, FolderStore, RefusedRows, select_rows_for
+from runners.state.decided_rows import FilteredRows, RefusedRows, select_rows_for
+from runners.state.prepared_store import FolderStore
 from runners.ways.choose import WRITTEN
 from runners.ways.stage_chain import StageChain
 from runners.ways.task_executor import TaskExecutor
