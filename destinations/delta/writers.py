@@ -129,7 +129,7 @@ class PendingAppend:
         """Whether this process can commit rows with these columns."""
         table = self.rows.table()
         columns = self.frame.schema.json() if table is None else deltalake.Schema.from_arrow(table.schema).to_json()
-        return self.short is not None and self.short.can_take(json.loads(columns))
+        return self.direct is not None and self.direct.can_take(json.loads(columns))
 
     def guard_rows(self) -> AbstractContextManager[DataFrame]:
         """Give the rows as Spark reads them. Their write raises `Late` if it begins too late."""
@@ -138,16 +138,16 @@ class PendingAppend:
     @cached_property
     def adoptable(self) -> AdoptableFiles | None:
         """The files that already have the rows, if the table can take them unchanged; else None."""
-        paths = self.rows.files() if self.short is not None else None
+        paths = self.rows.files() if self.direct is not None else None
         found = AdoptableFiles.of(list(paths.values())) if paths else None
-        fits = found is not None and self.short is not None and self.short.can_take(found.columns, spelled=True)
+        fits = found is not None and self.direct is not None and self.direct.can_take(found.columns, spelled=True)
         return found if fits else None
 
     @cached_property
-    def short(self) -> DirectWrite | None:
+    def direct(self) -> DirectWrite | None:
         """The write without Spark, which begins at the first access; None if only Spark can commit."""
-        short = self.table.get_direct_table(self.spark)
-        return None if short is None else short.begin()
+        direct = self.table.get_direct_table(self.spark)
+        return None if direct is None else direct.begin()
 
 
 class DeltaWriter(ABC):
@@ -178,21 +178,21 @@ class FileAppend(DeltaWriter):
     """The largest size per batch, in bytes, up to which this process collects rows that Spark computes."""
 
     def can_take(self, append: PendingAppend) -> bool:
-        if append.short is None:
+        if append.direct is None:
             return False
         if append.adoptable is not None:
             return True
         return (self.is_few(append) or not append.table.is_under_spark) and append.fits_here
 
     def write(self, append: PendingAppend) -> Written | None:
-        short, adoptable = append.short, append.adoptable
-        if short is None:
+        direct, adoptable = append.direct, append.adoptable
+        if direct is None:
             return None
         if adoptable is not None:
-            return _commit_here(append, adoptable.rows, lambda check: short.take(adoptable, append.tag, check))
-        written = self._write_few(append, short) if self.is_few(append) else None
+            return _commit_here(append, adoptable.rows, lambda check: direct.take(adoptable, append.tag, check))
+        written = self._write_few(append, direct) if self.is_few(append) else None
         if written is None and not append.table.is_under_spark:
-            written = self._write_by_spark(append, short)
+            written = self._write_by_spark(append, direct)
         return written
 
     def is_few(self, append: PendingAppend) -> bool:
@@ -200,25 +200,27 @@ class FileAppend(DeltaWriter):
         size = append.rows.size()
         return append.rows.table() is not None or (size is not None and size <= self.collects * len(append.labels))
 
-    def _write_few(self, append: PendingAppend, short: DirectWrite) -> Written | None:
+    def _write_few(self, append: PendingAppend, direct: DirectWrite) -> Written | None:
         """Write the rows as one file. Return None if some of their values need Spark."""
         table = append.rows.table()
         table = collect_arrow(append.frame) if table is None else table
-        fitted = None if table is None else short.fit_rows(table)
+        fitted = None if table is None else direct.fit_rows(table)
         if fitted is None:
             return None
-        return _commit_here(append, fitted.num_rows, lambda check: short.commit(fitted, append.tag, check))
+        return _commit_here(append, fitted.num_rows, lambda check: direct.commit(fitted, append.tag, check))
 
-    def _write_by_spark(self, append: PendingAppend, short: DirectWrite) -> Written | None:
+    def _write_by_spark(self, append: PendingAppend, direct: DirectWrite) -> Written | None:
         """Have Spark write the rows as files below the table's place."""
         with append.guard_rows() as rows:
-            files = short.write_by_spark(rows)
+            files = direct.write_by_spark(rows)
         if not files and not append.frame.isEmpty():  # Spark commits nothing if there are no rows
             raise DestinationError(
                 f"Spark wrote files for {append.table.location}, and its log does not name them.",
                 hint="The table has none of these rows. Run again.",
             )
-        return _commit_here(append, len(files), lambda check: short.commit_staged(files, append.tag, check), waits=True)
+        return _commit_here(
+            append, len(files), lambda check: direct.commit_staged(files, append.tag, check), waits=True
+        )
 
 
 @dataclass(frozen=True)

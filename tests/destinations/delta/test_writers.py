@@ -150,9 +150,9 @@ def table(tmp_path: Path) -> TargetTable:
     """A plain table that only this process knows."""
     made = DeltaTable.create(str(tmp_path / "orders"), pa.schema([("id", pa.int64()), ("name", pa.string())]))
     log, found = LocalLog(tmp_path / "orders"), str(made.metadata().id)
-    short = DirectTable(FolderPlace(tmp_path / "orders"), found)
+    direct = DirectTable(FolderPlace(tmp_path / "orders"), found)
     place = f"file:{tmp_path / 'orders'}"
-    return TargetTable("orders", found, place, {}, SCHEMA.json(), log, log.find_latest(), short)
+    return TargetTable("orders", found, place, {}, SCHEMA.json(), log, log.find_latest(), direct)
 
 
 def write(table: TargetTable, rows: BatchRows, deadline: Deadline | None = None) -> Written:
@@ -225,7 +225,7 @@ def test_a_fence_between_the_check_and_the_commit_keeps_rows_out(table: TargetTa
     """This holds for rows in memory and in files."""
     for rows in (TableRows(NO_SPARK, ROWS), write_few_files(tmp_path / "rows")):
         append = make_pending(table, rows)
-        assert append.short is not None
+        assert append.direct is not None
         assert DirectTable(FolderPlace(tmp_path / "orders"), table.id).mark({"wherry.fence": type(rows).__name__})
         with pytest.raises(MetadataChanged):
             append_rows(append)
