@@ -72,7 +72,7 @@ class TargetTable:
     log: TableLog
     version: int
     """The newest version that this process has seen."""
-    _short: DirectTable | None = None
+    _direct: DirectTable | None = None
     _head: LogHead | None = None
     """Its newest version at the time when it was found in a store."""
 
@@ -140,8 +140,8 @@ class TargetTable:
 
     def hold_commits(self, patience: float | None = None) -> AbstractContextManager[object]:
         """Let no other process of Wherry commit to the table, if Spark itself does not prevent that."""
-        if self._short is not None:
-            self._short.doubt_newest()
+        if self._direct is not None:
+            self._direct.doubt_newest()
         place = self._locked_place
         return contextlib.nullcontext() if place is None else hold_table(place, patience)
 
@@ -200,32 +200,32 @@ class TargetTable:
 
         Return false, with nothing done, if that is not possible, or if others write for longer than `patience`.
         """
-        short = self.get_direct_table(spark)
-        if short is None or not self.can_mark(spark):
+        direct = self.get_direct_table(spark)
+        if direct is None or not self.can_mark(spark):
             return False
         with self.hold_apart(patience, waits=True) as held:
-            return held and short.mark(properties)
+            return held and direct.mark(properties)
 
     def can_mark(self, spark: SparkSession) -> bool:
         """Whether this process can set properties of the table, if no other writer commits at the same time."""
-        short = self.get_direct_table(spark)
-        return short is not None and short.begin() is not None
+        direct = self.get_direct_table(spark)
+        return direct is not None and direct.begin() is not None
 
     def get_direct_table(self, spark: SparkSession) -> DirectTable | None:
         """Return the way in which this process commits without Spark's Delta; None if it cannot read the log."""
-        if self._short is None and isinstance(self.log, LocalLog):
+        if self._direct is None and isinstance(self.log, LocalLog):
             commits = get_commits(spark)
             plain = commits.can_be_held() and writes_plainly(spark)
-            self._short = DirectTable(FolderPlace(self.log.folder, commits), self.id, _closed=not plain)
-        elif self._short is None and isinstance(self.log, StoreLog):
+            self._direct = DirectTable(FolderPlace(self.log.folder, commits), self.id, _closed=not plain)
+        elif self._direct is None and isinstance(self.log, StoreLog):
             plain = writes_plainly(spark) and are_stores_plain(read_all(spark) or {})
-            self._short = DirectTable(StorePlace(self.log.url), self.id, _known=self._head, _closed=not plain)
-        return self._short
+            self._direct = DirectTable(StorePlace(self.log.url), self.id, _known=self._head, _closed=not plain)
+        return self._direct
 
     def close(self) -> None:
         """Remove everything beside the table that only this process needs."""
-        if self._short is not None:
-            self._short.close()
+        if self._direct is not None:
+            self._direct.close()
 
     def replace(self, rows: DataFrame, tag: str, where: str | None) -> None:
         """Replace all rows, or those that match, with these rows, in one commit with the tag."""

@@ -127,7 +127,9 @@ class PendingAppend:
     @property
     def fits_here(self) -> bool:
         """Whether this process can commit rows with these columns."""
-        return self.short is not None and self.short.can_take(json.loads(self.frame.schema.json()))
+        table = self.rows.table()
+        columns = self.frame.schema.json() if table is None else deltalake.Schema.from_arrow(table.schema).to_json()
+        return self.direct is not None and self.direct.can_take(json.loads(columns))
 
     def guard_rows(self) -> AbstractContextManager[DataFrame]:
         """Give the rows as Spark reads them. Their write raises `Late` if it begins too late."""
@@ -136,16 +138,16 @@ class PendingAppend:
     @cached_property
     def adoptable(self) -> AdoptableFiles | None:
         """The files that already have the rows, if the table can take them unchanged; else None."""
-        paths = self.rows.files() if self.short is not None else None
+        paths = self.rows.files() if self.direct is not None else None
         found = AdoptableFiles.of(list(paths.values())) if paths else None
-        fits = found is not None and self.short is not None and self.short.can_take(found.columns, spelled=True)
+        fits = found is not None and self.direct is not None and self.direct.can_take(found.columns, spelled=True)
         return found if fits else None
 
     @cached_property
-    def short(self) -> DirectWrite | None:
+    def direct(self) -> DirectWrite | None:
         """The write without Spark, which begins at the first access; None if only Spark can commit."""
-        short = self.table.get_direct_table(self.spark)
-        return None if short is None else short.begin()
+        direct = self.table.get_direct_table(self.spark)
+        return None if direct is None else direct.begin()
 
 
 class DeltaWriter(ABC):
@@ -165,66 +167,60 @@ class DeltaWriter(ABC):
 
 
 @dataclass(frozen=True)
-class DirectAppend(DeltaWriter):
-    """The way in which this process writes the rows as one file, and a version in the table's log."""
+class FileAppend(DeltaWriter):
+    """The way in which this process commits files.
+
+    It takes files that already have the rows, by a hard link if possible. It writes few rows as one file. Otherwise
+    Spark writes new files.
+    """
 
     collects: int = 4 << 20
     """The largest size per batch, in bytes, up to which this process collects rows that Spark computes."""
 
     def can_take(self, append: PendingAppend) -> bool:
-        if append.short is None or append.adoptable is not None:
+        if append.direct is None:
             return False
-        table, size = append.rows.table(), append.rows.size()
-        if table is not None:
-            return append.short.can_take(json.loads(deltalake.Schema.from_arrow(table.schema).to_json()))
-        is_small = size is not None and size <= self.collects * len(append.labels)
-        return is_small and append.fits_here
+        if append.adoptable is not None:
+            return True
+        return (self.is_few(append) or not append.table.is_under_spark) and append.fits_here
 
     def write(self, append: PendingAppend) -> Written | None:
-        short, table = append.short, append.rows.table()
+        direct, adoptable = append.direct, append.adoptable
+        if direct is None:
+            return None
+        if adoptable is not None:
+            return _commit_here(append, adoptable.rows, lambda check: direct.take(adoptable, append.tag, check))
+        written = self._write_few(append, direct) if self.is_few(append) else None
+        if written is None and not append.table.is_under_spark:
+            written = self._write_by_spark(append, direct)
+        return written
+
+    def is_few(self, append: PendingAppend) -> bool:
+        """Whether this process has the rows, or can collect them."""
+        size = append.rows.size()
+        return append.rows.table() is not None or (size is not None and size <= self.collects * len(append.labels))
+
+    def _write_few(self, append: PendingAppend, direct: DirectWrite) -> Written | None:
+        """Write the rows as one file. Return None if some of their values need Spark."""
+        table = append.rows.table()
         table = collect_arrow(append.frame) if table is None else table
-        fitted = None if short is None or table is None else short.fit_rows(table)
-        if short is None or fitted is None:
+        fitted = None if table is None else direct.fit_rows(table)
+        if fitted is None:
             return None
-        if not fitted.num_rows:
-            return Written(rows=0)
-        return _commit_here(append, lambda check: short.commit(fitted, append.tag, check))
+        return _commit_here(append, fitted.num_rows, lambda check: direct.commit(fitted, append.tag, check))
 
-
-@dataclass(frozen=True)
-class FileAppend(DeltaWriter):
-    """The way in which this process commits files that Spark wrote.
-
-    It takes files that already have the rows, by a hard link if possible. Otherwise Spark writes new files.
-    """
-
-    def can_take(self, append: PendingAppend) -> bool:
-        if append.short is None:
-            return False
-        return append.adoptable is not None or (not append.table.is_under_spark and append.fits_here)
-
-    def write(self, append: PendingAppend) -> Written | None:
-        short, adoptable = append.short, append.adoptable
-        if short is None:
-            return None
-        if adoptable is None:
-            return self._write_new(append, short)
-        if not adoptable.rows:
-            return Written(rows=0)
-        return _commit_here(append, lambda check: short.take(adoptable, append.tag, check))
-
-    def _write_new(self, append: PendingAppend, short: DirectWrite) -> Written | None:
+    def _write_by_spark(self, append: PendingAppend, direct: DirectWrite) -> Written | None:
         """Have Spark write the rows as files below the table's place."""
         with append.guard_rows() as rows:
-            files = short.write_by_spark(rows)
-        if not files:  # Spark commits nothing if there are no rows
-            if append.frame.isEmpty():
-                return Written(rows=0)
+            files = direct.write_by_spark(rows)
+        if not files and not append.frame.isEmpty():  # Spark commits nothing if there are no rows
             raise DestinationError(
                 f"Spark wrote files for {append.table.location}, and its log does not name them.",
                 hint="The table has none of these rows. Run again.",
             )
-        return _commit_here(append, lambda check: short.commit_staged(files, append.tag, check), waits=True)
+        return _commit_here(
+            append, len(files), lambda check: direct.commit_staged(files, append.tag, check), waits=True
+        )
 
 
 @dataclass(frozen=True)
@@ -260,13 +256,15 @@ def commit_by_spark(append: PendingAppend, commit: Callable[[DataFrame], None]) 
 
 
 def _commit_here(
-    append: PendingAppend, commit: Callable[[Callable[[], None]], Written], *, waits: bool = False
+    append: PendingAppend, count: int, commit: Callable[[Callable[[], None]], Written], *, waits: bool = False
 ) -> Written | None:
-    """Commit without Spark.
+    """Commit without Spark, unless the count of rows or files is 0.
 
     Return None if a thread of this process is committing through Spark, unless `waits` is true. If the commit raises,
     the table's log shows whether it succeeded.
     """
+    if not count:
+        return Written(rows=0)
     table, before, deadline = append.table, append.table.version, append.deadline
     with table.hold_apart(waits=waits) as held:
         if not held:
@@ -283,7 +281,7 @@ def _commit_here(
     return written
 
 
-WRITERS: Sequence[DeltaWriter] = (DirectAppend(), FileAppend(), SparkAppend())
+WRITERS: Sequence[DeltaWriter] = (FileAppend(), SparkAppend())
 """The writers in the order in which they are asked. The last one takes everything."""
 
 

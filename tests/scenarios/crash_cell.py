@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from destinations.delta.writers import DirectAppend
+from destinations.delta.writers import FileAppend
 from destinations.destination import Label
 from origins.crash_points import reach, watch_points
 from origins.spark_private import has_jvm
@@ -304,7 +304,7 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
         if session is not None and self.cell.ledger == "spark":
             self._remember(session)
         if self.cell.rows == "spark":
-            DirectAppend.can_take = lambda *_: False  # type: ignore[method-assign]  # Spark must commit
+            FileAppend.is_few = lambda *_: False  # type: ignore[method-assign]  # Spark must write the rows
         starts = patch.object(spark_session, "obtain_now", lambda *_: self._start(spark))
         try:
             with starts if session is None else contextlib.nullcontext():

@@ -21,7 +21,7 @@ from destinations.delta import direct_commit
 from destinations.delta.delta import OpenDelta
 from destinations.delta.direct_append import DirectWrite
 from destinations.delta.table import TargetTable
-from destinations.delta.writers import DirectAppend, FileAppend, PendingAppend
+from destinations.delta.writers import FileAppend, PendingAppend
 from origins.batch_rows import FrameRows
 from runners.engine.dispatcher import Dispatcher
 from runners.pipeline import Pipeline
@@ -64,7 +64,7 @@ class Zombie:
         """Install all changes."""
         self.around(OpenDelta, "write", self.write)
         self.around(TargetTable, "append", self.append)
-        self.around(DirectAppend, "write", self.append_directly)
+        self.around(FileAppend, "is_few", lambda does, *words: self.way == "short" and does(*words))
         self.around(FileAppend, "write", self.append_files)
         self.around(DirectWrite, "commit", self.commit)
         self.around(DirectWrite, "write_by_spark", self.write_by_spark)
@@ -94,15 +94,12 @@ class Zombie:
         during = self.armed and self.moment in ("during", "commit")
         does(table, self.held_in_spark(rows) if during else rows, tag)
 
-    def append_directly(self, does: Any, writer: Any, append: PendingAppend) -> Any:
-        if self.way != "short":
+    def append_files(self, does: Any, writer: Any, append: PendingAppend) -> Any:
+        if self.way == "spark":
             return None
-        during = self.armed and self.moment == "during"
+        during = self.way == "short" and self.armed and self.moment == "during"
         held = FrameRows(self.held_in_spark(append.rows.frame()), 0) if during else append.rows
         return does(writer, replace(append, rows=held))
-
-    def append_files(self, does: Any, writer: Any, append: PendingAppend) -> Any:
-        return does(writer, append) if self.way == "staged" else None
 
     def write_by_spark(self, does: Any, write: Any, rows: Any) -> Any:
         if self.armed and self.moment == "before":

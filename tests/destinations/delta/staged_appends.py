@@ -106,7 +106,7 @@ class Appends:
         first = self.append("several", make_rows(self.spark, 1))
         appends = [first, *(replace(first, rows=FrameRows(make_rows(self.spark, count))) for count in (2, 3, 4))]
         for append in appends:
-            assert append.short is not None
+            assert append.direct is not None
         with ThreadPoolExecutor(2) as pool:
             written = list(pool.map(FileAppend().write, appends))
         first.table.close()

@@ -18,11 +18,11 @@ from destinations.delta.data_files import ColumnName, FileStatistics, measure_fi
 from destinations.delta.delta import Delta
 from destinations.delta.direct_append import DirectTable
 from destinations.delta.direct_commit import FolderPlace, MetadataChanged
+from destinations.delta.lock import hold_table
 from destinations.delta.log import LocalLog
 from destinations.delta.table import TargetTable
 from destinations.delta.writers import (
     WRITERS,
-    DirectAppend,
     FileAppend,
     PendingAppend,
     RowsWithText,
@@ -62,18 +62,18 @@ class TestFileAppendOfFilesThatAreThere(DirectWriterConformance):
 
 
 @pytest.mark.spark
-class TestDirectAppendOfRowsInThisProcess(DirectWriterConformance):
-    def writer(self) -> DirectAppend:
-        return DirectAppend()
+class TestFileAppendOfRowsInThisProcess(DirectWriterConformance):
+    def writer(self) -> FileAppend:
+        return FileAppend()
 
     def rows(self, frame: DataFrame, folder: Path) -> TableRows:
         return TableRows(frame.sparkSession, frame.toArrow())
 
 
 @pytest.mark.spark
-class TestDirectAppendOfRowsThatSparkComputes(DirectWriterConformance):
-    def writer(self) -> DirectAppend:
-        return DirectAppend(collects=9)
+class TestFileAppendOfFewRowsThatSparkComputes(DirectWriterConformance):
+    def writer(self) -> FileAppend:
+        return FileAppend(collects=9)
 
     def rows(self, frame: DataFrame, folder: Path) -> FrameRows:
         return FrameRows(frame, 9)
@@ -150,9 +150,9 @@ def table(tmp_path: Path) -> TargetTable:
     """A plain table that only this process knows."""
     made = DeltaTable.create(str(tmp_path / "orders"), pa.schema([("id", pa.int64()), ("name", pa.string())]))
     log, found = LocalLog(tmp_path / "orders"), str(made.metadata().id)
-    short = DirectTable(FolderPlace(tmp_path / "orders"), found)
+    direct = DirectTable(FolderPlace(tmp_path / "orders"), found)
     place = f"file:{tmp_path / 'orders'}"
-    return TargetTable("orders", found, place, {}, SCHEMA.json(), log, log.find_latest(), short)
+    return TargetTable("orders", found, place, {}, SCHEMA.json(), log, log.find_latest(), direct)
 
 
 def write(table: TargetTable, rows: BatchRows, deadline: Deadline | None = None) -> Written:
@@ -200,10 +200,16 @@ def test_a_stamp_is_added_to_rows_in_memory(tmp_path: Path) -> None:
     assert table.column("batch").to_pylist() == ["0/7"] * 3
 
 
-@pytest.mark.parametrize("rows", [TableRows(NO_SPARK, ROWS.rename_columns(["id", "other"])), FrameRows(cast("Any", 0))])
-def test_rows_that_do_not_fit_are_refused_by_the_direct_append(table: TargetTable, rows: BatchRows) -> None:
-    """They have other columns, or an unknown number of rows."""
-    assert not DirectAppend().can_take(make_pending(table, rows))
+def test_rows_with_other_columns_are_left_to_spark(table: TargetTable) -> None:
+    """Spark says why they do not fit."""
+    assert not FileAppend().can_take(make_pending(table, TableRows(NO_SPARK, ROWS.rename_columns(["id", "other"]))))
+
+
+def test_an_unknown_number_of_rows_joins_a_write_by_spark(table: TargetTable, tmp_path: Path) -> None:
+    """The files of that write are committed by Spark, too."""
+    unknown = make_pending(table, FrameRows(cast("Any", 0)))
+    with hold_table(tmp_path / "orders"):
+        assert not FileAppend().can_take(unknown)
 
 
 def test_a_write_that_is_too_late_leaves_no_file(table: TargetTable, tmp_path: Path) -> None:
@@ -219,7 +225,7 @@ def test_a_fence_between_the_check_and_the_commit_keeps_rows_out(table: TargetTa
     """This holds for rows in memory and in files."""
     for rows in (TableRows(NO_SPARK, ROWS), write_few_files(tmp_path / "rows")):
         append = make_pending(table, rows)
-        assert append.short is not None
+        assert append.direct is not None
         assert DirectTable(FolderPlace(tmp_path / "orders"), table.id).mark({"wherry.fence": type(rows).__name__})
         with pytest.raises(MetadataChanged):
             append_rows(append)
