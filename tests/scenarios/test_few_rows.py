@@ -100,8 +100,9 @@ def test_a_row_that_spark_loses_stops_a_decided_batch_before_its_delivery(
     place.land("a.json", [make_order(1), make_order(2, amount=amount), make_order(3)])
     with monkeypatch.context() as context:
         lose_rows(context)
-        with pytest.raises(PipelineFailed, match=r"Spark saw 2 of the 3 rows of batch 1 of lane 0 \(a\.json\)"):
-            place.carry(TWO, ways=ways)
+        error = place.carry(TWO, ways=ways).error
+        assert error is not None
+        assert "Spark saw 2 of the 3 rows of batch 1 of lane 0 (a.json)" in error.message
     assert not (place.folder / "tables/orders").exists() or place.ids("tables/orders") == []
     report = place.carry(TWO, ways=ways)
     assert (report.read, report.balanced) == (3, True)
