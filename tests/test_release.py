@@ -18,7 +18,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 RELEASE = ROOT / ".ci" / "release"
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-EXTRAS = runpy.run_path(str(RELEASE), run_name="release")["EXTRAS"]
+_PROGRAM = runpy.run_path(str(RELEASE), run_name="release")
+EXTRAS, ACCEPTED = _PROGRAM["EXTRAS"], _PROGRAM["ACCEPTED"]
+SECURITY = ROOT / ".github" / "SECURITY.md"
 
 
 @pytest.mark.long
@@ -74,3 +76,18 @@ def test_the_workflows_have_no_known_weakness() -> None:
     words = [str(zizmor), "--offline", "--quiet", "--no-progress", str(ROOT / ".github")]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_known_weaknesses_are_looked_up_at_each_release_and_each_week() -> None:
+    """Without an answer the program fails, so no package passes unseen."""
+    asking = {file.stem for file in WORKFLOWS if re.search(r"run: \.ci/release .*--audit$", file.read_text(), re.M)}
+    assert asking == {"audit", "release"}
+    assert re.search(r"^  schedule:\n    - cron:", (ROOT / ".github/workflows/audit.yml").read_text(), re.M)
+    assert '"--strict"' in RELEASE.read_text()
+
+
+def test_each_accepted_weakness_is_explained() -> None:
+    """The page names it, and the program has a reason."""
+    text = SECURITY.read_text()
+    assert [name for name, reason in ACCEPTED.items() if name not in text or not reason] == []
+    assert ACCEPTED or "No weakness is accepted at present." in text

@@ -30,8 +30,10 @@ CHOSEN = (
         for name in (
             "the_highest_in_sequence_wins_and_every_row_is_accounted_for",
             "without_a_sequence_the_last_row_wins",
+            "a_killed_merge_is_found_by_the_label_in_its_statement",
         )
     ),
+    "tests/destinations/delta/test_merge.py::TestCommits::test_the_statement_carries_the_whole_label",
     "tests/stages/python/test_protocol.py",
     "tests/stages/python/test_python.py",
     "tests/stages/claim/test_claim.py::TestClaimOfLargeValues",

@@ -11,6 +11,7 @@ from dataclasses import field
 from origins.lazy import SparkSession
 from origins.quick_dataclass import dataclass
 from origins.spark_private import find_jvm
+from origins.spark_versions import is_on_databricks
 from runners.spark.session import is_given
 from runners.spark.start import SparkMissing, describe_end, start
 
@@ -41,6 +42,8 @@ def serve(conf: Mapping[str, str], packages: Sequence[str]) -> ConnectServer:
 
     Raises `SparkMissing` if it cannot start, or if commands would not reach it.
     """
+    if is_on_databricks():
+        raise SparkMissing("On Databricks the session is warm already, so this command is not needed.")
     if is_given():
         raise SparkMissing(
             "Commands in this terminal have a Spark already, so none is started.",

@@ -22,7 +22,7 @@ from origins.lazy import SparkSession, pyspark
 from origins.secret import SECRET
 from origins.spark_private import JvmEnded, find_jvm, forget_ended_jvm, get_jvm, launch_jvm
 from origins.spark_settings import JARS
-from origins.spark_versions import find_parts
+from origins.spark_versions import find_kafka_package, find_parts
 from origins.store_access import make_spark_settings
 from runners.model.spec import MASTER
 from runners.spark.jars import KEPT, PACKAGES, check_jars, fetch_one_at_a_time, find_kept, list_local_jars
@@ -307,9 +307,9 @@ _CATALOG = re.compile(r"spark\.sql\.(catalog|warehouse|hive)|spark\.hadoop\.(hiv
 
 
 def _are_ours(packages: Sequence[str]) -> bool:
-    """Whether these are exactly the JARs for stores that Wherry chooses."""
+    """Whether these are exactly the JARs for stores that Wherry chooses, perhaps with Spark's own for Kafka."""
     whole = {jar for jars in list_store_packages().values() if {*jars} <= {*packages} for jar in jars}
-    return bool(whole) and whole == {*packages}
+    return bool(whole) and whole == {*packages} - {find_kafka_package()}
 
 
 def is_one_machine(master: str) -> bool:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 
 class PythonRestarted(Exception):
@@ -69,10 +70,11 @@ class Dbutils:
         self.notebook, self.library, self.fs = Notebook(), Library(), Files()
 
 
-def break_clones(how: str) -> None:
-    """Let this process's Spark Connect client clone its session as a client of Databricks does.
+def break_clones(how: str, address: str) -> None:
+    """Let this process's Spark Connect client make another session as a client of Databricks does.
 
-    `missing` and `broken` are those of many versions; `works` changes nothing.
+    `missing` and `broken` are the clones of many versions. `new` has a broken clone, but new sessions. `works` changes
+    nothing.
     """
     from pyspark.sql.connect.session import SparkSession
 
@@ -81,8 +83,25 @@ def break_clones(how: str) -> None:
 
     if how == "missing" and hasattr(SparkSession, "cloneSession"):
         del SparkSession.cloneSession
-    elif how == "broken":
+    elif how in ("broken", "new"):
         setattr(SparkSession, "cloneSession", clone_session)  # noqa: B010  (not every client has it)
+    if how == "new":
+        setattr(SparkSession, "newSession", lambda _: SparkSession(address))  # noqa: B010
+
+
+def make_classic_session(address: str) -> Any:
+    """Return a classic session in the JVM at this address, `jvm://:secret@host:port`."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    place = urlsplit(address)
+    os.environ.update(PYSPARK_GATEWAY_PORT=str(place.port), PYSPARK_GATEWAY_SECRET=str(place.password))
+    gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
+    there = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
+    context = gateway.jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(there)
+    conf = SparkConf(_jvm=gateway.jvm, _jconf=context.getConf())
+    return SparkSession(SparkContext(gateway=gateway, jsc=context, conf=conf))
 
 
 def set_up(names: MutableMapping[str, Any], given: Mapping[str, Any]) -> None:
@@ -91,12 +110,14 @@ def set_up(names: MutableMapping[str, Any], given: Mapping[str, Any]) -> None:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.connect.dataframe import DataFrame as RemoteFrame
 
-    break_clones(given["clones"])
-
     def show(value: Any) -> None:
         IPython.display.display(value.limit(1000).toPandas() if isinstance(value, DataFrame | RemoteFrame) else value)  # type: ignore[no-untyped-call,unused-ignore]
 
-    names["spark"] = SparkSession.builder.remote(given["address"]).getOrCreate()
+    if given["address"].startswith("jvm:"):
+        names["spark"] = make_classic_session(given["address"])
+    else:
+        break_clones(given["clones"], given["address"])
+        names["spark"] = SparkSession.builder.remote(given["address"]).getOrCreate()
     names["dbutils"] = Dbutils(given["widgets"], given["secrets"])
     names["display"] = show
     os.environ.pop("SPARK_REMOTE", None)

@@ -33,7 +33,13 @@ class Compute:
     version: str
     """What stands in `DATABRICKS_RUNTIME_VERSION`."""
     clones: str
-    """How its client clones a session: `missing`, `broken` or `works`."""
+    """How its client makes another session: by no clone (`missing`, `broken`), by a clone (`works`), or by `new`."""
+    dedicated: bool = False
+    """Whether its session is a classic one."""
+
+    @property
+    def serverless(self) -> bool:
+        return self.version.startswith("client.")
 
 
 COMPUTES = {
@@ -41,7 +47,9 @@ COMPUTES = {
     "serverless 5": Compute(version="client.5.3", clones="broken"),
     "standard 17.3": Compute(version="17.3", clones="missing"),
     "standard 18.0": Compute(version="18.0", clones="broken"),
+    "standard 19.0": Compute(version="19.0", clones="new"),
     "standard 19.3": Compute(version="19.3", clones="works"),
+    "dedicated 17.3": Compute(version="17.3", clones="works", dedicated=True),
 }
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from runners.definitions.first_pipeline import begin
-from tests.databricks.notebook import COMPUTES, Notebook, Shown, build_wheel, list_parameters, make_environment
+from tests.databricks.notebook import COMPUTES, Notebook, Shown, list_parameters, make_environment
+from tests.databricks.workspace import open_compute
 
 if TYPE_CHECKING:
-    from tests.databricks.proxy import DatabricksProxy
     from tests.scenarios.shared_jvm import Server
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
@@ -33,21 +33,12 @@ class Result:
     refusals: list[str]
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Provide the wheel of this checkout."""
-    return build_wheel(tmp_path_factory.mktemp("wheel"))
-
-
-@pytest.fixture(scope="module", params=["serverless 4"])
+@pytest.fixture(scope="module", params=[*COMPUTES])
 def result(
     request: pytest.FixtureRequest, connect_server: Server, wheel: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Result]:
     """Deploy the bundle, and run its notebook twice on a compute."""
     from pyspark.sql.connect.session import SparkSession as Remote
-
-    from tests.databricks.limits import SERVERLESS
-    from tests.databricks.proxy import DatabricksProxy
 
     compute, folder = COMPUTES[request.param], tmp_path_factory.mktemp("example")
     place = folder / "shop"
@@ -58,22 +49,21 @@ def result(
     spark = Remote(connect_server.get().connect)
     spark.sql(f"create schema {schema}")
     warehouse = connect_server.folder / "warehouse"
-    limits = replace(SERVERLESS, managed=(str(warehouse),))
 
-    def run(proxy: DatabricksProxy) -> list[Shown]:
+    def run(address: str) -> list[Shown]:
         python = make_environment(_make_folder(folder))
-        with Notebook(compute, proxy.address, python, parameters, hidden=warehouse) as notebook:
+        with Notebook(compute, address, python, parameters, hidden=warehouse) as notebook:
             return list(notebook.run((place / "notebook.py").read_text()))
 
-    with DatabricksProxy(connect_server.get().connect, limits) as proxy:
-        first = run(proxy)
+    with open_compute(compute, connect_server) as (address, refusals):
+        first = run(address)
         rows: list[tuple[object, ...]] = []
         if not first[-1].error:
             rows = sorted((row["id"], str(row["amount"])) for row in spark.table(f"{schema}.shop").collect())
         (place / "landing" / "late.csv").write_text(BAD_ROWS)
-        second = run(proxy)
+        second = run(address)
         tables = sorted(row["tableName"] for row in spark.sql(f"show tables in {schema}").collect())
-        yield Result(first=first, second=second, rows=rows, tables=tables, refusals=list(proxy.refusals))
+        yield Result(first=first, second=second, rows=rows, tables=tables, refusals=list(refusals))
     spark.client.close()
 
 

@@ -6,13 +6,15 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from runners.definitions.first_pipeline import begin
-from tests.databricks.notebook import COMPUTES, Notebook, Shown, build_wheel, list_words, make_environment
+from tests.databricks.notebook import COMPUTES, Notebook, Shown, list_words, make_environment
+from tests.databricks.workspace import open_compute
 
 if TYPE_CHECKING:
     from tests.scenarios.shared_jvm import Server
@@ -35,36 +37,36 @@ class Result:
     bad: Shown
     label: Any
     entry: Any
+    refusals: list[str]
 
 
-@pytest.fixture(scope="module")
-def result(connect_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Result]:
-    """Deploy the bundle, and run its job twice on serverless."""
+@pytest.fixture(scope="module", params=[*COMPUTES])
+def result(
+    request: pytest.FixtureRequest, connect_server: Server, wheel: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Result]:
+    """Deploy the bundle, and run its job twice on a compute."""
     from pyspark.sql.connect.session import SparkSession as Remote
 
-    from tests.databricks.limits import SERVERLESS
-    from tests.databricks.proxy import DatabricksProxy
-
+    compute, schema = COMPUTES[request.param], f"task_{request.param.replace(' ', '_').replace('.', '_')}"
     folder = tmp_path_factory.mktemp("task")
     place, warehouse = folder / "till", connect_server.folder / "warehouse"
     begin(place, "till", example="databricks")
-    words = list_words(place / "databricks.yml", LANDING=str(place / "landing"), SCHEMA="wheel_task")
-    shutil.copytree(build_wheel(folder / "build").parent, place / "dist")
+    words = list_words(place / "databricks.yml", LANDING=str(place / "landing"), SCHEMA=schema)
+    shutil.copytree(wheel.parent, place / "dist")
     spark = Remote(connect_server.get().connect)
-    spark.sql("create schema wheel_task")
-    limits = replace(SERVERLESS, managed=(str(warehouse),))
-    with DatabricksProxy(connect_server.get().connect, limits) as proxy:
+    spark.sql(f"create schema {schema}")
+    with open_compute(compute, connect_server) as (address, refusals):
         python = make_environment(folder)
-        with Notebook(COMPUTES["serverless 4"], proxy.address, python, hidden=warehouse) as notebook:
+        with Notebook(compute, address, python, hidden=warehouse) as notebook:
             assert notebook.run_cell(f"%pip install --quiet -r {place}/requirements.txt").error == ""
             good = notebook.run_cell(CALL.format(words=words))
             (place / "landing" / "late.csv").write_text("id,email,amount,at\n" + "1,a@b,x,\n" * 100)
             bad = notebook.run_cell(CALL.format(words=words))
-        history = spark.sql("describe history wheel_task.till").filter("userMetadata is not null").collect()
-        body = "select body from wheel_task.till_ledger where kind = 'acquire' order by seq limit 1"
+        history = spark.sql(f"describe history {schema}.till").filter("userMetadata is not null").collect()
+        body = f"select body from {schema}.till_ledger where kind = 'acquire' order by seq limit 1"
         (entry,) = spark.sql(body).collect()
         label = json.loads(history[-1]["userMetadata"])["wherry"][0]
-        yield Result(good=good, bad=bad, label=label, entry=json.loads(entry["body"]))
+        yield Result(good=good, bad=bad, label=label, entry=json.loads(entry["body"]), refusals=list(refusals))
     spark.client.close()
 
 
@@ -72,6 +74,11 @@ def test_a_run_that_succeeds_returns(result: Result) -> None:
     """The job shows what the command prints."""
     assert result.good.error == ""
     assert re.search(r"till +10 +6 +1 +3\n", result.good.printed)
+
+
+def test_no_request_is_refused(result: Result) -> None:
+    """Nothing is tried in order to see whether it is refused."""
+    assert result.refusals == []
 
 
 def test_a_run_that_fails_fails_the_task_once(result: Result) -> None:

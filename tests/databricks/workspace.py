@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.databricks.notebook import Compute, build_wheel
 from tests.databricks.volume import compile_library
 from tests.scenarios.shared_jvm import Server
 
@@ -25,6 +27,30 @@ def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]
     server = Server(tmp_path_factory.mktemp("jvm"))
     yield server
     server.close()
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Provide the wheel of this checkout."""
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@contextlib.contextmanager
+def open_compute(compute: Compute, server: Server) -> Iterator[tuple[str, list[str]]]:
+    """Yield the address of a Spark that refuses what this compute refuses, and the list of what it has refused.
+
+    Its warehouse holds managed tables. A dedicated cluster has a classic session, which asks no proxy.
+    """
+    from tests.databricks.limits import SERVERLESS, STANDARD
+    from tests.databricks.proxy import DatabricksProxy
+
+    spark = server.get()
+    if compute.dedicated:
+        yield f"jvm://:{spark.secret}@localhost:{spark.port}", []
+        return
+    limits = replace(SERVERLESS if compute.serverless else STANDARD, managed=(str(server.folder / "warehouse"),))
+    with DatabricksProxy(spark.connect, limits) as proxy:
+        yield proxy.address, proxy.refusals
 
 
 @pytest.fixture

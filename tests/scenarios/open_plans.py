@@ -1,8 +1,10 @@
 """Make states with an open batch: `python -m tests.scenarios.open_plans FOLDER`, then `… --pack FOLDER FILE`.
 
+`python -m tests.scenarios.open_plans --release` makes the archive of the version that is about to be released.
+
 Each case is a pipeline in a separate folder. A first run delivers its first files. A second run processes the others
-and is killed at a point. Commit 2e11bb8 made `open_plans.tar.xz` in this way. Never make that archive again, because
-later versions must open the states of that commit. Put a new case into a new archive.
+and is killed at a point. Commit 2e11bb8 made `open_plans.tar.xz` in this way. Never make that archive again, and
+none of a released version, because later versions must open those states. Put a new case into a new archive.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from origins.crash_points import watch_points
+from runners.model.text import find_version
 from runners.pipeline import Pipeline
 from runners.running.backfill import Backfill
 from runners.running.replay import Replay
@@ -129,6 +132,23 @@ CASES: Mapping[str, Case] = {
     "shared-lanes": Case(point="after-write", lanes=2, run=", assignment: round_robin, lease: 20s", processes=2),
 }
 
+RELEASED = (
+    "straight-planned",
+    "straight-landed",
+    "straight-compacted",
+    "merge-landed",
+    "group-planned",
+    "prepared-undecided",
+    "prepared-letters",
+    "prepared-picked",
+    "prepared-published",
+    "files-claimed",
+    "replay-decided",
+    "backfill-landed",
+    "shared-lanes",
+)
+"""The cases in the archive of a release. They have each kind of open batch."""
+
 
 def make_case(name: str, folder: Path, spark: Spark) -> None:
     """Create the state of this case in the folder."""
@@ -218,7 +238,7 @@ def _carry(name: str, folder: Path, point: str, spark: Spark) -> None:
         elif case.verb == "replay":
             pipeline.replay(Replay(reason="mended"))
         elif case.verb == "backfill":
-            pipeline.backfill(Backfill(reason="once more"))
+            pipeline.backfill(Backfill(reason="once more", again=True))
         else:
             pipeline.run(follow=case.processes > 1, listeners=[crash.note_event])
 
@@ -252,12 +272,26 @@ def main(words: Sequence[str]) -> None:
         _carry(words[1], Path(words[2]), words[3], Spark(**json.loads(words[4])))
     elif words[0] == "--pack":
         pack_cases(Path(words[1]), Path(words[2]))
-    else:
+    elif words[0] == "--release":
         with tempfile.TemporaryDirectory() as folder:
-            server = Server(Path(folder))
-            for name in words[1:] or CASES:
-                make_case(name, Path(words[0]).absolute() / name, server.get())
-            server.close()
+            make_cases(Path(folder), RELEASED)
+            pack_cases(Path(folder), name_archive(find_version()))
+    else:
+        make_cases(Path(words[0]).absolute(), words[1:] or [*CASES])
+
+
+def make_cases(folder: Path, names: Sequence[str]) -> None:
+    """Create the states of these cases, each in a folder of its name."""
+    with tempfile.TemporaryDirectory() as place:
+        server = Server(Path(place))
+        for name in names:
+            make_case(name, folder / name, server.get())
+        server.close()
+
+
+def name_archive(version: str) -> Path:
+    """Return where the archive of a released version is."""
+    return Path(__file__).with_name("released") / f"{version}.tar.xz"
 
 
 if __name__ == "__main__":

@@ -94,6 +94,23 @@ def test_a_killed_merge_that_changed_nothing_can_be_repeated(place: Place) -> No
     assert read_notes(place) == {1: "a", 9: "late or new"}
 
 
+@pytest.mark.long
+@pytest.mark.promise("CD-22")
+def test_a_killed_merge_is_found_by_the_label_in_its_statement(place: Place) -> None:
+    """Its commit has no other metadata. The next run does not merge those rows again."""
+    place.land("a.json", [make_change(1, 5, "a")])
+    place.land("b.json", [make_change(2, 7, "b")])
+    place.kill(MERGE, "Written", 2)
+    commits = place.commits("tables/latest")
+    report = place.load().run()
+    assert (report.status, report.balanced, place.commits("tables/latest")) == ("succeeded", True, commits)
+    assert read_notes(place) == {1: "a", 2: "b"}
+    history = place.spark.sql(f"DESCRIBE HISTORY delta.`{place.folder / 'tables/latest'}`").collect()
+    merges = [row for row in history if row["operation"] == "MERGE"]
+    assert [row["userMetadata"] for row in merges] == [None, None]
+    assert ["wherry" in str(row["operationParameters"]["notMatchedPredicates"]) for row in merges] == [True, True]
+
+
 @pytest.mark.connect
 def test_a_run_replaces_only_matching_rows(place: Place) -> None:
     """The first batch of a run replaces rows, and later batches append. Rows that do not match are in the DLQ."""

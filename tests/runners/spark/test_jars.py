@@ -6,7 +6,9 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from pyspark.sql import SparkSession
@@ -14,6 +16,8 @@ from pyspark.sql import SparkSession
 from origins.spark_private import get_jvm
 from runners.spark.jars import KEPT, WrongJar, check_jars, fetch_one_at_a_time, list_local_jars, read_sums
 from runners.spark.start import start
+from tests.jars import compute_sums, fetch, list_choices, list_coordinates
+from tests.versions import PAIRS
 
 STARTS = """
 import sys
@@ -41,6 +45,36 @@ RESOLVERS = """<ivysettings>
 POM = """<project><modelVersion>4.0.0</modelVersion>
 <groupId>io.delta</groupId><artifactId>delta-storage</artifactId><version>{version}</version></project>
 """
+
+
+UNKNOWN = {"software.amazon.awssdk:s3-transfer-manager:2.24.6"}
+"""The coordinates that were not to be had when the list was made."""
+
+
+def list_named() -> Iterator[object]:
+    """Yield each coordinate that Wherry names for a Spark of `.ci/versions`."""
+    lacks = pytest.mark.xfail(strict=True, reason="its sum is not in the list: it was not to be had")
+    for spark in (package.partition("==")[2] for pair in PAIRS for package in pair.packages[:1]):
+        with mock.patch("origins.spark_versions.find_version", return_value=spark):
+            for each in sorted(list_coordinates()):
+                yield pytest.param(each, id=f"{spark}-{each}", marks=[lacks] if each in UNKNOWN else [])
+
+
+@pytest.mark.parametrize("coordinate", [*list_named()])
+def test_each_coordinate_that_wherry_names_has_a_sum(coordinate: str) -> None:
+    """Delta, the stores and Kafka have JARs of their own for each Spark."""
+    group, artifact, version = coordinate.split(":")
+    assert f"{group}_{artifact}-{version}.jar" in read_sums()
+
+
+@pytest.mark.long
+def test_each_jar_that_the_installed_spark_fetches_has_its_sum(tmp_path: Path) -> None:
+    """Its own resolver fetches them into an empty folder, with all that they need."""
+    for settings in list_choices():
+        fetch(settings, tmp_path)
+    found = compute_sums(tmp_path)
+    assert len(found) > 50
+    assert found.items() <= read_sums().items()
 
 
 @pytest.mark.spark

@@ -11,6 +11,7 @@ import pytest
 from destinations.delta.delta import Delta
 from destinations.dlq import Dlq
 from origins.files.files import Files
+from origins.spark_versions import find_kafka_package
 from runners.model.spec import PipelineSpec, SparkOptions
 from runners.spark.session import list_packages
 from runners.spark.start import EXCLUDED, list_settings
@@ -80,6 +81,14 @@ def test_packages_of_a_definition_keep_all_their_dependencies(scheme: str) -> No
     assert len(packages) > 1
     assert "spark.jars.excludes" not in list_settings({}, packages)
     assert "spark.jars.excludes" not in list_settings({"spark.jars.packages": "org.example:udfs:1.0"}, packages[1:])
+
+
+def test_sparks_own_package_for_kafka_changes_nothing() -> None:
+    """The bundle of all Amazon services stays excluded. Without a store nothing is."""
+    options = SparkOptions(packages=[find_kafka_package()])
+    packages = list_packages(replace(make_pipeline(state="s3://bucket/folder"), spark=options))
+    assert "software.amazon.awssdk:bundle" in list_settings({}, packages)["spark.jars.excludes"]
+    assert "spark.jars.excludes" not in list_settings({}, list(options.packages))
 
 
 def test_excluded_jars_are_part_of_spark() -> None:
