@@ -60,6 +60,7 @@ def result(
         with Notebook(compute, address, python, hidden=warehouse) as notebook:
             assert notebook.run_cell(f"%pip install --quiet -r {place}/requirements.txt").error == ""
             good = notebook.run_cell(CALL.format(words=words))
+            assert good.error == "", good.printed
             (place / "landing" / "late.csv").write_text("id,email,amount,at\n" + "1,a@b,x,\n" * 100)
             bad = notebook.run_cell(CALL.format(words=words))
         history = spark.sql(f"describe history {schema}.till").filter("userMetadata is not null").collect()
