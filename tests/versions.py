@@ -33,7 +33,6 @@ CHOSEN = (
             "a_killed_merge_is_found_by_the_label_in_its_statement",
         )
     ),
-    "tests/destinations/delta/test_merge.py::TestCommits::test_the_statement_carries_the_whole_label",
     "tests/stages/python/test_protocol.py",
     "tests/stages/python/test_python.py",
     "tests/stages/claim/test_claim.py::TestClaimOfLargeValues",
