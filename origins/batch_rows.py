@@ -60,6 +60,13 @@ class BatchRows(ABC):
         """Return the number of rows, if it is known without reading them."""
         return None
 
+    def count_parts(self) -> Mapping[str, int] | None:
+        """Return the number of rows of each part, if it is known without reading them.
+
+        Row n of a part, from 0, then has `PLACE.block` 0 and `PLACE.row` n.
+        """
+        return None
+
     def count_given(self) -> int | None:
         """Return how many rows this process reads and gives to Spark for `frame`; None if Spark reads them itself.
 

@@ -97,6 +97,11 @@ class OriginConformance(ABC):
                 read = rows.frame().count()
                 assert rows.count() in (None, read)
                 assert rows.count_given() in (None, read)
+                parts = rows.count_parts()
+                if places and parts is not None:
+                    there = rows.frame().select(f"{PLACE}.part", f"{PLACE}.block", f"{PLACE}.row").collect()
+                    numbered = [(part, 0, row) for part, count in parts.items() for row in range(count)]
+                    assert sorted(tuple(each) for each in there) == sorted(numbered)
 
     def test_rows_read_in_this_process_equal_rows_read_by_spark(self, spark: SparkSession) -> None:
         """The rows have the same types in Arrow, too."""

@@ -331,12 +331,17 @@ class _FilesRows(BatchRows):
         return None if table is None else int(table.nbytes)
 
     def count(self) -> int | None:
+        counts = self.count_parts()
+        return None if counts is None else sum(counts.values())
+
+    @compute_once
+    def count_parts(self) -> Mapping[str, int] | None:
         from origins.files.parquet_rows import count_rows
 
         if self.origin.format != "parquet" or not self._place.local:
             return None
         try:
-            return sum(count_rows(self._place.find_path(name)) for name in self._names)
+            return {name: count_rows(self._place.find_path(name)) for name in self._names}
         except (pa.ArrowException, OSError):
             return None
 

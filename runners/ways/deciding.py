@@ -93,6 +93,8 @@ class BatchDecision:
     claims: bool = False
     """Whether stages put large values into their store and read them from it."""
     limits: Thresholds = Thresholds()
+    count_parts: Callable[[], Mapping[str, int] | None] = lambda: None
+    """Returns the number of rows of each part, if it is known; `BatchRows.count_parts`."""
 
     @staticmethod
     def of(
@@ -115,6 +117,7 @@ class BatchDecision:
             claims=batch.claims,
             check=lambda: batch.origin.check(spark, mine),
             limits=batch.thresholds,
+            count_parts=rows.count_parts,
         )
         return work, MarkedRows.begin(rows.frame(), list_columns(plan.batch), make_labels(plan.batch), work.keep)
 
@@ -152,7 +155,7 @@ class BatchDecision:
         self.sections.append(section)
         self.noted.append(rows.notes)
         outcomes = RowOutcomes(states=self.store.count_by(self.spark, section, STATE))
-        groups = self._group_apart(rows) if outcomes.refused else []
+        groups = self._group_apart(rows, outcomes.rows) if outcomes.refused else []
         noted = observer.count_notes(outcomes, lambda names: count_by_spark(self._read_refused(), names))
         others = [name for name in rows.notes if name not in noted]
         noted = {**noted, **(count_by_spark(rows.frame, others) if others else {})}
@@ -164,9 +167,15 @@ class BatchDecision:
         """Return the refused rows that were written apart."""
         return read_apart(self.store.read(self.spark, self.sections[-1]), "< 0")
 
-    def _group_apart(self, rows: MarkedRows) -> Sequence[Mapping[str, JSON]]:
-        """Return the groups of rows that were written apart. A refused row counts with the rows of its block."""
-        blocks = group_by_spark(rows.frame.selectExpr(*PLACE_COLUMNS, "0 AS state"))
+    def _group_apart(self, rows: MarkedRows, count: int) -> Sequence[Mapping[str, JSON]]:
+        """Return the groups of so many rows that were written apart. A refused row counts with the rows of its block.
+
+        Spark is asked for the blocks, unless the origin knows them.
+        """
+        counts, whole = self.count_parts() or {}, {"block": 0, "state": 0, "first": 0, "refused": ()}
+        blocks: Sequence[Mapping[str, JSON]] = [{**whole, "part": part, "rows": each} for part, each in counts.items()]
+        if sum(counts.values()) != count:
+            blocks = group_by_spark(rows.frame.selectExpr(*PLACE_COLUMNS, "0 AS state"))
         return [*blocks, *({**group, "rows": 0} for group in group_by_spark(self._read_refused()))]
 
     def _collect_findings(self, noted: Noted | None = None) -> Mapping[str, JSON]:
