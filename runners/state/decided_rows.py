@@ -28,7 +28,7 @@ def read_apart(frame: DataFrame, states: str) -> DataFrame:
     return frame.where(f"{STATE} {states}").selectExpr(f"{STATE} AS state", f"{WHY}.*")
 
 
-def _scan_apart(store: PreparedStore, name: str, wanted: Callable[[int], bool]) -> pa.Table | None:
+def scan_apart(store: PreparedStore, name: str, wanted: Callable[[int], bool]) -> pa.Table | None:
     """Return rows that were written apart with these states, as `read_apart` does; None if Spark must read them."""
     found = []
     for folder in store.list_folders(name):
@@ -165,7 +165,7 @@ class RefusedRows(BatchRows):
         if self.decision.sections > 1:
             return None
         if self.decision.way == APART:
-            return _scan_apart(self.store, name, lambda state: state < 0)
+            return scan_apart(self.store, name, lambda state: state < 0)
         found = self.store.scan(name, (NACKED, "part", "block", "row", "state").__contains__)
         if found is None:
             return None
@@ -208,7 +208,7 @@ class FilteredRows(BatchRows):
         if not 0 < self.count() <= self.most:
             return None
         if self.decision.way == APART:
-            apart = _scan_apart(self.store, f"{self.decision.path}-0", lambda state: state > 0)
+            apart = scan_apart(self.store, f"{self.decision.path}-0", lambda state: state > 0)
             return None if apart is None else apart.select([NACKED, "part"])
         found = self.store.scan(f"{self.decision.path}-0", lambda _: True) if self.decision.sections == 1 else None
         if found is None:

@@ -10,13 +10,13 @@ from dataclasses import field, replace
 from typing import TypeAlias, TypeVar
 
 from origins.batch import JSON
-from origins.lazy import DataFrame, F, SparkSession
+from origins.lazy import DataFrame, F, SparkSession, pa
 from origins.names import HIDDEN, quote_name, quote_text
 from origins.origin import PLACE
 from origins.quick_dataclass import dataclass
 from runners.model.planned_batch import BranchCounts, Counts, StageCount
 from runners.model.tasks import Prepared
-from runners.state.decided_rows import NACKED, WHY, make_block_key, read_apart
+from runners.state.decided_rows import NACKED, WHY, make_block_key, read_apart, scan_apart
 from runners.state.prepared_store import PreparedStore
 from runners.ways.batch_source import list_columns, strip_lane_prefix
 from runners.ways.row_outcomes import (
@@ -24,6 +24,7 @@ from runners.ways.row_outcomes import (
     VERDICT_COLUMNS,
     NoteObserver,
     RowOutcomes,
+    by_arrow,
     count_by_spark,
     count_notes,
     group_by_arrow,
@@ -156,16 +157,24 @@ class BatchDecision:
         self.noted.append(rows.notes)
         outcomes = RowOutcomes(states=self.store.count_by(self.spark, section, STATE))
         groups = self._group_apart(rows, outcomes.rows) if outcomes.refused else []
-        noted = observer.count_notes(outcomes, lambda names: count_by_spark(self._read_refused(), names))
+        noted = observer.count_notes(outcomes, self._count_refused)
         others = [name for name in rows.notes if name not in noted]
         noted = {**noted, **(count_by_spark(rows.frame, others) if others else {})}
         self.check()
         counts = replace(self._count_sections([outcomes]), findings=self._collect_findings(lambda *_: noted))
         return replace(self._place_refused([groups], counts), stops=self._list_stopping_stages(counts))
 
+    def _scan_refused(self) -> pa.Table | None:
+        """Return the refused rows that were written apart; None if Spark has to read them."""
+        return scan_apart(self.store, self.sections[-1], lambda state: state < 0)
+
     def _read_refused(self) -> DataFrame:
-        """Return the refused rows that were written apart."""
         return read_apart(self.store.read(self.spark, self.sections[-1]), "< 0")
+
+    def _count_refused(self, columns: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
+        """Return, for each of these columns, how many refused rows have which note."""
+        table = self._scan_refused()
+        return count_by_spark(self._read_refused(), columns) if table is None else by_arrow(table, columns)
 
     def _group_apart(self, rows: MarkedRows, count: int) -> Sequence[Mapping[str, JSON]]:
         """Return the groups of so many rows that were written apart. A refused row counts with the rows of its block.
@@ -176,7 +185,9 @@ class BatchDecision:
         blocks: Sequence[Mapping[str, JSON]] = [{**whole, "part": part, "rows": each} for part, each in counts.items()]
         if sum(counts.values()) != count:
             blocks = group_by_spark(rows.frame.selectExpr(*PLACE_COLUMNS, "0 AS state"))
-        return [*blocks, *({**group, "rows": 0} for group in group_by_spark(self._read_refused()))]
+        table = self._scan_refused()
+        refused = group_by_spark(self._read_refused()) if table is None else group_by_arrow(table)
+        return [*blocks, *({**group, "rows": 0} for group in refused)]
 
     def _collect_findings(self, noted: Noted | None = None) -> Mapping[str, JSON]:
         """Return the findings of the stages: reported while the batch was judged, or from the notes beside its rows.
