@@ -23,9 +23,15 @@ LIVE = "-live"
 """The ending of a batch's name for live rows that are stored separately."""
 
 
-def read_apart(frame: DataFrame, states: str) -> DataFrame:
-    """Return the refused or filtered rows that were written apart, with a `state` such as `< 0`."""
-    return frame.where(f"{STATE} {states}").selectExpr(f"{STATE} AS state", f"{WHY}.*")
+def read_apart(frame: DataFrame) -> DataFrame:
+    """Return rows that were written apart, with a `state` and the fields of `WHY`, as other ways write them."""
+    return frame.selectExpr(f"{STATE} AS state", f"{WHY}.*")
+
+
+def _read_section(spark: SparkSession, store: PreparedStore, decision: DecidedBatch, number: int) -> DataFrame:
+    """Return a section's rows with their state and their verdict."""
+    section = store.read(spark, f"{decision.path}-{number}")
+    return read_apart(section) if decision.way == APART else section
 
 
 def scan_apart(store: PreparedStore, name: str, wanted: Callable[[int], bool]) -> pa.Table | None:
@@ -137,9 +143,7 @@ class RefusedRows(BatchRows):
             bases = self._get_bases(number)
             if bases:
                 # Reading starts Spark, which a column needs.
-                section = self.store.read(self.spark, f"{self.decision.path}-{number}")
-                is_apart = self.decision.way == APART
-                frame = read_apart(section, "< 0") if is_apart else section.where("state < 0")
+                frame = _read_section(self.spark, self.store, self.decision, number).where("state < 0")
                 key = F.concat_ws("#", F.col("block").cast("string"), F.col("part"))
                 base = F.create_map(*[F.lit(part) for pair in bases.items() for part in pair])[key]
                 position = (base + F.col("row")).cast("bigint").alias("position")
@@ -194,9 +198,7 @@ class FilteredRows(BatchRows):
     def frame(self) -> DataFrame:
         frames = []
         for number in range(self.decision.sections):
-            section = self.store.read(self.spark, f"{self.decision.path}-{number}")
-            if self.decision.way == APART:
-                section = read_apart(section, "> 0")
+            section = _read_section(self.spark, self.store, self.decision, number)
             frames.append(section.where("state > 0").select(NACKED, "part"))
             for kept, by in _list_kept(section.columns):
                 filtered = section.where(f"state = 0 and {by} <> 0")

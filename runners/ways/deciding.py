@@ -153,39 +153,34 @@ class BatchDecision:
         assert rows is not None, "no stage before changes rows"
         observer, section = NoteObserver.of(rows, self.chain.common), f"{self.name}-0"
         self.store.write(section, separate_rows(replace(rows, frame=observer.frame)), by=STATE)
-        self.sections.append(section)
-        self.noted.append(rows.notes)
+        self.record_section(rows.frame)
         outcomes = RowOutcomes(states=self.store.count_by(self.spark, section, STATE))
-        groups = self._group_apart(rows, outcomes.rows) if outcomes.refused else []
-        noted = observer.count_notes(outcomes, self._count_refused)
+        table = scan_apart(self.store, section, lambda state: state < 0) if outcomes.refused else None
+        groups = self._group_apart(rows, outcomes.rows, table) if outcomes.refused else []
+        noted = observer.count_notes(
+            outcomes,
+            lambda names: count_by_spark(self._read_refused(), names) if table is None else by_arrow(table, names),
+        )
         others = [name for name in rows.notes if name not in noted]
         noted = {**noted, **(count_by_spark(rows.frame, others) if others else {})}
         self.check()
         counts = replace(self._count_sections([outcomes]), findings=self._collect_findings(lambda *_: noted))
         return replace(self._place_refused([groups], counts), stops=self._list_stopping_stages(counts))
 
-    def _scan_refused(self) -> pa.Table | None:
-        """Return the refused rows that were written apart; None if Spark has to read them."""
-        return scan_apart(self.store, self.sections[-1], lambda state: state < 0)
-
     def _read_refused(self) -> DataFrame:
-        return read_apart(self.store.read(self.spark, self.sections[-1]), "< 0")
+        """Return the refused rows that were written apart."""
+        return read_apart(self.store.read(self.spark, self.sections[-1])).where("state < 0")
 
-    def _count_refused(self, columns: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
-        """Return, for each of these columns, how many refused rows have which note."""
-        table = self._scan_refused()
-        return count_by_spark(self._read_refused(), columns) if table is None else by_arrow(table, columns)
-
-    def _group_apart(self, rows: MarkedRows, count: int) -> Sequence[Mapping[str, JSON]]:
+    def _group_apart(self, rows: MarkedRows, count: int, table: pa.Table | None) -> Sequence[Mapping[str, JSON]]:
         """Return the groups of so many rows that were written apart. A refused row counts with the rows of its block.
 
-        Spark is asked for the blocks, unless the origin knows them.
+        Spark is asked for the blocks, unless the origin knows them. `table` has the refused rows; None if Spark has to
+        read them.
         """
         counts, whole = self.count_parts() or {}, {"block": 0, "state": 0, "first": 0, "refused": ()}
         blocks: Sequence[Mapping[str, JSON]] = [{**whole, "part": part, "rows": each} for part, each in counts.items()]
         if sum(counts.values()) != count:
             blocks = group_by_spark(rows.frame.selectExpr(*PLACE_COLUMNS, "0 AS state"))
-        table = self._scan_refused()
         refused = group_by_spark(self._read_refused()) if table is None else group_by_arrow(table)
         return [*blocks, *({**group, "rows": 0} for group in refused)]
 

@@ -20,6 +20,13 @@ def define(place: Path, text: str) -> Path:
     return file
 
 
+def time_last_batch(file: Path, batches: int) -> float:
+    """Run the pipeline. Return the seconds of its last batch, without what the run does before and after it."""
+    spent = [0.0]
+    list(carry_batches(file, batches, lambda event: spent.append(sum(event.seconds.values()))))
+    return spent[-1]
+
+
 def carry_batches(
     file: Path, batches: int, heard: Heard | None = None, *, listeners: Sequence[Listener] = ()
 ) -> Iterator[float]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from origins.batch import JSON
 from stages.expect import gx
 from stages.expect.expectation import parse_expectation
-from tests.benchmarks.carried import carry_batches, define
+from tests.benchmarks.carried import define, time_last_batch
 from tests.benchmarks.case import Bar, Case, Taken, Way, measure_in_turns, open_session
 from tests.benchmarks.landing import AMOUNT, SCHEMA, land_parquet
 
@@ -81,7 +81,7 @@ def _write_rows(rows: DataFrame, place: Path) -> Iterator[float]:
 
 
 def _carry_rows(where: Path, turn: int, rows: Path, stages: Sequence[JSON]) -> Iterator[float]:
-    own, spent = where / str(turn), [0.0]
+    own = where / str(turn)
     own.mkdir(parents=True)
     file = define(
         own,
@@ -89,8 +89,7 @@ def _carry_rows(where: Path, turn: int, rows: Path, stages: Sequence[JSON]) -> I
         f"stages: {json.dumps(list(stages))}\n"
         "destinations: [delta: {path: tables/orders}]\ndlq: {window: 0}\nrun: {batch: {files: 1}}\n",
     )
-    list(carry_batches(file, 3, lambda event: spent.append(sum(event.seconds.values()))))
-    yield spent[-1]
+    yield time_last_batch(file, 3)
     shutil.rmtree(own)
 
 

@@ -15,7 +15,7 @@ from runners.model.events import BatchSettled
 from runners.pipeline import Pipeline
 from runners.spark.session import find_jvm_process
 from tests.benchmarks import peers
-from tests.benchmarks.carried import carry_batches, define
+from tests.benchmarks.carried import carry_batches, define, time_last_batch
 from tests.benchmarks.case import Bar, Case, Taken, Way, measure_in_turns, open_session
 from tests.benchmarks.landing import AMOUNT, SCHEMA, land_parquet
 
@@ -38,11 +38,10 @@ def measure_bulk(place: Path, turns: int) -> Taken:
 
     def by_wherry(where: Path, turn: int) -> Iterator[float]:
         own = where / str(turn)
-        file, spent = define_orders(own, place / "rows", files=1_000), [0.0]
+        file = define_orders(own, place / "rows", files=1_000)
         began = time.perf_counter()
-        list(carry_batches(file, 1, lambda event: spent.append(sum(event.seconds.values()))))
+        alone.append(time_last_batch(file, 1))
         yield time.perf_counter() - began
-        alone.append(spent[-1])
         shutil.rmtree(own)
 
     def by_hand(where: Path, turn: int) -> Iterator[float]:
@@ -60,7 +59,7 @@ def measure_bulk_refused(place: Path, turns: int) -> Taken:
     files = sorted((place / "rows").glob("*.parquet"))
 
     def by_wherry(where: Path, turn: int) -> Iterator[float]:
-        own, spent = where / str(turn), [0.0]
+        own = where / str(turn)
         own.mkdir(parents=True)
         file = define(
             own,
@@ -68,8 +67,7 @@ def measure_bulk_refused(place: Path, turns: int) -> Taken:
             f'stages:\n  - require: {{rare: "{RARE}"}}\ndestinations: [delta: {{path: tables/orders}}]\n'
             "dlq: {window: 0}\nrun: {batch: {files: 1000}}\n",
         )
-        list(carry_batches(file, 1, lambda event: spent.append(sum(event.seconds.values()))))
-        yield spent[-1]
+        yield time_last_batch(file, 1)
         shutil.rmtree(own)
 
     def by_hand(where: Path, turn: int) -> Iterator[float]:
