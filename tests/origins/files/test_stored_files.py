@@ -142,7 +142,7 @@ def test_a_name_may_have_any_characters(s3: S3, session: SparkSession) -> None:
     """The file is listed, checked, read, moved and deleted under exactly this name."""
     put_objects(s3, *(f"in put/{name}" for name in ODD), content='{"id": 1}')
     files = Files(path=make_url(s3, "in put/*.json"), format="json", schema="id long", after="move")
-    carried = plan_batch(files)
+    carried = plan_batch(files, SCHEMA)
     assert sorted(files.parts(carried)) == sorted(ODD)
     table = files.fetch(session, [carried]).table()
     assert table is not None
