@@ -42,6 +42,8 @@ _AT_ONCE = 256
 
 _PART, _ROW = HIDDEN + "part", HIDDEN + "row"
 """The columns for the file of a row that was read in this process, and for the row's number in it, from 0."""
+_FILE_NAME = "file_name"
+"""The fact about a file that rows can have which this process reads."""
 _RUN_AGAIN = "Run again: if no destination has the batch yet, Wherry plans it again from the current files."
 
 
@@ -367,7 +369,9 @@ class _FilesRows(BatchRows):
         batch, *others = self.batches
         planned, reader = list_files(batch.span.parts), self.origin.make_reader(self._place)
         few = not others and sum(file.size for file in planned) <= SMALL
-        if not few or self.origin.metadata or not self._is_here or not reader.parses_here(self._names, self.schema):
+        facts = {name for name in self.origin.metadata if name in self.schema.names}
+        lines = T.StructType([column for column in self.schema if column.name not in facts])
+        if not few or facts - {_FILE_NAME} or not self._is_here or not reader.parses_here(self._names, lines):
             return None
         found = self._place.read(planned)
         if found is None:
@@ -375,10 +379,12 @@ class _FilesRows(BatchRows):
         _check_same(self._place, planned, {name: file for name, (file, _) in found.items()})
         tables = {}
         for name in self._names:
-            table = reader.parse_here(self.spark, found[name][1], self.schema)
+            table = reader.parse_here(self.spark, found[name][1], lines)
             if table is None:
                 return None
-            tables[name] = table
+            if facts:
+                table = table.append_column(_FILE_NAME, pa.repeat(os.path.basename(name), table.num_rows))
+            tables[name] = table.select(self.schema.names)
         return tables or None
 
     @property

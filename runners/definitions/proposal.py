@@ -298,8 +298,7 @@ class Proposal:
             why = "; ".join(_POLICIES[pair] for pair in self.on_change.items() if pair in _POLICIES)
             yield f"  on_change: {_format_flow(self.on_change)}  # {why}"
         if "file_name" not in map(self.get_key, self.names):
-            yield f"  # {_FILE_NAME}"
-            yield "  # metadata: [file_name]"
+            yield f"  metadata: [file_name]  # {_FILE_NAME}"
 
     def _explain_options(self, group: Group) -> Iterator[str]:
         if "header" in group.options:
@@ -343,7 +342,7 @@ _SCHEMAS = {
     "json": "what the first objects have",
     "parquet": "the widest type that a file has",
 }
-_FILE_NAME = "If files may be edited later, use the next line before the first run: `wherry redo` needs it."
+_FILE_NAME = "`wherry redo` needs it, if a file is edited later"
 _WHOLE = "each file is one JSON value"
 _POLICIES = {
     ("extra", "evolve"): "a new column comes into the table",
