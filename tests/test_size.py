@@ -57,15 +57,15 @@ def count_lines() -> int:
 
 
 COUNTS: Mapping[str, tuple[int, Callable[[], int]]] = {
-    "ways for a batch": (5, lambda: len(EVERY)),
+    "ways for a batch": (4, lambda: len(EVERY)),
     "writers of Delta": (2, lambda: len(DeltaWriter.__subclasses__())),
     "kinds": (29, count_kinds),
     "options of a definition": (211, count_options),
     "commands": (40, lambda: len(list(list_commands(wherry)))),
     "options of commands": (408, lambda: sum(len(each.params) for each in list_commands(wherry))),
     "imports inside functions": (306, count_late_imports),
-    "files": (296, lambda: len(FILES)),
-    "hundreds of lines": (704, count_lines),
+    "files": (295, lambda: len(FILES)),
+    "hundreds of lines": (703, count_lines),
 }
 """What is counted, and how many there may be."""
 

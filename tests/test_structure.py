@@ -173,7 +173,7 @@ def test_a_short_module_serves_more_than_one_other() -> None:
     importers = Counter(name for file in FILES for name in modules.keys() & {*list_imported(file), *list_named(file)})
     short = {name for name, file in modules.items() if len(file.read_text(encoding="utf-8").splitlines()) < 40}
     alone = {name for name in short if importers[name] == 1 and modules[name].name != "__init__.py"}
-    assert alone == {"runners.ways.apart", "runners.ways.in_process", "runners.ways.written"}
+    assert alone == {"runners.ways.apart", "runners.ways.written"}
 
 
 def test_every_package_is_installed() -> None:

@@ -71,7 +71,7 @@ class RetryOptions:
 FOR_EVER = -1
 NEVER = RetryOptions(attempts=0)
 
-WAYS = ("grouped", "straight", "in_process", "apart", "written")
+WAYS = ("grouped", "straight", "apart", "written")
 """The ways that a batch may take, in the order in which they are asked."""
 
 

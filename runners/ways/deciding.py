@@ -219,6 +219,13 @@ class BatchDecision:
         notes = count_notes(self.spark, self.store, name, [note] if note else [])
         return replace(rows, frame=self.store.read(self.spark, name)), notes.get(note, {})
 
+    def write_few(self) -> pa.Table | None:
+        """Write the rows in this process, as the only section, and return them. None if Spark has to write them."""
+        table = None if self.sections else self.store.write_few(f"{self.name}-0", self.described)
+        if table is not None:
+            self.record_section(self.described)
+        return table
+
     def write(self, frame: DataFrame) -> None:
         """Write a section."""
         self.store.write(f"{self.name}-{len(self.sections)}", frame)

@@ -24,7 +24,7 @@ from stages.rows import StraightRows
 log = logging.getLogger("wherry")
 
 
-class Grouped(Way[Commit, GroupWritten]):
+class Grouped(Way[Commit, "GroupWritten | Declined"]):
     """Writes batches of several lanes together.
 
     If a batch fails before the write, it fails again when it is written alone.

@@ -23,7 +23,7 @@ DescribedRows: TypeAlias = "tuple[BatchRows, RowTally]"
 """The rows of a batch after its stages, and their tally."""
 
 
-class Straight(Way["Commit", Landed]):
+class Straight(Way["Commit", "Landed | Declined"]):
     """Writes a batch directly. The write raises at the first refused row, and no row of the batch is then written."""
 
     name = "straight"

@@ -59,7 +59,7 @@ from runners.spark.session_pool import SessionPool
 from runners.state.journal import Lease
 from runners.state.prepared_store import PreparedStore
 from runners.ways.batch_source import BatchReader, Describe, Described, Lookahead, list_columns, strip_lane_prefix
-from runners.ways.choose import DECIDING, GROUPED, STRAIGHT, WRITTEN, DeclinedWays, carry, list_ways_off
+from runners.ways.choose import GROUPED, STRAIGHT, WRITTEN, choose
 from runners.ways.deciding import BatchDecision
 from runners.ways.deliver import Delivery
 from runners.ways.stage_chain import apply_chain
@@ -141,14 +141,15 @@ class TaskExecutor:
     """The thresholds by which the way of each batch is chosen."""
     drop_filtered: Callable[[SparkSession], None] = lambda _: None
     """Drops the filtered rows that were kept long enough."""
-    _declined: DeclinedWays = field(default_factory=DeclinedWays)
+    _alone: set[str] = field(default_factory=set)
+    """The lanes whose batches share no write with others."""
     _delivery: Delivery = field(init=False)
     _lookahead: Lookahead = field(init=False)
     _maintenance: Maintenance = field(init=False)
 
     def __post_init__(self) -> None:
         options, self._protection = self.pipeline.run_options, self.pipeline.protection
-        self._also, self._off = options.retry.also, list_ways_off(self.thresholds.ways)
+        self._also = options.retry.also
         self.reading = BatchReader(self.origins, self.destinations, protection=self._protection)
         self.sessions = SessionPool(self.spark, self.group, self.pool, options.time_zone, len(self.destinations))
         self.reading.fit_large_rows = lambda: self.sessions.fit_large_rows()
@@ -251,23 +252,24 @@ class TaskExecutor:
             self.store.remove(spark, plan.decision.path)
 
     def _write_straight(self, spark: SparkSession, task: WriteStraight) -> Landed | Declined:
-        if STRAIGHT.name in self._off:
+        if self.thresholds.leaves_out(STRAIGHT.name):
             return Declined(reason="this run leaves it out", way=STRAIGHT.name)
         work = self._commit(spark, lambda _: self._describe(spark, task, self._describe_straight))
         result = STRAIGHT.carry([self.make_candidate(spark, task.plan)], work)
         return replace(result, way=STRAIGHT.name)
 
     def _write_group(self, spark: SparkSession, task: WriteGroup) -> GroupWritten | Declined:
-        batches = [self.make_candidate(spark, write.plan) for write in task.writes]
-        if any(GROUPED.name in batch.declined for batch in batches):
+        lanes = {write.plan.batch.lane for write in task.writes}
+        if self.thresholds.leaves_out(GROUPED.name) or not self._alone.isdisjoint(lanes):
             return Declined(reason="an earlier batch of a lane declined it", way=GROUPED.name)
+        batches = [self.make_candidate(spark, write.plan) for write in task.writes]
         result = GROUPED.carry(batches, self._commit(spark, partial(self._describe_straight, spark)))
         if isinstance(result, GroupWritten):
             return GroupWritten(
                 outcomes={lane: replace(each, way=GROUPED.name) for lane, each in result.outcomes.items()}
             )
-        for each in task.writes:
-            self._declined.note(each.plan.batch.lane, {GROUPED.name: result})
+        if result.remember:
+            self._alone |= lanes
         return replace(result, way=GROUPED.name)
 
     def _commit(self, spark: SparkSession, describe_rows: Callable[[PlannedBatch], DescribedRows]) -> Commit:
@@ -314,21 +316,17 @@ class TaskExecutor:
             plan=plan,
             rows=self.reading.fetch_rows(spark, batch, places=places),
             keeps_few=self.store.takes_few or is_here(spark),
-            declined=self._declined.of(batch.lane) | self._off,
             thresholds=self.thresholds,
             keeps_filtered=self.pipeline.keeps_filtered,
             claims=batch.lane in self.reading.claiming,
         )
 
     def _prepare(self, spark: SparkSession, task: Prepare) -> Prepared:
-        lane = task.plan.batch.lane
         try:
             batch, work = self._describe(spark, task, self._describe_decision)
-            batch = replace(batch, declined=self._declined.of(lane) | self._off)
-            way, prepared, declined = carry(batch, DECIDING, work)
-            prepared = replace(prepared, way=way.name)
+            way = choose(batch)
+            prepared = replace(way.carry([batch], work), way=way.name)
             _ensure_complete(batch, prepared)
-            self._declined.note(lane, declined)
         except Exception as error:
             if is_large(error):
                 self.reading.begin_claims(task.plan)

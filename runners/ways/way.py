@@ -12,7 +12,7 @@ from origins.batch_rows import BatchRows
 from origins.origin import Origin
 from origins.quick_dataclass import dataclass
 from runners.model.planned_batch import PlannedBatch
-from runners.model.tasks import Declined
+from runners.model.spec import WAYS
 from runners.ways.stage_chain import StageChain
 
 
@@ -21,7 +21,7 @@ class Thresholds:
     """The sizes up to which each way is the fastest. A run has one object of this class; a test passes another one."""
 
     ways: Sequence[str] = ()
-    """The ways that batches may take, beside `written`. If it is empty, they may take all."""
+    """The ways that batches may take; if it is empty, all. The last way is always there."""
     small_bytes: int = 4 << 20
     """The bytes up to which a batch is small."""
     small_refused: int = 10_000
@@ -32,6 +32,10 @@ class Thresholds:
     """The rows up to which Spark computes without compiled code while Wherry looks for rows that raise."""
     grouped_lanes: int = 16
     """The lanes whose batches one write may add. Spark looks at the rows of each lane before it begins."""
+
+    def leaves_out(self, way: str) -> bool:
+        """Return whether no batch takes this way."""
+        return bool(self.ways) and way not in {*self.ways, WAYS[-1]}
 
 
 Work = TypeVar("Work")
@@ -54,8 +58,6 @@ class Candidate:
     """Whether the state keeps few rows where this process and Spark find them."""
     lanes: int = 1
     """How many lanes the origin has."""
-    declined: frozenset[str] = frozenset()
-    """The ways that declined this batch, or earlier ones of its lane."""
     thresholds: Thresholds = field(default_factory=Thresholds)
     keeps_filtered: bool = False
     """Whether Wherry stores the rows that stages filter."""
@@ -88,8 +90,7 @@ class Candidate:
 class Way(ABC, Generic[Work, Result]):
     """A way to decide a batch. A repeated call has the same effect.
 
-    If a way declines a batch, it leaves nothing behind. `Work` is what the way works with, and `Result` is what it
-    returns.
+    `Work` is what the way works with, and `Result` is what it returns.
     """
 
     name: ClassVar[str]
@@ -102,5 +103,5 @@ class Way(ABC, Generic[Work, Result]):
         """
 
     @abstractmethod
-    def carry(self, batches: Sequence[Candidate], work: Work) -> Result | Declined:
+    def carry(self, batches: Sequence[Candidate], work: Work) -> Result:
         """Process the batch. Only `Grouped` gets several batches."""

@@ -1,4 +1,4 @@
-"""The way for any batch: Spark writes every row with its verdict, and reads it again for each destination."""
+"""The way for any batch: every row is written with its verdict, and read again for each destination."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from collections.abc import Sequence
 
 from runners.model.tasks import Prepared
 from runners.ways.deciding import BatchDecision
+from runners.ways.row_outcomes import by_arrow, group_by_arrow
 from runners.ways.way import Candidate, Way
 
 
 class WrittenWay(Way[BatchDecision, Prepared]):
-    """Spark writes all rows, and their groups are read from what it wrote."""
+    """All rows are written, and their groups are read from what was written.
+
+    This process writes the rows of a small batch, so Spark computes nothing twice. Spark writes all others.
+    """
 
     name = "written"
 
@@ -18,5 +22,9 @@ class WrittenWay(Way[BatchDecision, Prepared]):
         return ""
 
     def carry(self, batches: Sequence[Candidate], work: BatchDecision) -> Prepared:
+        (batch,) = batches
+        few = work.write_few() if batch.keeps_few and batch.is_small else None
+        if few is not None:
+            return work.decide_by([group_by_arrow(few)], lambda _, columns: by_arrow(few, columns))
         work.write(work.described)
         return work.decide_by([work.group_section(section) for section in work.sections])

@@ -37,9 +37,8 @@ WAYS: Sequence[Sequence[str]] = [
     *[()] * 3,
     ["straight", "written"],
     ["apart"],
-    ["in_process"],
     ["grouped", "straight"],
-    ["written"],
+    *[["written"]] * 2,
 ]
 LIMITS: Sequence[Mapping[str, Any]] = [
     *[{}] * 3,

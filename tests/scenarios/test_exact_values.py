@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -20,7 +22,12 @@ dlq: {window: 1000, threshold: 500}
 NUMBERS = ["12345678901234567.89", "1.10", "1e400", "-0", "1E5", '{"b":1.10}']
 TEXTS = ["z\uffffx", "\ufffeq", "next", "\u2028", "\U0001f600", "last"]
 WRONG = {"json": '{"id": "wrong"}', "csv": "wrong,x,1"}
-WAYS = ("in_process", "straight", "apart", "written")
+WAYS: Mapping[str, Mapping[str, Any]] = {
+    "straight": {"ways": ["straight"]},
+    "apart": {"ways": ["apart"], "small_bytes": 0},
+    "written": {"ways": ["written"]},
+    "written by Spark": {"ways": ["written"], "small_bytes": 0},
+}
 
 
 def define(form: str, more: str = "") -> str:
@@ -37,7 +44,7 @@ def test_a_number_keeps_its_text_in_a_column_of_text(place: Place, way: str, wro
     """JSON numbers and objects arrive as they stand in the line."""
     lines = [f'{{"id": {at}, "text": {number}, "price": {at}.10}}' for at, number in enumerate(NUMBERS)]
     place.land("a.json", [*lines, *[WRONG["json"]] * wrong])
-    report = place.carry(define("json"), ways=[way])
+    report = place.carry(define("json"), **WAYS[way])
     assert (report.nacked, read_texts(place)) == (int(wrong), NUMBERS)
 
 
@@ -57,7 +64,7 @@ def test_rare_characters_stay_in_a_field_of_csv(place: Place, way: str, wrong: b
     """They neither end a field, nor take anything from the next line."""
     lines = ["id,text,price", *(f"{at},{text},1.10" for at, text in enumerate(TEXTS)), *[WRONG["csv"]] * wrong]
     place.land("a.csv", lines)
-    report = place.carry(define("csv"), ways=[way])
+    report = place.carry(define("csv"), **WAYS[way])
     assert (report.nacked, read_texts(place)) == (int(wrong), TEXTS)
 
 
@@ -68,6 +75,6 @@ def test_rare_characters_stay_in_a_field_of_csv(place: Place, way: str, wrong: b
 def test_a_decimal_with_a_large_exponent_is_refused(place: Place, number: str, way: str) -> None:
     """The run ends, and delivers the other lines."""
     place.land("a.json", [f'{{"id": 1, "price": {number}}}', '{"id": 2, "price": 1e1}'])
-    report = place.carry(define("json"), ways=[way])
+    report = place.carry(define("json"), **WAYS[way])
     assert (report.nacked, [row["price"] for row in place.rows("tables/orders")]) == (1, [Decimal("10.00")])
     assert f"column price: '{number}' is not a decimal(10,2)" in place.refused()[0]["message"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -91,19 +92,19 @@ def test_a_row_that_spark_loses_stops_a_straight_batch(place: Place, monkeypatch
 
 
 @pytest.mark.promise("CD-16")
-@pytest.mark.parametrize("ways", [[], ["written"]], ids=["any way", "written"])
+@pytest.mark.parametrize("limits", [{}, {"ways": ["written"], "small_bytes": 0}], ids=["any way", "written by Spark"])
 @pytest.mark.parametrize("amount", ["1", "x"], ids=["clean", "refused"])
 def test_a_row_that_spark_loses_stops_a_decided_batch_before_its_delivery(
-    place: Place, monkeypatch: pytest.MonkeyPatch, amount: str, ways: list[str]
+    place: Place, monkeypatch: pytest.MonkeyPatch, amount: str, limits: dict[str, Any]
 ) -> None:
     """A later run delivers all its rows."""
     place.land("a.json", [make_order(1), make_order(2, amount=amount), make_order(3)])
     with monkeypatch.context() as context:
         lose_rows(context)
-        error = place.carry(TWO, ways=ways).error
+        error = place.carry(TWO, **limits).error
         assert error is not None
         assert "Spark saw 2 of the 3 rows of batch 1 of lane 0 (a.json)" in error.message
     assert not (place.folder / "tables/orders").exists() or place.ids("tables/orders") == []
-    report = place.carry(TWO, ways=ways)
+    report = place.carry(TWO, **limits)
     assert (report.read, report.balanced) == (3, True)
     assert place.ids("tables/orders") == ([1, 2, 3] if amount == "1" else [1, 3])

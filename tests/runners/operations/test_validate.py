@@ -260,7 +260,7 @@ def test_kept_filtered_rows_are_noted(explained: Explained) -> None:
 def test_the_ways_of_batches_are_listed(explained: Explained) -> None:
     """Each way that cannot be used has a reason."""
     said = explained("stages: [call: f]\n", "table: {table: a}").ways
-    assert {way for way, why in said.items() if not why} == {"in_process", "apart", "written"}
+    assert {way for way, why in said.items() if not why} == {"apart", "written"}
     assert said["straight"] == said["grouped"] == "call may answer differently when it is run again"
 
 

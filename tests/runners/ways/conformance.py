@@ -1,7 +1,7 @@
 """The contract of every way of a batch, as tests.
 
-Each way must have the outcome of `Written`, for every kind of batch and for every moment at which the JVM starts. For
-your way, subclass the suite:
+Each way must have the outcome of rows that Spark writes, for every kind of batch and for every moment at which the JVM
+starts. For your way, subclass the suite:
 
     class TestMine(WayConformance):
         way = "mine"

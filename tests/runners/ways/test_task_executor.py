@@ -89,10 +89,9 @@ class ScriptedWay:
 
 @dataclass(frozen=True)
 class Batches:
-    """What a way needs of a batch: its plan, the ways that have declined it, and its rows."""
+    """What a way needs of a batch: its plan and its rows."""
 
     plan: PlannedBatch
-    declined: frozenset[str]
     rows: TableRows | None = None
 
 
@@ -149,7 +148,7 @@ def executor(monkeypatch: pytest.MonkeyPatch) -> Iterator[TaskExecutor]:
         opened={"orders": orders.open(), DLQ: dlq.open()},
         store=cast("Any", None),
     )
-    monkeypatch.setattr(found, "make_candidate", lambda _, plan, **__: Batches(plan, found._declined.of("a/0")))
+    monkeypatch.setattr(found, "make_candidate", lambda _, plan, **__: Batches(plan))
     yield found
     found.close()
 
@@ -165,7 +164,7 @@ def set_decision(monkeypatch: pytest.MonkeyPatch, result: Callable[[], Prepared]
     """Set the result of deciding a batch."""
     work = type("Work", (), {"describe": lambda *_: None})
     monkeypatch.setattr("runners.ways.deciding.BatchDecision.of", lambda *_: (work(), None))
-    monkeypatch.setattr(f"{MODULE}.carry", lambda *_: (ScriptedWay("apart", None), result(), {}))
+    monkeypatch.setattr(f"{MODULE}.choose", lambda _: ScriptedWay("apart", result()))
 
 
 def fail_with(monkeypatch: pytest.MonkeyPatch, executor: TaskExecutor, error: Exception) -> WherryError:
@@ -309,7 +308,7 @@ def test_a_batch_of_which_spark_saw_fewer_rows_fails(executor: TaskExecutor, mon
     """The decision is not used, so nothing is delivered."""
     set_decision(monkeypatch, lambda: DECIDED)
     rows = TableRows(NO_SPARK, pa.table({"id": [1, 2]}))
-    monkeypatch.setattr(executor, "make_candidate", lambda _, plan, **__: Batches(plan, frozenset(), rows))
+    monkeypatch.setattr(executor, "make_candidate", lambda _, plan, **__: Batches(plan, rows))
     outcome = executor.process(Prepare(plan=make_plan()))
     assert isinstance(outcome, Failed)
     assert isinstance(outcome.error, Unbalanced)

@@ -10,10 +10,9 @@ from destinations.delta import Delta
 from destinations.memory import Memory
 from origins.files import Files
 from runners.model.spec import WAYS
-from runners.model.tasks import Declined
-from runners.ways.choose import DECIDING, EVERY, DeclinedWays, carry, choose, list_reasons, list_ways_off
+from runners.ways.choose import EVERY, choose, list_reasons
 from runners.ways.stage_chain import StageChain
-from runners.ways.way import Candidate, Thresholds, Way
+from runners.ways.way import Candidate, Thresholds
 from stages.conditions import Filter
 from stages.deduplicate import Deduplicate
 from stages.sql import Sql
@@ -41,9 +40,9 @@ ONE_FOR_ALL = frozenset(CASES) - {"branches", "raising"}
 
 
 @pytest.mark.spark
-class TestInProcess(WayConformance):
-    way = "in_process"
-    carries = frozenset(CASES) - {"raising"}
+class TestWritten(WayConformance):
+    way = "written"
+    carries = frozenset(CASES)
     limits = Thresholds()
 
 
@@ -73,7 +72,7 @@ def test_filtered_rows_are_all_kept_if_wanted(spark: SparkSession, tmp_path: Pat
         found.append(find_filtered(bench, bench.plan(straight=False)))
         bench.close()
     (small, kept, decided), (large, again, _) = found
-    assert (small in ("in_process", "written"), large in ("apart", "written")) == (True, True)
+    assert (small, large in ("apart", "written")) == ("written", True)
     assert (kept, decided) == (again, expect_decided(spark, name))
 
 
@@ -109,10 +108,9 @@ def test_a_definition_without_obstacles_can_take_every_way() -> None:
         (make_candidate(lanes=1), {"grouped"}),
         (make_candidate(destinations=[Delta(path="a", stamp="_batch")]), {"grouped"}),
         (make_candidate(Deduplicate(keys=["id"], name="once")), {"grouped", "straight", "apart"}),
-        (make_candidate(Sql("select * from rows", name="own")), {"grouped", "in_process", "apart"}),
+        (make_candidate(Sql("select * from rows", name="own")), {"grouped", "apart"}),
         (make_candidate(destinations=[Memory(name="a"), Memory(name="b")]), {"grouped", "straight"}),
-        (make_candidate(keeps_few=False), {"in_process"}),
-        (make_candidate(Filter("id > 1"), keeps_filtered=True), set(WAYS) - {"in_process", "apart", "written"}),
+        (make_candidate(Filter("id > 1"), keeps_filtered=True), {"grouped", "straight"}),
         (make_candidate(keeps_filtered=True), set()),
     ],
     ids=[
@@ -121,7 +119,6 @@ def test_a_definition_without_obstacles_can_take_every_way() -> None:
         "keys",
         "a statement",
         "two destinations",
-        "Spark and the state elsewhere",
         "filtered",
         "nothing to filter",
     ],
@@ -133,49 +130,12 @@ def test_each_way_gives_a_reason_why_it_cannot_process_a_definition(given: Candi
 
 def test_a_batch_takes_the_first_possible_way() -> None:
     """The last way is always possible."""
-    assert choose(make_candidate(), DECIDING).name == "in_process"
-    assert choose(make_candidate(keeps_few=False), DECIDING).name == "apart"
+    assert choose(make_candidate()).name == "apart"
+    assert choose(make_candidate(Sql("select * from rows", name="own"))).name == "written"
     assert [way.name for way in EVERY][-1] == "written"
 
 
-class Reluctant(Way[list[str], Any]):
-    """A way that claims to be possible and declines."""
-
-    name = "reluctant"
-
-    def why_not(self, batch: Candidate) -> str:
-        return ""
-
-    def carry(self, batches: Sequence[Candidate], work: list[str]) -> Declined:
-        work.append(self.name)
-        return Declined(reason="it is too heavy", remember=True)
-
-
-class Willing(Way[list[str], Any]):
-    """A way that processes every batch."""
-
-    name = "willing"
-
-    def why_not(self, batch: Candidate) -> str:
-        return ""
-
-    def carry(self, batches: Sequence[Candidate], work: list[str]) -> str:
-        work.append(self.name)
-        return "carried"
-
-
-def test_a_way_that_declines_gives_the_batch_to_the_next() -> None:
-    """Later batches of the lane do not try that way again."""
-    memory, asked, ways = DeclinedWays(), list[str](), (Reluctant(), Willing())
-    for _ in range(2):
-        way, result, declined = carry(make_candidate(declined=memory.of("0")), ways, asked)
-        assert (way.name, result) == ("willing", "carried")
-        memory.note("0", declined)
-    assert asked == ["reluctant", "willing", "willing"]
-    assert memory.of("1") == frozenset()
-
-
-def test_the_way_written_cannot_be_left_out() -> None:
-    """A batch without another way needs it."""
-    assert list_ways_off(["straight"]) == frozenset(WAYS) - {"straight", "written"}
-    assert list_ways_off([]) == frozenset()
+def test_a_run_can_leave_out_every_way_but_the_last() -> None:
+    """A batch without another way needs that one."""
+    assert {way for way in WAYS if Thresholds(ways=["straight"]).leaves_out(way)} == {"grouped", "apart"}
+    assert not any(Thresholds().leaves_out(way) for way in WAYS)
