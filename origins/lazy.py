@@ -1,7 +1,7 @@
 """Imports at first use, so that a command starts quickly and shows its help without Spark.
 
-They are the names that a package exports, and parts of pyspark, py4j, pyarrow and deltalake. The classes of pyspark are for
-annotations only.
+They are the names that a package exports, and parts of pyspark, py4j, pyarrow and deltalake. The classes of pyspark
+are for annotations only.
 """
 
 from __future__ import annotations
