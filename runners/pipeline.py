@@ -19,7 +19,9 @@ from runners.listeners.run_progress import show_in_notebook
 from runners.model.run_report import PipelineFailed, Report
 from runners.model.spec import Hook, PipelineSpec, RunOptions, ScheduleOptions, SchemaState, SparkOptions
 from runners.model.text import format_count, format_repr
-from runners.operations import dlq
+from runners.operations import dlq, trial
+from runners.operations.audit import audit
+from runners.operations.compare import compare_definitions
 from runners.operations.correct_rows import (
     CorrectedRows,
     ExportedRows,
@@ -27,9 +29,13 @@ from runners.operations.correct_rows import (
     correct_from_values,
     export_rows,
 )
+from runners.operations.explain_row import RefusedRow, load_refused_row
+from runners.operations.find_rows import find_rows
+from runners.operations.fix_preview import FixPreview, preview_fix
 from runners.operations.notebook_tables import CauseList, ComparedCauses, PipelineStatus, RefusedRowList, RunList
 from runners.operations.offsets import Lanes
 from runners.operations.pipeline_access import open_state
+from runners.operations.redo import check_redo, discard_old_letters
 from runners.operations.status import list_runs, read_status
 from runners.running.choice import Choice
 from runners.running.compatibility import OperatorOverrides
@@ -44,8 +50,6 @@ if TYPE_CHECKING:
     from runners.model.comparison import Comparison
     from runners.model.events import Listener
     from runners.operations.audit.finding import Audit
-    from runners.operations.explain_row import RefusedRow
-    from runners.operations.fix_preview import FixPreview
     from runners.operations.found_rows import FoundRows
     from runners.operations.preview import Preview
     from runners.operations.repair import MergedFallback, RepairResult
@@ -185,8 +189,6 @@ class Pipeline(PipelineSpec):
         After a crash, another call continues. Raises `Refusal` if a destination cannot identify the rows of the file,
         and otherwise as `run` does.
         """
-        from runners.operations.redo import check_redo, discard_old_letters
-
         check_redo(self._definition().pipeline, file)
         report = self._carry(check, listeners=listeners, redo=Redo(file=file, reason=reason))
         if report.status == "succeeded":
@@ -207,7 +209,6 @@ class Pipeline(PipelineSpec):
 
         It writes nothing. `say` gets messages about progress. Raises as `replay` does before it begins.
         """
-        from runners.operations.fix_preview import preview_fix
 
         definition = self._definition()
         return preview_fix(definition, plan_replay(definition.pipeline, replay.choice, replay.fix), replay, say=say)
@@ -277,9 +278,7 @@ class Pipeline(PipelineSpec):
         lane in which the last run failed, or the first lane with waiting rows. A Python function before a stage that
         changes rows is called twice. Raises `StageError` if a stage does not fit its rows.
         """
-        from runners.operations.trial import preview
-
-        return preview(self._definition(), rows=rows, shown=shown, lane=lane, from_beginning=from_beginning)
+        return trial.preview(self._definition(), rows=rows, shown=shown, lane=lane, from_beginning=from_beginning)
 
     def compare(self, other: Pipeline, *, batches: int = 1) -> Comparison:
         """Return which rows of the next batches another pipeline treats differently, by column and cause.
@@ -287,8 +286,6 @@ class Pipeline(PipelineSpec):
         If no row waits, it tries the newest batches that this pipeline processed. It writes nothing, and no offset
         moves. Raises `Refusal` if the other pipeline reads from another place, or if there is no batch.
         """
-        from runners.operations.compare import compare_definitions
-
         return compare_definitions(self._definition(), other._definition(), batches=batches)
 
     def find(self, *, where: str, since: datetime | None = None) -> FoundRows:
@@ -298,8 +295,6 @@ class Pipeline(PipelineSpec):
         searches whole tables, and uses the stages and destinations of today. It writes nothing. Raises `Refusal` for a
         condition on columns that no row has.
         """
-        from runners.operations.find_rows import find_rows
-
         return find_rows(self._definition(), where=where, since=since)
 
     def stop(self, reason: str = "asked to stop", *, force: bool = False, within: str = "") -> bool:
@@ -325,9 +320,7 @@ class Pipeline(PipelineSpec):
 
         The proof comes from the history and the rows of the destinations, and from the DLQ.
         """
-        from runners.operations.audit.audit import audit
-
-        return audit(self._definition().pipeline)
+        return audit.audit(self._definition().pipeline)
 
     def repair(self, *, reason: str, accept: Sequence[str] = ()) -> RepairResult:
         """Repair the findings of an audit that need no guess.
@@ -398,8 +391,6 @@ class Pipeline(PipelineSpec):
         Its `try_again` passes the row through the stages of today, and reads the rows beside it. It writes nothing.
         `reveal` shows protected columns. Raises `Refusal` if there is no such id.
         """
-        from runners.operations.explain_row import load_refused_row
-
         return load_refused_row(self._definition(), letter, reveal=reveal)
 
     def _definition(self) -> Definition:
