@@ -12,6 +12,7 @@ from itertools import zip_longest
 from typing import Any
 
 from origins.batch import Batch
+from origins.lazy import py4j_errors, spark_errors
 from origins.quick_dataclass import dataclass
 from origins.spark_private import format_java_frames, get_java_throwable
 
@@ -147,9 +148,7 @@ def get_condition(error: Any) -> str:
 
 def can_name_conditions() -> bool:
     """Return whether the errors of the installed pyspark name their conditions, as they do since Spark 4.0."""
-    from pyspark.errors import PySparkException
-
-    return hasattr(PySparkException, "getCondition")
+    return hasattr(spark_errors.PySparkException, "getCondition")
 
 
 def has_condition(error: BaseException, *conditions: str) -> bool:
@@ -206,8 +205,6 @@ def parse_heads(text: str) -> Iterator[ErrorCause]:
 
 def _list_java_causes(throwable: Any) -> Iterator[ErrorCause]:
     """Yield the throwable and its causes, which are objects of the JVM."""
-    from py4j.protocol import Py4JNetworkError
-
     try:
         for _ in range(_DEEPEST):
             cause = throwable.getCause()
@@ -231,19 +228,17 @@ def _list_java_causes(throwable: Any) -> Iterator[ErrorCause]:
             if cause is None:
                 return
             throwable = cause
-    except (Py4JNetworkError, OSError):  # the JVM has ended meanwhile and reports no more
+    except (py4j_errors.Py4JNetworkError, OSError):  # the JVM has ended meanwhile and reports no more
         return
 
 
 def _call_getter(throwable: Any, name: str) -> Any:
     """Return the result of a getter of a Spark throwable; None if the throwable has no such getter."""
-    from py4j.protocol import Py4JError, Py4JNetworkError
-
     try:
         return getattr(throwable, name)()
-    except Py4JNetworkError:
+    except py4j_errors.Py4JNetworkError:
         raise
-    except (Py4JError, AttributeError):
+    except (py4j_errors.Py4JError, AttributeError):
         return None
 
 

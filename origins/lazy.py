@@ -1,13 +1,15 @@
 """Imports at first use, so that a command starts quickly and shows its help without Spark.
 
-They are the names that a package exports, and parts of pyspark, pyarrow and deltalake. The classes of pyspark are for
-annotations only.
+They are the names that a package exports, and parts of pyspark, py4j, pyarrow and deltalake. The classes of pyspark
+are for annotations only.
 """
 
 from __future__ import annotations
 
+import ast
 import functools
 import importlib
+import inspect
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -25,6 +27,7 @@ __all__ = [
     "pa",
     "pc",
     "pq",
+    "py4j_errors",
     "pyspark",
     "spark_errors",
 ]
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
     import pyspark
     from deltalake import exceptions as delta_errors
+    from py4j import protocol as py4j_errors
     from pyspark import errors as spark_errors
     from pyspark.sql import Column, DataFrame, Row, SparkSession
     from pyspark.sql import functions as F
@@ -60,6 +64,7 @@ else:
     Column = DataFrame = Row = SparkSession = None  # for annotations, which are not evaluated
     F, T = LazyModule("pyspark.sql.functions"), LazyModule("pyspark.sql.types")
     pyspark, spark_errors = LazyModule("pyspark"), LazyModule("pyspark.errors")
+    py4j_errors = LazyModule("py4j.protocol")
     deltalake, delta_errors = LazyModule("deltalake"), LazyModule("deltalake.exceptions")
     pa, pc, pq = LazyModule("pyarrow"), LazyModule("pyarrow.compute"), LazyModule("pyarrow.parquet")
 
@@ -80,9 +85,6 @@ def load_export(package: str, name: str) -> Any:
 
 @functools.cache
 def _find_modules(package: str) -> Mapping[str, str]:
-    import ast
-    import inspect
-
     tree = ast.parse(inspect.getsource(sys.modules[package]))
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     return {alias.name: str(node.module) for node in imports for alias in node.names}

@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from origins.lazy import delta_errors, deltalake, pa, pc
+from origins.lazy import LazyModule, delta_errors, deltalake, pa, pc
 from origins.secret import cut_text, make_mask
 from origins.store_access import (
     StoreError,
@@ -28,6 +28,11 @@ from origins.store_access import (
     make_client_arguments,
     names_credentials,
 )
+
+if TYPE_CHECKING:
+    import obstore
+else:
+    obstore = LazyModule("obstore")
 
 Answer = TypeVar("Answer")
 
@@ -75,8 +80,7 @@ class ObjectStore:
     def __init__(self, url: str) -> None:
         self.url = url
         try:
-            from obstore.exceptions import AlreadyExistsError, PreconditionError
-            from obstore.store import from_url
+            refusals = (obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError)
         except ImportError as error:
             raise StoreError(
                 f"{url} is in an object store, and the library for these is not installed.",
@@ -85,7 +89,7 @@ class ObjectStore:
         arguments = make_client_arguments(url)
         config = arguments["config"]
         provider = {} if "aws_access_key_id" in config or not url.startswith("s3") else find_provider()
-        self._client, self._refusals = from_url(**arguments, **provider), (AlreadyExistsError, PreconditionError)
+        self._client, self._refusals = obstore.store.from_url(**arguments, **provider), refusals
 
     def list_pages(self, folder: str = "", after: str = "") -> Iterator[list[str]]:
         """Yield the keys of all objects in a folder, at any depth, in pages.
@@ -336,14 +340,12 @@ def check_credentials(url: str) -> None:
     """
     if names_credentials(url) or not is_driver_here() or not can_reach_stores():
         return
-    from obstore.store import from_url
-
     bucket = urlsplit(canonicalise(url)).netloc
     arguments = make_client_arguments(StoreUrl(f"s3a://{bucket}", getattr(url, "settings", {})))
     arguments["client_options"] |= {"connect_timeout": "2s", "timeout": "4s"}
     retries: Any = {"max_retries": 1, "retry_timeout": timedelta(seconds=4)}
     try:
-        from_url(**arguments, retry_config=retries).head(PROBE)
+        obstore.store.from_url(**arguments, retry_config=retries).head(PROBE)
     except Exception as error:  # the library's errors have no common type
         if re.search(_NO_KEYS, str(error)):
             raise StoreError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import Field
 from typing import TypeVar
@@ -53,8 +55,6 @@ def _format_problems(problems: Sequence[Problem]) -> list[str]:
 def find_nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that is most similar to this one, or None if none is similar."""
     by_lower_case = {one.lower(): one for one in known}
-    import difflib
-
     close = difflib.get_close_matches(name.lower()[:100], by_lower_case, n=1, cutoff=0.6)
     return by_lower_case[close[0]] if close else None
 
@@ -96,8 +96,6 @@ def _make_checked(cls: type[T], *_: object, **options: object) -> T:
 
 
 def _check_names(cls: type, options: Mapping[str, object], hidden: Collection[str]) -> None:
-    import inspect
-
     _, *parameters = inspect.signature(cls.__init__).parameters.values()  # type: ignore[misc]
     names = [each.name for each in parameters]
     unknown = [name for name in options if name not in names]

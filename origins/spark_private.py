@@ -22,7 +22,7 @@ from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
 from types import FrameType, ModuleType
 from typing import Any
 
-from origins.lazy import SparkSession, pyspark, spark_errors
+from origins.lazy import SparkSession, py4j_errors, pyspark, spark_errors
 
 
 def get_java_throwable(error: BaseException) -> Any:
@@ -368,8 +368,6 @@ def _list_hadoop_settings(context: Any) -> tuple[dict[str, str], dict[str, str]]
     Hadoop's files are, for example, `core-site.xml`. A program sets them in `hadoopConfiguration`. Both are empty if
     the JVM lets Python call only some classes.
     """
-    from py4j.protocol import Py4JError
-
     try:
         hadoop, written = context._jsc.hadoopConfiguration(), context._jvm.java.io.StringWriter()
         context._jvm.org.apache.hadoop.conf.Configuration.dumpConfiguration(hadoop, written)
@@ -380,7 +378,7 @@ def _list_hadoop_settings(context: Any) -> tuple[dict[str, str], dict[str, str]]
             return {name: hadoop.get(name) for name in names}  # a dump hides secrets
 
         return find(r"-site\.xml$"), find("^programmatically$")
-    except (Py4JError, TypeError):
+    except (py4j_errors.Py4JError, TypeError):
         return {}, {}
 
 

@@ -21,13 +21,18 @@ from typing import TYPE_CHECKING, Any
 
 from origins.errors import WherryError, can_name_conditions
 from origins.functions import ship_modules
-from origins.lazy import Column, F, T
+from origins.lazy import Column, F, LazyModule, T
 from origins.names import quote_name
 from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.pandas import functions as arrow_functions
+    from pyspark.sql.pandas import types as arrow_types
+else:
+    arrow_functions = LazyModule("pyspark.sql.pandas.functions")
+    arrow_types = LazyModule("pyspark.sql.pandas.types")
 
 log = logging.getLogger("wherry")
 
@@ -242,23 +247,17 @@ def make_arrow_schema(schema: T.StructType) -> pa.Schema:
 
 def make_arrow_type(kind: T.DataType) -> pa.DataType:
     """Return the type as Arrow has it."""
-    from pyspark.sql.pandas.types import to_arrow_type
-
-    return to_arrow_type(kind)
+    return arrow_types.to_arrow_type(kind)
 
 
 def read_arrow_schema(schema: pa.Schema) -> T.StructType:
     """Return Spark's types for the columns. A moment without a zone is a `timestamp_ntz`."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    return from_arrow_schema(schema, prefer_timestamp_ntz=True)  # before 4.2 it is not the default
+    return arrow_types.from_arrow_schema(schema, prefer_timestamp_ntz=True)  # before 4.2 it is not the default
 
 
 def read_arrow_type(kind: pa.DataType) -> T.DataType:
     """Return Spark's type. A moment without a zone is a `timestamp_ntz`."""
-    from pyspark.sql.pandas.types import from_arrow_type
-
-    return from_arrow_type(kind, prefer_timestamp_ntz=True)
+    return arrow_types.from_arrow_type(kind, prefer_timestamp_ntz=True)
 
 
 ArrowFunction = Callable[..., Iterator["pa.Array"]]
@@ -290,9 +289,7 @@ def can_call_arrow_functions() -> bool:
 
 
 def _find_arrow_udf() -> Callable[..., Any] | None:
-    from pyspark.sql.pandas import functions
-
-    return getattr(functions, "arrow_udf", None)
+    return getattr(arrow_functions, "arrow_udf", None)
 
 
 def add_answers(

@@ -13,28 +13,47 @@ from destinations.destination import Destination
 from destinations.dlq import Dlq
 from origins.origin import Origin
 from origins.quick_dataclass import dataclass
+from runners.definitions.definition import Definition, definition_of, load
+from runners.definitions.yaml_reader import read_options
+from runners.listeners.run_progress import show_in_notebook
+from runners.model.run_report import PipelineFailed, Report
 from runners.model.spec import Hook, PipelineSpec, RunOptions, ScheduleOptions, SchemaState, SparkOptions
 from runners.model.text import format_count, format_repr
+from runners.operations import dlq, trial
+from runners.operations.audit import audit
+from runners.operations.compare import compare_definitions
+from runners.operations.correct_rows import (
+    CorrectedRows,
+    ExportedRows,
+    correct_from_file,
+    correct_from_values,
+    export_rows,
+)
+from runners.operations.explain_row import RefusedRow, load_refused_row
+from runners.operations.find_rows import find_rows
+from runners.operations.fix_preview import FixPreview, preview_fix
+from runners.operations.notebook_tables import CauseList, ComparedCauses, PipelineStatus, RefusedRowList, RunList
+from runners.operations.offsets import Lanes
+from runners.operations.pipeline_access import open_state
+from runners.operations.redo import check_redo, discard_old_letters
+from runners.operations.status import list_runs, read_status
+from runners.running.choice import Choice
+from runners.running.compatibility import OperatorOverrides
+from runners.running.redo import Redo
+from runners.running.replay import Replay, plan_replay
+from runners.running.run import PipelineRun
+from runners.running.stop import stop
+from runners.state.run_history import WantedRuns
 from stages.stage import Stage
 
 if TYPE_CHECKING:
-    from runners.definitions.definition import Definition
     from runners.model.comparison import Comparison
     from runners.model.events import Listener
-    from runners.model.run_report import Report
     from runners.operations.audit.finding import Audit
-    from runners.operations.correct_rows import CorrectedRows, ExportedRows
-    from runners.operations.explain_row import RefusedRow
-    from runners.operations.fix_preview import FixPreview
     from runners.operations.found_rows import FoundRows
-    from runners.operations.notebook_tables import CauseList, ComparedCauses, PipelineStatus, RefusedRowList, RunList
-    from runners.operations.offsets import Lanes
     from runners.operations.preview import Preview
     from runners.operations.repair import MergedFallback, RepairResult
     from runners.running.backfill import Backfill
-    from runners.running.choice import Choice
-    from runners.running.compatibility import OperatorOverrides
-    from runners.running.replay import Replay
 
 
 @dataclass(frozen=True, kw_only=True, init=False)
@@ -68,8 +87,6 @@ class Pipeline(PipelineSpec):
         problem.
         """
         if isinstance(run, Mapping):
-            from runners.definitions.yaml_reader import read_options
-
             run = read_options(RunOptions, run, "run", f"Pipeline {name!r}")
         super().__init__(
             name=name,
@@ -115,8 +132,6 @@ class Pipeline(PipelineSpec):
 
         Raises `DefinitionError`, which names every problem.
         """
-        from runners.definitions.definition import load
-
         return Pipeline.of(load(path, variables=variables, overrides=overrides, secrets=secrets).pipeline)
 
     def run(
@@ -135,16 +150,11 @@ class Pipeline(PipelineSpec):
         pipeline from a run that was silent for a whole lease. With `take_over` it does not wait: the text says why the
         run on another host has surely ended. A `ruling` has a person's answers to questions that no state can answer.
         """
-        from runners.running.compatibility import OperatorOverrides
-
         how: dict[str, Any] = {"follow": follow, "listeners": listeners, "take_over": take_over}
         how["ruling"] = ruling or OperatorOverrides()
         return self._carry(check, **how)
 
     def _carry(self, check: bool, *, definition: Definition | None = None, **how: Any) -> Report:
-        from runners.listeners.run_progress import show_in_notebook
-        from runners.running.run import PipelineRun
-
         definition = definition or self._definition()
         with show_in_notebook(self.name) as shown:
             how["listeners"] = [*how.get("listeners", ()), *shown]
@@ -155,8 +165,6 @@ class Pipeline(PipelineSpec):
 
     def _check(self, report: Report, check: bool) -> Report:
         """Return the report. With `check`, raises `PipelineFailed` if the run failed."""
-        from runners.model.run_report import PipelineFailed
-
         if check and report.status == "failed":
             raise PipelineFailed(report)
         return report
@@ -166,8 +174,6 @@ class Pipeline(PipelineSpec):
 
         After a crash, another call continues. Raises as `run` does.
         """
-        from runners.definitions.definition import definition_of
-
         definition = self._definition()
         if backfill.where:
             definition = definition_of(backfill.narrow(definition.pipeline))
@@ -183,9 +189,6 @@ class Pipeline(PipelineSpec):
         After a crash, another call continues. Raises `Refusal` if a destination cannot identify the rows of the file,
         and otherwise as `run` does.
         """
-        from runners.operations.redo import check_redo, discard_old_letters
-        from runners.running.redo import Redo
-
         check_redo(self._definition().pipeline, file)
         report = self._carry(check, listeners=listeners, redo=Redo(file=file, reason=reason))
         if report.status == "succeeded":
@@ -206,8 +209,6 @@ class Pipeline(PipelineSpec):
 
         It writes nothing. `say` gets messages about progress. Raises as `replay` does before it begins.
         """
-        from runners.operations.fix_preview import preview_fix
-        from runners.running.replay import plan_replay
 
         definition = self._definition()
         return preview_fix(definition, plan_replay(definition.pipeline, replay.choice, replay.fix), replay, say=say)
@@ -221,9 +222,6 @@ class Pipeline(PipelineSpec):
         read. Protected columns are masked unless `reveal`, and a file with masks cannot be imported. Without a row
         that can be corrected there is no file. Raises `Refusal` if the file exists.
         """
-        from runners.operations.correct_rows import export_rows
-        from runners.running.choice import Choice
-
         return export_rows(self._definition().pipeline, Path(to), choice or Choice(), reveal=reveal)
 
     def correct_dead_letters(
@@ -235,8 +233,6 @@ class Pipeline(PipelineSpec):
         the result of their `make_replay` to `preview_replay` and `replay`. Unchanged rows are left out unless
         `unchanged`. It writes nothing. Raises `Refusal`, which names all rows that it cannot accept.
         """
-        from runners.operations.correct_rows import correct_from_file, correct_from_values
-
         pipeline = self._definition().pipeline
         if isinstance(corrected, Mapping):
             return correct_from_values(pipeline, corrected, unchanged=unchanged)
@@ -247,9 +243,6 @@ class Pipeline(PipelineSpec):
 
         Raises `Refusal` if there is none.
         """
-        from runners.operations.pipeline_access import open_state
-        from runners.running.replay import Replay
-
         return Replay.resume(open_state(self._definition().pipeline)[1].state)
 
     def discard_dead_letters(self, choice: Choice | None = None, *, reason: str) -> int:
@@ -257,10 +250,7 @@ class Pipeline(PipelineSpec):
 
         The rows stay in the table, and no replay takes them. Raises `Owned` while a replay runs.
         """
-        from runners.operations.dlq import discard
-        from runners.running.choice import Choice
-
-        return discard(self._definition().pipeline, choice or Choice(), reason=reason)
+        return dlq.discard(self._definition().pipeline, choice or Choice(), reason=reason)
 
     def dead_letter_causes(self, choice: Choice | None = None) -> CauseList:
         """Return the causes of refused rows, as a list that a notebook shows as a table.
@@ -268,11 +258,7 @@ class Pipeline(PipelineSpec):
         Each has its rows, its waiting rows, the first and last time, and an example. `forms` groups the rows of a cause
         by column and by the form of the value.
         """
-        from runners.operations.dlq import summarise
-        from runners.operations.notebook_tables import CauseList
-        from runners.running.choice import Choice
-
-        return CauseList(summarise(self._definition().pipeline, choice or Choice()))
+        return CauseList(dlq.summarise(self._definition().pipeline, choice or Choice()))
 
     def compare_causes(self, choice: Choice | None = None, *, by: Literal["run", "day"] = "run") -> ComparedCauses:
         """Return how many rows the last runs or days refused by cause, which causes are new, and which are gone.
@@ -280,11 +266,7 @@ class Pipeline(PipelineSpec):
         It is a dict that a notebook shows as a table. It also has the share of the rows that were read. It needs no
         Spark if `dead_letters` needs none.
         """
-        from runners.operations.dlq import compare_causes
-        from runners.operations.notebook_tables import ComparedCauses
-        from runners.running.choice import Choice
-
-        return ComparedCauses(compare_causes(self._definition().pipeline, choice or Choice(), by=by))
+        return ComparedCauses(dlq.compare_causes(self._definition().pipeline, choice or Choice(), by=by))
 
     def preview(
         self, *, rows: int | None = None, shown: int = 3, lane: str | None = None, from_beginning: bool = False
@@ -296,9 +278,7 @@ class Pipeline(PipelineSpec):
         lane in which the last run failed, or the first lane with waiting rows. A Python function before a stage that
         changes rows is called twice. Raises `StageError` if a stage does not fit its rows.
         """
-        from runners.operations.trial import preview
-
-        return preview(self._definition(), rows=rows, shown=shown, lane=lane, from_beginning=from_beginning)
+        return trial.preview(self._definition(), rows=rows, shown=shown, lane=lane, from_beginning=from_beginning)
 
     def compare(self, other: Pipeline, *, batches: int = 1) -> Comparison:
         """Return which rows of the next batches another pipeline treats differently, by column and cause.
@@ -306,8 +286,6 @@ class Pipeline(PipelineSpec):
         If no row waits, it tries the newest batches that this pipeline processed. It writes nothing, and no offset
         moves. Raises `Refusal` if the other pipeline reads from another place, or if there is no batch.
         """
-        from runners.operations.compare import compare_definitions
-
         return compare_definitions(self._definition(), other._definition(), batches=batches)
 
     def find(self, *, where: str, since: datetime | None = None) -> FoundRows:
@@ -317,8 +295,6 @@ class Pipeline(PipelineSpec):
         searches whole tables, and uses the stages and destinations of today. It writes nothing. Raises `Refusal` for a
         condition on columns that no row has.
         """
-        from runners.operations.find_rows import find_rows
-
         return find_rows(self._definition(), where=where, since=since)
 
     def stop(self, reason: str = "asked to stop", *, force: bool = False, within: str = "") -> bool:
@@ -328,21 +304,14 @@ class Pipeline(PipelineSpec):
         its open batches to the next run, and ends within ten seconds. With `within`, for example "30s", it does so when
         that time is over.
         """
-        from runners.running.stop import stop
-
         return stop(self._definition().pipeline, reason, force=force, within=within)
 
     def resume(self, *, reason: str) -> bool:
         """Resume a pipeline that a limit of the DLQ paused. Return whether it was paused."""
-        from runners.operations.dlq import resume
-
-        return resume(self._definition().pipeline, reason=reason) is not None
+        return dlq.resume(self._definition().pipeline, reason=reason) is not None
 
     def status(self) -> PipelineStatus:
         """Return the status of the pipeline, from its state, as a dict that a notebook shows as a table."""
-        from runners.operations.notebook_tables import PipelineStatus
-        from runners.operations.status import read_status
-
         definition = self._definition()
         return PipelineStatus(read_status(definition.pipeline, definition=definition.hash))
 
@@ -351,9 +320,7 @@ class Pipeline(PipelineSpec):
 
         The proof comes from the history and the rows of the destinations, and from the DLQ.
         """
-        from runners.operations.audit.audit import audit
-
-        return audit(self._definition().pipeline)
+        return audit.audit(self._definition().pipeline)
 
     def repair(self, *, reason: str, accept: Sequence[str] = ()) -> RepairResult:
         """Repair the findings of an audit that need no guess.
@@ -387,17 +354,11 @@ class Pipeline(PipelineSpec):
 
         Raises `Refusal` if the pipeline keeps no run history.
         """
-        from runners.operations.notebook_tables import RunList
-        from runners.operations.status import list_runs
-        from runners.state.run_history import WantedRuns
-
         wanted = WantedRuns(status=status, since=since, run=run, limit=limit, report=report, archived=archived)
         return RunList(list_runs(self._definition().pipeline, wanted))
 
     def lanes(self) -> Lanes:
         """Return the progress of every lane and its open batches. A notebook shows it as a table."""
-        from runners.operations.offsets import Lanes
-
         return Lanes.of(self._definition().pipeline)
 
     def dead_letters(
@@ -410,12 +371,8 @@ class Pipeline(PipelineSpec):
 
         Raises `DestinationError` if the DLQ cannot be read, and `Refusal` for a choice that is not possible.
         """
-        from runners.operations.dlq import list_dead_letters
-        from runners.operations.notebook_tables import RefusedRowList
-        from runners.running.choice import Choice
-
         pipeline, choice = self._definition().pipeline, choice or Choice()
-        return RefusedRowList(list_dead_letters(pipeline, limit, choice=choice, reveal=reveal, waiting=waiting))
+        return RefusedRowList(dlq.list_dead_letters(pipeline, limit, choice=choice, reveal=reveal, waiting=waiting))
 
     def merge_dead_letters(self, file: str | Path | None = None) -> MergedFallback:
         """Move all refused rows that wait in the fallback into the DLQ, each once.
@@ -434,14 +391,10 @@ class Pipeline(PipelineSpec):
         Its `try_again` passes the row through the stages of today, and reads the rows beside it. It writes nothing.
         `reveal` shows protected columns. Raises `Refusal` if there is no such id.
         """
-        from runners.operations.explain_row import load_refused_row
-
         return load_refused_row(self._definition(), letter, reveal=reveal)
 
     def _definition(self) -> Definition:
         """Return the pipeline with all its defaults. Raises `DefinitionError` if something in it is wrong."""
-        from runners.definitions.definition import definition_of
-
         return definition_of(self)
 
 

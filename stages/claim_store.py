@@ -385,13 +385,12 @@ class TableValues(ValueStore):
 
     def _read_log(self, *, create: bool = False) -> None:
         """Read which values the newest version has. Without a table there are none."""
-        from deltalake import DeltaTable
-        from deltalake.exceptions import TableNotFoundError
+        import deltalake
 
         with self._name_errors():
             try:
-                self._table = self._table or DeltaTable(**self.arguments)
-            except TableNotFoundError:
+                self._table = self._table or deltalake.DeltaTable(**self.arguments)
+            except deltalake.exceptions.TableNotFoundError:
                 if not create:
                     return
                 self._table = self._create_table()
@@ -400,48 +399,46 @@ class TableValues(ValueStore):
                 self._version, self._known = self._table.version(), _list_files(self._table)
 
     def _create_table(self) -> Any:
-        from deltalake import DeltaTable, Schema
-        from deltalake.exceptions import DeltaError, TableNotFoundError
-        from deltalake.transaction import CommitProperties
+        import deltalake
 
-        once = CommitProperties(max_commit_retries=0)
-        schema = Schema.from_json(_SCHEMA)
+        once = deltalake.CommitProperties(max_commit_retries=0)
+        schema = deltalake.Schema.from_json(_SCHEMA)
         for pause in (*_PAUSES, None):
             try:
-                DeltaTable.create(
+                deltalake.DeltaTable.create(
                     **self.arguments, schema=schema, mode="ignore", partition_by="hash", commit_properties=once
                 )
                 break
-            except DeltaError:
-                with contextlib.suppress(TableNotFoundError):
-                    DeltaTable(**self.arguments)  # another task was quicker
+            except deltalake.exceptions.DeltaError:
+                with contextlib.suppress(deltalake.exceptions.TableNotFoundError):
+                    deltalake.DeltaTable(**self.arguments)  # another task was quicker
                     break
                 if pause is None:
                     raise
                 time.sleep(pause)
         self.files.sync(f"{TABLE}/_delta_log/{0:020}.json")
-        return DeltaTable(**self.arguments)
+        return deltalake.DeltaTable(**self.arguments)
 
     def _add_files(self, files: Mapping[str, _ValueFile]) -> bool:
         """Add the files to the version that was read. Return false if another commit came between."""
-        from deltalake import Schema
-        from deltalake.exceptions import CommitFailedError
-        from deltalake.transaction import AddAction, CommitProperties
+        import deltalake
 
         if not files:
             return True
         now = round(time.time() * 1_000)
         actions = [
-            AddAction(file.path, file.size, {"hash": name}, now, data_change=True, stats='{"numRecords":1}')
+            deltalake.transaction.AddAction(
+                file.path, file.size, {"hash": name}, now, data_change=True, stats='{"numRecords":1}'
+            )
             for name, file in files.items()
         ]
-        once, schema = CommitProperties(max_commit_retries=0), Schema.from_json(_SCHEMA)
+        once, schema = deltalake.CommitProperties(max_commit_retries=0), deltalake.Schema.from_json(_SCHEMA)
         with self._name_errors():
             for pause in (*_PAUSES, None):
                 try:
                     self._table.create_write_transaction(actions, "append", schema, "hash", commit_properties=once)
                     break
-                except CommitFailedError:
+                except deltalake.exceptions.CommitFailedError:
                     self._table.update_incremental()
                     if self._table.version() != self._version:
                         return False

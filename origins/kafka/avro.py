@@ -67,7 +67,6 @@ class AvroCoding(Coding):
     def open_writer(self) -> Callable[[Fields], bytes]:
         """Return a function that writes a value with the last of the schemas."""
         import fastavro
-        from fastavro.validation import ValidationError, validate
 
         number = list(self.schemas)[-1]
         schema, _ = _parse_avro(self.schemas[number])
@@ -78,12 +77,12 @@ class AvroCoding(Coding):
             stream, value = io.BytesIO(header), dict(fields)
             stream.seek(len(header))
             try:
-                validate(value, schema)  # the writer does not check the size of an int
+                fastavro.validation.validate(value, schema)  # the writer does not check the size of an int
                 fastavro.schemaless_writer(stream, schema, value, strict_allow_default=True)
                 if has_uuid:  # the writer accepts any text as a UUID
                     stream.seek(len(header))
                     fastavro.schemaless_reader(stream, schema, None)
-            except (ValidationError, *BROKEN) as error:
+            except (fastavro.validation.ValidationError, *BROKEN) as error:
                 raise Unreadable(f"the row does not fit the Avro schema: {cut_error(error)}") from error
             return stream.getvalue()
 
@@ -121,14 +120,13 @@ def _parse_avro(texts: Sequence[str]) -> tuple[Any, Mapping[str, Any]]:
     Raise `NoColumns`.
     """
     import fastavro
-    from fastavro.schema import SchemaParseException
 
     named: dict[str, Any] = {}
     parsed = None
     try:
         for text in texts:
             parsed = fastavro.parse_schema(json.loads(text), named_schemas=named)
-    except (SchemaParseException, *BROKEN) as error:
+    except (fastavro.schema.SchemaParseException, *BROKEN) as error:
         raise NoColumns(f"expected an Avro schema ({type(error).__name__}: {error})") from error
     return parsed, named
 

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import logging
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NoAnswer
 from contextlib import contextmanager
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from origins.errors import OriginError
+from origins.lazy import LazyModule
 from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, KafkaError, Message
-    from confluent_kafka.admin import AdminClient
+    import confluent_kafka as ck
+else:
+    ck = LazyModule("confluent_kafka")
+ck_admin: Any = LazyModule("confluent_kafka.admin")
 
 PATIENCE = 30.0
 """The seconds that the client waits for an answer of the brokers."""
@@ -77,8 +80,6 @@ class Cluster:
     def find_topics(self, topics: Sequence[str], pattern: str | None) -> Topics:
         """Return these topics, or those of the pattern. Raise `OriginError` if a named topic is missing."""
         with self._explain("list its topics"):
-            from confluent_kafka import TopicCollection
-
             admin = _make_admin(self)
             names = list(topics)
             if pattern is not None:
@@ -86,7 +87,7 @@ class Cluster:
                 names = sorted(name for name in there if re.fullmatch(pattern, name) and not name.startswith("__"))
             if not names:
                 return {}
-            answers = admin.describe_topics(TopicCollection(names), request_timeout=self.seconds)
+            answers = admin.describe_topics(ck.TopicCollection(names), request_timeout=self.seconds)
             found = {name: self._find_topic(name, answer) for name, answer in answers.items()}
         return {
             name: (str(topic.topic_id), sorted(each.id for each in topic.partitions)) for name, topic in found.items()
@@ -110,30 +111,27 @@ class Cluster:
         With `for_timestamp`, it is the first message at or after that time, or less than 0 if there is none.
         """
         with self._explain("list its offsets"):
-            from confluent_kafka import IsolationLevel, TopicPartition
-
-            client: Any = importlib.import_module("confluent_kafka.admin")
-            spec = getattr(client.OffsetSpec, position)(*of)
-            asked = {TopicPartition(name, number): spec for name, (_, numbers) in topics.items() for number in numbers}
+            spec = getattr(ck_admin.OffsetSpec, position)(*of)
+            asked = {
+                ck.TopicPartition(name, number): spec for name, (_, numbers) in topics.items() for number in numbers
+            }
             if not asked:
                 return {}
-            level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+            level = ck.IsolationLevel.READ_COMMITTED if committed else ck.IsolationLevel.READ_UNCOMMITTED
             answers = _make_admin(self).list_offsets(asked, isolation_level=level, request_timeout=self.seconds)
             return {Partition(at.topic, at.partition): self._wait(answer).offset for at, answer in answers.items()}
 
-    def read(self, ranges: Mapping[Partition, tuple[int, int]], most: int) -> list[Message] | None:
+    def read(self, ranges: Mapping[Partition, tuple[int, int]], most: int) -> list[ck.Message] | None:
         """Return the messages of these ranges of offsets, in the order of their partitions.
 
         A range excludes its end. Return None if the values and keys have more bytes than `most`. Messages of aborted
         transactions are left out.
         """
-        from confluent_kafka import KafkaException, TopicPartition
-
         left = {each: end for each, (first, end) in ranges.items() if first < end}
-        found: dict[Partition, list[Message]] = {each: [] for each in ranges}
+        found: dict[Partition, list[ck.Message]] = {each: [] for each in ranges}
         size, until = 0, time.monotonic() + self.seconds
         with self._explain("read its messages"), self._borrow_consumer() as consumer:
-            consumer.assign([TopicPartition(each.topic, each.number, ranges[each][0]) for each in left])
+            consumer.assign([ck.TopicPartition(each.topic, each.number, ranges[each][0]) for each in left])
             while left:
                 came = consumer.consume(1_000, timeout=0.2)
                 if time.monotonic() > until:
@@ -152,7 +150,7 @@ class Cluster:
                             hint="Run again; the next plan says which offsets are gone.",
                         )
                     if not is_there and problem not in UNREACHABLE:
-                        raise KafkaException(error)
+                        raise ck.KafkaException(error)
                     if is_there and each in left:
                         until = time.monotonic() + self.seconds
                     if error is None and each in left and offset < left[each]:
@@ -169,8 +167,6 @@ class Cluster:
 
         Times are in seconds since 1970. Partitions that do not answer in time are left out.
         """
-        from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, TopicPartition
-
         found: dict[Partition, float] = {}
         left, until = set(offsets), time.monotonic() + self.seconds
         if not left:
@@ -178,15 +174,15 @@ class Cluster:
         with self._explain("read its messages"):
             consumer = _make_consumer(self, **_ONE_BY_ONE)
             try:
-                consumer.assign([TopicPartition(each.topic, each.number, at) for each, at in offsets.items()])
+                consumer.assign([ck.TopicPartition(each.topic, each.number, at) for each, at in offsets.items()])
                 while left and time.monotonic() < until:
                     for message in consumer.consume(100, timeout=0.2):
                         each = Partition(str(message.topic()), message.partition() or 0)
                         kind, moment = message.timestamp()
-                        if message.error() is None and each in left and kind != TIMESTAMP_NOT_AVAILABLE:
+                        if message.error() is None and each in left and kind != ck.TIMESTAMP_NOT_AVAILABLE:
                             found[each] = moment / 1_000
                         left.discard(each)
-                        consumer.pause([TopicPartition(each.topic, each.number)])
+                        consumer.pause([ck.TopicPartition(each.topic, each.number)])
             finally:
                 consumer.close()
         return found
@@ -196,13 +192,10 @@ class Cluster:
     ) -> Sequence[str]:
         """Return the rights on the topics that the user lacks, and READ on the group if the user lacks it."""
         with self._explain("list the rights of this user"):
-            from confluent_kafka import TopicCollection
-
-            operations: Any = importlib.import_module("confluent_kafka.admin").AclOperation
             admin, asked = _make_admin(self), list[tuple[str, Sequence[str], Any]]()
             if topics:
                 about = admin.describe_topics(
-                    TopicCollection(list(topics)), include_authorized_operations=True, request_timeout=self.seconds
+                    ck.TopicCollection(list(topics)), include_authorized_operations=True, request_timeout=self.seconds
                 )
                 asked += [(f"topic {name}", rights, answer) for name, answer in about.items()]
             if group is not None:
@@ -213,27 +206,25 @@ class Cluster:
             missing = []
             for what, wanted, answer in asked:
                 allowed = self._wait(answer).authorized_operations
-                lacking = [each for each in wanted if operations[each] not in (allowed or ())]
+                lacking = [each for each in wanted if ck_admin.AclOperation[each] not in (allowed or ())]
                 missing += [f"{each} on the {what}" for each in lacking if allowed is not None]
             return missing
 
     def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
         """Commit these offsets, exclusive, for a consumer group."""
-        from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
-
-        positions = [TopicPartition(each.topic, each.number, offset) for each, offset in offsets.items()]
+        positions = [ck.TopicPartition(each.topic, each.number, offset) for each, offset in offsets.items()]
         with self._explain(f"commit the offsets of the group {group}"):
-            wanted = ConsumerGroupTopicPartitions(group, positions)
+            wanted = ck.ConsumerGroupTopicPartitions(group, positions)
             try:
                 for answer in _make_admin(self).alter_consumer_group_offsets([wanted]).values():
                     positions = self._wait(answer).topic_partitions
-            except KafkaException as error:
+            except ck.KafkaException as error:
                 self._explain_group(group, error.args[0], error)
                 raise
             for each in positions:
                 if each.error is not None:
-                    self._explain_group(group, each.error, KafkaException(each.error))
-                    raise KafkaException(each.error)
+                    self._explain_group(group, each.error, ck.KafkaException(each.error))
+                    raise ck.KafkaException(each.error)
 
     def _explain_group(self, group: str, known: Any, error: Exception) -> None:
         """Raise `OriginError` for an error that is about the group."""
@@ -255,8 +246,7 @@ class Cluster:
         if not topics:
             return {}
         with self._explain("show the settings of its topics"):
-            client: Any = importlib.import_module("confluent_kafka.admin")
-            asked = [client.ConfigResource(client.ConfigResource.Type.TOPIC, name) for name in topics]
+            asked = [ck_admin.ConfigResource(ck_admin.ConfigResource.Type.TOPIC, name) for name in topics]
             answers = _make_admin(self).describe_configs(asked, request_timeout=self.seconds)
             found = {str(topic.name): self._wait(answer) for topic, answer in answers.items()}
         return {topic: {name: str(entry.value) for name, entry in known.items()} for topic, known in found.items()}
@@ -264,13 +254,10 @@ class Cluster:
     def make_topic(self, name: str, settings: Mapping[str, str]) -> None:
         """Make a topic of one partition with these settings. An existing topic is not changed."""
         with self._explain(f"make the topic {name}"):
-            from confluent_kafka import KafkaException
-            from confluent_kafka.cimpl import NewTopic
-
-            wanted = NewTopic(name, num_partitions=1, config=dict(settings))
+            wanted = ck_admin.NewTopic(name, num_partitions=1, config=dict(settings))
             try:
                 self._wait(_make_admin(self).create_topics([wanted], request_timeout=self.seconds)[name])
-            except KafkaException as error:
+            except ck.KafkaException as error:
                 if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
                     raise
             until = time.monotonic() + self.seconds
@@ -278,11 +265,9 @@ class Cluster:
                 time.sleep(0.05)  # until the brokers have announced it to each other
 
     def _find_topic(self, name: str, answer: Any) -> Any:
-        from confluent_kafka import KafkaException
-
         try:
             return self._wait(answer)
-        except KafkaException as error:
+        except ck.KafkaException as error:
             if error.args[0].name() == "TOPIC_AUTHORIZATION_FAILED":
                 raise OriginError(
                     f"Kafka at {self.servers} does not show the topic {name} to this user.",
@@ -296,7 +281,7 @@ class Cluster:
             ) from error
 
     @contextmanager
-    def _borrow_consumer(self) -> Iterator[Consumer]:
+    def _borrow_consumer(self) -> Iterator[ck.Consumer]:
         """Yield a consumer for one thread. It is kept for the next reader unless an error occurs."""
         idle = _list_idle(self)
         try:
@@ -314,17 +299,15 @@ class Cluster:
     @contextmanager
     def _explain(self, what: str) -> Iterator[None]:
         """Turn the client's errors within the context into `OriginError`. None of them contains a password."""
-        from concurrent.futures import TimeoutError as NoAnswer
-
         try:
-            from confluent_kafka import KafkaException
+            client_error = ck.KafkaException
         except ImportError as error:
             raise OriginError(_MISSING.format(error), hint="pip install 'wherry[kafka]'") from error
         try:
             _make_admin(self).poll(0)
             _list_complaints(self).clear()
             yield
-        except KafkaException as error:
+        except client_error as error:
             known = error.args[0]
             words = self._word_complaints(known.str())
             away = known.retriable() or known.name() in UNREACHABLE
@@ -341,10 +324,6 @@ class Cluster:
 
         The client itself would repeat the request until its time is over.
         """
-        from concurrent.futures import TimeoutError as NoAnswer
-
-        from confluent_kafka import KafkaException
-
         until = time.monotonic() + self.seconds + 1  # the client's own timeout, whose error says more, comes first
         while True:
             try:
@@ -352,11 +331,11 @@ class Cluster:
             except NoAnswer:
                 refusal = self._find_refusal()
                 if refusal is not None:
-                    raise KafkaException(refusal) from None
+                    raise ck.KafkaException(refusal) from None
                 if time.monotonic() > until:
                     raise
 
-    def _find_refusal(self) -> KafkaError | None:
+    def _find_refusal(self) -> ck.KafkaError | None:
         """Return the brokers' error if they refuse the user of these settings; None otherwise."""
         _make_admin(self).poll(0)
         return next((each for each in _list_complaints(self) if each.name() == "_AUTHENTICATION"), None)
@@ -368,21 +347,19 @@ class Cluster:
 
 
 @functools.lru_cache(maxsize=16)
-def _make_admin(cluster: Cluster) -> AdminClient:
-    from confluent_kafka.admin import AdminClient
-
+def _make_admin(cluster: Cluster) -> Any:
     own: dict[str, Any] = {"logger": silence_client(), "error_cb": _list_complaints(cluster).append}
-    return AdminClient({**dict(cluster.settings), **own})
+    return ck_admin.AdminClient({**dict(cluster.settings), **own})
 
 
 @functools.lru_cache(maxsize=16)
-def _list_complaints(cluster: Cluster) -> list[KafkaError]:
+def _list_complaints(cluster: Cluster) -> list[ck.KafkaError]:
     """Return the list of errors that the client reports apart from its answers."""
     return []
 
 
 @functools.lru_cache(maxsize=16)
-def _list_idle(cluster: Cluster) -> list[Consumer]:
+def _list_idle(cluster: Cluster) -> list[ck.Consumer]:
     return []
 
 
@@ -390,9 +367,7 @@ _ONE_BY_ONE = {"max.partition.fetch.bytes": 1_024, "queued.max.messages.kbytes":
 """The settings with which a consumer fetches little more than the requested messages."""
 
 
-def _make_consumer(cluster: Cluster, **more: int) -> Consumer:
-    from confluent_kafka import Consumer
-
+def _make_consumer(cluster: Cluster, **more: int) -> ck.Consumer:
     own = {
         "group.id": "wherry",  # the client requires one, and nothing is committed to it
         "enable.auto.commit": False,
@@ -402,7 +377,7 @@ def _make_consumer(cluster: Cluster, **more: int) -> Consumer:
         "isolation.level": "read_committed",
         "fetch.wait.max.ms": 20,
     }
-    return Consumer({**dict(cluster.settings), **own, **more, "logger": silence_client()})
+    return ck.Consumer({**dict(cluster.settings), **own, **more, "logger": silence_client()})
 
 
 @functools.cache

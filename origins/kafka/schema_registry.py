@@ -5,12 +5,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
+from urllib.error import HTTPError, URLError
 from urllib.parse import quote
+from urllib.request import HTTPSHandler, Request, build_opener
 
 from origins.errors import OriginError
 from origins.kafka.avro import AvroCoding
@@ -111,11 +115,6 @@ class SchemaRegistry:
 
         Raise `OriginError` for any other failure. It contains no password.
         """
-        import ssl
-        from http.client import HTTPException
-        from urllib.error import HTTPError, URLError
-        from urllib.request import HTTPSHandler, Request, build_opener
-
         headers = {"Accept": "application/vnd.schemaregistry.v1+json"}
         request = Request(f"{self.url}/{path}", headers=headers)  # noqa: S310 -- `of` accepts only http and https
         if self.token or self.username:

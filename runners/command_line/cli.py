@@ -109,25 +109,25 @@ def _print_error(error: Exception, words: Sequence[str], secrets: Mapping[str, s
     from origins.errors import WherryError
     from origins.secret import cut_text
     from runners.listeners.log_lines import complain
-    from runners.model.error_kinds import is_disk_full
-    from runners.model.errors import Inaccessible, add_full_disk, wrap_file_error
-    from runners.model.masking import without
+    from runners.model import error_kinds, errors, masking
 
-    full, error = is_disk_full(error), wrap_file_error(error) or error
+    full, error = error_kinds.is_disk_full(error), errors.wrap_file_error(error) or error
     if full:
         places = {"this folder": os.getcwd(), "temporary files": tempfile.gettempdir()}
         if isinstance(error, WherryError):
-            error.hint = add_full_disk(error.hint, places)
+            error.hint = errors.add_full_disk(error.hint, places)
         else:
-            error = Inaccessible(cut_text(" ".join(str(error).split()), 300), hint=add_full_disk("", places))
+            error = errors.Inaccessible(
+                cut_text(" ".join(str(error).split()), 300), hint=errors.add_full_disk("", places)
+            )
     if isinstance(error, WherryError):
         complain("\n".join([str(error), *suggest_explain(error.code)]), code=error.code)
         _print_document(words, error.code, error.message, error.hint)
         return BY_CODE.get(error.code, FAILED)
     handle, name = tempfile.mkstemp(prefix="wherry-", suffix=".log")
     with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as log:
-        log.write(without(secrets, "".join(traceback.format_exception(error))))
-    text = cut_text(" ".join(without(secrets, f"{type(error).__name__}: {error}").split()), 300)
+        log.write(masking.without(secrets, "".join(traceback.format_exception(error))))
+    text = cut_text(" ".join(masking.without(secrets, f"{type(error).__name__}: {error}").split()), 300)
     message, hint = f"Wherry met an unknown error: {text}", f"The trace is in {name}; please report it."
     complain(f"{message}\n{hint}", code="UNEXPECTED")
     _print_document(words, "UNEXPECTED", message, hint)

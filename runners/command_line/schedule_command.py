@@ -31,6 +31,7 @@ from runners.command_line.options import (
     with_variables,
 )
 from runners.command_line.process_end import end_in_time
+from runners.model.clock import Clock
 
 if TYPE_CHECKING:
     from runners.definitions.definition import Definition
@@ -153,10 +154,8 @@ def schedule(  # noqa: PLR0913 -- each is an option of the command
     ends with 2 if a definition is broken.
     """
     from runners.definitions.definition import DefinitionsFolder, load
-    from runners.model.clock import Clock
     from runners.model.errors import Refusal
-    from runners.schedules.schedule_plan import ScheduleCatalog, plan
-    from runners.schedules.schedule_plan import pause as put_mark
+    from runners.schedules import schedule_plan
 
     variables, now = values.read_variables(), Clock().now()
     if directory.is_file():
@@ -166,17 +165,17 @@ def schedule(  # noqa: PLR0913 -- each is an option of the command
     read = partial(load, variables=variables, needs_secrets=False, note_secrets=note_secrets)
     folder = DefinitionsFolder(path=directory, load=read)
     if example is not None:
-        catalog = ScheduleCatalog.of(folder.open()) if directory.is_dir() else None
+        catalog = schedule_plan.ScheduleCatalog.of(folder.open()) if directory.is_dir() else None
         text = render_example(example, directory, catalog)
         click.echo(printing.as_json({"example": text}) if json else text.removesuffix("\n"))
         return 0
     _check_has_definitions(directory)
     marked = {name: why for name, why in ((pause, reason), (resume, None)) if name is not None}
     for name, why in marked.items():
-        put_mark(folder, name, why, now)
+        schedule_plan.pause(folder, name, why, now)
         click.echo(f"{name} is {'scheduled again' if why is None else f'paused: {why}'}.", err=json)
     if only_plan:
-        facts = plan(folder, now)
+        facts = schedule_plan.plan(folder, now)
         click.echo(printing.as_json(facts) if json else printing.format_schedule(facts))
         return WRONG if facts["broken"] else 0
     if marked:
@@ -215,12 +214,10 @@ def _run(
     from rich.console import Console
 
     from runners.listeners.log_lines import LogLines, complain, configure_logs
-    from runners.model.clock import Clock
     from runners.operations.status import measure_known_lags
     from runners.running.activity import log_on_signal
     from runners.running.stop import handle_signals
-    from runners.schedules.schedule_screen import ScheduleLog, ScheduleScreen
-    from runners.schedules.scheduling import scheduler_of
+    from runners.schedules import schedule_screen, scheduling
 
     as_json = log_format == "json"
     configure_logs(log_format)
@@ -230,7 +227,7 @@ def _run(
         metrics.watch_lag(name, lambda: measure_known_lags(definition.pipeline))
         return [metrics.of(name), *([LogLines("json", secrets=hidden, pipeline=name)] if as_json else [])]
 
-    scheduler = scheduler_of(
+    scheduler = scheduling.scheduler_of(
         directory,
         variables=variables,
         secrets=secrets,
@@ -238,8 +235,10 @@ def _run(
         make_listeners=make_listeners,
         note_secrets=list_secrets_to_mask().update,
     )
-    screen = ScheduleScreen(scheduler.find_next, clock=Clock(), console=Console(stderr=True, quiet=as_json))
-    scheduler.listeners = [metrics, ScheduleLog() if as_json else screen]
+    screen = schedule_screen.ScheduleScreen(
+        scheduler.find_next, clock=Clock(), console=Console(stderr=True, quiet=as_json)
+    )
+    scheduler.listeners = [metrics, schedule_screen.ScheduleLog() if as_json else screen]
     came: list[int] = []
 
     def stop_scheduler(number: int, frame: FrameType | None) -> None:
@@ -266,7 +265,6 @@ def _run(
 def _serve_metrics(host: str, port: int | None) -> Iterator[Metrics]:
     """Yield the metrics, served if a port is given. A taken port is reported before anything starts."""
     from runners.listeners.metrics import Metrics, MetricsServer
-    from runners.model.clock import Clock
 
     metrics = Metrics(Clock())
     if port is None:

@@ -9,7 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
+from typing import Any, TypeAlias, TypedDict
+
+from ruamel.yaml import YAML, events
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from origins.problems import DefinitionError as DefinitionError
 from origins.problems import Problem as Problem
@@ -18,9 +21,6 @@ from origins.problems import suggest_nearest as suggest_nearest
 from origins.quick_dataclass import dataclass
 from origins.secret import make_secret
 from runners.model.text import shorten
-
-if TYPE_CHECKING:
-    from ruamel.yaml.events import AliasEvent, Event
 
 LARGEST = 1 << 20
 """How many bytes a definition has at most."""
@@ -127,10 +127,7 @@ class _TreeBuilder:
         if self._problems:
             raise DefinitionError(name, self._problems)
 
-    def _parse_events(self) -> Iterator[Event]:
-        from ruamel.yaml import YAML
-        from ruamel.yaml.error import MarkedYAMLError, YAMLError
-
+    def _parse_events(self) -> Iterator[events.Event]:
         try:
             yield from YAML(typ="safe", pure=True).parse(self._text)
         except MarkedYAMLError as error:
@@ -156,8 +153,6 @@ class _TreeBuilder:
         return DefinitionError(self._name, [problem], hint=hint)
 
     def _build_document(self) -> Node:
-        from ruamel.yaml import events
-
         next(self._events)
         if not isinstance(next(self._events), events.DocumentStartEvent):
             raise DefinitionError(self._name, [Problem(path="", message="the definition is empty")])
@@ -168,9 +163,7 @@ class _TreeBuilder:
             self._add(after, "", "expected one YAML document, found a second one; remove the line of three dashes")
         return node
 
-    def _build_node(self, event: Event, path: str, depth: int) -> Node:
-        from ruamel.yaml import events
-
+    def _build_node(self, event: events.Event, path: str, depth: int) -> Node:
         if isinstance(event, events.AliasEvent):
             return self._resolve_alias(event, path)
         assert isinstance(event, events.ScalarEvent | events.CollectionStartEvent)
@@ -198,17 +191,13 @@ class _TreeBuilder:
             self._anchors[event.anchor] = (node, self._size - before)
         return node
 
-    def _build_items(self, event: Event, path: str, depth: int) -> Items:
-        from ruamel.yaml import events
-
+    def _build_items(self, event: events.Event, path: str, depth: int) -> Items:
         items: list[Node] = []
         while not isinstance(inner := next(self._events), events.SequenceEndEvent):
             items.append(self._build_node(inner, f"{path}[{len(items)}]", depth + 1))
         return Items(items=items, **_locate(event))
 
-    def _build_fields(self, event: Event, path: str, depth: int) -> Fields:
-        from ruamel.yaml import events
-
+    def _build_fields(self, event: events.Event, path: str, depth: int) -> Fields:
         fields: dict[str, Node] = {}
         keys: dict[str, Scalar] = {}
         merged: list[Fields] = []
@@ -230,14 +219,14 @@ class _TreeBuilder:
             keys.update({name: key for name, key in other.keys.items() if name not in keys})
         return Fields(fields=fields, keys=keys, **_locate(event))
 
-    def _list_merged(self, event: Event, path: str, value: Node) -> list[Fields]:
+    def _list_merged(self, event: events.Event, path: str, value: Node) -> list[Fields]:
         given = value.items if isinstance(value, Items) else [value]
         mappings = [one for one in given if isinstance(one, Fields)]
         if len(mappings) < len(given):
             self._add(event, path, "expected the alias of a mapping, or a list of such aliases")
         return mappings
 
-    def _resolve_alias(self, event: AliasEvent, path: str) -> Node:
+    def _resolve_alias(self, event: events.AliasEvent, path: str) -> Node:
         if event.anchor not in self._anchors:
             remedy = "define it above, or quote the text"
             raise self._stop(event, path, f"the anchor &{event.anchor} of this alias is missing; {remedy}")
@@ -247,17 +236,17 @@ class _TreeBuilder:
         self._grow(event, path, known[1])
         return known[0]
 
-    def _grow(self, event: Event, path: str, by: int) -> None:
+    def _grow(self, event: events.Event, path: str, by: int) -> None:
         self._size += by
         if self._size > MOST:
             raise self._stop(
                 event, path, f"the definition has more than {MOST:,} values after its aliases are replaced"
             )
 
-    def _add(self, event: Event, path: str, message: str) -> None:
+    def _add(self, event: events.Event, path: str, message: str) -> None:
         self._problems.append(Problem(path=path, message=message, **_locate(event)))
 
-    def _stop(self, event: Event, path: str, message: str) -> DefinitionError:
+    def _stop(self, event: events.Event, path: str, message: str) -> DefinitionError:
         self._add(event, path, message)
         return DefinitionError(self._name, self._problems)
 
@@ -273,7 +262,7 @@ class _Location(TypedDict):
     column: int
 
 
-def _locate(event: Event) -> _Location:
+def _locate(event: events.Event) -> _Location:
     return {"line": event.start_mark.line + 1, "column": event.start_mark.column + 1}
 
 

@@ -9,11 +9,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import TypeAlias, TypeVar
 
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
-
 from origins.batch import JSON, Batch
-from origins.lazy import Column, DataFrame
+from origins.lazy import Column, DataFrame, F, T
 from origins.names import HIDDEN
 from origins.origin import PLACE, Origin
 from origins.quick_dataclass import dataclass

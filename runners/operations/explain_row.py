@@ -27,6 +27,7 @@ from runners.operations.batch_trial import TracedRow
 from runners.operations.pipeline_access import open_state
 from runners.operations.trial import TrialRun
 from runners.running.choice import Choice, Letter
+from runners.running.dead_letter_rows import DeadLetterRows
 from runners.running.opening import make_chains
 from runners.running.replay import leave_to_backfills, sort
 from runners.spark.own_session import put_settings_back
@@ -152,8 +153,6 @@ class RefusedRow:
     def _pass_stages(
         self, trial: TrialRun, origin: Origin, schema: str, dlq: Destination
     ) -> tuple[TracedRow | None, str]:
-        from runners.running.dead_letter_rows import DeadLetterRows
-
         pipeline, name = self.definition.pipeline, self.choice.origin
         destinations = name_destinations(pipeline.every_destination)
         found = sort(leave_to_backfills([self.choice], trial.journal, destinations), make_chains(pipeline))

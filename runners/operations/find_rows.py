@@ -14,16 +14,13 @@ from datetime import datetime
 from typing import Any, Literal, TypeVar
 from urllib.parse import unquote
 
-from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
-
 from destinations.dead_letters import format_moment, narrow_to_ids, query_dlq
 from destinations.delta.delta import Delta
 from destinations.delta.table import TargetTable
 from destinations.destination import BroughtBatch, Destination, DestinationError
 from origins.batch import JSON, Batch
 from origins.errors import WherryError, clean_up_by, list_spark_errors
-from origins.lazy import Column, DataFrame, Row, pa
+from origins.lazy import Column, DataFrame, F, Row, T, pa
 from origins.nack import RAW, REFUSED, restore
 from origins.names import HIDDEN, quote_text
 from origins.origin import Origin
@@ -72,7 +69,7 @@ _OF_A_LETTER = ("id", "position", "nacked_at")
 _NEWEST = ("nacked_at", "lane", "number", "position")
 """The columns that order the rows of a DLQ, the newest first."""
 
-T = TypeVar("T")
+Value = TypeVar("Value")
 K = TypeVar("K", KeptMatch, LetterMatch)
 
 
@@ -163,7 +160,7 @@ class _RowSearch:
         columns: list[str] = []
         problem = ""
         for name, schema in schemas.items():
-            kind = StructType.fromJson(json.loads(schema))
+            kind = T.StructType.fromJson(json.loads(schema))
             try:
                 nothing = make_empty_frame(self.trial.spark, kind)
                 nothing.where(F.expr(self.condition.text)).isLocal()  # makes Spark analyse it, also on Connect
@@ -330,8 +327,8 @@ class _RowSearch:
         return KeptMatches(stages=stages, rows=_limit_newest(rows), why=why)
 
     def _match_kept(
-        self, table: Destination, more: Sequence[str], take: Callable[[DataFrame], T]
-    ) -> tuple[list[T], int, int]:
+        self, table: Destination, more: Sequence[str], take: Callable[[DataFrame], Value]
+    ) -> tuple[list[Value], int, int]:
         """Apply `take` to the matching rows of a table that keeps rows as text, once for each schema.
 
         The rows are matched as they were read, or as they were later if the original was not kept. Also return how many
@@ -341,7 +338,7 @@ class _RowSearch:
         pipeline = quote_text(self._pipeline.name)
         kind = "coalesce(original_schema, row_schema)"
         query = f"SELECT {kind} AS kind, count(*) AS n FROM {{table}} WHERE pipeline = {pipeline} GROUP BY 1"
-        taken, unread, lacking = list[T](), 0, 0
+        taken, unread, lacking = list[Value](), 0, 0
         for each in query_dlq(table, lambda: self.trial.spark, query):
             assert isinstance(table, Delta)
             if each["kind"] in (None, RAW):
@@ -355,11 +352,11 @@ class _RowSearch:
                 lacking += each["n"]
         return taken, unread, lacking
 
-    def _take_kept(self, table: Delta, schema: str, more: Sequence[str], take: Callable[[DataFrame], T]) -> T:
+    def _take_kept(self, table: Delta, schema: str, more: Sequence[str], take: Callable[[DataFrame], Value]) -> Value:
         """Apply `take` to the matching rows that have this schema."""
         rows = self._select_kept(table, schema, more)
 
-        def match(condition: RowCondition) -> T:
+        def match(condition: RowCondition) -> Value:
             return take(condition.select(rows).where(F.col(MATCHES)).select(f"{_AT}.*"))
 
         return self.condition.ask(match)[1]
@@ -367,7 +364,7 @@ class _RowSearch:
     def _select_kept(self, table: Delta, schema: str, more: Sequence[str]) -> DataFrame:
         """Return the rows that have this schema, with all facts about each."""
         frame = self.trial.spark.sql(f"SELECT * FROM {table.sql_name}")  # first, because columns need a started Spark
-        kind = StructType.fromJson(json.loads(schema))
+        kind = T.StructType.fromJson(json.loads(schema))
         is_same = F.coalesce("original_schema", "row_schema") == F.lit(schema)
         own = f"if(coalesce(original_schema, row_schema) = {quote_text(schema)}, coalesce(original, row), null)"
         since = F.lit(True) if self.since is None else F.col(more[-1]) >= F.lit(self.since)

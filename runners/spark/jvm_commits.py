@@ -10,7 +10,7 @@ from typing import Any
 
 from destinations.delta.lock import SparkCommits
 from origins.errors import clean_up_by
-from origins.lazy import SparkSession
+from origins.lazy import SparkSession, py4j_errors
 from origins.spark_private import get_hadoop_settings, get_java_session, get_jvm, keep_connection, keeps_threads_apart
 from origins.spark_settings import COMMIT_LOCK, LOG_STORE, LOG_STORE_FILES
 
@@ -76,14 +76,12 @@ class JvmCommits(SparkCommits):
         It is None if the threads of this process change threads of the JVM, which own its locks. It is also None if
         this version of Delta is not known here.
         """
-        from py4j.protocol import Py4JError
-
         if not keeps_threads_apart(self._spark):
             return None
         try:
             delta = getattr(self._classes.org.apache.spark.sql.delta, "DeltaLog$")
             return getattr(delta, "MODULE$").getOrCreateCache(self._session.sessionState().conf())
-        except (Py4JError, TypeError):
+        except (py4j_errors.Py4JError, TypeError):
             return None
 
     def _find_log(self, table: Path) -> Any:

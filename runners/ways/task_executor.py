@@ -59,6 +59,7 @@ from runners.spark.session_pool import SessionPool
 from runners.state.journal import Lease
 from runners.state.prepared_store import PreparedStore
 from runners.ways.batch_source import BatchReader, Describe, Described, Lookahead, list_columns, strip_lane_prefix
+from runners.ways.bisect_rows import RowErrorIsolator
 from runners.ways.choose import GROUPED, STRAIGHT, WRITTEN, choose
 from runners.ways.deciding import BatchDecision
 from runners.ways.deliver import Delivery
@@ -339,8 +340,6 @@ class TaskExecutor:
 
     def _bisect(self, spark: SparkSession, plan: PlannedBatch) -> Prepared:
         """Decide a batch in which some rows make a stage raise."""
-        from runners.ways.bisect_rows import RowErrorIsolator
-
         batch = self.make_candidate(spark, plan, places=True)
         work, rows = BatchDecision.of(batch, spark, self.store, self._protection.columns)
         work.described = RowErrorIsolator(work, self._also).describe(rows)

@@ -14,8 +14,15 @@ from contextlib import contextmanager
 from typing import Any
 
 from origins.batch import JSON
-from origins.lazy import Column, DataFrame, F
+from origins.lazy import Column, DataFrame, F, LazyModule
 from stages.expect.expectation import Expectation
+
+calculators: Any = LazyModule("great_expectations.validator.metrics_calculator")
+engines: Any = LazyModule("great_expectations.execution_engine")
+metrics: Any = LazyModule("great_expectations.validator.metric_configuration")
+pydantic: Any = LazyModule("pydantic.v1")
+registry: Any = LazyModule("great_expectations.expectations.registry")
+validators: Any = LazyModule("great_expectations.validator.validator")
 
 _LOADING = threading.Lock()
 NOTHING: Mapping[str, Any] = {
@@ -59,13 +66,10 @@ def make_unexpected_column(
     `frame` has the columns under the names that `names` gives them. None of its rows is read. `figures` is the result
     of `compute_figures`, by the names of metrics.
     """
-    from great_expectations.expectations.registry import get_metric_kwargs
-    from great_expectations.validator.metric_configuration import MetricConfiguration
-
     theirs = make_expectation(expected, names, apart=("row_condition", "condition_parser"))
     name = f"{theirs.map_metric}.condition"
-    kwargs = get_metric_kwargs(name, configuration=theirs.configuration, runtime_configuration={})
-    asked = MetricConfiguration(name, kwargs["metric_domain_kwargs"], kwargs["metric_value_kwargs"])
+    kwargs = registry.get_metric_kwargs(name, configuration=theirs.configuration, runtime_configuration={})
+    asked = metrics.MetricConfiguration(name, kwargs["metric_domain_kwargs"], kwargs["metric_value_kwargs"])
     with silence_logs():
         column: Column = _resolve_metric(asked, make_engine(frame), {"table.row_count": 0, **(figures or {})})[0]
     return column
@@ -76,18 +80,19 @@ def compute_figures(expected: Expectation, frame: DataFrame, names: Mapping[str,
 
     It starts a Spark job.
     """
-    from great_expectations.validator.metric_configuration import MetricConfiguration
-    from great_expectations.validator.metrics_calculator import MetricsCalculator
-
     domain = {"column": names[expected.columns[0]]}
     outliers = expected.type == "expect_column_values_to_not_be_outliers"
     asked = (
-        [MetricConfiguration("column.outlier_statistics", domain, {"method": expected.options.get("method", "iqr")})]
+        [
+            metrics.MetricConfiguration(
+                "column.outlier_statistics", domain, {"method": expected.options.get("method", "iqr")}
+            )
+        ]
         if outliers
-        else [MetricConfiguration(name, domain, None) for name in ("column.mean", "column.standard_deviation")]
+        else [metrics.MetricConfiguration(name, domain, None) for name in ("column.mean", "column.standard_deviation")]
     )
     with silence_logs():
-        calculator = MetricsCalculator(execution_engine=make_engine(frame), show_progress_bars=False)
+        calculator = calculators.MetricsCalculator(execution_engine=make_engine(frame), show_progress_bars=False)
         return dict(calculator.get_metrics({each.metric_name: each for each in asked}))
 
 
@@ -144,11 +149,9 @@ def _resolve_metric(asked: Any, engine: Any, known: Mapping[str, Any]) -> Any:
 
     Only its provider may start Spark jobs.
     """
-    from great_expectations.expectations.registry import get_metric_provider
-
-    provider, function = get_metric_provider(asked.metric_name, engine)
+    provider, function = registry.get_metric_provider(asked.metric_name, engine)
     rests_on = provider.get_evaluation_dependencies(metric=asked, configuration=None, execution_engine=engine)
-    metrics = {
+    inputs = {
         name: known[name] if name in known else _resolve_metric(each, engine, known) for name, each in rests_on.items()
     }
     return function(
@@ -156,15 +159,13 @@ def _resolve_metric(asked: Any, engine: Any, known: Mapping[str, Any]) -> Any:
         execution_engine=engine,
         metric_domain_kwargs=asked.metric_domain_kwargs,
         metric_value_kwargs=asked.metric_value_kwargs,
-        metrics=metrics,
+        metrics=inputs,
         runtime_configuration={},
     )
 
 
 def make_expectation(expected: Expectation, names: Mapping[str, str] | None = None, apart: Sequence[str] = ()) -> Any:
     """Return Great Expectations' object for the expectation, with columns renamed by `names`."""
-    from pydantic.v1 import ValidationError
-
     core, names = load(), names or {}
     options = {name: value for name, value in expected.options.items() if name not in apart}
     for key in ("column", "column_A", "column_B"):
@@ -178,7 +179,7 @@ def make_expectation(expected: Expectation, names: Mapping[str, str] | None = No
     try:
         with silence_logs():
             return by_name[expected.type](**options, severity=expected.severity, meta=expected.meta)
-    except ValidationError as error:
+    except pydantic.ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise ValueError(f"{expected.type}: {where}: {first['msg']}") from error
@@ -186,17 +187,13 @@ def make_expectation(expected: Expectation, names: Mapping[str, str] | None = No
 
 def make_validator(frame: DataFrame) -> Any:
     """Return a validator for a frame, without a progress bar."""
-    from great_expectations.validator.validator import Validator
-
-    found = Validator(execution_engine=make_engine(frame))
+    found = validators.Validator(execution_engine=make_engine(frame))
     found._metrics_calculator.show_progress_bars = False  # noqa: SLF001 -- it has no other switch
     return found
 
 
 def make_engine(frame: DataFrame) -> Any:
-    from great_expectations.execution_engine import SparkDFExecutionEngine
-
-    engine = SparkDFExecutionEngine(persist=False, spark=frame.sparkSession)
+    engine = engines.SparkDFExecutionEngine(persist=False, spark=frame.sparkSession)
     engine.load_batch_data("batch", frame)
     return engine
 

@@ -17,11 +17,13 @@ from destinations.memory import Memory
 from origins.batch import Batch, Json, Limits, Span
 from origins.conformance import OriginConformance
 from origins.errors import OriginError
+from origins.kafka import client
 from origins.kafka.client import Cluster, Ends, Partition
 from origins.kafka.kafka import Kafka, KafkaBacklog
 from origins.kafka.offsets import find_lane, spread_rows
 from origins.kafka.protobuf import ProtobufCoding
 from origins.kafka.rows import translate_options
+from origins.lazy import LazyModule
 from origins.nack import REFUSED
 from origins.origin import Origin, Progress
 from origins.spark_versions import find_kafka_package
@@ -388,6 +390,7 @@ def test_a_certificate_gives_access(kafka: Broker) -> None:
 
 def test_a_missing_client_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error has the command that installs it."""
+    monkeypatch.setattr(client, "ck", LazyModule("confluent_kafka"))  # as in a process that has not used it
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     with pytest.raises(OriginError, match=r"pip install 'wherry\[kafka\]'"):
         plan_batch(Kafka(servers="localhost:1", topic="orders", format="text"))
