@@ -19,13 +19,13 @@ import shutil
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from destinations.destination import BatchLabel, BroughtBatch, DestinationError, JobIds, Label, Loss, Written
 from origins.errors import has_no_links
 from origins.json_shape import check_shape
-from origins.quick_dataclass import dataclass
 
 _ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{}\[\]^]""")
 NOTE = "_wherry.json"

@@ -15,6 +15,7 @@ import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Literal, TypedDict
 
 from destinations.batch_folders import (
@@ -30,7 +31,6 @@ from destinations.batch_folders import (
 from destinations.destination import BroughtBatch, DestinationError, Label, Loss, Written, make_unsure_error
 from origins.json_shape import check_shape
 from origins.object_store import ObjectStore, open_store
-from origins.quick_dataclass import dataclass
 from origins.store_access import StoreError, StoreUrl, find_problem
 
 MANIFESTS = "_symlink_format_manifest"

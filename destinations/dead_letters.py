@@ -6,7 +6,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from itertools import islice
 from typing import Any
@@ -32,7 +32,6 @@ from origins.lazy import DataFrame, F, SparkSession, T, delta_errors, deltalake,
 from origins.nack import DLQ_COLUMNS, parse_columns
 from origins.names import quote_text
 from origins.object_store import open_delta_table
-from origins.quick_dataclass import dataclass
 from origins.secret import cut_text, list_mask_steps, make_mask
 from origins.spark_versions import make_arrow_schema
 from origins.store_access import StoreError
@@ -434,7 +433,7 @@ class FallibleDlq(OpenDestination):
     """A DLQ that has a fallback. If it cannot be opened, the run goes on, and each write to it fails."""
 
     kept: OpenDestination
-    _known: Identity = Identity(place="")
+    _known: Identity = field(default_factory=lambda: Identity(place=""))
     _broken: str = ""
     """Why the DLQ could not be opened; empty if it is open."""
 

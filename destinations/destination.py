@@ -8,7 +8,7 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, TypeAlias, TypedDict
 
 from origins.batch import Batch, Json
@@ -19,7 +19,6 @@ from origins.nack import show_value
 from origins.names import list_given_paths
 from origins.problems import refuse_unknown
 from origins.protection import Protection
-from origins.quick_dataclass import dataclass
 from stages.expressions import is_repeatable_sql
 from stages.rows import Rows
 from stages.stage import Stage

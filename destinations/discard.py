@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from destinations.destination import Label, StatelessDestination, Written
 from origins.batch_rows import BatchRows
 from origins.lazy import SparkSession
-from origins.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

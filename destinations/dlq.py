@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, cast, get_args
 
 from destinations.destination import Destination
 from destinations.discard import Discard
 from origins.problems import refuse_unknown
-from origins.quick_dataclass import dataclass
 from stages.stage import Stage, is_repeatable
 
 DLQ = "dlq"

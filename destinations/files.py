@@ -10,7 +10,7 @@ import difflib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -35,7 +35,6 @@ from origins.errors import has_condition, list_spark_errors
 from origins.files.file_systems import escape_pattern
 from origins.lazy import DataFrame, SparkSession, T, pq, pyspark
 from origins.names import SCHEME, make_absolute
-from origins.quick_dataclass import dataclass
 from origins.schema import make_empty_frame
 from origins.spark_settings import COMPLETE
 from origins.store_access import StoreUrl, is_store_url

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from destinations.destination import Label, StatelessDestination, Written
@@ -16,7 +16,6 @@ from origins.lazy import SparkSession
 from origins.nack import encode_payload
 from origins.names import quote_name
 from origins.protection import Protection
-from origins.quick_dataclass import dataclass
 
 LOGGER = "wherry.rows"
 _ALL = 2**31 - 2

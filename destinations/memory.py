@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from destinations.destination import DestinationError, Identity, Label, StatelessDestination, Written
 from origins.batch_rows import BatchRows
 from origins.lazy import SparkSession
-from origins.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from destinations.destination import DestinationError, Identity, Label, StatelessDestination, Written
 from origins.batch_rows import BatchRows
 from origins.functions import check_function, load_function, shorten_name
 from origins.lazy import SparkSession, T
-from origins.quick_dataclass import dataclass
 from stages.python_call import as_text, show_value
 
 

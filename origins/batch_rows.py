@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, TypeVar
 
 from origins.lazy import DataFrame, SparkSession, T, pa
 from origins.names import HIDDEN
-from origins.quick_dataclass import dataclass
 
 S = TypeVar("S")
 R = TypeVar("R")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 from origins.batch import Batch, Json, Limits, Span
@@ -25,7 +25,6 @@ from origins.errors import OriginError
 from origins.lazy import SparkSession, T
 from origins.names import TABLE, get_last_part, get_table_name, make_absolute
 from origins.origin import Backlog, Origin, Progress
-from origins.quick_dataclass import dataclass
 from origins.schema import check_schema
 
 

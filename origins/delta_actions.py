@@ -10,7 +10,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias, TypedDict
 from urllib.parse import unquote
@@ -20,7 +20,6 @@ from origins.errors import OriginError, WherryError
 from origins.files.file_systems import escape_pattern, without_scheme
 from origins.lazy import F, SparkSession
 from origins.names import SCHEME
-from origins.quick_dataclass import dataclass
 
 
 class FieldBody(TypedDict):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TypedDict
 
 from origins.batch import Json, Span
@@ -22,7 +22,6 @@ from origins.json_shape import check_shape
 from origins.lazy import Column, DataFrame, F, SparkSession, T, spark_errors
 from origins.names import HIDDEN, is_no_such_table, make_relative_name_sql, quote_name
 from origins.origin import PLACE
-from origins.quick_dataclass import dataclass
 from origins.schema import make_empty_frame
 from origins.spark_settings import COMPLETE
 

@@ -6,7 +6,7 @@ import functools
 import json
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import ClassVar, Literal
 
@@ -30,7 +30,6 @@ from origins.nack import (
 )
 from origins.names import HIDDEN, is_no_such_table
 from origins.origin import PLACE, Backlog, Origin, Progress
-from origins.quick_dataclass import dataclass
 from origins.schema import check_schema, format_ddl, parse_schema
 
 _NEEDED = ("id", "plan", "code", "row", "row_schema", "nacked_at")

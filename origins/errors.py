@@ -7,13 +7,12 @@ import errno
 import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
 from origins.batch import Batch
 from origins.lazy import py4j_errors, spark_errors
-from origins.quick_dataclass import dataclass
 from origins.spark_private import format_java_frames, get_java_throwable
 
 

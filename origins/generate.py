@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from origins.batch import Batch, Json, Limits, Span
@@ -10,7 +11,6 @@ from origins.batch_rows import FrameRows
 from origins.lazy import SparkSession
 from origins.names import quote_text
 from origins.origin import PLACE, Backlog, Origin, Progress, check_count, read_count
-from origins.quick_dataclass import dataclass
 
 SCHEMA = "id long, at timestamp, email string, country string, item string, quantity int, amount string"
 _BYTES = 150

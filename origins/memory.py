@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
 from origins.batch import Batch, Json, Limits, Span
@@ -14,7 +14,6 @@ from origins.errors import OriginError
 from origins.lazy import F, SparkSession, T
 from origins.names import HIDDEN
 from origins.origin import PLACE, Backlog, Origin, Progress, check_count, read_count
-from origins.quick_dataclass import dataclass
 from origins.schema import check_schema, parse_schema
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from origins.batch import Batch, Json, Limits, Span
@@ -14,7 +14,6 @@ from origins.json_shape import check_shape
 from origins.lazy import SparkSession
 from origins.names import list_given_paths
 from origins.problems import refuse_unknown
-from origins.quick_dataclass import dataclass
 
 PLACE = "_wherry_place"
 """The column with the place of a row in what was read: `struct<part string, block bigint, row bigint>`.

@@ -5,12 +5,11 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import Field
+from dataclasses import Field, dataclass
 from typing import TypeVar
 
 from origins.errors import WherryError
 from origins.gone import describe_gone, name_option
-from origins.quick_dataclass import dataclass
 
 _SHOWN = 50
 

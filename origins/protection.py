@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from origins.batch import Json
-from origins.quick_dataclass import dataclass
 from origins.secret import EXCERPT
 
 MASK = "***"

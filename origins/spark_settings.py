@@ -11,10 +11,10 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from origins.errors import clean_up_by
 from origins.lazy import SparkSession
-from origins.quick_dataclass import dataclass
 from origins.spark_versions import Platform, find_platform
 
 EVERYWHERE = frozenset(Platform)

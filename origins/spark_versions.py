@@ -15,6 +15,7 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,6 @@ from origins.errors import WherryError, can_name_conditions
 from origins.functions import ship_modules
 from origins.lazy import Column, F, LazyModule, T
 from origins.names import quote_name
-from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa

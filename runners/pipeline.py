@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from destinations.destination import Destination
 from destinations.dlq import Dlq
 from origins.origin import Origin
-from origins.quick_dataclass import dataclass
 from runners.definitions.definition import Definition, definition_of, load
 from runners.definitions.yaml_reader import read_options
 from runners.listeners.run_progress import show_in_notebook

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from origins.files.bad_lines import has_huge_exponent, is_changed, is_infinite
 from origins.lazy import T
 from origins.nack import show_value_sql
 from origins.names import HIDDEN, quote_name, quote_text
-from origins.quick_dataclass import dataclass
 from stages.expressions import SqlText, check_row_expressions, enclose
 from stages.rows import Reason, Rows
 from stages.stage import Stage, check_columns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, TypeAlias, get_args
 
 from origins.functions import ship_modules
@@ -12,7 +12,6 @@ from origins.lazy import Column, F, T, pa
 from origins.nack import REASON, make_reason
 from origins.names import HIDDEN, make_absolute, quote_name
 from origins.quantities import check_seconds, parse_size
-from origins.quick_dataclass import dataclass
 from origins.schema import walk_types
 from origins.spark_versions import call_in_workers
 from origins.store_access import canonicalise, get_options, is_store_url, make_client_arguments

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from origins.lazy import Column, T
 from origins.names import unquote_name
-from origins.quick_dataclass import dataclass
 from stages.expressions import check_names, check_row_expression, check_row_expressions, is_repeatable_sql
 from stages.rows import Expression, Rows
 from stages.stage import Stage, check_columns

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from origins.names import HIDDEN, quote_text
-from origins.quick_dataclass import dataclass
 from origins.secret import put_references
 from stages.expressions import check_row_expression, check_row_expressions, is_repeatable_sql
 from stages.rows import Reason, Rows

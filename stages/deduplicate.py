@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from origins.batch import JSON
 from origins.lazy import F, SparkSession
 from origins.nack import REASON
 from origins.names import HIDDEN, quote_name
-from origins.quick_dataclass import dataclass
 from stages.expressions import check_names, check_row_expression, is_repeatable_sql
 from stages.pinned_table import PinnedTable, match_keys, spell_keys
 from stages.rows import Rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeAlias, get_args
 
 from origins.batch import JSON
@@ -15,7 +15,6 @@ from origins.files.options import check_options, complete_options
 from origins.lazy import Column, DataFrame, F, SparkSession, pyspark, spark_errors
 from origins.nack import REASON, make_reason
 from origins.names import HIDDEN, make_absolute, quote_name
-from origins.quick_dataclass import dataclass
 from origins.schema import check_schema, parse_schema
 from origins.secret import CUT, EXCERPT
 from stages.bisection import FAILS

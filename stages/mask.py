@@ -5,12 +5,11 @@ from __future__ import annotations
 import difflib
 import hashlib
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from origins.lazy import Column, DataFrame, F, SparkSession, T
 from origins.nack import REASON
 from origins.names import HIDDEN
-from origins.quick_dataclass import dataclass
 from stages.expressions import check_names
 from stages.rows import Rows
 from stages.stage import Stage, check_columns

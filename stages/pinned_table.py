@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from origins.batch import JSON
 from origins.errors import WherryError, has_condition
 from origins.lazy import DataFrame, SparkSession, T, spark_errors
 from origins.names import TABLE, is_no_such_table, make_absolute, quote_name
 from origins.problems import refuse_unknown
-from origins.quick_dataclass import dataclass
 from stages.expressions import suggest_name
 from stages.rows import Rows, can_be_ordered
 from stages.stage import check_columns

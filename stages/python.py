@@ -9,14 +9,13 @@ import inspect
 import sys
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from origins.functions import check_function, load_function, ship_by_value, ship_modules, shorten_name
 from origins.lazy import Column, F, T
 from origins.names import HIDDEN
 from origins.quantities import check_seconds, parse_seconds
-from origins.quick_dataclass import dataclass
 from origins.spark_versions import call_in_workers
 from stages.expressions import check_row_expressions
 from stages.python_call import FunctionCall, Takes

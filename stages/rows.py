@@ -11,7 +11,7 @@ import json
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeAlias, TypeGuard, TypeVar, overload
 
@@ -20,7 +20,6 @@ from origins.lazy import Column, DataFrame, F, T, pyspark
 from origins.nack import NACK, RAW, REFUSED, encode_payload
 from origins.names import HIDDEN, quote_name, quote_text
 from origins.origin import PLACE
-from origins.quick_dataclass import dataclass
 from origins.schema import walk_types
 from stages.bisection import LARGE, MARK
 from stages.expressions import SqlText, enclose, put_in

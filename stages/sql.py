@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from origins.lazy import DataFrame
-from origins.quick_dataclass import dataclass
 from stages.expressions import check_expression, is_plain_select, is_repeatable_sql, list_tables, put_in
 from stages.rows import Rows
 from stages.stage import Stage

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, TypeVar, cast, get_args
 
 from origins.batch import JSON
 from origins.lazy import SparkSession, pa
 from origins.problems import refuse_unknown
-from origins.quick_dataclass import dataclass
 from stages.expressions import check_row_expression, is_repeatable_sql, suggest_name
 from stages.rows import Rows
 

@@ -6,11 +6,10 @@ import os
 import signal
 import threading
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from origins.lazy import SparkSession
-from origins.quick_dataclass import dataclass
 from runners.model.entry import Entry
 from runners.model.events import BatchRests, Event, RunStopping
 from runners.pipeline import Pipeline

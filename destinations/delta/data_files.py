@@ -19,6 +19,7 @@ import uuid
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from itertools import islice
 from pathlib import Path
@@ -34,7 +35,6 @@ from origins.delta_actions import AddedFile, FileBody, NestedBody, StatisticsBod
 from origins.files.parquet_rows import has_old_days
 from origins.lazy import pa, pc, pq, pyspark
 from origins.names import HIDDEN, quote_name
-from origins.quick_dataclass import dataclass
 
 COLUMNS = "org.apache.spark.sql.parquet.row.metadata"
 """The key under which Spark records the columns of a file in its footer."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from destinations.delta.history import describe_dropped, find_newest, make_account
@@ -44,7 +44,6 @@ from destinations.destination import (
 from origins.batch_rows import BatchRows
 from origins.lazy import DataFrame, SparkSession, T, spark_errors
 from origins.names import quote_name, quote_text
-from origins.quick_dataclass import dataclass
 from origins.secret import put_references
 from stages.deduplicate import Deduplicate
 from stages.expressions import list_columns

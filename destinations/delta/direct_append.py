@@ -23,7 +23,7 @@ import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import unquote
@@ -58,7 +58,6 @@ from origins.errors import is_too_large, list_spark_errors
 from origins.lazy import DataFrame, F, SparkSession, T, delta_errors, deltalake, pa, pc
 from origins.names import quote_name
 from origins.object_store import open_store
-from origins.quick_dataclass import dataclass
 from origins.spark_private import list_context_settings
 from origins.spark_settings import read_all
 from origins.store_access import StoreError

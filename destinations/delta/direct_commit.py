@@ -19,7 +19,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, TypeAlias
 from urllib.parse import unquote
@@ -30,7 +30,6 @@ from origins.delta_actions import ActionBody, FileBody, explain_broken_log
 from origins.errors import WherryError
 from origins.lazy import deltalake
 from origins.object_store import open_delta_table
-from origins.quick_dataclass import dataclass
 
 Mark: TypeAlias = tuple[int, int] | str
 """What distinguishes a version's file from another file with this name."""

@@ -20,7 +20,7 @@ import shlex
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TypeAlias
@@ -36,7 +36,6 @@ from origins.errors import OriginError, WherryError, list_spark_errors
 from origins.lazy import DataFrame, SparkSession, T, delta_errors, deltalake
 from origins.names import quote_text
 from origins.object_store import ObjectStore, open_delta_table
-from origins.quick_dataclass import dataclass
 from origins.secret import cut_text
 from origins.store_access import StoreError
 

@@ -23,14 +23,13 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
 
 from destinations.destination import DestinationError
 from origins.delta_actions import explain_broken_log
 from origins.lazy import SparkSession
-from origins.quick_dataclass import dataclass
 
 log = logging.getLogger("wherry")
 

@@ -15,7 +15,7 @@ import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
@@ -32,7 +32,6 @@ from origins.errors import list_spark_errors
 from origins.json_shape import check_shape
 from origins.lazy import SparkSession, delta_errors
 from origins.object_store import ObjectStore, open_store
-from origins.quick_dataclass import dataclass
 from origins.store_access import StoreError
 
 _METRICS = {"WRITE": ("numOutputRows", "numOutputBytes"), "MERGE": ("numSourceRows", "numTargetBytesAdded")}

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from destinations.destination import LANE, Destination
 from origins.lazy import T
 from origins.names import SCHEME, TABLE, make_absolute, quote_name
-from origins.quick_dataclass import dataclass
 from origins.store_access import is_read_here
 from stages.expressions import check_condition, check_names
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from destinations.delta.options import DeltaOptions
 from destinations.destination import Rule
@@ -16,7 +17,6 @@ from origins.errors import get_raised_words, has_condition, list_spark_errors
 from origins.files.changes import is_wider
 from origins.lazy import F, SparkSession, T
 from origins.names import quote_name
-from origins.quick_dataclass import dataclass
 from origins.schema import get_sql_type, make_empty_frame
 from stages.expressions import list_columns, put_for
 

@@ -13,7 +13,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 from urllib.parse import unquote
@@ -32,7 +32,6 @@ from origins.delta_actions import FileBody, explain_broken_log
 from origins.files.stored_files import StoredFile
 from origins.lazy import delta_errors, deltalake
 from origins.object_store import PROBE, ObjectStore, make_store_error, open_bucket, open_store
-from origins.quick_dataclass import dataclass
 from origins.store_access import StoreError, StoreUrl, canonicalise, get_options
 
 SURE = 5.0

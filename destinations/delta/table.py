@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -26,7 +27,6 @@ from origins.files.file_systems import escape_pattern
 from origins.lazy import DataFrame, F, SparkSession, T, delta_errors, spark_errors
 from origins.names import is_no_such_table, is_one_disk, quote_name, quote_text
 from origins.object_store import explain_store_words, open_delta_table
-from origins.quick_dataclass import dataclass
 from origins.spark_settings import LOG_STORE, LOG_STORE_S3, read_all
 from origins.store_access import StoreError
 

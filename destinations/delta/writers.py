@@ -10,6 +10,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import cached_property
 
 from destinations.delta.data_files import AdoptableFiles
@@ -24,7 +25,6 @@ from origins.crash_points import reach_within
 from origins.errors import clean_up_by, has_condition, list_spark_errors
 from origins.lazy import DataFrame, F, SparkSession, deltalake, pa
 from origins.names import HIDDEN, quote_name, quote_text
-from origins.quick_dataclass import dataclass
 
 TRIES = 5
 """How often a commit is tried if commits of other writers conflict with it."""

@@ -11,7 +11,7 @@ import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, count
 from typing import Any, ClassVar, Literal
@@ -44,7 +44,6 @@ from origins.kafka.rows import KafkaRows
 from origins.kafka.schema_registry import SchemaRegistry, check_coding, explain_coding, read_schema_file
 from origins.lazy import DataFrame, F, Row, SparkSession, T
 from origins.names import quote_text
-from origins.quick_dataclass import dataclass
 from origins.schema import make_empty_frame
 from stages.stage import Stage
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal, Protocol, cast
 
 from destinations.destination import Demands, Rule, make_message
@@ -12,7 +13,6 @@ from origins.kafka.rows import send_by_value
 from origins.lazy import Column, DataFrame, F, T
 from origins.nack import DLQ_COLUMNS, make_reason
 from origins.names import HIDDEN, quote_map, quote_name, quote_text
-from origins.quick_dataclass import dataclass
 from stages.expressions import suggest_name
 from stages.rows import Rows
 from stages.stage import Stage

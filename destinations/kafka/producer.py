@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from destinations.destination import DestinationError, Written
 from origins.kafka.client import UNREACHABLE, Cluster, silence_client
 from origins.lazy import LazyModule
-from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     import confluent_kafka as ck

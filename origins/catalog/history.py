@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from origins.delta_actions import AddedFile, Version, Way, begins_anew, skip_gap, tally_rows
 from origins.errors import OriginError, has_condition
 from origins.lazy import Row, SparkSession, spark_errors
-from origins.quick_dataclass import dataclass
 from origins.spark_versions import is_on_databricks
 
 KEPT_BY_CATALOG = frozenset({"catalogManaged", "catalogOwned-preview"})

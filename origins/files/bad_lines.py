@@ -9,10 +9,10 @@ casts from text drop control characters.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from origins.lazy import T
 from origins.names import HIDDEN, quote_map, quote_name, quote_text
-from origins.quick_dataclass import dataclass
 from origins.schema import get_sql_type
 from origins.secret import EXCERPT
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from origins.errors import OriginError, get_raised_words
 from origins.lazy import DataFrame, T
 from origins.nack import REFUSED
 from origins.names import quote_name, quote_text
 from origins.protection import Protection
-from origins.quick_dataclass import dataclass
 
 RESCUED = "_rescued"
 """The column that keeps values that did not fit, as one JSON object."""

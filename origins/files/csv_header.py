@@ -16,6 +16,7 @@ import io
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import IO, Any
 
 from origins.errors import OriginError
@@ -25,7 +26,6 @@ from origins.files.listing import PACKED, FilePattern
 from origins.files.options import is_whole
 from origins.lazy import F, SparkSession
 from origins.names import HIDDEN, quote_text
-from origins.quick_dataclass import dataclass
 
 OPENERS: Mapping[str, Callable[..., IO[Any]]] = {".gz": gzip.open, ".bz2": bz2.open}
 """The endings of packed files that this process can read without Spark."""

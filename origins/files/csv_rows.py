@@ -8,7 +8,7 @@ once from its text, which is slower. With `multiLine` a file with an open quote 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
 from origins.files.bad_lines import (
@@ -41,7 +41,6 @@ from origins.files.listing import PACKED
 from origins.files.options import is_whole
 from origins.lazy import DataFrame, F, SparkSession, T
 from origins.names import HIDDEN, quote_name, quote_text
-from origins.quick_dataclass import dataclass
 
 _AS_IT_IS = {"ignoreleadingwhitespace": "false", "ignoretrailingwhitespace": "false"}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from urllib.parse import unquote
 
 from origins.errors import OriginError
@@ -16,7 +16,6 @@ from origins.lazy import DataFrame, F, SparkSession, T, pyspark
 from origins.nack import REFUSED
 from origins.names import HIDDEN, escape_name, make_file_path_sql, make_relative_name_sql, quote_name, quote_text
 from origins.origin import PLACE
-from origins.quick_dataclass import dataclass
 from origins.spark_settings import COMPLETE
 
 _RAW_FILES = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}
@@ -32,7 +31,7 @@ class FileScan:
     place: FilePattern
     options: Mapping[str, str]
     """The options as `origins.files.options.complete_options` returns them."""
-    changes: Changes = Changes()
+    changes: Changes = field(default_factory=Changes)
     metadata: Sequence[str] = ()
     """The columns with facts about the file."""
     added: Mapping[str, str] = field(default_factory=dict)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Literal, cast
@@ -29,7 +29,6 @@ from origins.lazy import DataFrame, SparkSession, T, pa
 from origins.names import HIDDEN, is_one_disk, quote_name
 from origins.origin import BATCH, PLACE, Backlog, Origin, Progress
 from origins.quantities import check_seconds, parse_seconds
-from origins.quick_dataclass import dataclass
 from origins.schema import check_schema, parse_schema
 from origins.store_access import StoreError, canonicalise, is_store_url
 

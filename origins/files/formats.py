@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from origins.errors import OriginError, get_condition
@@ -23,7 +23,6 @@ from origins.files.options import complete_options, is_whole
 from origins.files.parquet_rows import ParquetRows, find_nanos, read_footers, read_schema, replace_nanos
 from origins.lazy import DataFrame, F, SparkSession, T, pa, spark_errors
 from origins.names import HIDDEN, quote_name
-from origins.quick_dataclass import dataclass
 from origins.spark_settings import CASE, TIME_ZONE
 
 _DOUBLED = "COLUMN_ALREADY_EXISTS"

@@ -8,13 +8,12 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from origins.files.csv_header import OPENERS, leaves_quote_open
 from origins.lazy import pq
-from origins.quick_dataclass import dataclass
 
 LATIN = "ISO-8859-1"
 _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)

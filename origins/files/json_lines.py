@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from origins.files.bad_lines import (
     CONTROL,
@@ -43,7 +43,6 @@ from origins.files.json_written import (
 from origins.files.options import is_whole
 from origins.lazy import DataFrame, F, T
 from origins.names import HIDDEN, quote_name, quote_text
-from origins.quick_dataclass import dataclass
 from origins.schema import get_sql_type
 
 LINE = HIDDEN + "line"

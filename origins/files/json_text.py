@@ -8,13 +8,13 @@ after the value would break.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from origins.files.bad_lines import as_map, join_conditions
 from origins.files.changes import Changes
 from origins.files.options import is_whole
 from origins.lazy import T
 from origins.names import escape_name, quote_name, quote_text
-from origins.quick_dataclass import dataclass
 from origins.schema import walk_types
 
 _NONE = "cast(array() as array<string>)"

@@ -14,7 +14,7 @@ import re
 import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
@@ -43,7 +43,6 @@ from origins.json_shape import check_shape
 from origins.lazy import SparkSession
 from origins.object_store import can_reach_stores, open_bucket
 from origins.origin import Backlog
-from origins.quick_dataclass import dataclass
 from origins.store_access import StoreError, StoreUrl, is_driver_here, is_store_url
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ import io
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 from typing import IO, Any
@@ -27,7 +27,6 @@ from origins.files.parquet_values import (
 )
 from origins.lazy import DataFrame, F, SparkSession, T, pa, pq, spark_errors
 from origins.names import HIDDEN, quote_name, quote_text
-from origins.quick_dataclass import dataclass
 from origins.spark_settings import NANOS_AS_LONG
 from origins.spark_versions import find_platform, read_arrow_schema, read_arrow_type
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from origins.files.bad_lines import (
     Verdict,
@@ -15,7 +16,6 @@ from origins.files.bad_lines import (
 from origins.files.changes import Changes, is_wider
 from origins.lazy import T
 from origins.names import HIDDEN, quote_name, quote_text
-from origins.quick_dataclass import dataclass
 from origins.schema import get_sql_type
 
 

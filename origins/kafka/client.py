@@ -10,12 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NoAnswer
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from origins.errors import OriginError
 from origins.lazy import LazyModule
-from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     import confluent_kafka as ck

@@ -7,7 +7,7 @@ import json
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from origins.batch import Batch, Json, Limits, Span
@@ -31,7 +31,6 @@ from origins.kafka.rows import HEADERS, METADATA, KafkaRows
 from origins.kafka.schema_registry import SchemaRegistry, check_coding, explain_coding, make_digest, read_schema_file
 from origins.lazy import SparkSession, T
 from origins.origin import Backlog, Lag, Origin, Progress
-from origins.quick_dataclass import dataclass
 from origins.schema import check_schema, parse_schema
 from origins.spark_versions import make_arrow_schema
 

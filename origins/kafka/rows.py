@@ -7,7 +7,7 @@ import json
 import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,6 @@ from origins.lazy import DataFrame, F, SparkSession, T, pa
 from origins.nack import REFUSED
 from origins.names import HIDDEN, quote_name, quote_text
 from origins.origin import PLACE
-from origins.quick_dataclass import dataclass
 from origins.schema import parse_schema
 from origins.spark_settings import TIME_ZONE
 from origins.spark_versions import find_kafka_package, make_arrow_schema

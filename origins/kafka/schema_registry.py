@@ -8,7 +8,7 @@ import json
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -20,7 +20,6 @@ from origins.errors import OriginError
 from origins.kafka.avro import AvroCoding
 from origins.kafka.formats import CODED, Coding, NoColumns
 from origins.kafka.protobuf import ProtobufCoding
-from origins.quick_dataclass import dataclass
 
 Texts: TypeAlias = "tuple[str, ...]"
 """A schema after the schemas that it refers to."""

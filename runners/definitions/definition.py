@@ -14,7 +14,7 @@ import operator
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ from origins.batch import JSON
 from origins.errors import WherryError
 from origins.names import GivenPath
 from origins.origin import Origin
-from origins.quick_dataclass import dataclass
 from origins.secret import SECRET, SecretText
 from origins.store_access import StoreUrl, is_secret_setting, is_store_url
 from runners.definitions.checks import complete_pipeline, copy_with, list_problems

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypedDict
 
 from ruamel.yaml import YAML, events
@@ -18,7 +18,6 @@ from origins.problems import DefinitionError as DefinitionError
 from origins.problems import Problem as Problem
 from origins.problems import find_nearest as find_nearest
 from origins.problems import suggest_nearest as suggest_nearest
-from origins.quick_dataclass import dataclass
 from origins.secret import make_secret
 from runners.model.text import shorten
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from origins.names import quote_name
-from origins.quick_dataclass import dataclass
 
 _MOST_BAD, _FEW_BAD, _NEVER_BAD = 0.1, 2, 0.25
 """How many values of another type a column may have. Such values are refused.

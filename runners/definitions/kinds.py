@@ -12,6 +12,7 @@ import re
 import sys
 import types
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
@@ -23,7 +24,6 @@ from origins.batch import JSON
 from origins.errors import WherryError
 from origins.functions import FunctionMissing, check_function, load_function
 from origins.origin import Origin
-from origins.quick_dataclass import dataclass
 from stages.stage import Stage
 
 if TYPE_CHECKING:

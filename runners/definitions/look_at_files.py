@@ -6,14 +6,13 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from origins.files.csv_header import OPENERS
 from origins.files.heads import Head, UnreadableError, look_at, pick_evenly, read_start
 from origins.files.listing import PACKED
-from origins.quick_dataclass import dataclass
 from runners.model.errors import Refusal
 
 FORMATS = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}

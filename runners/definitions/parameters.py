@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from origins.quick_dataclass import dataclass
 from runners.definitions.dbutils import read_secret
 from runners.definitions.document import (
     LARGEST,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from graphlib import CycleError, TopologicalSorter
 
@@ -11,7 +12,6 @@ from destinations.destination import Destination
 from origins.files.file_systems import is_local, without_scheme
 from origins.files.listing import parse_pattern
 from origins.origin import Origin
-from origins.quick_dataclass import dataclass
 from origins.store_access import canonicalise
 from runners.definitions.document import suggest_nearest
 from runners.model.errors import Refusal

@@ -8,13 +8,13 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from origins.batch import Json
 from origins.files.file_scan import list_folder_columns, read_folder_columns
 from origins.files.heads import Head
-from origins.quick_dataclass import dataclass
 from runners.definitions.guess_types import Guess, guess_type, infer_json_type
 from runners.definitions.look_at_files import Group, Look, Options, look_at_files
 from runners.model.text import escape_line, join_some

@@ -8,7 +8,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, cast, get_args, get_origin
 
@@ -17,7 +17,6 @@ from origins.errors import WherryError
 from origins.gone import describe_gone, name_option
 from origins.names import GivenPath
 from origins.problems import describe_unknown
-from origins.quick_dataclass import dataclass
 from origins.secret import make_secret
 from runners.definitions.document import (
     LARGEST,

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from destinations.destination import Identity, Written
 from destinations.dlq import DLQ, FALLBACK, FILTERED, ROWS, Dlq
-from origins.quick_dataclass import dataclass
 from runners.model.entry import Entry, PauseBody
 from runners.model.error_kinds import blames_dlq, classify
 from runners.model.errors import FallbackFailed, LimitTripped, RefusedLate, StageStopped, Unbalanced, WindowTripped

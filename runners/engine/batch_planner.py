@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from origins.batch import Batch, Json, Limits, Span
 from origins.origin import Backlog
-from origins.quick_dataclass import dataclass
 from runners.model.clock import Clock
 from runners.model.pipeline_state import LaneState
 from runners.model.planned_batch import PlannedBatch

@@ -8,13 +8,12 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from destinations.destination import Identity
 from destinations.dlq import DLQ, FALLBACK, FILTERED, ROWS
 from origins.batch import Batch
 from origins.crash_points import reach
-from origins.quick_dataclass import dataclass
 from runners.engine.batch_machine import (
     BatchInFlight,
     DeliveryRules,

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from origins.quick_dataclass import dataclass
 from runners.engine.batch_planner import BatchPlanner
 from runners.model.clock import Clock
 from runners.model.entry import Entry, OwnerBody

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from origins.batch import Batch, Json, Span
 from origins.errors import WherryError, list_spark_errors
-from origins.quick_dataclass import dataclass
 from runners.engine.batch_machine import BatchInFlight, Transition, begin_flight
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.engine.lane_coordination import LaneCoordination

@@ -8,11 +8,11 @@ import importlib
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from origins.batch import Batch
-from origins.quick_dataclass import dataclass
 from runners.model.clock import Clock
 from runners.model.events import (
     BatchCancelled,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import groupby
 from typing import TypedDict, cast
 
 from origins.protection import MASK
-from origins.quick_dataclass import dataclass
 from origins.secret import cut_text
 from runners.model.text import escape_line, format_count
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal
 
 from origins.batch import JSON
-from origins.quick_dataclass import dataclass
 from runners.model.json_form import JsonForm
 from runners.model.text import escape_line, format_count, paint, shorten_paths
 

@@ -6,12 +6,11 @@ import json
 import re
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, TypedDict
 
 from origins.batch import Json
-from origins.quick_dataclass import dataclass
 from runners.model.nack_window import DlqSettings
 from runners.model.planned_batch import SettledCounts, SpanBody
 

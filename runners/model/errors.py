@@ -6,12 +6,12 @@ import errno
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from destinations.dlq import DLQ, MOST_NACKS
 from origins.batch import Batch, Json
 from origins.errors import WherryError
 from origins.names import SCHEME
-from origins.quick_dataclass import dataclass
 from runners.model.causes import Causes
 from runners.model.text import escape_line, format_count
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from origins.batch import Batch
-from origins.quick_dataclass import dataclass
 from runners.model.planned_batch import SettledCounts
 from runners.model.text import format_count
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypedDict
 
 from destinations.dlq import ROWS, Dlq, Limit, LimitAction
-from origins.quick_dataclass import dataclass
 
 
 class DlqSettings(TypedDict, total=False):

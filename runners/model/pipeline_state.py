@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TypedDict, cast
 
 from destinations.destination import Identity
 from destinations.dlq import ONLY_COPY
 from origins.batch import Json
-from origins.quick_dataclass import dataclass
 from runners.model.entry import (
     BegunBackfill,
     DestinationBody,

@@ -6,12 +6,11 @@ The counts satisfy an equation. For every destination: read + changed = delivere
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any, TypedDict, cast
 
 from origins.batch import Batch, Json, Span
-from origins.quick_dataclass import dataclass
 from runners.model.nack_window import NackWindow, WindowBody
 
 

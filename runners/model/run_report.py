@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypedDict
 
 from origins.batch import JSON, Batch, Json
 from origins.errors import WherryError
 from origins.json_shape import check_shape
 from origins.protection import Protection
-from origins.quick_dataclass import dataclass
 from origins.store_access import suggest_connector
 from runners.model.batch_timing import PHASES, add_times
 from runners.model.causes import Causes

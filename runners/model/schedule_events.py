@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
 
-from origins.quick_dataclass import dataclass
 from runners.model.run_report import Report
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -18,7 +18,6 @@ from origins.origin import Origin
 from origins.problems import refuse_unknown
 from origins.protection import Protection
 from origins.quantities import check_seconds, parse_seconds
-from origins.quick_dataclass import dataclass
 from runners.model.error_kinds import classify
 from runners.model.events import LimitExceeded
 from stages.stage import Stage

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from destinations.destination import Identity, Written
 from origins.batch import Batch, Json
-from origins.quick_dataclass import dataclass
 from runners.model.causes import Causes
 from runners.model.nack_window import TrippedLimit
 from runners.model.planned_batch import Counts, DecidedBatch, PlannedBatch

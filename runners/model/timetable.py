@@ -8,13 +8,13 @@ import re
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone, tzinfo
 from itertools import islice, takewhile
 from typing import TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from origins.quantities import parse_seconds
-from origins.quick_dataclass import dataclass
 from runners.model.spec import ScheduleOptions
 from runners.model.text import format_count, shorten
 

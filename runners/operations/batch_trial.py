@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
 from origins.batch import JSON, Batch
@@ -16,7 +16,6 @@ from origins.lazy import Column, DataFrame, F, SparkSession, pyspark
 from origins.names import HIDDEN, quote_name
 from origins.origin import PLACE
 from origins.protection import Protection
-from origins.quick_dataclass import dataclass
 from runners.model.causes import CauseCounter, Causes
 from runners.model.error_kinds import classify
 from runners.model.json_form import to_json

@@ -8,14 +8,13 @@ import os
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
 from origins.batch import JSON
-from origins.quick_dataclass import dataclass
 from runners.definitions.definition import CASES
 from runners.definitions.document import LARGEST, DefinitionError, Problem, decode_text, find_nearest, parse
 from runners.definitions.kinds import get_our_kinds

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeAlias, TypeVar
 
@@ -13,7 +13,6 @@ from origins.batch import JSON, Batch
 from origins.lazy import Column, DataFrame, F, T
 from origins.names import HIDDEN
 from origins.origin import PLACE, Origin
-from origins.quick_dataclass import dataclass
 from runners.definitions.definition import Definition
 from runners.model.comparison import ComparedBatch, ComparedDestination, Comparison, Difference, Fate, Outcome
 from runners.model.errors import Refusal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from origins.batch_rows import to_python_rows
 from origins.lazy import SparkSession
 from origins.nack import RAW
 from origins.protection import MASK, Protection
-from origins.quick_dataclass import dataclass
 from runners.model.errors import Refusal
 from runners.model.row_values import BadValue, keep_if_same, match_name, parse_row, show_kind, write_json
 from runners.model.spec import PipelineSpec

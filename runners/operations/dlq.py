@@ -6,7 +6,7 @@ import dataclasses
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any, Literal, TypeAlias
 
@@ -16,7 +16,6 @@ from destinations.dlq import Dlq
 from origins.batch import JSON, Batch, Span
 from origins.lazy import SparkSession, pa
 from origins.protection import Protection
-from origins.quick_dataclass import dataclass
 from runners.model.causes import CauseCounter
 from runners.model.clock import Clock
 from runners.model.entry import Entry, PauseBody

@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from destinations.dead_letters import narrow_to_ids, query_dlq, read_dead_letters, trace_replays
@@ -18,7 +18,6 @@ from origins.lazy import F, SparkSession, pyspark
 from origins.nack import REFUSED
 from origins.names import HIDDEN, get_last_part
 from origins.origin import PLACE, Origin
-from origins.quick_dataclass import dataclass
 from runners.definitions.definition import Definition
 from runners.model.error_kinds import classify
 from runners.model.json_form import JsonForm

@@ -9,7 +9,7 @@ import functools
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal, TypeVar
 from urllib.parse import unquote
@@ -24,7 +24,6 @@ from origins.lazy import Column, DataFrame, F, Row, T, pa
 from origins.nack import RAW, REFUSED, restore
 from origins.names import HIDDEN, quote_text
 from origins.origin import Origin
-from origins.quick_dataclass import dataclass
 from origins.schema import make_empty_frame
 from runners.definitions.definition import Definition
 from runners.model.causes import find_file_name

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from destinations.dead_letters import read_dead_letters
 from destinations.delta.delta import Delta
 from origins.batch import JSON
 from origins.lazy import SparkSession
 from origins.protection import Protection
-from origins.quick_dataclass import dataclass
 from runners.definitions.definition import Definition
 from runners.model.causes import Cause, Causes
 from runners.model.errors import Refusal

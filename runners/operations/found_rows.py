@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal
 
 from origins.batch import JSON
-from origins.quick_dataclass import dataclass
 from runners.model.json_form import JsonForm
 from runners.model.text import escape_line, format_batches, format_count, format_sections, shorten_paths, show_moment
 from runners.operations.batch_trial import TracedRow

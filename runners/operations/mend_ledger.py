@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from destinations.destination import BroughtBatch
 from origins.batch import JSON
-from origins.quick_dataclass import dataclass
 from runners.model.clock import Clock
 from runners.model.entry import Entry, PauseBody, Settled
 from runners.model.errors import Owned

@@ -8,13 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from origins.batch import JSON
 from origins.origin import Origin
-from origins.quick_dataclass import dataclass
 from runners.model.entry import Entry, Settled
 from runners.model.errors import Owned, Refusal, check_reason
 from runners.model.pipeline_state import LaneState, PipelineState, is_aside

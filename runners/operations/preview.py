@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from origins.batch import JSON
 from origins.lazy import DataFrame, SparkSession
-from origins.quick_dataclass import dataclass
 from runners.model.causes import Causes
 from runners.model.json_form import JsonForm, to_json
 from runners.model.planned_batch import StageCount

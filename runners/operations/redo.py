@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
 from destinations.delta.delta import Delta
 from origins.batch import JSON, Batch
 from origins.lazy import SparkSession
-from origins.quick_dataclass import dataclass
 from runners.model.errors import Refusal
 from runners.model.spec import PipelineSpec
 from runners.model.text import format_count

@@ -11,6 +11,7 @@ ledger records each repair before Wherry makes it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from destinations.destination import BroughtBatch, Destination, DestinationError
 from destinations.dlq import DLQ, FALLBACK
 from origins.batch import JSON, Json
 from origins.lazy import pa
-from origins.quick_dataclass import dataclass
 from origins.spark_versions import make_arrow_schema
 from runners.definitions.definition import Definition, definition_of
 from runners.model.entry import Entry

@@ -6,13 +6,12 @@ import functools
 import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from origins.errors import list_spark_errors
 from origins.lazy import Column, DataFrame, F, SparkSession
 from origins.names import HIDDEN, quote_name
-from origins.quick_dataclass import dataclass
 from origins.spark_settings import ANSI
 from runners.model.error_kinds import classify
 from runners.spark.own_session import use_alone

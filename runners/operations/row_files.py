@@ -12,6 +12,7 @@ import os
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from io import StringIO
 from itertools import islice
 from pathlib import Path
@@ -20,7 +21,6 @@ from typing import Any, TextIO, TypeAlias
 from origins.batch import Json
 from origins.lazy import pa, pq
 from origins.names import HIDDEN
-from origins.quick_dataclass import dataclass
 from runners.model.errors import Refusal
 from runners.model.row_values import (
     BadValue,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
 from origins.batch import Batch, Span
@@ -12,7 +12,6 @@ from origins.errors import OriginError, WherryError
 from origins.files.changes import find_schema_stop
 from origins.lazy import SparkSession
 from origins.origin import Origin, Progress
-from origins.quick_dataclass import dataclass
 from runners.definitions.definition import Definition
 from runners.definitions.document import suggest_nearest
 from runners.engine.batch_planner import BatchPlanner, OriginFeed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from destinations.delta.options import DeltaOptions
@@ -17,7 +18,6 @@ from origins.files.listing import parse_pattern
 from origins.files.options import ENCODINGS
 from origins.origin import Origin, Progress
 from origins.quantities import parse_seconds
-from origins.quick_dataclass import dataclass
 from origins.store_access import is_store_url
 from runners.definitions.definition import Definition
 from runners.definitions.kinds import Kinds, find_kind, list_options

@@ -15,14 +15,13 @@ import signal
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
 from origins.batch import JSON, Json
-from origins.quick_dataclass import dataclass
 from origins.spark_private import list_frames
 from runners.model.clock import Clock
 from runners.model.tasks import (

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from origins.lazy import DataFrame, SparkSession, T
 from origins.names import HIDDEN
 from origins.origin import Origin
-from origins.quick_dataclass import dataclass
 from runners.model.errors import SplitAggregate
 from runners.model.spec import PipelineSpec
 from runners.ways.stage_chain import PlacedStage, StageChain, apply_chain, make_empty_rows

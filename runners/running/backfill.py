@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import TypeAlias
 
 from origins.batch import JSON, Json, Limits, Span
 from origins.origin import Backlog, Origin
 from origins.problems import refuse_unknown
-from origins.quick_dataclass import dataclass
 from runners.definitions.checks import copy_with
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.model.entry import BegunBackfill, Entry, Settled

@@ -7,7 +7,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
@@ -28,7 +28,6 @@ from origins.nack import DLQ_COLUMNS
 from origins.names import quote_in_hex, quote_text
 from origins.problems import refuse_unknown
 from origins.protection import Protection, walk_texts
-from origins.quick_dataclass import dataclass
 from runners.model.causes import CauseCounter, Causes, find_file_name, parse_message
 from runners.model.clock import convert_to_utc
 from runners.model.errors import Refusal

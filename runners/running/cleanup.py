@@ -9,6 +9,7 @@ import contextlib
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from destinations.dead_letters import query_dlq
@@ -20,7 +21,6 @@ from origins.errors import WherryError, clean_up_by, list_spark_errors
 from origins.lazy import SparkSession
 from origins.names import HIDDEN, quote_text
 from origins.quantities import parse_seconds
-from origins.quick_dataclass import dataclass
 from runners.model.clock import Clock
 from runners.model.spec import PipelineSpec
 from runners.model.text import summarise_error

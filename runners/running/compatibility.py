@@ -7,6 +7,7 @@ import hmac
 import json
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from destinations.destination import Destination, OpenDestination
@@ -16,7 +17,6 @@ from origins.lazy import SparkSession
 from origins.names import list_given_paths
 from origins.origin import Origin
 from origins.problems import refuse_unknown
-from origins.quick_dataclass import dataclass
 from origins.store_access import canonicalise
 from runners.model.entry import DestinationBody, Entry, OpenBody, OriginBody
 from runners.model.errors import Refusal, check_reason

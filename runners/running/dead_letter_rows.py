@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from destinations.dead_letters import narrow_to_ids, query_dlq
@@ -15,7 +15,6 @@ from origins.lazy import DataFrame, F, SparkSession, T
 from origins.nack import REFUSED, convert_value, describe_misfit, make_refusal, restore
 from origins.names import HIDDEN
 from origins.origin import PLACE, Backlog, Origin, Progress
-from origins.quick_dataclass import dataclass
 from stages.bisection import FAILS
 
 _FEW = 10

@@ -12,7 +12,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -24,7 +24,6 @@ from origins.nack import make_reason, parse_columns
 from origins.names import HIDDEN, quote_name
 from origins.origin import PLACE
 from origins.problems import refuse_unknown
-from origins.quick_dataclass import dataclass
 from runners.model.error_kinds import classify
 from runners.model.errors import Refusal
 from runners.model.text import format_count, summarise_error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from destinations.destination import Destination
@@ -13,7 +13,6 @@ from origins.files.file_systems import is_local, without_scheme
 from origins.files.listing import parse_pattern
 from origins.lazy import SparkSession
 from origins.origin import Origin
-from origins.quick_dataclass import dataclass
 from origins.spark_versions import is_connect
 from runners.model.errors import Refusal
 from runners.model.spec import PipelineSpec

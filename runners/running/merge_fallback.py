@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
@@ -19,7 +19,6 @@ from origins.crash_points import reach
 from origins.errors import clean_up_by
 from origins.lazy import F, SparkSession, pa
 from origins.names import quote_text
-from origins.quick_dataclass import dataclass
 from origins.spark_versions import make_arrow_schema
 from runners.model.entry import Entry, MergeBody, Settled
 from runners.model.text import join_some

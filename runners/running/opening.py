@@ -9,7 +9,7 @@ import json
 import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from destinations.dead_letters import ensure_dlq, make_dlq_schema, make_filtered_schema
 from destinations.destination import Destination, DestinationError, Identity, OpenDestination
@@ -19,7 +19,6 @@ from origins.lazy import SparkSession, T
 from origins.names import list_given_paths
 from origins.origin import Backlog, Origin, Progress
 from origins.quantities import parse_seconds, parse_size
-from origins.quick_dataclass import dataclass
 from origins.schema import format_ddl
 from runners.definitions.document import suggest_nearest
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
@@ -56,7 +55,7 @@ class RunOpening:
     """The destinations by name, with the DLQ, its fallback, and the table for rows that stages filter."""
     opened: Mapping[str, OpenDestination]
     """The same, as this run has them open."""
-    ruling: OperatorOverrides = OperatorOverrides()
+    ruling: OperatorOverrides = field(default_factory=OperatorOverrides)
     follow: bool = False
     """Whether the run continues when nothing is left."""
     split: SplitReason | None = None

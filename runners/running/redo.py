@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from destinations.delta.delta import Delta
 from destinations.delta.table import TargetTable
@@ -17,7 +17,6 @@ from origins.batch import Span
 from origins.lazy import DataFrame, SparkSession
 from origins.names import make_absolute, quote_name, quote_text
 from origins.origin import Origin
-from origins.quick_dataclass import dataclass
 from origins.store_access import canonicalise
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.model.entry import Settled

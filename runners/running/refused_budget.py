@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from destinations.dead_letters import count_dead_letters, stream_dlq
 from destinations.destination import Destination, DestinationError
 from origins.errors import list_spark_errors
 from origins.lazy import SparkSession
-from origins.quick_dataclass import dataclass
 from runners.model.entry import Entry
 from runners.model.errors import BudgetExceeded
 from runners.model.planned_batch import SettleBody

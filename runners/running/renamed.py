@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from destinations.delta.delta import Delta
@@ -12,7 +12,6 @@ from destinations.delta.table import TargetTable
 from destinations.destination import Destination
 from origins.errors import WherryError
 from origins.lazy import SparkSession
-from origins.quick_dataclass import dataclass
 from origins.store_access import StoreUrl
 from runners.model.entry import OpenBody
 from runners.model.errors import Refusal

@@ -6,7 +6,7 @@ import functools
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
@@ -17,7 +17,6 @@ from origins.lazy import SparkSession
 from origins.nack import RAW
 from origins.origin import Backlog
 from origins.problems import refuse_unknown
-from origins.quick_dataclass import dataclass
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.model.errors import Refusal, check_reason
 from runners.model.pipeline_state import REPLAY, PipelineState, is_replay, list_meant, make_rows_key

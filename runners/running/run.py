@@ -7,7 +7,7 @@ import logging
 import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from destinations.delta.delta import Delta
@@ -18,7 +18,6 @@ from origins.batch import JSON, Batch
 from origins.errors import WherryError, list_errors
 from origins.lazy import SparkSession
 from origins.quantities import parse_seconds
-from origins.quick_dataclass import dataclass
 from origins.spark_private import forget_context_settings
 from runners.engine.batch_machine import DeliveryRules
 from runners.engine.batch_planner import BatchPlanner, list_notices
@@ -100,7 +99,7 @@ class PipelineRun:
     """The whole definition, as the ledger keeps it."""
     hash: str
     listeners: Sequence[Listener] = ()
-    clock: Clock = Clock()
+    clock: Clock = field(default_factory=Clock)
     follow: bool = False
     """Whether to continue when nothing is left, and to process new rows."""
     backfill: Backfill | None = None
@@ -119,10 +118,10 @@ class PipelineRun:
     """The Spark to use; by default the active session, or a new session."""
     pool: str = ""
     """The pool of Spark's fair scheduler for the run's work."""
-    ruling: OperatorOverrides = OperatorOverrides()
+    ruling: OperatorOverrides = field(default_factory=OperatorOverrides)
     hooks_wait: float | None = None
     """The seconds to wait for hooks at the end; by default half a minute."""
-    thresholds: Thresholds = Thresholds()
+    thresholds: Thresholds = field(default_factory=Thresholds)
     """The sizes by which the run chooses the way of each batch."""
 
     def __post_init__(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -18,7 +18,6 @@ from apscheduler.schedulers.base import BaseScheduler
 from apscheduler.triggers.base import BaseTrigger
 
 from origins.quantities import parse_seconds
-from origins.quick_dataclass import dataclass
 from runners.model.spec import ScheduleOptions
 from runners.model.timetable import Timetable
 

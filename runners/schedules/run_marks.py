@@ -8,10 +8,10 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from origins.quick_dataclass import dataclass
 from runners.model.errors import Refusal
 
 _MOMENTS = ("served", "open", "succeeded")

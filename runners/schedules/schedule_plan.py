@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 from origins.batch import JSON
-from origins.quick_dataclass import dataclass
 from runners.definitions.definition import Definition, DefinitionsFolder, Found
 from runners.definitions.document import suggest_nearest
 from runners.model.errors import Refusal

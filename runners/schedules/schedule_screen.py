@@ -7,7 +7,7 @@ import dataclasses
 import logging
 import re
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from rich.console import Console, Group, RenderableType
@@ -16,7 +16,6 @@ from rich.table import Table
 from rich.text import Text
 
 from origins.batch import JSON
-from origins.quick_dataclass import dataclass
 from runners.model.clock import Clock
 from runners.model.schedule_events import (
     Began,

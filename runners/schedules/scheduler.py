@@ -9,10 +9,9 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from origins.quick_dataclass import dataclass
 from runners.definitions.definition import Definition, DefinitionsFolder, Found
 from runners.model.clock import Clock
 from runners.model.run_report import Report

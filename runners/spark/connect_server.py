@@ -6,10 +6,9 @@ import importlib.util
 import secrets
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from origins.lazy import SparkSession
-from origins.quick_dataclass import dataclass
 from origins.spark_private import find_jvm
 from origins.spark_versions import is_on_databricks
 from runners.spark.session import is_given

@@ -11,13 +11,13 @@ import tempfile
 import time
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from origins.errors import list_spark_errors
 from origins.files.file_systems import escape_pattern, without_scheme
 from origins.lazy import F, SparkSession
-from origins.quick_dataclass import dataclass
 from origins.spark_private import delete_folder
 from runners.model.text import summarise_error
 from runners.spark.session import count_slots

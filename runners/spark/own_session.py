@@ -13,14 +13,13 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import cast
 
 from destinations.delta.lock import set_commits
 from origins.errors import clean_up_by, list_spark_errors
 from origins.lazy import SparkSession, spark_errors
 from origins.names import declare_one_disk
-from origins.quick_dataclass import dataclass
 from origins.spark_private import end_in_silence
 from origins.spark_settings import ANSI, CASE, SETTINGS, TIME_ZONE, Setting, begin_sharing, put_back_all
 from origins.spark_versions import Platform, check_given, find_platform, is_connect

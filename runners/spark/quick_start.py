@@ -19,11 +19,10 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from origins.quick_dataclass import dataclass
 from runners.spark.jars import list_local_jars
 
 SWITCH = "WHERRY_QUICK_START"

@@ -9,11 +9,10 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from origins.errors import clean_up_by, list_spark_errors
 from origins.lazy import SparkSession
-from origins.quick_dataclass import dataclass
 from origins.spark_private import cancel_jobs, cut_calls, cut_client, name_jobs
 from origins.spark_settings import BLOCK_SIZE, PAGE_CHECK, READ_BATCH
 from origins.spark_versions import is_connect

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from origins.batch import Batch, Json, Span
-from origins.quick_dataclass import dataclass
 from runners.model.entry import Entry, SetBody
 from runners.model.pipeline_state import CLEAN, PipelineState, is_aside
 from runners.model.planned_batch import PlanBody, PlannedBatch, SettleBody, SettledCounts

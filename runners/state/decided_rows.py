@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 
 from origins.batch_rows import BatchRows, FrameRows, compute_once
 from origins.lazy import DataFrame, F, SparkSession, pa, pc
 from origins.names import HIDDEN
-from origins.quick_dataclass import dataclass
 from runners.model.planned_batch import DecidedBatch
 from runners.state.prepared_store import PreparedStore
 from stages.rows import STATE

@@ -7,12 +7,11 @@ import gc
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from destinations.destination import Late
 from origins.crash_points import reach_recording
-from origins.quick_dataclass import dataclass
 from runners.model.clock import Clock
 from runners.model.entry import EndedBody, Entry, OwnerBody, Settled
 from runners.model.errors import Fenced

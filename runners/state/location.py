@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import stat
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,6 @@ from destinations.destination import Destination
 from destinations.dlq import FILTERED
 from origins.lazy import SparkSession
 from origins.quantities import parse_seconds
-from origins.quick_dataclass import dataclass
 from origins.store_access import StoreUrl, is_store_url
 from runners.model.errors import Refusal
 from runners.model.pipeline_state import PipelineState

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from destinations.destination import Deadline
@@ -19,7 +19,6 @@ from origins.batch import Json
 from origins.errors import WherryError
 from origins.lazy import SparkSession
 from origins.quantities import parse_seconds
-from origins.quick_dataclass import dataclass
 from origins.spark_private import find_jvm_number
 from origins.spark_versions import is_connect
 from runners.model.clock import Clock

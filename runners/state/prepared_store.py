@@ -8,7 +8,7 @@ import shutil
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
@@ -23,7 +23,6 @@ from origins.files.parquet_rows import ROWS, has_old_days, open_file
 from origins.lazy import DataFrame, SparkSession, T, pa, pq, pyspark
 from origins.names import quote_name
 from origins.object_store import ObjectStore, open_store
-from origins.quick_dataclass import dataclass
 from origins.spark_settings import COMPLETE
 from origins.spark_versions import make_arrow_schema
 from origins.store_access import StoreUrl

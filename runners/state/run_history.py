@@ -11,7 +11,7 @@ import json
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, TypedDict
@@ -24,7 +24,6 @@ from origins.errors import list_spark_errors
 from origins.lazy import SparkSession, delta_errors, deltalake, pa
 from origins.names import quote_text
 from origins.object_store import open_delta_table
-from origins.quick_dataclass import dataclass
 from origins.store_access import StoreUrl, get_options
 from runners.model.clock import Clock
 from runners.model.entry import OwnerBody, as_text

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from arro3.core import RecordBatchReader
 
 from origins.lazy import pa, pq
-from origins.quick_dataclass import dataclass
 from runners.state.ledger import Row
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import json
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,7 +22,6 @@ from origins.errors import OriginError, list_spark_errors
 from origins.lazy import DataFrame, F, SparkSession, T
 from origins.origin import Origin
 from origins.protection import Protection
-from origins.quick_dataclass import dataclass
 from runners.model.error_kinds import classify
 from runners.model.pipeline_state import REPLAY, is_replay
 from runners.model.planned_batch import PlannedBatch

@@ -6,14 +6,13 @@ import contextlib
 import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from origins.errors import list_spark_errors
 from origins.lazy import DataFrame, F, SparkSession, pyspark
 from origins.names import HIDDEN
 from origins.origin import PLACE
-from origins.quick_dataclass import dataclass
 from origins.spark_settings import FACTORY, WHOLE_STAGE
 from runners.model.error_kinds import classify, explain_row_error
 from runners.model.errors import CarryFailed

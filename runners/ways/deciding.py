@@ -6,14 +6,13 @@ import functools
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeVar
 
 from origins.batch import JSON
 from origins.lazy import DataFrame, F, SparkSession, pa
 from origins.names import HIDDEN, quote_name, quote_text
 from origins.origin import PLACE
-from origins.quick_dataclass import dataclass
 from runners.model.planned_batch import BranchCounts, Counts, StageCount
 from runners.model.tasks import Prepared
 from runners.state.decided_rows import NACKED, WHY, make_block_key, read_apart, scan_apart
@@ -93,7 +92,7 @@ class BatchDecision:
     """Whether filtered rows are written as they were before the stage."""
     claims: bool = False
     """Whether stages put large values into their store and read them from it."""
-    limits: Thresholds = Thresholds()
+    limits: Thresholds = field(default_factory=Thresholds)
     count_parts: Callable[[], Mapping[str, int] | None] = lambda: None
     """Returns the number of rows of each part, if it is known; `BatchRows.count_parts`."""
 

@@ -7,6 +7,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 from destinations.dead_letters import DeadLetters, ensure_dlq, make_filtered_schema, select_lacking
@@ -18,7 +19,6 @@ from origins.batch_rows import BatchRows, FrameRows
 from origins.crash_points import reach
 from origins.errors import OriginError, list_spark_errors
 from origins.lazy import DataFrame, F, SparkSession
-from origins.quick_dataclass import dataclass
 from runners.model.causes import CauseCounter, Causes
 from runners.model.error_kinds import is_large
 from runners.model.masking import without

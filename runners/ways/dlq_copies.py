@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from destinations.dead_letters import CopiedDlq, DlqCopy, FallibleDlq, make_dlq_schema
@@ -11,7 +12,6 @@ from destinations.dlq import DLQ, FALLBACK
 from origins.batch import Batch
 from origins.batch_rows import BatchRows, compute_once
 from origins.lazy import DataFrame, SparkSession, T
-from origins.quick_dataclass import dataclass
 from runners.ways.stage_chain import StageChain, apply_chain, make_empty_rows, make_labels
 from stages.rows import StraightRows
 

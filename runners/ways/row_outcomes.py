@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any
 
@@ -13,7 +13,6 @@ from origins.errors import list_spark_errors
 from origins.lazy import Column, DataFrame, F, SparkSession, pa, pc, pyspark
 from origins.names import HIDDEN
 from origins.origin import BATCH, PLACE
-from origins.quick_dataclass import dataclass
 from runners.model.causes import MOST_FILES
 from runners.model.planned_batch import BranchCounts, Counts, StageCount
 from runners.state.prepared_store import PreparedStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TypeVar
 
@@ -13,7 +13,6 @@ from destinations.dlq import DLQ, FALLBACK, FILTERED
 from origins.batch import JSON, Batch
 from origins.lazy import SparkSession, T
 from origins.names import get_last_part
-from origins.quick_dataclass import dataclass
 from origins.schema import make_empty_frame
 from runners.model.errors import Refusal, StageError
 from runners.model.text import summarise_error

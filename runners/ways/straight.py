@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from destinations.destination import Deadline, Label, OpenDestination, Written
 from origins.batch_rows import BatchRows, TableRows
 from origins.crash_points import reach
 from origins.lazy import SparkSession
-from origins.quick_dataclass import dataclass
 from runners.model.error_kinds import classify, is_large, is_refusal
 from runners.model.planned_batch import PlannedBatch
 from runners.model.tasks import Declined, Landed

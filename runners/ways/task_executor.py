@@ -9,7 +9,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from destinations.destination import Deadline, Destination, Label, Late, OpenDestination
@@ -24,7 +24,6 @@ from origins.nack import REFUSED, encode_payload
 from origins.names import quote_name
 from origins.origin import Origin
 from origins.protection import Protection
-from origins.quick_dataclass import dataclass
 from origins.secret import cut_text
 from origins.spark_versions import is_connect
 from runners.model.error_kinds import classify, is_executor_unfit, is_large

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import ClassVar, Generic, TypeVar
 
 from destinations.destination import Destination
 from origins.batch_rows import BatchRows
 from origins.origin import Origin
-from origins.quick_dataclass import dataclass
 from runners.model.planned_batch import PlannedBatch
 from runners.model.spec import WAYS
 from runners.ways.stage_chain import StageChain

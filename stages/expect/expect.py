@@ -6,7 +6,7 @@ Each expectation becomes a character of one note beside the row, and all later s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from typing import Any, Literal
 
@@ -15,7 +15,6 @@ from origins.lazy import Column, DataFrame, F, pyspark
 from origins.nack import make_reason, show_value
 from origins.names import HIDDEN, quote_name
 from origins.protection import MASK, Protection
-from origins.quick_dataclass import dataclass
 from origins.secret import cut_text
 from stages.expect import gx
 from stages.expect.expectation import (

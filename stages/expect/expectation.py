@@ -12,13 +12,12 @@ import json
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from origins.batch import JSON
 from origins.errors import WherryError
-from origins.quick_dataclass import dataclass
 from origins.secret import cut_text, put_references
 from stages.expressions import check_condition
 

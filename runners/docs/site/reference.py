@@ -13,6 +13,7 @@ import json
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,6 @@ from typing import Any
 import click
 
 from destinations.dlq import Dlq
-from origins.quick_dataclass import dataclass
 from runners.command_line.commands import wherry
 from runners.definitions.kinds import (
     CALLED,

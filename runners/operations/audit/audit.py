@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -15,7 +15,6 @@ from destinations.dlq import DLQ, FALLBACK
 from origins.batch import JSON
 from origins.errors import WherryError, list_spark_errors
 from origins.lazy import SparkSession
-from origins.quick_dataclass import dataclass
 from runners.model.clock import Clock
 from runners.model.entry import Settled
 from runners.model.pipeline_state import is_aside

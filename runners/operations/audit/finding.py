@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
 from origins.batch import JSON
-from origins.quick_dataclass import dataclass
 from runners.model.json_form import JsonForm
 from runners.model.text import format_count, format_repr
 

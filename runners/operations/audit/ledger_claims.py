@@ -6,11 +6,10 @@ import itertools
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from origins.batch import JSON
-from origins.quick_dataclass import dataclass
 from runners.model.entry import Settled
 from runners.model.pipeline_state import BACKFILL, PipelineState, is_aside, make_rows_key
 from runners.operations.audit.finding import ACCEPT, Finding
