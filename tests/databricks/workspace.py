@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.databricks.notebook import Compute, build_wheel
+from tests.databricks.notebook import Compute, build_wheel, hide
 from tests.databricks.volume import compile_library
 from tests.scenarios.shared_jvm import Server
 
@@ -70,19 +70,19 @@ def volume_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_library(tmp_path_factory.mktemp("library"))
 
 
-def begin_on_serverless(proxy: DatabricksProxy, *words: str, folder: Path) -> subprocess.Popen[str]:
-    """Start `wherry` or a module in a process that has a session, as on serverless.
+def begin_on(
+    compute: Compute, address: str, *words: str, folder: Path, hidden: Path | None = None
+) -> subprocess.Popen[str]:
+    """Start `wherry` or a module in a process that has a session, as on this compute.
 
-    It works in the folder, and writes to one stream.
+    It works in the folder, and writes to one stream. It finds nothing in the `hidden` folder, if root starts it.
     """
-    variables = {
-        "SPARK_REMOTE": proxy.address,
-        "DATABRICKS_RUNTIME_VERSION": "client.4.9",
-        "PYTHONPATH": str(Path(__file__).parents[2]),
-    }
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    ours = {"DATABRICKS_RUNTIME_VERSION": compute.version, "PYTHONPATH": str(Path(__file__).parents[2])}
+    program = [sys.executable, "-m", "tests.databricks.given_session", address, compute.clones, *words]
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.databricks.given_session", *words],
-        env={**os.environ, **variables},
+        [*hide(hidden), *program],
+        env={**inherited, **ours},
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
