@@ -54,11 +54,15 @@ def open_compute(compute: Compute, server: Server) -> Iterator[tuple[str, list[s
 
 
 @pytest.fixture
-def serverless(connect_server: Server) -> Iterator[DatabricksProxy]:
-    """Provide a Spark that refuses what serverless refuses. Its warehouse holds managed tables."""
+def serverless(connect_server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[DatabricksProxy]:
+    """Provide a Spark that refuses what serverless refuses. Its warehouse holds managed tables.
+
+    With `--spark connect`, clients would show it the token of the tests' own server, and encrypt the channel for that.
+    """
     from tests.databricks.limits import SERVERLESS
     from tests.databricks.proxy import DatabricksProxy
 
+    monkeypatch.delenv("SPARK_CONNECT_AUTHENTICATE_TOKEN", raising=False)
     limits = replace(SERVERLESS, managed=(str(connect_server.folder / "warehouse"),))
     with DatabricksProxy(connect_server.get().connect, limits) as proxy:
         yield proxy
