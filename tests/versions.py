@@ -39,6 +39,8 @@ CHOSEN = (
     "tests/stages/claim/test_claim.py::test_claim_and_unclaim_together_change_nothing",
 )
 """The tests: files, or single tests."""
+ON_DATABRICKS = tuple(f"tests/databricks/test_{name}.py" for name in ("wheel_task", "example", "scenario"))
+"""The tests of a runtime of Databricks. They take the kinds of compute that have the installed Spark."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +50,7 @@ class Pair:
     name: str
     python: str
     packages: Sequence[str]
+    tests: Sequence[str] = CHOSEN
 
 
 PAIRS = (
@@ -59,6 +62,23 @@ PAIRS = (
     Pair(name="middle", python="3.12", packages=("pyspark==4.1.1", "pyarrow==21.*", "pandas==2.2.*")),
     Pair(name="newest", python="3.13", packages=("pyspark==4.2.0", "pandas<3")),
 )
+_NOTEBOOK = ("ipykernel>=6.29,<8", "setuptools>=77", "wheel")
+RUNTIMES = (
+    Pair(
+        name="databricks-17.3",
+        python="3.12",
+        packages=("pyspark[connect]==4.0.1", "pyarrow==19.*", "pandas==2.2.*", "protobuf==5.29.*", *_NOTEBOOK),
+        tests=ON_DATABRICKS,
+    ),
+    Pair(
+        name="databricks-18.0",
+        python="3.12",
+        packages=("pyspark[connect]==4.1.1", "pyarrow==21.*", "pandas==2.2.*", *_NOTEBOOK),
+        tests=ON_DATABRICKS,
+    ),
+)
+"""The open parts that come nearest to runtimes of Databricks. The environment of all tests has the newest Spark."""
+EVERY = *PAIRS, *RUNTIMES
 _LEFT_OPEN = "ignore:unclosed <socket:ResourceWarning"
 """pyspark before 4.2 leaves sockets to the garbage collector."""
 _TOOLS = ("pytest>=9,<10", "pytest-xdist>=3.8,<4", "hypothesis>=6.100")
@@ -94,7 +114,7 @@ def try_pair(pair: Pair, folder: Path) -> Mapping[str, str]:
     probe = subprocess.run([python, "-c", _PROBE, *_SHOWN], capture_output=True, text=True, check=True)
     began = time.monotonic()
     tests = subprocess.run(
-        [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", _LEFT_OPEN, *CHOSEN],
+        [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", _LEFT_OPEN, *pair.tests],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
@@ -131,13 +151,13 @@ def main(words: Sequence[str] | None = None) -> int:
     """Try the pairs that are named, or all. Return 1 if a test failed."""
     parser = argparse.ArgumentParser(prog=".ci/versions", description=__doc__)
     parser.add_argument(
-        "pairs", nargs="*", metavar="PAIR", help=f"{', '.join(pair.name for pair in PAIRS)}; all without one"
+        "pairs", nargs="*", metavar="PAIR", help=f"{', '.join(pair.name for pair in EVERY)}; all without one"
     )
     parser.add_argument(
         "--into", type=Path, default=ROOT / "build" / "versions", help="the folder of environments and results"
     )
     given = parser.parse_args(words)
-    known = {pair.name: pair for pair in PAIRS}
+    known = {pair.name: pair for pair in EVERY}
     strange = [name for name in given.pairs if name not in known]
     if strange:
         parser.error(f"expected {', '.join(known)}, got {strange[0]}")

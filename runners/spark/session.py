@@ -22,7 +22,7 @@ from typing import Any, cast
 
 from origins.errors import WherryError, list_spark_errors
 from origins.gone import describe_gone
-from origins.lazy import F, SparkSession, pyspark
+from origins.lazy import F, SparkSession, pyspark, spark_errors
 from origins.object_store import check_credentials
 from origins.spark_private import (
     end_in_silence,
@@ -166,7 +166,7 @@ def obtain_now(conf: Mapping[str, str], packages: Sequence[str] = ()) -> SparkSe
             hint='Install it with:  pip install "wherry[spark]"',
         ) from error
     check_client()
-    found = SparkSession.getActiveSession()
+    found = _find_active()
     if found is not None:
         return found
     if is_on_databricks():
@@ -204,7 +204,19 @@ def is_given() -> bool:
         return True
     if "pyspark.sql" not in sys.modules:
         return False
-    return pyspark.sql.SparkSession.getActiveSession() is not None
+    return _find_active() is not None
+
+
+def _find_active() -> SparkSession | None:
+    """Return the session that this process uses; None if there is none.
+
+    A session of Spark Connect is active only in the thread that made it. Other threads find it as the default one.
+    """
+    found = pyspark.sql.SparkSession.getActiveSession()
+    if found is None and pyspark.sql.utils.is_remote():
+        with contextlib.suppress(spark_errors.PySparkRuntimeError):
+            return pyspark.sql.SparkSession.active()
+    return found
 
 
 def list_forgotten_tables(spark: SparkSession, tables: Sequence[str]) -> list[str]:

@@ -18,6 +18,7 @@ import tempfile
 from pathlib import Path
 
 from tests.benchmarks import (
+    by_name,
     claims,
     expectations,
     fan_out,
@@ -61,6 +62,7 @@ CASES: dict[str, Case] = {
         claims,
         stores,
         wide,
+        by_name,
     )
     for case in module.CASES
 }

@@ -1,20 +1,19 @@
-"""Run a program in a process that has a session, as on serverless: `python -m tests.databricks.given_session PROGRAM
-WORDS`. The program is `wherry`, or a module."""
+"""Run a program in a process that has a session, as on Databricks: `python -m tests.databricks.given_session ADDRESS
+CLONES PROGRAM WORDS`. The program is `wherry`, or a module."""
 
 from __future__ import annotations
 
-import os
 import runpy
 import sys
 
-from pyspark.sql import SparkSession
-
 from runners.command_line.cli import main as run_wherry
+from tests.databricks.in_kernel import make_session
 
 
-def main(program: str) -> None:
-    """Make the session of `SPARK_REMOTE` the active one, and run the program."""
-    SparkSession.builder.remote(os.environ["SPARK_REMOTE"]).getOrCreate()
+def main(address: str, clones: str, program: str) -> None:
+    """Make the session at this address the active one, and run the program."""
+    make_session(address, clones)
+    sys.argv[:4] = [program]
     if program == "wherry":
         run_wherry()
     else:
@@ -22,5 +21,4 @@ def main(program: str) -> None:
 
 
 if __name__ == "__main__":
-    del sys.argv[0]
-    main(sys.argv[0])
+    main(*sys.argv[1:4])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
@@ -90,13 +91,17 @@ def break_clones(how: str, address: str) -> None:
 
 
 def make_classic_session(address: str) -> Any:
-    """Return a classic session in the JVM at this address, `jvm://:secret@host:port`."""
+    """Return a classic session in the JVM at this address, `jvm://:secret@host:port`.
+
+    Its workers run the Python of this process, which a cluster of Databricks names by the same variable.
+    """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
     place = urlsplit(address)
     os.environ.update(PYSPARK_GATEWAY_PORT=str(place.port), PYSPARK_GATEWAY_SECRET=str(place.password))
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
     there = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
     context = gateway.jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(there)
@@ -104,20 +109,27 @@ def make_classic_session(address: str) -> Any:
     return SparkSession(SparkContext(gateway=gateway, jsc=context, conf=conf))
 
 
+def make_session(address: str, clones: str) -> Any:
+    """Return the session that a program finds on Databricks: a classic one, or one of Spark Connect."""
+    from pyspark.sql import SparkSession
+
+    if address.startswith("jvm:"):
+        return make_classic_session(address)
+    break_clones(clones, address)
+    session = SparkSession.builder.remote(address).getOrCreate()
+    os.environ.pop("SPARK_REMOTE", None)
+    return session
+
+
 def set_up(names: MutableMapping[str, Any], given: Mapping[str, Any]) -> None:
     """Put `spark`, `dbutils` and `display` among the names of a notebook."""
     import IPython.display
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.connect.dataframe import DataFrame as RemoteFrame
 
     def show(value: Any) -> None:
         IPython.display.display(value.limit(1000).toPandas() if isinstance(value, DataFrame | RemoteFrame) else value)  # type: ignore[no-untyped-call,unused-ignore]
 
-    if given["address"].startswith("jvm:"):
-        names["spark"] = make_classic_session(given["address"])
-    else:
-        break_clones(given["clones"], given["address"])
-        names["spark"] = SparkSession.builder.remote(given["address"]).getOrCreate()
+    names["spark"] = make_session(given["address"], given["clones"])
     names["dbutils"] = Dbutils(given["widgets"], given["secrets"])
     names["display"] = show
-    os.environ.pop("SPARK_REMOTE", None)

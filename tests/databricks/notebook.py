@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from origins.spark_versions import KNOWN, find_version, shorten_version
 from runners.definitions.document import parse, to_plain
 from tests.child import LONGEST, tie
 
@@ -32,6 +33,8 @@ class Compute:
 
     version: str
     """What stands in `DATABRICKS_RUNTIME_VERSION`."""
+    spark: str
+    """The version of open Spark that comes nearest."""
     clones: str
     """How its client makes another session: by no clone (`missing`, `broken`), by a clone (`works`), or by `new`."""
     dedicated: bool = False
@@ -41,16 +44,36 @@ class Compute:
     def serverless(self) -> bool:
         return self.version.startswith("client.")
 
+    @property
+    def kind(self) -> str:
+        return "serverless" if self.serverless else "dedicated" if self.dedicated else "standard"
+
 
 COMPUTES = {
-    "serverless 4": Compute(version="client.4.12", clones="missing"),
-    "serverless 5": Compute(version="client.5.3", clones="broken"),
-    "standard 17.3": Compute(version="17.3", clones="missing"),
-    "standard 18.0": Compute(version="18.0", clones="broken"),
-    "standard 19.0": Compute(version="19.0", clones="new"),
-    "standard 19.3": Compute(version="19.3", clones="works"),
-    "dedicated 17.3": Compute(version="17.3", clones="works", dedicated=True),
+    "serverless 4": Compute(version="client.4.12", spark="4.0", clones="missing"),
+    "serverless 5": Compute(version="client.5.3", spark="4.1", clones="broken"),
+    "standard 17.3": Compute(version="17.3", spark="4.0", clones="missing"),
+    "standard 18.0": Compute(version="18.0", spark="4.1", clones="broken"),
+    "standard 19.0": Compute(version="19.0", spark="4.2", clones="new"),
+    "standard 19.3": Compute(version="19.3", spark="4.2", clones="works"),
+    "dedicated 17.3": Compute(version="17.3", spark="4.0", clones="works", dedicated=True),
+    "dedicated 18.0": Compute(version="18.0", spark="4.1", clones="works", dedicated=True),
 }
+
+
+HERE = shorten_version(find_version())
+"""The installed version of Spark."""
+
+
+def list_computes(spark: str = HERE) -> list[str]:
+    """Return the computes that have this version of Spark. The newest known one is tried as each of them."""
+    return [name for name, compute in COMPUTES.items() if spark in (compute.spark, KNOWN[-1])]
+
+
+def list_oldest_computes(spark: str = HERE) -> list[str]:
+    """Return the oldest of these computes of each kind."""
+    oldest = {COMPUTES[name].kind: name for name in reversed(list_computes(spark))}
+    return [name for name in COMPUTES if name in oldest.values()]
 
 
 @dataclass

@@ -1,10 +1,11 @@
-"""Files in a volume become rows of managed tables on a Spark that refuses what serverless refuses."""
+"""Files in a volume become rows of managed tables on a Spark that refuses what a kind of compute refuses."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.databricks.workspace import begin_on_serverless
+from tests.databricks.notebook import COMPUTES, Compute, list_oldest_computes
+from tests.databricks.workspace import begin_on, open_compute
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.databricks.proxy import DatabricksProxy
     from tests.scenarios.shared_jvm import Server
 
-pytestmark = [pytest.mark.spark, pytest.mark.long]
+pytestmark = pytest.mark.spark
 
 DEFINITION = """
 name: orders
@@ -41,7 +42,11 @@ FILES = 4
 class Shop:
     """A pipeline with files in a folder, and with its tables and its state in a schema of its own."""
 
-    proxy: DatabricksProxy
+    compute: Compute
+    address: str
+    refusals: list[str]
+    warehouse: Path
+    """The folder of managed tables. No run finds anything there."""
     spark: SparkSession
     """A session of the open server, which sees what is there."""
     schema: str
@@ -60,9 +65,13 @@ class Shop:
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))
         os.utime(file, (1_700_000_000 + number,) * 2)
 
+    def begin(self, *words: str) -> subprocess.Popen[str]:
+        """Start a program on the compute."""
+        return begin_on(self.compute, self.address, *words, folder=self.folder, hidden=self.warehouse)
+
     def call(self, *words: str) -> str:
         """Run `wherry` with these words. Return what it prints."""
-        process = begin_on_serverless(self.proxy, "wherry", *words, folder=self.folder)
+        process = self.begin("wherry", *words)
         printed, _ = process.communicate()
         assert process.returncode == 0, printed
         return printed
@@ -77,22 +86,30 @@ class Shop:
         return sorted(json.loads(row["original"])["id"] for row in rows)
 
 
-@pytest.fixture
-def shop(
-    serverless: DatabricksProxy, connect_server: Server, tmp_path: Path, request: pytest.FixtureRequest
-) -> Iterator[Shop]:
+@pytest.fixture(params=list_oldest_computes())
+def shop(connect_server: Server, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Shop]:
     """Provide a pipeline with four files, of which the last two have a bad row."""
     from pyspark.sql.connect.session import SparkSession as Remote
 
     spark: Any = Remote(connect_server.get().connect)
     schema = re.sub(r"\W", "_", f"databricks_{request.node.name}")
     spark.sql(f"create schema {schema}")
-    made = Shop(proxy=serverless, spark=spark, schema=schema, folder=tmp_path)
-    (tmp_path / "landing").mkdir()
-    made.definition.write_text(DEFINITION.format(folder=tmp_path, schema=schema))
-    for number in range(FILES):
-        made.land(number, bad=number >= 2)
-    yield made
+    compute, warehouse = COMPUTES[request.param], connect_server.folder / "warehouse"
+    with open_compute(compute, connect_server) as (address, refusals):
+        made = Shop(
+            compute=compute,
+            address=address,
+            refusals=refusals,
+            warehouse=warehouse,
+            spark=spark,
+            schema=schema,
+            folder=tmp_path,
+        )
+        (tmp_path / "landing").mkdir()
+        made.definition.write_text(DEFINITION.format(folder=tmp_path, schema=schema))
+        for number in range(FILES):
+            made.land(number, bad=number >= 2)
+        yield made
     spark.sql(f"drop schema {schema} cascade")
     spark.client.close()
 
@@ -101,6 +118,7 @@ GOOD = [0, 1, 2, 3, 4, 5, 6, 8, 9, 11]
 BAD = [7, 10]
 
 
+@pytest.mark.long
 def test_rows_are_delivered_refused_audited_and_replayed(shop: Shop) -> None:
     """Nothing is asked that the platform refuses, and no table stays that only a batch needed."""
     shop.call("run", str(shop.definition))
@@ -116,17 +134,16 @@ def test_rows_are_delivered_refused_audited_and_replayed(shop: Shop) -> None:
     tables = {row["tableName"] for row in shop.spark.sql(f"show tables in {shop.schema}").collect()}
     assert not [name for name in tables if "prepared" in name]
     assert list((shop.folder / "volume" / "orders" / "prepared").iterdir()) == []
-    assert shop.proxy.refusals == []
+    assert shop.refusals == []
 
 
-@pytest.mark.parametrize("moment", ["BatchPlanned", "BatchDecided", "Written"])
-def test_a_killed_run_is_continued(shop: Shop, moment: str) -> None:
+@pytest.mark.long
+def test_killed_runs_are_continued(shop: Shop) -> None:
     """Each row is there once, in both tables or in the DLQ."""
-    killed = begin_on_serverless(
-        shop.proxy, "tests.scenarios.killed", str(shop.definition), moment, "3", folder=shop.folder
-    )
-    printed, _ = killed.communicate()
-    assert killed.returncode == -9, printed
+    for moment, batch in (("BatchPlanned", "2"), ("BatchDecided", "3"), ("Written", "4")):
+        killed = shop.begin("tests.scenarios.killed", str(shop.definition), moment, batch)
+        printed, _ = killed.communicate()
+        assert killed.returncode == -9, printed
     shop.call("run", str(shop.definition))
     assert [shop.list_ids(table) for table in ("orders", "newest")] == [GOOD, GOOD]
     assert shop.list_refused() == BAD
@@ -135,9 +152,7 @@ def test_a_killed_run_is_continued(shop: Shop, moment: str) -> None:
 
 def test_two_runs_at_once_deliver_each_row_once(shop: Shop) -> None:
     """Wherry may tell one of them that the other one has the pipeline."""
-    both = [
-        begin_on_serverless(shop.proxy, "wherry", "run", str(shop.definition), folder=shop.folder) for _ in range(2)
-    ]
+    both = [shop.begin("wherry", "run", str(shop.definition)) for _ in range(2)]
     ends = [(process.communicate()[0], process.returncode) for process in both]
     assert 0 in [code for _, code in ends], ends
     assert all(code == 0 or "is running" in printed for printed, code in ends), ends

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.databricks.workspace import begin_on_serverless
+from tests.databricks.notebook import COMPUTES
+from tests.databricks.workspace import begin_on
 
 if TYPE_CHECKING:
     from tests.databricks.proxy import DatabricksProxy
@@ -61,6 +62,7 @@ def count_statements(definition: Path, proxy: DatabricksProxy, landing: Path, fi
 
 def run(definition: Path, proxy: DatabricksProxy) -> None:
     """Run the pipeline in another process, as on serverless."""
-    process = begin_on_serverless(proxy, "wherry", "run", str(definition), folder=definition.parent)
+    words = "wherry", "run", str(definition)
+    process = begin_on(COMPUTES["serverless 4"], proxy.address, *words, folder=definition.parent)
     printed, _ = process.communicate()
     assert process.returncode == 0, printed

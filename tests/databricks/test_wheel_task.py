@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from runners.definitions.first_pipeline import begin
-from tests.databricks.notebook import COMPUTES, Notebook, Shown, list_words, make_environment
+from tests.databricks.notebook import COMPUTES, Notebook, Shown, list_computes, list_words, make_environment
 from tests.databricks.workspace import open_compute
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Result:
     refusals: list[str]
 
 
-@pytest.fixture(scope="module", params=[*COMPUTES])
+@pytest.fixture(scope="module", params=list_computes())
 def result(
     request: pytest.FixtureRequest, connect_server: Server, wheel: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Result]:

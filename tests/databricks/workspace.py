@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.databricks.notebook import Compute, build_wheel
+from tests.databricks.notebook import Compute, build_wheel, hide
 from tests.databricks.volume import compile_library
 from tests.scenarios.shared_jvm import Server
 
@@ -54,11 +54,15 @@ def open_compute(compute: Compute, server: Server) -> Iterator[tuple[str, list[s
 
 
 @pytest.fixture
-def serverless(connect_server: Server) -> Iterator[DatabricksProxy]:
-    """Provide a Spark that refuses what serverless refuses. Its warehouse holds managed tables."""
+def serverless(connect_server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[DatabricksProxy]:
+    """Provide a Spark that refuses what serverless refuses. Its warehouse holds managed tables.
+
+    With `--spark connect`, clients would show it the token of the tests' own server, and encrypt the channel for that.
+    """
     from tests.databricks.limits import SERVERLESS
     from tests.databricks.proxy import DatabricksProxy
 
+    monkeypatch.delenv("SPARK_CONNECT_AUTHENTICATE_TOKEN", raising=False)
     limits = replace(SERVERLESS, managed=(str(connect_server.folder / "warehouse"),))
     with DatabricksProxy(connect_server.get().connect, limits) as proxy:
         yield proxy
@@ -70,19 +74,19 @@ def volume_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_library(tmp_path_factory.mktemp("library"))
 
 
-def begin_on_serverless(proxy: DatabricksProxy, *words: str, folder: Path) -> subprocess.Popen[str]:
-    """Start `wherry` or a module in a process that has a session, as on serverless.
+def begin_on(
+    compute: Compute, address: str, *words: str, folder: Path, hidden: Path | None = None
+) -> subprocess.Popen[str]:
+    """Start `wherry` or a module in a process that has a session, as on this compute.
 
-    It works in the folder, and writes to one stream.
+    It works in the folder, and writes to one stream. It finds nothing in the `hidden` folder, if root starts it.
     """
-    variables = {
-        "SPARK_REMOTE": proxy.address,
-        "DATABRICKS_RUNTIME_VERSION": "client.4.9",
-        "PYTHONPATH": str(Path(__file__).parents[2]),
-    }
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    ours = {"DATABRICKS_RUNTIME_VERSION": compute.version, "PYTHONPATH": str(Path(__file__).parents[2])}
+    program = [sys.executable, "-m", "tests.databricks.given_session", address, compute.clones, *words]
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.databricks.given_session", *words],
-        env={**os.environ, **variables},
+        [*hide(hidden), *program],
+        env={**inherited, **ours},
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -8,6 +8,7 @@ import select
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,7 +17,7 @@ from origins.names import is_one_disk
 from origins.spark_versions import is_connect
 from runners.model.text import summarise_error
 from runners.spark.own_session import make_own_session
-from runners.spark.session import list_forgotten_tables
+from runners.spark.session import list_forgotten_tables, obtain_now
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -101,6 +102,15 @@ def test_python_functions_run_in_this_python(spark: SparkSession) -> None:
             yield pyarrow.RecordBatch.from_pydict({"who": [sys.prefix]})
 
     assert spark.range(1).mapInArrow(who, "who string").collect()[0]["who"] == sys.prefix
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+def test_a_thread_finds_the_session_of_the_process(spark_server: SparkSession) -> None:
+    """A session of Spark Connect is active only in the thread that made it."""
+    with ThreadPoolExecutor(1) as thread:
+        found = thread.submit(obtain_now, {}).result()
+    assert (found.version, found.range(3).count()) == (spark_server.version, 3)
 
 
 ENDS = """
