@@ -150,6 +150,24 @@ class TestFolders:
 
 
 @pytest.mark.spark
+def test_rows_that_this_process_reads_have_the_names_of_their_files(spark: SparkSession, tmp_path: Path) -> None:
+    """For any other fact about a file, Spark reads the batch."""
+    write_file(tmp_path, "day 1/x 100%41+ü:1.json", '{"id": 1}\n{"id": 2}')
+    write_file(tmp_path, "day 2/b.json", '{"id": 3}')
+    files = Files(path=f"{tmp_path}/**", format="json", schema="id long", metadata=["file_name"])
+    batch = plan_batch(spark, files)
+    table = files.fetch(spark, [batch]).table()
+    assert table is not None
+    names = {row["id"]: row["file_name"] for row in table.to_pylist()}
+    assert names == {1: "x 100%41+ü:1.json", 2: "x 100%41+ü:1.json", 3: "b.json"}
+    assert sorted(read_rows(spark, files), key=lambda row: row["id"]) == [
+        {"id": number, "file_name": name} for number, name in sorted(names.items())
+    ]
+    more = Files(path=files.path, format="json", schema="id long", metadata=["file_name", "file_size"])
+    assert more.fetch(spark, [plan_batch(spark, more)]).table() is None
+
+
+@pytest.mark.spark
 @pytest.mark.connect
 class TestMetadata:
     """Metadata of a file."""
@@ -167,24 +185,6 @@ class TestMetadata:
         assert row.pop("file_path").removeprefix("file:").lstrip("/") == f"{tmp_path}/{name}".lstrip("/")
         assert row.pop("file_modification_time").timestamp() == 1_700_000_000
         assert row == {"id": "1", "file_size": len(content), "file_name": name}
-
-    def test_rows_that_this_process_reads_have_the_names_of_their_files(
-        self, spark: SparkSession, tmp_path: Path
-    ) -> None:
-        """For any other fact about a file, Spark reads the batch."""
-        write_file(tmp_path, "day 1/x 100%41+ü:1.json", '{"id": 1}\n{"id": 2}')
-        write_file(tmp_path, "day 2/b.json", '{"id": 3}')
-        files = Files(path=f"{tmp_path}/**", format="json", schema="id long", metadata=["file_name"])
-        batch = plan_batch(spark, files)
-        table = files.fetch(spark, [batch]).table()
-        assert table is not None
-        names = {row["id"]: row["file_name"] for row in table.to_pylist()}
-        assert names == {1: "x 100%41+ü:1.json", 2: "x 100%41+ü:1.json", 3: "b.json"}
-        assert sorted(read_rows(spark, files), key=lambda row: row["id"]) == [
-            {"id": number, "file_name": name} for number, name in sorted(names.items())
-        ]
-        more = Files(path=files.path, format="json", schema="id long", metadata=["file_name", "file_size"])
-        assert more.fetch(spark, [plan_batch(spark, more)]).table() is None
 
     def test_a_bad_line_is_refused_beside_metadata_columns(self, spark: SparkSession, tmp_path: Path) -> None:
         """These columns change no verdict."""
