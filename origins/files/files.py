@@ -368,8 +368,9 @@ class _FilesRows(BatchRows):
         batch, *others = self.batches
         planned, reader = list_files(batch.span.parts), self.origin.make_reader(self._place)
         few = not others and sum(file.size for file in planned) <= SMALL
-        facts = {name for name in self.origin.metadata if name in self.schema.names}
-        lines = T.StructType([column for column in self.schema if column.name not in facts])
+        schema = self.schema
+        facts = {*self.origin.metadata}.intersection(schema.names)
+        lines = T.StructType([column for column in schema if column.name not in facts])
         if not few or facts - {_FILE_NAME} or not self._is_here or not reader.parses_here(self._names, lines):
             return None
         found = self._place.read(planned)
@@ -382,8 +383,9 @@ class _FilesRows(BatchRows):
             if table is None:
                 return None
             if facts:
-                table = table.append_column(_FILE_NAME, pa.repeat(os.path.basename(name), table.num_rows))
-            tables[name] = table.select(self.schema.names)
+                named = table.append_column(_FILE_NAME, pa.repeat(os.path.basename(name), table.num_rows))
+                table = named.select(schema.names)
+            tables[name] = table
         return tables or None
 
     @property

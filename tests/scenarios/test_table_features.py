@@ -6,7 +6,9 @@ import re
 
 import pytest
 
-from tests.destinations.delta.features import FEATURES, find_engine, make_table
+from destinations.delta import Delta
+from tests.destinations.delta.direct.test_append import name_engine
+from tests.destinations.delta.features import FEATURES, make_table
 from tests.scenarios.conftest import Place, make_order
 from tests.test_habits import ROOT
 
@@ -31,7 +33,7 @@ def test_a_table_with_a_feature_gets_each_row_once(place: Place, name: str) -> N
         report = place.load(ORDERS).run()
         assert (report.delivered, report.balanced) == ({"orders": 1}, True)
     assert sorted(row["id"] for row in place.spark.read.format("delta").load(str(table)).collect()) == [1, 2]
-    assert (find_engine(table) == "wherry") is feature.commits_here
+    assert (name_engine(Delta(path=str(table)).open()) == "wherry") is feature.commits_here
     assert place.load(ORDERS).audit().problems == []
 
 

@@ -49,14 +49,6 @@ def make_table(spark: SparkSession, place: Path, feature: Feature) -> None:
         spark.sql(f"ALTER TABLE delta.`{place}` {feature.then}").collect()
 
 
-def find_engine(place: Path) -> str:
-    """Return what committed the newest version of a table: `wherry`, or Spark by its name."""
-    newest = max((place / "_delta_log").glob("*.json"))
-    actions = [json.loads(line) for line in newest.read_text().splitlines()]
-    (info,) = [action["commitInfo"] for action in actions if "commitInfo" in action]
-    return str(info["engineInfo"]).partition(":")[0].partition("/")[0]
-
-
 def demand_feature(table: Path, *, of_readers: bool = False) -> None:
     """Make a Delta table demand an invented feature, of writers alone or of readers too."""
     protocol = {"minReaderVersion": 3 if of_readers else 1, "minWriterVersion": 7, "writerFeatures": ["invented"]}
