@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeAlias, get_args
 
 from origins.functions import ship_modules
@@ -180,7 +180,7 @@ def _ask_workers(
     ship_modules(sys.modules[name] for name in _SENT)
     given = F.struct(*[rows.column(name).alias(name) for name in kinds])
     frame, asked = call_in_workers(rows.frame, _ASKED, function, {f"{_ASKED}_row": F.when(rows.live, given)}, kind)
-    return replace(rows, frame=frame), asked
+    return rows.with_frame(frame), asked
 
 
 def _find_columns(columns: Sequence[str], rows: Rows) -> Mapping[str, T.DataType]:

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timezone
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Row
@@ -24,11 +23,8 @@ from origins.lazy import DataFrame, F, SparkSession
 from origins.nack import REFUSED, make_reason, restore
 from origins.origin import PLACE
 from stages.bisection import MARK
-from stages.rows import STATE, VERDICT, MarkedRows, Rows, StraightRows, place_rows
+from stages.rows import STATE, VERDICT, Rows, place_rows
 from stages.stage import Stage, apply_stage
-
-R = TypeVar("R", bound=Rows)
-
 
 LABELS: Mapping[str, str | int | datetime] = {
     "origin": "origin",
@@ -60,7 +56,8 @@ class StageConformance:
         marked = self._run_marked(spark, self.rows)
         kept, refused, _ = collect_decided(marked)
         straight = self._run_straight(spark, [row for index, row in enumerate(self.rows) if index not in refused])
-        assert self.stage().needs_places or Counter(map(str, kept)) == Counter(map(str, straight.frame.collect()))
+        if not self.stage().needs_places:
+            assert Counter(map(str, kept)) == Counter(map(str, straight.take_sound().collect()))
         assert straight.names == marked.names
         assert straight.schema.simpleString() == marked.schema.simpleString()
 
@@ -69,8 +66,8 @@ class StageConformance:
         _, refused, _ = collect_decided(self._run_marked(spark, self.rows))
         for index in refused:
             straight = self._run_straight(spark, [self.rows[index]])
-            assert does_raise_mark(straight.frame)
-            assert does_raise_mark(straight.filter(F.lit(False)).frame)
+            assert does_raise_mark(straight.take_sound())
+            assert does_raise_mark(straight.filter(F.lit(False)).take_sound())
 
     def test_every_row_is_kept_filtered_or_refused(self, spark: SparkSession) -> None:
         """No row vanishes, unless the stage returns other rows than it gets."""
@@ -107,40 +104,41 @@ class StageConformance:
         """The stage is applied lazily, before any row is read."""
         begun = self._begin_straight(spark, self.rows)
         broken = begun.frame.where("raise_error('a Spark job was started') is null")
-        assert self._apply_stage(replace(begun, frame=broken)).names == self._run_straight(spark, []).names
+        assert self._apply_stage(begun.with_frame(broken)).names == self._run_straight(spark, []).names
 
     def test_an_empty_batch_gives_no_rows(self, spark: SparkSession) -> None:
         """An empty batch gives no rows, unless the stage has `changes_rows` and counts rows, for example."""
-        left = self._run_straight(spark, []).frame.count()
+        left = self._run_straight(spark, []).take_sound().count()
         assert left == 0 or self.stage().changes_rows
 
-    def _begin_straight(self, spark: SparkSession, rows: Sequence[tuple[Any, ...]]) -> StraightRows:
-        frame = spark.createDataFrame(list(rows), self.schema)
-        return StraightRows.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen)
+    def _begin_straight(self, spark: SparkSession, rows: Sequence[tuple[Any, ...]]) -> Rows:
+        return begin_straight(spark.createDataFrame(list(rows), self.schema))
 
-    def _apply_stage(self, rows: R) -> R:
+    def _apply_stage(self, rows: Rows) -> Rows:
         stage = self.stage()
         return apply_stage(stage, rows.enter("it", 2, pin=stage.pin(rows.frame.sparkSession)))
 
-    def _run_straight(self, spark: SparkSession, rows: Sequence[tuple[Any, ...]]) -> StraightRows:
+    def _run_straight(self, spark: SparkSession, rows: Sequence[tuple[Any, ...]]) -> Rows:
         return self._apply_stage(self._begin_straight(spark, rows))
 
-    def _run_marked(self, spark: SparkSession, rows: Sequence[tuple[Any, ...]], *, dead: bool = False) -> MarkedRows:
+    def _run_marked(self, spark: SparkSession, rows: Sequence[tuple[Any, ...]], *, dead: bool = False) -> Rows:
         return self._apply_stage(begin(spark.createDataFrame(list(rows), self.schema), dead=dead))
 
 
-def begin(frame: DataFrame, *, dead: bool = False) -> MarkedRows:
+def begin(frame: DataFrame, *, dead: bool = False) -> Rows:
     """Return rows with a verdict each. With `dead`, every row is refused already."""
-
-    def live(rows: MarkedRows) -> DataFrame:
-        return rows.frame.where(F.col(STATE) == 0).select(*[rows.column(name) for name in rows.names])
-
     names = tuple(name for name in frame.columns if name != REFUSED)
-    begun = MarkedRows.begin(place_rows(frame.coalesce(1)), names, LABELS, live)
+    begun = Rows.begin(place_rows(frame.coalesce(1)), names, LABELS, Rows.take_live)
     return begun.enter("first", 1).refuse(make_reason("FIRST", F.lit("first"))) if dead else begun
 
 
-def collect_decided(rows: MarkedRows) -> tuple[list[Any], list[int], int]:
+def begin_straight(frame: DataFrame) -> Rows:
+    """Return rows that have only their state."""
+    names = tuple(name for name in frame.columns if name != REFUSED)
+    return Rows.begin(frame, names, LABELS, Rows.take_sound, explains=False)
+
+
+def collect_decided(rows: Rows) -> tuple[list[Any], list[int], int]:
     """Return the kept rows, the places of the refused rows, and the number of filtered rows."""
     found = rows.frame.collect()
     kept = [tuple(row[name] for name in rows.names) for row in found if row[STATE] == 0]

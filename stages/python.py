@@ -180,7 +180,7 @@ class Handler(Stage):
         whole = F.struct(*[rows.column(each).alias(each) for each in rows.names])
         given = {f"{_ASKED}_live": rows.live, f"{_ASKED}_row": whole}
         frame, asked = call_in_workers(rows.frame, _ASKED, make_answer_function(answering), given, kind)
-        return dataclasses.replace(rows, frame=frame), asked
+        return rows.with_frame(frame), asked
 
     def _list_leaving_columns(self, rows: Rows) -> T.StructType:
         """Return the columns that leave: the incoming columns, and columns that are declared new or of another type."""

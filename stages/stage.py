@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, TypeVar, cast, get_args
+from typing import ClassVar, Literal, TypeAlias, get_args
 
 from origins.batch import JSON
 from origins.lazy import SparkSession, pa
@@ -124,19 +124,15 @@ def check_columns(names: Iterable[str], rows: Rows) -> None:
             raise ValueError(f"there is no column '{name}'; {suggest_name(name, rows.names)}")
 
 
-if TYPE_CHECKING:
-    R = TypeVar("R", bound=Rows)
-
-
-def apply_stage(stage: Stage, rows: R) -> R:
+def apply_stage(stage: Stage, rows: Rows) -> Rows:
     """Return the rows after the stage. Rows for which `when` is not true skip it and stay as they are."""
     sound = rows.without_poison()
     if stage.changes_rows and stage.on_error == "discard":
-        return cast("R", stage.apply(sound.aside(None, "discard").rejoin(rows)))
+        return stage.apply(sound.aside(None, "discard").rejoin(rows))
     if stage.changes_rows or (stage.when is None and stage.on_error in ("nack", "stop")):
-        return cast("R", stage.apply(sound))
+        return stage.apply(sound)
     condition = None if stage.when is None else rows.expression(stage.when)
-    left = cast("R", stage.apply(sound.aside(condition, stage.on_error)))
+    left = stage.apply(sound.aside(condition, stage.on_error))
     if condition is not None:
         _check_columns(rows, left)
     return left.rejoin(rows)

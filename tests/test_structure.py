@@ -167,13 +167,12 @@ def test_a_folder_holds_at_most_thirty_files() -> None:
 
 
 def test_a_short_module_serves_more_than_one_other() -> None:
-    """A module of fewer than 40 lines that only one module imports belongs in that module. Only the ways keep separate
-    files."""
+    """A module of fewer than 40 lines that only one module imports belongs in that module."""
     modules = {".".join(file.relative_to(ROOT).with_suffix("").parts): file for file in FILES}
     importers = Counter(name for file in FILES for name in modules.keys() & {*list_imported(file), *list_named(file)})
     short = {name for name, file in modules.items() if len(file.read_text(encoding="utf-8").splitlines()) < 40}
     alone = {name for name in short if importers[name] == 1 and modules[name].name != "__init__.py"}
-    assert alone == {"runners.ways.apart", "runners.ways.written"}
+    assert alone == set()
 
 
 def test_every_package_is_installed() -> None:

@@ -13,7 +13,7 @@ from typing import Literal, TypeVar
 
 from origins.batch import JSON, Batch
 from origins.lazy import Column, DataFrame, F, SparkSession, pyspark
-from origins.names import HIDDEN, quote_name
+from origins.names import HIDDEN
 from origins.origin import PLACE
 from origins.protection import Protection
 from runners.model.causes import CauseCounter, Causes
@@ -35,7 +35,7 @@ from stages.rows import (
     STATE,
     VERDICT,
     Expression,
-    MarkedRows,
+    Rows,
     compute_once,
     encode_struct,
     make_struct,
@@ -152,7 +152,7 @@ class BatchTrial:
         """Pass the rows of `Origin.fetch`, with their places, through the stages. `rows` limits their number."""
         if rows is not None:
             frame = frame.orderBy(*self._list_arrival_columns()).limit(rows)
-        begun = MarkedRows.begin(frame, names, make_labels(batch), self._close_section)
+        begun = Rows.begin(frame, names, make_labels(batch), self._close_section)
         begun = replace(
             begun,
             parts=self.order,
@@ -223,16 +223,16 @@ class BatchTrial:
             filtered_for=filtered,
         )
 
-    def _mark_wanted(self, rows: MarkedRows) -> MarkedRows:
+    def _mark_wanted(self, rows: Rows) -> Rows:
         if self.wanted is None:
             return rows
         frame = self.wanted.mark(rows.frame, F.col(STATE) != REFUSED_BY_ORIGIN)
         frame = frame.withColumn(WANTED, F.coalesce(F.col(MATCHES), F.lit(False))).drop(MATCHES)
         if any(step.stage.changes_rows for step in self.chain.steps):
-            return replace(rows, frame=frame.where(F.col(WANTED)).drop(WANTED))
-        return replace(rows, frame=frame, kept=(*rows.kept, WANTED))
+            return rows.with_frame(frame.where(F.col(WANTED)).drop(WANTED))
+        return replace(rows.with_frame(frame), kept=(*rows.kept, WANTED))
 
-    def _apply_steps(self, rows: MarkedRows, steps: Sequence[PlacedStage], filters: str = "") -> MarkedRows:
+    def _apply_steps(self, rows: Rows, steps: Sequence[PlacedStage], filters: str = "") -> Rows:
         for step in steps:
             before = [note.column for note in self.sections[-1].notes if note.filters in ("", filters)][-1]
             rows = apply_chain(rows, [without_stop(step)], self.pins, checked=True)
@@ -241,27 +241,27 @@ class BatchTrial:
             rows = self._note_rows(rows, step, before, filters)
         return rows
 
-    def _note_rows(self, rows: MarkedRows, step: PlacedStage | None, before: str, filters: str = "") -> MarkedRows:
+    def _note_rows(self, rows: Rows, step: PlacedStage | None, before: str, filters: str = "") -> Rows:
         notes = self.sections[-1].notes
         column = f"{SEEN}{len(notes)}"
         notes.append(StepNote(step=step, column=column, schema=rows.schema.json(), before=before, filters=filters))
-        frame = rows.frame.selectExpr("*", compute_once(make_struct(rows.names), column))
-        return replace(rows, frame=frame, kept=(*rows.kept, column))
+        query = rows.query.select("*", compute_once(make_struct(rows.names), column))
+        return replace(rows, query=query, kept=(*rows.kept, column))
 
-    def _apply_branches(self, rows: MarkedRows) -> DataFrame:
+    def _apply_branches(self, rows: Rows) -> DataFrame:
         steps = {name: own for name, own in self.chain.branches.items() if own}
         self.sections[-1].filters.update({name: f"{FILTERED}{index}" for index, name in enumerate(steps)})
 
-        def own(rows: MarkedRows, name: str) -> tuple[MarkedRows, Mapping[str, Expression]]:
+        def own(rows: Rows, name: str) -> tuple[Rows, Mapping[str, Expression]]:
             filters = self.sections[-1].filters[name]
             return self._apply_steps(rows, steps[name], filters), {filters: FILTERED_BY}
 
         return pass_branches(rows, steps, own).frame
 
-    def _close_section(self, rows: MarkedRows) -> DataFrame:
+    def _close_section(self, rows: Rows) -> DataFrame:
         """Return the live rows, for a stage that changes rows."""
         self._close(rows.frame)
-        return rows.frame.where(F.col(STATE) == 0).select(*[F.col(quote_name(name)) for name in rows.names])
+        return rows.take_live()
 
     def _close(self, frame: DataFrame) -> None:
         """Collect the outcomes of the rows of the last section: the number of rows of each, and the first rows."""
@@ -376,7 +376,7 @@ class BatchTrial:
         return SeenRow(outcome="refused", row=without(self.secrets, nack["row"]), code=row["code"], message=message)
 
 
-def hold_nothing(rows: MarkedRows, note: str) -> tuple[MarkedRows, Mapping[str, int]]:
+def hold_nothing(rows: Rows, note: str) -> tuple[Rows, Mapping[str, int]]:
     """Return the rows unchanged, because nothing is written, and the number of rows with each note.
 
     A stage that needs the whole batch computes it again.
@@ -400,11 +400,6 @@ def _find_outcome(row: Mapping[str, JSON], note: StepNote, number: int) -> str:
     left += [(filtered, "filtered")] if filtered else []
     at, how = min(left, default=(number + 1, ""))
     return "kept" if at > number else how if at == number else ""
-
-
-def select_live(rows: MarkedRows) -> DataFrame:
-    """Return the rows that no stage filtered or refused, with the columns that stages see."""
-    return rows.frame.where(f"{STATE} = 0").select(*[rows.column(name) for name in rows.names])
 
 
 def isolate_if_needed(attempt: Callable[[Isolator | None], Found], make: Callable[[], Isolator]) -> Found:

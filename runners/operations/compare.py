@@ -18,7 +18,7 @@ from runners.model.comparison import ComparedBatch, ComparedDestination, Compari
 from runners.model.errors import Refusal
 from runners.model.masking import without
 from runners.model.spec import PipelineSpec
-from runners.operations.batch_trial import hold_nothing, isolate_if_needed, make_isolator, select_live, without_stop
+from runners.operations.batch_trial import hold_nothing, isolate_if_needed, make_isolator, without_stop
 from runners.operations.trial import TrialRun
 from runners.spark.own_session import put_settings_back
 from runners.ways.batch_source import list_columns, strip_lane_prefix
@@ -32,7 +32,7 @@ from stages.rows import (
     STATE,
     VERDICT,
     Expression,
-    MarkedRows,
+    Rows,
     compute_once,
     encode_struct,
     make_struct,
@@ -222,12 +222,12 @@ class _BatchPair:
         )
         return first, second
 
-    def _begin(self, origin: Origin, batch: Batch) -> MarkedRows:
+    def _begin(self, origin: Origin, batch: Batch) -> Rows:
         frame = origin.fetch(self._spark, [batch], places=True).frame()
-        rows = MarkedRows.begin(frame, list_columns(batch), make_labels(batch), select_live)
+        rows = Rows.begin(frame, list_columns(batch), make_labels(batch), Rows.take_live)
         return replace(rows, parts=self._order, hold=hold_nothing, note_finding=lambda *_: None, claims=None)
 
-    def _walk(self, rows: MarkedRows, which: int, isolator: RowErrorIsolator | None) -> _Walk:
+    def _walk(self, rows: Rows, which: int, isolator: RowErrorIsolator | None) -> _Walk:
         """Return the rows after the stages of the first or the second definition."""
         chain, pins = self._chains[which], self._pins[which]
         for run in split_runs(chain.common):
@@ -241,7 +241,7 @@ class _BatchPair:
         """Compare by row: each row passes the old stages and then, as it was read, the new stages."""
         begun = self._begin(self._pair.origin, self._own)
         beside = {_ID: F.monotonically_increasing_id(), _STATE: F.col(STATE), _VERDICT: F.col(VERDICT)}
-        begun = replace(begun, frame=begun.frame.withColumns(beside))
+        begun = begun.with_frame(begun.frame.withColumns(beside))
         old = self._walk(replace(begun, kept=tuple(beside)), 0, isolators[0])
         again = old.frame.select(
             F.col(PLACE),
@@ -252,7 +252,7 @@ class _BatchPair:
             old.make_outcome().alias(_OLD),
             *[F.col(ORIGINAL)[name].alias(name) for name in begun.names],
         )
-        new = self._walk(replace(begun, frame=again, kept=(_ID, _OLD)), 1, isolators[1])
+        new = self._walk(replace(begun.with_frame(again), kept=(_ID, _OLD)), 1, isolators[1])
         walked = new.frame.select(_ID, ORIGINAL, F.col(_OLD), new.make_outcome().alias(_NEW))
         return _RowQuery(self._pair, walked, old, new, begun.original_schema).ask(both)
 
@@ -297,7 +297,7 @@ class _BatchPair:
         return found
 
 
-def _pass_destinations(rows: MarkedRows, chain: StageChain, pins: Mapping[str, JSON]) -> _Walk:
+def _pass_destinations(rows: Rows, chain: StageChain, pins: Mapping[str, JSON]) -> _Walk:
     """Return the rows after the stages of all destinations, each with how it leaves for every destination."""
     schemas = dict.fromkeys(chain.branches, rows.schema)
     plain = [at for at, steps in enumerate(chain.branches.values()) if not steps]
@@ -305,11 +305,11 @@ def _pass_destinations(rows: MarkedRows, chain: StageChain, pins: Mapping[str, J
         f"{_FILTER}{at}": SqlText("0") for at in plain
     }
     if columns:
-        frame = rows.frame.selectExpr("*", *[compute_once(sql, name) for name, sql in columns.items()])
-        rows = replace(rows, frame=frame, kept=(*rows.kept, *columns))
+        query = rows.query.select("*", *[compute_once(sql, name) for name, sql in columns.items()])
+        rows = replace(rows, query=query, kept=(*rows.kept, *columns))
     steps = {(at, name): own for at, (name, own) in enumerate(chain.branches.items()) if own}
 
-    def own(rows: MarkedRows, which: tuple[int, str]) -> tuple[MarkedRows, Mapping[str, Expression]]:
+    def own(rows: Rows, which: tuple[int, str]) -> tuple[Rows, Mapping[str, Expression]]:
         at, name = which
         passed = apply_chain(rows, [*map(without_stop, steps[which])], pins, checked=True)
         schemas[name] = passed.schema

@@ -286,7 +286,7 @@ class SelectEach(Stage):
         return is_repeatable_sql(self.statement) and list_tables(self.statement) <= {"rows"}
 
     def apply(self, rows: Rows) -> Rows:
-        if PLACE not in rows.frame.columns:  # only the schema is wanted, and such rows have no places
+        if not rows.explains:  # only the schema is wanted, and such rows have no places
             described = self._ask(rows, rows.frame.withColumn(PLACE, F.lit(0))).drop(_AT).schema
             return rows.with_columns({each.name: F.lit(None).cast(each.dataType) for each in described})
         asked = self._ask(rows, rows.frame.where(rows.live))
@@ -299,7 +299,7 @@ class SelectEach(Stage):
         put = {rows.spell_name(name): f"{_NEW}{number}" for number, name in enumerate(values)}
         tried = {f"{_NEW}{number}": value for number, value in enumerate(values.values())}
         why = F.when(F.col(_FOUND) != 1, make_reason(FIX_CODE, gives))
-        return replace(rows, frame=joined).attempt({**tried, _FOUND: count}, why, put)
+        return rows.with_frame(joined).attempt({**tried, _FOUND: count}, why, put)
 
     def _ask(self, rows: Rows, frame: DataFrame) -> DataFrame:
         """Return the place of each row, and then the columns of the SELECT."""

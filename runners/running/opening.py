@@ -37,7 +37,7 @@ from runners.ways.choose import GROUPED, STRAIGHT
 from runners.ways.stage_chain import PlacedStage, StageChain, apply_chain, make_empty_rows, name_destinations
 from runners.ways.way import Candidate
 from stages.expect.expect import Expect
-from stages.rows import StraightRows
+from stages.rows import Rows
 from stages.stage import Stage
 
 
@@ -521,7 +521,7 @@ def _list_names(spark: SparkSession, chain: StageChain, schema: str) -> list[str
     rows = make_empty_rows(spark, T.StructType.fromJson(json.loads(schema)))
     names = [*_list_inner_names(rows.schema)]
 
-    def behind(rows: StraightRows, steps: Sequence[PlacedStage]) -> StraightRows:
+    def behind(rows: Rows, steps: Sequence[PlacedStage]) -> Rows:
         for step in steps:
             rows = apply_chain(rows, [step], {}, checked=True)
             names.extend(_list_inner_names(rows.schema))

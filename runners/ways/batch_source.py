@@ -26,10 +26,11 @@ from runners.model.error_kinds import classify
 from runners.model.pipeline_state import REPLAY, is_replay
 from runners.model.planned_batch import PlannedBatch
 from runners.ways.large_values import note_user
-from runners.ways.row_outcomes import RowTally
+from runners.ways.row_outcomes import StateTally
 from runners.ways.stage_chain import StageChain, apply_chain, make_empty_rows, make_labels
 from stages.expressions import put_in
-from stages.rows import StraightRows
+from stages.query import Schemas
+from stages.rows import Rows
 from stages.stage import Stage
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ class BatchReader:
     """The lanes in which this run met a large value, or a reference to a large value."""
     fit_large_rows: Callable[[], None] = lambda: None
     """Prepares Spark's sessions for rows with such values."""
+    schemas: Schemas = field(default_factory=dict)
+    """The columns after stages, as batches of this run found them."""
     fix: Callable[[StageChain, Span], StageChain] | None = None
     """Returns the stages of a replay's rows, from the stages of their origin's rows."""
 
@@ -108,20 +111,27 @@ class BatchReader:
         """Return a batch's rows as they are read."""
         return self.find_origin(batch).fetch(spark, [strip_lane_prefix(batch)], places=places)
 
-    def make_empty_rows(self, spark: SparkSession, batch: Batch) -> StraightRows:
+    def make_empty_rows(self, spark: SparkSession, batch: Batch) -> Rows:
         """Return an empty frame with the columns that the batch's rows have when they are read."""
         return make_empty_rows(spark, T.StructType.fromJson(json.loads(batch.schema)), make_labels(batch))
 
     def read_straight_frame(
         self, spark: SparkSession, plan: PlannedBatch, read: BatchRows | None = None
-    ) -> tuple[DataFrame, RowTally]:
+    ) -> tuple[DataFrame, StateTally]:
         """Return the rows of a straight batch as Spark reads them, and their tally."""
         batch, chain = plan.batch, self.find_known_chain(plan)
         read = read or self.fetch_rows(spark, batch)
-        tally = RowTally(chain, read.count(), given=read.count_given())
-        rows = StraightRows.begin(read.frame(), list_columns(batch), make_labels(batch), tally.observe)
+        tally = StateTally(chain, read.count(), given=read.count_given())
+        rows = Rows.begin(
+            read.frame(),
+            list_columns(batch),
+            make_labels(batch),
+            tally.take_live,
+            explains=False,
+            schemas=self.schemas,
+        )
         rows = replace(rows, claims=batch.lane in self.claiming)
-        return apply_chain(rows, chain.common, plan.pins).frame, tally
+        return tally.take_live(apply_chain(rows, chain.common, plan.pins)), tally
 
     def ask_demands(self, spark: SparkSession, batch: Batch) -> None:
         """Use the current constraints of the destinations. A table may have got one after the run began."""

@@ -20,7 +20,7 @@ from runners.model.text import summarise_error
 from runners.ways.deciding import BatchDecision, apply_branches
 from runners.ways.stage_chain import PlacedStage, apply_chain
 from stages.bisection import AttemptRaised, bisect_rows
-from stages.rows import POISON, STATE, MarkedRows
+from stages.rows import POISON, Rows
 
 _INDEX = HIDDEN + "index"
 _TOGETHER = re.compile(
@@ -45,7 +45,7 @@ class RowErrorIsolator:
     """How often rows were computed to see whether they raise."""
     _written: itertools.count[int] = field(default_factory=itertools.count)
 
-    def describe(self, rows: MarkedRows) -> DataFrame:
+    def describe(self, rows: Rows) -> DataFrame:
         """Return what `BatchDecision.describe` returns, but refuse the rows at which a stage raises.
 
         The stage that raises refuses them, with the text of the error.
@@ -56,7 +56,7 @@ class RowErrorIsolator:
             rows = apply_chain(self.isolate(rows, run), run, preparation.pins)
         return apply_branches(self.isolate_for_branches(rows), chain, preparation.pins)
 
-    def isolate(self, rows: MarkedRows, run: Sequence[PlacedStage]) -> MarkedRows:
+    def isolate(self, rows: Rows, run: Sequence[PlacedStage]) -> Rows:
         """Return the rows before these steps (`split_runs`).
 
         The steps then refuse the rows at which one of them raises.
@@ -65,17 +65,17 @@ class RowErrorIsolator:
             return self._isolate(rows, run, self._apply_changing)
         return rows if run[0].stage.asks_outside else self._isolate(rows, run, self._apply_steps)
 
-    def isolate_for_branches(self, rows: MarkedRows) -> MarkedRows:
+    def isolate_for_branches(self, rows: Rows) -> Rows:
         """Return the rows before the branches, which then refuse the rows at which one of their stages raises."""
         last = [step for steps in self.preparation.chain.branches.values() for step in steps]
         return self._isolate(rows, last, self._apply_branches) if last else rows
 
     def _isolate(
         self,
-        rows: MarkedRows,
+        rows: Rows,
         steps: Sequence[PlacedStage],
-        behind: Callable[[MarkedRows, Sequence[PlacedStage]], DataFrame],
-    ) -> MarkedRows:
+        behind: Callable[[Rows, Sequence[PlacedStage]], DataFrame],
+    ) -> Rows:
         """Return the rows. Those at which one of the steps raises have the error beside them (`POISON`)."""
         kept = tuple(name for name in rows.kept if name != POISON)
         place = F.col(PLACE)
@@ -84,7 +84,7 @@ class RowErrorIsolator:
         name = f"{self.preparation.name}-sifted{next(self._written)}"
         count = self.preparation.store.write(name, frame)
         frame = self.preparation.store.read(self.preparation.spark, name)
-        rows = replace(rows, frame=frame, kept=kept)
+        rows = replace(rows.with_frame(frame), kept=kept)
 
         tried = replace(rows, hold=None)  # a part of the rows is no whole batch, which a stage could judge
 
@@ -106,13 +106,13 @@ class RowErrorIsolator:
                     "try_cast.",
                 )
         if not raising:
-            return replace(rows, frame=frame.drop(_INDEX))
+            return rows.with_frame(frame.drop(_INDEX))
         found = {
             first: (self._find_raising_step(_part(tried, first, first + 1), steps, behind), raised)
             for first, raised in raising.items()
         }
         frame = frame.withColumn(POISON, _make_poison(found)[F.col(_INDEX)]).drop(_INDEX)
-        return replace(rows, frame=frame, kept=(*kept, POISON))
+        return replace(rows.with_frame(frame), kept=(*kept, POISON))
 
     def _try(self, frame: DataFrame, steps: Sequence[PlacedStage], *, few: bool) -> None:
         """Compute all rows of the frame, which is the result of these steps, and discard them.
@@ -134,9 +134,9 @@ class RowErrorIsolator:
 
     def _find_raising_step(
         self,
-        row: MarkedRows,
+        row: Rows,
         steps: Sequence[PlacedStage],
-        behind: Callable[[MarkedRows, Sequence[PlacedStage]], DataFrame],
+        behind: Callable[[Rows, Sequence[PlacedStage]], DataFrame],
     ) -> int:
         """Return the number of the first step at which the row raises."""
         for upto in range(1, len(steps)):
@@ -146,16 +146,13 @@ class RowErrorIsolator:
                 return steps[upto - 1].number
         return steps[-1].number
 
-    def _apply_steps(self, rows: MarkedRows, steps: Sequence[PlacedStage]) -> DataFrame:
+    def _apply_steps(self, rows: Rows, steps: Sequence[PlacedStage]) -> DataFrame:
         return apply_chain(rows, steps, self.preparation.pins).frame
 
-    def _apply_changing(self, rows: MarkedRows, steps: Sequence[PlacedStage]) -> DataFrame:
-        def live(rows: MarkedRows) -> DataFrame:
-            return rows.frame.where(F.col(STATE) == 0).select(*[rows.column(name) for name in rows.names])
+    def _apply_changing(self, rows: Rows, steps: Sequence[PlacedStage]) -> DataFrame:
+        return apply_chain(replace(rows, materialise=Rows.take_live), steps, self.preparation.pins).frame
 
-        return apply_chain(replace(rows, materialise=live), steps, self.preparation.pins).frame
-
-    def _apply_branches(self, rows: MarkedRows, steps: Sequence[PlacedStage]) -> DataFrame:
+    def _apply_branches(self, rows: Rows, steps: Sequence[PlacedStage]) -> DataFrame:
         chain = self.preparation.chain
         chosen = {step.number for step in steps}
         own = {name: [step for step in each if step.number in chosen] for name, each in chain.branches.items()}
@@ -177,10 +174,10 @@ def _does_combine_rows(frame: DataFrame) -> bool:
     return not plan or asked > 1 or _TOGETHER.search(plan) is not None
 
 
-def _part(rows: MarkedRows, first: int, end: int) -> MarkedRows:
+def _part(rows: Rows, first: int, end: int) -> Rows:
     """Return some of the rows; `end` is exclusive."""
     index = F.col(_INDEX)
-    return replace(rows, frame=rows.frame.where((index >= first) & (index < end)).drop(_INDEX))
+    return rows.with_frame(rows.frame.where((index >= first) & (index < end)).drop(_INDEX))
 
 
 def _make_poison(found: dict[int, tuple[int, AttemptRaised]]) -> Any:

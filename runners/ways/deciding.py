@@ -13,7 +13,7 @@ from origins.batch import JSON
 from origins.lazy import DataFrame, F, SparkSession, pa
 from origins.names import HIDDEN, quote_name, quote_text
 from origins.origin import PLACE
-from runners.model.planned_batch import BranchCounts, Counts, StageCount
+from runners.model.planned_batch import Counts
 from runners.model.tasks import Prepared
 from runners.state.decided_rows import NACKED, WHY, make_block_key, read_apart, scan_apart
 from runners.state.prepared_store import PreparedStore
@@ -26,26 +26,25 @@ from runners.ways.row_outcomes import (
     by_arrow,
     count_by_spark,
     count_notes,
+    count_sections,
     group_by_arrow,
     group_by_spark,
     is_filter,
-    make_stage_counts,
 )
-from runners.ways.stage_chain import PlacedStage, StageChain, apply_chain, make_labels
+from runners.ways.stage_chain import StageChain, apply_chain, make_labels
 from runners.ways.way import Candidate, Thresholds
 from stages.expressions import SqlText
+from stages.query import Schemas
 from stages.rows import (
     NOTE,
     ORIGINAL,
     POISON,
-    REFUSED_BY_ORIGIN,
     STATE,
     VERDICT,
     Expression,
-    MarkedRows,
+    Rows,
     compute_once,
     make_struct,
-    select_columns,
 )
 
 B = TypeVar("B")
@@ -78,7 +77,7 @@ class BatchDecision:
     """The findings of stages about the batch, by the stages' names."""
     noted: list[Sequence[str]] = field(default_factory=list)
     """The columns with notes that each section has."""
-    passed: MarkedRows | None = None
+    passed: Rows | None = None
     """The rows after all common stages, if no section had to be written before."""
     described: DataFrame = field(init=False)
     """The rows after all stages, with their verdicts."""
@@ -98,8 +97,8 @@ class BatchDecision:
 
     @staticmethod
     def of(
-        batch: Candidate, spark: SparkSession, store: PreparedStore, protected: Sequence[str]
-    ) -> tuple[BatchDecision, MarkedRows]:
+        batch: Candidate, spark: SparkSession, store: PreparedStore, protected: Sequence[str], schemas: Schemas
+    ) -> tuple[BatchDecision, Rows]:
         """Return the decision for this batch, under a unique name, and the batch's rows as they were read."""
         plan, rows = batch.plan, batch.rows
         assert plan is not None
@@ -119,15 +118,16 @@ class BatchDecision:
             limits=batch.thresholds,
             count_parts=rows.count_parts,
         )
-        return work, MarkedRows.begin(rows.frame(), list_columns(plan.batch), make_labels(plan.batch), work.keep)
+        names, labels = list_columns(plan.batch), make_labels(plan.batch)
+        return work, Rows.begin(rows.frame(), names, labels, work.keep, schemas=schemas)
 
-    def describe(self, rows: MarkedRows) -> DataFrame:
+    def describe(self, rows: Rows) -> DataFrame:
         """Return the rows after all stages, with their verdicts. Rows before a stage that changes rows are written."""
         passed = apply_chain(self.begin_rows(rows), self.chain.common, self.pins)
         self.passed = None if self.sections else passed
         return apply_branches(passed, self.chain, self.pins)
 
-    def begin_rows(self, rows: MarkedRows) -> MarkedRows:
+    def begin_rows(self, rows: Rows) -> Rows:
         """Return the rows, set up to pass the stages."""
         return replace(
             rows,
@@ -142,7 +142,7 @@ class BatchDecision:
 
     def decide_by(self, groups: Sequence[Sequence[Mapping[str, JSON]]], noted: Noted | None = None) -> Prepared:
         """Return the decision for sections that were written, from the groups of their rows."""
-        counts = self._count_sections([RowOutcomes.of(each) for each in groups])
+        counts = count_sections(self.chain, [RowOutcomes.of(each) for each in groups])
         placed = self._place_refused(groups, replace(counts, findings=self._collect_findings(noted)))
         return replace(placed, stops=self._list_stopping_stages(placed.counts))
 
@@ -151,7 +151,7 @@ class BatchDecision:
         rows = self.passed
         assert rows is not None, "no stage before changes rows"
         observer, section = NoteObserver.of(rows, self.chain.common), f"{self.name}-0"
-        self.store.write(section, separate_rows(replace(rows, frame=observer.frame)), by=STATE)
+        self.store.write(section, separate_rows(observer.rows), by=STATE)
         self.record_section(rows.frame)
         outcomes = RowOutcomes(states=self.store.count_by(self.spark, section, STATE))
         table = scan_apart(self.store, section, lambda state: state < 0) if outcomes.refused else None
@@ -163,14 +163,14 @@ class BatchDecision:
         others = [name for name in rows.notes if name not in noted]
         noted = {**noted, **(count_by_spark(rows.frame, others) if others else {})}
         self.check()
-        counts = replace(self._count_sections([outcomes]), findings=self._collect_findings(lambda *_: noted))
+        counts = replace(count_sections(self.chain, [outcomes]), findings=self._collect_findings(lambda *_: noted))
         return replace(self._place_refused([groups], counts), stops=self._list_stopping_stages(counts))
 
     def _read_refused(self) -> DataFrame:
         """Return the refused rows that were written apart."""
         return read_apart(self.store.read(self.spark, self.sections[-1])).where("state < 0")
 
-    def _group_apart(self, rows: MarkedRows, count: int, table: pa.Table | None) -> Sequence[Mapping[str, JSON]]:
+    def _group_apart(self, rows: Rows, count: int, table: pa.Table | None) -> Sequence[Mapping[str, JSON]]:
         """Return the groups of so many rows that were written apart. A refused row counts with the rows of its block.
 
         Spark is asked for the blocks, unless the origin knows them. `table` has the refused rows; None if Spark has to
@@ -203,20 +203,20 @@ class BatchDecision:
         stop = {step.name for step in self.chain.steps if step.stage.on_error == "stop"}
         return [stage.stage for stage in counts.stages if stage.nacked and stage.stage in stop]
 
-    def keep(self, rows: MarkedRows) -> DataFrame:
+    def keep(self, rows: Rows) -> DataFrame:
         """Write rows that reach a stage which changes rows. Return the live ones."""
         live = f"if({STATE} = 0, {make_struct(rows.names)}, NULL) AS live"
-        self.write(rows.frame.selectExpr(*VERDICT_COLUMNS, *rows.notes, live))
+        self.write(rows.query.select(*VERDICT_COLUMNS, *rows.notes, live).frame)
         written = self.store.read(self.spark, self.sections[-1])
         return written.where(F.col("live").isNotNull()).select("live.*")
 
-    def hold(self, rows: MarkedRows, note: str) -> tuple[MarkedRows, Mapping[str, int]]:
+    def hold(self, rows: Rows, note: str) -> tuple[Rows, Mapping[str, int]]:
         """Write the current rows for a stage that judges the batch, as `Rows.hold` describes."""
         name = f"{self.name}-held{self.holds}"
         self.holds += 1
         self.store.write(name, rows.frame)
         notes = count_notes(self.spark, self.store, name, [note] if note else [])
-        return replace(rows, frame=self.store.read(self.spark, name)), notes.get(note, {})
+        return rows.with_frame(self.store.read(self.spark, name)), notes.get(note, {})
 
     def write_few(self) -> pa.Table | None:
         """Write the rows in this process, as the only section, and return them. None if Spark has to write them."""
@@ -243,34 +243,6 @@ class BatchDecision:
         self.sections.append(f"{self.name}-{len(self.sections)}")
         self.noted.append([name for name in frame.columns if name.startswith(NOTE)])
 
-    def _count_sections(self, sections: Sequence[RowOutcomes]) -> Counts:
-        read = entered = sections[0].rows
-        stages: list[StageCount] = []
-        filtered = changed = nacked = 0
-        states = Counter[int]()
-        for verdicts, steps in zip(sections, split_sections(self.chain.common), strict=True):
-            changing = 0 if verdicts is sections[0] else 1
-            for step in steps[:changing]:
-                lost = {"filtered": states[step.number], "nacked": states[-step.number]}
-                stages.append(StageCount(stage=step.name, entered=entered, left=verdicts.rows, **lost))
-                changed += verdicts.rows - (entered - sum(lost.values()))
-            states = verdicts.states
-            counted, entered = make_stage_counts(steps[changing:], verdicts.rows - states[REFUSED_BY_ORIGIN], states)
-            stages += counted
-            filtered += sum(rows for state, rows in states.items() if state > 0)
-            nacked += verdicts.refused
-        last = sections[-1]
-        refused = Counter({state: rows for state, rows in last.states.items() if state < 0})
-        branches = {}
-        for index, (name, mine) in enumerate(self.chain.branches.items()):
-            by_filter = last.filters.get(f"f{index}", Counter())
-            kept = last.states[0] - by_filter.total()
-            branches[name] = BranchCounts(expected=kept, filtered=filtered + by_filter.total(), changed=changed)
-            counted, _ = make_stage_counts(mine, entered, by_filter + refused)
-            stages += counted
-            entered -= sum(count.nacked for count in counted)
-        return Counts(read=read, nacked=nacked, branches=branches, stages=stages)
-
     def _place_refused(self, sections: Sequence[Sequence[Mapping[str, JSON]]], counts: Counts) -> Prepared:
         """Return the decision with the refused rows' places in the batch, counted from 1.
 
@@ -291,17 +263,17 @@ class BatchDecision:
         return Prepared(path=self.name, sections=len(sections), counts=counts, nacks=sorted(nacks), bases=bases)
 
 
-def separate_rows(rows: MarkedRows) -> DataFrame:
+def separate_rows(rows: Rows) -> DataFrame:
     """Return the rows with `STATE`, with their columns if they are live, and else with `WHY` if it is stored."""
     stored = f"{STATE} <> 0" if rows.keeps_filtered else f"{STATE} < 0"
     live = [f"if({STATE} = 0, {quote_name(name)}, NULL) AS {quote_name(name)}" for name in rows.names]
     place = [f"'{name}', {PLACE}.{name}" for name in ("part", "block", "row")]
     noted = [f"'{name}', {name}" for name in rows.notes]
     why = ", ".join([*place, f"'{NACKED}', {VERDICT}", *noted])
-    return rows.frame.selectExpr(STATE, *live, f"if({stored}, named_struct({why}), NULL) AS {WHY}")
+    return rows.query.select(STATE, *live, f"if({stored}, named_struct({why}), NULL) AS {WHY}").frame
 
 
-def apply_branches(rows: MarkedRows, chain: StageChain, pins: Mapping[str, JSON]) -> DataFrame:
+def apply_branches(rows: Rows, chain: StageChain, pins: Mapping[str, JSON]) -> DataFrame:
     """Return the rows with what each destination would get (`b0`, `b1` …), and what its stages filtered (`f0` …).
 
     All destinations without stages share one column (`live`). If filtered rows are kept, there are columns for them
@@ -315,9 +287,9 @@ def apply_branches(rows: MarkedRows, chain: StageChain, pins: Mapping[str, JSON]
     destinations = list(chain.branches)
     if not own_stages:
         live = f"if({STATE} = 0, {make_struct(names)}, NULL) AS live"
-        return rows.frame.selectExpr(*VERDICT_COLUMNS, *rows.notes, live)
+        return rows.query.select(*VERDICT_COLUMNS, *rows.notes, live).frame
 
-    def own(rows: MarkedRows, index: int) -> tuple[MarkedRows, Mapping[str, Expression]]:
+    def own(rows: Rows, index: int) -> tuple[Rows, Mapping[str, Expression]]:
         branch = apply_chain(rows, own_stages[index], pins)
         live = SqlText(f"if({STATE} = 0, {make_struct(branch.names)}, NULL)")
         beside: dict[str, Expression] = {f"b{index}": live, f"f{index}": FILTERED_BY}
@@ -330,26 +302,24 @@ def apply_branches(rows: MarkedRows, chain: StageChain, pins: Mapping[str, JSON]
     kept = [name for name in rows.kept if name not in (COMMON, BEFORE, POISON)]
     if len(own_stages) < len(chain.branches):
         kept.append(f"if({STATE} = 0, {COMMON}, NULL) AS live")
-    return rows.frame.selectExpr(*VERDICT_COLUMNS, *kept)
+    return rows.query.select(*VERDICT_COLUMNS, *kept).frame
 
 
 def pass_branches(
-    rows: MarkedRows, branches: Iterable[B], own: Callable[[MarkedRows, B], tuple[MarkedRows, Mapping[str, Expression]]]
-) -> MarkedRows:
+    rows: Rows, branches: Iterable[B], own: Callable[[Rows, B], tuple[Rows, Mapping[str, Expression]]]
+) -> Rows:
     """Return the rows after every branch. Each branch begins with the common columns.
 
     `own` returns the rows after one branch, and the columns to keep beside them.
     """
     names = rows.names
     common, before = compute_once(make_struct(names), COMMON), compute_once(SqlText(STATE), BEFORE)
-    frame = rows.frame.selectExpr("*", common, before)
-    rows = replace(rows, frame=frame, kept=(*rows.kept, COMMON, BEFORE))
+    rows = replace(rows, query=rows.query.select("*", common, before), kept=(*rows.kept, COMMON, BEFORE))
     for each in branches:
         branch, beside = own(rows, each)
         state = f"if({STATE} < 0, {STATE}, {BEFORE})"
         verdict = f"if({state} != 0, {VERDICT}, NULL)" if rows.keeps_filtered else VERDICT
-        frame = select_columns(
-            branch.frame,
+        query = branch.query.select(
             PLACE,
             compute_once(SqlText(verdict), VERDICT),
             ORIGINAL,
@@ -359,18 +329,8 @@ def pass_branches(
             *[compute_once(column, name) for name, column in beside.items()],
             *[compute_once(SqlText(f"{COMMON}[{quote_text(name)}]"), name) for name in names],
         )
-        rows = replace(rows, frame=frame, kept=(*branch.kept, *beside))
+        rows = replace(rows, query=query, kept=(*branch.kept, *beside))
     return rows
-
-
-def split_sections(steps: Sequence[PlacedStage]) -> list[list[PlacedStage]]:
-    """Return the stages between the points where batches are written down. Later lists begin with a changing stage."""
-    sections: list[list[PlacedStage]] = [[]]
-    for step in steps:
-        if step.stage.changes_rows:
-            sections.append([])
-        sections[-1].append(step)
-    return sections
 
 
 def _compute_bases(

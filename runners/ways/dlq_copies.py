@@ -13,7 +13,7 @@ from origins.batch import Batch
 from origins.batch_rows import BatchRows, compute_once
 from origins.lazy import DataFrame, SparkSession, T
 from runners.ways.stage_chain import StageChain, apply_chain, make_empty_rows, make_labels
-from stages.rows import StraightRows
+from stages.rows import Rows
 
 
 def open_dlq(
@@ -58,5 +58,5 @@ class SelectedRows(BatchRows):
     @compute_once
     def frame(self) -> DataFrame:
         frame = self.rows.frame()
-        rows = StraightRows.begin(frame, tuple(frame.columns), self.labels, lambda passing, _: passing)
-        return apply_chain(rows, self.chain.common, {}).frame
+        rows = Rows.begin(frame, tuple(frame.columns), self.labels, Rows.take_sound, explains=False)
+        return apply_chain(rows, self.chain.common, {}).take_sound()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from origins.batch import Batch
@@ -12,14 +12,15 @@ from origins.batch_rows import BatchRows, FrameRows, TableRows
 from origins.lazy import pa
 from origins.origin import BATCH
 from origins.protection import Protection
+from runners.model.planned_batch import Counts
 from runners.model.tasks import Declined, GroupWritten, Landed
 from runners.model.text import summarise_error
 from runners.ways.batch_source import list_columns, strip_lane_prefix, sum_sizes
-from runners.ways.row_outcomes import RowTally, split_counts
+from runners.ways.row_outcomes import StateTally
 from runners.ways.stage_chain import CommonLabels, apply_chain
 from runners.ways.straight import Commit, Straight, read_here
 from runners.ways.way import Candidate, Way
-from stages.rows import StraightRows
+from stages.rows import Rows
 
 log = logging.getLogger("wherry")
 
@@ -60,14 +61,14 @@ class Grouped(Way[Commit, "GroupWritten | Declined"]):
                 return Declined(reason="a row is refused, or fails")
             return replace(_part(batches, error, work.reading.protection), error=error)
         (name,) = batches[0].chain.branches
-        figures = zip(_batches(batches), split_counts(rows[1], written.rows), strict=True)
+        figures = zip(_batches(batches), _split_rows(rows[1].count(written.rows), written.rows), strict=True)
         landed = {
             batch.lane: Landed(written={name: replace(written, rows=got)}, counts=counts, described=described)
             for batch, (counts, got) in figures
         }
         return GroupWritten(outcomes=landed)
 
-    def _describe(self, batches: Sequence[Candidate], work: Commit) -> tuple[BatchRows, Sequence[RowTally]] | Declined:
+    def _describe(self, batches: Sequence[Candidate], work: Commit) -> tuple[BatchRows, StateTally] | Declined:
         """Return the rows of all batches together, and a tally for each batch."""
         read: list[TableRows] = []
         for batch in batches:
@@ -76,11 +77,9 @@ class Grouped(Way[Commit, "GroupWritten | Declined"]):
                 return self._describe_frame(batches, work)
             read.append(table)
         joined = TableRows(work.spark, pa.concat_tables([each.rows for each in read]), read[0].schema)
-        return joined, [RowTally.make_counted(batches[0].chain, each.count()) for each in read]
+        return joined, StateTally.make_counted(batches[0].chain, [each.count() for each in read])
 
-    def _describe_frame(
-        self, batches: Sequence[Candidate], work: Commit
-    ) -> tuple[BatchRows, Sequence[RowTally]] | Declined:
+    def _describe_frame(self, batches: Sequence[Candidate], work: Commit) -> tuple[BatchRows, StateTally] | Declined:
         """Return the rows as one frame, which Spark reads in one scan."""
         first, planned = batches[0], _batches(batches)
         assert first.plan is not None
@@ -90,15 +89,35 @@ class Grouped(Way[Commit, "GroupWritten | Declined"]):
         if not alike or not first.origin.joins(mine):
             return Declined(reason="one scan cannot read them all")
         labels = CommonLabels(planned)
-        tallies = RowTally.make_several(first.chain, len(batches))
+        tally = StateTally(first.chain, batches=len(batches))
         frame = first.origin.fetch(work.spark, mine).frame()
-        begun = StraightRows.begin(frame, list_columns(planned[0]), labels, tallies[0].observe, kept=(BATCH,))
-        rows = apply_chain(begun, first.chain.common, first.plan.pins).frame.drop(BATCH)
+        begun = Rows.begin(
+            frame,
+            list_columns(planned[0]),
+            labels,
+            tally.take_live,
+            explains=False,
+            kept=(BATCH,),
+            schemas=work.reading.schemas,
+        )
+        rows = tally.take_live(apply_chain(begun, first.chain.common, first.plan.pins))
         if labels.differing:
             return Declined(
                 reason=f"a stage uses :{labels.differing[0]}, which differs between the batches", remember=True
             )
-        return FrameRows(rows, sum_sizes(batch.size for batch in batches)), tallies
+        return FrameRows(rows, sum_sizes(batch.size for batch in batches)), tally
+
+
+def _split_rows(counted: Sequence[Counts], delivered: int | None) -> Iterator[tuple[Counts, int | None]]:
+    """Yield the equation of each batch with the number of its rows that the destination got.
+
+    The destination reports only the total. If the figures do not add up, the first batch gets the difference.
+    """
+    name = next(iter(counted[0].branches))
+    expected = [counts.branches[name].expected for counts in counted]
+    beyond = 0 if delivered is None else delivered - sum(expected)
+    for number, (counts, rows) in enumerate(zip(counted, expected, strict=True)):
+        yield counts, None if delivered is None else rows + (0 if number else beyond)
 
 
 def _batches(batches: Sequence[Candidate]) -> Sequence[Batch]:

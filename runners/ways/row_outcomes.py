@@ -17,7 +17,7 @@ from runners.model.causes import MOST_FILES
 from runners.model.planned_batch import BranchCounts, Counts, StageCount
 from runners.state.prepared_store import PreparedStore
 from runners.ways.stage_chain import PlacedStage, StageChain
-from stages.rows import NOTE, STATE, VERDICT, MarkedRows
+from stages.rows import NOTE, REFUSED_BY_ORIGIN, STATE, VERDICT, Rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,27 +56,28 @@ class RowOutcomes:
 class NoteObserver:
     """Observes the notes of rows while they are written. Most rows have the usual note of a stage."""
 
-    frame: DataFrame
-    """The rows, which have a `state`."""
+    rows: Rows
+    """The rows, which are observed."""
     _steps: Mapping[str, PlacedStage]
     """The steps that note every row that reaches them, by the column of their notes."""
     _observation: pyspark.sql.Observation | None = None
 
     @staticmethod
-    def of(rows: MarkedRows, steps: Sequence[PlacedStage]) -> NoteObserver:
+    def of(rows: Rows, steps: Sequence[PlacedStage]) -> NoteObserver:
         """Make an observer for the notes of these steps. If there are none, it observes nothing."""
         noting = {f"{NOTE}{step.number}": step for step in steps if f"{NOTE}{step.number}" in rows.notes}
         known = {
             name: step for name, step in noting.items() if step.stage.when is None and step.stage.usual_note is not None
         }
         if not known:
-            return NoteObserver(rows.frame, {})
+            return NoteObserver(rows, {})
         observation = pyspark.sql.Observation()
         figures = [
             F.count_if((F.col(STATE) >= 0) & (F.col(name) == step.stage.usual_note)).alias(name)
             for name, step in known.items()
         ]
-        return NoteObserver(rows.frame.observe(observation, *figures), known, observation)
+        observed = replace(rows, query=rows.query.observe(observation, *figures))
+        return NoteObserver(observed, known, observation)
 
     def count_notes(
         self, outcomes: RowOutcomes, refused: Callable[[Sequence[str]], Mapping[str, Mapping[str, int]]]
@@ -208,28 +209,42 @@ ROW_OF_PARTITION = (1 << 33) - 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeenFigure:
-    """How many rows were observed at a step, and how to count them exactly."""
+class SectionStates:
+    """How many rows of each batch had which state when they reached the end of a section."""
 
-    step: int
-    seen: int | None
-    """The observed number; None if it was not observed."""
+    seen: Sequence[Counter[int]] | None
+    """What was observed, for each batch; None if it was not observed."""
     twice: bool = False
     """Whether some of the rows were surely observed twice."""
-    again: Callable[[], int]
+    again: Callable[[], Sequence[Counter[int]]]
     """Counts the rows with a separate query."""
 
 
+def verify_states(
+    sections: Sequence[SectionStates], delivered: int | None, read: int | None = None
+) -> Sequence[Sequence[Counter[int]]]:
+    """Return the states of the rows of each section, for each batch.
+
+    Observed states are used only if nothing was observed twice. The destination must report as many rows as were live
+    at the end, and the origin as many as were read. States that were not observed are counted.
+    """
+    first, last = sections[0].seen, sections[-1].seen
+    came = None if first is None else sum(states.total() for states in first)
+    left = None if last is None else sum(states[0] for states in last)
+    differs = (None not in (left, delivered) and left != delivered) or (None not in (came, read) and came != read)
+    again = differs or any(section.twice for section in sections)
+    return [section.again() if again or section.seen is None else section.seen for section in sections]
+
+
 @dataclass(frozen=True)
-class RowTally:
-    """Counts the rows of a straight batch while they pass the stages.
+class StateTally:
+    """Counts the rows of batches by their states while the only destination takes them.
 
     Spark adds a task's figures whenever the task succeeds. Tasks before a shuffle run again if their output is lost. So
-    if a stage brings rows of several tasks together, each task also records its partition's number. A partition that
-    occurs twice reveals the retry.
+    if a stage brings rows of several tasks together, each task before it also records its partition's number. A
+    partition that occurs twice reveals the retry.
 
-    Nothing is observed before a stage that may need only some of its rows. Those rows are counted afterwards. If the
-    origin has already counted its rows, they are not observed either.
+    Nothing is observed before a stage that may need only some of its rows. Those rows are counted afterwards.
     """
 
     chain: StageChain
@@ -237,120 +252,128 @@ class RowTally:
     """How many rows the batch has, if its origin reports it."""
     given: int | None = None
     """How many rows this process gave to Spark; None if Spark reads them itself."""
-    _batches: int = 0
+    batches: int = 0
     """How many batches pass in one frame, whose rows have `BATCH`. 0: only one, without this column."""
-    _own: int = 0
-    """The number of this batch among them."""
-    _observed: list[tuple[int, DataFrame | None, Callable[[], Mapping[str, int]]]] = field(default_factory=list)
-    """The steps at which rows are counted, each with its rows and its figures.
-
-    The rows are None if they were counted before.
-    """
+    _sections: list[Callable[[], SectionStates]] = field(default_factory=list)
 
     @staticmethod
-    def make_several(chain: StageChain, batches: int) -> Sequence[RowTally]:
-        """Return a tally for each of so many batches that pass this chain in one frame.
+    def make_counted(chain: StageChain, rows: Sequence[int]) -> StateTally:
+        """Return the tally of batches whose rows were counted, and pass all stages unchanged."""
+        counted = [Counter({0: each}) for each in rows]
+        return StateTally(chain, _sections=[lambda: SectionStates(seen=counted, again=lambda: counted)])
 
-        Any tally can observe the frame.
+    def take_live(self, rows: Rows) -> DataFrame:
+        """Return the live rows, for the destination or for a stage that changes rows.
+
+        The first refused row makes the query raise `MARK`.
         """
-        first = RowTally(chain, _batches=batches)
-        return [replace(first, _own=own) for own in range(batches)]
-
-    @staticmethod
-    def make_counted(chain: StageChain, rows: int) -> RowTally:
-        """Return the tally of a batch whose rows were counted, and pass all stages unchanged."""
-        return RowTally(chain, _observed=[(0, None, lambda: {_make_rows_name(0): rows})])
-
-    def observe(self, frame: DataFrame, step: int) -> DataFrame:
-        """Return the same frame, in which the rows that pass are counted under the step's number."""
-        if step == 0 and self.read is not None:
-            known = {_make_rows_name(0): self.read}
-            self._observed.append((step, frame, lambda: known))
-            return frame
-        ahead = [each.stage for each in self.chain.common if each.number > step and each.stage.changes_rows]
+        sound, again = rows.raise_refused(), partial(self._count_again, rows)
+        if not self._sections and not rows.filters and not self.batches and self.read is not None:
+            known = SectionStates(seen=[Counter({0: self.read})], again=again)
+            self._sections.append(lambda: known)
+            return sound.take_live()
+        ahead = [step.stage for part in split_sections(self.chain.common)[len(self._sections) + 1 :] for step in part]
         if not all(stage.takes_all for stage in ahead):
-            self._observed.append((step, frame, dict))
-            return frame
-        observation = pyspark.sql.Observation()
-        self._observed.append((step, frame, cache(lambda: read_observation(observation))))
-        rows = [F.expr(f"count_if({BATCH} = {own}) as {_make_rows_name(own)}") for own in range(self._batches)]
-        rows = rows or [F.count(F.lit(1)).alias(_make_rows_name(0))]
-        if not any(each.stage.gathers for each in self.chain.common):
-            return frame.observe(observation, *rows)
-        passes = F.collect_list(_PASS)
-        twice = (F.size(passes) != F.size(F.array_distinct(passes))).alias("twice")
-        return frame.select("*", _mark_partition().alias(_PASS)).observe(observation, *rows, twice).drop(_PASS)
+            self._sections.append(lambda: SectionStates(seen=None, again=again))
+            return sound.take_live()
+        observation, query = pyspark.sql.Observation(), sound.query
+        figures = [
+            F.expr(f"count_if({condition}) AS {name}") for name, condition in self._list_figures(rows.filters).items()
+        ]
+        if any(stage.gathers or stage.changes_rows for stage in ahead):
+            passes = F.collect_list(_PASS)
+            figures.append((F.size(passes) != F.size(F.array_distinct(passes))).alias("twice"))
+            query = query.select("*", _mark_partition().alias(_PASS))
+        self._sections.append(cache(lambda: self._read_states(rows.filters, read_observation(observation), again)))
+        return replace(sound, query=query.observe(observation, *figures)).take_live()
 
-    def compute_counts(self, delivered: int | None, *, doubtful: bool = False) -> Counts:
-        """Return the equation of a batch. `delivered` is the number of rows that the destination reports.
+    def count(self, delivered: int | None) -> Sequence[Counts]:
+        """Return the equation of each batch. `delivered` is the number of all rows that the destination reports.
 
-        `doubtful` means that the observed figures are wrong for a reason found elsewhere. If Spark saw other rows
-        than the origin reports, or than this process gave to it, the equation does not balance.
+        If Spark saw other rows than the origin reports, or than this process gave to it, no equation balances.
         """
         known = self.read if self.given is None else self.given
-        figures = []
-        for step, frame, seen in self._observed:
-            twice, rows = bool(seen().get("twice")), seen().get(_make_rows_name(self._own))
-            again = partial(self._count, frame, rows)
-            figures.append(SeenFigure(step=step, seen=rows, twice=twice, again=again))
-        passed = verify_figures(figures, delivered, doubtful=doubtful)
-        if known not in (None, passed[0]):
-            passed = verify_figures(figures, delivered, doubtful=True)
-        counts = make_straight_counts(self.chain, passed)
-        return counts if known is None else replace(counts, read=known)
+        verified = verify_states([section() for section in self._sections], delivered, known)
+        counted = [make_straight_counts(self.chain, states) for states in zip(*verified, strict=True)]
+        return counted if known is None else [replace(counts, read=known) for counts in counted]
 
-    def _count(self, frame: DataFrame | None, seen: int | None) -> int:
-        if frame is None:
-            assert seen is not None
-            return seen
-        return (frame.where(f"{BATCH} = {self._own}") if self._batches else frame).count()
+    def _list_figures(self, filters: Sequence[int]) -> Mapping[str, str]:
+        """Return what is counted for each batch: all rows, and the rows that each of these steps filtered."""
+        found = {}
+        for own in range(max(self.batches, 1)):
+            mine = f"{BATCH} = {own}" if self.batches else "true"
+            found[f"rows{own}"] = mine
+            found.update({f"rows{own}_{step}": f"{mine} AND {STATE} = {step}" for step in filters})
+        return found
 
+    def _read_states(
+        self, filters: Sequence[int], seen: Mapping[str, int], again: Callable[[], Sequence[Counter[int]]]
+    ) -> SectionStates:
+        if not seen:
+            return SectionStates(seen=None, again=again)
+        states = []
+        for own in range(max(self.batches, 1)):
+            filtered = Counter({step: seen[f"rows{own}_{step}"] for step in filters})
+            states.append(filtered + Counter({0: seen[f"rows{own}"] - filtered.total()}))
+        return SectionStates(seen=states, twice=bool(seen.get("twice")), again=again)
 
-def split_counts(tallies: Sequence[RowTally], delivered: int | None) -> Sequence[tuple[Counts, int | None]]:
-    """Return the equations of batches that were written together, and how many rows of each the destination got.
-
-    The destination reports only the total. If the figures do not add up, the first batch gets the difference.
-    """
-    counted = [tally.compute_counts(None) for tally in tallies]
-    if delivered is not None and sum(map(_get_expected, counted)) != delivered:
-        counted = [tally.compute_counts(None, doubtful=True) for tally in tallies]
-    if delivered is None:
-        return [(counts, None) for counts in counted]
-    others = [_get_expected(counts) for counts in counted[1:]]
-    return list(zip(counted, [delivered - sum(others), *others], strict=True))
-
-
-def verify_figures(
-    figures: Sequence[SeenFigure], delivered: int | None, *, doubtful: bool = False
-) -> Mapping[int, int]:
-    """Return the rows that passed each step.
-
-    Observed figures are used only if nothing was observed twice, and if the last one equals the destination's count.
-    Figures that were not observed are counted.
-    """
-    last = figures[-1].seen
-    differs = None not in (last, delivered) and last != delivered
-    again = doubtful or differs or any(figure.twice for figure in figures)
-    return {figure.step: figure.again() if again or figure.seen is None else figure.seen for figure in figures}
+    def _count_again(self, rows: Rows) -> Sequence[Counter[int]]:
+        own = f"{BATCH}" if self.batches else "0"
+        found = [Counter[int]() for _ in range(max(self.batches, 1))]
+        for row in rows.frame.groupBy(F.expr(own).alias("own"), F.col(STATE).alias("state")).count().collect():
+            found[row["own"]][row["state"]] += row["count"]
+        return found
 
 
-def make_straight_counts(chain: StageChain, passed: Mapping[int, int]) -> Counts:
-    """Return the equation of a batch without refused rows, from the rows that passed each step. Step 0 is the read."""
-    (name,) = chain.branches
-    current, filtered, changed = passed[0], 0, 0
-    stages, findings = [], {}
-    for step in chain.common:
-        left = passed.get(step.number, current)
-        lost = 0 if step.stage.changes_rows else current - left
-        stages.append(StageCount(stage=step.name, entered=current, left=left, filtered=lost))
-        filtered += lost
-        changed += left - current if step.stage.changes_rows else 0
-        finding = step.stage.summarise_notes({"": current - lost})
+def make_straight_counts(chain: StageChain, sections: Sequence[Counter[int]]) -> Counts:
+    """Return the equation of a batch without refused rows, from the states of its rows at the end of each section."""
+    counts = count_sections(chain, [RowOutcomes(states=states) for states in sections])
+    findings = {}
+    for step, stage in zip(chain.common, counts.stages, strict=True):
+        finding = step.stage.summarise_notes({"": stage.entered - stage.filtered})
         if finding is not None:
             findings[step.name] = finding
-        current = left
-    branch = BranchCounts(expected=current, filtered=filtered, changed=changed)
-    return Counts(read=passed[0], branches={name: branch}, stages=stages, findings=findings)
+    return replace(counts, findings=findings)
+
+
+def split_sections(steps: Sequence[PlacedStage]) -> list[list[PlacedStage]]:
+    """Return the stages between the points where batches are written down. Later lists begin with a changing stage."""
+    sections: list[list[PlacedStage]] = [[]]
+    for step in steps:
+        if step.stage.changes_rows:
+            sections.append([])
+        sections[-1].append(step)
+    return sections
+
+
+def count_sections(chain: StageChain, sections: Sequence[RowOutcomes]) -> Counts:
+    """Return the equation of a batch, from the outcomes of the rows of each section."""
+    read = entered = sections[0].rows
+    stages: list[StageCount] = []
+    filtered = changed = nacked = 0
+    states = Counter[int]()
+    for verdicts, steps in zip(sections, split_sections(chain.common), strict=True):
+        changing = 0 if verdicts is sections[0] else 1
+        for step in steps[:changing]:
+            lost = {"filtered": states[step.number], "nacked": states[-step.number]}
+            stages.append(StageCount(stage=step.name, entered=entered, left=verdicts.rows, **lost))
+            changed += verdicts.rows - (entered - sum(lost.values()))
+        states = verdicts.states
+        counted, entered = make_stage_counts(steps[changing:], verdicts.rows - states[REFUSED_BY_ORIGIN], states)
+        stages += counted
+        filtered += sum(rows for state, rows in states.items() if state > 0)
+        nacked += verdicts.refused
+    last = sections[-1]
+    refused = Counter({state: rows for state, rows in last.states.items() if state < 0})
+    branches = {}
+    for index, (name, mine) in enumerate(chain.branches.items()):
+        by_filter = last.filters.get(f"f{index}", Counter())
+        kept = last.states[0] - by_filter.total()
+        branches[name] = BranchCounts(expected=kept, filtered=filtered + by_filter.total(), changed=changed)
+        counted, _ = make_stage_counts(mine, entered, by_filter + refused)
+        stages += counted
+        entered -= sum(count.nacked for count in counted)
+    return Counts(read=read, nacked=nacked, branches=branches, stages=stages)
 
 
 def make_stage_counts(
@@ -367,16 +390,6 @@ def make_stage_counts(
         stages.append(StageCount(stage=step.name, entered=entered, left=left, filtered=filtered, nacked=nacked))
         entered = left
     return stages, entered
-
-
-def _get_expected(counts: Counts) -> int:
-    (branch,) = counts.branches.values()
-    return branch.expected
-
-
-def _make_rows_name(own: int) -> str:
-    """Return the name of a batch's row count among the observed figures."""
-    return f"rows{own}"
 
 
 def _mark_partition() -> Column:

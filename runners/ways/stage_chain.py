@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import TypeVar
 
 from destinations.destination import Destination
 from destinations.dlq import DLQ, FALLBACK, FILTERED
@@ -16,11 +15,8 @@ from origins.names import get_last_part
 from origins.schema import make_empty_frame
 from runners.model.errors import Refusal, StageError
 from runners.model.text import summarise_error
-from stages.rows import Rows, StraightRows
+from stages.rows import Rows
 from stages.stage import Stage, apply_stage, is_repeatable
-
-R = TypeVar("R", bound=Rows)
-
 
 SAMPLE_LABELS: Mapping[str, str | int | datetime] = {
     "origin": "",
@@ -131,7 +127,7 @@ def name_destinations(destinations: Sequence[Destination]) -> Mapping[str, Desti
     return found
 
 
-def apply_chain(rows: R, steps: Sequence[PlacedStage], pins: Mapping[str, JSON], *, checked: bool = False) -> R:
+def apply_chain(rows: Rows, steps: Sequence[PlacedStage], pins: Mapping[str, JSON], *, checked: bool = False) -> Rows:
     """Return the rows after these stages, each with what it pinned.
 
     With `checked`, every stage is analysed, and an error names the stage.
@@ -156,11 +152,11 @@ def make_empty_rows(
     labels: Mapping[str, str | int | datetime] = SAMPLE_LABELS,
     *,
     alias: str = "",
-) -> StraightRows:
+) -> Rows:
     """Return no rows, but with these columns, so that stages can be analysed. Plans show the frame as `alias`."""
     empty = make_empty_frame(spark, schema)
     frame = empty.alias(alias) if alias else empty
-    return StraightRows.begin(frame, tuple(schema.names), labels, lambda passing, _: passing)
+    return Rows.begin(frame, tuple(schema.names), labels, Rows.take_sound, explains=False)
 
 
 class CommonLabels(Mapping[str, "str | int | datetime"]):

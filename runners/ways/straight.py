@@ -15,11 +15,11 @@ from runners.model.error_kinds import classify, is_large, is_refusal
 from runners.model.planned_batch import PlannedBatch
 from runners.model.tasks import Declined, Landed
 from runners.ways.batch_source import BatchReader
-from runners.ways.row_outcomes import RowTally
+from runners.ways.row_outcomes import StateTally
 from runners.ways.way import Candidate, Way
 from stages.stage import Stage, is_repeatable
 
-DescribedRows: TypeAlias = "tuple[BatchRows, RowTally]"
+DescribedRows: TypeAlias = "tuple[BatchRows, StateTally]"
 """The rows of a batch after its stages, and their tally."""
 
 
@@ -48,7 +48,7 @@ class Straight(Way["Commit", "Landed | Declined"]):
                 work.reading.ask_demands(work.spark, batch.plan.batch)
             return Declined(reason="a row is refused, or fails, or has a large value")
         (name,) = batch.plan.destinations
-        return Landed(written={name: written}, counts=tally.compute_counts(written.rows), described=described)
+        return Landed(written={name: written}, counts=tally.count(written.rows)[0], described=described)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ class Commit:
         assert batch.plan is not None
         table = read_here(batch, self.spark)
         if table is not None:
-            return table, RowTally.make_counted(batch.chain, table.count())
+            return table, StateTally.make_counted(batch.chain, [table.count()])
         return self.describe_rows(batch.plan)
 
     def write(self, batches: Sequence[Candidate], rows: BatchRows) -> Written:

@@ -289,7 +289,7 @@ class TaskExecutor:
 
     def _describe_decision(self, spark: SparkSession, plan: PlannedBatch) -> tuple[Candidate, BatchDecision]:
         batch = self.make_candidate(spark, plan, places=True)
-        work, rows = BatchDecision.of(batch, spark, self.store, self._protection.columns)
+        work, rows = BatchDecision.of(batch, spark, self.store, self._protection.columns, self.reading.schemas)
         work.described = work.describe(rows)
         return batch, work
 
@@ -340,7 +340,7 @@ class TaskExecutor:
     def _bisect(self, spark: SparkSession, plan: PlannedBatch) -> Prepared:
         """Decide a batch in which some rows make a stage raise."""
         batch = self.make_candidate(spark, plan, places=True)
-        work, rows = BatchDecision.of(batch, spark, self.store, self._protection.columns)
+        work, rows = BatchDecision.of(batch, spark, self.store, self._protection.columns, self.reading.schemas)
         work.described = RowErrorIsolator(work, self._also).describe(rows)
         prepared = replace(WRITTEN.carry([batch], work), way=WRITTEN.name)
         _ensure_complete(batch, prepared)
@@ -351,7 +351,7 @@ class TaskExecutor:
         rows = apply_chain(self.reading.make_empty_rows(spark, batch), chain.common, {})
         for name, steps in chain.branches.items():
             own_rows = apply_chain(rows, steps, {})
-            self.opened[name].tick(spark, own_rows.frame, Label(batch=batch, destination=name))
+            self.opened[name].tick(spark, own_rows.take_live(), Label(batch=batch, destination=name))
         return EmptyBatchShown()
 
     def _maintain(self, name: str) -> None:

@@ -32,7 +32,7 @@ from stages.expect.expectation import (
     read_suite,
 )
 from stages.expressions import check_names
-from stages.rows import MarkedRows, Rows
+from stages.rows import Rows
 from stages.stage import Stage, check_columns
 
 _OF_TEXT = (
@@ -233,8 +233,7 @@ def _mask_finding(rule: Expectation, found: Mapping[str, JSON], protected: Seque
     return {**found, "result": {"observed_value": MASK}, "exception": found["exception"] and MASK}
 
 
-def _hold_rows(rows: Rows, note: str) -> tuple[MarkedRows, Mapping[str, int]]:
-    assert isinstance(rows, MarkedRows)
+def _hold_rows(rows: Rows, note: str) -> tuple[Rows, Mapping[str, int]]:
     assert rows.hold is not None
     return rows.hold(rows, note)
 
@@ -333,7 +332,7 @@ class ExpectationColumns:
         frame = rows.frame
         for each in (conditions, ignoring, values):
             frame = frame.select("*", *[column.alias(name) for name, column in each.items()])
-        beside.rows = replace(rows, frame=frame)
+        beside.rows = rows.with_frame(frame)
         beside.looked_at = frame.select(*beside.concerned.values(), *beside.values.values())
         return beside
 

@@ -85,19 +85,19 @@ def _describe_lost(name: str) -> str:
 def _describe_decided(rows: DataFrame) -> DataFrame:
     from runners.ways.deciding import separate_rows
     from runners.ways.stage_chain import SAMPLE_LABELS, apply_chain
-    from stages.rows import MarkedRows, place_rows
+    from stages.rows import Rows, place_rows
 
     chain = _make_chain()
-    begun = MarkedRows.begin(place_rows(rows), tuple(NAMES), SAMPLE_LABELS, lambda marked: marked.frame)
+    begun = Rows.begin(place_rows(rows), tuple(NAMES), SAMPLE_LABELS, Rows.take_live)
     return separate_rows(apply_chain(begun, chain.common, {}))
 
 
 def _describe_straight(rows: DataFrame) -> DataFrame:
     from runners.ways.stage_chain import SAMPLE_LABELS, apply_chain
-    from stages.rows import StraightRows
+    from stages.rows import Rows
 
-    begun = StraightRows.begin(rows, tuple(NAMES), SAMPLE_LABELS, lambda seen, _: seen)
-    return apply_chain(begun, _make_chain().common, {}).frame
+    begun = Rows.begin(rows, tuple(NAMES), SAMPLE_LABELS, Rows.take_sound, explains=False)
+    return apply_chain(begun, _make_chain().common, {}).take_sound()
 
 
 def _make_chain() -> StageChain:

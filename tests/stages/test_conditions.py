@@ -9,7 +9,7 @@ import pytest
 from stages.cast import Cast
 from stages.columns import Drop, WithColumns
 from stages.conditions import Filter, Require
-from stages.conformance import LABELS, begin, collect_decided, does_raise_mark
+from stages.conformance import begin, begin_straight, collect_decided, does_raise_mark
 from stages.deduplicate import Deduplicate
 from stages.sql import Sql
 from stages.stage import Stage, apply_stage, is_repeatable, list_problems
@@ -51,10 +51,9 @@ def test_a_random_condition_makes_a_stage_unrepeatable() -> None:
 
 
 def make_straight(spark: SparkSession, rows: list[tuple[Any, ...]], schema: str) -> Rows:
-    from stages.rows import StraightRows
 
     frame = spark.createDataFrame(rows, schema)
-    return StraightRows.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen).enter("it", 2)
+    return begin_straight(frame).enter("it", 2)
 
 
 CASES: list[tuple[Stage, list[Any], list[Any]]] = [
@@ -90,10 +89,10 @@ def test_both_ways_select_the_same_rows(
     assert sorted(map(tuple, kept), key=str) == sorted(leaves, key=str)
     assert nacked == refused
     left: Any = apply_stage(stage, make_straight(spark, rows, schema))
-    assert left.frame.columns == list(marked.names)
-    assert does_raise_mark(left.frame) is bool(refused)
+    assert left.take_sound().columns == list(marked.names)
+    assert does_raise_mark(left.take_sound()) is bool(refused)
     if not refused:
-        assert sorted(map(tuple, left.frame.collect()), key=str) == sorted(leaves, key=str)
+        assert sorted(map(tuple, left.take_sound().collect()), key=str) == sorted(leaves, key=str)
 
 
 @pytest.mark.spark

@@ -11,10 +11,10 @@ import pytest
 
 from origins.origin import PLACE
 from stages.conditions import Filter, Require
-from stages.conformance import LABELS, StageConformance, begin, collect_decided
+from stages.conformance import LABELS, StageConformance, begin, begin_straight, collect_decided
 from stages.deduplicate import Deduplicate
 from stages.pinned_table import PinnedTable, TableError
-from stages.rows import STATE, MarkedRows, StraightRows
+from stages.rows import STATE, Rows
 from stages.stage import Stage
 
 if TYPE_CHECKING:
@@ -53,15 +53,10 @@ class TestDeduplicateByArrival(StageConformance):
         return Deduplicate(keys=["id"])
 
 
-def make_straight(frame: DataFrame) -> StraightRows:
-    """Return the rows of a frame on the straight way."""
-    return StraightRows.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen)
-
-
 def list_kept(stage: Stage, frame: DataFrame) -> list[list[str]]:
     """Return the rows that the stage keeps, in both ways."""
-    marked, _, _ = collect_decided(stage.apply(begin(frame).enter("it", 1)))  # type: ignore[arg-type]
-    rows = stage.apply(make_straight(frame)).frame.collect()
+    marked, _, _ = collect_decided(stage.apply(begin(frame).enter("it", 1)))
+    rows = stage.apply(begin_straight(frame).enter("it", 1)).take_sound().collect()
     return [sorted(map(str, marked)), sorted(map(str, rows))]
 
 
@@ -97,10 +92,10 @@ def test_minus_zero_and_nan_are_compared_as_in_sql(spark: SparkSession) -> None:
     assert list_kept(Deduplicate(keys=["id"], sequence_by="at"), frame) == [expected, expected]
 
 
-def keep_last(rows: MarkedRows, *parts: str) -> MarkedRows:
+def keep_last(rows: Rows, *parts: str) -> Rows:
     """Return the last row of each id if the parts were read in this order."""
     last: Any = Deduplicate(keys=["id"]).apply(replace(rows, parts=parts))
-    live: MarkedRows = replace(last, frame=last.frame.where(f"{STATE} = 0"))
+    live: Rows = last.with_frame(last.frame.where(f"{STATE} = 0"))
     return live
 
 
@@ -109,7 +104,7 @@ def test_the_row_read_last_is_kept_for_any_name_of_its_file(spark: SparkSession)
     places = [("z", 0, 1, 1), ("z", 0, 0, 2), ("a", 64, 0, 3), ("a", 0, 9, 4), ("z", 0, 2, 5)]
     frame = spark.createDataFrame(places, "part string, block bigint, row bigint, x int")
     frame = frame.selectExpr("x % 2 as id", "x", f"struct(part, block, row) as {PLACE}")
-    rows = MarkedRows.begin(frame, ("id", "x"), LABELS, lambda rows: rows.frame).enter("it", 1)
+    rows = Rows.begin(frame, ("id", "x"), LABELS, Rows.take_live).enter("it", 1)
     assert sorted(row.x for row in keep_last(rows, "z", "a").frame.collect()) == [3, 4]
     assert sorted(row.x for row in keep_last(rows, "a", "z").frame.collect()) == [2, 5]
 
@@ -139,8 +134,8 @@ def test_a_bad_row_is_found_even_if_the_stage_would_drop_it(spark: SparkSession)
     from stages.conformance import does_raise_mark
 
     frame = spark.sql("select * from values (1, 'sieben', 1), (1, '7', 2) as t(id, amount, at)")
-    rows: Any = Require("amount <> 'sieben'").apply(make_straight(frame).enter("rule", 1))
-    assert does_raise_mark(Deduplicate(keys=["id"], sequence_by="at").apply(rows.enter("it", 2)).frame)
+    rows: Any = Require("amount <> 'sieben'").apply(begin_straight(frame).enter("rule", 1))
+    assert does_raise_mark(Deduplicate(keys=["id"], sequence_by="at").apply(rows.enter("it", 2)).take_sound())
 
 
 def test_rows_without_places_are_an_error(spark: SparkSession) -> None:
@@ -148,17 +143,17 @@ def test_rows_without_places_are_an_error(spark: SparkSession) -> None:
     stage = Deduplicate(keys=["id"])
     assert (stage.needs_places, stage.repeatable) == (True, True)
     with pytest.raises(Exception, match="have no time at which they were read"):
-        stage.apply(make_straight(spark.range(2))).frame.collect()
+        stage.apply(begin_straight(spark.range(2))).take_sound().collect()
 
 
 def test_the_stage_takes_one_exchange_of_rows(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     """This holds in both ways and for each order."""
     schema = f"id int, at int, {PLACE} struct<part string, block bigint, row bigint>"
     frame = spark.createDataFrame([(1, 2, ("a", 0, 0))], schema)
-    marked = MarkedRows.begin(frame, ("id", "at"), LABELS, lambda rows: rows.frame).enter("it", 1)
+    marked = Rows.begin(frame, ("id", "at"), LABELS, Rows.take_live).enter("it", 1)
     by_sequence = Deduplicate(keys=["id"], sequence_by="at")
     for rows in (
-        by_sequence.apply(make_straight(frame.drop(PLACE))),
+        by_sequence.apply(begin_straight(frame.drop(PLACE))),
         by_sequence.apply(marked),
         keep_last(marked, "a", "b"),
     ):
@@ -180,7 +175,7 @@ def test_an_invalid_key_is_an_error(spark: SparkSession, stage: Stage, says: str
     """The error is raised before a row is read."""
     frame = spark.sql("select 1 as id, 2 as at, map('a', 1) as tags")
     with pytest.raises(ValueError) as error:  # noqa: PT011 -- the message is compared below
-        stage.apply(make_straight(frame))
+        stage.apply(begin_straight(frame))
     assert str(error.value) == says
 
 
@@ -190,7 +185,7 @@ def test_the_sequence_must_use_one_row(spark: SparkSession, sql: str) -> None:
     from pyspark.errors import AnalysisException
 
     frame = spark.sql("select 1 as id, 2 as at")
-    both: list[Any] = [make_straight(frame), begin(frame)]
+    both: list[Any] = [begin_straight(frame), begin(frame)]
     for rows in both:
         with pytest.raises(AnalysisException):
             Deduplicate(keys=["id"], sequence_by=sql).apply(rows).schema  # noqa: B018
@@ -244,14 +239,14 @@ def test_the_stage_uses_the_pinned_version(spark: SparkSession, carried: PinnedT
     spark.sql("select 2L as id, 'y' as `k.2`").write.format("delta").mode("append").save(str(carried.path))
     frame = spark.range(1, 4)
     for pinned, left in ((pin, [2]), (stage.pin(spark), []), (None, [])):
-        rows = stage.apply(make_straight(frame).enter("it", 1, pin=pinned))
-        assert [row.id for row in rows.frame.collect()] == left
+        rows = stage.apply(begin_straight(frame).enter("it", 1, pin=pinned))
+        assert [row.id for row in rows.take_sound().collect()] == left
 
 
 def test_a_missing_table_stops_a_batch_but_not_the_analysis(spark: SparkSession, tmp_path: Path) -> None:
     """A destination may make the table later."""
     stage = Deduplicate(keys=["id"], sequence_by="id", against=PinnedTable(path=f"{tmp_path}/nowhere"))
-    assert stage.apply(make_straight(spark.range(3))).names == ("id",)
+    assert stage.apply(begin_straight(spark.range(3))).names == ("id",)
     with pytest.raises(TableError, match=r"The Delta table .*/nowhere was not found"):
         stage.pin(spark)
 
@@ -269,7 +264,7 @@ def test_keys_of_different_types_are_an_error(spark: SparkSession, tmp_path: Pat
     spark.sql(f"select from_json('', '{kind}') as s").select("s.*").write.format("delta").save(str(table.path))
     stage = Deduplicate(keys=["id", "k.2"], sequence_by="id", against=table)
     with pytest.raises(ValueError, match=re.escape(says.format(table.path))):
-        stage.apply(make_straight(spark.sql("select 1L as id, 'x' as `k.2`")))
+        stage.apply(begin_straight(spark.sql("select 1L as id, 'x' as `k.2`")))
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from stages.columns import Flatten
-from stages.conformance import LABELS, StageConformance
-from stages.rows import StraightRows
+from stages.conformance import StageConformance, begin_straight
 from stages.stage import Stage
 
 if TYPE_CHECKING:
@@ -53,8 +52,8 @@ class TestFlatten(StageConformance):
 def test_fields_take_the_place_of_their_struct(spark: SparkSession, stage: Stage, row: dict[str, Any]) -> None:
     """They keep their order. Arrays and maps remain, and so do structs inside them."""
     frame = spark.createDataFrame([(1, (2, ("x", [(3,)])), {"k": 4}, 5)], NESTED)
-    rows = stage.apply(StraightRows.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen))
-    [found] = rows.frame.collect()
+    rows = stage.apply(begin_straight(frame))
+    [found] = rows.take_sound().collect()
     assert found.asDict(recursive=True) == row
     assert list(rows.names) == list(row)
 
@@ -62,7 +61,7 @@ def test_fields_take_the_place_of_their_struct(spark: SparkSession, stage: Stage
 def test_a_struct_without_fields_remains(spark: SparkSession) -> None:
     """No column is lost."""
     frame = spark.sql("select from_json('{}', 'e struct<>').e as e, 1 as x")
-    rows = Flatten().apply(StraightRows.begin(frame, ("e", "x"), LABELS, lambda seen, _: seen))
+    rows = Flatten().apply(begin_straight(frame))
     assert rows.names == ("e", "x")
 
 
@@ -78,7 +77,7 @@ def test_columns_that_cannot_be_flattened_are_an_error(spark: SparkSession, stag
     """The error is raised before a row is read."""
     frame = spark.sql("select 1 as `S_A`, named_struct('a', 2) as s, 3 as x")
     with pytest.raises(ValueError) as error:  # noqa: PT011 -- the message is compared below
-        stage.apply(StraightRows.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen))
+        stage.apply(begin_straight(frame))
     assert str(error.value) == says
 
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
-from stages.conformance import LABELS, StageConformance, begin, collect_decided
+from stages.conformance import StageConformance, begin, begin_straight, collect_decided
 from stages.lookup import Lookup
 from stages.pinned_table import TableError
-from stages.rows import VERDICT, StraightRows
+from stages.rows import VERDICT
 from stages.stage import Stage
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.connect, pytest.mark.variant]
 
@@ -29,11 +29,6 @@ select * from values
   (null, 1, 'Nowhere', null, null)
 as t(`code.2`, version, name, since, facts)
 """
-
-
-def make_straight(frame: DataFrame) -> StraightRows:
-    """Return the rows of a frame on the straight way."""
-    return StraightRows.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen)
 
 
 @pytest.fixture
@@ -151,14 +146,14 @@ def test_the_order_decides_which_match_is_first(spark: SparkSession, countries: 
     """NULL comes last. The content decides between equal matches."""
     on, columns = {"c": "code.2"}, ["name"]
     stage = Lookup(path=countries, on=on, columns=columns, duplicates="first", order_by=order_by)
-    [row] = stage.apply(make_straight(spark.sql("select 'FR' as c"))).frame.collect()
+    [row] = stage.apply(begin_straight(spark.sql("select 'FR' as c"))).take_sound().collect()
     assert row.name == name
 
 
 def test_a_duplicate_key_fails_only_a_batch_that_uses_it(spark: SparkSession, countries: str) -> None:
     """The error has the value and the remedy. A batch with other keys passes."""
     stage = Lookup(path=countries, on={"c": "code.2"}, columns=["name"])
-    for begun in (make_straight, begin):
+    for begun in (begin_straight, begin):
         rows: Any = begun(spark.sql("select explode(array('DE', 'CH', null)) as c"))
         assert stage.apply(rows.enter("countries", 1)).frame.count() == 3
         rows = begun(spark.sql("select explode(array('DE', 'FR')) as c"))
@@ -173,8 +168,8 @@ def test_the_lookup_uses_the_pinned_version(spark: SparkSession, countries: str)
     pin = stage.pin(spark)
     spark.sql(f"update delta.`{countries}` set name = 'Deutschland' where name = 'Germany'").collect()
     for pinned, name in ((pin, "Germany"), (stage.pin(spark), "Deutschland"), (None, "Deutschland")):
-        rows = stage.apply(make_straight(spark.sql("select 'DE' as c")).enter("it", 1, pin=pinned))
-        assert [row.name for row in rows.frame.collect()] == [name]
+        rows = stage.apply(begin_straight(spark.sql("select 'DE' as c")).enter("it", 1, pin=pinned))
+        assert [row.name for row in rows.take_sound().collect()] == [name]
     assert stage.repeatable
     assert not Lookup(file="x.csv", on=["id"], columns=["x"]).repeatable
     assert not Lookup(path="x", on=["id"], columns=["x"], duplicates="first", order_by="rand()").repeatable
@@ -199,7 +194,7 @@ def test_files_are_read_in_their_format(
     """The format comes from the ending of the name or from the options."""
     (tmp_path / name).write_text(content)
     stage = Lookup(file=f"{tmp_path}/{name}", on=["id"], columns=["v"], **options)
-    assert stage.apply(make_straight(spark.sql("select 1 as id"))).frame.collect() == rows
+    assert stage.apply(begin_straight(spark.sql("select 1 as id"))).take_sound().collect() == rows
 
 
 @pytest.mark.parametrize(
@@ -217,12 +212,12 @@ def test_a_file_with_an_unreadable_line_fails_the_batch(
     (tmp_path / "a.csv").write_text(content)
     stage = Lookup(file=f"{tmp_path}/a.csv", on=["id"], unmatched="filter", schema=schema)
     with pytest.raises(Exception, match=says):
-        stage.apply(make_straight(spark.sql("select 1 as id"))).frame.collect()
+        stage.apply(begin_straight(spark.sql("select 1 as id"))).take_sound().collect()
 
 
 def test_a_missing_table_or_file_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
     """A missing table is found by the analysis and by the planning of a batch."""
-    rows = make_straight(spark.sql("select 1 as id"))
+    rows = begin_straight(spark.sql("select 1 as id"))
     table = Lookup(path=f"{tmp_path}/nowhere", on=["id"], columns=["x"])
     for ask in (lambda: table.apply(rows), lambda: table.pin(spark)):
         with pytest.raises(TableError, match=r"The Delta table .*/nowhere was not found\."):
@@ -250,7 +245,7 @@ def test_columns_that_do_not_fit_are_an_error(
     """The error is raised before a row is read."""
     stage = Lookup(**{"path": countries, "on": {"country": "code.2"}, "columns": ["name"], **given})
     with pytest.raises(ValueError, match=re.escape(says.replace("{}", countries))):
-        stage.apply(make_straight(spark.sql("select 1 as id, 'DE' as country")))
+        stage.apply(begin_straight(spark.sql("select 1 as id, 'DE' as country")))
 
 
 @pytest.mark.parametrize(

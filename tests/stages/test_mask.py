@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
-from stages.conformance import LABELS, StageConformance, begin
+from stages.conformance import StageConformance, begin, begin_straight
 from stages.mask import Mask
-from stages.rows import StraightRows
 from stages.stage import Stage
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.connect]
 
@@ -37,11 +36,6 @@ class TestMaskOfEveryKind(StageConformance):
         return Mask(columns={**how, "card": {"keep_last": 4}, "t": {"truncate": 10}}, salt=SALT)
 
 
-def make_straight(frame: DataFrame) -> StraightRows:
-    """Return the rows of a frame on the straight way."""
-    return StraightRows.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen)
-
-
 @pytest.mark.parametrize(
     ("how", "values", "masked"),
     [
@@ -58,7 +52,7 @@ def make_straight(frame: DataFrame) -> StraightRows:
 def test_values_are_masked(spark: SparkSession, how: Any, values: list[Any], masked: list[Any]) -> None:
     """NULL remains NULL, and a value that is too short is hidden."""
     frame = spark.createDataFrame(list(enumerate(values)), "id int, v string")
-    rows = Mask(columns={"V": how}).apply(make_straight(frame)).frame.collect()
+    rows = Mask(columns={"V": how}).apply(begin_straight(frame)).take_sound().collect()
     assert [row.v for row in sorted(rows)] == masked
 
 
@@ -72,8 +66,8 @@ def test_a_hash_equals_the_one_of_other_programs(spark: SparkSession, salt: str)
     frame = spark.sql(
         "select 17 as a, '17' as b, 'Zoë' as c, cast(null as string) as d, '' as e, date'2026-01-02' as f"
     )
-    rows = Mask(columns=dict.fromkeys("abcdef", "hash"), salt=salt).apply(make_straight(frame))
-    [row] = rows.frame.collect()
+    rows = Mask(columns=dict.fromkeys("abcdef", "hash"), salt=salt).apply(begin_straight(frame))
+    [row] = rows.take_sound().collect()
     assert tuple(row) == (*map(expected, ("17", "17", "Zoë")), None, expected(""), expected("2026-01-02"))
 
 
@@ -84,7 +78,7 @@ def test_the_salt_is_never_shown(spark: SparkSession, capsys: pytest.CaptureFixt
     stage = Mask(columns={"v": "hash"}, salt="pfeffer")
     said = repr(stage)
     frame = spark.sql("select 'x' as v, 0 as zero")
-    both: list[Any] = [make_straight(frame), begin(frame)]
+    both: list[Any] = [begin_straight(frame), begin(frame)]
     for rows in both:
         masked = stage.apply(rows.enter("it", 1))
         masked.frame.explain(extended=True)
@@ -115,7 +109,7 @@ def test_the_salt_is_never_shown(spark: SparkSession, capsys: pytest.CaptureFixt
 def test_columns_that_cannot_be_masked_are_an_error(spark: SparkSession, stage: Stage, says: str) -> None:
     """The error is raised before a row is read."""
     with pytest.raises(ValueError) as error:  # noqa: PT011 -- the message is compared below
-        stage.apply(make_straight(spark.sql("select 'x' as email, named_struct('x', 1) as s, x'00' as b")))
+        stage.apply(begin_straight(spark.sql("select 'x' as email, named_struct('x', 1) as s, x'00' as b")))
     assert str(error.value) == says
 
 

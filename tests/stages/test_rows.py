@@ -7,30 +7,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from py4j.java_gateway import GatewayClient
 
-from origins.nack import REFUSED, make_reason
+from origins.nack import make_reason
 from origins.spark_versions import is_connect
 from stages.cast import Cast
 from stages.columns import WithColumns
 from stages.conditions import Filter, Require
-from stages.conformance import LABELS, begin, does_raise_mark
+from stages.conformance import LABELS, begin, begin_straight, does_raise_mark
+from stages.rows import Rows, place_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from stages.rows import Rows, StraightRows
+    from stages.query import Schemas
     from stages.stage import Stage
 
 pytestmark = pytest.mark.spark
-
-
-def make_straight(frame: DataFrame) -> StraightRows:
-    """Return the rows of a frame on the straight way."""
-    from stages.rows import StraightRows
-
-    names = tuple(name for name in frame.columns if name != REFUSED)
-    return StraightRows.begin(frame, names, LABELS, lambda seen, _: seen)
 
 
 def pass_stages(rows: Rows, *stages: Stage) -> Rows:
@@ -54,21 +47,21 @@ def orders(spark: SparkSession, tmp_path: Path) -> DataFrame:
 )
 def test_no_later_filter_hides_a_bad_row(orders: DataFrame, condition: str) -> None:
     """The filter is not moved before the cast or merged with it, and does not empty the plan."""
-    rows = pass_stages(make_straight(orders), Cast({"amount": "decimal(10,2)"}), Filter(condition))
-    assert does_raise_mark(rows.frame)
+    rows = pass_stages(begin_straight(orders), Cast({"amount": "decimal(10,2)"}), Filter(condition))
+    assert does_raise_mark(rows.take_sound())
 
 
 def test_a_row_that_an_earlier_filter_removed_is_not_refused(orders: DataFrame) -> None:
     """Stages see rows in the order of the stages."""
-    rows = pass_stages(make_straight(orders), Filter("amount <> 'sieben'"), Cast({"amount": "decimal(10,2)"}))
-    assert [str(row.amount) for row in rows.frame.collect()] == ["1.50"]
+    rows = pass_stages(begin_straight(orders), Filter("amount <> 'sieben'"), Cast({"amount": "decimal(10,2)"}))
+    assert [str(row.amount) for row in rows.take_sound().collect()] == ["1.50"]
 
 
 def test_a_row_that_an_earlier_filter_removed_is_not_evaluated(spark: SparkSession) -> None:
     """A division by zero raises under ANSI, unless a filter removed the zero before."""
-    rows = make_straight(spark.range(-2, 3).selectExpr("int(id) as x"))
+    rows = begin_straight(spark.range(-2, 3).selectExpr("int(id) as x"))
     passed = pass_stages(rows, Filter("x <> 0"), WithColumns({"y": "12 div x"}), Require("y between -12 and 12"))
-    assert sorted(row.y for row in passed.frame.collect()) == [-12, -6, 6, 12]
+    assert sorted(row.y for row in passed.take_sound().collect()) == [-12, -6, 6, 12]
 
 
 @pytest.mark.parametrize("sql", ["explode(array(1, 2))", "sum(id)", "count(*)", "max(amount)"])
@@ -77,7 +70,7 @@ def test_an_expression_must_make_one_value_of_one_row(spark: SparkSession, order
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as F
 
-    for rows in (make_straight(orders), begin(orders)):
+    for rows in (begin_straight(orders), begin(orders)):
         with pytest.raises(AnalysisException):
             rows.select({"x": F.expr(sql)}).schema  # noqa: B018 -- on Spark Connect it is the schema that analyses
         with pytest.raises(AnalysisException):
@@ -88,11 +81,11 @@ def test_an_attempted_expression_is_computed_once(spark: SparkSession) -> None:
     """The value that was checked is the value that leaves, even if the expression changes each time."""
     from pyspark.sql import functions as F
 
-    for rows in (make_straight(spark.range(500)), begin(spark.range(500))):
+    for rows in (begin_straight(spark.range(500)), begin(spark.range(500))):
         why = F.when(F.col("_wherry_x") < 0.0, make_reason("NEGATIVE", F.lit("negative")))
         tried: Rows = rows.attempt({"_wherry_x": F.rand()}, why, {"id": "_wherry_x"})
         twice = tried.with_columns({"same": F.col("id") - F.col("id")})
-        assert {row.same for row in twice.frame.collect()} == {0.0}
+        assert {row.same for row in twice.take_live().collect()} == {0.0}
 
 
 @pytest.mark.promise("DQ-02", "X5")
@@ -127,7 +120,7 @@ def test_a_row_that_the_origin_refused_is_never_live(spark: SparkSession) -> Non
         "select * from values (0, named_struct('code', 'PARSE', 'message', 'no row', 'raw', 'x\"')), (1, null) "
         "as t(id, _wherry_refused)"
     )
-    assert does_raise_mark(make_straight(frame).frame)
+    assert does_raise_mark(begin_straight(frame).take_sound())
     rows: Any = begin(frame)
     rows = pass_stages(rows, WithColumns({"y": "1 div id"}), Require("y > 5"))
     fates = {row["id"]: (row["_wherry_state"], row["_wherry_nack"]) for row in rows.frame.collect()}
@@ -151,21 +144,28 @@ def test_names_do_not_depend_on_case(spark: SparkSession) -> None:
     """A column keeps its spelling."""
     from pyspark.sql import functions as F
 
-    for rows in (make_straight(spark.sql("select 1 as Id")), begin(spark.sql("select 1 as Id"))):
+    for rows in (begin_straight(spark.sql("select 1 as Id")), begin(spark.sql("select 1 as Id"))):
         assert rows.with_columns({"ID": F.lit(2), "New": F.lit(3)}).names == ("Id", "New")
         assert rows.spell_name("iD") == "Id"
 
 
-@pytest.mark.parametrize(("way", "most"), [("straight", 60), ("decided", 120)])
-def test_stages_take_few_calls_to_the_jvm(
-    spark: SparkSession, orders: DataFrame, monkeypatch: pytest.MonkeyPatch, way: str, most: int
+@pytest.mark.parametrize("explains", [False, True])
+def test_all_steps_of_a_batch_take_few_calls_to_the_jvm(
+    spark: SparkSession, orders: DataFrame, monkeypatch: pytest.MonkeyPatch, explains: bool
 ) -> None:
-    """Every call counts in a small batch. All expressions that a stage selects take one call."""
+    """Every call counts in a small batch. The columns after each stage are known from the batch before."""
     if is_connect(spark):
         pytest.skip("Spark Connect gets a plan as a whole")
-    rows: Rows = make_straight(orders) if way == "straight" else begin(orders)
-    stages = Cast({"amount": "decimal(10,2)"}), Require({"positive": "amount >= 0"}), Filter("id % 5 > 0")
-    pass_stages(rows, *stages)
+    schemas: Schemas = {}
+    frame = place_rows(orders) if explains else orders
+
+    def describe() -> DataFrame:
+        names = tuple(orders.columns)
+        rows = Rows.begin(frame, names, LABELS, Rows.take_live, explains=explains, schemas=schemas)
+        stages = Cast({"amount": "decimal(10,2)"}), Require({"positive": "amount >= 0"}), Filter("id % 5 > 0")
+        return pass_stages(rows, *stages).take_sound()
+
+    describe()
     calls: list[str] = []
     send = GatewayClient.send_command
 
@@ -174,5 +174,5 @@ def test_stages_take_few_calls_to_the_jvm(
         return send(self, command, *more)
 
     monkeypatch.setattr(GatewayClient, "send_command", count)
-    pass_stages(rows, *stages)
-    assert 0 < len(calls) <= most
+    assert describe().columns == ["id", "amount"]
+    assert 0 < len(calls) <= 20

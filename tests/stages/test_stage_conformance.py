@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
@@ -104,24 +104,23 @@ class Halving(Stage):
         from pyspark.sql import functions as F
 
         from origins.nack import make_reason
-        from stages.rows import StraightRows
 
-        straight, fault, x = isinstance(rows, StraightRows), self.fault, rows.column("x")
+        straight, fault, x = not rows.explains, self.fault, rows.column("x")
         self.decided[0] += not straight
         by = 3 if (fault == "gives other rows" and straight) or (fault == "changes" and self.decided[0] > 1) else 2
         if fault == "starts a job":
             rows.frame.count()
         elif fault == "drops rows":
-            rows = replace(rows, frame=rows.frame.where("x <> -2 or x is null"))
+            rows = rows.with_frame(rows.frame.where("x <> -2 or x is null"))
         elif fault == "looks at refused rows" and not straight:
-            rows = replace(rows, frame=rows.frame.withColumn("x", F.expr("if(1 div x = 7, null, x)")))
+            rows = rows.with_frame(rows.frame.withColumn("x", F.expr("if(1 div x = 7, null, x)")))
         elif fault == "changes rows before it refuses them" and not straight:
             rows = rows.with_columns({"x": x.cast("double")})
         elif fault == "lets bad rows pass" and straight:
             rows = rows.filter(F.coalesce(x != -1, F.lit(True)))
         elif fault == "makes a row out of nothing" and straight:
-            other = rows.frame.sparkSession.createDataFrame([(8,)], "x int")
-            rows = replace(rows, frame=rows.frame.union(other.join(rows.frame.limit(1), F.lit(True), "left_anti")))
+            other = rows.frame.sparkSession.createDataFrame([(0, 8)], "state int, x int")
+            rows = rows.with_frame(rows.frame.union(other.join(rows.frame.limit(1), F.lit(True), "left_anti")))
         why = F.when(x == -1, make_reason("" if fault == "gives no code" else "BAD", F.lit("bad")))
         return rows.refuse(why).filter(F.coalesce(x != -2, F.lit(True))).with_columns({"x": x / by})
 

@@ -11,9 +11,8 @@ import pytest
 from stages.cast import Cast
 from stages.columns import Drop, Rename, Select, WithColumns
 from stages.conditions import Filter, Require
-from stages.conformance import StageConformance, begin, collect_decided
+from stages.conformance import StageConformance, begin, begin_straight, collect_decided
 from stages.expressions import is_repeatable_sql, put_in
-from stages.rows import StraightRows
 from stages.sql import Sql
 from stages.stage import Stage
 
@@ -112,7 +111,7 @@ def test_a_cast_refuses_values_that_spark_would_change(spark: SparkSession) -> N
     rows: list[tuple[Any, ...]] = [*TestCastOfWhatSparkWouldChange.rows, (" 1\n", None, None, None)]
     frame = spark.createDataFrame(rows, TestCastOfWhatSparkWouldChange.schema)
     stage = TestCastOfWhatSparkWouldChange().stage()
-    good, refused, _ = collect_decided(stage.apply(begin(frame).enter("cast", 1)))  # type: ignore[arg-type]
+    good, refused, _ = collect_decided(stage.apply(begin(frame).enter("cast", 1)))
     assert [row.a for row in good] == [float("inf"), 1.0]
     assert len(refused) == 5
 
@@ -144,8 +143,8 @@ class TestSql(StageConformance):
 def test_a_null_condition_refuses_in_require_and_filters_in_filter(spark: SparkSession) -> None:
     """Each of them does exactly one of the two."""
     frame = spark.createDataFrame([(None,), (1,)], "a int")
-    required = collect_decided(Require("a > 0").apply(begin(frame).enter("it", 1)))  # type: ignore[arg-type]
-    filtered = collect_decided(Filter("a > 0").apply(begin(frame).enter("it", 1)))  # type: ignore[arg-type]
+    required = collect_decided(Require("a > 0").apply(begin(frame).enter("it", 1)))
+    filtered = collect_decided(Filter("a > 0").apply(begin(frame).enter("it", 1)))
     assert (len(required[0]), len(required[1]), required[2]) == (1, 1, 0)
     assert (len(filtered[0]), len(filtered[1]), filtered[2]) == (1, 0, 1)
 
@@ -161,8 +160,7 @@ def test_a_cast_names_every_column_that_it_refuses(spark: SparkSession) -> None:
 def test_a_cast_gives_the_new_type(spark: SparkSession) -> None:
     """The values have the type of the cast."""
     frame = spark.createDataFrame([("1.50", "2026-01-02")], "a string, b string")
-    begun = StraightRows.begin(frame, ("a", "b"), {}, lambda seen, _: seen)
-    (row,) = Cast({"a": "decimal(10,2)", "b": "date"}).apply(begun).frame.collect()
+    (row,) = Cast({"a": "decimal(10,2)", "b": "date"}).apply(begin_straight(frame)).take_sound().collect()
     assert (row["a"], row["b"]) == (Decimal("1.50"), dt.date(2026, 1, 2))
 
 
@@ -170,18 +168,10 @@ def test_a_filter_is_not_moved_before_a_rule(spark: SparkSession, tmp_path: Any)
     """A row that a rule refuses is refused, even if a later filter of a parquet file would remove it."""
     path = str(tmp_path / "rows")
     spark.createDataFrame([(-1, None), (1, "x")], "a int, b string").write.parquet(path)
-    frame = spark.read.parquet(path)
-
-    def observed(seen: Any, step: int) -> Any:
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as F
-
-        return seen.observe(Observation(), F.count(F.lit(1)).alias("rows"))
-
-    rows: Any = StraightRows.begin(frame, ("a", "b"), {}, observed)
+    rows = begin_straight(spark.read.parquet(path))
     rows = Filter("b is not null").apply(Require("a > 0").apply(rows.enter("rule", 1)).enter("filter", 2))
     with pytest.raises(Exception, match="WHERRY_REFUSED"):
-        rows.frame.collect()
+        rows.take_sound().collect()
 
 
 def test_thirty_stages_are_planned_quickly(spark: SparkSession) -> None:

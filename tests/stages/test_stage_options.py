@@ -11,7 +11,7 @@ from runners.model.errors import StageError
 from stages.cast import Cast
 from stages.columns import Drop, Rename, Select, WithColumns
 from stages.conditions import Filter, Require
-from stages.conformance import LABELS
+from stages.conformance import begin_straight
 from stages.sql import Sql
 
 if TYPE_CHECKING:
@@ -86,11 +86,9 @@ def test_a_stage_reports_whether_it_is_repeatable(stage: Stage, same: bool) -> N
 )
 def test_a_missing_column_is_an_error(spark: SparkSession, stage: Stage, says: str) -> None:
     """The message names the nearest column."""
-    from stages.rows import StraightRows
-
     frame = spark.sql("select 1 as id, 'x' as email, 2 as `a.b`")
     with pytest.raises(ValueError) as error:  # noqa: PT011 -- the message is compared below
-        stage.apply(StraightRows.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen))
+        stage.apply(begin_straight(frame))
     assert str(error.value).startswith(says)
 
 
@@ -110,11 +108,9 @@ def test_a_missing_column_is_an_error(spark: SparkSession, stage: Stage, says: s
 )  # fmt: skip
 def test_columns_are_chosen_by_name(spark: SparkSession, stage: Stage, row: dict[str, object]) -> None:
     """The case of letters does not matter, and names may have any characters."""
-    from stages.rows import StraightRows
-
     frame = spark.sql("select 1 as id, 'x' as email, 2 as `a.b`, named_struct('x y', 7) as s")
-    begun = StraightRows.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen)
-    [found] = stage.apply(begun).frame.collect()
+    begun = begin_straight(frame)
+    [found] = stage.apply(begun).take_sound().collect()
     assert found.asDict() == row
 
 
@@ -138,9 +134,8 @@ def test_a_type_with_unbalanced_marks_is_refused(kind: str) -> None:
 def test_an_error_in_an_expression_quotes_only_the_users_text(spark: SparkSession, stage: Stage, says: str) -> None:
     """It does not show the SQL that Wherry adds around the expression."""
     from runners.ways.stage_chain import PlacedStage, apply_chain
-    from stages.rows import StraightRows
 
     frame = spark.sql("select 1 as id, 'x' as email")
-    rows = StraightRows.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen)
+    rows = begin_straight(frame)
     with pytest.raises(StageError, match=says):
         apply_chain(rows, [PlacedStage(number=1, name="it", stage=stage)], {}, checked=True)

@@ -15,9 +15,8 @@ from runners.ways.stage_chain import StageChain, apply_chain
 from stages.cast import Cast
 from stages.columns import Drop, Rename, Select, WithColumns
 from stages.conditions import Filter, Require
-from stages.conformance import begin
+from stages.conformance import begin, begin_straight
 from stages.stage import Stage
-from tests.stages.test_rows import make_straight
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -82,7 +81,7 @@ CHAINS: Mapping[str, Callable[[Sequence[str]], Sequence[Stage]]] = {
 def describe_straight(frame: DataFrame, stages: Sequence[Stage]) -> DataFrame:
     """Return the rows of a batch without refused rows."""
     chain = StageChain.of(stages, {"a": Memory(name="a")})
-    return apply_chain(make_straight(frame), chain.common, {}).frame
+    return apply_chain(begin_straight(frame), chain.common, {}).take_sound()
 
 
 def describe_decided(frame: DataFrame, stages: Sequence[Stage]) -> DataFrame:

@@ -27,7 +27,7 @@ def test_a_cast_ends_at_every_number(spark: SparkSession) -> None:
     """A number with a huge exponent is refused. Any other one becomes the nearest decimal."""
     frame = spark.createDataFrame([(number, number) for number in NUMBERS], "price string, written string")
     stage = Cast({"price": "decimal(10,2)"})
-    good, refused, _ = collect_decided(stage.apply(begin(frame).enter("cast", 1)))  # type: ignore[arg-type]
+    good, refused, _ = collect_decided(stage.apply(begin(frame).enter("cast", 1)))
     assert len(good) + len(refused) == len(NUMBERS)
     wrong = [row for row in good if abs(Decimal(row.written) - row.price) > Decimal("0.005")]
     assert wrong == []

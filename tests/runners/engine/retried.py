@@ -15,7 +15,7 @@ from destinations.delta import Delta
 from origins.files import Files
 from runners.pipeline import Pipeline
 from runners.spark.start import start
-from runners.ways.row_outcomes import RowTally
+from runners.ways.row_outcomes import StateTally
 from stages.conditions import Filter
 from stages.sql import Sql
 from stages.stage import Stage
@@ -80,14 +80,14 @@ def main(folder: str) -> dict[str, Any]:
 def carry_orders(folder: str, name: str, before: Spoil | None = None, behind: Spoil | None = None) -> Mapping[str, Any]:
     """Return the report of one run, with whether a row was counted twice."""
     doubled = []
-    counts = RowTally.compute_counts
+    count = StateTally.count
 
-    def watched(self: RowTally, delivered: int | None, *, doubtful: bool = False) -> Any:
-        first = self._observed[0][2]
-        doubled.append(first()["rows0"] > 120)
-        return counts(self, delivered, doubtful=doubtful)
+    def watched(self: StateTally, delivered: int | None) -> Any:
+        seen = self._sections[0]().seen
+        doubled.append(seen is not None and seen[0].total() > 120)
+        return count(self, delivered)
 
-    RowTally.compute_counts = watched  # type: ignore[method-assign]
+    StateTally.count = watched  # type: ignore[method-assign]
     try:
         report = Pipeline(
             name=name,
@@ -102,7 +102,7 @@ def carry_orders(folder: str, name: str, before: Spoil | None = None, behind: Sp
             state=f"{folder}/state/{name}",
         ).run()
     finally:
-        RowTally.compute_counts = counts  # type: ignore[method-assign]
+        StateTally.count = count  # type: ignore[method-assign]
     provoked = all(Path(each.marker).exists() for each in (before, behind) if each)
     said = report.json()
     return {

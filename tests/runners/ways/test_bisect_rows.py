@@ -19,7 +19,8 @@ from stages.bisection import AttemptRaised
 from stages.cast import Cast
 from stages.conditions import Filter
 from stages.python import Handler
-from stages.rows import MarkedRows
+from stages.query import Query
+from stages.rows import Rows
 from stages.sql import Sql
 from stages.stage import Stage
 from tests.spark_errors import make_spark_error
@@ -104,7 +105,7 @@ class Bench:
         )
         self.isolator = RowErrorIsolator(cast("BatchDecision", preparation))
 
-    def isolate(self, monkeypatch: pytest.MonkeyPatch, *stages: Stage) -> MarkedRows:
+    def isolate(self, monkeypatch: pytest.MonkeyPatch, *stages: Stage) -> Rows:
         """Look for the rows at which one of the stages raises."""
         module = "runners.ways.bisect_rows"
         for name in ("F", "pyspark"):
@@ -113,12 +114,11 @@ class Bench:
         monkeypatch.setattr(f"{module}._make_poison", lambda found: self.found.update(found) or MagicMock())
         for name in ("_apply_steps", "_apply_changing"):
             monkeypatch.setattr(RowErrorIsolator, name, lambda _, rows, mine: _pass_stages(rows, mine))
-        rows = MarkedRows(
-            frame=cast("DataFrame", self.frame),
+        rows = Rows(
+            query=Query(cast("DataFrame", self.frame)),
             names=("id",),
             labels={},
-            original_schema="",
-            materialise=lambda rows: rows.frame,
+            materialise=Rows.take_live,
         )
         return self.isolator.isolate(rows, make_steps(*stages))
 

@@ -6,15 +6,16 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from destinations.memory import Memory
 from runners.pipeline import Pipeline
-from runners.ways.row_outcomes import RowTally, SeenFigure, make_straight_counts, verify_figures
+from runners.ways.row_outcomes import SectionStates, StateTally, make_straight_counts, verify_states
 from runners.ways.stage_chain import StageChain
 from stages.cast import Cast
 from stages.conditions import Filter
@@ -23,62 +24,70 @@ from stages.stage import Stage
 from tests.scenarios.conftest import Place
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
-def make_figure(step: int, seen: int | None, again: int = 0, *, twice: bool = False) -> SeenFigure:
-    return SeenFigure(step=step, seen=seen, twice=twice, again=lambda: again)
+def make_section(
+    seen: Mapping[int, int] | None, again: Mapping[int, int] | None = None, *, twice: bool = False
+) -> SectionStates:
+    """Return a section of one batch with these rows by state, as they were observed and as a query counts them."""
+
+    def count() -> Sequence[Counter[int]]:
+        assert again is not None, "counted again"
+        return [Counter(again)]
+
+    return SectionStates(seen=None if seen is None else [Counter(seen)], twice=twice, again=count)
 
 
 def make_chain(*stages: Stage) -> StageChain:
     return StageChain.of(stages, {"orders": Memory()})
 
 
-def test_observed_numbers_are_used_if_the_last_one_agrees() -> None:
+@pytest.mark.parametrize("delivered", [7, None])
+@pytest.mark.parametrize("read", [10, None])
+def test_observed_numbers_are_used_if_they_agree(delivered: int | None, read: int | None) -> None:
     """A batch without refused rows is not counted again."""
+    assert verify_states([make_section({0: 7, 2: 3})], delivered, read) == [[{0: 7, 2: 3}]]
 
-    def never() -> int:
-        raise AssertionError("counted again")
 
-    figures = [SeenFigure(step=step, seen=seen, again=never) for step, seen in ((0, 10), (2, 7))]
-    assert verify_figures(figures, 7) == {0: 10, 2: 7}
-    assert verify_figures(figures, None) == {0: 10, 2: 7}
+TRUE = {0: 7, 2: 3}
 
 
 @pytest.mark.parametrize(
-    ("figures", "delivered"),
+    ("sections", "delivered", "read"),
     [
-        ([make_figure(0, 10, 5), make_figure(2, 14, 7)], 7),
-        ([make_figure(0, 10, 5, twice=True), make_figure(2, 7, 7)], 7),
-        ([make_figure(0, 5, 5), make_figure(1, 20, 7, twice=True), make_figure(2, 7, 7)], None),
+        ([make_section({0: 14, 2: 6}, TRUE)], 7, None),
+        ([make_section({0: 7, 2: 3}, TRUE)], None, 11),
+        ([make_section({0: 7, 2: 3}, TRUE, twice=True), make_section({0: 7}, {0: 7})], 7, 10),
+        (
+            [make_section({0: 5}, {0: 5}), make_section({0: 20}, TRUE, twice=True), make_section({0: 7}, {0: 7})],
+            None,
+            5,
+        ),
     ],
-    ids=["the destination has fewer", "an early figure is doubled", "one between is doubled"],
+    ids=["the destination has fewer", "the origin has more", "an early section is doubled", "one between is doubled"],
 )
-def test_all_numbers_are_counted_again_if_one_is_doubtful(figures: list[SeenFigure], delivered: int | None) -> None:
+def test_all_rows_are_counted_again_if_one_number_is_doubtful(
+    sections: list[SectionStates], delivered: int | None, read: int | None
+) -> None:
     """If one number is wrong, the others may be wrong too."""
-    assert verify_figures(figures, delivered) == {each.step: each.again() for each in figures}
+    assert verify_states(sections, delivered, read) == [section.again() for section in sections]
 
 
-def test_only_numbers_that_were_not_observed_are_counted() -> None:
+def test_only_sections_that_were_not_observed_are_counted() -> None:
     """Numbers that were observed are kept."""
-    figures = [make_figure(0, None, 10), make_figure(1, 3, 99), make_figure(2, 3, 99)]
-    assert verify_figures(figures, 3) == {0: 10, 1: 3, 2: 3}
-    assert verify_figures([make_figure(0, 3, 99), make_figure(1, None, 4)], 4) == {0: 3, 1: 4}
+    sections = [make_section(None, {0: 10}), make_section({0: 3, 1: 1}), make_section({0: 3})]
+    assert verify_states(sections, 3) == [[{0: 10}], [{0: 3, 1: 1}], [{0: 3}]]
+    assert verify_states([make_section({0: 3}), make_section(None, {0: 4})], 4) == [[{0: 3}], [{0: 4}]]
 
 
 @pytest.mark.promise("CD-16")
 @pytest.mark.parametrize("known", ["read", "given"])
 def test_a_batch_does_not_balance_if_spark_saw_fewer_rows_than_the_origin(known: str) -> None:
     """The origin knows the rows from footers, or has read them in this process."""
-
-    class Fewer:
-        def count(self) -> int:
-            return 8
-
     given: dict[str, Any] = {known: 10}
-    tally = RowTally(make_chain(), **given)
-    tally._observed.append((0, cast("DataFrame", Fewer()), lambda: {"rows0": 8 if known == "given" else 10}))
-    counts = tally.compute_counts(8)
+    tally = StateTally(make_chain(), **given, _sections=[lambda: make_section({0: 8}, {0: 8})])
+    (counts,) = tally.count(8)
     assert (counts.read, counts.is_balanced({"orders": 8})) == (10, False)
 
 
@@ -86,7 +95,7 @@ def test_a_batch_does_not_balance_if_spark_saw_fewer_rows_than_the_origin(known:
 def test_each_stage_has_separate_counts() -> None:
     """Rows that a filter removes are filtered. Rows that a stage adds or merges are changed."""
     way = make_chain(Filter("a"), Cast({"a": "int"}), Sql("select explode(a) from rows"), Filter("b"))
-    counts = make_straight_counts(way, {0: 10, 1: 8, 3: 20, 4: 15})
+    counts = make_straight_counts(way, [Counter({0: 8, 1: 2}), Counter({0: 15, 4: 5})])
     (branch,) = counts.branches.values()
     assert (counts.read, branch.filtered, branch.changed, branch.expected) == (10, 7, 12, 15)
     assert [(each.stage, each.entered, each.left, each.filtered) for each in counts.stages] == [

@@ -10,7 +10,8 @@ import pytest
 from destinations.memory import Memory
 from runners.model.planned_batch import BranchCounts, StageCount
 from runners.state.prepared_store import PreparedStore
-from runners.ways.deciding import BatchDecision, split_sections
+from runners.ways.deciding import BatchDecision
+from runners.ways.row_outcomes import split_sections
 from runners.ways.stage_chain import StageChain
 from stages.cast import Cast
 from stages.conditions import Filter

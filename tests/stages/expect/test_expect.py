@@ -19,20 +19,20 @@ from tests.stages.python.nasty import NOWHERE_ON_SPARK, OF_BATCH, OF_ROWS, ROWS,
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from stages.rows import MarkedRows
+    from stages.rows import Rows
 
 BETWEEN, NOT_NULL = "expect_column_values_to_be_between", "expect_column_values_to_not_be_null"
 
 
 def judge_frame(
     frame: DataFrame, stage: Expect, *, protected: tuple[str, ...] = ()
-) -> tuple[MarkedRows, list[Mapping[str, JSON]]]:
+) -> tuple[Rows, list[Mapping[str, JSON]]]:
     """Return the rows after a stage that sees the whole batch, and its findings."""
     from runners.ways.row_outcomes import count_by_spark
 
     found: list[Mapping[str, JSON]] = []
 
-    def hold(rows: MarkedRows, note: str) -> tuple[MarkedRows, Mapping[str, int]]:
+    def hold(rows: Rows, note: str) -> tuple[Rows, Mapping[str, int]]:
         return rows, count_by_spark(rows.frame, [note])[note] if note else {}
 
     begun = replace(begin(frame), hold=hold, note_finding=lambda name, said: found.extend(said), protected=protected)

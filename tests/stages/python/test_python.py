@@ -130,7 +130,7 @@ def test_values_of_every_type_come_back_unchanged(spark: SparkSession, takes: st
     came = spark.sql(EVERY_TYPE)
     function: Callable[..., Any] = {"dicts": dicts, "pandas": frame, "arrow": table}[takes]
     left = Handler(function).apply(begin(came).enter("it", 2))
-    kept, _, _ = collect_decided(left)  # type: ignore[arg-type]
+    kept, _, _ = collect_decided(left)
     assert [row.asDict() for row in kept] == [row.asDict() for row in came.collect()]
     assert left.schema.simpleString() == came.schema.simpleString()
 

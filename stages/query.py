@@ -1,0 +1,104 @@
+"""The rows that Spark will compute for a batch, described in steps of SQL text."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import MutableMapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from origins.lazy import Column, DataFrame, F, T, pyspark
+from origins.names import HIDDEN
+from origins.spark_versions import is_connect
+
+Schemas: TypeAlias = "MutableMapping[tuple[str, ...], T.StructType]"
+"""The columns that steps give, by the columns of their source and by their text."""
+
+MOST_SCHEMAS = 500
+
+
+@dataclass(frozen=True)
+class Query:
+    """Steps over a frame. Spark analyses them together, when `frame` is asked for.
+
+    Each call to Spark takes longer than the rows of a small batch. So steps are text, and the columns after steps that
+    were analysed before, perhaps for an earlier batch, are known without a call.
+    """
+
+    source: DataFrame
+    steps: tuple[Sequence[str] | str, ...] = ()
+    """The columns that each step selects, or the condition by which it filters."""
+    schemas: Schemas = field(default_factory=dict, repr=False)
+    key: tuple[str, ...] | None = field(default=None, repr=False)
+    """The key in `schemas`; None if the same text may give other columns."""
+    observed: bool = False
+    """Whether the source is observed. Spark does not find observations below the text of a query."""
+
+    @staticmethod
+    def of(source: DataFrame, schemas: Schemas | None = None) -> Query:
+        """Return a query without steps. It knows the columns that earlier queries left in `schemas`."""
+        return Query(source) if schemas is None else Query(source, (), schemas, (source.schema.json(),))
+
+    @property
+    def frame(self) -> DataFrame:
+        """Return the rows as a lazy frame of Spark."""
+        known: DataFrame | None = self.__dict__.get("_frame")
+        if known is None:
+            known = self.__dict__["_frame"] = self._build()
+        return known
+
+    @property
+    def schema(self) -> T.StructType:
+        """Return the columns."""
+        if self.key is None:
+            return self.frame.schema
+        known = self.schemas.get(self.key)
+        if known is None:
+            if len(self.schemas) >= MOST_SCHEMAS:
+                self.schemas.clear()
+            known = self.schemas[self.key] = self.frame.schema
+        return known
+
+    def select(self, *columns: Column | str) -> Query:
+        """Return these columns. Text is SQL."""
+        texts = [column for column in columns if isinstance(column, str)]
+        if len(texts) == len(columns):
+            return self._add(texts)
+        chosen = [F.expr(column) if isinstance(column, str) and column != "*" else column for column in columns]
+        return Query(self.frame.select(*chosen), observed=self.observed)
+
+    def where(self, condition: Column | str) -> Query:
+        """Return the rows for which the condition is true. Text is SQL."""
+        if isinstance(condition, str):
+            return self._add(condition)
+        return Query(self.frame.where(condition), observed=self.observed)
+
+    def observe(self, observation: pyspark.sql.Observation, *figures: Column) -> Query:
+        """Return the same rows. The observation gets these figures of them."""
+        return Query(self.frame.observe(observation, *figures), (), self.schemas, self.key, observed=True)
+
+    def _add(self, step: Sequence[str] | str) -> Query:
+        key = None if self.key is None else (*self.key, step if isinstance(step, str) else ", ".join(step))
+        built: DataFrame | None = self.__dict__.get("_frame")
+        if built is not None:
+            return Query(built, (step,), self.schemas, key, observed=self.observed)
+        return Query(self.source, (*self.steps, step), self.schemas, key, observed=self.observed)
+
+    def _build(self) -> DataFrame:
+        if not self.steps:
+            return self.source
+        spark = self.source.sparkSession
+        if self.observed or is_connect(spark):  # on Spark Connect a step is no call, but a view is one
+            frame = self.source
+            for step in self.steps:
+                frame = frame.where(step) if isinstance(step, str) else frame.selectExpr(*step)
+            return frame
+        text = view = f"{HIDDEN}{uuid.uuid4().hex}"
+        for step in self.steps:
+            what = f"* FROM {text} WHERE {step}" if isinstance(step, str) else f"{', '.join(step)} FROM {text}"
+            text = f"(SELECT {what}\n)"
+        self.source.createOrReplaceTempView(view)
+        try:
+            return spark.sql(text)
+        finally:
+            spark.catalog.dropTempView(view)
