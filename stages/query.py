@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from origins.errors import clean_up_by
 from origins.lazy import Column, DataFrame, F, T, pyspark
 from origins.names import HIDDEN
 from origins.spark_versions import is_connect
 
-Schemas: TypeAlias = "MutableMapping[tuple[str, ...], T.StructType]"
-"""The columns that steps give, by the columns of their source and by their text."""
+Schemas: TypeAlias = "MutableMapping[bytes, T.StructType]"
+"""The columns that steps give, by a digest of the columns of their source and of their text."""
 
-MOST_SCHEMAS = 500
+MOST_SCHEMAS = 100
+"""How many schemas are kept. Expressions with the number of a batch are other steps in each batch."""
 
 
 @dataclass(frozen=True)
@@ -22,14 +25,15 @@ class Query:
     """Steps over a frame. Spark analyses them together, when `frame` is asked for.
 
     Each call to Spark takes longer than the rows of a small batch. So steps are text, and the columns after steps that
-    were analysed before, perhaps for an earlier batch, are known without a call.
+    were analysed before, perhaps for an earlier batch, are known without a call. A SQL function that someone replaces
+    meanwhile must keep its type.
     """
 
     source: DataFrame
     steps: tuple[Sequence[str] | str, ...] = ()
     """The columns that each step selects, or the condition by which it filters."""
     schemas: Schemas = field(default_factory=dict, repr=False)
-    key: tuple[str, ...] | None = field(default=None, repr=False)
+    key: bytes | None = field(default=None, repr=False)
     """The key in `schemas`; None if the same text may give other columns."""
     observed: bool = False
     """Whether the source is observed. Spark does not find observations below the text of a query."""
@@ -37,7 +41,7 @@ class Query:
     @staticmethod
     def of(source: DataFrame, schemas: Schemas | None = None) -> Query:
         """Return a query without steps. It knows the columns that earlier queries left in `schemas`."""
-        return Query(source) if schemas is None else Query(source, (), schemas, (source.schema.json(),))
+        return Query(source) if schemas is None else Query(source, (), schemas, _digest(b"", source.schema.json()))
 
     @property
     def frame(self) -> DataFrame:
@@ -78,7 +82,7 @@ class Query:
         return Query(self.frame.observe(observation, *figures), (), self.schemas, self.key, observed=True)
 
     def _add(self, step: Sequence[str] | str) -> Query:
-        key = None if self.key is None else (*self.key, step if isinstance(step, str) else ", ".join(step))
+        key = None if self.key is None else _digest(self.key, repr(step))
         built: DataFrame | None = self.__dict__.get("_frame")
         if built is not None:
             return Query(built, (step,), self.schemas, key, observed=self.observed)
@@ -97,8 +101,11 @@ class Query:
         for step in self.steps:
             what = f"* FROM {text} WHERE {step}" if isinstance(step, str) else f"{', '.join(step)} FROM {text}"
             text = f"(SELECT {what}\n)"
-        self.source.createOrReplaceTempView(view)
-        try:
+        # To drop a view drops what anybody cached of the same plan. Nobody has a plan with this name in it.
+        self.source.where(f"'{view}' IS NOT NULL").createOrReplaceTempView(view)
+        with clean_up_by(lambda: spark.catalog.dropTempView(view)):
             return spark.sql(text)
-        finally:
-            spark.catalog.dropTempView(view)
+
+
+def _digest(before: bytes, text: str) -> bytes:
+    return hashlib.blake2b(before + text.encode(), digest_size=16).digest()

@@ -75,13 +75,11 @@ class Rows:
     """The columns that a stage sees, in their order."""
     labels: Mapping[str, str | int | datetime]
     materialise: Callable[[Rows], DataFrame]
-    """Returns the live rows for a stage that changes rows. It may store all rows before."""
+    """Returns the live rows for a stage that changes rows. It may first store all rows."""
     explains: bool = True
-    """Whether each row has its place, and a refused row its reason and its content.
-
-    A batch without refused rows needs none of that.
-    """
+    """Whether rows have `PLACE`, `VERDICT` and `ORIGINAL`. A clean batch needs none of them."""
     original_schema: str = ""
+    """The columns that were read, if rows explain."""
     stage: str = ""
     """The name of the current stage."""
     step: int = 0
@@ -96,6 +94,8 @@ class Rows:
     """Hidden columns that are kept with every row."""
     filters: tuple[int, ...] = ()
     """The steps that may have filtered rows."""
+    judged: bool = False
+    """Whether a row may have been refused."""
     hold: Callable[[Rows, str], tuple[Rows, Mapping[str, int]]] | None = None
     """Stores the current rows.
 
@@ -117,7 +117,7 @@ class Rows:
     one_by_one: bool = False
     """Whether Spark analyses every expression by itself, and so names the wrong one."""
     parts: Sequence[str] = ("",)
-    """The values of `PLACE.part`, in the order in which their rows count as read."""
+    """The values of `PLACE.part`, if there are places, in the order in which their rows count as read."""
     untouched: bool = True
     """Whether all columns that were read still have the values that were read. `ORIGINAL` is then not needed. To
     keep it would cost as much as a stage."""
@@ -140,9 +140,9 @@ class Rows:
         Rows that explain have `PLACE`. `schemas` has what earlier batches found out.
         """
         query = Query.of(frame, schemas)
-        known = query.schema
+        known = {each.name: each for each in query.schema}
         state, nack, schema = SqlText("0"), SqlText(f"CAST(NULL AS {NACK})"), ""
-        if REFUSED in known.names:
+        if REFUSED in known:
             raw, raw_schema = encode_payload({"raw": f"{REFUSED}.raw"}, _parse_schema(RAW)), quote_text(RAW)
             parts = ("'origin'", "NULL", f"{REFUSED}.code", f"{REFUSED}.message", raw, raw_schema, raw, raw_schema)
             nack = SqlText(f"if({REFUSED} IS NULL, NULL, {_make_nack_sql(parts)})")
@@ -161,6 +161,7 @@ class Rows:
             explains=explains,
             original_schema=schema,
             kept=kept,
+            judged=REFUSED in known,
         )
 
     def enter(
@@ -180,14 +181,17 @@ class Rows:
 
     def take_live(self) -> DataFrame:
         """Return the live rows, with the columns that stages see."""
-        return self.query.where(_LIVE).select(*self._list_data_columns()).frame
+        live = self.query.where(_LIVE) if self.judged or self.filters else self.query
+        return live.select(*self._list_data_columns()).frame
 
-    def take_sound(self) -> DataFrame:
-        """Return the live rows, as `take_live` does. The first refused row makes the query raise `MARK`."""
-        return self.raise_refused().take_live()
+    def take_clean(self) -> DataFrame:
+        """Return the rows of a clean batch, as `take_live` does. The first refused row makes the query raise `MARK`."""
+        return self.stop_at_refused().take_live()
 
-    def raise_refused(self) -> Rows:
+    def stop_at_refused(self) -> Rows:
         """Return the same rows. The first refused row makes the query raise `MARK`."""
+        if not self.judged:
+            return self
         raises = f"if({STATE} < 0, CAST(raise_error('{MARK}') AS BOOLEAN), {_ONCE})"
         return replace(self, query=self.query.where(raises))
 
@@ -212,7 +216,7 @@ class Rows:
     @property
     def schema(self) -> T.StructType:
         """Return the columns that a stage sees, with their types."""
-        columns = self.query.schema
+        columns = {each.name: each for each in self.query.schema}
         return T.StructType([columns[name] for name in self.names])
 
     @property
@@ -298,14 +302,15 @@ class Rows:
             reason = SqlText(why.message) if isinstance(why, Reason) else why
             query = query.select(*kept, *map(SqlText, tried), compute_once(reason, REASON, _LIVE))
         else:
-            refused = f"{_LIVE} AND coalesce({why.refused}, true)"
+            refused = f"coalesce(CASE WHEN {_LIVE} THEN {why.refused} ELSE false END, true)"
         state = SqlText(f"if({refused}, {-self.step}, {STATE})")
         verdict = SqlText(f"if({refused}, {self._make_nack(code, message)}, {VERDICT})") if self.explains else None
         names = (*self.names, *[name for name in put if name not in self.names])
         data = [_rename(put.get(name, name), name) for name in names]
         query = query.select(*self._list_hidden_columns(state, verdict), *data)
         untouched = self.untouched and put.keys().isdisjoint(self._read)
-        return replace(self, query=query, names=names, small=self.small - put.keys(), untouched=untouched)
+        small = self.small - put.keys()
+        return replace(self, query=query, names=names, small=small, untouched=untouched, judged=True)
 
     def without_poison(self) -> Rows:
         """Refuse the rows for which the stage is known to raise."""
@@ -437,6 +442,7 @@ class Rows:
             original_schema=new.original_schema,
             untouched=True,
             kept=(),
+            judged=False,
             filters=(),
             small=frozenset(),
             parts=("",),

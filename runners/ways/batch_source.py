@@ -123,15 +123,15 @@ class BatchReader:
         read = read or self.fetch_rows(spark, batch)
         tally = StateTally(chain, read.count(), given=read.count_given())
         rows = Rows.begin(
-            read.frame(),
+            tally.begin(read.frame()),
             list_columns(batch),
             make_labels(batch),
-            tally.take_live,
+            tally.take_counted,
             explains=False,
             schemas=self.schemas,
         )
         rows = replace(rows, claims=batch.lane in self.claiming)
-        return tally.take_live(apply_chain(rows, chain.common, plan.pins)), tally
+        return tally.end(apply_chain(rows, chain.common, plan.pins)), tally
 
     def ask_demands(self, spark: SparkSession, batch: Batch) -> None:
         """Use the current constraints of the destinations. A table may have got one after the run began."""

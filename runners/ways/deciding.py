@@ -152,7 +152,7 @@ class BatchDecision:
         assert rows is not None, "no stage before changes rows"
         observer, section = NoteObserver.of(rows, self.chain.common), f"{self.name}-0"
         self.store.write(section, separate_rows(observer.rows), by=STATE)
-        self.record_section(rows.frame)
+        self.record_section(rows.notes)
         outcomes = RowOutcomes(states=self.store.count_by(self.spark, section, STATE))
         table = scan_apart(self.store, section, lambda state: state < 0) if outcomes.refused else None
         groups = self._group_apart(rows, outcomes.rows, table) if outcomes.refused else []
@@ -222,13 +222,13 @@ class BatchDecision:
         """Write the rows in this process, as the only section, and return them. None if Spark has to write them."""
         table = None if self.sections else self.store.write_few(f"{self.name}-0", self.described)
         if table is not None:
-            self.record_section(self.described)
+            self.record_section(self.described.columns)
         return table
 
     def write(self, frame: DataFrame) -> None:
         """Write a section."""
         self.store.write(f"{self.name}-{len(self.sections)}", frame)
-        self.record_section(frame)
+        self.record_section(frame.columns)
 
     def group_section(self, section: str) -> Sequence[Mapping[str, JSON]]:
         """Return the groups of the rows in a section that was written."""
@@ -238,10 +238,10 @@ class BatchDecision:
             group_by_spark(self.store.read(self.spark, section)) if found is None else group_by_arrow(found.read_all())
         )
 
-    def record_section(self, frame: DataFrame) -> None:
-        """Record one more section, with this frame's columns."""
+    def record_section(self, columns: Sequence[str]) -> None:
+        """Record one more section, which has these columns."""
         self.sections.append(f"{self.name}-{len(self.sections)}")
-        self.noted.append([name for name in frame.columns if name.startswith(NOTE)])
+        self.noted.append([name for name in columns if name.startswith(NOTE)])
 
     def _place_refused(self, sections: Sequence[Sequence[Mapping[str, JSON]]], counts: Counts) -> Prepared:
         """Return the decision with the refused rows' places in the batch, counted from 1.

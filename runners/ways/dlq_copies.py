@@ -58,5 +58,5 @@ class SelectedRows(BatchRows):
     @compute_once
     def frame(self) -> DataFrame:
         frame = self.rows.frame()
-        rows = Rows.begin(frame, tuple(frame.columns), self.labels, Rows.take_sound, explains=False)
-        return apply_chain(rows, self.chain.common, {}).take_sound()
+        rows = Rows.begin(frame, tuple(frame.columns), self.labels, Rows.take_clean, explains=False)
+        return apply_chain(rows, self.chain.common, {}).take_clean()

@@ -90,17 +90,17 @@ class Grouped(Way[Commit, "GroupWritten | Declined"]):
             return Declined(reason="one scan cannot read them all")
         labels = CommonLabels(planned)
         tally = StateTally(first.chain, batches=len(batches))
-        frame = first.origin.fetch(work.spark, mine).frame()
+        frame = tally.begin(first.origin.fetch(work.spark, mine).frame())
         begun = Rows.begin(
             frame,
             list_columns(planned[0]),
             labels,
-            tally.take_live,
+            tally.take_counted,
             explains=False,
             kept=(BATCH,),
             schemas=work.reading.schemas,
         )
-        rows = tally.take_live(apply_chain(begun, first.chain.common, first.plan.pins))
+        rows = tally.end(apply_chain(begun, first.chain.common, first.plan.pins))
         if labels.differing:
             return Declined(
                 reason=f"a stage uses :{labels.differing[0]}, which differs between the batches", remember=True

@@ -14,9 +14,11 @@ from origins.lazy import Column, DataFrame, F, SparkSession, pa, pc, pyspark
 from origins.names import HIDDEN
 from origins.origin import BATCH, PLACE
 from runners.model.causes import MOST_FILES
+from runners.model.errors import StageError
 from runners.model.planned_batch import BranchCounts, Counts, StageCount
 from runners.state.prepared_store import PreparedStore
 from runners.ways.stage_chain import PlacedStage, StageChain
+from stages.query import Query
 from stages.rows import NOTE, REFUSED_BY_ORIGIN, STATE, VERDICT, Rows
 
 
@@ -221,28 +223,34 @@ class SectionStates:
 
 
 def verify_states(
-    sections: Sequence[SectionStates], delivered: int | None, read: int | None = None
+    read: SectionStates, sections: Sequence[SectionStates], delivered: int | None
 ) -> Sequence[Sequence[Counter[int]]]:
-    """Return the states of the rows of each section, for each batch.
+    """Return the states of the rows as they were read, and at the end of each section, for each batch.
 
     Observed states are used only if nothing was observed twice. The destination must report as many rows as were live
-    at the end, and the origin as many as were read. States that were not observed are counted.
+    at the end of the last section, and the first section must have as many rows as were read. States that were not
+    observed are counted.
     """
     first, last = sections[0].seen, sections[-1].seen
+    began = None if read.seen is None else sum(states.total() for states in read.seen)
     came = None if first is None else sum(states.total() for states in first)
     left = None if last is None else sum(states[0] for states in last)
-    differs = (None not in (left, delivered) and left != delivered) or (None not in (came, read) and came != read)
-    again = differs or any(section.twice for section in sections)
-    return [section.again() if again or section.seen is None else section.seen for section in sections]
+    differs = (None not in (left, delivered) and left != delivered) or (None not in (began, came) and began != came)
+    every = [read, *sections]
+    again = differs or any(section.twice for section in every)
+    return [section.again() if again or section.seen is None else section.seen for section in every]
 
 
 @dataclass(frozen=True)
 class StateTally:
     """Counts the rows of batches by their states while the only destination takes them.
 
+    The rows are counted as they are read, unless their number is known, and at the end of each section. So rows that a
+    stage loses or doubles do not balance.
+
     Spark adds a task's figures whenever the task succeeds. Tasks before a shuffle run again if their output is lost. So
-    if a stage brings rows of several tasks together, each task before it also records its partition's number. A
-    partition that occurs twice reveals the retry.
+    if a stage brings rows of several tasks together, each task also records its partition's number. A partition that
+    occurs twice reveals the retry.
 
     Nothing is observed before a stage that may need only some of its rows. Those rows are counted afterwards.
     """
@@ -254,75 +262,110 @@ class StateTally:
     """How many rows this process gave to Spark; None if Spark reads them itself."""
     batches: int = 0
     """How many batches pass in one frame, whose rows have `BATCH`. 0: only one, without this column."""
+    _read: list[Callable[[], SectionStates]] = field(default_factory=list)
+    """Returns the rows as they were read, once `begin` was called."""
     _sections: list[Callable[[], SectionStates]] = field(default_factory=list)
+    """Return the states at the end of each section, in order."""
 
     @staticmethod
     def make_counted(chain: StageChain, rows: Sequence[int]) -> StateTally:
         """Return the tally of batches whose rows were counted, and pass all stages unchanged."""
-        counted = [Counter({0: each}) for each in rows]
-        return StateTally(chain, _sections=[lambda: SectionStates(seen=counted, again=lambda: counted)])
+        known = _make_known(rows)
+        return StateTally(chain, _read=[lambda: known], _sections=[lambda: known])
 
-    def take_live(self, rows: Rows) -> DataFrame:
-        """Return the live rows, for the destination or for a stage that changes rows.
+    def begin(self, frame: DataFrame) -> DataFrame:
+        """Return the rows as they are read, which are counted while they pass unless their number is known."""
+        number = self.read if self.given is None else self.given
+        if number is not None:
+            known = _make_known([number])
+            self._read.append(lambda: known)
+            return frame
+        query, states = self._observe(Query.of(frame), (), self.chain.common, partial(self._count_again, frame, "0"))
+        self._read.append(states)
+        return query.frame
+
+    def take_counted(self, rows: Rows) -> DataFrame:
+        """Return the live rows for a stage that changes rows, and count all rows by their states.
 
         The first refused row makes the query raise `MARK`.
         """
-        sound, again = rows.raise_refused(), partial(self._count_again, rows)
-        if not self._sections and not rows.filters and not self.batches and self.read is not None:
+        clean = rows.stop_at_refused()
+        again: Callable[[], Sequence[Counter[int]]] = lambda: self._count_again(rows.frame, STATE)  # noqa: E731
+        if not self._sections and not rows.filters and self.read is not None:
             known = SectionStates(seen=[Counter({0: self.read})], again=again)
             self._sections.append(lambda: known)
-            return sound.take_live()
-        ahead = [step.stage for part in split_sections(self.chain.common)[len(self._sections) + 1 :] for step in part]
-        if not all(stage.takes_all for stage in ahead):
-            self._sections.append(lambda: SectionStates(seen=None, again=again))
-            return sound.take_live()
-        observation, query = pyspark.sql.Observation(), sound.query
-        figures = [
-            F.expr(f"count_if({condition}) AS {name}") for name, condition in self._list_figures(rows.filters).items()
-        ]
-        if any(stage.gathers or stage.changes_rows for stage in ahead):
+            return clean.take_live()
+        parts = split_sections(self.chain.common)[len(self._sections) + 1 :]
+        query, states = self._observe(clean.query, rows.filters, [step for part in parts for step in part], again)
+        self._sections.append(states)
+        return replace(clean, query=query).take_live()
+
+    def end(self, rows: Rows) -> DataFrame:
+        """Return the live rows for the destination, as `take_counted` does.
+
+        Raise `StageError` if a stage gave other rows than it got without `Rows.change`.
+        """
+        live, parts = self.take_counted(rows), split_sections(self.chain.common)
+        if len(self._sections) != len(parts):
+            names = ", ".join(repr(part[0].name) for part in parts[1:])
+            raise StageError(
+                f"{names or 'the stages'}: expected one call of `Rows.change` for each stage with `changes_rows`, "
+                f"found {len(self._sections) - 1}"
+            )
+        return live
+
+    def count(self, delivered: int | None) -> Sequence[Counts]:
+        """Return the equation of each batch. `delivered` is the number of all rows that the destination reports."""
+        (states,) = self._read
+        read, *sections = verify_states(states(), [section() for section in self._sections], delivered)
+        counted = [make_straight_counts(self.chain, each) for each in zip(*sections, strict=True)]
+        return [replace(counts, read=own.total()) for counts, own in zip(counted, read, strict=True)]
+
+    def _observe(
+        self,
+        query: Query,
+        filters: Sequence[int],
+        ahead: Sequence[PlacedStage],
+        again: Callable[[], Sequence[Counter[int]]],
+    ) -> tuple[Query, Callable[[], SectionStates]]:
+        """Return the query, and a function that returns what was observed: all rows, and those that steps filtered."""
+        if not all(step.stage.takes_all for step in ahead):
+            return query, lambda: SectionStates(seen=None, again=again)
+        observation, figures = pyspark.sql.Observation(), []
+        for own in range(max(self.batches, 1)):
+            mine = f"{BATCH} = {own}" if self.batches else "true"
+            figures.append(F.expr(f"count_if({mine}) AS rows{own}"))
+            figures += [F.expr(f"count_if({mine} AND {STATE} = {step}) AS rows{own}_{step}") for step in filters]
+        if any(step.stage.gathers or step.stage.changes_rows for step in self.chain.common):
             passes = F.collect_list(_PASS)
             figures.append((F.size(passes) != F.size(F.array_distinct(passes))).alias("twice"))
             query = query.select("*", _mark_partition().alias(_PASS))
-        self._sections.append(cache(lambda: self._read_states(rows.filters, read_observation(observation), again)))
-        return replace(sound, query=query.observe(observation, *figures)).take_live()
 
-    def count(self, delivered: int | None) -> Sequence[Counts]:
-        """Return the equation of each batch. `delivered` is the number of all rows that the destination reports.
+        def read_states() -> SectionStates:
+            seen = read_observation(observation)
+            if not seen:
+                return SectionStates(seen=None, again=again)
+            states = []
+            for own in range(max(self.batches, 1)):
+                filtered = Counter({step: seen[f"rows{own}_{step}"] for step in filters})
+                states.append(filtered + Counter({0: seen[f"rows{own}"] - filtered.total()}))
+            return SectionStates(seen=states, twice=bool(seen.get("twice")), again=again)
 
-        If Spark saw other rows than the origin reports, or than this process gave to it, no equation balances.
-        """
-        known = self.read if self.given is None else self.given
-        verified = verify_states([section() for section in self._sections], delivered, known)
-        counted = [make_straight_counts(self.chain, states) for states in zip(*verified, strict=True)]
-        return counted if known is None else [replace(counts, read=known) for counts in counted]
+        return query.observe(observation, *figures), cache(read_states)
 
-    def _list_figures(self, filters: Sequence[int]) -> Mapping[str, str]:
-        """Return what is counted for each batch: all rows, and the rows that each of these steps filtered."""
-        found = {}
-        for own in range(max(self.batches, 1)):
-            mine = f"{BATCH} = {own}" if self.batches else "true"
-            found[f"rows{own}"] = mine
-            found.update({f"rows{own}_{step}": f"{mine} AND {STATE} = {step}" for step in filters})
-        return found
-
-    def _read_states(
-        self, filters: Sequence[int], seen: Mapping[str, int], again: Callable[[], Sequence[Counter[int]]]
-    ) -> SectionStates:
-        if not seen:
-            return SectionStates(seen=None, again=again)
-        states = []
-        for own in range(max(self.batches, 1)):
-            filtered = Counter({step: seen[f"rows{own}_{step}"] for step in filters})
-            states.append(filtered + Counter({0: seen[f"rows{own}"] - filtered.total()}))
-        return SectionStates(seen=states, twice=bool(seen.get("twice")), again=again)
-
-    def _count_again(self, rows: Rows) -> Sequence[Counter[int]]:
-        own = f"{BATCH}" if self.batches else "0"
+    def _count_again(self, frame: DataFrame, state: str) -> Sequence[Counter[int]]:
+        """Return the states of these rows for each batch, by a separate query."""
+        columns = F.expr(BATCH if self.batches else "0").alias("own"), F.expr(state).alias("state")
         found = [Counter[int]() for _ in range(max(self.batches, 1))]
-        for row in rows.frame.groupBy(F.expr(own).alias("own"), F.col(STATE).alias("state")).count().collect():
+        for row in frame.groupBy(*columns).count().collect():
             found[row["own"]][row["state"]] += row["count"]
         return found
+
+
+def _make_known(rows: Sequence[int]) -> SectionStates:
+    """Return what is known about batches with these numbers of rows, which are all live."""
+    states = [Counter({0: each}) for each in rows]
+    return SectionStates(seen=states, again=lambda: states)
 
 
 def make_straight_counts(chain: StageChain, sections: Sequence[Counter[int]]) -> Counts:

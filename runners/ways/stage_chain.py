@@ -156,7 +156,7 @@ def make_empty_rows(
     """Return no rows, but with these columns, so that stages can be analysed. Plans show the frame as `alias`."""
     empty = make_empty_frame(spark, schema)
     frame = empty.alias(alias) if alias else empty
-    return Rows.begin(frame, tuple(schema.names), labels, Rows.take_sound, explains=False)
+    return Rows.begin(frame, tuple(schema.names), labels, Rows.take_clean, explains=False)
 
 
 class CommonLabels(Mapping[str, "str | int | datetime"]):

@@ -96,8 +96,8 @@ def _describe_straight(rows: DataFrame) -> DataFrame:
     from runners.ways.stage_chain import SAMPLE_LABELS, apply_chain
     from stages.rows import Rows
 
-    begun = Rows.begin(rows, tuple(NAMES), SAMPLE_LABELS, Rows.take_sound, explains=False)
-    return apply_chain(begun, _make_chain().common, {}).take_sound()
+    begun = Rows.begin(rows, tuple(NAMES), SAMPLE_LABELS, Rows.take_clean, explains=False)
+    return apply_chain(begun, _make_chain().common, {}).take_clean()
 
 
 def _make_chain() -> StageChain:

@@ -56,7 +56,7 @@ class TestDeduplicateByArrival(StageConformance):
 def list_kept(stage: Stage, frame: DataFrame) -> list[list[str]]:
     """Return the rows that the stage keeps, in both ways."""
     marked, _, _ = collect_decided(stage.apply(begin(frame).enter("it", 1)))
-    rows = stage.apply(begin_straight(frame).enter("it", 1)).take_sound().collect()
+    rows = stage.apply(begin_straight(frame).enter("it", 1)).take_clean().collect()
     return [sorted(map(str, marked)), sorted(map(str, rows))]
 
 
@@ -135,7 +135,7 @@ def test_a_bad_row_is_found_even_if_the_stage_would_drop_it(spark: SparkSession)
 
     frame = spark.sql("select * from values (1, 'sieben', 1), (1, '7', 2) as t(id, amount, at)")
     rows: Any = Require("amount <> 'sieben'").apply(begin_straight(frame).enter("rule", 1))
-    assert does_raise_mark(Deduplicate(keys=["id"], sequence_by="at").apply(rows.enter("it", 2)).take_sound())
+    assert does_raise_mark(Deduplicate(keys=["id"], sequence_by="at").apply(rows.enter("it", 2)).take_clean())
 
 
 def test_rows_without_places_are_an_error(spark: SparkSession) -> None:
@@ -143,7 +143,7 @@ def test_rows_without_places_are_an_error(spark: SparkSession) -> None:
     stage = Deduplicate(keys=["id"])
     assert (stage.needs_places, stage.repeatable) == (True, True)
     with pytest.raises(Exception, match="have no time at which they were read"):
-        stage.apply(begin_straight(spark.range(2))).take_sound().collect()
+        stage.apply(begin_straight(spark.range(2))).take_clean().collect()
 
 
 def test_the_stage_takes_one_exchange_of_rows(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
@@ -240,7 +240,7 @@ def test_the_stage_uses_the_pinned_version(spark: SparkSession, carried: PinnedT
     frame = spark.range(1, 4)
     for pinned, left in ((pin, [2]), (stage.pin(spark), []), (None, [])):
         rows = stage.apply(begin_straight(frame).enter("it", 1, pin=pinned))
-        assert [row.id for row in rows.take_sound().collect()] == left
+        assert [row.id for row in rows.take_clean().collect()] == left
 
 
 def test_a_missing_table_stops_a_batch_but_not_the_analysis(spark: SparkSession, tmp_path: Path) -> None:

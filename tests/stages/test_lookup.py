@@ -146,7 +146,7 @@ def test_the_order_decides_which_match_is_first(spark: SparkSession, countries: 
     """NULL comes last. The content decides between equal matches."""
     on, columns = {"c": "code.2"}, ["name"]
     stage = Lookup(path=countries, on=on, columns=columns, duplicates="first", order_by=order_by)
-    [row] = stage.apply(begin_straight(spark.sql("select 'FR' as c"))).take_sound().collect()
+    [row] = stage.apply(begin_straight(spark.sql("select 'FR' as c"))).take_clean().collect()
     assert row.name == name
 
 
@@ -169,7 +169,7 @@ def test_the_lookup_uses_the_pinned_version(spark: SparkSession, countries: str)
     spark.sql(f"update delta.`{countries}` set name = 'Deutschland' where name = 'Germany'").collect()
     for pinned, name in ((pin, "Germany"), (stage.pin(spark), "Deutschland"), (None, "Deutschland")):
         rows = stage.apply(begin_straight(spark.sql("select 'DE' as c")).enter("it", 1, pin=pinned))
-        assert [row.name for row in rows.take_sound().collect()] == [name]
+        assert [row.name for row in rows.take_clean().collect()] == [name]
     assert stage.repeatable
     assert not Lookup(file="x.csv", on=["id"], columns=["x"]).repeatable
     assert not Lookup(path="x", on=["id"], columns=["x"], duplicates="first", order_by="rand()").repeatable
@@ -194,7 +194,7 @@ def test_files_are_read_in_their_format(
     """The format comes from the ending of the name or from the options."""
     (tmp_path / name).write_text(content)
     stage = Lookup(file=f"{tmp_path}/{name}", on=["id"], columns=["v"], **options)
-    assert stage.apply(begin_straight(spark.sql("select 1 as id"))).take_sound().collect() == rows
+    assert stage.apply(begin_straight(spark.sql("select 1 as id"))).take_clean().collect() == rows
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_a_file_with_an_unreadable_line_fails_the_batch(
     (tmp_path / "a.csv").write_text(content)
     stage = Lookup(file=f"{tmp_path}/a.csv", on=["id"], unmatched="filter", schema=schema)
     with pytest.raises(Exception, match=says):
-        stage.apply(begin_straight(spark.sql("select 1 as id"))).take_sound().collect()
+        stage.apply(begin_straight(spark.sql("select 1 as id"))).take_clean().collect()
 
 
 def test_a_missing_table_or_file_is_an_error(spark: SparkSession, tmp_path: Path) -> None:

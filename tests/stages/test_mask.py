@@ -52,7 +52,7 @@ class TestMaskOfEveryKind(StageConformance):
 def test_values_are_masked(spark: SparkSession, how: Any, values: list[Any], masked: list[Any]) -> None:
     """NULL remains NULL, and a value that is too short is hidden."""
     frame = spark.createDataFrame(list(enumerate(values)), "id int, v string")
-    rows = Mask(columns={"V": how}).apply(begin_straight(frame)).take_sound().collect()
+    rows = Mask(columns={"V": how}).apply(begin_straight(frame)).take_clean().collect()
     assert [row.v for row in sorted(rows)] == masked
 
 
@@ -67,7 +67,7 @@ def test_a_hash_equals_the_one_of_other_programs(spark: SparkSession, salt: str)
         "select 17 as a, '17' as b, 'Zoë' as c, cast(null as string) as d, '' as e, date'2026-01-02' as f"
     )
     rows = Mask(columns=dict.fromkeys("abcdef", "hash"), salt=salt).apply(begin_straight(frame))
-    [row] = rows.take_sound().collect()
+    [row] = rows.take_clean().collect()
     assert tuple(row) == (*map(expected, ("17", "17", "Zoë")), None, expected(""), expected("2026-01-02"))
 
 

@@ -7,26 +7,29 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from stages.query import MOST_SCHEMAS, Query, Schemas
+from origins.spark_versions import is_connect
+from stages.query import MOST_SCHEMAS, Query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from stages.query import Schemas
+
 
 def test_columns_of_known_steps_need_no_call_to_spark() -> None:
-    """The second batch with the same steps finds the columns of the first one."""
-    unasked, columns = cast("DataFrame", object()), cast("StructType", "columns")
-    schemas: Schemas = {("source", "a + 1 AS b", "b > 2"): columns}
-    query = Query(unasked, (), schemas, ("source",)).select("a + 1 AS b").where("b > 2")
-    assert query.schema is columns
-
-
-def test_steps_over_other_columns_are_not_known() -> None:
-    """A source with other columns may give other columns after the same steps."""
-    schemas: Schemas = {("source", "a + 1 AS b"): cast("StructType", "columns")}
-    query = Query(cast("DataFrame", object()), (), schemas, ("another",)).select("a + 1 AS b")
-    assert query.key not in schemas
+    """The second batch with the same steps finds the columns of the first one. Other columns give other ones."""
+    unasked, schemas = cast("DataFrame", object()), cast("Schemas", {})
+    first, other = (
+        Query(unasked, (), schemas, source).select("a + 1 AS b").where("b > 2") for source in (b"these", b"others")
+    )
+    assert first.key is not None
+    schemas[first.key] = columns = cast("StructType", "columns")
+    again = Query(unasked, (), schemas, b"these").select("a + 1 AS b").where("b > 2")
+    assert again.schema is columns
+    assert other.key not in schemas
+    assert again.where("b > 2").key not in schemas
+    assert Query(unasked, (), schemas, b"these").select("a + 1 AS b").select("b > 2").key not in schemas
 
 
 @pytest.mark.spark
@@ -62,6 +65,19 @@ def test_no_view_stays(spark: SparkSession) -> None:
 
 
 @pytest.mark.spark
+def test_what_others_cached_stays_cached(spark: SparkSession) -> None:
+    """Spark forgets the cached rows of a view that is dropped, and of every frame with the same plan."""
+    if is_connect(spark):
+        pytest.skip("Spark Connect needs no view")
+    cached = spark.range(7).selectExpr("id * 3 AS id").cache()
+    try:
+        assert Query.of(spark.range(7).selectExpr("id * 3 AS id")).select("id + 1 AS a").frame.count() == 7
+        assert cached.storageLevel.useMemory
+    finally:
+        cached.unpersist()
+
+
+@pytest.mark.spark
 @pytest.mark.connect
 def test_rows_are_observed_below_later_steps(spark: SparkSession) -> None:
     """Spark finds no observation below the text of a query, and then waits for it forever."""
@@ -83,6 +99,6 @@ def test_few_columns_are_kept_in_memory(spark: SparkSession) -> None:
     schemas: Schemas = {}
     frame = spark.range(1)
     for number in range(3):
-        schemas.update({(str(key),): frame.schema for key in range(MOST_SCHEMAS)})
+        schemas.update({bytes([key]): frame.schema for key in range(MOST_SCHEMAS)})
         assert Query.of(frame, schemas).select(f"{number} AS number").schema.names == ["number"]
     assert len(schemas) < MOST_SCHEMAS

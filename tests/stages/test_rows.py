@@ -48,20 +48,20 @@ def orders(spark: SparkSession, tmp_path: Path) -> DataFrame:
 def test_no_later_filter_hides_a_bad_row(orders: DataFrame, condition: str) -> None:
     """The filter is not moved before the cast or merged with it, and does not empty the plan."""
     rows = pass_stages(begin_straight(orders), Cast({"amount": "decimal(10,2)"}), Filter(condition))
-    assert does_raise_mark(rows.take_sound())
+    assert does_raise_mark(rows.take_clean())
 
 
 def test_a_row_that_an_earlier_filter_removed_is_not_refused(orders: DataFrame) -> None:
     """Stages see rows in the order of the stages."""
     rows = pass_stages(begin_straight(orders), Filter("amount <> 'sieben'"), Cast({"amount": "decimal(10,2)"}))
-    assert [str(row.amount) for row in rows.take_sound().collect()] == ["1.50"]
+    assert [str(row.amount) for row in rows.take_clean().collect()] == ["1.50"]
 
 
 def test_a_row_that_an_earlier_filter_removed_is_not_evaluated(spark: SparkSession) -> None:
     """A division by zero raises under ANSI, unless a filter removed the zero before."""
     rows = begin_straight(spark.range(-2, 3).selectExpr("int(id) as x"))
     passed = pass_stages(rows, Filter("x <> 0"), WithColumns({"y": "12 div x"}), Require("y between -12 and 12"))
-    assert sorted(row.y for row in passed.take_sound().collect()) == [-12, -6, 6, 12]
+    assert sorted(row.y for row in passed.take_clean().collect()) == [-12, -6, 6, 12]
 
 
 @pytest.mark.parametrize("sql", ["explode(array(1, 2))", "sum(id)", "count(*)", "max(amount)"])
@@ -120,7 +120,7 @@ def test_a_row_that_the_origin_refused_is_never_live(spark: SparkSession) -> Non
         "select * from values (0, named_struct('code', 'PARSE', 'message', 'no row', 'raw', 'x\"')), (1, null) "
         "as t(id, _wherry_refused)"
     )
-    assert does_raise_mark(begin_straight(frame).take_sound())
+    assert does_raise_mark(begin_straight(frame).take_clean())
     rows: Any = begin(frame)
     rows = pass_stages(rows, WithColumns({"y": "1 div id"}), Require("y > 5"))
     fates = {row["id"]: (row["_wherry_state"], row["_wherry_nack"]) for row in rows.frame.collect()}
@@ -163,7 +163,7 @@ def test_all_steps_of_a_batch_take_few_calls_to_the_jvm(
         names = tuple(orders.columns)
         rows = Rows.begin(frame, names, LABELS, Rows.take_live, explains=explains, schemas=schemas)
         stages = Cast({"amount": "decimal(10,2)"}), Require({"positive": "amount >= 0"}), Filter("id % 5 > 0")
-        return pass_stages(rows, *stages).take_sound()
+        return pass_stages(rows, *stages).take_clean()
 
     describe()
     calls: list[str] = []

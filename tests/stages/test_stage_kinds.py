@@ -160,7 +160,7 @@ def test_a_cast_names_every_column_that_it_refuses(spark: SparkSession) -> None:
 def test_a_cast_gives_the_new_type(spark: SparkSession) -> None:
     """The values have the type of the cast."""
     frame = spark.createDataFrame([("1.50", "2026-01-02")], "a string, b string")
-    (row,) = Cast({"a": "decimal(10,2)", "b": "date"}).apply(begin_straight(frame)).take_sound().collect()
+    (row,) = Cast({"a": "decimal(10,2)", "b": "date"}).apply(begin_straight(frame)).take_clean().collect()
     assert (row["a"], row["b"]) == (Decimal("1.50"), dt.date(2026, 1, 2))
 
 
@@ -171,7 +171,7 @@ def test_a_filter_is_not_moved_before_a_rule(spark: SparkSession, tmp_path: Any)
     rows = begin_straight(spark.read.parquet(path))
     rows = Filter("b is not null").apply(Require("a > 0").apply(rows.enter("rule", 1)).enter("filter", 2))
     with pytest.raises(Exception, match="WHERRY_REFUSED"):
-        rows.take_sound().collect()
+        rows.take_clean().collect()
 
 
 def test_thirty_stages_are_planned_quickly(spark: SparkSession) -> None:

@@ -81,7 +81,7 @@ CHAINS: Mapping[str, Callable[[Sequence[str]], Sequence[Stage]]] = {
 def describe_straight(frame: DataFrame, stages: Sequence[Stage]) -> DataFrame:
     """Return the rows of a batch without refused rows."""
     chain = StageChain.of(stages, {"a": Memory(name="a")})
-    return apply_chain(begin_straight(frame), chain.common, {}).take_sound()
+    return apply_chain(begin_straight(frame), chain.common, {}).take_clean()
 
 
 def describe_decided(frame: DataFrame, stages: Sequence[Stage]) -> DataFrame:

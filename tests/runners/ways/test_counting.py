@@ -8,12 +8,14 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pytest
 
 from destinations.memory import Memory
+from origins.errors import WherryError
 from runners.pipeline import Pipeline
 from runners.ways.row_outcomes import SectionStates, StateTally, make_straight_counts, verify_states
 from runners.ways.stage_chain import StageChain
@@ -24,7 +26,9 @@ from stages.stage import Stage
 from tests.scenarios.conftest import Place
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+    from stages.rows import Rows
 
 
 def make_section(
@@ -47,7 +51,8 @@ def make_chain(*stages: Stage) -> StageChain:
 @pytest.mark.parametrize("read", [10, None])
 def test_observed_numbers_are_used_if_they_agree(delivered: int | None, read: int | None) -> None:
     """A batch without refused rows is not counted again."""
-    assert verify_states([make_section({0: 7, 2: 3})], delivered, read) == [[{0: 7, 2: 3}]]
+    began = make_section(None if read is None else {0: read}, {0: 10})
+    assert verify_states(began, [make_section({0: 7, 2: 3})], delivered) == [[{0: 10}], [{0: 7, 2: 3}]]
 
 
 TRUE = {0: 7, 2: 3}
@@ -71,14 +76,17 @@ def test_all_rows_are_counted_again_if_one_number_is_doubtful(
     sections: list[SectionStates], delivered: int | None, read: int | None
 ) -> None:
     """If one number is wrong, the others may be wrong too."""
-    assert verify_states(sections, delivered, read) == [section.again() for section in sections]
+    began = make_section(None if read is None else {0: read}, {0: 10})
+    assert verify_states(began, sections, delivered) == [section.again() for section in [began, *sections]]
 
 
 def test_only_sections_that_were_not_observed_are_counted() -> None:
     """Numbers that were observed are kept."""
     sections = [make_section(None, {0: 10}), make_section({0: 3, 1: 1}), make_section({0: 3})]
-    assert verify_states(sections, 3) == [[{0: 10}], [{0: 3, 1: 1}], [{0: 3}]]
-    assert verify_states([make_section({0: 3}), make_section(None, {0: 4})], 4) == [[{0: 3}], [{0: 4}]]
+    began = make_section({0: 10})
+    assert verify_states(began, sections, 3) == [[{0: 10}], [{0: 10}], [{0: 3, 1: 1}], [{0: 3}]]
+    sections = [make_section({0: 10}), make_section(None, {0: 4})]
+    assert verify_states(began, sections, 4) == [[{0: 10}], [{0: 10}], [{0: 4}]]
 
 
 @pytest.mark.promise("CD-16")
@@ -87,8 +95,58 @@ def test_a_batch_does_not_balance_if_spark_saw_fewer_rows_than_the_origin(known:
     """The origin knows the rows from footers, or has read them in this process."""
     given: dict[str, Any] = {known: 10}
     tally = StateTally(make_chain(), **given, _sections=[lambda: make_section({0: 8}, {0: 8})])
+    tally.begin(cast("DataFrame", object()))
     (counts,) = tally.count(8)
     assert (counts.read, counts.is_balanced({"orders": 8})) == (10, False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doubles(Stage):
+    """Breaks its promise: it gives each row twice and does not say so."""
+
+    def apply(self, rows: Rows) -> Rows:
+        return rows.with_frame(rows.frame.union(rows.frame))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forgets(Stage):
+    """Breaks its promise: it says that it gives other rows, and gives the same."""
+
+    changes_rows: ClassVar[bool] = True
+
+    def apply(self, rows: Rows) -> Rows:
+        return rows
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+@pytest.mark.promise("CD-16")
+@pytest.mark.parametrize("kind", ["csv", "json"])
+@pytest.mark.parametrize(
+    ("stage", "error"),
+    [(Doubles(), "do not add up: read 10, refused 0, filtered 0, delivered"), (Forgets(), "one call of `Rows.change`")],
+    ids=["doubles", "forgets"],
+)
+def test_a_stage_that_breaks_its_promise_stops_the_run(
+    spark: SparkSession, tmp_path: Path, kind: str, stage: Stage, error: str
+) -> None:
+    """The rows are counted as they are read, and not only at the end of the stages."""
+    from destinations.delta import Delta
+    from origins.files import Files
+
+    (tmp_path / "landing").mkdir()
+    (tmp_path / f"landing/1.{kind}").write_text("".join(f'{{"id": {number}}}\n' for number in range(10)))
+    if kind == "csv":
+        (tmp_path / "landing/1.csv").write_text("id\n" + "".join(f"{number}\n" for number in range(10)))
+    with pytest.raises(WherryError) as raised:
+        Pipeline(
+            name="orders",
+            origin=Files(path=str(tmp_path / "landing"), format=kind, schema="id long"),
+            stages=[stage],
+            destinations=[Delta(path=str(tmp_path / "orders"))],
+            state=str(tmp_path / "state"),
+        ).run()
+    assert error in f"{raised.value.code}: {raised.value}"
 
 
 @pytest.mark.promise("CD-10", "CD-16")

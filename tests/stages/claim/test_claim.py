@@ -146,7 +146,7 @@ def test_a_large_value_in_a_row_that_left_raises_nothing(spark: SparkSession, pa
     stage = make_claim(path)
     gone = enter_stage(frame, claims=False).filter(F.col("id") == 2)
     assert apply_stage(stage, gone).frame.count() == 2
-    assert apply_stage(replace(stage, when="id = 2"), make_straight(frame)).take_sound().count() == 2
+    assert apply_stage(replace(stage, when="id = 2"), make_straight(frame)).take_clean().count() == 2
 
 
 @pytest.mark.spark
@@ -156,11 +156,11 @@ def test_claim_and_unclaim_together_change_nothing(spark: SparkSession, path: st
     """This holds for straight rows too. Between the stages all large values are references."""
     frame = spark.createDataFrame(TestClaimOfLargeValues.rows, TestClaimOfLargeValues.schema)
     claimed = apply_stage(make_claim(path, format=kind), make_straight(frame, claims=True))
-    (between,) = claimed.take_sound().where("id = 1").collect()
+    (between,) = claimed.take_clean().where("id = 1").collect()
     assert len(str(between)) < 1_000
     back = apply_stage(Unclaim(path=path, format=kind), claimed)
     assert back.schema == frame.schema
-    assert sorted(map(str, back.take_sound().collect())) == sorted(map(str, frame.collect()))
+    assert sorted(map(str, back.take_clean().collect())) == sorted(map(str, frame.collect()))
 
 
 @pytest.mark.spark
@@ -227,7 +227,7 @@ def test_only_chosen_columns_are_claimed(spark: SparkSession, path: str) -> None
     """The case of their names does not matter, and the order of the columns remains."""
     frame = spark.createDataFrame([(LONG, LONG, 1)], "a string, B string, c int")
     claimed = apply_stage(make_claim(path, columns=["b"]), make_straight(frame, claims=True))
-    (row,) = claimed.take_sound().collect()
+    (row,) = claimed.take_clean().collect()
     assert claimed.names == ("a", "B", "c")
     assert row["a"] == LONG
     assert row["B"].startswith(PREFIX)
@@ -248,14 +248,14 @@ def test_a_value_over_the_hard_limit_is_stored_and_its_row_refused(spark: SparkS
     assert all(len(nack["row"]) < 400 and nack["original"] == nack["row"] for nack in nacks)
     again = refused.select(F.expr(restore(f"{VERDICT}.original", frame.schema)).alias("r")).select("r.*")
     back = apply_stage(Unclaim(path=path), make_straight(again, claims=True))
-    assert sorted(map(tuple, back.take_sound().collect())) == rows[:2]
+    assert sorted(map(tuple, back.take_clean().collect())) == rows[:2]
 
 
 @pytest.mark.spark
 def test_a_reference_to_a_value_over_the_hard_limit_is_refused_again(spark: SparkSession, path: str) -> None:
     """Its size is that of the value. A higher limit lets the row pass."""
     frame = spark.createDataFrame([(HUGE,)], "v string")
-    stored = apply_stage(make_claim(path, refuse_over=None), make_straight(frame, claims=True)).take_sound()
+    stored = apply_stage(make_claim(path, refuse_over=None), make_straight(frame, claims=True)).take_clean()
     again = spark.createDataFrame(stored.collect(), "v string")
     kept, refused, _ = collect_decided(apply_stage(make_claim(path), enter_stage(again)))
     assert (kept, refused) == ([], [0])
@@ -283,7 +283,7 @@ def test_on_error_decides_about_a_row_over_the_hard_limit(spark: SparkSession, p
     kept, refused, _ = collect_decided(apply_stage(stage, enter_stage(frame)))
     assert (sorted(row.id for row in kept), refused) == (wanted, [])
     assert (
-        sorted(row.id for row in apply_stage(stage, make_straight(frame, claims=True)).take_sound().collect()) == wanted
+        sorted(row.id for row in apply_stage(stage, make_straight(frame, claims=True)).take_clean().collect()) == wanted
     )
 
 
@@ -301,7 +301,7 @@ def test_a_reference_whose_value_is_missing_is_refused(spark: SparkSession, path
     """The row keeps the reference."""
     Unclaim(path=path)
     frame = spark.createDataFrame([(LONG,)], "v string")
-    claimed = apply_stage(make_claim(path), make_straight(frame, claims=True)).take_sound().collect()
+    claimed = apply_stage(make_claim(path), make_straight(frame, claims=True)).take_clean().collect()
     for file in Path(path, "values").rglob("*"):
         if file.is_file():
             file.unlink()
@@ -365,7 +365,7 @@ def test_other_readers_can_read_a_table_of_values(spark: SparkSession, path: str
     """Spark finds a value by its hash, and reads one file for it."""
     frame = spark.createDataFrame([(LONG,), (HUGE,)], "v string")
     stage = make_claim(path, format="delta", refuse_over=None)
-    claimed = apply_stage(stage, make_straight(frame, claims=True)).take_sound().collect()
+    claimed = apply_stage(stage, make_straight(frame, claims=True)).take_clean().collect()
     name = next(row.v for row in claimed if ":5000:" in row.v).split(":")[1]
     found = spark.read.format("delta").load(f"{path}/table").where(F.col("hash") == name)
     assert [bytes(row.value).decode() for row in found.collect()] == [HUGE]
