@@ -71,11 +71,9 @@ class Query:
         chosen = [F.expr(column) if isinstance(column, str) and column != "*" else column for column in columns]
         return Query(self.frame.select(*chosen), observed=self.observed)
 
-    def where(self, condition: Column | str) -> Query:
-        """Return the rows for which the condition is true. Text is SQL."""
-        if isinstance(condition, str):
-            return self._add(condition)
-        return Query(self.frame.where(condition), observed=self.observed)
+    def where(self, condition: str) -> Query:
+        """Return the rows for which the condition, in SQL, is true."""
+        return self._add(condition)
 
     def observe(self, observation: pyspark.sql.Observation, *figures: Column) -> Query:
         """Return the same rows. The observation gets these figures of them."""

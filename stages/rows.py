@@ -295,14 +295,15 @@ class Rows:
         query = self.query
         if tried:
             query = query.select(*kept, *[compute_once(column, name, _LIVE) for name, column in tried.items()])
-        code, message, refused = f"{REASON}.code", f"{REASON}.message", f"{REASON} IS NOT NULL"
         if isinstance(why, Reason):
             code, message, refused = why.code, REASON, f"{REASON} <> ''"
-        if not isinstance(why, Reason) or self.explains:
+        else:
+            code, message, refused = f"{REASON}.code", f"{REASON}.message", f"{REASON} IS NOT NULL"
+        if isinstance(why, Reason) and not self.explains:
+            refused = f"coalesce(CASE WHEN {_LIVE} THEN {why.refused} ELSE false END, true)"
+        else:
             reason = SqlText(why.message) if isinstance(why, Reason) else why
             query = query.select(*kept, *map(SqlText, tried), compute_once(reason, REASON, _LIVE))
-        else:
-            refused = f"coalesce(CASE WHEN {_LIVE} THEN {why.refused} ELSE false END, true)"
         state = SqlText(f"if({refused}, {-self.step}, {STATE})")
         verdict = SqlText(f"if({refused}, {self._make_nack(code, message)}, {VERDICT})") if self.explains else None
         names = (*self.names, *[name for name in put if name not in self.names])
@@ -351,7 +352,8 @@ class Rows:
     def _with_arrival(self) -> tuple[Query, Column]:
         """Return the query, and a column that increases in the order in which rows were read."""
         if not self.explains:
-            return self.query, F.raise_error(F.lit("these rows have no time at which they were read"))
+            raises = F.raise_error(F.lit("these rows have no time at which they were read"))
+            return self.query, compute_once(raises, when=_LIVE)
         inside = F.col(PLACE)["block"], F.col(PLACE)["row"]
         if len(self.parts) == 1:
             return self.query, F.struct(*inside)

@@ -122,14 +122,7 @@ class BatchReader:
         batch, chain = plan.batch, self.find_known_chain(plan)
         read = read or self.fetch_rows(spark, batch)
         tally = StateTally(chain, read.count(), given=read.count_given())
-        rows = Rows.begin(
-            tally.begin(read.frame()),
-            list_columns(batch),
-            make_labels(batch),
-            tally.take_counted,
-            explains=False,
-            schemas=self.schemas,
-        )
+        rows = tally.begin(read.frame(), list_columns(batch), make_labels(batch), self.schemas)
         rows = replace(rows, claims=batch.lane in self.claiming)
         return tally.end(apply_chain(rows, chain.common, plan.pins)), tally
 

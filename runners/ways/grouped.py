@@ -10,7 +10,6 @@ from dataclasses import replace
 from origins.batch import Batch
 from origins.batch_rows import BatchRows, FrameRows, TableRows
 from origins.lazy import pa
-from origins.origin import BATCH
 from origins.protection import Protection
 from runners.model.planned_batch import Counts
 from runners.model.tasks import Declined, GroupWritten, Landed
@@ -20,7 +19,6 @@ from runners.ways.row_outcomes import StateTally
 from runners.ways.stage_chain import CommonLabels, apply_chain
 from runners.ways.straight import Commit, Straight, read_here
 from runners.ways.way import Candidate, Way
-from stages.rows import Rows
 
 log = logging.getLogger("wherry")
 
@@ -69,7 +67,7 @@ class Grouped(Way[Commit, "GroupWritten | Declined"]):
         return GroupWritten(outcomes=landed)
 
     def _describe(self, batches: Sequence[Candidate], work: Commit) -> tuple[BatchRows, StateTally] | Declined:
-        """Return the rows of all batches together, and a tally for each batch."""
+        """Return the rows of all batches together, and their tally."""
         read: list[TableRows] = []
         for batch in batches:
             table = read_here(batch, work.spark)
@@ -90,16 +88,8 @@ class Grouped(Way[Commit, "GroupWritten | Declined"]):
             return Declined(reason="one scan cannot read them all")
         labels = CommonLabels(planned)
         tally = StateTally(first.chain, batches=len(batches))
-        frame = tally.begin(first.origin.fetch(work.spark, mine).frame())
-        begun = Rows.begin(
-            frame,
-            list_columns(planned[0]),
-            labels,
-            tally.take_counted,
-            explains=False,
-            kept=(BATCH,),
-            schemas=work.reading.schemas,
-        )
+        frame = first.origin.fetch(work.spark, mine).frame()
+        begun = tally.begin(frame, list_columns(planned[0]), labels, work.reading.schemas)
         rows = tally.end(apply_chain(begun, first.chain.common, first.plan.pins))
         if labels.differing:
             return Declined(

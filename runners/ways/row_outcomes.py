@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cache, partial
 from typing import Any
 
@@ -18,7 +19,7 @@ from runners.model.errors import StageError
 from runners.model.planned_batch import BranchCounts, Counts, StageCount
 from runners.state.prepared_store import PreparedStore
 from runners.ways.stage_chain import PlacedStage, StageChain
-from stages.query import Query
+from stages.query import Query, Schemas
 from stages.rows import NOTE, REFUSED_BY_ORIGIN, STATE, VERDICT, Rows
 
 
@@ -252,7 +253,8 @@ class StateTally:
     if a stage brings rows of several tasks together, each task also records its partition's number. A partition that
     occurs twice reveals the retry.
 
-    Nothing is observed before a stage that may need only some of its rows. Those rows are counted afterwards.
+    Nothing is observed before a stage that may need only some of its rows. Those rows are counted afterwards. If
+    anything is observed, the rows at the end are too, by a call of its own. Spark then finds all observations.
     """
 
     chain: StageChain
@@ -263,7 +265,7 @@ class StateTally:
     batches: int = 0
     """How many batches pass in one frame, whose rows have `BATCH`. 0: only one, without this column."""
     _read: list[Callable[[], SectionStates]] = field(default_factory=list)
-    """Returns the rows as they were read, once `begin` was called."""
+    """Returns the rows as they were read. Without a stage, this is missing, and the rows at the end are the same."""
     _sections: list[Callable[[], SectionStates]] = field(default_factory=list)
     """Return the states at the end of each section, in order."""
 
@@ -273,24 +275,24 @@ class StateTally:
         known = _make_known(rows)
         return StateTally(chain, _read=[lambda: known], _sections=[lambda: known])
 
-    def begin(self, frame: DataFrame) -> DataFrame:
-        """Return the rows as they are read, which are counted while they pass unless their number is known."""
-        number = self.read if self.given is None else self.given
-        if number is not None:
-            known = _make_known([number])
-            self._read.append(lambda: known)
-            return frame
-        query, states = self._observe(Query.of(frame), (), self.chain.common, partial(self._count_again, frame, "0"))
-        self._read.append(states)
-        return query.frame
+    def begin(
+        self,
+        frame: DataFrame,
+        names: tuple[str, ...],
+        labels: Mapping[str, str | int | datetime],
+        schemas: Schemas,
+    ) -> Rows:
+        """Return the rows as they are read, with their state. `schemas` has what earlier batches found out."""
+        kept = (BATCH,) if self.batches else ()
+        frame = self.count_read(frame)
+        return Rows.begin(frame, names, labels, self.take_counted, explains=False, kept=kept, schemas=schemas)
 
     def take_counted(self, rows: Rows) -> DataFrame:
         """Return the live rows for a stage that changes rows, and count all rows by their states.
 
         The first refused row makes the query raise `MARK`.
         """
-        clean = rows.stop_at_refused()
-        again: Callable[[], Sequence[Counter[int]]] = lambda: self._count_again(rows.frame, STATE)  # noqa: E731
+        clean, again = rows.stop_at_refused(), partial(self._count_again, rows.query, STATE)
         if not self._sections and not rows.filters and self.read is not None:
             known = SectionStates(seen=[Counter({0: self.read})], again=again)
             self._sections.append(lambda: known)
@@ -316,10 +318,23 @@ class StateTally:
 
     def count(self, delivered: int | None) -> Sequence[Counts]:
         """Return the equation of each batch. `delivered` is the number of all rows that the destination reports."""
-        (states,) = self._read
+        (states,) = self._read or self._sections
         read, *sections = verify_states(states(), [section() for section in self._sections], delivered)
         counted = [make_straight_counts(self.chain, each) for each in zip(*sections, strict=True)]
         return [replace(counts, read=own.total()) for counts, own in zip(counted, read, strict=True)]
+
+    def count_read(self, frame: DataFrame) -> DataFrame:
+        """Return the rows as they are read, which are counted while they pass unless their number is known."""
+        number = self.read if self.given is None else self.given
+        if number is not None:
+            known = _make_known([number])
+            self._read.append(lambda: known)
+        elif self.chain.common:
+            query = Query.of(frame)
+            query, states = self._observe(query, (), self.chain.common, partial(self._count_again, query, "0"))
+            self._read.append(states)
+            return query.frame
+        return frame
 
     def _observe(
         self,
@@ -336,7 +351,7 @@ class StateTally:
             mine = f"{BATCH} = {own}" if self.batches else "true"
             figures.append(F.expr(f"count_if({mine}) AS rows{own}"))
             figures += [F.expr(f"count_if({mine} AND {STATE} = {step}) AS rows{own}_{step}") for step in filters]
-        if any(step.stage.gathers or step.stage.changes_rows for step in self.chain.common):
+        if any(step.stage.gathers for step in self.chain.common):
             passes = F.collect_list(_PASS)
             figures.append((F.size(passes) != F.size(F.array_distinct(passes))).alias("twice"))
             query = query.select("*", _mark_partition().alias(_PASS))
@@ -353,11 +368,11 @@ class StateTally:
 
         return query.observe(observation, *figures), cache(read_states)
 
-    def _count_again(self, frame: DataFrame, state: str) -> Sequence[Counter[int]]:
-        """Return the states of these rows for each batch, by a separate query."""
+    def _count_again(self, query: Query, state: str) -> Sequence[Counter[int]]:
+        """Return the states of these rows for each batch, by a computation of their own."""
         columns = F.expr(BATCH if self.batches else "0").alias("own"), F.expr(state).alias("state")
         found = [Counter[int]() for _ in range(max(self.batches, 1))]
-        for row in frame.groupBy(*columns).count().collect():
+        for row in query.frame.groupBy(*columns).count().collect():
             found[row["own"]][row["state"]] += row["count"]
         return found
 

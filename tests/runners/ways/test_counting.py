@@ -95,7 +95,7 @@ def test_a_batch_does_not_balance_if_spark_saw_fewer_rows_than_the_origin(known:
     """The origin knows the rows from footers, or has read them in this process."""
     given: dict[str, Any] = {known: 10}
     tally = StateTally(make_chain(), **given, _sections=[lambda: make_section({0: 8}, {0: 8})])
-    tally.begin(cast("DataFrame", object()))
+    tally.count_read(cast("DataFrame", object()))
     (counts,) = tally.count(8)
     assert (counts.read, counts.is_balanced({"orders": 8})) == (10, False)
 
