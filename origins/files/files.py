@@ -186,7 +186,7 @@ class Files(Origin):
         assert isinstance(backlog, FileBacklog)
         if self.schema is None or "extra" in self.on_change or self.format == "text":
             return ()
-        from origins.files.left_out import list_left_out
+        from origins.files.heads import list_left_out
 
         files = [file for file in backlog.files if file.size]
         known = [column["name"] for column in json.loads(schema)["fields"]]

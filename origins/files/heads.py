@@ -1,4 +1,7 @@
-"""The head of a file, without Spark: its columns, some of its rows, and the reader options that it needs."""
+"""The head of a file, without Spark: its columns, some of its rows, and the reader options that it needs.
+
+The heads of a few files also show which columns a written schema leaves out.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,17 @@ import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from origins.files.csv_header import OPENERS, leaves_quote_open
-from origins.lazy import pq
+from origins.errors import OriginError
+from origins.files.csv_header import OPENERS, get_encoding, leaves_quote_open, read_header
+from origins.files.file_systems import File
+from origins.files.listing import PACKED, FilePattern
+from origins.lazy import SparkSession, pa, pq
+from origins.store_access import StoreError
 
 LATIN = "ISO-8859-1"
 _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -280,3 +287,48 @@ def _keep_doubled(pairs: list[tuple[str, Any]], keys: set[str]) -> dict[str, Any
 def _look_at_parquet(file: Path) -> Head:
     found = pq.read_schema(file)
     return Head(columns=tuple(found.names), types={column.name: str(column.type) for column in found})
+
+
+_HEAD, _OBJECTS = 64 << 10, 20
+"""How many bytes and objects of a JSON file are looked at."""
+_MOST_FILES = 3
+"""How many files of this machine are looked at. In a store only the newest one is, since each is a request."""
+
+
+def list_left_out(
+    place: FilePattern, files: Sequence[File], kind: str, options: Mapping[str, str], known: Collection[str]
+) -> list[str]:
+    """Return the columns of a few of these files, the newest last, that are not `known`. Case does not matter.
+
+    A file that cannot be read has none: a run reports it.
+    """
+    if not place.is_read_here:
+        return []
+    some = [*files[:1], *files[1:][1 - _MOST_FILES :]] if place.local else files[-1:]
+    ours, found = {name.lower() for name in known}, dict[str, str]()
+    for file in some:
+        try:
+            place.look_at(file)
+            columns = _list_columns(place, file.name, kind, options)
+        except (OriginError, StoreError, OSError, EOFError, LookupError, ValueError, pa.ArrowException):
+            continue
+        for column in map(str.strip, columns):
+            if column and column.lower() not in ours:
+                found.setdefault(column.lower(), column)
+    return list(found.values())
+
+
+def _list_columns(place: FilePattern, name: str, kind: str, options: Mapping[str, str]) -> Sequence[str]:
+    if name.endswith(PACKED) and not name.endswith((*OPENERS,)):
+        return ()
+    if kind == "csv":
+        has_header = options.get("header", "true") == "true"
+        return read_header(cast("SparkSession", None), place, name, options) or () if has_header else ()
+    file = place.find_file(name)
+    with file.open("rb") as packed:
+        if kind == "parquet":
+            return cast("list[str]", pq.read_schema(packed).names)
+        opener = OPENERS.get(Path(name).suffix)
+        start = bytes((opener(packed) if opener else packed).read(_HEAD))
+    lines = start.decode(get_encoding(options), "replace").split("\n", _OBJECTS)  # the last one is the rest
+    return look_at_json([line for line in lines if line.strip()], _OBJECTS, {}, is_cut=True).columns

@@ -14,8 +14,8 @@ import click
 
 from origins.batch import JSON
 from runners.command_line import printing
-from runners.command_line.options import BY_CODE, BY_STATUS, FAILED, CarryOptions
-from runners.command_line.process_end import end_in_time
+from runners.command_line.options import CarryOptions
+from runners.command_line.process_end import BY_CODE, BY_STATUS, FAILED, end_in_time
 from runners.listeners.log_lines import LogLines, are_logs_json, complain, log
 from runners.listeners.run_progress import RunProgress, call_every
 from runners.model.errors import Owned

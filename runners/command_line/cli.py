@@ -15,9 +15,17 @@ from collections.abc import Mapping, Sequence
 import click
 
 from runners.command_line.commands import wherry
-from runners.command_line.options import BROKEN_PIPE, BY_CODE, FAILED, INTERRUPTED, VERSION, WRONG, is_interrupted
-from runners.command_line.printing import suggest_explain
-from runners.command_line.process_end import end_process, own_process
+from runners.command_line.printing import VERSION, suggest_explain
+from runners.command_line.process_end import (
+    BROKEN_PIPE,
+    BY_CODE,
+    FAILED,
+    INTERRUPTED,
+    WRONG,
+    end_process,
+    is_interrupted,
+    own_process,
+)
 from runners.listeners.standard_error import Lines, end_json_stream, flush
 from runners.model.text import choose_colors, paint
 

@@ -6,20 +6,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import click
 
 from runners.command_line import printing, printing_state
+from runners.command_line.carrying import carry_and_print, show_work
 from runners.command_line.help_sections import F, group, option
 from runners.command_line.options import (
     COUNT,
     FIXES,
     PATH,
-    STOPPED,
     ReplayOptions,
     add_options,
     as_json,
+    confirm,
     load_for_reading,
     load_pipeline,
     with_choice_options,
@@ -30,14 +31,15 @@ from runners.command_line.options import (
     with_replay_options,
     with_wide,
 )
-from runners.command_line.state_commands import confirm
+from runners.command_line.process_end import STOPPED
+from runners.model.errors import check_reason
 from runners.model.text import format_count
-
-if TYPE_CHECKING:
-    from runners.pipeline import Pipeline
-    from runners.running.choice import Choice
-    from runners.running.fix import Fix
-    from runners.running.replay import Replay
+from runners.operations.dlq import change_settings, choose_letters, read_settings
+from runners.operations.dlq import discard as discard_letters
+from runners.pipeline import Pipeline
+from runners.running.choice import Choice
+from runners.running.fix import Fix
+from runners.running.replay import Replay, make_empty_report, plan_replay
 
 
 @group(default="show")
@@ -183,14 +185,12 @@ def discard(choice: Choice, reason: str, yes: bool, json: bool, **given: Any) ->
 
     The rows stay in the DLQ until dlq.retain is over.
     """
-    from runners.operations.dlq import choose_letters, discard
-
     pipeline = load_for_reading(**given)
     rows = len(choose_letters(pipeline, choice)[1])
     click.echo(f"{format_count(rows)} of the DLQ will be discarded: no replay will take them.", err=True)
     if rows:
         confirm(yes=yes)
-    done = discard(pipeline, choice, reason=reason, expected=rows)
+    done = discard_letters(pipeline, choice, reason=reason, expected=rows)
     click.echo(printing.as_json({"discarded": done}) if json else f"Discarded: {format_count(done)}.")
 
 
@@ -210,8 +210,6 @@ def get_config(json: bool, **given: Any) -> None:
 
     For example:  wherry dlq config get orders.yaml
     """
-    from runners.operations.dlq import read_settings
-
     facts = read_settings(load_for_reading(**given))
     click.echo(printing.as_json(facts) if json else printing_state.format_settings(facts))
 
@@ -228,8 +226,6 @@ def set_config(changes: Sequence[str], reason: str, json: bool, **given: Any) ->
 
     They apply from the next batch to the end of the run. NAME is window, threshold or limits.rows.
     """
-    from runners.operations.dlq import change_settings
-
     pairs = [change.partition("=") for change in changes]
     wrong = next((name + equals for name, equals, _ in pairs if not (name and equals)), None)
     if wrong is not None:
@@ -254,8 +250,6 @@ def replay(choice: Choice, fix: Fix, resume: bool, how: ReplayOptions, **given: 
 
     --set and --with change the rows first. Wherry then shows what would happen to them before it asks.
     """
-    from runners.running.replay import Replay
-
     if resume and (fix or how.give_up or not choice.chooses_all):
         raise click.UsageError("--resume takes the rows and the fix of the replay that was cut short, and no others.")
     pipeline = load_pipeline(**given)
@@ -300,9 +294,6 @@ def import_rows(rows: str, unchanged: bool, how: ReplayOptions, **given: Any) ->
     Wherry compares the file with the DLQ, and shows what would happen to each row before it asks. Rows that were not
     edited still wait. After a crash, import the same file again: each row is delivered once.
     """
-    from runners.model.errors import check_reason
-    from runners.running.replay import make_empty_report
-
     if not how.dry_run:
         check_reason(how.reason, "A replay")
     pipeline = load_pipeline(**given)
@@ -318,9 +309,6 @@ def import_rows(rows: str, unchanged: bool, how: ReplayOptions, **given: Any) ->
 
 def replay_and_print(pipeline: Pipeline, again: Replay, how: ReplayOptions, file: Path) -> int:
     """Show what the replay would do, ask, and do it. Return the exit code."""
-    from runners.command_line.carrying import carry_and_print, show_work
-    from runners.running.replay import make_empty_report, plan_replay
-
     carrying, letters = how.carrying, plan_replay(pipeline, again.choice, again.fix)
     click.echo(printing_state.format_replay(letters), err=True)
     if not letters.rows:

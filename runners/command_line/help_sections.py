@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -68,8 +70,46 @@ class SectionedCommand(click.Command):
         _write_sections(sections, formatter)
 
 
+@dataclass
+class CommandFiles(MutableMapping[str, click.Command]):
+    """Commands by name. The file of a command is imported when the command is asked for, so that help is quick."""
+
+    sections: Mapping[str, Mapping[str, tuple[str, str]]]
+    """By heading and command: the module that has the command, and the line about it in help."""
+    _loaded: dict[str, click.Command] = field(default_factory=dict, init=False)
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in self._loaded:
+            module = importlib.import_module(self._list_places()[name][0])
+            self[name] = next(
+                each for each in vars(module).values() if isinstance(each, click.Command) and each.name == name
+            )
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._loaded[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._loaded[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._list_places()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._list_places())
+
+    def __len__(self) -> int:
+        return len(self._list_places())
+
+    def _list_places(self) -> Mapping[str, tuple[str, str]]:
+        return {name: place for section in self.sections.values() for name, place in section.items()}
+
+
 class SectionedGroup(click.Group):
-    """Commands under headings, in the order in which a person needs them. Without a command, `default` is used."""
+    """Commands, perhaps under headings, in the order in which a person needs them.
+
+    Without a command, `default` is used.
+    """
 
     command_class = SectionedCommand
     group_class = type
@@ -77,14 +117,6 @@ class SectionedGroup(click.Group):
     def __init__(self, *given: Any, default: str = "", **how: Any) -> None:
         super().__init__(*given, **how)
         self.default = default
-        self.sections: dict[str, Sequence[str]] = {}
-        """The names of the commands, by heading."""
-
-    def record_section(self, heading: str, *commands: click.Command) -> None:
-        """Add commands that help shows under this heading."""
-        for added in commands:
-            self.add_command(added)
-        self.sections[heading] = [added.name or "" for added in commands]
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -110,16 +142,19 @@ class SectionedGroup(click.Group):
         return first not in self.commands and (is_option or is_file(first))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        named = {name for names in self.sections.values() for name in names}
-        rest = [name for name in self.commands if name not in named]
         room = formatter.width - 6 - max(map(len, self.commands))
-        _write_sections(
-            {
-                heading: [(name, self.commands[name].get_short_help_str(room)) for name in names]
-                for heading, names in {**self.sections, "More" if named else "Commands": rest}.items()
-            },
-            formatter,
-        )
+        if isinstance(self.commands, CommandFiles):
+            sections = {
+                heading: [
+                    (name, click.Command(name, help=line).get_short_help_str(room))
+                    for name, (_, line) in section.items()
+                ]
+                for heading, section in self.commands.sections.items()
+            }
+        else:
+            lines = [(name, each.get_short_help_str(room)) for name, each in self.commands.items()]
+            sections = {"Commands": lines}
+        _write_sections(sections, formatter)
 
 
 def command(name: str | None = None) -> Callable[[Callable[..., Any]], click.Command]:

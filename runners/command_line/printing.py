@@ -8,7 +8,6 @@ from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from runners.command_line.options import VERSION
 from runners.model.codes import read_codes
 from runners.model.text import (
     ShownRow,
@@ -41,6 +40,9 @@ if TYPE_CHECKING:
     from runners.model.spec import PipelineSpec
     from runners.operations.offsets import OffsetMove
     from runners.operations.validate import Explanation
+
+VERSION = 1
+"""The version of what `--json` prints. Removing or redefining a key makes a new version; adding a key does not."""
 
 _PHASES = {
     "plan": "planning",

@@ -1,4 +1,4 @@
-"""How the process of a command ends: with everything finished, or soon after a forced stop."""
+"""How the process of a command ends: with which exit code, and with everything finished or soon after a forced stop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from runners.command_line.options import STOPPED
+FAILED = 1
+WRONG = 2
+"""The definition or the call is wrong."""
+STOPPED = 3
+"""Stopped before the end."""
+OWNED = 4
+"""Another run owns the pipeline."""
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+BY_CODE = {"DEFINITION": WRONG, "STAGE": WRONG, "AGGREGATE": WRONG, "REFUSED": WRONG, "OWNED": OWNED}
+"""The exit code by the code of an error. Any other error is a failure."""
+BY_STATUS = {"succeeded": 0, "stopped": STOPPED, "failed": FAILED}
+"""The exit code by how a run ended."""
 
 _OWN = threading.Event()
 """Is set if this process has nothing to do but the command."""
@@ -62,3 +75,10 @@ def end_in_time() -> Iterator[Callable[[], None]]:
         yield lambda: asked.put("leave")
     finally:
         asked.put("stay")
+
+
+def is_interrupted(error: BaseException | None) -> bool:
+    """Whether an interrupt caused the error. A Spark that is interrupted during a call raises other errors."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None

@@ -10,42 +10,44 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
 
 import click
+from rich.console import Console
 
+from origins.quantities import parse_seconds
 from runners.command_line import printing
 from runners.command_line.help_sections import command, expert_option, option
 from runners.command_line.options import (
     COUNT,
-    FAILED,
     PATH,
-    STOPPED,
-    WRONG,
     GivenValues,
     as_json,
     list_secrets_to_mask,
     with_log_format,
     with_variables,
 )
-from runners.command_line.process_end import end_in_time
+from runners.command_line.process_end import FAILED, STOPPED, WRONG, end_in_time
+from runners.definitions.definition import Definition, DefinitionsFolder, list_definitions, load
+from runners.listeners.log_lines import LogLines, complain, configure_logs
+from runners.listeners.metrics import Metrics, MetricsServer
 from runners.model.clock import Clock
-
-if TYPE_CHECKING:
-    from runners.definitions.definition import Definition
-    from runners.listeners.metrics import Metrics
-    from runners.model.events import Listener
-    from runners.schedules.schedule_plan import ScheduleCatalog
+from runners.model.errors import Refusal
+from runners.model.events import Listener
+from runners.model.timetable import describe_times
+from runners.operations.status import measure_known_lags
+from runners.running.activity import log_on_signal
+from runners.running.stop import handle_signals
+from runners.schedules import schedule_plan, schedule_screen, scheduling
+from runners.schedules.schedule_plan import ScheduleCatalog
 
 _FILES = {"cron": "crontab", "systemd": "systemd.service", "airflow": "airflow_dag.py"}
 
 
 def render_example(example: str, directory: Path, catalog: ScheduleCatalog | None = None) -> str:
     """Return a setup for this directory. The setup for cron has the pipelines of the catalog, if it has any."""
-    from importlib.resources import files
-
     text = (files("runners") / "examples" / _FILES[example]).read_text(encoding="utf-8")
     if example == "cron" and catalog is not None and (catalog.scheduled or catalog.by_hand):
         head, mail, _ = text.partition("MAILTO=you@example.com\n")
@@ -62,8 +64,6 @@ def find_command() -> str:
 
 def _list_cron_lines(catalog: ScheduleCatalog) -> Iterator[str]:
     """Yield a line for each pipeline that follows no other. It includes the pipelines that follow it."""
-    from runners.model.timetable import describe_times
-
     zone = ""
     for name, definition in catalog.scheduled.items():
         options = definition.pipeline.schedule
@@ -102,8 +102,6 @@ def _write_cron_command(file: str) -> str:
 
 def _convert_to_cron(every: str) -> str:
     """Return the fields of cron for a time between two runs; empty if cron cannot express it."""
-    from origins.quantities import parse_seconds
-
     minutes, rest = divmod(parse_seconds(every), 60)
     hours, odd = divmod(minutes, 60)
     if rest:
@@ -153,10 +151,6 @@ def schedule(  # noqa: PLR0913 -- each is an option of the command
     0 asked to end, 1 Spark is gone, 2 no such folder or no schedule in it, 3 cancelled by a second signal. --plan
     ends with 2 if a definition is broken.
     """
-    from runners.definitions.definition import DefinitionsFolder, load
-    from runners.model.errors import Refusal
-    from runners.schedules import schedule_plan
-
     variables, now = values.read_variables(), Clock().now()
     if directory.is_file():
         name = shlex.quote(str(directory.parent))
@@ -191,9 +185,6 @@ def schedule(  # noqa: PLR0913 -- each is an option of the command
 
 def _check_has_definitions(directory: Path) -> None:
     """Raises `Refusal` for a folder without a definition. The hint names a subfolder that has one."""
-    from runners.definitions.definition import list_definitions
-    from runners.model.errors import Refusal
-
     if list_definitions(directory):
         return
     inside = (each for each in sorted(directory.iterdir()) if each.is_dir() and each.name[0] != ".")
@@ -211,14 +202,6 @@ def _run(
     log_format: str,
 ) -> str:
     """Run until asked to end. Return `stopped`, `cancelled` by a second signal, or `failed`."""
-    from rich.console import Console
-
-    from runners.listeners.log_lines import LogLines, complain, configure_logs
-    from runners.operations.status import measure_known_lags
-    from runners.running.activity import log_on_signal
-    from runners.running.stop import handle_signals
-    from runners.schedules import schedule_screen, scheduling
-
     as_json = log_format == "json"
     configure_logs(log_format)
 
@@ -264,8 +247,6 @@ def _run(
 @contextlib.contextmanager
 def _serve_metrics(host: str, port: int | None) -> Iterator[Metrics]:
     """Yield the metrics, served if a port is given. A taken port is reported before anything starts."""
-    from runners.listeners.metrics import Metrics, MetricsServer
-
     metrics = Metrics(Clock())
     if port is None:
         yield metrics

@@ -1,35 +1,51 @@
-"""The commands about the content of a state: `wherry offsets`, `wherry audit` and `wherry repair`."""
+"""The commands about runs and states: what ran, how far it came, and whether each row is where it should be."""
 
 from __future__ import annotations
 
 import json as json_format
 import re
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import click
 
+from origins.batch import JSON
 from runners.command_line import printing, printing_state
-from runners.command_line.help_sections import command, group, option
+from runners.command_line.folder import format_folder, read_folder
+from runners.command_line.help_sections import SELECTION, command, group, is_file, option, select_option
 from runners.command_line.options import (
     COUNT,
-    FAILED,
+    PATH,
+    GivenValues,
     as_json,
+    confirm,
+    find_definition,
+    list_secrets_to_mask,
+    load_definition,
     load_for_reading,
     load_pipeline,
+    split_words,
     time_option,
     with_definition,
     with_move_options,
+    with_select,
+    with_values,
+    with_variables,
 )
-
-if TYPE_CHECKING:
-    from origins.batch import JSON
-    from runners.operations.offsets import OffsetMove
-    from runners.operations.repair import RepairResult
-    from runners.pipeline import Pipeline
+from runners.command_line.process_end import FAILED, WRONG
+from runners.definitions.definition import definition_of
+from runners.model.errors import Refusal
+from runners.model.run_report import compute_trends
+from runners.model.text import format_percent, table
+from runners.operations.mend_ledger import find_damage
+from runners.operations.offsets import OffsetMove, carry_out, plan_reset, plan_rewind, plan_set
+from runners.operations.repair import RepairResult
+from runners.operations.reports.write_html import write_directory, write_run
+from runners.operations.status import describe_pipelines, read_status
+from runners.pipeline import Pipeline
 
 
 @group(default="show")
@@ -83,8 +99,6 @@ def set_offset(lane: str, offset: JSON, **given: Any) -> None:
 
     For example:  wherry offsets set orders.yaml --lane 0 --offset 500 --reason "skip the test orders"
     """
-    from runners.operations.offsets import plan_set
-
     _plan_and_move(partial(plan_set, lane=lane, offset=offset), **given)
 
 
@@ -99,8 +113,6 @@ def rewind_offsets(batches: int | None, moment: datetime | None, **given: Any) -
 
     For example:  wherry offsets rewind orders.yaml --batches 2 --reason "the prices were wrong"
     """
-    from runners.operations.offsets import plan_rewind
-
     _plan_and_move(partial(plan_rewind, batches=batches, to=moment), **given)
 
 
@@ -113,8 +125,6 @@ def reset_offsets(**given: Any) -> None:
 
     For example:  wherry offsets reset orders.yaml --reason "a new price list"
     """
-    from runners.operations.offsets import plan_reset
-
     _plan_and_move(plan_reset, **given)
 
 
@@ -130,34 +140,12 @@ def _plan_and_move(plan: Callable[[Pipeline], OffsetMove], *, reason: str, yes: 
 
 def move_offsets(pipeline: Pipeline, move: OffsetMove, *, reason: str, yes: bool) -> None:
     """Show what a move will do, ask, and do it."""
-    from runners.model.errors import Refusal
-    from runners.operations.offsets import carry_out
-
     click.echo(printing.format_move(move), err=True)
     if move.lanes:
         if not reason.strip():
             raise Refusal("Nothing was moved: the ledger keeps a reason for each move.", hint='Add --reason "…".')
         confirm(yes=yes)
         carry_out(pipeline, move, reason=reason)
-
-
-def confirm(*, yes: bool) -> None:
-    """Ask for a yes, unless `yes` is set. Raises `Refusal` if no question can be asked."""
-    from runners.model.errors import Refusal
-
-    if yes:
-        return
-    if not is_terminal():
-        raise Refusal(
-            "Nothing was done: without a terminal Wherry cannot ask for a yes.",
-            hint="Add --yes to do it without a question.",
-        )
-    click.confirm("Do it?", abort=True, err=True)
-
-
-def is_terminal() -> bool:
-    """Whether a person can be asked."""
-    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 @command()
@@ -190,10 +178,6 @@ def repair(accept: Sequence[str], reason: str, yes: bool, json: bool, **given: A
     missing from a table. For all other findings, `audit` says what to do. --accept changes no row: audits then count
     the finding as right. Ends with 1 if something is still wrong.
     """
-    from runners.definitions.definition import definition_of
-    from runners.operations.mend_ledger import find_damage
-    from runners.operations.repair import RepairResult
-
     pipeline = load_pipeline(**given)
     damage = find_damage(definition_of(pipeline).pipeline)
     if damage is not None:
@@ -217,3 +201,160 @@ def repair(accept: Sequence[str], reason: str, yes: bool, json: bool, **given: A
 def _show_repaired(result: RepairResult, *, json: bool, file: str) -> int:
     click.echo(printing.as_json(result.json()) if json else printing_state.format_repaired(result, file))
     return 0 if result.audit.balanced else FAILED
+
+
+@command("ls")
+@click.argument("directory", type=PATH, default=Path())
+@with_select
+@with_variables
+@as_json
+def list_folder(directory: Path, select: Sequence[str], values: GivenValues, json: bool) -> int:
+    """List the definitions of a folder, with their last runs.
+
+    For example:  wherry ls pipelines
+
+    DIRECTORY is by default the current folder. A pipeline is listed after the pipelines whose tables it reads. Starts
+    no Spark. Ends with 2 if a definition is broken.
+    """
+    folder = read_folder(directory, values)
+    facts = describe_pipelines(folder.definitions, folder.graph, folder.graph.sort(folder.graph.select(select)))
+    document = {"pipelines": facts, "broken": folder.broken}
+    click.echo(printing.as_json(document) if json else format_folder(facts, folder.broken))
+    return WRONG if folder.broken else 0
+
+
+@command()
+@with_definition
+@as_json
+def status(json: bool, **given: Any) -> None:
+    """Show the state of a pipeline, and what to type next.
+
+    For example:  wherry status orders.yaml
+    """
+    definition = load_definition(needs_secrets=False, **given)
+    facts = read_status(definition.pipeline, str(given["file"]), definition=definition.hash)
+    click.echo(printing.as_json(facts) if json else printing.format_status(facts, str(given["file"])))
+
+
+@group(default="list")
+def runs() -> None:
+    """List the runs of a pipeline, or show one.
+
+    `wherry runs orders.yaml` means `wherry runs list orders.yaml`.
+    """
+
+
+@runs.command("list")
+@with_definition
+@select_option(
+    "--status",
+    type=click.Choice(["running", "succeeded", "failed", "stopped", "killed"]),
+    metavar="STATUS",
+    help="Show running, succeeded, failed, stopped or killed.",
+)
+@time_option("--since", section=SELECTION, help="Show runs since 2026-01-31T06:00 (UTC).")
+@select_option("--limit", type=COUNT, default=20, metavar="N", help="Show the newest N; default: 20.")
+@select_option("--archived", is_flag=True, help="Show runs older than run.history too.")
+@as_json
+def list_runs(status: str | None, since: datetime | None, limit: int, archived: bool, json: bool, **given: Any) -> None:
+    """List the newest runs.
+
+    For example:  wherry runs list orders.yaml --status failed
+    """
+    listed = load_for_reading(**given).runs(status=status or "", since=since, limit=limit, archived=archived)
+    click.echo(printing.as_json({"runs": listed}) if json else printing.format_runs(listed))
+
+
+@runs.command("show")
+@partial(with_definition, rest="run")
+@click.argument("run", default="")
+@as_json
+def show_run(run: str, json: bool, **given: Any) -> None:
+    """Show one run, by default the last.
+
+    For example:  wherry runs show orders.yaml 3f9a
+
+    RUN is the name of a run, or its first letters.
+    """
+    facts = _find_run(load_for_reading(**given), run, given["file"])
+    click.echo(printing.as_json(facts) if json else printing.format_run(facts))
+
+
+@command()
+@click.argument("file", type=PATH, required=False)
+@click.argument("run", default="")
+@option("--to", "place", type=PATH, metavar="PLACE", help="Write here; default: NAME-RUN.html.")
+@option("--index", "directory", type=PATH, metavar="DIR", help="Report on all definitions in DIR.")
+@with_values
+@as_json
+@click.pass_context
+def report(
+    ctx: click.Context,
+    /,
+    file: Path | None,
+    run: str,
+    place: Path | None,
+    directory: Path | None,
+    json: bool,
+    **given: Any,
+) -> None:
+    """Write one HTML file about a run.
+
+    For example:  wherry report orders.yaml 3f9a --to report.html
+
+    RUN is the name of a run, or its first letters; default: the last run. The page needs no network. With --index,
+    PLACE is a folder, by default reports; it gets an index and a page for each of the newest runs.
+    """
+    file, run = split_words(file, run, is_file)
+    if file is not None and directory is not None:
+        raise click.UsageError("Name a definition, or with --index a directory of them.", ctx)
+    if directory is not None:
+        variables: Mapping[str, str] = given["values"].read_variables()
+        secrets = list_secrets_to_mask()
+        page = write_directory(directory, place or Path("reports"), variables=variables, note_secrets=secrets.update)
+    else:
+        file = file or find_definition()
+        pipeline = load_for_reading(file=file, **given)
+        page = write_run(pipeline, _find_run(pipeline, run, file), place)
+    click.echo(printing.as_json({"file": str(page)}) if json else str(page))
+
+
+def _find_run(pipeline: Pipeline, run: str, file: object) -> Mapping[str, JSON]:
+    """Return the run whose name begins with this text, or the last run if the text is empty."""
+    listed = pipeline.runs(run=run, limit=2 if run else 1, report=True)
+    if len(listed) != 1:
+        message = f"Several runs begin with {run!r}" if listed else f"There is no run {run!r}" if run else "No run yet"
+        raise Refusal(f"{message}.", hint=f"See all runs:  wherry runs list {file}")
+    return listed[0]
+
+
+@command()
+@with_definition
+@option("--limit", type=COUNT, default=8, metavar="N", help="Show the newest N runs; default: 8.")
+@as_json
+def quality(limit: int, json: bool, **given: Any) -> None:
+    """Show which share passed each rule, run by run.
+
+    For example:  wherry quality orders.yaml
+
+    A rule about rows has a share of rows, and a rule about batches a share of batches.
+    """
+    runs = load_for_reading(**given).runs(limit=limit, report=True)
+    trends, names = compute_trends(runs), [run["run"] for run in reversed(runs)]
+    click.echo(printing.as_json({"rules": trends}) if json else format_trends(trends, names))
+
+
+def format_trends(trends: Sequence[Mapping[str, JSON]], runs: Sequence[str]) -> str:
+    """Return each rule, and below it its result in each run that checked a rule, the newest last."""
+    if not trends:
+        return "No run has checked expectations yet. Add a stage `expect` to the definition."
+    asked = [run for run in runs if any(share["run"] == run for rule in trends for share in rule["runs"])]
+    rows = [["", _format_cells([run[:8] for run in asked])]]
+    for rule in trends:
+        fared = {share["run"]: format_percent(share) for share in rule["runs"]}
+        rows += [[rule["stage"], rule["rule"]], ["", _format_cells([fared.get(run, "-") for run in asked])]]
+    return table(["stage", "rule, and the share that passed it by run, the newest last"], rows)
+
+
+def _format_cells(cells: Sequence[str]) -> str:
+    return " ".join(f"{cell:<8}" for cell in cells)

@@ -195,7 +195,7 @@ def test_cases_are_tried_again_after_each_change_until_ctrl_c(place: Place, monk
 
     from runners.operations.cases import watch_cases
 
-    monkeypatch.setattr("runners.operations.cases.watch_cases", partial(watch_cases, pause=pause))
+    monkeypatch.setattr("runners.command_line.trial_commands.watch_cases", partial(watch_cases, pause=pause))
     ended = CliRunner().invoke(wherry, ["test", str(file), "--quiet", "--watch"], standalone_mode=False)
     assert (ended.return_value, ended.exception) == (0, None)
     tries = ended.output.split("\nWherry waits for a change. To end:  Ctrl-C\n")

@@ -64,7 +64,7 @@ def make_fail(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("runners.operations.validate.explain", fail)
+    monkeypatch.setattr("runners.command_line.trial_commands.explain", fail)
 
 
 def test_validate_prints_its_explanation_to_stdout(file: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -512,7 +512,7 @@ def test_a_backfill_receives_its_range(
 
     monkeypatch.setattr(Pipeline, "backfill", backfill)
     move = OffsetMove(lanes={"0": LaneMove(before=None, after=5, batches=2, rows=9)}, destinations={"orders": "twice"})
-    monkeypatch.setattr("runners.operations.offsets.plan_backfill", lambda *_: move)
+    monkeypatch.setattr("runners.command_line.run_commands.plan_backfill", lambda *_: move)
     told = "--from 3 --to 2026-01-31T06:00 --only orders --lane 0 --again --reason lost --quiet"
     assert cli.execute(["backfill", file, *told.split()]) == 2
     assert "orders        twice" in capsys.readouterr().err
@@ -575,8 +575,9 @@ def test_a_run_from_the_beginning_moves_the_offsets_first(
     calls = replace_runs(monkeypatch, status="succeeded")
     moves: list[str] = []
     move = OffsetMove(lanes={"0": LaneMove(before=5, after=None, batches=2, rows=9)}, destinations={"orders": "twice"})
-    monkeypatch.setattr("runners.operations.offsets.plan_reset", lambda _: move)
-    monkeypatch.setattr("runners.operations.offsets.carry_out", lambda _, move, reason: moves.append(reason))
+    for commands in ("run_commands", "state_commands"):
+        monkeypatch.setattr(f"runners.command_line.{commands}.plan_reset", lambda _: move)
+    monkeypatch.setattr("runners.command_line.state_commands.carry_out", lambda _, move, reason: moves.append(reason))
     assert cli.execute(["run", file, "--from-beginning"]) == 2
     assert "the ledger keeps a reason" in capsys.readouterr().err
     assert cli.execute(["run", file, "--from-beginning", "--reason", "again"]) == 2
@@ -654,7 +655,7 @@ def test_twenty_refused_rows_are_printed_and_all_as_json(
 def test_commands_that_only_read_need_no_secret(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """`run` needs it."""
     Path(file).write_text(SMALLEST.replace("main.orders", "'main.${secret:WHERRY_NO_SUCH_SECRET}'"))
-    monkeypatch.setattr("runners.operations.status.read_status", lambda *_, **__: {})
+    monkeypatch.setattr("runners.command_line.state_commands.read_status", lambda *_, **__: {})
     assert cli.execute(["status", file, "--json"]) == 0
     assert cli.execute(["offsets", "show", file]) == 0
     assert cli.execute(["run", file]) == 2
@@ -794,8 +795,8 @@ def test_progress_is_printed_as_lines_without_a_terminal(
 @pytest.mark.parametrize(
     ("words", "work", "begins"),
     [
-        (["find", "--where", "id = 42"], "runners.operations.find_rows.find_rows", "reading the ledger"),
-        (["preview"], "runners.operations.trial.preview", "trying the waiting rows"),
+        (["find", "--where", "id = 42"], "runners.command_line.trial_commands.find_rows", "reading the ledger"),
+        (["preview"], "runners.command_line.trial_commands.preview_waiting", "trying the waiting rows"),
         (["redo", "--file", "a.json"], "runners.operations.redo.preview_redo", "looking for the rows of a.json"),
     ],
 )
@@ -834,8 +835,8 @@ def test_a_command_that_reads_rows_shows_its_progress(
 @pytest.mark.parametrize(
     ("words", "work"),
     [
-        (["find", "--where", "id = 42"], "runners.operations.find_rows.find_rows"),
-        (["preview"], "runners.operations.trial.preview"),
+        (["find", "--where", "id = 42"], "runners.command_line.trial_commands.find_rows"),
+        (["preview"], "runners.command_line.trial_commands.preview_waiting"),
     ],
 )
 def test_a_quiet_command_prints_only_its_end(
@@ -989,7 +990,7 @@ def test_an_offset_that_is_a_word_or_a_time_needs_no_quotes(
         asked.append(offset)
         raise Refusal("planned")
 
-    monkeypatch.setattr("runners.operations.offsets.plan_set", plan)
+    monkeypatch.setattr("runners.command_line.state_commands.plan_set", plan)
     assert cli.execute(["offsets", "set", file, "--lane", "0", "--offset", typed, "--reason", "x"]) == 2
     assert asked == [offset]
 
@@ -1010,7 +1011,7 @@ def test_a_word_that_is_no_file_is_the_next_argument(
         return {"window": 0, "threshold": 1, "limits": {}}
 
     monkeypatch.setattr(Pipeline, "runs", runs)
-    monkeypatch.setattr("runners.operations.dlq.change_settings", change)
+    monkeypatch.setattr("runners.command_line.dlq_commands.change_settings", change)
     for words in (["3f9a"], [file, "3f9a"], [], [file]):
         assert cli.execute(["runs", "show", *words]) == 2
         assert cli.execute(["report", *words]) == 2
@@ -1059,7 +1060,7 @@ def test_a_definition_is_compared_with_the_only_one_of_the_folder(
         compared.append([each.pipeline.name for each in (old, new)])
         raise Refusal("compared")
 
-    monkeypatch.setattr("runners.operations.compare.compare_definitions", compare)
+    monkeypatch.setattr("runners.command_line.trial_commands.compare_definitions", compare)
     Path("later").mkdir()
     Path("later/orders.yaml").write_text(SMALLEST.replace("orders", "later", 1))
     assert cli.execute(["compare", "later/orders.yaml", "--quiet"]) == 2

@@ -188,8 +188,8 @@ def test_another_package_with_the_name_of_ours_is_found(tmp_path: Path, name: st
         [*command, "doctor"], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert found.returncode == 1
-    assert f"{tmp_path / name} hides Wherry's own package '{name}'" in found.stdout
-    assert "PYTHONPATH" in found.stdout
+    assert f"{tmp_path / name} hides Wherry's own package '{name}'" in found.stderr
+    assert "PYTHONPATH" in found.stderr
     other = subprocess.run(
         [*command, "kinds"], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
     )

@@ -12,7 +12,7 @@ import pytest
 
 from origins.batch import JSON, Batch, Span
 from runners.command_line import cli
-from runners.command_line.look_commands import format_trends
+from runners.command_line.state_commands import format_trends
 from runners.model.run_report import MOST_VALIDATIONS, Quality, Report, compute_trends
 from runners.model.text import format_percent
 from runners.operations.reports.report_page import render_plot, render_quality

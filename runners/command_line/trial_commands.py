@@ -1,8 +1,4 @@
-"""The commands that look at folders, runs and rows.
-
-`wherry ls` looks at a folder. `runs`, `report` and `quality` look at runs. `preview`, `test` and `find` look at
-rows.
-"""
+"""The commands that try a definition and write nothing: `validate`, `preview`, `compare`, `test` and `find`."""
 
 from __future__ import annotations
 
@@ -10,161 +6,76 @@ import contextlib
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from origins.errors import WherryError
+from origins.functions import forget_own_modules
 from runners.command_line import printing
-from runners.command_line.help_sections import SELECTION, command, group, is_file, option, select_option
+from runners.command_line.carrying import show_work
+from runners.command_line.folder import validate_folder
+from runners.command_line.help_sections import SELECTION, command, option, select_option
 from runners.command_line.options import (
     COUNT,
-    FAILED,
     PATH,
-    WRONG,
-    GivenValues,
     as_json,
-    find_definition,
-    is_interrupted,
     list_secrets_to_mask,
     load_definition,
-    load_for_reading,
-    split_words,
     time_option,
     with_definition,
+    with_folder,
     with_quiet,
-    with_select,
-    with_values,
-    with_variables,
     with_wide,
 )
-from runners.model.text import escape_line, format_count, format_percent, summarise_error, table, with_file
-
-if TYPE_CHECKING:
-    from origins.batch import JSON
-    from runners.pipeline import Pipeline
-
-
-@command("ls")
-@click.argument("directory", type=PATH, default=Path())
-@with_select
-@with_variables
-@as_json
-def list_folder(directory: Path, select: Sequence[str], values: GivenValues, json: bool) -> int:
-    """List the definitions of a folder, with their last runs.
-
-    For example:  wherry ls pipelines
-
-    DIRECTORY is by default the current folder. A pipeline is listed after the pipelines whose tables it reads. Starts
-    no Spark. Ends with 2 if a definition is broken.
-    """
-    from runners.command_line.folder import format_folder, read_folder
-    from runners.operations.status import describe_pipelines
-
-    folder = read_folder(directory, values)
-    facts = describe_pipelines(folder.definitions, folder.graph, folder.graph.sort(folder.graph.select(select)))
-    document = {"pipelines": facts, "broken": folder.broken}
-    click.echo(printing.as_json(document) if json else format_folder(facts, folder.broken))
-    return WRONG if folder.broken else 0
-
-
-@group(default="list")
-def runs() -> None:
-    """List the runs of a pipeline, or show one.
-
-    `wherry runs orders.yaml` means `wherry runs list orders.yaml`.
-    """
-
-
-@runs.command("list")
-@with_definition
-@select_option(
-    "--status",
-    type=click.Choice(["running", "succeeded", "failed", "stopped", "killed"]),
-    metavar="STATUS",
-    help="Show running, succeeded, failed, stopped or killed.",
+from runners.command_line.process_end import FAILED, is_interrupted
+from runners.model.masking import hide_in_errors, without
+from runners.model.text import escape_line, format_count, summarise_error, with_file
+from runners.operations.cases import (
+    check_extensible,
+    choose_cases,
+    find_cases,
+    format_results,
+    load_cases,
+    watch_cases,
 )
-@time_option("--since", section=SELECTION, help="Show runs since 2026-01-31T06:00 (UTC).")
-@select_option("--limit", type=COUNT, default=20, metavar="N", help="Show the newest N; default: 20.")
-@select_option("--archived", is_flag=True, help="Show runs older than run.history too.")
-@as_json
-def list_runs(status: str | None, since: datetime | None, limit: int, archived: bool, json: bool, **given: Any) -> None:
-    """List the newest runs.
-
-    For example:  wherry runs list orders.yaml --status failed
-    """
-    listed = load_for_reading(**given).runs(status=status or "", since=since, limit=limit, archived=archived)
-    click.echo(printing.as_json({"runs": listed}) if json else printing.format_runs(listed))
-
-
-@runs.command("show")
-@partial(with_definition, rest="run")
-@click.argument("run", default="")
-@as_json
-def show_run(run: str, json: bool, **given: Any) -> None:
-    """Show one run, by default the last.
-
-    For example:  wherry runs show orders.yaml 3f9a
-
-    RUN is the name of a run, or its first letters.
-    """
-    facts = _find_run(load_for_reading(**given), run, given["file"])
-    click.echo(printing.as_json(facts) if json else printing.format_run(facts))
+from runners.operations.compare import compare_definitions
+from runners.operations.find_rows import find_rows
+from runners.operations.preview import format_preview
+from runners.operations.trial import preview as preview_waiting
+from runners.operations.validate import analyse, explain
 
 
 @command()
-@click.argument("file", type=PATH, required=False)
-@click.argument("run", default="")
-@option("--to", "place", type=PATH, metavar="PLACE", help="Write here; default: NAME-RUN.html.")
-@option("--index", "directory", type=PATH, metavar="DIR", help="Report on all definitions in DIR.")
-@with_values
+@with_definition
+@option("--spark", "with_spark", is_flag=True, help="Check types and SQL too; starts Spark.")
+@with_folder
 @as_json
-@click.pass_context
-def report(
-    ctx: click.Context,
-    /,
-    file: Path | None,
-    run: str,
-    place: Path | None,
-    directory: Path | None,
-    json: bool,
-    **given: Any,
-) -> None:
-    """Write one HTML file about a run.
+def validate(with_spark: bool, everything: bool, select: Sequence[str], json: bool, **given: Any) -> int:
+    """Explain what a definition will do, or list its errors.
 
-    For example:  wherry report orders.yaml 3f9a --to report.html
+    For example:  wherry validate orders.yaml --set dlq.window=0
 
-    RUN is the name of a run, or its first letters; default: the last run. The page needs no network. With --index,
-    PLACE is a folder, by default reports; it gets an index and a page for each of the newest runs.
+    Reads no row, and needs no Java without --spark. With --all or --select, FILE is a folder, by default this one.
     """
-    from runners.operations.reports.write_html import write_directory, write_run
-
-    file, run = split_words(file, run, is_file)
-    if file is not None and directory is not None:
-        raise click.UsageError("Name a definition, or with --index a directory of them.", ctx)
-    if directory is not None:
-        variables: Mapping[str, str] = given["values"].read_variables()
-        secrets = list_secrets_to_mask()
-        page = write_directory(directory, place or Path("reports"), variables=variables, note_secrets=secrets.update)
+    if everything or select:
+        return validate_folder(given.pop("file"), select, with_spark=with_spark, json=json, **given)
+    definition = load_definition(**given)
+    explanation = explain(definition)
+    with hide_in_errors(definition.pipeline.secrets):
+        analysis = analyse(definition) if with_spark else None
+    columns = analysis.columns if analysis else None
+    explanation = replace(explanation, notes=(*explanation.notes, *(analysis.notes if analysis else ())))
+    if json:
+        click.echo(printing.as_json({**explanation.json(), "columns": columns}))
     else:
-        file = file or find_definition()
-        pipeline = load_for_reading(file=file, **given)
-        page = write_run(pipeline, _find_run(pipeline, run, file), place)
-    click.echo(printing.as_json({"file": str(page)}) if json else str(page))
-
-
-def _find_run(pipeline: Pipeline, run: str, file: object) -> Mapping[str, JSON]:
-    """Return the run whose name begins with this text, or the last run if the text is empty."""
-    from runners.model.errors import Refusal
-
-    listed = pipeline.runs(run=run, limit=2 if run else 1, report=True)
-    if len(listed) != 1:
-        message = f"Several runs begin with {run!r}" if listed else f"There is no run {run!r}" if run else "No run yet"
-        raise Refusal(f"{message}.", hint=f"See all runs:  wherry runs list {file}")
-    return listed[0]
+        click.echo(printing.format_explanation(explanation, str(given["file"]), columns))
+    return 0
 
 
 @command()
@@ -195,18 +106,13 @@ def preview(  # noqa: PLR0913 -- each is an option of the command
     Shows rows as they leave each stage, and filtered or refused rows as they reached it. Moves no offset, and writes
     nothing but the case. A case has masked rows, and expects what the stages make of them.
     """
-    from runners.command_line.carrying import show_work
-    from runners.operations.cases import check_extensible
-    from runners.operations.preview import format_preview
-    from runners.operations.trial import preview
-
     definition, saved = load_definition(**given), 0
     how: dict[str, Any] = {"rows": rows, "shown": shown, "lane": lane, "from_beginning": from_beginning}
     if cases is not None:
         check_extensible(cases)
     with show_work(definition.pipeline, "trying the waiting rows", quiet=quiet):
         if cases is None:
-            previewed = preview(definition, **how)
+            previewed = preview_waiting(definition, **how)
         else:
             from runners.operations.save_case import preview_and_save
 
@@ -220,8 +126,6 @@ def preview(  # noqa: PLR0913 -- each is an option of the command
 
 
 def _describe_saved(rows: int, cases: Path, file: Path) -> str:
-    from runners.operations.cases import find_cases
-
     if not rows:
         return "No case was saved: no row waits that a case can have."
     typed = f"wherry test {shlex.quote(str(file))}"
@@ -244,9 +148,6 @@ def compare(new: Path | str, batches: int, quiet: bool, json: bool, **given: Any
     Tries both definitions on the new rows. If there are none, it reads the newest batches again. Compares each row
     with itself: its columns, or why it is refused or filtered. Writes nothing. Ends with 1 if a row differs.
     """
-    from runners.command_line.carrying import show_work
-    from runners.operations.compare import compare_definitions
-
     old = load_definition(**given)
     with show_work(old.pipeline, "trying both definitions", quiet=quiet):
         compared = compare_definitions(old, load_definition(**{**given, "file": Path(new)}), batches=batches)
@@ -285,10 +186,6 @@ def test_cases(
 
 def _try_again_and_again(names: Sequence[str], other: Path | None, *, quiet: bool, **given: Any) -> None:
     """Try the cases after each change of a file, until an interrupt. Spark and this process stay."""
-    from origins.functions import forget_own_modules
-    from runners.model.masking import without
-    from runners.operations.cases import find_cases, watch_cases
-
     file, values = given["file"], given["values"]
     named = [each for each in (file, values.file, values.secret_file) if each is not None]
     sys.dont_write_bytecode = True  # Python notices a changed file only by its whole second
@@ -308,17 +205,12 @@ def _try_again_and_again(names: Sequence[str], other: Path | None, *, quiet: boo
 
 
 def _describe_error(error: Exception) -> str:
-    from origins.errors import WherryError
-
     if isinstance(error, click.ClickException):
         return error.format_message()
     return str(error) if isinstance(error, WherryError) else f"Wherry met an unknown error: {summarise_error(error)}"
 
 
 def _try_cases(names: Sequence[str], other: Path | None, *, quiet: bool, json: bool, **given: Any) -> int:
-    from runners.command_line.carrying import show_work
-    from runners.operations.cases import choose_cases, find_cases, format_results, load_cases
-
     began, definition, file = time.monotonic(), load_definition(**given), other or find_cases(given["file"])
     cases = choose_cases(load_cases(file), names)
     with show_work(definition.pipeline, f"trying {format_count(len(cases), 'case', 'cases')}", quiet=quiet):
@@ -348,44 +240,7 @@ def find(where: str, since: datetime | None, quiet: bool, json: bool, **given: A
     Reads delivered batches again. Says which stage filters or refuses a row, to which destinations it goes, and which
     have it. Searches whole tables. Writes nothing.
     """
-    from runners.command_line.carrying import show_work
-    from runners.operations.find_rows import find_rows
-
     definition = load_definition(**given)
     with show_work(definition.pipeline, "reading the ledger", quiet=quiet) as say:
         rows = find_rows(definition, where=where, since=since, say=say)
     click.echo(printing.as_json(rows.json()) if json else with_file(str(rows), given["file"]))
-
-
-@command()
-@with_definition
-@option("--limit", type=COUNT, default=8, metavar="N", help="Show the newest N runs; default: 8.")
-@as_json
-def quality(limit: int, json: bool, **given: Any) -> None:
-    """Show which share passed each rule, run by run.
-
-    For example:  wherry quality orders.yaml
-
-    A rule about rows has a share of rows, and a rule about batches a share of batches.
-    """
-    from runners.model.run_report import compute_trends
-
-    runs = load_for_reading(**given).runs(limit=limit, report=True)
-    trends, names = compute_trends(runs), [run["run"] for run in reversed(runs)]
-    click.echo(printing.as_json({"rules": trends}) if json else format_trends(trends, names))
-
-
-def format_trends(trends: Sequence[Mapping[str, JSON]], runs: Sequence[str]) -> str:
-    """Return each rule, and below it its result in each run that checked a rule, the newest last."""
-    if not trends:
-        return "No run has checked expectations yet. Add a stage `expect` to the definition."
-    asked = [run for run in runs if any(share["run"] == run for rule in trends for share in rule["runs"])]
-    rows = [["", _format_cells([run[:8] for run in asked])]]
-    for rule in trends:
-        fared = {share["run"]: format_percent(share) for share in rule["runs"]}
-        rows += [[rule["stage"], rule["rule"]], ["", _format_cells([fared.get(run, "-") for run in asked])]]
-    return table(["stage", "rule, and the share that passed it by run, the newest last"], rows)
-
-
-def _format_cells(cells: Sequence[str]) -> str:
-    return " ".join(f"{cell:<8}" for cell in cells)
