@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import ast
+import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import click
 import pytest
 
+from destinations.delta import Delta
 from destinations.delta.writers import DeltaWriter
+from origins.files import Files
 from runners.command_line.commands import wherry
 from runners.definitions.kinds import CONTRACTS, get_our_kinds, list_kinds, list_options
 from runners.docs.site.reference import DEFINITION
+from runners.model.events import Event, RunEnded, RunStarted
+from runners.pipeline import Pipeline
 from runners.ways.choose import EVERY
 
 ROOT = Path(__file__).parents[1]
@@ -69,9 +77,47 @@ COUNTS: Mapping[str, tuple[int, Callable[[], int]]] = {
 }
 """What is counted, and how many there may be."""
 
+FILES_OF_A_BATCH = 80
+"""In how many files code runs while a batch passes from its plan to the ledger."""
+
 
 @pytest.mark.parametrize("what", COUNTS)
 def test_a_number_only_falls(what: str) -> None:
     """A change that makes a number fall writes the lower number here."""
     most, count = COUNTS[what]
     assert count() == most
+
+
+class _Follower:
+    """Notes the files whose code the run and its runners execute between the first plan and the end."""
+
+    def __init__(self) -> None:
+        self.follows, self.files = False, set[Path]()
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> None:
+        if self.follows and event == "call" and threading.current_thread().name.startswith(("Main", "wherry-runner")):
+            self.files.add(Path(frame.f_code.co_filename))
+
+    def listen(self, event: Event) -> None:
+        self.follows = isinstance(event, RunStarted) or (self.follows and not isinstance(event, RunEnded))
+
+
+def test_a_batch_passes_few_files(tmp_path: Path) -> None:
+    """A reader who follows a batch through the code opens at most these files."""
+    (tmp_path / "a.json").write_text('{"id": 1}\n')
+    follower = _Follower()
+    pipeline = Pipeline(
+        name="orders",
+        origin=Files(path=str(tmp_path / "*.json"), format="json", schema="id long"),
+        destinations=[Delta(path=str(tmp_path / "table"))],
+        state=str(tmp_path / "state"),
+    )
+    threading.setprofile(follower)
+    sys.setprofile(follower)
+    try:
+        report = pipeline.run(listeners=[follower.listen])
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    assert (report.read, report.batches) == (1, 1)
+    assert len(follower.files.intersection(FILES)) <= FILES_OF_A_BATCH
