@@ -16,6 +16,9 @@ from stages.cast import Cast
 from stages.columns import Drop, Rename, Select, WithColumns
 from stages.conditions import Filter, Require
 from stages.conformance import begin, begin_straight
+from stages.deduplicate import Deduplicate
+from stages.expect import Expect
+from stages.mask import Mask
 from stages.stage import Stage
 
 if TYPE_CHECKING:
@@ -62,6 +65,13 @@ CHAINS: Mapping[str, Callable[[Sequence[str]], Sequence[Stage]]] = {
         replace(require_values(names), on_error="keep"),
         replace(require_values(names), on_error="discard"),
         Filter(f"{names[0]} <> ''"),
+    ],
+    "masked, expected, and the latest of each key": lambda names: [
+        Mask(columns=dict.fromkeys(names[1:], "redact")),
+        Expect([{"expect_column_values_to_not_be_null": {"column": name}} for name in names[:20]]),
+        Deduplicate(keys=[names[0]], sequence_by=names[1]),
+        replace_commas(names),
+        require_values(names),
     ],
     "ten": lambda names: [
         replace_commas(names),
