@@ -18,7 +18,7 @@ from runners.listeners.run_progress import show_in_notebook
 from runners.model.run_report import PipelineFailed, Report
 from runners.model.spec import Hook, PipelineSpec, RunOptions, ScheduleOptions, SchemaState, SparkOptions
 from runners.model.text import format_count, format_repr
-from runners.operations import dlq, trial
+from runners.operations import dlq, tracer
 from runners.operations.audit import audit
 from runners.operations.compare import compare_definitions
 from runners.operations.correct_rows import (
@@ -277,7 +277,7 @@ class Pipeline(PipelineSpec):
         lane in which the last run failed, or the first lane with waiting rows. A Python function before a stage that
         changes rows is called twice. Raises `StageError` if a stage does not fit its rows.
         """
-        return trial.preview(self._definition(), rows=rows, shown=shown, lane=lane, from_beginning=from_beginning)
+        return tracer.preview(self._definition(), rows=rows, shown=shown, lane=lane, from_beginning=from_beginning)
 
     def compare(self, other: Pipeline, *, batches: int = 1) -> Comparison:
         """Return which rows of the next batches another pipeline treats differently, by column and cause.

@@ -148,11 +148,11 @@ def explain_dead_letter(letter: str, reveal: bool, json: bool, **given: Any) -> 
     row = load_for_reading(**given).explain_dead_letter(letter, reveal=reveal)
     file = str(given["file"])
     if json:
-        trial = row.try_again()
-        click.echo(printing.as_json({**row.json(trial), "next": printing_state.list_next_commands(row, trial, file)}))
+        tried = row.try_again()
+        click.echo(printing.as_json({**row.json(tried), "next": printing_state.list_next_commands(row, tried, file)}))
         return
     click.echo(printing_state.format_refused_row(row))
-    click.echo(printing_state.format_row_trial(row, row.try_again(), file))
+    click.echo(printing_state.format_tried_row(row, row.try_again(), file))
 
 
 @dlq.command("merge")

@@ -26,12 +26,12 @@ from runners.model.text import (
 if TYPE_CHECKING:
     from origins.batch import JSON
     from runners.operations.audit.finding import Audit, DestinationProof, Finding
-    from runners.operations.batch_trial import TracedRow
     from runners.operations.correct_rows import CorrectedRows, ExportedRows
-    from runners.operations.explain_row import RefusedRow, RowTrial
+    from runners.operations.explain_row import RefusedRow, TriedRow
     from runners.operations.fix_preview import FixPreview
     from runners.operations.redo import RedoPreview
     from runners.operations.repair import MergedFallback, RepairResult
+    from runners.operations.trace import TracedRow
     from runners.running.replay import SortedLetters
 
 
@@ -358,37 +358,37 @@ def _compare_stages(then: str, now: str) -> str:
     return "the same" if now == then else now
 
 
-def format_row_trial(row: RefusedRow, trial: RowTrial, file: str) -> str:
+def format_tried_row(row: RefusedRow, tried: TriedRow, file: str) -> str:
     """Format the neighbouring rows, what today's definition does with the row, and what to type next."""
     beside = [
         f"{each.position}  {'this row' if each.position == row.position else _cut(_show_value(each.row))}"
-        for each in trial.neighbours
+        for each in tried.neighbours
     ]
-    facts = [("beside", beside or [f"not shown: {trial.why_alone}"]), ("today", [_describe_today(trial)])]
-    hints = list_next_commands(row, trial, file)
+    facts = [("beside", beside or [f"not shown: {tried.why_alone}"]), ("today", [_describe_today(tried)])]
+    hints = list_next_commands(row, tried, file)
     shown = [paint_hint(escape_line(f"{each['what']}:  {each['command']}")) for each in hints]
     return "\n".join([_format_facts(facts), *(["", *shown] if shown else [])])
 
 
-def list_next_commands(row: RefusedRow, trial: RowTrial, file: str) -> Sequence[Mapping[str, str]]:
+def list_next_commands(row: RefusedRow, tried: TriedRow, file: str) -> Sequence[Mapping[str, str]]:
     """Return commands for a row that waits, and for other rows that were refused for the same cause."""
     if row.state != "waiting":
         return []
     alike = f"--code {shlex.quote(str(row.letter['code']))} --stage {shlex.quote(row.refuser)}"
     replay = f"wherry dlq replay {shlex.quote(file)}"
-    if trial.passes:
+    if tried.passes:
         one = {"what": "Deliver it", "command": f'{replay} --id {row.letter["id"]} --reason "…"'}
         all_alike = {"what": "Deliver all alike", "command": f'{replay} {alike} --reason "…"'}
         return [one, all_alike] if row.alike else [one]
-    is_refused = trial.today is not None and trial.today.outcome == "rejected"
+    is_refused = tried.today is not None and tried.today.outcome == "rejected"
     fix = {"what": "Try a fix", "command": f'{replay} {alike} --set "COLUMN=EXPR" --dry-run'}
     return [fix] if is_refused else []
 
 
-def _describe_today(trial: RowTrial) -> str:
-    today = trial.today
+def _describe_today(tried: TriedRow) -> str:
+    today = tried.today
     if today is None:
-        return f"it cannot be tried: {trial.why_not}"
+        return f"it cannot be tried: {tried.why_not}"
     if today.outcome == "rejected":
         return f"{today.stage} would refuse it: {today.message}"
     if today.outcome == "changed":

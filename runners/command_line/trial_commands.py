@@ -47,7 +47,7 @@ from runners.operations.cases import (
 from runners.operations.compare import compare_definitions
 from runners.operations.find_rows import find_rows
 from runners.operations.preview import format_preview
-from runners.operations.trial import preview as preview_waiting
+from runners.operations.tracer import preview as preview_waiting
 from runners.operations.validate import analyse, explain
 
 
@@ -214,7 +214,7 @@ def _try_cases(names: Sequence[str], other: Path | None, *, quiet: bool, json: b
     began, definition, file = time.monotonic(), load_definition(**given), other or find_cases(given["file"])
     cases = choose_cases(load_cases(file), names)
     with show_work(definition.pipeline, f"trying {format_count(len(cases), 'case', 'cases')}", quiet=quiet):
-        from runners.operations.case_trial import run_cases
+        from runners.operations.run_cases import run_cases
 
         results = run_cases(definition, cases)
     seconds = time.monotonic() - began

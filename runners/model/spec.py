@@ -20,6 +20,7 @@ from origins.protection import Protection
 from origins.quantities import check_seconds, parse_seconds
 from runners.model.error_kinds import classify
 from runners.model.events import LimitExceeded
+from runners.model.masking import without
 from stages.stage import Stage
 
 
@@ -209,6 +210,16 @@ class PipelineSpec:
     def protection(self) -> Protection:
         """What masks the protected columns of a row that is shown."""
         return Protection(tuple(self.protect))
+
+    def mask_row(self, row: JSON, *kin: JSON) -> JSON:
+        """Return the row without protected values and secrets. `kin` are other versions of the same row."""
+        return without(self.secrets, self.protection.mask_row(row, *kin))
+
+    def mask_nack(self, nack: Mapping[str, JSON]) -> dict[str, JSON]:
+        """Return a refused row without protected values and secrets in its `row`, its `original` and its `message`."""
+        masked = self.protection.mask_nack(nack)
+        texts = {name: masked[name] for name in ("message", "row", "original") if name in masked}
+        return {**masked, **without(self.secrets, texts)}
 
     @property
     def keeps_filtered(self) -> bool:

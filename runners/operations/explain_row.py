@@ -22,9 +22,9 @@ from runners.definitions.definition import Definition
 from runners.model.error_kinds import classify
 from runners.model.json_form import JsonForm
 from runners.model.pipeline_state import is_aside
-from runners.operations.batch_trial import TracedRow
 from runners.operations.pipeline_access import open_state
-from runners.operations.trial import TrialRun
+from runners.operations.trace import TracedRow
+from runners.operations.tracer import Tracer
 from runners.running.choice import Choice, Letter
 from runners.running.dead_letter_rows import DeadLetterRows
 from runners.running.opening import make_chains
@@ -65,7 +65,7 @@ class NeighbourRow(JsonForm):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowTrial(JsonForm):
+class TriedRow(JsonForm):
     """The facts that need Spark: the neighbouring rows, and what today's definition does with the row."""
 
     today: TracedRow | None = None
@@ -129,55 +129,56 @@ class RefusedRow:
         """The stage or the destination that refused it."""
         return str(self.letter["stage"] or self.letter["destination"])
 
-    def json(self, trial: RowTrial) -> dict[str, JSON]:
+    def json(self, tried: TriedRow) -> dict[str, JSON]:
         """Return the form that `wherry dlq explain --json` prints."""
         stage = {"then": self.stage.then, "now": self.stage.now, "known": self.stage.known}
         facts = {"position": self.position, "values": dict(self.values), "definition": stage, "alike": self.alike}
         facts = {**facts, "earlier": list(self.earlier)}
-        return {**self.letter, **facts, **trial.json()}
+        return {**self.letter, **facts, **tried.json()}
 
     @put_settings_back()
-    def try_again(self) -> RowTrial:
+    def try_again(self) -> TriedRow:
         """Read the neighbouring rows, and pass the row through today's stages. Writes nothing."""
-        trial, (dlq, _) = TrialRun.open(self.definition), find_dlq(self.definition.pipeline)
+        tracer, (dlq, _) = Tracer.open(self.definition), find_dlq(self.definition.pipeline)
         origin = self.definition.pipeline.origins_by_name.get(self.choice.origin)
-        schema = trial.find_schema(origin) if origin else None
+        schema = tracer.find_schema(origin) if origin else None
         if origin is None or schema is None:
             why = f"the origin '{self.choice.origin}' " + ("has no schema yet" if origin else "no longer exists")
-            return RowTrial(why_not=why, why_alone=why)
-        today, why_not = self._pass_stages(trial, origin, schema, dlq)
-        neighbours, why_alone = self._read_beside(trial, origin, schema)
-        return RowTrial(today=today, why_not=why_not, neighbours=neighbours, why_alone=why_alone)
+            return TriedRow(why_not=why, why_alone=why)
+        today, why_not = self._pass_stages(tracer, origin, schema, dlq)
+        neighbours, why_alone = self._read_beside(tracer, origin, schema)
+        return TriedRow(today=today, why_not=why_not, neighbours=neighbours, why_alone=why_alone)
 
     def _pass_stages(
-        self, trial: TrialRun, origin: Origin, schema: str, dlq: Destination
+        self, tracer: Tracer, origin: Origin, schema: str, dlq: Destination
     ) -> tuple[TracedRow | None, str]:
         pipeline, name = self.definition.pipeline, self.choice.origin
         destinations = name_destinations(pipeline.every_destination)
-        found = sort(leave_to_backfills([self.choice], trial.journal, destinations), make_chains(pipeline))
+        found = sort(leave_to_backfills([self.choice], tracer.journal, destinations), make_chains(pipeline))
         if found.left:
             return None, next(iter(found.left))
         assert isinstance(dlq, Delta)  # another DLQ could not have been read
         (span,) = found.spans[name]
-        chain = trial.make_chain(origin, schema)
+        chain = tracer.make_chain(origin, schema)
         chain = replace(chain, branches={each: chain.branches[each] for each in found.wanted[str(span.end)]})
-        plan = trial.make_replay(name, span, schema, chain, run=str(self.letter["run"]), plan=self.plan)
-        _, rows = trial.trace_batch(DeadLetterRows(name=name, dlq=dlq), chain, plan, shown=1)
-        return rows[0], ""
+        batch = tracer.make_replay(name, span, schema, run=str(self.letter["run"]), plan=self.plan)
+        rows_read = DeadLetterRows(name=name, dlq=dlq)
+        traced = tracer.trace_batch(rows_read, chain, batch, chain.pins(tracer.spark), shown=1)
+        return next(traced.show_rows(pipeline)), ""
 
-    def _read_beside(self, trial: TrialRun, origin: Origin, schema: str) -> tuple[Sequence[NeighbourRow], str]:
+    def _read_beside(self, tracer: Tracer, origin: Origin, schema: str) -> tuple[Sequence[NeighbourRow], str]:
         """Return the rows before and after it in its file, if the file has not changed."""
-        settled = next((each for each in trial.journal.list_settled() if each.plan == self.plan), None)
+        settled = next((each for each in tracer.journal.list_settled() if each.plan == self.plan), None)
         if settled is None or is_aside(settled.lane) or not origin.repeatable:
             return (), "its batch cannot be read again"
-        batch = strip_lane_prefix(trial.make_batch(settled, self.choice.origin, schema))
+        batch = strip_lane_prefix(tracer.make_batch(settled, self.choice.origin, schema))
         try:
-            origin.check(trial.spark, batch)
-            return self._collect_beside(trial.spark, origin, batch)
+            origin.check(tracer.spark, batch)
+            return self._collect_beside(tracer.spark, origin, batch)
         except list_spark_errors(WherryError) as error:
             if classify(error).is_session_lost:
                 raise
-            return (), trial.mask_error(error)
+            return (), tracer.mask_error(error)
 
     def _collect_beside(self, spark: SparkSession, origin: Origin, batch: Batch) -> tuple[Sequence[NeighbourRow], str]:
         frame, at = origin.fetch(spark, [batch], places=True).frame(), HIDDEN + "at"

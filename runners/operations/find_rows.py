@@ -31,12 +31,9 @@ from runners.model.clock import convert_to_utc
 from runners.model.entry import Settled
 from runners.model.error_kinds import classify
 from runners.model.errors import CarryFailed, Refusal
-from runners.model.masking import without
 from runners.model.pipeline_state import is_aside
-from runners.model.planned_batch import PlannedBatch
 from runners.model.spec import PipelineSpec
 from runners.model.text import format_count
-from runners.operations.batch_trial import TracedRow
 from runners.operations.found_rows import (
     SHOWN,
     BatchMatches,
@@ -49,9 +46,9 @@ from runners.operations.found_rows import (
     UnreadBatch,
     Write,
 )
-from runners.operations.preview import READ, BatchPreview
+from runners.operations.preview import READ, describe_batch
 from runners.operations.row_condition import MATCHES, RowCondition
-from runners.operations.trial import TrialRun
+from runners.operations.tracer import Tracer
 from runners.spark.own_session import put_settings_back
 from runners.state.journal import DecidedLetters, list_decided
 from runners.state.location import StateLocation, find_dlq
@@ -77,9 +74,9 @@ def find_rows(
     definition: Definition, *, where: str, since: datetime | None = None, say: Callable[[str], None] = lambda _: None
 ) -> FoundRows:
     """Find the rows for which `where` is true, as `Pipeline.find` describes. `say` gets messages about progress."""
-    trial, condition = TrialRun.open(definition), RowCondition(text=where)
-    with clean_up_by(lambda: condition.drop_views(trial.spark)):
-        return _RowSearch(trial=trial, condition=condition, since=since and convert_to_utc(since), say=say).search()
+    tracer, condition = Tracer.open(definition), RowCondition(text=where)
+    with clean_up_by(lambda: condition.drop_views(tracer.spark)):
+        return _RowSearch(tracer=tracer, condition=condition, since=since and convert_to_utc(since), say=say).search()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,15 +101,15 @@ class _Candidate:
 class _RowSearch:
     """One search, which changes nothing."""
 
-    trial: TrialRun
+    tracer: Tracer
     condition: RowCondition
     since: datetime | None
     say: Callable[[str], None]
 
     def search(self) -> FoundRows:
         """Search the batches, and then the destinations and the DLQ."""
-        pipeline, origins, spark = self._pipeline, self._pipeline.origins_by_name, self.trial.spark
-        schemas = {name: schema for name, each in origins.items() if (schema := self.trial.find_schema(each))}
+        pipeline, origins, spark = self._pipeline, self._pipeline.origins_by_name, self.tracer.spark
+        schemas = {name: schema for name, each in origins.items() if (schema := self.tracer.find_schema(each))}
         searched = self._check_where(schemas)
         candidates, unread = self._list_candidates({name: schemas[name] for name in searched})
         matching: list[_Candidate] = []
@@ -124,7 +121,7 @@ class _RowSearch:
             not_compared += failed
             unread += lost
             searched_batches -= len(lost)
-        chains = {name: self.trial.make_chain(origins[name], schemas[name]) for name in searched}
+        chains = {name: self.tracer.make_chain(origins[name], schemas[name]) for name in searched}
         pins = {name: chains[name].pins(spark) for name in {each.batch.origin: None for each in matching}}
         batches = []
         for at, each in enumerate(matching[:_MOST_TRACED], 1):
@@ -161,11 +158,11 @@ class _RowSearch:
         for name, schema in schemas.items():
             kind = T.StructType.fromJson(json.loads(schema))
             try:
-                nothing = make_empty_frame(self.trial.spark, kind)
+                nothing = make_empty_frame(self.tracer.spark, kind)
                 nothing.where(F.expr(self.condition.text)).isLocal()  # makes Spark analyse it, also on Connect
                 found.append(name)
             except list_spark_errors() as error:
-                problem = problem or self.trial.mask_error(error)
+                problem = problem or self.tracer.mask_error(error)
                 columns += [f"{', '.join(kind.names)}" + (f" (of {name})" if len(schemas) > 1 else "")]
         if schemas and not found:
             raise Refusal(
@@ -176,14 +173,14 @@ class _RowSearch:
 
     def _list_candidates(self, schemas: Mapping[str, str]) -> tuple[list[_Candidate], list[UnreadBatch]]:
         """Return the batches to read again, the newest first, and the batches that cannot be read again."""
-        pipeline, journal = self._pipeline, self.trial.journal
+        pipeline, journal = self._pipeline, self.tracer.journal
         settled = [each for each in journal.list_settled() if not is_aside(each.lane) and self._is_meant(each)]
         found: list[_Candidate] = []
         for name, schema in schemas.items():
             origin = pipeline.origins_by_name[name]
             own = [each for each in settled if pipeline.owns(origin, each.lane)]
             found += [
-                _Candidate(origin=origin, batch=self.trial.make_batch(each, name, schema), at=each.at) for each in own
+                _Candidate(origin=origin, batch=self.tracer.make_batch(each, name, schema), at=each.at) for each in own
             ]
             found += [
                 _Candidate(origin=origin, batch=plan.batch)
@@ -196,10 +193,10 @@ class _RowSearch:
             try:
                 if not each.origin.repeatable:
                     raise CarryFailed("the origin cannot be read twice")
-                each.origin.check(self.trial.spark, strip_lane_prefix(each.batch))
+                each.origin.check(self.tracer.spark, strip_lane_prefix(each.batch))
                 there.append(each)
             except (WherryError, OSError) as error:
-                unread.append(each.leave_out(self.trial.mask_error(error)))
+                unread.append(each.leave_out(self.tracer.mask_error(error)))
         return there, unread
 
     def _is_meant(self, settled: Settled) -> bool:
@@ -227,11 +224,11 @@ class _RowSearch:
                 raise
             if kind.is_row:
                 raise Refusal(
-                    f"--where fails at a row: {self.trial.mask_error(error)}",
+                    f"--where fails at a row: {self.tracer.mask_error(error)}",
                     hint="Write a condition that works for every row, for example with try_cast.",
                 ) from error
             if len(candidates) == 1:
-                return [], 0, [candidates[0].leave_out(self.trial.mask_error(error))]
+                return [], 0, [candidates[0].leave_out(self.tracer.mask_error(error))]
             parts = [self._count_matching([each]) for each in candidates]
             found = [each for own, _, _ in parts for each in own]
             lost = [each for _, _, own in parts for each in own]
@@ -244,19 +241,32 @@ class _RowSearch:
         return matching, failed, []
 
     def _read(self, each: _Candidate) -> DataFrame:
-        rows = each.origin.fetch(self.trial.spark, [strip_lane_prefix(each.batch)]).frame()
+        rows = each.origin.fetch(self.tracer.spark, [strip_lane_prefix(each.batch)]).frame()
         return rows.where(F.col(REFUSED).isNull()) if REFUSED in rows.columns else rows
 
     def _trace(self, each: _Candidate, chain: StageChain, pins: Mapping[str, JSON]) -> BatchMatches:
-        plan = PlannedBatch(batch=each.batch, destinations=tuple(chain.branches), straight=False, pins=pins)
-        tried, rows = self.trial.trace_batch(each.origin, chain, plan, shown=SHOWN, wanted=each.condition)
-        return _summarise_batch(tried, rows, at=each.at)
+        """Pass the matching rows of a batch through the stages."""
+        found = self.tracer.trace_batch(each.origin, chain, each.batch, pins, shown=SHOWN, wanted=each.condition)
+        described = describe_batch(self._pipeline, each.origin, each.batch, found)
+        stages = [stage.counts for stage in described.stages]
+        counts = {"origin" if stage.stage == READ else stage.stage: stage for stage in stages}
+        return BatchMatches(
+            lane=described.lane,
+            number=described.number,
+            label=described.label,
+            at=each.at,
+            read=described.read,
+            filtered={name: each.filtered for name, each in counts.items() if each.filtered},
+            rejected={name: each.nacked for name, each in counts.items() if each.nacked},
+            wanted=described.destinations,
+            rows=tuple(found.show_rows(self._pipeline)),
+        )
 
     def _search_destination(self, destination: Destination) -> DestinationMatches:
         """Count the matching rows of a table, and find the versions that brought them."""
         if not isinstance(destination, Delta):
             return DestinationMatches(rows=None, why="only tables of the kind `delta` can be searched")
-        spark = self.trial.spark
+        spark = self.tracer.spark
         if TargetTable.find(spark, destination.sql_name, destination.folder) is None:
             return DestinationMatches(rows=0)
         table = spark.sql(f"SELECT *, _metadata.file_path AS {_FILE} FROM {destination.sql_name}")
@@ -267,7 +277,7 @@ class _RowSearch:
         try:
             files = self.condition.ask(count)[1]
         except list_spark_errors() as error:
-            return DestinationMatches(rows=None, why=self.trial.mask_error(error))
+            return DestinationMatches(rows=None, why=self.tracer.mask_error(error))
         if not files:
             return DestinationMatches(rows=0)
         account = destination.account(lambda: spark, self._pipeline.name)
@@ -303,7 +313,7 @@ class _RowSearch:
         assert isinstance(dlq, Delta)
         order = [(at, "descending" if at == "nacked_at" else "ascending") for at in _NEWEST]
         ids = pa.concat_tables(taken).sort_by(order)["id"].slice(0, SHOWN).to_pylist()
-        found = self.trial.spark.sql(f"SELECT * FROM {dlq.sql_name} WHERE {narrow_to_ids(ids)}")
+        found = self.tracer.spark.sql(f"SELECT * FROM {dlq.sql_name} WHERE {narrow_to_ids(ids)}")
         return _collect_newest(found.select(*_list_facts(_OF_A_LETTER)), *_NEWEST)
 
     def _search_filtered(self) -> KeptMatches | None:
@@ -338,7 +348,7 @@ class _RowSearch:
         kind = "coalesce(original_schema, row_schema)"
         query = f"SELECT {kind} AS kind, count(*) AS n FROM {{table}} WHERE pipeline = {pipeline} GROUP BY 1"
         taken, unread, lacking = list[Value](), 0, 0
-        for each in query_dlq(table, lambda: self.trial.spark, query):
+        for each in query_dlq(table, lambda: self.tracer.spark, query):
             assert isinstance(table, Delta)
             if each["kind"] in (None, RAW):
                 unread += each["n"]
@@ -362,7 +372,7 @@ class _RowSearch:
 
     def _select_kept(self, table: Delta, schema: str, more: Sequence[str]) -> DataFrame:
         """Return the rows that have this schema, with all facts about each."""
-        frame = self.trial.spark.sql(f"SELECT * FROM {table.sql_name}")  # first, because columns need a started Spark
+        frame = self.tracer.spark.sql(f"SELECT * FROM {table.sql_name}")  # first, because columns need a started Spark
         kind = T.StructType.fromJson(json.loads(schema))
         is_same = F.coalesce("original_schema", "row_schema") == F.lit(schema)
         own = f"if(coalesce(original_schema, row_schema) = {quote_text(schema)}, coalesce(original, row), null)"
@@ -378,10 +388,8 @@ class _RowSearch:
     def _mask_kept(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the masked `message` and `row` of such a row."""
         rows = {"row": json.loads(row["shown"]), "original": json.loads(row["text"])}
-        nack = self._pipeline.protection.mask_nack({**row, "message": row["message"] or "", **rows})
-        shown = {"message": str(nack["message"]), "row": nack["row"]}
-        masked: Mapping[str, Any] = without(self._pipeline.secrets, shown)
-        return masked
+        masked = self._pipeline.mask_nack({**row, "message": row["message"] or "", **rows})
+        return {"message": str(masked["message"]), "row": masked["row"]}
 
     def _describe_kept(self, row: Mapping[str, Any]) -> KeptMatch:
         names = ("lane", "number", "stage", "destination", "at")
@@ -407,17 +415,17 @@ class _RowSearch:
                 f"Only the newest {_MOST_TRACED} of {len(matching):,} matching batches passed the stages. Narrow the "
                 "search with --where or --since."
             )
-        opened = self.trial.journal.state.opened.get("hash")
-        if opened and opened != self.trial.definition.hash:
+        opened = self.tracer.journal.state.opened.get("hash")
+        if opened and opened != self.tracer.definition.hash:
             yield "The definition changed since the last run. Stages and destinations are those of today."
 
     @property
     def _pipeline(self) -> PipelineSpec:
-        return self.trial.definition.pipeline
+        return self.tracer.definition.pipeline
 
     @functools.cached_property
     def _decided(self) -> DecidedLetters:
-        return list_decided(self.trial.journal)
+        return list_decided(self.tracer.journal)
 
 
 def _list_facts(more: Sequence[str]) -> Sequence[Column | str]:
@@ -450,21 +458,6 @@ def _find_state(letter: str, decided: DecidedLetters) -> Literal["open", "replay
     if letter in decided.replayed:
         return "replayed"
     return "discarded" if letter in decided.discarded else "open"
-
-
-def _summarise_batch(tried: BatchPreview, rows: Sequence[TracedRow], *, at: str) -> BatchMatches:
-    counts = {"origin" if each.counts.stage == READ else each.counts.stage: each.counts for each in tried.stages}
-    return BatchMatches(
-        lane=tried.lane,
-        number=tried.number,
-        label=tried.label,
-        at=at,
-        read=tried.read,
-        filtered={name: each.filtered for name, each in counts.items() if each.filtered},
-        rejected={name: each.nacked for name, each in counts.items() if each.nacked},
-        wanted=tried.destinations,
-        rows=rows,
-    )
 
 
 def _limit_rows(batches: Sequence[BatchMatches]) -> Sequence[BatchMatches]:

@@ -15,8 +15,9 @@ from origins.protection import Protection
 from runners.definitions.definition import Definition
 from runners.model.causes import Cause, Causes
 from runners.model.errors import Refusal
-from runners.operations.batch_trial import TracedRow
-from runners.operations.trial import TrialRun
+from runners.operations.preview import describe_batch
+from runners.operations.trace import TracedRow
+from runners.operations.tracer import Tracer
 from runners.running.dead_letter_rows import DeadLetterRows
 from runners.running.fix import Fix
 from runners.running.opening import analyse_chain
@@ -93,11 +94,11 @@ def preview_fix(
     replay with another fix was interrupted.
     """
     pipeline, fix = definition.pipeline, replay.fix
-    trial, (dlq, spark) = TrialRun.open(definition), find_dlq(pipeline)
+    tracer, (dlq, spark) = Tracer.open(definition), find_dlq(pipeline)
     assert isinstance(dlq, Delta)  # another DLQ could not have been read
-    replay.check_fix(trial.journal, dlq, spark)
+    replay.check_fix(tracer.journal, dlq, spark)
     given = (
-        fix.rows if fix.rows.texts or not fix.rows else fix.rows.load(StateLocation.of(pipeline).store(), trial.spark)
+        fix.rows if fix.rows.texts or not fix.rows else fix.rows.load(StateLocation.of(pipeline).store(), tracer.spark)
     )
     outcomes: Counter[str] = Counter()
     destinations: Counter[str] = Counter()
@@ -105,26 +106,27 @@ def preview_fix(
     others, seen = 0, dict[tuple[str, str | None, str], list[FixedRow]]()
     for name, spans in letters.spans.items():
         origin = pipeline.origins_by_name[name]
-        schema = trial.find_schema(origin)
+        schema = tracer.find_schema(origin)
         if schema is None:
             raise Refusal(f"The origin '{name}' has no schema yet, so nothing can be tried.")
-        chain = trial.make_chain(origin, schema)
+        chain = tracer.make_chain(origin, schema)
         names = {step.name for step in chain.steps}
         for number, span in enumerate(spans, 1):
             say(f"trying {span.label}, batch {number} of {len(spans)}")
             own = letters.put_fix(fix, chain, span)
-            analyse_chain(trial.spark, schema, own)
-            plan = trial.make_replay(name, span, schema, own)
+            analyse_chain(tracer.spark, schema, own)
+            batch, pins = tracer.make_replay(name, span, schema), own.pins(tracer.spark)
             beside = next((step.name for step in own.steps if step.name not in names), "")
             rows_read = DeadLetterRows(name=name, dlq=dlq, corrected=given.texts)
-            tried, rows = trial.trace_batch(rows_read, own, plan, shown=SHOWN, beside=beside)
-            destinations.update(tried.destinations)
-            for row in rows:
+            traced = tracer.trace_batch(rows_read, own, batch, pins, shown=SHOWN)
+            described = describe_batch(pipeline, rows_read, batch, traced)
+            destinations.update(described.destinations)
+            for row in traced.show_rows(pipeline, beside):
                 outcomes[row.outcome] += row.alike
                 kept = seen.setdefault((row.outcome, row.code, row.stage), [])
                 if len(kept) < SHOWN:
                     kept.append(FixedRow(id=str(span.parts[row.position]), row=row))
-            for stage in tried.stages:
+            for stage in described.stages:
                 others += stage.causes.others
                 _add_causes(causes, stage.causes)
     shown_rows = [row for rows in seen.values() for row in rows]

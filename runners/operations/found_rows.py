@@ -11,7 +11,7 @@ from typing import Literal
 from origins.batch import JSON
 from runners.model.json_form import JsonForm
 from runners.model.text import escape_line, format_batches, format_count, format_sections, shorten_paths, show_moment
-from runners.operations.batch_trial import TracedRow
+from runners.operations.trace import TracedRow
 
 SHOWN = 20
 """The most rows, batches and writes that are shown of each kind."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from origins.batch import JSON
+from origins.batch import JSON, Batch
 from origins.lazy import DataFrame, SparkSession
-from runners.model.causes import Causes
+from origins.origin import Origin
+from runners.model.causes import CauseCounter, Causes
 from runners.model.json_form import JsonForm, to_json
+from runners.model.masking import without
 from runners.model.planned_batch import StageCount
+from runners.model.spec import PipelineSpec
 from runners.model.text import (
     ShownRow,
     escape_html,
@@ -23,6 +26,8 @@ from runners.model.text import (
     render_html_table,
     shorten_paths,
 )
+from runners.operations.trace import Example, Examples, Section, Snapshot, show_example, show_text
+from stages.expect.expect import Expect
 
 READ = "as read"
 """Shown in place of a stage's name for rows that no stage has seen yet."""
@@ -78,7 +83,7 @@ class StagePreview:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchPreview(JsonForm):
-    """A trial of the next batch of one lane."""
+    """What happens to the next batch of one lane."""
 
     lane: str
     number: int
@@ -98,6 +103,69 @@ class BatchPreview(JsonForm):
         return {**super().json(), "stops": self.stops}
 
 
+def describe_batch(pipeline: PipelineSpec, origin: Origin, batch: Batch, found: Examples) -> BatchPreview:
+    """Return what the examples of a trace show about a batch of the origin."""
+    sections, source = found.trace.sections, origin.name_source(batch.span)
+    stages = [
+        _describe_stage(found, section, at, sections[number - 1] if at.changes_rows else None, pipeline, source)
+        for number, section in enumerate(sections)
+        for at in section.snapshots
+    ]
+    return BatchPreview(
+        lane=batch.lane,
+        number=batch.number,
+        label=batch.span.label,
+        read=sum(row.alike for row in found.list_rows(sections[0])),
+        stages=tuple(stages),
+        destinations={
+            name: sum(row.alike for row in found.rows if found.find_delivered(row, name) is not None)
+            for name in found.trace.chain.branches
+        },
+    )
+
+
+def _describe_stage(
+    found: Examples, section: Section, at: Snapshot, before: Section | None, pipeline: PipelineSpec, source: str
+) -> StagePreview:
+    """Describe what a step did. The section `before` entered a step that changes rows.
+
+    `source` is where all rows came from, if a person knows that better than their parts.
+    """
+
+    def pick(rows: Sequence[Example], outcome: str) -> list[Example]:
+        """Return the rows with an outcome. The section before has the rows that the step refused at its input."""
+        own = [row for row in rows if row.section is section or (row.section is before and abs(row.state) == at.number)]
+        return [row for row in own if row.find_outcome(at) == outcome]
+
+    kept, filtered, refused = (pick(found.rows, outcome) for outcome in ("kept", "filtered", "refused"))
+    left, *lost = (sum(row.alike for row in rows) for rows in (kept, filtered, refused))
+    came = sum(row.alike for row in found.list_rows(before) if not row.state) if before else left
+    kept.sort(key=lambda row: bool(row.state or row.seen.get(at.filters)))
+    seen = [
+        *(SeenRow(outcome="kept", row=show_text(row, at.column, pipeline)) for row in kept[: found.most]),
+        *(SeenRow(outcome="filtered", row=show_text(row, at.before, pipeline)) for row in filtered[: found.most]),
+        *(SeenRow(outcome="refused", **show_example(row, pipeline)) for row in refused),
+    ]
+    counter = CauseCounter()
+    for group in pick(found.groups, "refused"):
+        cause = {**show_example(group, pipeline), "stage": at.name or "origin"}
+        counter.add(cause, group.alike, [source] if source else group.files)
+    return StagePreview(
+        counts=StageCount(stage=at.name or READ, entered=came + sum(lost), left=left, filtered=lost[0], nacked=lost[1]),
+        rows=tuple(seen),
+        failure=_describe_failure(found, at, pipeline),
+        causes=counter.count(),
+    )
+
+
+def _describe_failure(found: Examples, at: Snapshot, pipeline: PipelineSpec) -> StageFailure | None:
+    why = found.trace.list_failures(at.step) if at.step else ()
+    if at.step is None or not why or not isinstance(at.step.stage, Expect):
+        return None
+    masked = tuple(str(without(pipeline.secrets, line)) for line in why)
+    return StageFailure(why=masked, then=at.step.stage.on_batch_failure)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Preview(JsonForm):
     """What would happen to the waiting rows. A notebook shows it as tables."""
@@ -105,6 +173,11 @@ class Preview(JsonForm):
     pipeline: str
     batches: tuple[BatchPreview, ...]
     """The next batch of each origin; empty if no row waits."""
+
+    @staticmethod
+    def of(pipeline: PipelineSpec, traced: Iterable[tuple[Origin, Batch, Examples]]) -> Preview:
+        """Describe these batches, of which examples were collected."""
+        return Preview(pipeline=pipeline.name, batches=tuple(describe_batch(pipeline, *each) for each in traced))
 
     def to_frame(self, spark: SparkSession) -> DataFrame:
         """Return a Spark DataFrame of this session, with the shown rows at each stage. `row` is JSON."""

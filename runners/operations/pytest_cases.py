@@ -48,7 +48,7 @@ class CaseCollector(pytest.File):
         """Return the result of a case. The first call runs all cases that pytest has chosen."""
         if name not in self._results:
             from runners.definitions.definition import load
-            from runners.operations.case_trial import run_cases
+            from runners.operations.run_cases import run_cases
 
             chosen = {item.name for item in self.session.items if item.parent is self} | {name}
             cases = [case for each, case in self._wanted.items() if each in chosen]

@@ -16,12 +16,12 @@ from origins.protection import MASK, Protection
 from runners.definitions.definition import Definition
 from runners.model.errors import Refusal
 from runners.model.masking import without
-from runners.operations.batch_trial import TracedRow
-from runners.operations.case_trial import CaseTrial
 from runners.operations.cases import Case, CaseOutcome, compare, extend_cases
 from runners.operations.preview import Preview
-from runners.operations.trial import TrialRun
+from runners.operations.run_cases import CaseRunner
+from runners.operations.tracer import Tracer
 from runners.spark.own_session import put_settings_back
+from stages.rows import REFUSED_BY_ORIGIN
 
 
 @put_settings_back()
@@ -30,22 +30,21 @@ def preview_and_save(definition: Definition, file: Path, **how: Any) -> tuple[Pr
 
     A case has the example rows that could be read. It expects what the stages make of these rows once they are masked.
     """
-    trial = TrialRun.open(definition)
-    found = list(trial.trace_next(**how))
+    tracer = Tracer.open(definition)
+    traced = list(tracer.trace_next(**how))
     cases = [
-        _make_case(trial, origin, batch, readable)
-        for origin, batch, _, rows in found
-        if (readable := [row for row in rows if row.stage != "origin"])
+        _make_case(tracer, origin, batch, readable)
+        for origin, batch, found in traced
+        if (readable := [row.as_read for row in found.list_rows() if row.state != REFUSED_BY_ORIGIN])
     ]
     if cases:
         extend_cases(file, cases, "Saved by `wherry preview`. Protected values are masked.")
-    previewed = Preview(pipeline=definition.pipeline.name, batches=tuple(tried for _, _, tried, _ in found))
-    return previewed, sum(len(case.rows) for case in cases)
+    return Preview.of(definition.pipeline, traced), sum(len(case.rows) for case in cases)
 
 
-def _make_case(trial: TrialRun, origin: Origin, batch: Batch, rows: Sequence[TracedRow]) -> Case:
-    pipeline, schema = trial.definition.pipeline, json.loads(batch.schema)
-    masked = [mask_row(json.loads(each.as_read), schema, pipeline.protection, pipeline.secrets) for each in rows]
+def _make_case(tracer: Tracer, origin: Origin, batch: Batch, rows: Sequence[str]) -> Case:
+    pipeline, schema = tracer.definition.pipeline, json.loads(batch.schema)
+    masked = [mask_row(json.loads(each), schema, pipeline.protection, pipeline.secrets) for each in rows]
     at = batch.time.astimezone(timezone.utc).replace(microsecond=0)
     several = len(pipeline.every_origin) > 1
     case = Case(
@@ -55,7 +54,7 @@ def _make_case(trial: TrialRun, origin: Origin, batch: Batch, rows: Sequence[Tra
         origin=str(origin.name) if several else "",
         delivered=0,
     )
-    cases = CaseTrial(trial.definition, trial.spark)
+    cases = CaseRunner(tracer.definition, tracer.spark)
     ((_, first),), ((_, second),) = cases.run([case]), cases.run([case])
     saved = expect_outcome(case, first, second, pipeline.protection, pipeline.secrets)
     if problems := compare(saved, second).problems:

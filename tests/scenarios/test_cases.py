@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from runners.command_line.commands import wherry
 from runners.definitions.definition import load
 from runners.model.errors import Refusal
-from runners.operations.case_trial import CaseTrial, run_cases
 from runners.operations.cases import Case
+from runners.operations.run_cases import CaseRunner, run_cases
 from runners.spark.session import obtain_for
 from tests.scenarios.conftest import ORDERS, Place
 
@@ -132,8 +132,8 @@ def test_fifty_cases_share_one_query(place: Place) -> None:
     """Wherry groups cases if every stage treats each row alone."""
     definition = load(place.define(ORDERS))
     cases = [make_case(str(number), {"id": number, "amount": "1"}, filtered=1) for number in range(50)]
-    trial = CaseTrial(definition, obtain_for(definition.pipeline))
-    assert [len(group) for group in trial.group(cases)] == [50]
+    runner = CaseRunner(definition, obtain_for(definition.pipeline))
+    assert [len(group) for group in runner.group(cases)] == [50]
     assert {tuple(result.problems) for result in run_cases(definition, cases)} == {()}
 
 

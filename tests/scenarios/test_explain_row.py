@@ -31,20 +31,20 @@ def test_a_refused_row_is_tried_with_the_present_stages(place: Place) -> None:
     pipeline.run()
     two = find_id(pipeline, 2)
     before = list_files(place.folder)
-    trial = pipeline.explain_dead_letter(two).try_again()
-    assert trial.today is not None
-    assert (trial.today.outcome, trial.today.stage, trial.passes) == ("rejected", "cast", False)
-    assert [(each.position, dict(each.row).get("id")) for each in trial.neighbours] == [
+    tried = pipeline.explain_dead_letter(two).try_again()
+    assert tried.today is not None
+    assert (tried.today.outcome, tried.today.stage, tried.passes) == ("rejected", "cast", False)
+    assert [(each.position, dict(each.row).get("id")) for each in tried.neighbours] == [
         (1, 1),
         (2, 2),
         (3, None),
         (4, 3),
     ]
-    assert trial.neighbours[2].row == {"raw": "{"}
+    assert tried.neighbours[2].row == {"raw": "{"}
     mended = place.load(MENDED)
-    trial = mended.explain_dead_letter(two).try_again()
-    assert trial.today is not None
-    assert (trial.today.outcome, list(trial.today.destinations), trial.passes) == ("wanted", ["orders"], True)
+    tried = mended.explain_dead_letter(two).try_again()
+    assert tried.today is not None
+    assert (tried.today.outcome, list(tried.today.destinations), tried.passes) == ("wanted", ["orders"], True)
     assert {name: each for name, each in list_files(place.folder).items() if "pipeline.yaml" not in name} == {
         name: each for name, each in before.items() if "pipeline.yaml" not in name
     }
@@ -52,9 +52,9 @@ def test_a_refused_row_is_tried_with_the_present_stages(place: Place) -> None:
     row = mended.explain_dead_letter(two)
     assert row.state == "replayed"
     unread = next(str(each["id"]) for each in mended.dead_letters() if each["code"] == "PARSE")
-    trial = mended.explain_dead_letter(unread).try_again()
-    assert (trial.today, "could not read" in trial.why_not) == (None, True)
-    assert [each.position for each in trial.neighbours] == [1, 2, 3, 4, 5]
+    tried = mended.explain_dead_letter(unread).try_again()
+    assert (tried.today, "could not read" in tried.why_not) == (None, True)
+    assert [each.position for each in tried.neighbours] == [1, 2, 3, 4, 5]
 
 
 def test_a_row_of_a_changed_file_is_tried_without_its_neighbours(place: Place) -> None:
@@ -66,10 +66,10 @@ def test_a_row_of_a_changed_file_is_tried_without_its_neighbours(place: Place) -
     pipeline.replay(Replay(choice=Choice(ids=(two,)), reason="a test"))
     again = next(str(each["id"]) for each in pipeline.dead_letters(waiting=True))
     row = pipeline.explain_dead_letter(again)
-    trial = row.try_again()
-    assert (row.letter["replays"], trial.why_alone) == (two, "its batch cannot be read again")
+    tried = row.try_again()
+    assert (row.letter["replays"], tried.why_alone) == (two, "its batch cannot be read again")
     place.land("1.json", [make_order(1), make_order(2, amount="2.00"), make_order(3)])
-    trial = pipeline.explain_dead_letter(two).try_again()
-    assert (list(trial.neighbours), "1.json" in trial.why_alone) == ([], True)
-    assert trial.today is not None
-    assert trial.today.outcome == "rejected"
+    tried = pipeline.explain_dead_letter(two).try_again()
+    assert (list(tried.neighbours), "1.json" in tried.why_alone) == ([], True)
+    assert tried.today is not None
+    assert tried.today.outcome == "rejected"

@@ -13,8 +13,8 @@ from pyspark import SparkContext
 
 from runners.command_line.commands import wherry
 from runners.model.errors import Refusal
-from runners.operations import find_rows, trial
-from runners.operations.trial import TrialRun
+from runners.operations import find_rows, tracer
+from runners.operations.tracer import Tracer
 from runners.pipeline import Pipeline
 from runners.running.choice import Choice
 from runners.running.replay import Replay
@@ -206,8 +206,8 @@ def test_a_search_that_begins_with_the_dlq_starts_spark(place: Place, monkeypatc
         return place.spark
 
     session = LateSession(LateSpark(begin, {}), lambda given: given)
-    monkeypatch.setattr(trial, "open_session", lambda _: session)
-    monkeypatch.setattr(TrialRun, "find_schema", lambda *_: None)
+    monkeypatch.setattr(tracer, "open_session", lambda _: session)
+    monkeypatch.setattr(Tracer, "find_schema", lambda *_: None)
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     found = pipeline.find(where="id = 1")
     assert (found.dlq.states["open"], found.dlq.rows[0].row["amount"]) == (1, "two")

@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 
 from destinations.destination import BatchLabel, BroughtBatch
-from runners.operations.batch_trial import TracedRow
 from runners.operations.find_rows import group_writes
 from runners.operations.found_rows import (
     SHOWN,
@@ -20,6 +19,7 @@ from runners.operations.found_rows import (
     UnreadBatch,
     Write,
 )
+from runners.operations.trace import TracedRow
 
 LETTER = LetterMatch(
     id="p/1",

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from runners.command_line import cli
-from runners.command_line.printing_state import format_refused_row, format_row_trial
+from runners.command_line.printing_state import format_refused_row, format_tried_row
 from runners.definitions.definition import Definition, load
 from runners.model.entry import Entry
 from runners.model.errors import Refusal
-from runners.operations.batch_trial import TracedRow
-from runners.operations.explain_row import NeighbourRow, RowTrial, load_refused_row, name_stages
+from runners.operations.explain_row import NeighbourRow, TriedRow, load_refused_row, name_stages
+from runners.operations.trace import TracedRow
 from runners.pipeline import Pipeline
 from runners.running.opening import make_chain
 from runners.state.journal import Journal
@@ -141,23 +141,23 @@ TODAY = TracedRow(row={"id": 7}, outcome="wanted", destinations=["memory"])
 
 
 @pytest.mark.parametrize(
-    ("trial", "line"),
+    ("tried", "line"),
     [
-        (RowTrial(today=TODAY), "it would go to memory"),
+        (TriedRow(today=TODAY), "it would go to memory"),
         (
-            RowTrial(today=replace(TODAY, filtered_for={"b": "b/filter"})),
+            TriedRow(today=replace(TODAY, filtered_for={"b": "b/filter"})),
             "it would go to memory; b/filter would filter it",
         ),
-        (RowTrial(today=replace(TODAY, outcome="filtered", stage="f", destinations=[])), "f would filter it"),
+        (TriedRow(today=replace(TODAY, outcome="filtered", stage="f", destinations=[])), "f would filter it"),
         (
-            RowTrial(today=replace(TODAY, outcome="rejected", stage="cast", message="no", destinations=[])),
+            TriedRow(today=replace(TODAY, outcome="rejected", stage="cast", message="no", destinations=[])),
             "cast would refuse it: no",
         ),
         (
-            RowTrial(today=replace(TODAY, outcome="changed", stage="sql")),
+            TriedRow(today=replace(TODAY, outcome="changed", stage="sql")),
             "it would pass up to sql, which makes other rows",
         ),
-        (RowTrial(why_not="it is gone"), "it cannot be tried: it is gone"),
+        (TriedRow(why_not="it is gone"), "it cannot be tried: it is gone"),
     ],
 )
 def test_the_outcome_of_a_row_today_is_shown(
@@ -165,21 +165,21 @@ def test_the_outcome_of_a_row_today_is_shown(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
-    trial: RowTrial,
+    tried: TriedRow,
     line: str,
 ) -> None:
     """For a row that would pass, the commands that deliver it and all rows with its cause are shown. For a row that
     would be refused, the command that tries a fix is shown.
     """
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("runners.operations.explain_row.RefusedRow.try_again", lambda self: trial)
+    monkeypatch.setattr("runners.operations.explain_row.RefusedRow.try_again", lambda self: tried)
     assert cli.execute(["dlq", "explain", "orders.yaml", "p/1"]) == 0
     shown = capsys.readouterr().out
     assert f"today    {line}\n" in shown
     assert 'amount is "-1"' in shown
-    alike, refused = "--code positive --stage require", trial.today is not None and trial.today.outcome == "rejected"
-    assert ("wherry dlq replay orders.yaml --id p/1" in shown) == trial.passes
-    assert (f'wherry dlq replay orders.yaml {alike} --reason "…"\n' in shown) == trial.passes
+    alike, refused = "--code positive --stage require", tried.today is not None and tried.today.outcome == "rejected"
+    assert ("wherry dlq replay orders.yaml --id p/1" in shown) == tried.passes
+    assert (f'wherry dlq replay orders.yaml {alike} --reason "…"\n' in shown) == tried.passes
     assert (f'wherry dlq replay orders.yaml {alike} --set "COLUMN=EXPR" --dry-run\n' in shown) == refused
     assert cli.execute(["dlq", "explain", "orders.yaml", "p/3"]) == 0
     assert "all alike" not in capsys.readouterr().out
@@ -187,8 +187,8 @@ def test_the_outcome_of_a_row_today_is_shown(
 
 def test_a_long_neighbour_row_is_cut(definition: Definition) -> None:
     """The output stays short, and states the length of the neighbour."""
-    trial = RowTrial(neighbours=[NeighbourRow(position=2, row={"text": "x" * 5_000_000})], why_not="it is gone")
-    shown = format_row_trial(load_refused_row(definition, "p/1"), trial, "orders.yaml")
+    tried = TriedRow(neighbours=[NeighbourRow(position=2, row={"text": "x" * 5_000_000})], why_not="it is gone")
+    shown = format_tried_row(load_refused_row(definition, "p/1"), tried, "orders.yaml")
     assert len(shown) < 3_000
     assert "(5,000,012 characters)" in shown
 
@@ -203,7 +203,7 @@ def test_an_id_is_not_taken_for_a_definition_file(
     plan = "0123456789abcdef" * 2
     append_letters(tmp_path / "state" / "dlq", make_letters(4, plan=plan))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("runners.operations.explain_row.RefusedRow.try_again", lambda self: RowTrial(today=TODAY))
+    monkeypatch.setattr("runners.operations.explain_row.RefusedRow.try_again", lambda self: TriedRow(today=TODAY))
     assert cli.execute(["dlq", "explain", f"{plan}/4", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert (shown["id"], shown["position"], shown["today"]["destinations"]) == (f"{plan}/4", 4, ["memory"])
@@ -225,6 +225,6 @@ def test_a_row_that_failed_again_names_its_first_entry(definition: Definition, t
     )
     row = load_refused_row(definition, "r/1")
     assert list(row.earlier) == ["p/1", "q/1"]
-    facts = row.json(RowTrial())
+    facts = row.json(TriedRow())
     assert (facts["replays"], facts["first"], facts["earlier"]) == ("q/1", "p/1", ["p/1", "q/1"])
     assert "earlier  row p/1, which was replayed\n         row q/1, which was replayed" in format_refused_row(row)

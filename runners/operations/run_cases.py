@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -18,29 +17,25 @@ from origins.origin import PLACE, Origin, Progress
 from origins.schema import parse_schema
 from runners.definitions.definition import Definition
 from runners.definitions.document import suggest_nearest
-from runners.model.error_kinds import classify
 from runners.model.errors import Refusal
-from runners.operations.batch_trial import BatchTrial, TrialSection, make_isolator
+from runners.model.masking import without
 from runners.operations.cases import Case, CaseOutcome, CaseResult, compare
 from runners.operations.pipeline_access import open_session
-from runners.operations.preview import BatchPreview
+from runners.operations.trace import Example, Examples, PassRows, ask, begin_rows
 from runners.running.opening import find_schema, make_chain
 from runners.spark.own_session import put_settings_back
-from runners.ways.batch_source import list_columns
-from runners.ways.bisect_rows import RowErrorIsolator
-from stages.rows import REFUSED_BY_ORIGIN
 
 
 @put_settings_back()
 def run_cases(definition: Definition, cases: Sequence[Case]) -> Sequence[CaseResult]:
     """Return the result of each case, in order. Writes nothing, and reads no table except those of lookups."""
     spark = open_session(definition.pipeline)
-    trial = CaseTrial(definition, spark)
-    outcomes = {case.name: outcome for group in trial.group(cases) for case, outcome in trial.run(group)}
+    runner = CaseRunner(definition, spark)
+    outcomes = {case.name: outcome for group in runner.group(cases) for case, outcome in runner.run(group)}
     return [compare(case, outcomes[case.name]) for case in cases]
 
 
-class CaseTrial:
+class CaseRunner:
     """Runs cases on the stages of a definition."""
 
     def __init__(self, definition: Definition, spark: SparkSession) -> None:
@@ -68,39 +63,36 @@ class CaseTrial:
         batch, frame, parts = (self._read_file if cases[0].file else self._make_rows)(cases, origin)
         pins = chain.pins(self._spark)
 
-        def try_rows(isolator: RowErrorIsolator | None = None) -> tuple[BatchTrial, BatchPreview]:
-            trial = BatchTrial(
-                chain=chain, pins=pins, order=parts, most=_ALL, secrets=self._pipeline.secrets, isolator=isolator
-            )
-            return trial, trial.of(batch, frame, list_columns(batch))
+        def view(pass_rows: PassRows) -> Examples:
+            return pass_rows(begin_rows(frame, batch, parts), chain, pins).collect(_ALL)
 
         try:
-            trial, seen = try_rows()
+            found = ask(view)
         except Exception as error:  # a stage may raise anything
             if has_condition(error, "MALFORMED_RECORD_IN_PARSING"):
                 raise _refuse_rows(cases, batch) from error
-            if not classify(error).is_row:
-                raise
-            trial, seen = try_rows(make_isolator(self._spark, chain, pins, parts))
-        names = {step.number: step.name for step in chain.steps}
-        failed = [(stage.counts.stage, stage.failure) for stage in seen.stages if stage.failure is not None]
-        failures = [f"{name}: {reason}" for name, failure in failed for reason in failure.why]
-        found, last = [], trial.sections[-1]
-        for number, case in enumerate(cases, 1):
-            rows = [
-                [row for row in section.found if len(cases) == 1 or row["arrival"][0] == number]
-                for section in trial.sections
-            ]
-            every, left = [row for some in rows for row in some], [row for row in rows[-1] if row["state"] == 0]
-            outcome = CaseOutcome(
-                delivered={name: _list_delivered(last, left, name) for name in chain.branches},
-                columns={name: _list_columns(last, name) for name in chain.branches},
-                filtered=sum(1 for row in every if row["state"] > 0),
-                refused=[_describe_refused(row, names) for row in every if row["state"] < 0],
-                failures=failures,
-            )
-            found.append((case, outcome))
-        return found
+            raise
+        together = len(cases) == 1
+        return [
+            (case, self._make_outcome(found, [row for row in found.rows if together or row.part == number]))
+            for number, case in enumerate(cases, 1)
+        ]
+
+    def _make_outcome(self, found: Examples, rows: Sequence[Example]) -> CaseOutcome:
+        trace = found.trace
+        delivered = {name: [found.find_delivered(row, name) for row in rows] for name in trace.chain.branches}
+        refused = [(row, trace.name_step(row.state)) for row in rows if row.state < 0]
+        failures = [(step.name, why) for step in trace.chain.steps for why in trace.list_failures(step)]
+        return CaseOutcome(
+            delivered={name: [json.loads(text) for text in texts if text] for name, texts in delivered.items()},
+            columns={name: trace.sections[-1].get_schema(name).names for name in delivered},
+            filtered=sum(1 for row in rows if row.state > 0),
+            refused=[
+                {"code": row.code, "stage": stage, "message": row.message, "row": json.loads(row.row or "")}
+                for row, stage in refused
+            ],
+            failures=[f"{name}: {without(self._pipeline.secrets, why)}" for name, why in failures],
+        )
 
     def _find_origin(self, case: Case) -> Origin:
         if not case.origin and len(self._origins) > 1:
@@ -199,19 +191,3 @@ def _refuse_rows(cases: Sequence[Case], batch: Batch) -> Refusal:
 
 _ALL = 1_000_000_000
 """The number of example rows of each kind, so that all rows are seen."""
-
-
-def _list_delivered(section: TrialSection, rows: Sequence[Mapping[str, Any]], name: str) -> list[Mapping[str, Any]]:
-    filters = section.filters.get(name, "")
-    note = [each for each in section.notes if each.filters in ("", filters)][-1]
-    return [json.loads(row[note.column]) for row in rows if not (filters and row[filters])]
-
-
-def _list_columns(section: TrialSection, name: str) -> list[str]:
-    note = [each for each in section.notes if each.filters in ("", section.filters.get(name, ""))][-1]
-    return list(T.StructType.fromJson(json.loads(note.schema)).names)
-
-
-def _describe_refused(row: Mapping[str, Any], names: Mapping[int, str]) -> Mapping[str, Any]:
-    stage = "origin" if row["state"] == REFUSED_BY_ORIGIN else names[-row["state"]]
-    return {"code": row["code"], "stage": stage, "message": row["message"], "row": json.loads(row["row"])}

@@ -1,13 +1,14 @@
-"""A trial of the waiting rows: plans the next batches of an origin as the next run would, and records nothing."""
+"""Traces batches of a pipeline: the next ones, planned as the next run would plan them, or earlier ones."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from itertools import islice
 
-from origins.batch import Batch, Span
+from origins.batch import JSON, Batch, Span
 from origins.errors import OriginError, WherryError
 from origins.files.changes import find_schema_stop
 from origins.lazy import SparkSession
@@ -21,10 +22,10 @@ from runners.model.masking import without
 from runners.model.pipeline_state import REPLAY, LaneState
 from runners.model.planned_batch import PlannedBatch
 from runners.model.text import summarise_error
-from runners.operations.batch_trial import BatchTrial, TracedRow, isolate_if_needed, make_isolator
 from runners.operations.pipeline_access import open_session, open_state
-from runners.operations.preview import BatchPreview, Preview
+from runners.operations.preview import Preview
 from runners.operations.row_condition import RowCondition
+from runners.operations.trace import Examples, PassRows, ask, begin_rows, choose_rows
 from runners.running.opening import (
     analyse_chain,
     check_protected,
@@ -36,43 +37,43 @@ from runners.running.opening import (
 )
 from runners.spark.own_session import put_settings_back
 from runners.state.journal import Journal
-from runners.ways.batch_source import list_columns, list_demands_now, strip_lane_prefix
-from runners.ways.bisect_rows import RowErrorIsolator
+from runners.ways.batch_source import list_demands_now, strip_lane_prefix
 from runners.ways.stage_chain import StageChain, name_destinations
+from stages.rows import Rows
 
 
 @put_settings_back()
 def preview(definition: Definition, *, rows: int | None, shown: int, lane: str | None, from_beginning: bool) -> Preview:
     """Try the next batch of each origin, or of one lane, as `Pipeline.preview` describes."""
-    found = TrialRun.open(definition).trace_next(rows=rows, shown=shown, lane=lane, from_beginning=from_beginning)
-    return Preview(pipeline=definition.pipeline.name, batches=tuple(tried for _, _, tried, _ in found))
+    traced = Tracer.open(definition).trace_next(rows=rows, shown=shown, lane=lane, from_beginning=from_beginning)
+    return Preview.of(definition.pipeline, traced)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrialRun:
-    """A look at what waits, which changes nothing."""
+class Tracer:
+    """Traces the batches of one pipeline, and writes nothing."""
 
     definition: Definition
     journal: Journal
     spark: SparkSession
 
     @staticmethod
-    def open(definition: Definition) -> TrialRun:
+    def open(definition: Definition) -> Tracer:
         spark = open_session(definition.pipeline)
-        return TrialRun(definition=definition, journal=open_state(definition.pipeline)[1], spark=spark)
+        return Tracer(definition=definition, journal=open_state(definition.pipeline)[1], spark=spark)
 
     def trace_next(
         self, *, rows: int | None, shown: int, lane: str | None, from_beginning: bool
-    ) -> Iterator[tuple[Origin, Batch, BatchPreview, Sequence[TracedRow]]]:
-        """Yield the next batch of each origin, or of one lane, with what happens to it and to its example rows."""
+    ) -> Iterator[tuple[Origin, Batch, Examples]]:
+        """Yield the next batch of each origin, or of one lane, with what happens to its rows."""
         pipeline = self.definition.pipeline
         known = [name for origin in pipeline.every_origin for name in pipeline.lanes_of(origin)]
         if lane is not None and lane not in known:
             raise Refusal(f"There is no lane '{lane}'; {suggest_nearest(lane, known)}")
         for origin in pipeline.every_origin:
-            waiting = next(self.list_waiting(origin, [lane] if lane else known, from_beginning=from_beginning), None)
-            if waiting is not None:
-                yield origin, waiting[1].batch, *self.trace_batch(origin, *waiting, rows=rows, shown=shown)
+            lanes = [lane] if lane else known
+            for chain, plan in islice(self.list_waiting(origin, lanes, from_beginning=from_beginning), 1):
+                yield origin, plan.batch, self.trace_batch(origin, chain, plan.batch, plan.pins, shown=shown, rows=rows)
 
     def list_waiting(
         self, origin: Origin, lanes: Sequence[str], *, from_beginning: bool = False
@@ -138,11 +139,9 @@ class TrialRun:
             definition=self.definition.hash,
         )
 
-    def make_replay(
-        self, origin: str, span: Span, schema: str, chain: StageChain, *, run: str = "", plan: str = ""
-    ) -> PlannedBatch:
-        """Return a plan for a replay of rows of the DLQ with these stages. The ledger does not have it."""
-        batch = Batch(
+    def make_replay(self, origin: str, span: Span, schema: str, *, run: str = "", plan: str = "") -> Batch:
+        """Return a batch of rows of the DLQ. The ledger does not have it."""
+        return Batch(
             pipeline=self.definition.pipeline.name,
             run=run,
             origin=origin,
@@ -154,8 +153,6 @@ class TrialRun:
             time=datetime.now(timezone.utc),
             definition=self.definition.hash,
         )
-        pins = chain.pins(self.spark)
-        return PlannedBatch(batch=batch, destinations=tuple(chain.branches), straight=False, pins=pins)
 
     @contextlib.contextmanager
     def name_failure(self, batch: Batch, what: str) -> Iterator[None]:
@@ -181,39 +178,33 @@ class TrialRun:
         self,
         origin: Origin,
         chain: StageChain,
-        plan: PlannedBatch,
+        batch: Batch,
+        pins: Mapping[str, JSON],
         *,
-        rows: int | None = None,
         shown: int,
+        rows: int | None = None,
         wanted: RowCondition | None = None,
-        beside: str = "",
-    ) -> tuple[BatchPreview, Sequence[TracedRow]]:
-        """Return the outcome of the batch's rows, and of some rows one by one.
+    ) -> Examples:
+        """Pass the batch's rows through the stages. Return `shown` rows of each outcome.
 
-        With `wanted`, only rows count for which this condition is true; a line that could not be read never counts.
-        With `beside`, each row shows its values before and after the stage of this name.
+        With `rows`, only the first rows of the batch pass. With `wanted`, only rows count for which this condition is
+        true; a line that could not be read never counts.
         """
-        batch, pipeline = plan.batch, self.definition.pipeline
-        order = origin.parts(strip_lane_prefix(batch))
 
-        def try_batch(isolator: RowErrorIsolator | None) -> tuple[BatchPreview, Sequence[TracedRow]]:
-            trial = BatchTrial(
-                chain=chain,
-                pins=plan.pins,
-                order=order,
-                source=origin.name_source(batch.span),
-                most=shown,
-                secrets=pipeline.secrets,
-                protection=pipeline.protection,
-                isolator=isolator,
-                wanted=wanted,
-                beside=beside,
-            )
-            frame = origin.fetch(self.spark, [strip_lane_prefix(batch)], places=True).frame()
-            return trial.of(batch, frame, list_columns(batch), rows=rows), tuple(trial.trace_rows())
+        def view(pass_rows: PassRows) -> Examples:
+            begun = self.begin_rows(origin, batch, most=rows)
+            begun = choose_rows(begun, wanted, chain) if wanted else begun
+            return pass_rows(begun, chain, pins).collect(shown)
 
         with self.name_failure(batch, "previewed"):
-            return isolate_if_needed(try_batch, lambda: make_isolator(self.spark, chain, plan.pins, order))
+            return ask(view)
+
+    def begin_rows(self, origin: Origin, batch: Batch, *, most: int | None = None) -> Rows:
+        """Read the batch's rows for a trace. `most` limits their number."""
+        own = strip_lane_prefix(batch)
+        frame = origin.fetch(self.spark, [own], places=True).frame()
+        rows = begin_rows(frame, batch, origin.parts(own), most=most)
+        return replace(rows, protected=tuple(self.definition.pipeline.protect))
 
     def make_chain(self, origin: Origin, schema: str) -> StageChain:
         """Return the stages for the origin's rows, with the demands of the destinations. Raises `StageError`."""
