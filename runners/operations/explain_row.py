@@ -23,7 +23,7 @@ from runners.model.error_kinds import classify
 from runners.model.json_form import JsonForm
 from runners.model.pipeline_state import is_aside
 from runners.operations.pipeline_access import open_state
-from runners.operations.trace import TracedRow
+from runners.operations.trace import TracedRow, list_arrival_columns
 from runners.operations.tracer import Tracer
 from runners.running.choice import Choice, Letter
 from runners.running.dead_letter_rows import DeadLetterRows
@@ -182,10 +182,8 @@ class RefusedRow:
 
     def _collect_beside(self, spark: SparkSession, origin: Origin, batch: Batch) -> tuple[Sequence[NeighbourRow], str]:
         frame, at = origin.fetch(spark, [batch], places=True).frame(), HIDDEN + "at"
-        order = F.array_position(F.lit(list(origin.parts(batch))), F.col(PLACE)["part"])
-        nth = F.row_number().over(
-            pyspark.sql.Window.partitionBy(F.lit(0)).orderBy(order, F.col(PLACE)["block"], F.col(PLACE)["row"])
-        )
+        order = list_arrival_columns(origin.parts(batch))
+        nth = F.row_number().over(pyspark.sql.Window.partitionBy(F.lit(0)).orderBy(*order))
         columns = [name for name in list_columns(batch) if name in frame.columns]
         row = F.expr(encode_struct("", frame.select(*columns).schema.json()))
         raw = F.col(REFUSED)["raw"] if REFUSED in frame.columns else F.lit(None).cast("string")

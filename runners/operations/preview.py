@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from origins.batch import JSON, Batch
@@ -27,7 +27,6 @@ from runners.model.text import (
     shorten_paths,
 )
 from runners.operations.trace import Example, Examples, Section, Snapshot, show_example, show_text
-from stages.expect.expect import Expect
 
 READ = "as read"
 """Shown in place of a stage's name for rows that no stage has seen yet."""
@@ -107,16 +106,20 @@ def describe_batch(pipeline: PipelineSpec, origin: Origin, batch: Batch, found: 
     """Return what the examples of a trace show about a batch of the origin."""
     sections, source = found.trace.sections, origin.name_source(batch.span)
     stages = [
-        _describe_stage(found, section, at, sections[number - 1] if at.changes_rows else None, pipeline, source)
-        for number, section in enumerate(sections)
+        _describe_stage(found, section, at, before if at is section.snapshots[0] else None, pipeline, source)
+        for before, section in zip([None, *sections], sections, strict=False)
         for at in section.snapshots
     ]
+    failures = {
+        name: StageFailure(why=tuple(without(pipeline.secrets, why)), then=stage.on_batch_failure)
+        for name, stage, why in found.trace.list_failures()
+    }
     return BatchPreview(
         lane=batch.lane,
         number=batch.number,
         label=batch.span.label,
         read=sum(row.alike for row in found.list_rows(sections[0])),
-        stages=tuple(stages),
+        stages=tuple(replace(stage, failure=failures.get(stage.counts.stage)) for stage in stages),
         destinations={
             name: sum(row.alike for row in found.rows if found.find_delivered(row, name) is not None)
             for name in found.trace.chain.branches
@@ -153,17 +156,8 @@ def _describe_stage(
     return StagePreview(
         counts=StageCount(stage=at.name or READ, entered=came + sum(lost), left=left, filtered=lost[0], nacked=lost[1]),
         rows=tuple(seen),
-        failure=_describe_failure(found, at, pipeline),
         causes=counter.count(),
     )
-
-
-def _describe_failure(found: Examples, at: Snapshot, pipeline: PipelineSpec) -> StageFailure | None:
-    why = found.trace.list_failures(at.step) if at.step else ()
-    if at.step is None or not why or not isinstance(at.step.stage, Expect):
-        return None
-    masked = tuple(str(without(pipeline.secrets, line)) for line in why)
-    return StageFailure(why=masked, then=at.step.stage.on_batch_failure)
 
 
 @dataclass(frozen=True, kw_only=True)

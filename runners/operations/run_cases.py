@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from origins.batch import Batch, Limits, Span
-from origins.errors import has_condition
+from origins.errors import has_condition, list_spark_errors
 from origins.files.files import Files
 from origins.lazy import DataFrame, SparkSession
 from origins.origin import PLACE, Origin, Progress
@@ -64,15 +64,14 @@ class CaseRunner:
         pins = chain.pins(self._spark)
 
         def view(pass_rows: PassRows) -> Examples:
-            return pass_rows(begin_rows(frame, batch, parts), chain, pins).collect(_ALL)
+            try:
+                return pass_rows(begin_rows(frame, batch, parts), chain, pins).collect(_ALL)
+            except list_spark_errors() as error:
+                if has_condition(error, "MALFORMED_RECORD_IN_PARSING"):
+                    raise _refuse_rows(cases, batch) from error
+                raise
 
-        try:
-            found = ask(view)
-        except Exception as error:  # a stage may raise anything
-            if has_condition(error, "MALFORMED_RECORD_IN_PARSING"):
-                raise _refuse_rows(cases, batch) from error
-            raise
-        together = len(cases) == 1
+        found, together = ask(view), len(cases) == 1
         return [
             (case, self._make_outcome(found, [row for row in found.rows if together or row.part == number]))
             for number, case in enumerate(cases, 1)
@@ -82,7 +81,7 @@ class CaseRunner:
         trace = found.trace
         delivered = {name: [found.find_delivered(row, name) for row in rows] for name in trace.chain.branches}
         refused = [(row, trace.name_step(row.state)) for row in rows if row.state < 0]
-        failures = [(step.name, why) for step in trace.chain.steps for why in trace.list_failures(step)]
+        failures = [(name, line) for name, _, why in trace.list_failures() for line in why]
         return CaseOutcome(
             delivered={name: [json.loads(text) for text in texts if text] for name, texts in delivered.items()},
             columns={name: trace.sections[-1].get_schema(name).names for name in delivered},
@@ -91,7 +90,7 @@ class CaseRunner:
                 {"code": row.code, "stage": stage, "message": row.message, "row": json.loads(row.row or "")}
                 for row, stage in refused
             ],
-            failures=[f"{name}: {without(self._pipeline.secrets, why)}" for name, why in failures],
+            failures=[f"{name}: {without(self._pipeline.secrets, line)}" for name, line in failures],
         )
 
     def _find_origin(self, case: Case) -> Origin:

@@ -17,6 +17,7 @@ from origins.lazy import Column, DataFrame, F, T, pyspark
 from origins.names import HIDDEN
 from origins.origin import PLACE
 from runners.model.error_kinds import classify
+from runners.model.errors import Refusal
 from runners.model.json_form import to_json
 from runners.model.spec import PipelineSpec
 from runners.operations.row_condition import MATCHES, RowCondition
@@ -45,8 +46,6 @@ PassRows: TypeAlias = "Callable[[Rows, StageChain, Mapping[str, JSON]], Trace]"
 
 SEEN = HIDDEN + "seen"
 FILTERED = HIDDEN + "filtered"
-WANTED = HIDDEN + "wanted"
-"""The column that is true for the rows that a view looks for."""
 
 
 def ask(view: Callable[[PassRows], Found]) -> Found:
@@ -57,16 +56,22 @@ def ask(view: Callable[[PassRows], Found]) -> Found:
     try:
         return view(Trace.of)
     except Exception as error:  # a stage may raise anything
-        if not classify(error).is_row:
+        if isinstance(error, Refusal) or not classify(error).is_row:
             raise
         return view(functools.partial(Trace.of, isolates=True))
 
 
 def begin_rows(frame: DataFrame, batch: Batch, parts: Sequence[str], *, most: int | None = None) -> Rows:
     """Return the rows of `Origin.fetch`, with their places, ready for a trace. `most` limits their number."""
-    frame = frame if most is None else frame.orderBy(*_list_arrival_columns(parts)).limit(most)
+    frame = frame if most is None else frame.orderBy(*list_arrival_columns(parts)).limit(most)
     rows = Rows.begin(frame, list_columns(batch), make_labels(batch), Rows.take_live)
     return replace(rows, parts=parts, hold=_hold_nothing, claims=None)
+
+
+def list_arrival_columns(parts: Sequence[str]) -> list[Column]:
+    """Return the columns that sort rows in the order in which they were read."""
+    part = F.array_position(F.lit(list(parts)), F.col(PLACE)["part"])
+    return [part, F.col(PLACE)["block"], F.col(PLACE)["row"]]
 
 
 def choose_rows(rows: Rows, condition: RowCondition, chain: StageChain) -> Rows:
@@ -76,35 +81,23 @@ def choose_rows(rows: Rows, condition: RowCondition, chain: StageChain) -> Rows:
     because Wherry cannot recognise a row after that stage.
     """
     frame = condition.mark(rows.frame, F.col(STATE) != REFUSED_BY_ORIGIN)
-    frame = frame.withColumn(WANTED, F.coalesce(F.col(MATCHES), F.lit(False))).drop(MATCHES)
     if any(step.stage.changes_rows for step in chain.steps):
-        return rows.with_frame(frame.where(F.col(WANTED)).drop(WANTED))
-    return replace(rows.with_frame(frame), kept=(*rows.kept, WANTED))
+        return rows.with_frame(frame.where(F.col(MATCHES)).drop(MATCHES))
+    return replace(rows.with_frame(frame), kept=(*rows.kept, MATCHES))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
     """The column with the rows after a step. The column `before` has the rows that did not leave the step."""
 
-    step: PlacedStage | None
-    """None for the rows as they were read."""
+    number: int
+    """The number of the step; 0 for the rows as they were read."""
+    name: str
     column: str
     schema: str
     before: str
     filters: str = ""
     """The column with the filters of the step's destination; empty for a step that all rows pass."""
-
-    @property
-    def number(self) -> int:
-        return self.step.number if self.step else 0
-
-    @property
-    def name(self) -> str:
-        return self.step.name if self.step else ""
-
-    @property
-    def changes_rows(self) -> bool:
-        return self.step is not None and self.step.stage.changes_rows
 
     def encode(self, of: str = "") -> Column:
         """Return the rows as text. `of` names the column into which `Section.pack` put them."""
@@ -148,14 +141,14 @@ class Section:
 
         Groups cost no more queries unless more rows were refused than `most`.
         """
-        frame = self.frame.where(F.col(WANTED)) if WANTED in self.frame.columns else self.frame
+        frame = self.frame.where(F.col(MATCHES)) if MATCHES in self.frame.columns else self.frame
         filters, seen = [*self.filters.values()], [each.column for each in self.snapshots]
         needed = frame.select(PLACE, STATE, VERDICT, *filters, *seen)
         state, why = (
             F.col(STATE).alias("state"),
             [F.col(VERDICT)[name].alias(name) for name in ("code", "message", "row")],
         )
-        arrival = _list_arrival_columns(parts)
+        arrival = list_arrival_columns(parts)
         alike = pyspark.sql.Window.partitionBy(STATE, F.col(VERDICT)["code"], *filters)
         nth = F.row_number().over(alike.orderBy(*arrival)).alias("nth")
         first = needed.select("*", nth, F.count(F.lit(1)).over(alike).alias("alike")).where(F.col("nth") <= most)
@@ -275,7 +268,7 @@ class Trace:
         trace = Trace(chain=chain, pins=pins, rows=rows, sections=[Section()])
         rows = replace(rows, materialise=trace._end_section, note_finding=trace.findings.__setitem__)
         isolator = _make_isolator(rows, chain, pins) if isolates else None
-        rows = trace._record(rows, None)
+        rows = trace._record(rows)
         for run in split_runs(chain.common):
             rows = trace._pass(isolator.isolate(rows, run) if isolator else rows, run)
         rows = trace._pass_branches(isolator.isolate_for_branches(rows) if isolator else rows)
@@ -311,11 +304,12 @@ class Trace:
         names = {0: "", -REFUSED_BY_ORIGIN: "origin", **{step.number: step.name for step in self.chain.steps}}
         return names[abs(state)]
 
-    def list_failures(self, step: PlacedStage) -> Sequence[str]:
-        """Return why the whole batch fails at a step, a line for each expectation."""
-        if step.name not in self.findings or not isinstance(step.stage, Expect):
-            return ()
-        return list_failures(step.stage.rules, self.findings[step.name])
+    def list_failures(self) -> Iterator[tuple[str, Expect, Sequence[str]]]:
+        """Yield the stages at which the whole batch fails, each with why: a line for each expectation."""
+        for step in self.chain.steps:
+            if step.name in self.findings and isinstance(step.stage, Expect):
+                why = list_failures(step.stage.rules, self.findings[step.name])
+                yield from [(step.name, step.stage, why)] if why else []
 
     def collect(self, most: int) -> Examples:
         """Return at most so many rows of each outcome, and how many such rows there are."""
@@ -329,7 +323,7 @@ class Trace:
             rows = apply_chain(rows, [_without_stop(step)], self.pins, checked=True)
             if step.stage.changes_rows:
                 self.sections.append(Section())
-            rows = self._record(rows, step, before, destination)
+            rows = self._record(rows, before, destination)
         return rows
 
     def _pass_branches(self, rows: Rows) -> Rows:
@@ -341,11 +335,18 @@ class Trace:
 
         return pass_branches(rows, branches, own)
 
-    def _record(self, rows: Rows, step: PlacedStage | None, before: str = "", destination: str = "") -> Rows:
+    def _record(self, rows: Rows, before: str = "", destination: str = "") -> Rows:
         section = self.sections[-1]
         column, filters = f"{SEEN}{len(section.snapshots)}", section.filters.get(destination, "")
         section.snapshots.append(
-            Snapshot(step=step, column=column, schema=rows.schema.json(), before=before, filters=filters)
+            Snapshot(
+                number=rows.step,
+                name=rows.stage,
+                column=column,
+                schema=rows.schema.json(),
+                before=before,
+                filters=filters,
+            )
         )
         query = rows.query.select("*", compute_once(make_struct(rows.names), column))
         return replace(rows, query=query, kept=(*rows.kept, column))
@@ -421,12 +422,6 @@ def show_example(row: Example, pipeline: PipelineSpec) -> dict[str, JSON]:
 def show_text(row: Example, column: str, pipeline: PipelineSpec) -> JSON:
     """Return the masked row after the step that a column records."""
     return pipeline.mask_row(json.loads(row.seen[column]), json.loads(row.as_read))
-
-
-def _list_arrival_columns(parts: Sequence[str]) -> list[Column]:
-    """Return the columns that sort rows in the order in which they were read."""
-    part = F.array_position(F.lit(list(parts)), F.col(PLACE)["part"])
-    return [part, F.col(PLACE)["block"], F.col(PLACE)["row"]]
 
 
 def _hold_nothing(rows: Rows, note: str) -> tuple[Rows, Mapping[str, int]]:

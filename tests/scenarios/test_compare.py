@@ -121,3 +121,16 @@ def test_a_comparison_refuses_a_row_at_which_an_expression_raises(place: Place) 
     assert "no 2" in ended.output
     same = CliRunner().invoke(wherry, [*words[:2], words[1], "--json"], standalone_mode=False)
     assert (same.return_value, json.loads(same.stdout)["same"]) == (0, True)
+
+
+def test_expressions_see_the_lane_that_a_run_gives_them(place: Place) -> None:
+    """If there may be several origins, the name of a lane begins with the name of its origin."""
+    place.land("a.json", [make_order(1)])
+    shop = ORDERS.replace("origin:\n  files:", "origins:\n  - name: shop\n    files:")
+    shop = shop.replace("with_columns: {", 'with_columns: {lane: ":lane", ')
+    old = place.load(shop)
+    (batch,) = old.compare(load_other(place, shop.replace("lower(email)", "email"))).batches
+    old.run()
+    (row,) = place.rows("tables/orders")
+    (difference,) = batch.destinations[0].differences
+    assert difference.example["old"]["lane"] == row["lane"] == "shop/0"
