@@ -13,9 +13,8 @@ from origins.batch import JSON
 from origins.lazy import SparkSession
 from origins.protection import Protection
 from runners.definitions.definition import Definition
-from runners.model.causes import Cause, Causes
+from runners.model.causes import CauseCounter, Causes
 from runners.model.errors import Refusal
-from runners.operations.preview import describe_batch
 from runners.operations.trace import TracedRow
 from runners.operations.tracer import Tracer
 from runners.running.dead_letter_rows import DeadLetterRows
@@ -102,8 +101,7 @@ def preview_fix(
     )
     outcomes: Counter[str] = Counter()
     destinations: Counter[str] = Counter()
-    causes: dict[tuple[str | None, ...], Cause] = {}
-    others, seen = 0, dict[tuple[str, str | None, str], list[FixedRow]]()
+    causes, seen = CauseCounter(), dict[tuple[str, str | None, str], list[FixedRow]]()
     for name, spans in letters.spans.items():
         origin = pipeline.origins_by_name[name]
         schema = tracer.find_schema(origin)
@@ -119,16 +117,13 @@ def preview_fix(
             beside = next((step.name for step in own.steps if step.name not in names), "")
             rows_read = DeadLetterRows(name=name, dlq=dlq, corrected=given.texts)
             traced = tracer.trace_batch(rows_read, own, batch, pins, shown=SHOWN)
-            described = describe_batch(pipeline, rows_read, batch, traced)
-            destinations.update(described.destinations)
+            destinations.update(traced.count_delivered())
+            traced.count_causes(sorted(traced.groups, key=lambda group: -group.state), causes, pipeline)
             for row in traced.show_rows(pipeline, beside):
                 outcomes[row.outcome] += row.alike
                 kept = seen.setdefault((row.outcome, row.code, row.stage), [])
                 if len(kept) < SHOWN:
                     kept.append(FixedRow(id=str(span.parts[row.position]), row=row))
-            for stage in described.stages:
-                others += stage.causes.others
-                _add_causes(causes, stage.causes)
     shown_rows = [row for rows in seen.values() for row in rows]
     if given:
         shown_rows = _put_beside(shown_rows, given.texts, dlq, spark, pipeline.protection)
@@ -138,7 +133,7 @@ def preview_fix(
         passing=outcomes["wanted"] + outcomes["changed"],
         filtered=outcomes["filtered"],
         refused=outcomes["rejected"],
-        causes=Causes(found=tuple(sorted(causes.values(), key=lambda cause: -cause.rows)), others=others),
+        causes=causes.count(),
         destinations=dict(destinations),
         rows=shown_rows,
         left=letters.left,
@@ -160,10 +155,3 @@ def _put_beside(
         shown = replace(each.row, before=protection.mask_row(before, after), after=protection.mask_row(after, before))
         found.append(replace(each, row=shown))
     return found
-
-
-def _add_causes(found: dict[tuple[str | None, ...], Cause], causes: Causes) -> None:
-    for cause in causes.found:
-        key = cause.code, cause.stage, cause.destination, cause.problem, cause.form
-        known = found.get(key)
-        found[key] = replace(known, rows=known.rows + cause.rows) if known else cause

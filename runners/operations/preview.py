@@ -120,20 +120,14 @@ def describe_batch(pipeline: PipelineSpec, origin: Origin, batch: Batch, found: 
         label=batch.span.label,
         read=sum(row.alike for row in found.list_rows(sections[0])),
         stages=tuple(replace(stage, failure=failures.get(stage.counts.stage)) for stage in stages),
-        destinations={
-            name: sum(row.alike for row in found.rows if found.find_delivered(row, name) is not None)
-            for name in found.trace.chain.branches
-        },
+        destinations=found.count_delivered(),
     )
 
 
 def _describe_stage(
     found: Examples, section: Section, at: Snapshot, before: Section | None, pipeline: PipelineSpec, source: str
 ) -> StagePreview:
-    """Describe what a step did. The section `before` entered a step that changes rows.
-
-    `source` is where all rows came from, if a person knows that better than their parts.
-    """
+    """Describe what a step did. The section `before` entered a step that changes rows."""
 
     def pick(rows: Sequence[Example], outcome: str) -> list[Example]:
         """Return the rows with an outcome. The section before has the rows that the step refused at its input."""
@@ -150,9 +144,7 @@ def _describe_stage(
         *(SeenRow(outcome="refused", **show_example(row, pipeline)) for row in refused),
     ]
     counter = CauseCounter()
-    for group in pick(found.groups, "refused"):
-        cause = {**show_example(group, pipeline), "stage": at.name or "origin"}
-        counter.add(cause, group.alike, [source] if source else group.files)
+    found.count_causes(pick(found.groups, "refused"), counter, pipeline, source)
     return StagePreview(
         counts=StageCount(stage=at.name or READ, entered=came + sum(lost), left=left, filtered=lost[0], nacked=lost[1]),
         rows=tuple(seen),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias, TypeVar
 
@@ -16,6 +16,7 @@ from origins.batch import JSON, Batch
 from origins.lazy import Column, DataFrame, F, T, pyspark
 from origins.names import HIDDEN
 from origins.origin import PLACE
+from runners.model.causes import CauseCounter
 from runners.model.error_kinds import classify
 from runners.model.errors import Refusal
 from runners.model.json_form import to_json
@@ -68,12 +69,6 @@ def begin_rows(frame: DataFrame, batch: Batch, parts: Sequence[str], *, most: in
     return replace(rows, parts=parts, hold=_hold_nothing, claims=None)
 
 
-def list_arrival_columns(parts: Sequence[str]) -> list[Column]:
-    """Return the columns that sort rows in the order in which they were read."""
-    part = F.array_position(F.lit(list(parts)), F.col(PLACE)["part"])
-    return [part, F.col(PLACE)["block"], F.col(PLACE)["row"]]
-
-
 def choose_rows(rows: Rows, condition: RowCondition, chain: StageChain) -> Rows:
     """Return the rows, marked so that a trace shows only those for which the condition is true.
 
@@ -86,164 +81,10 @@ def choose_rows(rows: Rows, condition: RowCondition, chain: StageChain) -> Rows:
     return replace(rows.with_frame(frame), kept=(*rows.kept, MATCHES))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Snapshot:
-    """The column with the rows after a step. The column `before` has the rows that did not leave the step."""
-
-    number: int
-    """The number of the step; 0 for the rows as they were read."""
-    name: str
-    column: str
-    schema: str
-    before: str
-    filters: str = ""
-    """The column with the filters of the step's destination; empty for a step that all rows pass."""
-
-    def encode(self, of: str = "") -> Column:
-        """Return the rows as text. `of` names the column into which `Section.pack` put them."""
-        return F.expr(encode_struct(f"{of}.{self.column}" if of else self.column, self.schema))
-
-
-@dataclass
-class Section:
-    """The rows up to a step that changes rows, or to the end."""
-
-    snapshots: list[Snapshot] = field(default_factory=list)
-    filters: dict[str, str] = field(default_factory=dict)
-    """By destination, the column that records which of its stages filtered a row."""
-    frame: DataFrame = field(init=False)
-    """All rows with their states and verdicts, and the columns of the snapshots and filters."""
-
-    def get_last(self, destination: str = "") -> Snapshot:
-        """Return the last snapshot on the way to a destination."""
-        return [each for each in self.snapshots if each.filters in ("", self.filters.get(destination, ""))][-1]
-
-    def get_schema(self, destination: str) -> T.StructType:
-        """Return the columns of the rows that a destination gets."""
-        return T.StructType.fromJson(json.loads(self.get_last(destination).schema))
-
-    def pack(self) -> Column:
-        """Return the outcome of a row for every destination as one column."""
-        rows = dict.fromkeys(each.column for each in [self.get_last(), *map(self.get_last, self.filters)])
-        return F.struct(STATE, VERDICT, *self.filters.values(), *rows)
-
-    def find_exit(self, destination: str, of: str = "") -> Column:
-        """Return at which step a row left on its way to a destination, as in `STATE`; 0 if the destination gets it.
-
-        `of` names the column into which `pack` put the outcome.
-        """
-        names = [STATE, *([self.filters[destination]] if destination in self.filters else [])]
-        state, *filters = [F.col(f"{of}.{name}" if of else name) for name in names]
-        return F.when(state != 0, state).otherwise(filters[0] if filters else 0)
-
-    def collect(self, most: int, parts: Sequence[str]) -> tuple[list[Example], list[Example]]:
-        """Return the first rows of each outcome, and the refused rows in groups.
-
-        Groups cost no more queries unless more rows were refused than `most`.
-        """
-        frame = self.frame.where(F.col(MATCHES)) if MATCHES in self.frame.columns else self.frame
-        filters, seen = [*self.filters.values()], [each.column for each in self.snapshots]
-        needed = frame.select(PLACE, STATE, VERDICT, *filters, *seen)
-        state, why = (
-            F.col(STATE).alias("state"),
-            [F.col(VERDICT)[name].alias(name) for name in ("code", "message", "row")],
-        )
-        arrival = list_arrival_columns(parts)
-        alike = pyspark.sql.Window.partitionBy(STATE, F.col(VERDICT)["code"], *filters)
-        nth = F.row_number().over(alike.orderBy(*arrival)).alias("nth")
-        first = needed.select("*", nth, F.count(F.lit(1)).over(alike).alias("alike")).where(F.col("nth") <= most)
-        texts = [each.encode().alias(each.column) for each in self.snapshots]
-        counted = F.when(F.col("nth") == 1, F.col("alike")).otherwise(0).alias("alike")
-        query = first.select(state, *filters, *why, *texts, counted, F.array(*arrival).alias("arrival"))
-        found = sorted((self._make_example(row.asDict()) for row in query.collect()), key=lambda row: row.arrival)
-        refused = [row for row in found if row.state < 0]
-        if all(row.alike <= most for row in refused):
-            return found, [replace(row, alike=1, files=[*parts][row.part - 1 : row.part]) for row in refused]
-        rows = needed.where(F.col(STATE) < 0).select(
-            state, *filters, *why, texts[0], F.col(PLACE)["part"].alias("part")
-        )
-        groups = group_refusals(rows, ["state", "code", *filters], ["message", "row", seen[0]])
-        return found, [self._make_example(group) for group in groups]
-
-    def _make_example(self, row: Mapping[str, JSON]) -> Example:
-        names = ("state", "code", "message", "row", "alike", "arrival", "files")
-        return Example(section=self, seen=row, **{name: row[name] for name in names if name in row})
-
-
-@dataclass(frozen=True, kw_only=True)
-class Example:
-    """A row of a section, with its outcome."""
-
-    section: Section = field(repr=False)
-    seen: Mapping[str, JSON]
-    """By column, the row after each step as text, and which step filtered it for a destination."""
-    state: int
-    """As in `STATE`."""
-    code: str | None
-    message: str | None
-    row: str | None
-    """A refused row as it was at the refusal, as text."""
-    alike: int
-    """The number of rows with the same outcome, at the first of them; 0 at the others."""
-    arrival: list[int] = field(default_factory=list)
-    """Its part of the batch, from 1, and its place in that part."""
-    files: Sequence[str] = ()
-    """The files with such rows."""
-
-    @property
-    def as_read(self) -> str:
-        """The row as it entered the section, as text."""
-        return str(self.seen[self.section.snapshots[0].column])
-
-    @property
-    def part(self) -> int:
-        """The number of its part of the batch, from 1; 0 for a row that a stage made."""
-        return self.arrival[0]
-
-    def has_left(self, at: Snapshot) -> bool:
-        """Whether the row was still live after a step, or filtered for its destination only."""
-        return not self.state or (self.state != REFUSED_BY_ORIGIN and abs(self.state) > at.number)
-
-    def find_outcome(self, at: Snapshot) -> Literal["kept", "filtered", "refused", ""]:
-        """Return the outcome at a step; empty if the row did not reach it."""
-        filtered = self.seen[at.filters] if at.filters else 0
-        left: list[tuple[int, Literal["filtered", "refused"]]] = [(filtered, "filtered")] if filtered else []
-        if self.state:
-            number = 0 if self.state == REFUSED_BY_ORIGIN else abs(self.state)
-            left.append((number, "refused" if self.state < 0 else "filtered"))
-        number, how = min(left, default=(at.number + 1, "refused"))
-        return "kept" if number > at.number else how if number == at.number else ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TracedRow:
-    """A row as it was read, and its outcome."""
-
-    row: JSON
-    """The masked row as it was read; for a refused row, as it was at the refusal."""
-    outcome: Literal["wanted", "filtered", "rejected", "changed"]
-    """`changed` is a row from which a stage makes other rows."""
-    stage: str = ""
-    """The stage that filtered, refused or changed it."""
-    code: str | None = None
-    message: str | None = None
-    """Why the row is refused."""
-    destinations: Sequence[str] = ()
-    """The destinations that want the row."""
-    filtered_for: Mapping[str, str] = field(default_factory=dict)
-    """By destination, the stage that filtered the row for that destination only."""
-    position: int = 0
-    """The place of the row in its part of the batch, as in `PLACE`."""
-    alike: int = 0
-    """The number of rows in the batch with this outcome, at the first of them; 0 at the others."""
-    before: JSON = None
-    """The masked row before the stage that a view names."""
-    after: JSON = None
-    """The masked row after that stage; None if the row did not leave the stage."""
-
-    def json(self) -> dict[str, JSON]:
-        shown = {"row", "outcome", "stage", "code", "message", "destinations", "filtered_for"}
-        return {name: to_json(value) for name, value in vars(self).items() if name in shown}
+def list_arrival_columns(parts: Sequence[str]) -> list[Column]:
+    """Return the columns that sort rows in the order in which they were read."""
+    part = F.array_position(F.lit(list(parts)), F.col(PLACE)["part"])
+    return [part, F.col(PLACE)["block"], F.col(PLACE)["row"]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -357,6 +198,86 @@ class Trace:
         return rows.take_live()
 
 
+@dataclass
+class Section:
+    """The rows up to a step that changes rows, or to the end."""
+
+    snapshots: list[Snapshot] = field(default_factory=list)
+    filters: dict[str, str] = field(default_factory=dict)
+    """By destination, the column that records which of its stages filtered a row."""
+    frame: DataFrame = field(init=False)
+    """All rows with their states and verdicts, and the columns of the snapshots and filters."""
+
+    def get_last(self, destination: str = "") -> Snapshot:
+        """Return the last snapshot on the way to a destination."""
+        return [each for each in self.snapshots if each.filters in ("", self.filters.get(destination, ""))][-1]
+
+    def get_schema(self, destination: str) -> T.StructType:
+        """Return the columns of the rows that a destination gets."""
+        return T.StructType.fromJson(json.loads(self.get_last(destination).schema))
+
+    def pack(self) -> Column:
+        """Return the outcome of a row for every destination as one column."""
+        rows = dict.fromkeys(each.column for each in [self.get_last(), *map(self.get_last, self.filters)])
+        return F.struct(STATE, VERDICT, *self.filters.values(), *rows)
+
+    def find_exit(self, destination: str, of: str = "") -> Column:
+        """Return at which step a row left on its way to a destination, as in `STATE`; 0 if the destination gets it.
+
+        `of` names the column into which `pack` put the outcome.
+        """
+        names = [STATE, *([self.filters[destination]] if destination in self.filters else [])]
+        state, *filters = [F.col(f"{of}.{name}" if of else name) for name in names]
+        return F.when(state != 0, state).otherwise(filters[0] if filters else 0)
+
+    def collect(self, most: int, parts: Sequence[str]) -> tuple[list[Example], list[Example]]:
+        """Return the first rows of each outcome, and the refused rows in groups.
+
+        Groups cost no more queries unless more rows were refused than `most`.
+        """
+        frame = self.frame.where(F.col(MATCHES)) if MATCHES in self.frame.columns else self.frame
+        filters, seen = [*self.filters.values()], [each.column for each in self.snapshots]
+        needed = frame.select(PLACE, STATE, VERDICT, *filters, *seen)
+        outcome: list[Column | str] = [F.col(STATE).alias("state"), *filters]
+        outcome += [F.col(VERDICT)[name].alias(name) for name in ("code", "message", "row")]
+        arrival = list_arrival_columns(parts)
+        alike = pyspark.sql.Window.partitionBy(STATE, F.col(VERDICT)["code"], *filters)
+        nth = F.row_number().over(alike.orderBy(*arrival)).alias("nth")
+        first = needed.select("*", nth, F.count(F.lit(1)).over(alike).alias("alike")).where(F.col("nth") <= most)
+        texts = [each.encode().alias(each.column) for each in self.snapshots]
+        counted = F.when(F.col("nth") == 1, F.col("alike")).otherwise(0).alias("alike")
+        query = first.select(*outcome, *texts, counted, F.array(*arrival).alias("arrival"))
+        found = sorted((self._make_example(row.asDict()) for row in query.collect()), key=lambda row: row.arrival)
+        refused = [row for row in found if row.state < 0]
+        if all(row.alike <= most for row in refused):
+            return found, [replace(row, alike=1, files=[*parts][row.part - 1 : row.part]) for row in refused]
+        rows = needed.where(F.col(STATE) < 0).select(*outcome, texts[0], F.col(PLACE)["part"].alias("part"))
+        groups = group_refusals(rows, ["state", "code", *filters], ["message", "row", seen[0]])
+        return found, [self._make_example(group) for group in groups]
+
+    def _make_example(self, row: Mapping[str, JSON]) -> Example:
+        names = ("state", "code", "message", "row", "alike", "arrival", "files")
+        return Example(section=self, seen=row, **{name: row[name] for name in names if name in row})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """The column with the rows after a step. The column `before` has the rows that did not leave the step."""
+
+    number: int
+    """The number of the step; 0 for the rows as they were read."""
+    name: str
+    column: str
+    schema: str
+    before: str
+    filters: str = ""
+    """The column with the filters of the step's destination; empty for a step that all rows pass."""
+
+    def encode(self, of: str = "") -> Column:
+        """Return the rows as text. `of` names the column into which `Section.pack` put them."""
+        return F.expr(encode_struct(f"{of}.{self.column}" if of else self.column, self.schema))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Examples:
     """What was collected from a trace."""
@@ -376,6 +297,24 @@ class Examples:
         section = self.trace.sections[-1]
         gone = row.section is not section or row.state or row.seen.get(section.filters.get(destination, ""))
         return None if gone else str(row.seen[section.get_last(destination).column])
+
+    def count_delivered(self) -> Mapping[str, int]:
+        """Return how many rows each destination gets."""
+        return {
+            name: sum(row.alike for row in self.rows if self.find_delivered(row, name) is not None)
+            for name in self.trace.chain.branches
+        }
+
+    def count_causes(
+        self, groups: Iterable[Example], counter: CauseCounter, pipeline: PipelineSpec, source: str = ""
+    ) -> None:
+        """Count the causes of these groups.
+
+        `source` is where all rows came from, if a person knows that better than their parts.
+        """
+        for group in groups:
+            refusal = {**show_example(group, pipeline), "stage": self.trace.name_step(group.state)}
+            counter.add(refusal, group.alike, [source] if source else group.files)
 
     def show_rows(self, pipeline: PipelineSpec, beside: str = "") -> Iterator[TracedRow]:
         """Yield the masked rows as they were read, each with its outcome.
@@ -402,6 +341,82 @@ class Examples:
                 before=show_text(row, near.before, pipeline) if near else None,
                 after=show_text(row, near.column, pipeline) if near and row.has_left(near) else None,
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """A row of a section, with its outcome."""
+
+    section: Section = field(repr=False)
+    seen: Mapping[str, JSON]
+    """By column, the row after each step as text, and which step filtered it for a destination."""
+    state: int
+    """As in `STATE`."""
+    code: str | None
+    message: str | None
+    row: str | None
+    """A refused row as it was at the refusal, as text."""
+    alike: int
+    """The number of rows with the same outcome, at the first of them; 0 at the others."""
+    arrival: list[int] = field(default_factory=list)
+    """Its part of the batch, from 1, and its place in that part."""
+    files: Sequence[str] = ()
+    """The files with such rows."""
+
+    @property
+    def as_read(self) -> str:
+        """The row as it entered the section, as text."""
+        return str(self.seen[self.section.snapshots[0].column])
+
+    @property
+    def part(self) -> int:
+        """The number of its part of the batch, from 1; 0 for a row that a stage made."""
+        return self.arrival[0]
+
+    def has_left(self, at: Snapshot) -> bool:
+        """Whether the row was still live after a step, or filtered for its destination only."""
+        return not self.state or (self.state != REFUSED_BY_ORIGIN and abs(self.state) > at.number)
+
+    def find_outcome(self, at: Snapshot) -> Literal["kept", "filtered", "refused", ""]:
+        """Return the outcome at a step; empty if the row did not reach it."""
+        filtered = self.seen[at.filters] if at.filters else 0
+        left: list[tuple[int, Literal["filtered", "refused"]]] = [(filtered, "filtered")] if filtered else []
+        if self.state:
+            number = 0 if self.state == REFUSED_BY_ORIGIN else abs(self.state)
+            left.append((number, "refused" if self.state < 0 else "filtered"))
+        number, how = min(left, default=(at.number + 1, "refused"))
+        return "kept" if number > at.number else how if number == at.number else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TracedRow:
+    """A row as it was read, and its outcome."""
+
+    row: JSON
+    """The masked row as it was read; for a refused row, as it was at the refusal."""
+    outcome: Literal["wanted", "filtered", "rejected", "changed"]
+    """`changed` is a row from which a stage makes other rows."""
+    stage: str = ""
+    """The stage that filtered, refused or changed it."""
+    code: str | None = None
+    message: str | None = None
+    """Why the row is refused."""
+    destinations: Sequence[str] = ()
+    """The destinations that want the row."""
+    filtered_for: Mapping[str, str] = field(default_factory=dict)
+    """By destination, the stage that filtered the row for that destination only."""
+    position: int = 0
+    """The place of the row in its part of the batch, as in `PLACE`."""
+    alike: int = 0
+    """The number of rows in the batch with this outcome, at the first of them; 0 at the others."""
+    before: JSON = None
+    """The masked row before the stage that a view names."""
+    after: JSON = None
+    """The masked row after that stage; None if the row did not leave the stage."""
+
+    def json(self) -> dict[str, JSON]:
+        shown = {"row", "outcome", "stage", "code", "message", "destinations", "filtered_for"}
+        return {name: to_json(value) for name, value in vars(self).items() if name in shown}
 
 
 def show_example(row: Example, pipeline: PipelineSpec) -> dict[str, JSON]:
