@@ -176,7 +176,7 @@ class Pipeline(PipelineSpec):
         definition = self._definition()
         if backfill.where:
             definition = definition_of(backfill.narrow(definition.pipeline))
-        return self._carry(check, definition=definition, listeners=listeners, backfill=backfill)
+        return self._carry(check, definition=definition, listeners=listeners, work=backfill)
 
     def redo(self, file: str, *, reason: str = "", check: bool = True, listeners: Sequence[Listener] = ()) -> Report:
         """Read a file again that was edited in place.
@@ -189,7 +189,7 @@ class Pipeline(PipelineSpec):
         and otherwise as `run` does.
         """
         check_redo(self._definition().pipeline, file)
-        report = self._carry(check, listeners=listeners, redo=Redo(file=file, reason=reason))
+        report = self._carry(check, listeners=listeners, work=Redo(file=file, reason=reason))
         if report.status == "succeeded":
             notices = discard_old_letters(self._definition().pipeline, file, reason=reason)
             report = replace(report, notices=(*report.notices, *notices))
@@ -201,7 +201,7 @@ class Pipeline(PipelineSpec):
         The rows pass this definition and go to the destinations that do not have them. Each row is processed once,
         however often you call this. Raises as `run` does, and `Refusal` if a replay with another fix was interrupted.
         """
-        return self._carry(check, listeners=listeners, replay=replay)
+        return self._carry(check, listeners=listeners, work=replay)
 
     def preview_replay(self, replay: Replay, *, say: Callable[[str], None] = lambda _: None) -> FixPreview:
         """Return what the replay would do: passing rows, reasons of refusals, and some rows before and after the fix.
@@ -210,7 +210,7 @@ class Pipeline(PipelineSpec):
         """
 
         definition = self._definition()
-        return preview_fix(definition, plan_replay(definition.pipeline, replay.choice, replay.fix), replay, say=say)
+        return preview_fix(definition, plan_replay(definition.pipeline, replay), replay, say=say)
 
     def export_dead_letters(
         self, to: str | Path, *, choice: Choice | None = None, reveal: bool = False

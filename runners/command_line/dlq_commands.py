@@ -309,7 +309,7 @@ def import_rows(rows: str, unchanged: bool, how: ReplayOptions, **given: Any) ->
 
 def replay_and_print(pipeline: Pipeline, again: Replay, how: ReplayOptions, file: Path) -> int:
     """Show what the replay would do, ask, and do it. Return the exit code."""
-    carrying, letters = how.carrying, plan_replay(pipeline, again.choice, again.fix)
+    carrying, letters = how.carrying, plan_replay(pipeline, again)
     click.echo(printing_state.format_replay(letters), err=True)
     if not letters.rows:
         if carrying.json:

@@ -26,9 +26,8 @@ from runners.operations.pipeline_access import open_state
 from runners.operations.trace import TracedRow, list_arrival_columns
 from runners.operations.tracer import Tracer
 from runners.running.choice import Choice, Letter
-from runners.running.dead_letter_rows import DeadLetterRows
 from runners.running.opening import make_chains
-from runners.running.replay import leave_to_backfills, sort
+from runners.running.replay import DeadLetterRows, leave_to_backfills, sort
 from runners.spark.own_session import put_settings_back
 from runners.state.journal import Journal, list_decided
 from runners.state.location import find_dlq

@@ -17,10 +17,9 @@ from runners.model.causes import CauseCounter, Causes
 from runners.model.errors import Refusal
 from runners.operations.trace import TracedRow
 from runners.operations.tracer import Tracer
-from runners.running.dead_letter_rows import DeadLetterRows
 from runners.running.fix import Fix
 from runners.running.opening import analyse_chain
-from runners.running.replay import Replay, SortedLetters
+from runners.running.replay import DeadLetterRows, Replay, SortedLetters
 from runners.spark.own_session import put_settings_back
 from runners.state.location import StateLocation, find_dlq
 
@@ -95,7 +94,7 @@ def preview_fix(
     pipeline, fix = definition.pipeline, replay.fix
     tracer, (dlq, spark) = Tracer.open(definition), find_dlq(pipeline)
     assert isinstance(dlq, Delta)  # another DLQ could not have been read
-    replay.check_fix(tracer.journal, dlq, spark)
+    replay.check(tracer.journal, dlq, spark)
     given = (
         fix.rows if fix.rows.texts or not fix.rows else fix.rows.load(StateLocation.of(pipeline).store(), tracer.spark)
     )

@@ -39,8 +39,9 @@ from runners.operations.audit.finding import Audit, Finding
 from runners.operations.mend_ledger import mend_ledger
 from runners.operations.pipeline_access import hold_pipeline, open_session, open_state, sign
 from runners.operations.row_files import EditedRow, RowFormat, find_format, read_rows, refuse_rows
-from runners.running.merge_fallback import GivenLetters
+from runners.running.merge_fallback import FallbackMerge, GivenLetters
 from runners.running.run import PipelineRun
+from runners.running.work import OpenBatches
 from runners.spark.own_session import put_settings_back
 from runners.state.journal import Journal
 from runners.state.ledger import Conflict
@@ -100,7 +101,7 @@ def _expand_ids(audit: Audit, accept: Sequence[str]) -> list[str]:
 def _finish_open(pipeline: PipelineSpec, failed: list[str]) -> list[str]:
     """Finish the batches that the last run left open, as the next run would. Plan no new batch."""
     definition = definition_of(pipeline)
-    run = PipelineRun(pipeline=definition.pipeline, text=definition.text, hash=definition.hash, finish=True)
+    run = PipelineRun(pipeline=definition.pipeline, text=definition.text, hash=definition.hash, work=OpenBatches())
     report = run.carry()
     if report.error is not None:
         failed.append(f"open batches were not finished: {report.error}")
@@ -185,13 +186,12 @@ def merge_fallback(definition: Definition, file: Path | None = None) -> MergedFa
     if not state.fallen:
         return MergedFallback()
     source = _find_source(pipeline, state) if file is None else read_given_letters(file)
-    run = PipelineRun(pipeline=pipeline, text=definition.text, hash=definition.hash, merge=source)
-    report = run.carry()
+    merge = FallbackMerge(source=source)
+    report = PipelineRun(pipeline=pipeline, text=definition.text, hash=definition.hash, work=merge).carry()
     if report.error is not None:
         raise PipelineFailed(report)
     waiting = sum(open_state(pipeline)[1].state.fallen.values())
-    merged = run.merged
-    return MergedFallback(rows=merged.rows if merged else 0, batches=merged.batches if merged else 0, waiting=waiting)
+    return MergedFallback(rows=merge.rows, batches=merge.batches, waiting=waiting)
 
 
 def _find_source(pipeline: PipelineSpec, state: PipelineState) -> Destination:

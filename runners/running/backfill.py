@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
-from origins.batch import JSON, Json, Limits, Span
-from origins.origin import Backlog, Origin
+from origins.batch import JSON, Span
+from origins.origin import Origin
 from origins.problems import refuse_unknown
 from runners.definitions.checks import copy_with
-from runners.engine.batch_planner import BatchPlanner, OriginFeed
-from runners.model.entry import BegunBackfill, Entry, Settled
+from runners.model.entry import BegunBackfill, Settled
 from runners.model.errors import Refusal, check_reason
-from runners.model.pipeline_state import BACKFILL, is_aside, list_meant, make_rows_key
+from runners.model.pipeline_state import is_aside, list_meant, make_rows_key
 from runners.model.spec import PipelineSpec
+from runners.running.aggregates import OF_A_BACKFILL, SplitReason
 from runners.running.compatibility import resolve_names
+from runners.running.work import OpenRun, PastLane, Work, begin_backfill, make_offset_key
 from runners.state.journal import Journal
 from runners.ways.stage_chain import name_destinations
 from stages.conditions import Filter
@@ -29,8 +28,10 @@ Bound: TypeAlias = "int | datetime"
 
 @refuse_unknown
 @dataclass(frozen=True, kw_only=True)
-class Backfill:
+class Backfill(Work):
     """The past batches to process again, and their destinations."""
+
+    split: ClassVar[SplitReason] = OF_A_BACKFILL
 
     start: Bound | None = None
     """The first of these batches, inclusive; by default the first batch of the lane."""
@@ -50,10 +51,9 @@ class Backfill:
         check_reason(self.reason, "A backfill")
 
     @property
-    def refills(self) -> bool:
-        """Whether one destination gets everything again, so that its place may be empty or new."""
+    def refilled(self) -> str | None:
         everything = (self.start, self.end, self.lane, self.where) == (None, None, None, "")
-        return self.only is not None and self.again and everything
+        return self.only if self.again and everything else None
 
     @property
     def key(self) -> str:
@@ -71,39 +71,26 @@ class Backfill:
         origin = pipeline.origin and filter_first(pipeline.origin)
         return replace(pipeline, origin=origin, origins=tuple(map(filter_first, pipeline.origins)))
 
-    def make_source(self, source: BatchPlanner, pipeline: PipelineSpec, journal: Journal) -> BatchPlanner:
-        """Return the planner for a run of this backfill, in place of the pipeline's planner `source`.
-
-        It continues after an earlier run of the same backfill.
-        """
-        self._check(source.destinations, journal)
+    def select_rows(self, run: OpenRun) -> Sequence[PastLane]:
+        """Return the batches that no earlier run of the same backfill has processed, by lane."""
+        pipeline, journal = run.pipeline, run.journal
+        self._check(pipeline, journal)
         begun = self._find_begun(pipeline, journal)
         begun = begun or begin_backfill(journal, self.key, again=self.again, reason=self.reason)
-        name, found = begun["name"], self._list_begun(pipeline, journal, begun)
-
-        def make_feed(feed: OriginFeed, lane: str, batches: Sequence[PastBatch]) -> OriginFeed:
-            goes_to = {_make_key(each.settled.span["end"]): each.lacking for each in batches}
-            return replace(
-                feed,
-                lanes={f"{name}/{lane}": lane},
-                backlog=PastBacklog(
-                    {lane: [_make_span(each.settled) for each in batches]},
-                    left_out={end for end, destinations in goes_to.items() if not destinations},
-                ),
-                destinations=lambda span: goes_to[_make_key(span.end)],
-                whole=False,
+        return [
+            PastLane(
+                origin=next(name for name, each in pipeline.origins_by_name.items() if pipeline.owns(each, lane)),
+                name=f"{begun['name']}/{lane}",
+                lane=lane,
+                start=journal.state.get_lane(f"{begun['name']}/{lane}").offset,
+                batches=[(_make_span(each.settled), each.lacking) for each in batches],
             )
-
-        feeds = []
-        for feed in source.feeds:
-            origin = pipeline.origins_by_name[feed.origin]
-            own = {lane: batches for lane, batches in found.items() if pipeline.owns(origin, lane)}
-            feeds += [make_feed(feed, lane, batches) for lane, batches in own.items()]
-        return replace(source, destinations=(self.only,) if self.only else source.destinations, feeds=feeds)
+            for lane, batches in self._list_behind(pipeline, journal, begun).items()
+        ]
 
     def list_left(self, pipeline: PipelineSpec, journal: Journal) -> Mapping[str, Sequence[PastBatch]]:
         """Return the batches that it has not processed yet, by lane, each with the destinations that lack it."""
-        self._check(list(name_destinations(pipeline.every_destination)), journal)
+        self._check(pipeline, journal)
         known = self._find_begun(pipeline, journal)
         if known is None:
             return self._list_past(pipeline, journal, datetime.now(timezone.utc), again=self.again)
@@ -112,17 +99,11 @@ class Backfill:
     def _list_behind(
         self, pipeline: PipelineSpec, journal: Journal, begun: BegunBackfill
     ) -> Mapping[str, Sequence[PastBatch]]:
-        found = {
-            lane: _select_behind(batches, journal.state.get_lane(f"{begun['name']}/{lane}").offset)
-            for lane, batches in self._list_begun(pipeline, journal, begun).items()
-        }
-        return {lane: batches for lane, batches in found.items() if batches}
-
-    def _list_begun(
-        self, pipeline: PipelineSpec, journal: Journal, begun: BegunBackfill
-    ) -> Mapping[str, Sequence[PastBatch]]:
         until = datetime.fromisoformat(begun["at"])
-        return self._list_past(pipeline, journal, until, again=begun.get("again", True))
+        past = self._list_past(pipeline, journal, until, again=begun.get("again", True))
+        offsets = {lane: journal.state.get_lane(f"{begun['name']}/{lane}").offset for lane in past}
+        found = {lane: _select_behind(batches, offsets[lane]) for lane, batches in past.items()}
+        return {lane: batches for lane, batches in found.items() if batches}
 
     def _list_past(
         self, pipeline: PipelineSpec, journal: Journal, until: datetime, *, again: bool
@@ -161,7 +142,8 @@ class Backfill:
                 lanes.setdefault(batch.lane, []).append(batch)
         return lanes
 
-    def _check(self, destinations: Sequence[str], journal: Journal) -> None:
+    def _check(self, pipeline: PipelineSpec, journal: Journal) -> None:
+        destinations = name_destinations(pipeline.every_destination)
         if self.only is not None and self.only not in destinations:
             raise Refusal(
                 f"There is no destination '{self.only}'; there are: {', '.join(destinations)}.",
@@ -183,13 +165,6 @@ class Backfill:
         return known if any(each.lacking for batches in left.values() for each in batches) else None
 
 
-def begin_backfill(journal: Journal, key: str, **facts: Json) -> BegunBackfill:
-    """Record in the ledger that batches are processed again, in lanes with a new name."""
-    body = {"key": key, "name": f"{BACKFILL}{uuid.uuid4().hex[:8]}", **facts}
-    journal.record(Entry(kind="backfill", body=body))
-    return journal.state.backfills[key]
-
-
 @dataclass(frozen=True, kw_only=True)
 class PastBatch:
     """A past batch, and the destinations to which a backfill brings it."""
@@ -199,6 +174,11 @@ class PastBatch:
     """The destinations that get it."""
     having: Sequence[str]
     """The destinations that already have it according to the ledger."""
+
+    @property
+    def end(self) -> str:
+        """The offset at its end, as a text that is equal for equal offsets."""
+        return make_offset_key(self.settled.span["end"])
 
     @staticmethod
     def of(settled: Settled, asked: Sequence[str], had: Collection[str], *, again: bool) -> PastBatch:
@@ -214,7 +194,7 @@ def _check_ends(lane: str, batches: Sequence[PastBatch]) -> None:
     """
     seen: dict[str, PastBatch] = {}
     for batch in batches:
-        before = seen.setdefault(_make_key(batch.settled.span["end"]), batch)
+        before = seen.setdefault(batch.end, batch)
         if before is not batch and (before.lacking or batch.lacking):
             one, other = before.settled.number, batch.settled.number
             raise Refusal(
@@ -223,21 +203,6 @@ def _check_ends(lane: str, batches: Sequence[PastBatch]) -> None:
                 hint=f"Backfill the others first:  --lane {lane} --from {batches[0].settled.number} --to {other - 1}\n"
                 f"Then the rest:  --lane {lane} --from {other}",
             )
-
-
-class PastBacklog(Backlog):
-    """The unchanged spans of past batches."""
-
-    def __init__(self, spans: Mapping[str, Sequence[Span]], left_out: Collection[str] = ()) -> None:
-        self._spans = spans
-        self._left_out = left_out
-        """The ends of the spans that are not processed again."""
-        self._next = {lane: {_make_key(span.end): at + 1 for at, span in enumerate(own)} for lane, own in spans.items()}
-
-    def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
-        spans = self._spans[lane]
-        at = 0 if start is None else self._next[lane][_make_key(start)]
-        return next((span for span in spans[at:] if _make_key(span.end) not in self._left_out), None)
 
 
 def parse_bound(text: str, *, last: bool = False) -> Bound:
@@ -262,19 +227,11 @@ def _from(batch: Settled, bound: Bound) -> int:
 
 
 def _select_behind(batches: Sequence[PastBatch], offset: JSON) -> Sequence[PastBatch]:
-    """Return the batches after the batch that ended at the offset, or all batches if none was processed yet."""
-    done = [
-        at
-        for at, batch in enumerate(batches)
-        if offset is not None and _make_key(batch.settled.span["end"]) == _make_key(offset)
-    ]
-    return batches[done[-1] + 1 :] if done else batches
+    """Return the batches after the last batch that ended at the offset, or all batches if none was processed yet."""
+    ends = [each.end for each in batches]
+    return batches if offset is None else batches[len(ends) - ends[::-1].index(make_offset_key(offset)) :]
 
 
 def _make_span(batch: Settled) -> Span:
     span = batch.span
     return Span(start=span["start"], end=span["end"], parts=tuple(span["parts"]), label=span["label"])
-
-
-def _make_key(offset: JSON) -> str:
-    return json.dumps(offset, sort_keys=True)

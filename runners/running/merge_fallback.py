@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, ClassVar
 
 from destinations.dead_letters import ensure_dlq, make_dlq_schema, match_id, query_dlq, select_lacking, stream_fallback
 from destinations.delta.delta import Delta
-from destinations.destination import Deadline, Destination, DestinationError, Identity, Label, OpenDestination
+from destinations.destination import Destination, DestinationError, Identity, Label, OpenDestination
 from destinations.dlq import DLQ, FALLBACK
 from origins.batch import Batch, Span
 from origins.batch_rows import BatchRows, FrameRows, TableRows, to_python_rows
 from origins.crash_points import reach
 from origins.errors import clean_up_by
-from origins.lazy import F, SparkSession, pa
+from origins.lazy import F, pa
 from origins.names import quote_text
 from origins.spark_versions import make_arrow_schema
 from runners.model.entry import Entry, MergeBody, Settled
 from runners.model.text import join_some
-from runners.state.journal import Journal, list_settled_ever
+from runners.running.work import OpenRun, Work
+from runners.state.journal import list_settled_ever
 
 _FEW = 10_000
 """The number of refused rows that this process reads at once, from one or several batches."""
@@ -40,16 +41,13 @@ class GivenLetters:
 
 
 @dataclass
-class FallbackMerge:
-    """The merge of a fallback into its DLQ, by a run that owns the pipeline."""
+class FallbackMerge(Work):
+    """The open batches, and then the refused rows that wait in the fallback: they move into the DLQ."""
 
-    pipeline: str
-    dlq: Delta
+    plans: ClassVar[bool] = False
+
     source: Destination | GivenLetters
     """The fallback, or the rows that a person took out of it."""
-    journal: Journal
-    spark: SparkSession
-    deadline: Deadline | None
     rows: int = 0
     """The number of rows that it has moved."""
     batches: int = 0
@@ -59,7 +57,7 @@ class FallbackMerge:
     exceeding: list[str] = field(default_factory=list)
     """The batches for which the source has too many rows."""
 
-    def merge(self, is_stopped: Callable[[], bool]) -> None:
+    def complete(self, run: OpenRun) -> None:
         """Move the waiting rows until all are moved or the run is stopped.
 
         The DLQ is fenced first, so that no failed write succeeds later. Then Wherry writes only the rows that the DLQ
@@ -68,20 +66,20 @@ class FallbackMerge:
         Raises `DestinationError` if the source has too few or too many rows of a batch. All other batches are merged
         before that.
         """
-        fallen = dict(self.journal.state.fallen)
+        journal, fallen = run.journal, dict(run.journal.state.fallen)
         if not fallen:
             return
-        self.journal.renew(busy=False)  # the longest lease: a batch may have many refused rows
-        opened = self.dlq.open()
+        journal.renew(busy=False)  # the longest lease: a batch may have many refused rows
+        opened = run.dlq.open()
         with clean_up_by(opened.close):
-            opened.expects(self.journal.state.identities.get(DLQ, Identity(place="")))
-            ensure_dlq(opened, self.spark)
-            opened.fence(self.spark, uuid.uuid4().hex)
-            known = {settled.plan: settled for settled in list_settled_ever(self.journal)}
+            opened.expects(journal.state.identities.get(DLQ, Identity(place="")))
+            ensure_dlq(opened, run.spark)
+            opened.fence(run.spark, uuid.uuid4().hex)
+            known = {settled.plan: settled for settled in list_settled_ever(journal)}
             for group in self._group(fallen):
-                if is_stopped():
+                if run.is_stopped():
                     return
-                self._merge_group(opened, {plan: known[plan] for plan in group}, fallen, is_stopped)
+                self._merge_group(run, opened, {plan: known[plan] for plan in group}, fallen)
         self._check_whole()
 
     def _group(self, fallen: Mapping[str, int]) -> Iterator[Sequence[str]]:
@@ -99,68 +97,61 @@ class FallbackMerge:
         yield group
 
     def _merge_group(
-        self,
-        opened: OpenDestination,
-        group: Mapping[str, Settled],
-        fallen: Mapping[str, int],
-        is_stopped: Callable[[], bool],
+        self, run: OpenRun, opened: OpenDestination, group: Mapping[str, Settled], fallen: Mapping[str, int]
     ) -> None:
         few = isinstance(self.source, GivenLetters) or sum(fallen[plan] for plan in group) <= _FEW
-        found = self._read_few(group) if few else {}
+        found = self._read_few(run, group) if few else {}
         for plan, settled in group.items():
-            if is_stopped():
+            if run.is_stopped():
                 return
-            rows, count = self._select_few(plan, found[plan]) if few else self._read_many(settled)
+            rows, count = _select_few(run, plan, found[plan]) if few else self._read_many(run, settled)
             if count == fallen[plan]:
-                self._merge_batch(opened, settled, rows, count)
+                self._merge_batch(run, opened, settled, rows, count)
             else:
                 batch = f"batch {settled.number} of lane {settled.lane} ({count:,} instead of {fallen[plan]:,})"
                 (self.lacking if count < fallen[plan] else self.exceeding).append(batch)
 
-    def _merge_batch(self, opened: OpenDestination, settled: Settled, rows: BatchRows, expected: int) -> None:
-        label = Label(batch=_make_batch(self.pipeline, settled), destination=DLQ, deadline=self.deadline)
+    def _merge_batch(
+        self, run: OpenRun, opened: OpenDestination, settled: Settled, rows: BatchRows, expected: int
+    ) -> None:
+        label = Label(batch=_make_batch(run.pipeline.name, settled), destination=DLQ, deadline=run.deadline)
         reach("before-dlq", DLQ)
         if rows.count() != 0:
-            opened.write(self.spark, rows, [label])
+            opened.write(run.spark, rows, [label])
         reach("after-dlq", DLQ)
         body: MergeBody = {"plans": [settled.plan], "rows": expected}
-        self.journal.record(Entry(kind="merge", lane=settled.lane, plan=settled.plan, body=body))
-        self.journal.compact()
+        run.journal.record(Entry(kind="merge", lane=settled.lane, plan=settled.plan, body=body))
+        run.journal.compact()
         self.rows += expected
         self.batches += 1
 
-    def _read_few(self, group: Mapping[str, Settled]) -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
+    def _read_few(self, run: OpenRun, group: Mapping[str, Settled]) -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
         """Read the rows of these batches, by plan and id. Leaves out rows of other batches."""
-        found: dict[str, dict[str, Mapping[str, Any]]] = {plan: {} for plan in group}
-        for table in self._stream(group.values()):
+        name, found = run.pipeline.name, dict[str, dict[str, Mapping[str, Any]]]((plan, {}) for plan in group)
+        for table in self._stream(run, group.values()):
             for row in to_python_rows(table):
                 plan = row["plan"]
-                if plan in found and row["pipeline"] == self.pipeline and re.fullmatch(match_id(plan), row["id"] or ""):
+                if plan in found and row["pipeline"] == name and re.fullmatch(match_id(plan), row["id"] or ""):
                     found[plan][row["id"]] = row
         return found
 
-    def _stream(self, group: Iterable[Settled]) -> Iterator[pa.Table]:
+    def _stream(self, run: OpenRun, group: Iterable[Settled]) -> Iterator[pa.Table]:
         if isinstance(self.source, GivenLetters):
             return iter([self.source.rows])
-        return stream_fallback(self.source, lambda: self.spark, [label_waiting(self.pipeline, each) for each in group])
+        labels = [label_waiting(run.pipeline.name, each) for each in group]
+        return stream_fallback(self.source, lambda: run.spark, labels)
 
-    def _select_few(self, plan: str, found: Mapping[str, Mapping[str, Any]]) -> tuple[BatchRows, int]:
-        """Return the rows that the DLQ lacks, and how many rows the batch has."""
-        query = f"SELECT id FROM {{table}} WHERE plan = {quote_text(plan)}"
-        there = {row["id"] for row in query_dlq(self.dlq, lambda: self.spark, query)}
-        lacking = [row for id_, row in found.items() if id_ not in there]
-        schema = make_arrow_schema(make_dlq_schema())
-        return TableRows(self.spark, pa.Table.from_pylist(lacking, schema), make_dlq_schema()), len(found)
-
-    def _read_many(self, settled: Settled) -> tuple[BatchRows, int]:
-        """Return the same for a batch with many rows."""
+    def _read_many(self, run: OpenRun, settled: Settled) -> tuple[BatchRows, int]:
+        """Return the rows of a batch that the DLQ lacks, and how many rows the batch has, without reading them here."""
+        pipeline, dlq = run.pipeline.name, run.dlq
         assert not isinstance(self.source, GivenLetters)
+        assert isinstance(dlq, Delta), "no other DLQ has a fallback"
         assert self.source.read_back is not None, "a merge asks for a file then"
-        frame = self.source.read_back(self.spark, [label_waiting(self.pipeline, settled)], make_dlq_schema())
-        mine = (F.col("plan") == settled.plan) & (F.col("pipeline") == self.pipeline)
+        frame = self.source.read_back(run.spark, [label_waiting(pipeline, settled)], make_dlq_schema())
+        mine = (F.col("plan") == settled.plan) & (F.col("pipeline") == pipeline)
         is_one = F.col("id").rlike(f"^{match_id(settled.plan)}$")
         rows = frame.where(mine & is_one).dropDuplicates(["id"])
-        lacking = select_lacking(self.spark, self.dlq, rows, _make_batch(self.pipeline, settled))
+        lacking = select_lacking(run.spark, dlq, rows, _make_batch(pipeline, settled))
         return FrameRows(lacking), rows.count()
 
     def _check_whole(self) -> None:
@@ -179,6 +170,15 @@ class FallbackMerge:
             f"{where} has {', and '.join(problems)}.",
             hint=f"{'. '.join(advice)}. Then merge again. Wherry has merged all other batches.",
         )
+
+
+def _select_few(run: OpenRun, plan: str, found: Mapping[str, Mapping[str, Any]]) -> tuple[BatchRows, int]:
+    """Return the rows that the DLQ lacks, and how many rows the batch has."""
+    query = f"SELECT id FROM {{table}} WHERE plan = {quote_text(plan)}"
+    there = {row["id"] for row in query_dlq(run.dlq, lambda: run.spark, query)}
+    lacking = [row for id_, row in found.items() if id_ not in there]
+    schema = make_arrow_schema(make_dlq_schema())
+    return TableRows(run.spark, pa.Table.from_pylist(lacking, schema), make_dlq_schema()), len(found)
 
 
 def label_waiting(pipeline: str, settled: Settled) -> Label:

@@ -29,8 +29,9 @@ from runners.model.pipeline_state import BACKFILL
 from runners.model.run_report import Suites
 from runners.model.spec import BatchOptions, PipelineSpec
 from runners.model.text import join_some
-from runners.running.aggregates import SplitReason, check_mixing, list_splits, warn_of_deduplicates
+from runners.running.aggregates import check_mixing, list_splits, warn_of_deduplicates
 from runners.running.compatibility import OperatorOverrides, check_newest, mark_salts
+from runners.running.work import WaitingBatches, Work
 from runners.spark.session import start_ahead
 from runners.state.journal import Journal
 from runners.ways.choose import GROUPED, STRAIGHT
@@ -58,12 +59,8 @@ class RunOpening:
     ruling: OperatorOverrides = field(default_factory=OperatorOverrides)
     follow: bool = False
     """Whether the run continues when nothing is left."""
-    split: SplitReason | None = None
-    """Why rows come in several batches for another reason than the origins' rules; None if they do not."""
-    only: str | None = None
-    """The only destination that gets the rows; by default all destinations."""
-    refills: bool = False
-    """Whether `only` gets all old batches again, so that its place may be empty or new."""
+    work: Work = field(default_factory=WaitingBatches)
+    """What the run does with the rows."""
     chains: Mapping[str, StageChain] = field(default_factory=dict)
     """The stage chain of each origin, after the origin was opened."""
     notices: Sequence[tuple[str, str]] = ()
@@ -92,7 +89,7 @@ class RunOpening:
     def _is_idle(self, journal: Journal, spark: SparkSession, backlogs: Mapping[str, Backlog]) -> bool:
         """Whether no row waits and nothing has changed since the last run."""
         state = journal.state
-        if self.ruling or self.split or self.only or journal.is_shared or state.open_plans:
+        if self.ruling or not self.work.takes_waiting or journal.is_shared or state.open_plans:
             return False
         if state.opened.get("hash") != self.hash:
             return False
@@ -220,13 +217,13 @@ class RunOpening:
 
     def _check_mixing(self, spark: SparkSession, schemas: Mapping[str, str]) -> Mapping[str, Sequence[str]]:
         """Return warnings about stages that see one batch at a time, by origin. Raises `SplitAggregate`."""
-        chains = make_chains(self.pipeline, self.destinations)
+        chains, again = make_chains(self.pipeline, self.destinations), self.work.split
         notices = check_mixing(
-            self.pipeline, spark, chains, schemas, follow=self.follow, again=self.split, only=self.only
+            self.pipeline, spark, chains, schemas, follow=self.follow, again=again, only=self.work.only
         )
 
         def twice(name: str) -> Iterator[str]:
-            splits = list_splits(self.pipeline, self._origins[name], chains[name], follow=self.follow, again=self.split)
+            splits = list_splits(self.pipeline, self._origins[name], chains[name], follow=self.follow, again=again)
             return warn_of_deduplicates(self.pipeline, chains[name], splits)
 
         return {name: [*sentences, *twice(name)] for name, sentences in notices.items()}
@@ -285,7 +282,7 @@ class RunOpening:
         known = journal.state.identities
         for name in [name for name in self.ends if name != FILTERED]:
             before = known.get(name) or known.get(self.ends[name].was or "")
-            ruled = name in (*self.ruling.fresh, *self.ruling.moved) or (self.refills and name == self.only)
+            ruled = name in (*self.ruling.fresh, *self.ruling.moved) or name == self.work.refilled
             self.opened[name].expects(Identity(place="") if before is None or ruled else before)
             if journal.is_shared:
                 self.opened[name].share()

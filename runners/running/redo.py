@@ -9,6 +9,7 @@ import difflib
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from destinations.delta.delta import Delta
 from destinations.delta.table import TargetTable
@@ -18,15 +19,15 @@ from origins.lazy import DataFrame, SparkSession
 from origins.names import make_absolute, quote_name, quote_text
 from origins.origin import Origin
 from origins.store_access import canonicalise
-from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.model.entry import Settled
 from runners.model.errors import Refusal
 from runners.model.pipeline_state import is_replay
 from runners.model.spec import PipelineSpec
-from runners.running.backfill import PastBacklog, begin_backfill
+from runners.running.aggregates import OF_A_BACKFILL, SplitReason
 from runners.running.choice import Letter
 from runners.running.compatibility import resolve_names
 from runners.running.opening import get_lane_read, list_carried_parts
+from runners.running.work import OpenRun, PastLane, Work, begin_backfill
 from runners.state.journal import DISCARDS, Journal, list_settled_ever
 from runners.ways.stage_chain import name_destinations
 
@@ -104,41 +105,30 @@ class FileRedo:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Redo:
+class Redo(Work):
     """The file to read again, and the reason.
 
     Each destination gets the new rows in the commit that removes the old rows. After a crash, another call continues. A
     file that has not changed since it was read last is skipped.
     """
 
+    split: ClassVar[SplitReason] = OF_A_BACKFILL
+
     file: str
     """The name of the file, as in the ledger or as a path."""
     reason: str = ""
 
-    def make_source(
-        self, source: BatchPlanner, pipeline: PipelineSpec, journal: Journal, spark: SparkSession
-    ) -> BatchPlanner:
-        """Return the planner for a run of this redo, in place of the pipeline's planner `source`."""
-        plan = plan_redo(pipeline, journal, spark, self.file)
+    def select_rows(self, run: OpenRun) -> Sequence[PastLane]:
+        """Return the current version of the file, unless it was read last."""
+        plan = plan_redo(run.pipeline, run.journal, run.spark, self.file)
         if plan.span is None:
-            return replace(source, feeds=[])
-        begun = journal.state.backfills.get(plan.key)
-        begun = begun or begin_backfill(journal, plan.key, reason=self.reason or f"{plan.file} was edited")
-        span, lane, tables = plan.span, f"{begun['name']}/{plan.lane}", tuple(plan.tables)
-
-        def again(feed: OriginFeed) -> OriginFeed:
-            return replace(
-                feed,
-                lanes={lane: plan.lane},
-                backlog=PastBacklog({plan.lane: [span]}),
-                destinations=lambda _: tables,
-                replaces={each: old.format_condition(lane) for each, old in plan.tables.items() if old.condition},
-                shares=False,
-                whole=False,
-            )
-
-        name_of_origin = plan.origin.name or "origin"
-        return replace(source, feeds=[again(feed) for feed in source.feeds if feed.origin == name_of_origin])
+            return ()
+        begun = run.journal.state.backfills.get(plan.key)
+        begun = begun or begin_backfill(run.journal, plan.key, reason=self.reason or f"{plan.file} was edited")
+        name = f"{begun['name']}/{plan.lane}"
+        old = {each: rows.format_condition(name) for each, rows in plan.tables.items() if rows.condition}
+        batches = [(plan.span, tuple(plan.tables))]
+        return [PastLane(origin=plan.origin.name or "origin", name=name, lane=plan.lane, batches=batches, replaces=old)]
 
 
 def plan_redo(pipeline: PipelineSpec, journal: Journal, spark: SparkSession, file: str) -> FileRedo:

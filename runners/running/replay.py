@@ -4,38 +4,49 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
+from typing import Any, ClassVar
 
-from destinations.dead_letters import format_moment
+from destinations.dead_letters import format_moment, narrow_to_ids, query_dlq
+from destinations.delta.delta import Delta
 from destinations.destination import Destination
-from origins.batch import JSON, Limits, Span
-from origins.lazy import SparkSession
-from origins.nack import RAW
-from origins.origin import Backlog
+from origins.batch import JSON, Batch, Span
+from origins.batch_rows import FrameRows
+from origins.lazy import DataFrame, F, SparkSession, T
+from origins.nack import RAW, REFUSED, convert_value, describe_misfit, make_refusal, restore
+from origins.names import HIDDEN
+from origins.origin import PLACE, Backlog, Origin, Progress
 from origins.problems import refuse_unknown
-from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.model.errors import Refusal, check_reason
 from runners.model.pipeline_state import REPLAY, PipelineState, is_replay, list_meant, make_rows_key
 from runners.model.run_report import Report
 from runners.model.spec import PipelineSpec
 from runners.model.text import format_count
+from runners.running.aggregates import OF_A_REPLAY, SplitReason
 from runners.running.choice import Choice, Letter
 from runners.running.compatibility import resolve_names
 from runners.running.fix import NO_FIX, Fix, is_fix
 from runners.running.opening import make_chains
+from runners.running.work import OpenRun, PastLane, Work
 from runners.state.journal import Journal, list_decided, list_settled_ever
 from runners.state.location import StateLocation, check_pipeline, find_dlq
+from runners.state.prepared_store import PreparedStore
 from runners.ways.stage_chain import StageChain, name_destinations
+from stages.bisection import FAILS
 
 MOST = 10_000
 """The most rows of the DLQ in a batch. The ledger keeps the id of each."""
 
 FIX_PIN = ":fix"
 """The name under which a plan records the fix of its rows. No stage has this name."""
+_FEW = 10
+"""At most this many rows are read in this process."""
+_ROW, _ID, _READ, _CORRECTED = (f"{HIDDEN}{name}" for name in ("row", "id", "read", "corrected"))
 UNREAD = hashlib.md5(RAW.encode(), usedforsecurity=False).hexdigest()
 NOT_READ = "the origin could not read these lines; correct them and add them in a new file"
 NOT_KEPT = "the DLQ did not keep the original rows (dlq.original is false)"
@@ -138,20 +149,6 @@ def leave_to_backfills(
     ]
 
 
-class ReplayBacklog(Backlog):
-    """Rows of the DLQ in prepared batches. Rows that were replayed before are not among them."""
-
-    notices: Sequence[str] = ()
-
-    def __init__(self, spans: Sequence[Span], notices: Sequence[str] = ()) -> None:
-        self._spans, self.notices = spans, notices
-        self._next = {span.end: at + 1 for at, span in enumerate(spans)}
-
-    def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
-        at = self._next.get(start, 0)
-        return self._spans[at] if at < len(self._spans) else None
-
-
 def _explain_staying(letter: Letter, chains: Mapping[str, StageChain], fix: Fix) -> str:
     """Return why this row cannot be replayed; empty if it can."""
     chain = chains.get(letter.origin)
@@ -183,12 +180,15 @@ def _make_spans(ids: Sequence[str], most: int) -> Iterator[Span]:
 
 @refuse_unknown
 @dataclass(frozen=True, kw_only=True)
-class Replay:
+class Replay(Work):
     """The rows of the DLQ to process again, and the reason.
 
     Each row is processed once, even if the replay is repeated or its process dies. If a row is refused again, that is a
     new row of the DLQ, which names the old row.
     """
+
+    takes_letters: ClassVar[bool] = True
+    split: ClassVar[SplitReason] = OF_A_REPLAY
 
     choice: Choice = Choice()
     reason: str
@@ -214,7 +214,7 @@ class Replay:
         body: Mapping[str, JSON] = state.replay["body"]
         return Replay(choice=Choice.of(body), reason=body["reason"], fix=Fix.of(body["fix"]))
 
-    def check_fix(self, journal: Journal, dlq: Destination, spark: Callable[[], SparkSession]) -> None:
+    def check(self, journal: Journal, dlq: Destination, spark: Callable[[], SparkSession]) -> None:
         """Raises `Refusal` if an interrupted replay with another fix still has waiting rows.
 
         That replay must have applied its fix to some of its rows.
@@ -236,42 +236,54 @@ class Replay:
                 "Or give that replay up, and begin this one:  --give-up",
             )
 
-    def make_source(
-        self,
-        source: BatchPlanner,
-        chains: Mapping[str, StageChain],
-        destinations: Mapping[str, Destination],
-        dlq: Destination,
-        journal: Journal,
-        spark: SparkSession,
-    ) -> tuple[BatchPlanner, Callable[[StageChain, Span], StageChain]]:
-        """Return the planner for a run of this replay, in place of the pipeline's planner `source`.
+    def select_rows(self, run: OpenRun) -> Sequence[PastLane]:
+        """Return the rows by origin, and let the run read them with the fix.
 
-        Also return a function that adds the fix to the chain of an origin, for the rows of a batch.
+        Corrected rows are in the state before the first of them is planned.
         """
-        letters_found = self.choice.select_letters(dlq, lambda: spark, list_decided(journal))
-        found = sort(leave_to_backfills(letters_found, journal, destinations), chains, source.limits.rows, self.fix)
-        found.check(destinations)
-
-        def letters(feed: OriginFeed, notices: tuple[str, ...]) -> OriginFeed:
-            lane = f"{REPLAY}{feed.origin}"
-            return replace(
-                feed,
-                lanes={lane: lane},
-                backlog=ReplayBacklog(found.spans.get(feed.origin, ()), notices),
-                straight=False,
-                shares=False,
-                whole=False,
-                destinations=lambda span: found.wanted[str(span.end)],
-                pins=lambda: {**feed.pins(), **({FIX_PIN: self.fix.key} if self.fix else {})},
+        reading, journal = run.reading, run.journal
+        if self.fix.rows and isinstance(run.dlq, Delta):
+            kept = self.fix.rows.keep(StateLocation.of(run.pipeline).store(), run.spark)
+            letters = DeadLetterRows(dlq=run.dlq, corrected=kept.texts)
+            reading.origins = {**reading.origins, REPLAY: letters}
+        most = run.pipeline.run_options.batch.rows
+        found = self.sort_letters(run.pipeline, journal, run.dlq, lambda: run.spark, reading.chains, most)
+        reading.fix = partial(found.put_fix, self.fix)
+        return [
+            PastLane(
+                origin=origin,
+                name=f"{REPLAY}{origin}",
+                lane=f"{REPLAY}{origin}",
+                start=journal.state.get_lane(f"{REPLAY}{origin}").offset,
+                batches=[(span, found.wanted[str(span.end)]) for span in found.spans.get(origin, ())],
+                pins={FIX_PIN: self.fix.key} if self.fix else {},
+                notices=() if at else found.notices,
             )
+            for at, origin in enumerate(reading.chains)
+        ]
 
-        first, *others = source.feeds
-        feeds = [letters(first, tuple(found.notices)), *(letters(feed, ()) for feed in others)]
-        return replace(source, feeds=feeds, first_alone=False), partial(found.put_fix, self.fix)
+    def sort_letters(
+        self,
+        pipeline: PipelineSpec,
+        journal: Journal,
+        dlq: Destination,
+        spark: Callable[[], SparkSession],
+        chains: Mapping[str, StageChain],
+        most: int | None = None,
+    ) -> SortedLetters:
+        """Return the chosen rows, in batches. Raises `Refusal` if a destination must not get old rows."""
+        destinations = name_destinations(pipeline.every_destination)
+        letters = self.choice.select_letters(dlq, spark, list_decided(journal))
+        found = sort(leave_to_backfills(letters, journal, destinations), chains, most, self.fix)
+        found.check(destinations)
+        return found
+
+    def clean_up(self, journal: Journal, store: PreparedStore, spark: SparkSession) -> None:
+        if self.fix.rows and journal.state.replay is None:
+            self.fix.rows.remove(store, spark)
 
 
-def plan_replay(pipeline: PipelineSpec, choice: Choice, fix: Fix = NO_FIX) -> SortedLetters:
+def plan_replay(pipeline: PipelineSpec, replay: Replay) -> SortedLetters:
     """Return the rows that a replay would process, and those that it would leave out.
 
     It asks Spark only for a `where`, or for a DLQ in a catalog. Raises `Refusal` if a destination must not get old
@@ -280,13 +292,75 @@ def plan_replay(pipeline: PipelineSpec, choice: Choice, fix: Fix = NO_FIX) -> So
     place = StateLocation.of(pipeline)
     journal = place.open_journal(pipeline)
     check_pipeline(pipeline, place, journal.state)
-    destinations = name_destinations(pipeline.every_destination)
-    letters = choice.select_letters(*find_dlq(pipeline), list_decided(journal))
-    found = sort(leave_to_backfills(letters, journal, destinations), make_chains(pipeline), fix=fix)
-    found.check(destinations)
-    return found
+    return replay.sort_letters(pipeline, journal, *find_dlq(pipeline), make_chains(pipeline))
 
 
 def make_empty_report(pipeline: PipelineSpec) -> Report:
     """Return the report of a replay that has no rows to process. No run begins for it."""
     return Report(pipeline=pipeline.name, run="", status="succeeded", reason="no row waits in the DLQ")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeadLetterRows(Origin):
+    """The rows of a DLQ that a batch names in its span, with today's columns of their origin.
+
+    A new column is NULL. A removed column is left out. Wherry converts the values of a column that has another type
+    now, and refuses a row with a value that cannot be converted.
+    """
+
+    dlq: Delta
+    corrected: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Corrected rows by the ids of their entries. They are read in place of the rows in the DLQ."""
+
+    def survey(self, spark: SparkSession, progress: Progress) -> Backlog:
+        raise NotImplementedError("a replay chooses the rows of a DLQ")
+
+    def columns(self, spark: SparkSession, backlog: Backlog) -> str | None:
+        raise NotImplementedError("its rows have the columns of the origin that read them")
+
+    def fetch(self, spark: SparkSession, batches: Sequence[Batch], *, places: bool = False) -> FrameRows:
+        (batch,) = batches
+        ids = batch.span.parts
+        asked = [(number, id_, self.corrected.get(str(id_))) for number, id_ in enumerate(ids)]
+        wanted = spark.createDataFrame(asked, f"{_ROW} bigint, {_ID} string, {_CORRECTED} string")
+        kept, schema = self._find_rows(spark, [str(each) for each in ids])
+        now = T.StructType.fromJson(json.loads(batch.schema))
+        before = T.StructType.fromJson(json.loads(schema)) if schema else now
+        lost = F.raise_error(F.concat(F.lit(f"{FAILS}the DLQ no longer has this row: "), F.col(_ID)))
+        original = F.coalesce(F.col("original"), lost.cast("string"))
+        original = F.coalesce(F.col(_CORRECTED), original) if self.corrected else original
+        frame = wanted.join(kept, _ID, "left")
+        frame = frame.select(_ROW, original.alias("original"))
+        frame = frame.select("*", F.expr(restore("original", before)).alias(_READ))
+        read = F.col(_READ)
+        problems = [why for field in now if (why := describe_misfit(field, before, read)) is not None]
+        columns = [convert_value(field, before, read).alias(field.name) for field in now]
+        if problems:
+            columns.append(make_refusal(F.concat_ws("; ", *problems), F.col("original")).alias(REFUSED))
+        if places:
+            block = F.lit(0).cast("bigint").alias("block")
+            columns.append(F.struct(F.lit("").alias("part"), block, F.col(_ROW).alias("row")).alias(PLACE))
+        return FrameRows(frame.select(*columns))
+
+    def _find_rows(self, spark: SparkSession, ids: Sequence[str]) -> tuple[DataFrame, str]:
+        """Return the rows with these ids, perhaps among others, and the schema with which they were read.
+
+        The schema is empty if the rows are gone. Few rows are read without Spark, because a new Spark needs seconds to
+        open the table.
+        """
+        columns = f"id AS {_ID}, original"
+        if len(ids) <= _FEW:
+            query = f"SELECT {columns}, original_schema FROM {{table}} WHERE {narrow_to_ids(ids)}"
+            rows = query_dlq(self.dlq, lambda: spark, query)
+            texts = [(row[_ID], row["original"]) for row in rows]
+            return spark.createDataFrame(texts, f"{_ID} string, original string"), _find_schema(rows)
+        first = f"SELECT original_schema FROM {{table}} WHERE {narrow_to_ids(ids[:1])}"
+        kept = spark.sql(f"SELECT {columns} FROM {self.dlq.sql_name} WHERE {narrow_to_ids(ids)}")
+        return kept, _find_schema(query_dlq(self.dlq, lambda: spark, first))
+
+    def parts(self, batch: Batch) -> Sequence[str]:
+        return ("",)
+
+
+def _find_schema(rows: Sequence[Mapping[str, Any]]) -> str:
+    return str(rows[0]["original_schema"]) if rows else ""

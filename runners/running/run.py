@@ -35,8 +35,6 @@ from runners.model.pipeline_state import REPLAY
 from runners.model.run_report import Report, RunError, RunReportBuilder
 from runners.model.spec import PipelineSpec, make_end_facts, make_limit_facts, make_start_facts
 from runners.running.activity import RunActivity
-from runners.running.aggregates import OF_A_BACKFILL, OF_A_REPLAY
-from runners.running.backfill import Backfill
 from runners.running.choice import count_causes_of_report
 from runners.running.cleanup import Cleanup
 from runners.running.compatibility import (
@@ -47,14 +45,11 @@ from runners.running.compatibility import (
     start_over,
     waive,
 )
-from runners.running.dead_letter_rows import DeadLetterRows
 from runners.running.local_folders import check_shared, list_written_folders
-from runners.running.merge_fallback import FallbackMerge, GivenLetters
 from runners.running.opening import RunOpening, list_suites, list_unchanged, make_chains
-from runners.running.redo import Redo
 from runners.running.refused_budget import RefusedBudget, WaitingRows
 from runners.running.renamed import check_renamed
-from runners.running.replay import Replay
+from runners.running.replay import DeadLetterRows
 from runners.running.stop import (
     ENDED,
     FORCED_AT_ONCE,
@@ -65,6 +60,7 @@ from runners.running.stop import (
     is_forced_for,
     stop_on_signals,
 )
+from runners.running.work import OpenRun, WaitingBatches, Work
 from runners.spark.own_session import make_own_session, put_settings_back
 from runners.spark.session import (
     call_on_start,
@@ -81,7 +77,7 @@ from runners.state.ownership import Ownership, make_deadline, make_kept_error
 from runners.state.run_history import RunRow, Timeline, await_writer, record_begin
 from runners.state.store_patience import PatientLedger, StorePatience
 from runners.ways.dlq_copies import open_dlq
-from runners.ways.stage_chain import StageChain, name_destinations
+from runners.ways.stage_chain import name_destinations
 from runners.ways.task_executor import TaskExecutor
 from runners.ways.way import Thresholds
 
@@ -102,16 +98,8 @@ class PipelineRun:
     clock: Clock = field(default_factory=Clock)
     follow: bool = False
     """Whether to continue when nothing is left, and to process new rows."""
-    backfill: Backfill | None = None
-    """The past batches to process again, in place of waiting rows."""
-    finish: bool = False
-    """Whether only to finish the batches that an earlier run left open."""
-    merge: Destination | GivenLetters | None = None
-    """The source of refused rows that wait in the fallback. If it is set, the run only moves them into the DLQ."""
-    replay: Replay | None = None
-    """The rows of the DLQ to process again, in place of waiting rows."""
-    redo: Redo | None = None
-    """The file to read again in place of its old rows. If it is set, the run does nothing else."""
+    work: Work = field(default_factory=WaitingBatches)
+    """What the run does; by default it processes the waiting rows."""
     take_over: str = ""
     """Why this run may take the pipeline from an owner on another host."""
     spark: SparkSession | None = None
@@ -145,9 +133,6 @@ class PipelineRun:
         self.dispatcher: Dispatcher | None = None
         self.errors_before: Sequence[Exception] | None = None
         """The errors before a forced run stopped waiting for Spark; None if it did not."""
-        self.finish = self.finish or self.merge is not None
-        self.merged: FallbackMerge | None = None
-        """The merge of the fallback, if this run does one."""
         self.patience = StorePatience(
             self.pipeline.run_options.retry,
             self.clock,
@@ -160,12 +145,12 @@ class PipelineRun:
     @property
     def assignment(self) -> str:
         """How this run shares the lanes. A run that works on all lanes needs the pipeline alone."""
-        aside = self.backfill or self.redo or self.replay or self.finish or self.ruling
-        return "single" if aside else self.pipeline.run_options.assignment
+        shares = self.work.takes_waiting and not self.ruling
+        return self.pipeline.run_options.assignment if shares else "single"
 
     @put_settings_back()
     def carry(self) -> Report:
-        """Process the waiting rows. Raises only if it cannot take the pipeline; the report has all other errors."""
+        """Do the work. Raises only if it cannot take the pipeline; the report has all other errors."""
         try:
             with contextlib.ExitStack() as to_the_end:
                 report, hook_runner = self._carry_and_report(to_the_end)
@@ -180,7 +165,7 @@ class PipelineRun:
         return report
 
     def _carry_and_report(self, to_the_end: contextlib.ExitStack) -> tuple[Report, HookRunner]:
-        """Process the waiting rows and write the report.
+        """Do the work and write the report.
 
         From the first batch until `to_the_end` closes, a signal only asks the run to stop.
         """
@@ -234,8 +219,8 @@ class PipelineRun:
                 else:
                     self._try_to_release(ownership, journal, report)
                 self._emit(RunEnded(status=report.status, reason=report.reason, lanes=report.lanes))
-                if self.errors_before is None and journal.state.replay is None and self.replay and self.replay.fix.rows:
-                    self.replay.fix.rows.remove(self.place.store(), spark)
+                if self.errors_before is None:
+                    self.work.clean_up(journal, self.place.store(), spark)
         facts = report.json()
         hook_runner.notify(make_end_facts(facts, self.clock.now().isoformat()))
         if writer is not None:
@@ -247,7 +232,7 @@ class PipelineRun:
         """Remove what is not needed any longer."""
         if errors:
             return
-        if self.replay is not None:
+        if self.work.takes_letters:
             self.cleanup.delete_dead_letters(journal, spark)
         self.cleanup.drop_filtered(spark)
         self.cleanup.sweep_large_values(journal, spark)
@@ -266,12 +251,6 @@ class PipelineRun:
         finish_unless(lambda: dispatcher is None or is_forced_for(dispatcher, ENDED - 1), release)
 
     def make_ownership(self) -> Ownership:
-        replay = self.replay
-
-        def check(journal: Journal, spark: SparkSession) -> None:
-            if replay is not None:
-                replay.check_fix(journal, self.dlq, lambda: spark)
-
         return Ownership(
             pipeline=self.pipeline,
             place=self.place,
@@ -280,12 +259,12 @@ class PipelineRun:
             hash=self.hash,
             assignment=self.assignment,
             take_over=self.take_over,
-            replay=replay.json() if replay else None,
+            replay=self.work.json(),
             ruling=self.ruling.json(),
-            finish=self.finish,
+            finish=not self.work.plans,
             follow=self.follow,
-            runs_paused=bool(self.backfill or self.redo or replay or self.finish),
-            check=check,
+            runs_paused=not self.work.takes_waiting,
+            check=lambda journal, spark: self.work.check(journal, self.dlq, lambda: spark),
         )
 
     def _describe_error(self, errors: Sequence[Exception], spark: SparkSession) -> RunError:
@@ -410,7 +389,7 @@ class PipelineRun:
 
     def _make_budget(self, journal: Journal, spark: SparkSession) -> RefusedBudget | None:
         """Return the budget for waiting refused rows. A run that plans no new batch has no budget."""
-        if self.pipeline.dlq.budget is None or self.replay is not None or self.finish:
+        if self.pipeline.dlq.budget is None or self.work.takes_letters or not self.work.plans:
             return None
         waiting = WaitingRows(dlq=self.dlq, fallback=self.fallback, spark=lambda: spark, journal=journal)
         return RefusedBudget(self.pipeline.dlq.budget, waiting.count)
@@ -423,16 +402,26 @@ class PipelineRun:
         self.patience.outlast(lambda: committed(batch))
 
     def _carry_all(self, journal: Journal, dispatcher: Dispatcher, runner: TaskExecutor, spark: SparkSession) -> None:  # noqa: C901 -- one run, from open batches to waiting rows
-        """Finish the batches that an earlier run left open, and then process the waiting rows."""
+        """Finish the batches that an earlier run left open, and then do the work."""
+        run = OpenRun(
+            pipeline=self.pipeline,
+            dlq=self.dlq,
+            reading=runner.reading,
+            journal=journal,
+            spark=spark,
+            deadline=runner.deadline,
+            is_stopped=lambda: bool(dispatcher.asked_to_stop or journal.state.stopping),
+        )
         coordination = self._join_coordination(journal)
         if coordination is not None:
-            coordination.await_opening(lambda: bool(dispatcher.asked_to_stop or journal.state.stopping))
+            coordination.await_opening(run.is_stopped)
         if coordination is None or coordination.alone:
             self._finish_open(journal, dispatcher, coordination, spark)
-        if coordination is not None and (dispatcher.asked_to_stop or journal.state.stopping):
+        if not dispatcher.stopping:
+            self.work.complete(run)
+        if run.is_stopped():
             dispatcher.take_turn()
-        if dispatcher.stopping or self.finish:
-            self._merge_fallback(journal, dispatcher, spark)
+        if dispatcher.stopping or not self.work.plans:
             return
         recognises = make_recogniser(self.pipeline, self.destinations, journal, spark)
         check_renamed(self.pipeline, self.destinations, journal, self.ruling, spark)
@@ -447,19 +436,17 @@ class PipelineRun:
             opened=self.opened,
             ruling=self.ruling,
             follow=self.follow,
-            split=OF_A_BACKFILL if self.backfill or self.redo else OF_A_REPLAY if self.replay else None,
-            only=self.backfill.only if self.backfill else None,
-            refills=self.backfill is not None and self.backfill.refills,
+            work=self.work,
         )
-        if self.backfill is None and self.replay is None and self.redo is None:
+        if self.work.takes_waiting:
             start_over(self.pipeline, journal, self.ruling, stand=list_unchanged(opening, journal, spark))
 
         noticed: set[tuple[str, str]] = set()
 
         def take_in(source: BatchPlanner | None) -> BatchPlanner | None:
             runner.reading.chains = opening.chains
+            source = source and self.patience.outlast(partial(self.work.make_source, source, run))
             found = [*list_notices(source)] if source else opening.notices
-            found = [] if self.redo else found  # a redo does not read the waiting files
             for notice in [each for each in found if each not in noticed]:
                 noticed.add(notice)
                 self._emit(Noticed(origin=notice[0], message=notice[1]))
@@ -477,8 +464,6 @@ class PipelineRun:
         if coordination is None or coordination.may_open:
             with runner.sessions.cancel_planning():
                 source = take_in(opening.open_source(journal, spark))
-        if source is not None:
-            source = take_in(self._choose_past(source, opening.chains, runner, journal, spark))
         dispatcher.planning.source = source
         if coordination is not None:
             coordination.again = lambda source, origins: opening.resurvey_origins(source, origins, journal, spark)
@@ -494,52 +479,6 @@ class PipelineRun:
         dispatcher.run()
         if coordination is not None and not dispatcher.stopping and coordination.left is not None:
             raise make_kept_error(self.pipeline.name, journal.state, coordination.left)
-
-    def _merge_fallback(self, journal: Journal, dispatcher: Dispatcher, spark: SparkSession) -> None:
-        """Move the refused rows that wait in the fallback into the DLQ, if this run is for that."""
-        if dispatcher.stopping or self.merge is None:
-            return
-        assert isinstance(self.dlq, Delta), "no other DLQ has a fallback"
-        self.merged = FallbackMerge(
-            pipeline=self.pipeline.name,
-            dlq=self.dlq,
-            source=self.merge,
-            journal=journal,
-            spark=spark,
-            deadline=make_deadline(journal.tenure, spark),
-        )
-        self.merged.merge(lambda: bool(dispatcher.asked_to_stop or journal.state.stopping))
-        if dispatcher.asked_to_stop or journal.state.stopping:
-            dispatcher.take_turn()
-
-    def _choose_past(
-        self,
-        source: BatchPlanner,
-        chains: Mapping[str, StageChain],
-        runner: TaskExecutor,
-        journal: Journal,
-        spark: SparkSession,
-    ) -> BatchPlanner:
-        """Return the planner of a backfill, a redo or a replay; for other runs `source`.
-
-        The corrected rows of a replay are in the state before the first of them is planned.
-        """
-        if self.redo is not None:
-            return self.redo.make_source(source, self.pipeline, journal, spark)
-        if self.backfill is not None:
-            return self.backfill.make_source(source, self.pipeline, journal)
-        if self.replay is None:
-            return source
-        rows = self.replay.fix.rows
-        if rows and isinstance(self.dlq, Delta):
-            kept = self.patience.outlast(lambda: rows.keep(self.place.store(), spark))
-            letters = DeadLetterRows(dlq=self.dlq, corrected=kept.texts)
-            runner.reading.origins = {**runner.reading.origins, REPLAY: letters}
-        with runner.sessions.cancel_planning():
-            source, runner.reading.fix = self.replay.make_source(
-                source, chains, self.destinations, self.dlq, journal, spark
-            )
-        return source
 
     def _join_coordination(self, journal: Journal) -> LaneCoordination | None:
         """Return the coordination with other runs that share the lanes; None if this run has the pipeline alone."""
@@ -586,7 +525,7 @@ class PipelineRun:
 
     def _make_executor(self, spark: SparkSession, tenure: Lease | None) -> TaskExecutor:
         origins = dict(self.pipeline.origins_by_name)
-        if self.replay is not None and isinstance(self.dlq, Delta):
+        if isinstance(self.dlq, Delta):
             origins[REPLAY] = DeadLetterRows(dlq=self.dlq)
         names = resolve_names(self.destinations)
         runner = TaskExecutor(

@@ -148,7 +148,7 @@ class Trial:
             return
         waiting = Replay.resume(journal.state).choice.select_letters(dlq, spark, list_decided(journal))
         try:
-            ANOTHER.check_fix(journal, dlq, spark)
+            ANOTHER.check(journal, dlq, spark)
         except Refusal:
             assert waiting, "another fix is refused though no row waits"
         else:

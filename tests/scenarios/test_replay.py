@@ -11,8 +11,7 @@ import pytest
 from destinations.delta import Delta
 from origins.batch import Batch, Span
 from runners.running.choice import Choice
-from runners.running.dead_letter_rows import DeadLetterRows
-from runners.running.replay import Replay
+from runners.running.replay import DeadLetterRows, Replay
 from tests.scenarios.conftest import ORDERS, Place, make_order
 
 pytestmark = pytest.mark.spark

@@ -12,7 +12,8 @@ from origins.batch import Batch
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.model.pipeline_state import is_replay
 from runners.running.choice import Letter
-from runners.running.replay import ReplayBacklog, sort
+from runners.running.replay import sort
+from runners.running.work import PastLane
 from runners.state.journal import Journal, list_decided
 from runners.ways.stage_chain import StageChain
 from tests.simulation.world import Process, World
@@ -34,13 +35,14 @@ class Replaying(Process):
         world.rng.shuffle(letters)
         line = StageChain.of([], {name: Memory(name=name) for name in world.names})
         found = sort(letters, {"numbers": line}, world.largest)
-        feed = OriginFeed(
+        lane = PastLane(
             origin="numbers",
-            lanes={LANE: LANE},
-            schema="",
-            backlog=ReplayBacklog(found.spans.get("numbers", ())),
-            destinations=lambda span: found.wanted[str(span.end)],
+            name=LANE,
+            lane=LANE,
+            start=self.journal.state.get_lane(LANE).offset,
+            batches=[(span, found.wanted[str(span.end)]) for span in found.spans.get("numbers", ())],
         )
+        feed = lane.make_feed(OriginFeed(origin="numbers", lanes={}, schema="", backlog=lane))
         definition = str(self.definition)
         return BatchPlanner(pipeline="numbers", run="", definition=definition, destinations=world.names, feeds=[feed])
 

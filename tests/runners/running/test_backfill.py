@@ -19,10 +19,12 @@ from runners.model.planned_batch import SpanBody
 from runners.pipeline import Pipeline
 from runners.running.backfill import Backfill, Bound, parse_bound
 from runners.state.journal import Journal
+from tests.runners.running.open_run import make_open_run
 from tests.runners.state.ledger.memory_ledger import MemoryLedger
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
-PIPELINE = Pipeline(name="orders", origin=Generate(name="made", lanes=2), destinations=[Memory(name="a")])
+A, B = Memory(name="a"), Memory(name="b")
+PIPELINE = Pipeline(name="orders", origin=Generate(name="made", lanes=2), destinations=[A, B])
 
 
 def make_settled(lane: str, number: int, minute: int) -> Settled:
@@ -86,7 +88,7 @@ def make_source(journal: Journal, backfill: Backfill) -> BatchPlanner:
     lanes = {lane: lane for lane in ("0", "1")}
     feed = OriginFeed(origin="made", lanes=lanes, schema="", backlog=Generate(lanes=2).survey(None, None))  # type: ignore[arg-type]
     usual = BatchPlanner(pipeline="orders", run="r", definition="", destinations=("a", "b"), feeds=[feed])
-    return backfill.make_source(usual, PIPELINE, journal)
+    return backfill.make_source(usual, make_open_run(PIPELINE, journal))
 
 
 class Remembering(Journal):
@@ -120,7 +122,11 @@ def test_a_backfill_has_separate_lanes_and_can_be_resumed() -> None:
 def test_a_backfill_may_be_for_one_destination() -> None:
     """An unknown destination is refused."""
     journal = Remembering(MemoryLedger())
-    assert make_source(journal, Backfill(only="b", reason="a test")).destinations == ("b",)
+    source = make_source(journal, Backfill(only="b", reason="a test"))
+    lane = source.lanes[0]
+    span = source.take(lane, None)
+    assert span is not None
+    assert source.plan(lane, LaneState(), span, NOON, first=False).destinations == ("b",)
     with pytest.raises(Refusal, match="There is no destination 'c'; there are: a, b"):
         make_source(journal, Backfill(only="c", reason="a test"))
 
@@ -148,7 +154,7 @@ def test_the_batches_left_are_those_that_the_backfill_would_process() -> None:
     assert left(Backfill(again=True, reason="a test")) == {"0": [1, 2], "1": [1, 2]}
 
 
-TWO = Pipeline(name="orders", origin=Generate(name="made"), destinations=[Memory(name="a"), Memory(name="b")])
+TWO = Pipeline(name="orders", origin=Generate(name="made"), destinations=[A, B])
 
 
 class Delivered(Remembering):
@@ -178,7 +184,7 @@ def test_a_destination_gets_only_batches_that_it_lacks(given: dict[str, Any], go
     lanes = {"0": "0"}
     feed = OriginFeed(origin="made", lanes=lanes, schema="", backlog=Generate().survey(None, None))  # type: ignore[arg-type]
     usual = BatchPlanner(pipeline="orders", run="r", definition="", destinations=("a", "b"), feeds=[feed])
-    planner = past.make_source(usual, TWO, journal)
+    planner = past.make_source(usual, make_open_run(TWO, journal))
     (lane,) = planner.lanes
     found: dict[int, list[str]] = {}
     state = LaneState()
@@ -201,7 +207,7 @@ def test_a_resumed_backfill_keeps_its_batches() -> None:
 
     feed = OriginFeed(origin="made", lanes={"0": "0"}, schema="", backlog=Generate().survey(None, None))  # type: ignore[arg-type]
     usual = BatchPlanner(pipeline="orders", run="r", definition="", destinations=("a", "b"), feeds=[feed])
-    (lane,) = begun.make_source(usual, TWO, journal).lanes
+    (lane,) = begun.make_source(usual, make_open_run(TWO, journal)).lanes
     journal.record(Entry(kind="set", epoch=journal.state.epoch, body={"lanes": {lane: {"offset": 2}}}))
     assert left(begun) == left(replace(begun, again=False)) == [3, 4]
     journal.record(Entry(kind="set", epoch=journal.state.epoch, body={"lanes": {lane: {"offset": 4}}}))

@@ -169,7 +169,7 @@ class Cut:
 
     def begin(self, dlq: Delta, replay: Replay) -> None:
         """Acquire the pipeline for a replay, as a run does."""
-        replay.check_fix(self.journal, dlq, refuse_spark)
+        replay.check(self.journal, dlq, refuse_spark)
         self.journal.acquire({"pipeline": "orders", "replay": json.loads(json.dumps(replay.json()))})
 
     def decide(self, *ids: str, settles: bool = True) -> None:
@@ -210,7 +210,7 @@ def test_an_interrupted_replay_is_resumed_only_with_its_fix(dlq: Delta) -> None:
         Replay(fix=B, reason="x", choice=Choice(ids=("p/3",))),
     ):
         with pytest.raises(Refusal, match="with the fix amount=1 was cut short") as refused:
-            other.check_fix(cut.journal, dlq, refuse_spark)
+            other.check(cut.journal, dlq, refuse_spark)
         assert "left 2 rows without that fix" in str(refused.value)
         assert "--resume" in str(refused.value.hint)
         assert "--give-up" in str(refused.value.hint)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
 from destinations.dead_letters import make_dlq_schema
 from destinations.delta.delta import Delta
+from destinations.memory import Memory
+from origins.generate import Generate
 from origins.spark_versions import make_arrow_schema
 from runners.model.entry import Settled
+from runners.pipeline import Pipeline
 from runners.running.merge_fallback import FallbackMerge, GivenLetters
-from runners.state.journal import Journal
 from tests.runners.running.letterbox import make_letters
-from tests.runners.state.ledger.memory_ledger import MemoryLedger
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tests.runners.running.open_run import make_open_run
 
 
 class Waiting(dict[str, int]):
@@ -35,14 +34,7 @@ FALLBACK = Delta(path="refused")
 
 def make_merge(source: Delta | GivenLetters = FALLBACK) -> FallbackMerge:
     """Return a merge from this source into another table."""
-    return FallbackMerge(
-        pipeline="orders",
-        dlq=Delta(path="dlq"),
-        source=source,
-        journal=Journal(MemoryLedger()),
-        spark=cast("SparkSession", None),
-        deadline=None,
-    )
+    return FallbackMerge(source=source)
 
 
 def test_batches_are_read_together_up_to_a_number_of_rows() -> None:
@@ -64,6 +56,7 @@ def test_a_row_with_an_invalid_id_is_not_merged(id_: str | None) -> None:
     """A user may have typed the id. In the DLQ, its row could not be found by its place in the batch."""
     schema = make_arrow_schema(make_dlq_schema())
     rows = [*make_letters(7, 10), {**make_letters(7)[0], "id": id_}]
+    orders = Pipeline(name="orders", origin=Generate(), destinations=[Memory(name="a")])
     given = GivenLetters(file="rows.csv", rows=pa.Table.from_pylist(rows, schema))
     batch = Settled(lane="0", number=1, plan="p", run="r", at="", span=cast("Any", {}), counts=cast("Any", {}))
-    assert [*make_merge(given)._read_few({"p": batch})["p"]] == ["p/7", "p/10"]
+    assert [*make_merge(given)._read_few(make_open_run(orders), {"p": batch})["p"]] == ["p/7", "p/10"]

@@ -21,7 +21,8 @@ from runners.model.entry import Entry, Settled
 from runners.model.errors import Refusal
 from runners.operations.dlq import summarise_causes
 from runners.running.choice import Choice, Letter, count_causes_of_run
-from runners.running.replay import MOST, ReplayBacklog, leave_to_backfills, sort
+from runners.running.replay import MOST, leave_to_backfills, sort
+from runners.running.work import PastLane
 from runners.state.journal import DecidedLetters, Journal
 from runners.ways.stage_chain import StageChain
 from stages.conditions import Filter
@@ -333,9 +334,10 @@ def test_the_rows_of_a_batch_are_limited() -> None:
 def test_the_backlog_gives_its_batches_in_order() -> None:
     """It starts with the first, wherever an earlier replay ended."""
     spans = sort([make_letter(id=f"p/{n}") for n in range(3)], LINES, 2).spans["origin"]
-    queue = ReplayBacklog(spans)
+    queue = PastLane(
+        origin="origin", name="dlq/origin", lane="dlq/origin", start="q/9", batches=[(span, ("a",)) for span in spans]
+    )
     assert queue.take("dlq/origin", "q/9", Limits(rows=1)) == spans[0]
-    assert queue.take("dlq/origin", None, Limits()) == spans[0]
     assert queue.take("dlq/origin", spans[0].end, Limits()) == spans[1]
     assert queue.take("dlq/origin", spans[1].end, Limits()) is None
 

@@ -30,6 +30,7 @@ from tests.manual_clock import ManualClock
 from tests.runners.engine.test_batch_machine import TWO, make_counts, make_landed
 from tests.runners.engine.test_dispatcher import Bench
 from tests.runners.running.letterbox import append_letters, make_letters
+from tests.runners.running.open_run import make_open_run
 from tests.runners.state.ledger.memory_ledger import MemoryLedger
 from tests.runners.state.ledger.test_progress import make_planned, make_settle_entry
 
@@ -61,10 +62,9 @@ def make_source(journal: Journal, dlq: Delta, replay: Replay) -> BatchPlanner:
         OriginFeed(origin=name, lanes={name: name}, schema="s", backlog=cast("Any", None), straight=True)
         for name in ("origin", "other")
     ]
-    usual = BatchPlanner(
-        pipeline="orders", run="r", definition="", destinations=("a", "b"), feeds=feeds, first_alone=True
-    )
-    return replay.make_source(usual, LINES, DESTINATIONS, dlq, journal, cast("Any", None))[0]
+    usual = BatchPlanner(pipeline="orders", run="r", definition="", destinations=("a", "b"), feeds=feeds)
+    pipeline = Pipeline(name="orders", origin=Rows(schema="id long"), destinations=[*DESTINATIONS.values()])
+    return replay.make_source(usual, make_open_run(pipeline, journal, dlq, LINES))
 
 
 def test_a_replay_needs_a_reason() -> None:
@@ -79,7 +79,7 @@ def test_a_replay_needs_a_reason() -> None:
 def test_each_origin_has_a_lane_of_rows_of_the_dlq(dlq: Delta) -> None:
     """The batches go to destinations that lack the rows. They are never written straight."""
     found = make_source(make_journal(), dlq, Replay(reason="a test"))
-    assert (list(found.lanes), found.first_alone) == ([LANE, "dlq/other"], False)
+    assert list(found.lanes) == [LANE, "dlq/other"]
     span = found.take(LANE, None)
     assert span is not None
     first = found.plan(LANE, LaneState(), span, ManualClock().now(), first=False)
@@ -106,7 +106,7 @@ def test_only_settled_rows_are_replayed(dlq: Delta) -> None:
     assert list_decided(owner).ids == set()
     owner.record(Entry(kind="cancel", lane=LANE, plan="p1"), planned, replace(make_settle_entry(), lane=LANE))
     assert list_decided(owner).replayed == {"p/1", "p/2"}
-    left = make_source(owner, dlq, Replay(reason="a test")).take(LANE, "p/2")
+    left = make_source(owner, dlq, Replay(reason="a test")).take(LANE, owner.state.get_lane(LANE).offset)
     assert left is not None
     assert left.parts == ("p/3",)
 
@@ -173,11 +173,11 @@ def test_a_replay_is_planned_without_spark(dlq: Delta, tmp_path: Path) -> None:
         destinations=[Memory(name="a")],
         state=str(tmp_path / "state"),
     )
-    found = plan_replay(pipeline, Choice())
+    found = plan_replay(pipeline, Replay(reason="a test"))
     assert (found.rows, len(found.left)) == (3, 2)
     merge = Delta(path=str(tmp_path / "t"), mode="merge", keys=["id"], name="a")
     with pytest.raises(Refusal, match="keeps the row that arrives last"):
-        plan_replay(replace(pipeline, destinations=[merge]), Choice())
+        plan_replay(replace(pipeline, destinations=[merge]), Replay(reason="a test"))
 
 
 def test_lanes_of_the_dlq_are_not_lanes_of_the_pipeline(tmp_path: Path) -> None:

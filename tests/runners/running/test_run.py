@@ -25,6 +25,7 @@ from runners.running.choice import count_causes_of_report
 from runners.running.compatibility import OperatorOverrides
 from runners.running.replay import Replay
 from runners.running.run import PipelineRun
+from runners.running.work import OpenBatches
 from runners.state.journal import Journal
 from runners.state.location import StateLocation
 from runners.state.process_locks import StateLock, identify_host
@@ -92,9 +93,9 @@ def record_owner(pipeline: Pipeline, **how: Any) -> None:
 @pytest.mark.parametrize(
     "how",
     [
-        {"backfill": Backfill(reason="a new table")},
-        {"replay": Replay(reason="mended")},
-        {"finish": True},
+        {"work": Backfill(reason="a new table")},
+        {"work": Replay(reason="mended")},
+        {"work": OpenBatches()},
         {"ruling": OperatorOverrides(fresh=("table",), reason="emptied")},
     ],
     ids=["backfill", "replay", "finish", "ruling"],

@@ -20,6 +20,7 @@ from runners.operations.dlq import resume
 from runners.operations.status import read_status
 from runners.pipeline import Pipeline
 from runners.running.run import PipelineRun
+from runners.running.work import OpenBatches
 from runners.state.journal import Journal
 from runners.state.location import StateLocation
 from runners.state.progress import apply_entries
@@ -132,7 +133,7 @@ def test_no_run_begins_until_a_user_resumes_the_pipeline(pipeline: Pipeline) -> 
 
 def test_a_paused_pipeline_can_finish_open_batches(pipeline: Pipeline) -> None:
     """A run that only finishes open batches acquires the ledger despite the pause."""
-    run = PipelineRun(pipeline=pipeline, text="", hash="", finish=True)
+    run = PipelineRun(pipeline=pipeline, text="", hash="", work=OpenBatches())
     assert run.make_ownership().open_journal(None).state.paused
 
 
