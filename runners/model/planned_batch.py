@@ -151,6 +151,11 @@ class SpanBody(TypedDict):
     label: str
 
 
+def read_span(body: SpanBody) -> Span:
+    """Return the span that the ledger stores."""
+    return Span(**{**pick_fields(Span, body), "parts": tuple(body["parts"])})
+
+
 class _Decision(TypedDict):
     path: str
     counts: CountsBody
@@ -289,10 +294,10 @@ class PlannedBatch:
     @staticmethod
     def of(pipeline: str, value: PlanBody) -> PlannedBatch:
         """Make the plan from what the ledger stores."""
-        span, decision = value["span"], value.get("decision")
+        decision = value.get("decision")
         made = {
             "pipeline": pipeline,
-            "span": Span(**{**pick_fields(Span, span), "parts": tuple(span["parts"])}),
+            "span": read_span(value["span"]),
             "time": datetime.fromisoformat(value["time"]),
             "replaces": value.get("instead", {}),
         }

@@ -20,7 +20,7 @@ from runners.model.entry import EndedBody, ErrorBody, Settled
 from runners.model.errors import CarryFailed, Refusal
 from runners.model.masking import without
 from runners.model.pipeline_state import REPLAY, LaneState
-from runners.model.planned_batch import PlannedBatch
+from runners.model.planned_batch import PlannedBatch, read_span
 from runners.model.text import summarise_error
 from runners.operations.pipeline_access import open_session, open_state
 from runners.operations.preview import Preview
@@ -125,7 +125,6 @@ class Tracer:
 
     def make_batch(self, settled: Settled, origin: str, schema: str) -> Batch:
         """Return a settled batch in a form that is read again with this schema."""
-        span = settled.span
         return Batch(
             pipeline=self.definition.pipeline.name,
             run=settled.run,
@@ -133,7 +132,7 @@ class Tracer:
             lane=settled.lane,
             number=settled.number,
             plan=settled.plan,
-            span=Span(start=span["start"], end=span["end"], parts=tuple(span["parts"]), label=span["label"]),
+            span=read_span(settled.span),
             schema=schema,
             time=datetime.fromisoformat(settled.at),
             definition=self.definition.hash,

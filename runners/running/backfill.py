@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
-from typing import ClassVar, TypeAlias
+from typing import TypeAlias
 
-from origins.batch import JSON, Span
+from origins.batch import JSON
 from origins.origin import Origin
 from origins.problems import refuse_unknown
 from runners.definitions.checks import copy_with
 from runners.model.entry import BegunBackfill, Settled
 from runners.model.errors import Refusal, check_reason
 from runners.model.pipeline_state import is_aside, list_meant, make_rows_key
+from runners.model.planned_batch import read_span
 from runners.model.spec import PipelineSpec
-from runners.running.aggregates import OF_A_BACKFILL, SplitReason
+from runners.running.aggregates import OF_A_BACKFILL
 from runners.running.compatibility import resolve_names
 from runners.running.work import OpenRun, PastLane, Work, begin_backfill, make_offset_key
 from runners.state.journal import Journal
@@ -31,7 +32,7 @@ Bound: TypeAlias = "int | datetime"
 class Backfill(Work):
     """The past batches to process again, and their destinations."""
 
-    split: ClassVar[SplitReason] = OF_A_BACKFILL
+    split = OF_A_BACKFILL
 
     start: Bound | None = None
     """The first of these batches, inclusive; by default the first batch of the lane."""
@@ -74,7 +75,6 @@ class Backfill(Work):
     def select_rows(self, run: OpenRun) -> Sequence[PastLane]:
         """Return the batches that no earlier run of the same backfill has processed, by lane."""
         pipeline, journal = run.pipeline, run.journal
-        self._check(pipeline, journal)
         begun = self._find_begun(pipeline, journal)
         begun = begun or begin_backfill(journal, self.key, again=self.again, reason=self.reason)
         return [
@@ -83,32 +83,22 @@ class Backfill(Work):
                 name=f"{begun['name']}/{lane}",
                 lane=lane,
                 start=journal.state.get_lane(f"{begun['name']}/{lane}").offset,
-                batches=[(_make_span(each.settled), each.lacking) for each in batches],
+                batches=[(read_span(each.settled.span), each.lacking) for each in batches],
             )
             for lane, batches in self._list_behind(pipeline, journal, begun).items()
         ]
 
     def list_left(self, pipeline: PipelineSpec, journal: Journal) -> Mapping[str, Sequence[PastBatch]]:
         """Return the batches that it has not processed yet, by lane, each with the destinations that lack it."""
-        self._check(pipeline, journal)
-        known = self._find_begun(pipeline, journal)
-        if known is None:
-            return self._list_past(pipeline, journal, datetime.now(timezone.utc), again=self.again)
-        return self._list_behind(pipeline, journal, known)
+        now = datetime.now(timezone.utc).isoformat()
+        begun = self._find_begun(pipeline, journal) or BegunBackfill(name="", at=now, again=self.again)
+        return self._list_behind(pipeline, journal, begun)
 
     def _list_behind(
         self, pipeline: PipelineSpec, journal: Journal, begun: BegunBackfill
     ) -> Mapping[str, Sequence[PastBatch]]:
-        until = datetime.fromisoformat(begun["at"])
-        past = self._list_past(pipeline, journal, until, again=begun.get("again", True))
-        offsets = {lane: journal.state.get_lane(f"{begun['name']}/{lane}").offset for lane in past}
-        found = {lane: _select_behind(batches, offsets[lane]) for lane, batches in past.items()}
-        return {lane: batches for lane, batches in found.items() if batches}
-
-    def _list_past(
-        self, pipeline: PipelineSpec, journal: Journal, until: datetime, *, again: bool
-    ) -> Mapping[str, Sequence[PastBatch]]:
-        """Return the batches in its range, by lane, as they were at this time."""
+        """Return the batches in its range as they were when it began, without those that it has processed."""
+        until, again = datetime.fromisoformat(begun["at"]), begun.get("again", True)
         settled = [each for each in journal.list_settled() if _from(each, until) <= 0]
         destinations = name_destinations(pipeline.every_destination)
         today = resolve_names(destinations)
@@ -125,11 +115,10 @@ class Backfill(Work):
                 if origin is not None and self.only in (None, name) and each.takes(pipeline.lanes_of(origin))
             ]
             if asked:
-                found[lane] = [
-                    PastBatch.of(batch, asked, having.get(make_rows_key(batch), ()), again=again) for batch in batches
-                ]
-                _check_ends(lane, found[lane])
-        return found
+                past = [PastBatch.of(each, asked, having.get(make_rows_key(each), ()), again=again) for each in batches]
+                _check_ends(lane, past)
+                found[lane] = _select_behind(past, journal.state.get_lane(f"{begun['name']}/{lane}").offset)
+        return {lane: batches for lane, batches in found.items() if batches}
 
     def select_batches(self, carried: Sequence[Settled], until: datetime) -> Mapping[str, Sequence[Settled]]:
         """Return the batches of this backfill in order, by lane, without batches that were committed after `until`."""
@@ -157,7 +146,8 @@ class Backfill(Work):
             )
 
     def _find_begun(self, pipeline: PipelineSpec, journal: Journal) -> BegunBackfill | None:
-        """Return the same backfill if it has begun and is not complete."""
+        """Return the same backfill if it has begun and is not complete. Raises `Refusal` for an unknown name."""
+        self._check(pipeline, journal)
         known = journal.state.backfills.get(self.key)
         if known is None or (self.again and not known.get("again", True)):
             return None
@@ -230,8 +220,3 @@ def _select_behind(batches: Sequence[PastBatch], offset: JSON) -> Sequence[PastB
     """Return the batches after the last batch that ended at the offset, or all batches if none was processed yet."""
     ends = [each.end for each in batches]
     return batches if offset is None else batches[len(ends) - ends[::-1].index(make_offset_key(offset)) :]
-
-
-def _make_span(batch: Settled) -> Span:
-    span = batch.span
-    return Span(start=span["start"], end=span["end"], parts=tuple(span["parts"]), label=span["label"])
