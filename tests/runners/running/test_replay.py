@@ -13,7 +13,7 @@ import pytest
 
 from destinations.delta import Delta
 from destinations.memory import Memory
-from origins.batch import Json, Limits
+from origins.batch import Json
 from origins.nack import RAW
 from origins.protection import Protection
 from runners.model.causes import CauseCounter
@@ -22,7 +22,6 @@ from runners.model.errors import Refusal
 from runners.operations.dlq import summarise_causes
 from runners.running.choice import Choice, Letter, count_causes_of_run
 from runners.running.replay import MOST, leave_to_backfills, sort
-from runners.running.work import PastLane
 from runners.state.journal import DecidedLetters, Journal
 from runners.ways.stage_chain import StageChain
 from stages.conditions import Filter
@@ -329,17 +328,6 @@ def test_the_rows_of_a_batch_are_limited() -> None:
     rows = [make_letter(id=f"p/{n}") for n in range(MOST + 1)]
     assert [len(span.parts) for span in sort(rows, LINES).spans["origin"]] == [MOST, 1]
     assert [len(span.parts) for span in sort(rows[:5], LINES, 2).spans["origin"]] == [2, 2, 1]
-
-
-def test_the_backlog_gives_its_batches_in_order() -> None:
-    """It starts with the first, wherever an earlier replay ended."""
-    spans = sort([make_letter(id=f"p/{n}") for n in range(3)], LINES, 2).spans["origin"]
-    queue = PastLane(
-        origin="origin", name="dlq/origin", lane="dlq/origin", start="q/9", batches=[(span, ("a",)) for span in spans]
-    )
-    assert queue.take("dlq/origin", "q/9", Limits(rows=1)) == spans[0]
-    assert queue.take("dlq/origin", spans[0].end, Limits()) == spans[1]
-    assert queue.take("dlq/origin", spans[1].end, Limits()) is None
 
 
 def test_old_rows_are_not_merged_where_the_last_row_wins(tmp_path: Path) -> None:
