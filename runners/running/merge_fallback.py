@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any, ClassVar
+from typing import Any
 
 from destinations.dead_letters import ensure_dlq, make_dlq_schema, match_id, query_dlq, select_lacking, stream_fallback
 from destinations.delta.delta import Delta
@@ -44,7 +44,7 @@ class GivenLetters:
 class FallbackMerge(Work):
     """The open batches, and then the refused rows that wait in the fallback: they move into the DLQ."""
 
-    plans: ClassVar[bool] = False
+    plans = False
 
     source: Destination | GivenLetters
     """The fallback, or the rows that a person took out of it."""

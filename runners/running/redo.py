@@ -9,7 +9,6 @@ import difflib
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 from destinations.delta.delta import Delta
 from destinations.delta.table import TargetTable
@@ -23,7 +22,7 @@ from runners.model.entry import Settled
 from runners.model.errors import Refusal
 from runners.model.pipeline_state import is_replay
 from runners.model.spec import PipelineSpec
-from runners.running.aggregates import OF_A_BACKFILL, SplitReason
+from runners.running.aggregates import OF_A_BACKFILL
 from runners.running.choice import Letter
 from runners.running.compatibility import resolve_names
 from runners.running.opening import get_lane_read, list_carried_parts
@@ -112,7 +111,7 @@ class Redo(Work):
     file that has not changed since it was read last is skipped.
     """
 
-    split: ClassVar[SplitReason] = OF_A_BACKFILL
+    split = OF_A_BACKFILL
 
     file: str
     """The name of the file, as in the ledger or as a path."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 from destinations.dead_letters import format_moment, narrow_to_ids, query_dlq
 from destinations.delta.delta import Delta
@@ -27,7 +27,7 @@ from runners.model.pipeline_state import REPLAY, PipelineState, is_replay, list_
 from runners.model.run_report import Report
 from runners.model.spec import PipelineSpec
 from runners.model.text import format_count
-from runners.running.aggregates import OF_A_REPLAY, SplitReason
+from runners.running.aggregates import OF_A_REPLAY
 from runners.running.choice import Choice, Letter
 from runners.running.compatibility import resolve_names
 from runners.running.fix import NO_FIX, Fix, is_fix
@@ -187,8 +187,8 @@ class Replay(Work):
     new row of the DLQ, which names the old row.
     """
 
-    takes_letters: ClassVar[bool] = True
-    split: ClassVar[SplitReason] = OF_A_REPLAY
+    takes_letters = True
+    split = OF_A_REPLAY
 
     choice: Choice = Choice()
     reason: str
@@ -246,40 +246,38 @@ class Replay(Work):
             kept = self.fix.rows.keep(StateLocation.of(run.pipeline).store(), run.spark)
             letters = DeadLetterRows(dlq=run.dlq, corrected=kept.texts)
             reading.origins = {**reading.origins, REPLAY: letters}
-        most = run.pipeline.run_options.batch.rows
-        found = self.sort_letters(run.pipeline, journal, run.dlq, lambda: run.spark, reading.chains, most)
+        found = self.sort_letters(run.pipeline, journal, reading.chains, run.dlq, lambda: run.spark)
         reading.fix = partial(found.put_fix, self.fix)
         return [
             PastLane(
                 origin=origin,
-                name=f"{REPLAY}{origin}",
-                lane=f"{REPLAY}{origin}",
-                start=journal.state.get_lane(f"{REPLAY}{origin}").offset,
+                name=lane,
+                lane=lane,
+                start=journal.state.get_lane(lane).offset,
                 batches=[(span, found.wanted[str(span.end)]) for span in found.spans.get(origin, ())],
                 pins={FIX_PIN: self.fix.key} if self.fix else {},
                 notices=() if at else found.notices,
             )
-            for at, origin in enumerate(reading.chains)
+            for at, (origin, lane) in enumerate((each, f"{REPLAY}{each}") for each in reading.chains)
         ]
 
     def sort_letters(
         self,
         pipeline: PipelineSpec,
         journal: Journal,
+        chains: Mapping[str, StageChain],
         dlq: Destination,
         spark: Callable[[], SparkSession],
-        chains: Mapping[str, StageChain],
-        most: int | None = None,
     ) -> SortedLetters:
         """Return the chosen rows, in batches. Raises `Refusal` if a destination must not get old rows."""
-        destinations = name_destinations(pipeline.every_destination)
+        destinations, most = name_destinations(pipeline.every_destination), pipeline.run_options.batch.rows
         letters = self.choice.select_letters(dlq, spark, list_decided(journal))
         found = sort(leave_to_backfills(letters, journal, destinations), chains, most, self.fix)
         found.check(destinations)
         return found
 
-    def clean_up(self, journal: Journal, store: PreparedStore, spark: SparkSession) -> None:
-        if self.fix.rows and journal.state.replay is None:
+    def clean_up(self, store: PreparedStore, spark: SparkSession) -> None:
+        if self.fix.rows:
             self.fix.rows.remove(store, spark)
 
 
@@ -292,7 +290,7 @@ def plan_replay(pipeline: PipelineSpec, replay: Replay) -> SortedLetters:
     place = StateLocation.of(pipeline)
     journal = place.open_journal(pipeline)
     check_pipeline(pipeline, place, journal.state)
-    return replay.sort_letters(pipeline, journal, *find_dlq(pipeline), make_chains(pipeline))
+    return replay.sort_letters(pipeline, journal, make_chains(pipeline), *find_dlq(pipeline))
 
 
 def make_empty_report(pipeline: PipelineSpec) -> Report:

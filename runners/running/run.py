@@ -219,8 +219,8 @@ class PipelineRun:
                 else:
                     self._try_to_release(ownership, journal, report)
                 self._emit(RunEnded(status=report.status, reason=report.reason, lanes=report.lanes))
-                if self.errors_before is None:
-                    self.work.clean_up(journal, self.place.store(), spark)
+                if self.errors_before is None and journal.state.replay is None:
+                    self.work.clean_up(self.place.store(), spark)
         facts = report.json()
         hook_runner.notify(make_end_facts(facts, self.clock.now().isoformat()))
         if writer is not None:

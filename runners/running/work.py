@@ -39,9 +39,9 @@ class OpenRun:
 
 
 class Work:
-    """What a run does. Unless a kind of work says otherwise, the run processes old rows again and has no waiting row.
+    """What a run does. By default it processes old rows again, and leaves waiting rows alone.
 
-    The same work may begin again after a crash: each hook continues, and does nothing twice.
+    After a crash the same work begins again: each hook then continues, and does nothing twice.
     """
 
     takes_waiting: ClassVar[bool] = False
@@ -83,8 +83,8 @@ class Work:
     def complete(self, run: OpenRun) -> None:
         """Do what needs no new batch, once the open batches are finished."""
 
-    def clean_up(self, journal: Journal, store: PreparedStore, spark: SparkSession) -> None:
-        """Remove what only this work needed, once its run has released the pipeline."""
+    def clean_up(self, store: PreparedStore, spark: SparkSession) -> None:
+        """Remove what the state kept for this work. No replay is left that an interruption cut short."""
 
 
 class WaitingBatches(Work):
