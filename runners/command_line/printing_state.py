@@ -206,11 +206,11 @@ def format_replay(found: SortedLetters) -> str:
     rows = [
         [
             origin,
-            f"{sum(len(span.parts) for span in spans):,}",
-            f"{len(spans):,}",
-            ", ".join(dict.fromkeys(name for span in spans for name in found.wanted[str(span.end)])),
+            f"{sum(len(span.parts) for span, _ in batches):,}",
+            f"{len(batches):,}",
+            ", ".join(dict.fromkeys(name for _, names in batches for name in names)),
         ]
-        for origin, spans in found.spans.items()
+        for origin, batches in found.batches.items()
     ]
     heading = ["rows of origin", "rows", "batches", "go to"]
     carried = table(heading, rows) if rows else "No row of the DLQ can be replayed."

@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from destinations.dead_letters import narrow_to_ids, query_dlq, read_dead_letters, trace_replays
@@ -157,9 +157,8 @@ class RefusedRow:
         if found.left:
             return None, next(iter(found.left))
         assert isinstance(dlq, Delta)  # another DLQ could not have been read
-        (span,) = found.spans[name]
-        chain = tracer.make_chain(origin, schema)
-        chain = replace(chain, branches={each: chain.branches[each] for each in found.wanted[str(span.end)]})
+        ((span, names),) = found.batches[name]
+        chain = tracer.make_chain(origin, schema).narrow(names)
         batch = tracer.make_replay(name, span, schema, run=str(self.letter["run"]), plan=self.plan)
         rows_read = DeadLetterRows(name=name, dlq=dlq)
         traced = tracer.trace_batch(rows_read, chain, batch, chain.pins(tracer.spark), shown=1)

@@ -101,16 +101,16 @@ def preview_fix(
     outcomes: Counter[str] = Counter()
     destinations: Counter[str] = Counter()
     causes, seen = CauseCounter(), dict[tuple[str, str | None, str], list[FixedRow]]()
-    for name, spans in letters.spans.items():
+    for name, batches in letters.batches.items():
         origin = pipeline.origins_by_name[name]
         schema = tracer.find_schema(origin)
         if schema is None:
             raise Refusal(f"The origin '{name}' has no schema yet, so nothing can be tried.")
         chain = tracer.make_chain(origin, schema)
         names = {step.name for step in chain.steps}
-        for number, span in enumerate(spans, 1):
-            say(f"trying {span.label}, batch {number} of {len(spans)}")
-            own = letters.put_fix(fix, chain, span)
+        for number, (span, wanted) in enumerate(batches, 1):
+            say(f"trying {span.label}, batch {number} of {len(batches)}")
+            own = letters.put_fix(fix, chain.narrow(wanted), span)
             analyse_chain(tracer.spark, schema, own)
             batch, pins = tracer.make_replay(name, span, schema), own.pins(tracer.spark)
             beside = next((step.name for step in own.steps if step.name not in names), "")

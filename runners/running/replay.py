@@ -55,24 +55,22 @@ NOT_KEPT = "the DLQ did not keep the original rows (dlq.original is false)"
 
 @dataclass(frozen=True, kw_only=True)
 class SortedLetters:
-    """The rows that can be replayed, by origin, and the number of the others, by reason."""
+    """The rows that can be replayed, and the number of the others, by reason."""
 
-    spans: Mapping[str, Sequence[Span]]
-    wanted: Mapping[str, tuple[str, ...]]
-    """The destinations of each span, by its end."""
+    batches: Mapping[str, Sequence[tuple[Span, tuple[str, ...]]]]
+    """By origin, the rows in batches, each with the destinations that lack them."""
     left: Mapping[str, int]
-    refusers: Mapping[str, str] = field(default_factory=dict)
-    """By the end of each span, the stage before which the fix is applied; empty if that is the first stage."""
+    refusers: Mapping[str, str]
+    """By the end of each batch, the stage before which the fix is applied; empty if that is the first stage."""
 
     def put_fix(self, fix: Fix, chain: StageChain, span: Span) -> StageChain:
-        """Return the chain for a span's rows: with the fix, and only to the destinations that lack the rows."""
-        own = replace(chain, branches={name: chain.branches[name] for name in self.wanted[str(span.end)]})
-        return fix.put_into(own, self.refusers.get(str(span.end), ""))
+        """Return the chain with the fix for the rows of a batch."""
+        return fix.put_into(chain, self.refusers[str(span.end)])
 
     @property
     def rows(self) -> int:
         """The number of rows to process."""
-        return sum(len(span.parts) for spans in self.spans.values() for span in spans)
+        return sum(len(span.parts) for batches in self.batches.values() for span, _ in batches)
 
     @property
     def notices(self) -> Sequence[str]:
@@ -81,7 +79,8 @@ class SortedLetters:
 
     def check(self, destinations: Mapping[str, Destination]) -> None:
         """Raises `Refusal` if late rows would replace newer rows."""
-        for name in {name for names in self.wanted.values() for name in names if destinations[name].ordered}:
+        wanted = {name for batches in self.batches.values() for _, names in batches for name in names}
+        for name in sorted(name for name in wanted if destinations[name].ordered):
             raise Refusal(
                 f"'{name}' keeps the row that arrives last, and rows of the DLQ arrive late: an old row would replace "
                 "a newer one.",
@@ -106,15 +105,13 @@ def sort(
             names = tuple(name for name in chains[letter.origin].branches if name not in letter.delivered_to)
             refuser = letter.stage if fix.start == "refused" else ""
             alike.setdefault((letter.origin, letter.kind, names, refuser), []).append(letter.id)
-    spans: dict[str, list[Span]] = {}
-    wanted: dict[str, tuple[str, ...]] = {}
+    batches: dict[str, list[tuple[Span, tuple[str, ...]]]] = {}
     refusers: dict[str, str] = {}
     for (origin, _, names, refuser), ids in alike.items():
         for span in _make_spans(ids, min(most or MOST, MOST)):
-            spans.setdefault(origin, []).append(span)
-            wanted[str(span.end)] = names
+            batches.setdefault(origin, []).append((span, names))
             refusers[str(span.end)] = refuser
-    return SortedLetters(spans=spans, wanted=wanted, left=left, refusers=refusers)
+    return SortedLetters(batches=batches, left=left, refusers=refusers)
 
 
 def leave_to_backfills(
@@ -254,7 +251,7 @@ class Replay(Work):
                 name=lane,
                 lane=lane,
                 start=journal.state.get_lane(lane).offset,
-                batches=[(span, found.wanted[str(span.end)]) for span in found.spans.get(origin, ())],
+                batches=found.batches.get(origin, ()),
                 pins={FIX_PIN: self.fix.key} if self.fix else {},
                 notices=() if at else found.notices,
             )

@@ -88,9 +88,8 @@ class BatchReader:
         chain = self.chains[plan.batch.origin]
         if not is_replay(plan.batch.lane):
             return chain
-        if self.fix is not None:
-            return self.fix(chain, plan.batch.span)
-        return replace(chain, branches={name: chain.branches[name] for name in plan.destinations})
+        own = chain.narrow(plan.destinations)
+        return own if self.fix is None else self.fix(own, plan.batch.span)
 
     def find_known_chain(self, plan: PlannedBatch) -> StageChain:
         """Return the stages of a batch's rows, also before the run is open."""

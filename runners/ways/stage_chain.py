@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
 from destinations.destination import Destination
@@ -85,6 +85,10 @@ class StageChain:
     def with_demands(self, demands: Mapping[str, Sequence[Stage]]) -> StageChain:
         """Return the same chain with these demands of the destinations instead of the earlier ones."""
         return StageChain.of(self._stages, self._destinations, demands)
+
+    def narrow(self, destinations: Iterable[str]) -> StageChain:
+        """Return the chain for rows that only these destinations get."""
+        return replace(self, branches={name: self.branches[name] for name in destinations})
 
     @property
     def steps(self) -> Sequence[PlacedStage]:

@@ -40,7 +40,7 @@ class Replaying(Process):
             name=LANE,
             lane=LANE,
             start=self.journal.state.get_lane(LANE).offset,
-            batches=[(span, found.wanted[str(span.end)]) for span in found.spans.get("numbers", ())],
+            batches=found.batches.get("numbers", ()),
         )
         feed = lane.make_feed(OriginFeed(origin="numbers", lanes={}, schema="", backlog=lane))
         definition = str(self.definition)

@@ -148,9 +148,9 @@ def test_rows_of_different_stages_are_fixed_in_separate_batches() -> None:
     """This applies if the fix is before the refusing stage. Each batch records its stage."""
     found = [Letter(id=f"p/{n}", origin="origin", stage=s, kind="k") for n, s in enumerate(("cast", "filter", "cast"))]
     there = sort(found, {"origin": CHAIN}, fix=Fix(columns={"amount": "1"}, start="refused"))
-    assert [each.parts for each in there.spans["origin"]] == [("p/0", "p/2"), ("p/1",)]
+    assert [span.parts for span, _ in there.batches["origin"]] == [("p/0", "p/2"), ("p/1",)]
     assert dict(there.refusers) == {"p/2": "cast", "p/1": "filter"}
-    assert len(sort(found, {"origin": CHAIN}, fix=A).spans["origin"]) == 1
+    assert len(sort(found, {"origin": CHAIN}, fix=A).batches["origin"]) == 1
 
 
 @pytest.fixture

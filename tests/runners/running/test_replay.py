@@ -286,9 +286,11 @@ def test_rows_for_the_same_destinations_share_a_batch() -> None:
         make_letter(id=f"p/{n}", delivered_to=("b",) if n == 2 else (), kind="k" if n < 4 else "l") for n in range(1, 6)
     ]
     found = sort(rows, LINES)
-    parts = [span.parts for span in found.spans["origin"]]
-    assert parts == [("p/1", "p/3"), ("p/2",), ("p/4", "p/5")]
-    assert found.wanted == {"p/3": ("a", "b"), "p/2": ("a",), "p/5": ("a", "b")}
+    assert [(span.parts, names) for span, names in found.batches["origin"]] == [
+        (("p/1", "p/3"), ("a", "b")),
+        (("p/2",), ("a",)),
+        (("p/4", "p/5"), ("a", "b")),
+    ]
 
 
 def test_a_row_that_a_backfill_also_refused_goes_to_each_destination_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,15 +321,17 @@ def test_a_row_that_a_backfill_also_refused_goes_to_each_destination_once(monkey
     journal.record(Entry(kind="backfill", body=body))
     rows = [make_letter(id=f"{plan}/7") for plan in brought]
     found = sort(leave_to_backfills(rows, journal, {"a": Memory(name="a"), "b": Memory(name="b")}), LINES)
-    assert found.wanted == {"p/7": ("a",), "r/7": ("b",)}
-    assert [span.parts for span in found.spans["origin"]] == [("p/7",), ("q/7", "r/7")]
+    assert [(span.parts, names) for span, names in found.batches["origin"]] == [
+        (("p/7",), ("a",)),
+        (("q/7", "r/7"), ("b",)),
+    ]
 
 
 def test_the_rows_of_a_batch_are_limited() -> None:
     """The limit is that of the definition, and at most ten thousand."""
     rows = [make_letter(id=f"p/{n}") for n in range(MOST + 1)]
-    assert [len(span.parts) for span in sort(rows, LINES).spans["origin"]] == [MOST, 1]
-    assert [len(span.parts) for span in sort(rows[:5], LINES, 2).spans["origin"]] == [2, 2, 1]
+    assert [len(span.parts) for span, _ in sort(rows, LINES).batches["origin"]] == [MOST, 1]
+    assert [len(span.parts) for span, _ in sort(rows[:5], LINES, 2).batches["origin"]] == [2, 2, 1]
 
 
 def test_old_rows_are_not_merged_where_the_last_row_wins(tmp_path: Path) -> None:
