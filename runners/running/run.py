@@ -419,8 +419,8 @@ class PipelineRun:
             self._finish_open(journal, dispatcher, coordination, spark)
         if not dispatcher.stopping:
             self.work.complete(run)
-        if run.is_stopped():
-            dispatcher.take_turn()
+            if run.is_stopped():
+                dispatcher.take_turn()
         if dispatcher.stopping or not self.work.plans:
             return
         recognises = make_recogniser(self.pipeline, self.destinations, journal, spark)
