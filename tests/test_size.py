@@ -103,7 +103,7 @@ class _Follower:
 
 
 def test_a_batch_passes_few_files(tmp_path: Path) -> None:
-    """A reader who follows a batch through the code opens at most these files."""
+    """The code of a batch, from its plan to its last entry in the ledger, is in at most 80 files."""
     (tmp_path / "a.json").write_text('{"id": 1}\n')
     follower = _Follower()
     pipeline = Pipeline(
