@@ -198,10 +198,10 @@ class RefusedRow:
         ], ""
 
     def _mask_beside(self, row: str, raw: str | None) -> JSON:
-        protection = self.definition.pipeline.protection
+        pipeline = self.definition.pipeline
         if raw is not None:
-            return protection.mask_nack({"stage": "origin", "message": "", "row": {"raw": raw}})["row"]
-        return protection.mask_row(json.loads(row))
+            return pipeline.mask_nack({"stage": "origin", "message": "", "row": {"raw": raw}})["row"]
+        return pipeline.mask_row(json.loads(row))
 
     def _is_same(self, row: str, raw: str | None) -> bool:
         """Whether this row equals the row that was read then, in the columns that both have."""

@@ -73,3 +73,15 @@ def test_a_row_of_a_changed_file_is_tried_without_its_neighbours(place: Place) -
     assert (list(tried.neighbours), "1.json" in tried.why_alone) == ([], True)
     assert tried.today is not None
     assert tried.today.outcome == "rejected"
+
+
+def test_a_secret_in_a_neighbour_is_masked(place: Place) -> None:
+    """Wherry shows the reference of the secret in its place."""
+    place.land("1.json", [make_order(1, email="tok-4711-secret"), make_order(2, amount="two")])
+    (place.folder / "pipeline.yaml").write_text(
+        ORDERS.replace("stages:\n", "stages:\n  - filter: \"coalesce(email, '') <> '${secret:KEY}'\"\n")
+    )
+    pipeline = Pipeline.load(place.folder / "pipeline.yaml", secrets={"KEY": "tok-4711-secret"})
+    pipeline.run()
+    tried = pipeline.explain_dead_letter(find_id(pipeline, 2)).try_again()
+    assert [dict(each.row)["email"] for each in tried.neighbours] == ["${secret:KEY}", "A2@X.COM"]
