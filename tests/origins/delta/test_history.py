@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from origins.batch import JSON, Span
 from origins.catalog.history import HistoryLog, is_only_named
 from origins.delta_actions import Version
+from origins.delta_table import fetch_rows
+from origins.errors import OriginError
+from origins.lazy import T
+from tests.spark_errors import make_spark_error
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -161,3 +166,69 @@ def test_some_tables_are_reached_by_their_names_only(
     """The catalog of the table decides, and the platform."""
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", runtime)
     assert is_only_named(name, features) == expected
+
+
+DETAIL: Sequence[object] = (
+    "delta",
+    "a7",
+    "main.shop.orders",
+    "/t",
+    [],
+    {"delta.enableRowTracking": "true"},
+    ["rowTracking"],
+)
+
+
+@dataclass(frozen=True)
+class FilteredTable:
+    """A session whose only table is described, and whose versions are refused with this condition."""
+
+    condition: str
+
+    def sql(self, statement: str) -> FilteredTable:
+        """Answer `DESCRIBE DETAIL` only."""
+        if not statement.startswith("DESCRIBE DETAIL"):
+            raise make_spark_error(self.condition, "filters")
+        return self
+
+    def select(self, *columns: str) -> FilteredTable:
+        """Return the same, because the answer has the columns."""
+        assert len(columns) == len(DETAIL)
+        return self
+
+    def collect(self) -> Sequence[Sequence[object]]:
+        """Return the table's line."""
+        return [DETAIL]
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "ROW_LEVEL_SECURITY_FEATURE_NOT_SUPPORTED.TIME_TRAVEL",
+        "COLUMN_MASKS_FEATURE_NOT_SUPPORTED.TIME_TRAVEL",
+        "FGAC_TIME_TRAVEL_NOT_SUPPORTED",
+    ],
+)
+class TestFilteredTable:
+    def test_a_look_names_the_users_that_read_versions(self, condition: str) -> None:
+        """Row filters and column masks hide versions from most users of Databricks."""
+        spark = cast("SparkSession", FilteredTable(condition))
+        with pytest.raises(OriginError, match=rf"versions of main\.shop\.orders .*{condition}") as refused:
+            HistoryLog.of("main.shop.orders", "/t", {}).look(spark, 6)
+        assert "Run as a user without filters" in refused.value.hint
+
+    def test_a_read_of_rows_names_them_too(self, condition: str) -> None:
+        """The table may have got its filter after the look."""
+        spark = cast("SparkSession", FilteredTable(condition))
+        asked: JSON = ["", 0, 7, {"since": 7, "added": "commits"}]
+        span = Span(start=None, end={"version": 7, "table": "a7"}, parts=(asked,), label="version 7")
+        with pytest.raises(OriginError, match=rf"versions of main\.shop\.orders .*{condition}") as refused:
+            fetch_rows(spark, "main.shop.orders", span, T.StructType(), named=True, places=False)
+        assert "Run as a user without filters" in refused.value.hint
+
+
+def test_another_error_of_a_look_is_passed_on() -> None:
+    """No advice is given that does not fit."""
+    spark = cast("SparkSession", FilteredTable("DIVIDE_BY_ZERO"))
+    with pytest.raises(type(make_spark_error()), match="DIVIDE_BY_ZERO"):
+        HistoryLog.of("main.shop.orders", "/t", {}).look(spark, 6)
