@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 
 from runners.model.errors import Refusal
+from runners.state.process_locks import LockError
 
 _MOMENTS = ("served", "open", "succeeded")
 
@@ -65,8 +66,14 @@ class RunMarks:
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
-        """Keep other processes from changing a mark during this block."""
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        """Keep other processes from changing a mark during this block. Raises `LockError` if there are no locks."""
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+        except OSError as error:
+            raise LockError(
+                f"The scheduler cannot lock its notes: {self.folder} ({error.strerror}).",
+                hint="The notes there prevent lost and double runs. Move the definitions to a local disk.",
+            ) from error
         try:
             yield
         finally:

@@ -25,7 +25,7 @@ _TRIES = 1000
 
 
 class LockError(WherryError):
-    """The lock file of a state cannot be opened."""
+    """The lock file of a state cannot be opened or locked."""
 
     code = "LOCK"
 
@@ -43,12 +43,15 @@ class StateLock:
             return True
         for _ in range(_TRIES):
             file = _open_lock(self.path)
-            if _try_lock(file, fcntl.LOCK_EX) and _is_at(file, self.path):
-                self._file = file
-                _HELD.add(self)
-                return True
-            is_only_probed = _try_lock(file, fcntl.LOCK_SH)
-            os.close(file)
+            try:
+                if _try_lock(self.path, file, fcntl.LOCK_EX) and _is_at(file, self.path):
+                    self._file = file
+                    _HELD.add(self)
+                    return True
+                is_only_probed = _try_lock(self.path, file, fcntl.LOCK_SH)
+            finally:
+                if self._file is None:
+                    os.close(file)
             if not is_only_probed:
                 break
         return False
@@ -82,7 +85,7 @@ class StateLock:
         try:
             if identity and _identify_file(file) != identity:
                 return None
-            return not _try_lock(file, fcntl.LOCK_SH)
+            return not _try_lock(self.path, file, fcntl.LOCK_SH)
         finally:
             os.close(file)
 
@@ -304,11 +307,18 @@ def _identify_file(file: int) -> str:
     return f"{found.st_dev}:{found.st_ino}"
 
 
-def _try_lock(file: int, how: int) -> bool:
+def _try_lock(path: Path, file: int, how: int) -> bool:
+    """Return whether the opened file could be locked. Raises `LockError` if its file system has no locks."""
     try:
         fcntl.flock(file, how | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:
+        raise LockError(
+            f"The lock file {path} cannot be locked: {error.strerror}.",
+            hint="The lock keeps two runs of one pipeline apart. Put the state on a local disk, or into a catalog:  "
+            "state: {schema: main.wherry}\nIf it is in a catalog already, set TMPDIR to a folder of a local disk.",
+        ) from error
     return True
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 
 from runners.model.errors import Refusal
 from runners.schedules.run_marks import RunMark, RunMarks
+from tests.databricks.volume import make_volume_environment
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=timezone.utc)
 LAST = NOON + timedelta(minutes=199)
@@ -105,3 +108,17 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(Refusal, match=r"cannot note its runs.*Not a directory"):
         RunMarks(tmp_path / "file" / "marks")
+
+
+def test_a_folder_that_knows_no_locks_is_refused(volume_library: Path, tmp_path: Path) -> None:
+    """No run begins there, because another scheduler could begin it too."""
+    claim = CLAIM + "print(marks.get('orders'))"
+    wrapped = f"from origins.errors import WherryError\ntry:\n{textwrap.indent(claim, '    ')}\n"
+    program = wrapped + "except WherryError as error:\n    print(error.code, error, error.hint)"
+    words = [sys.executable, "-c", program, str(tmp_path / "volume"), NOON.isoformat()]
+    environment = make_volume_environment(volume_library, tmp_path / "volume", locks=False)
+    done = subprocess.run(words, env={**os.environ, **environment}, capture_output=True, check=True, text=True)
+    assert done.stdout.startswith("LOCK The scheduler cannot lock its notes: ")
+    assert "Operation not supported" in done.stdout
+    assert "Move the definitions to a local disk" in done.stdout
+    assert not [*(tmp_path / "volume").glob("*.json")]

@@ -28,6 +28,7 @@ from runners.state.process_locks import (
     note_jvm,
     sweep_locks,
 )
+from tests.databricks.volume import make_volume_environment
 
 ROOT = Path(__file__).parents[3]
 HOLDER = """
@@ -38,6 +39,19 @@ assert StateLock(Path(sys.argv[1])).acquire()
 child = subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL) if sys.argv[2] == "with a child" else None
 print(child.pid if child else 0, flush=True)
 sys.stdin.read()
+"""
+REFUSED = """
+import os, sys
+from pathlib import Path
+from runners.state.process_locks import LockError, StateLock
+Path(sys.argv[1]).mkdir()
+lock, before = StateLock(Path(sys.argv[1], "lock")), os.listdir("/proc/self/fd")
+for action in (lock.acquire, lock.is_held):
+    try:
+        action()
+    except LockError as error:
+        print(error, error.hint, sep="\\n", end="\\n---\\n" if action == lock.acquire else "\\n")
+sys.stderr.write("no file is left open\\n" if len(os.listdir("/proc/self/fd")) == len(before) else "left open\\n")
 """
 FORKING = """
 import os, sys
@@ -215,6 +229,18 @@ def test_a_lock_that_cannot_be_opened_is_reported_plainly(tmp_path: Path) -> Non
     with pytest.raises(LockError, match=r"file/lock cannot be opened: Not a directory\.") as caught:
         StateLock(tmp_path / "file" / "lock").acquire()
     assert "Make its folder writable" in caught.value.hint
+
+
+def test_a_file_system_without_locks_is_reported_plainly(volume_library: Path, tmp_path: Path) -> None:
+    """Some volumes refuse locks. A process that runs says so, and so does one that only looks."""
+    environment = make_volume_environment(volume_library, tmp_path / "volume", locks=False)
+    program = [sys.executable, "-c", REFUSED, str(tmp_path / "volume")]
+    done = subprocess.run(program, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    acquired, looked = done.stdout.split("---\n")
+    assert acquired == looked
+    assert f"{tmp_path}/volume/lock cannot be locked: Operation not supported." in acquired
+    assert "state: {schema: main.wherry}" in acquired
+    assert done.stderr == "no file is left open\n"
 
 
 def test_a_lock_file_that_is_a_link_is_refused(tmp_path: Path) -> None:
