@@ -7,17 +7,21 @@ import dataclasses
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from destinations.delta.delta import Delta
 from destinations.delta.table import LOG_STORES
 from destinations.destination import LANE, Destination
 from destinations.dlq import DLQ, FALLBACK, ONLY_COPY
+from origins.delta import Delta as DeltaOrigin
 from origins.dlq import DlqEntries
+from origins.files.files import Files
 from origins.names import get_last_part, make_absolute
 from origins.origin import Origin
 from origins.quantities import parse_seconds, parse_size
 from origins.secret import SecretText
+from origins.spark_versions import is_on_databricks
 from origins.store_access import canonicalise, find_problem, is_store_url
 from runners.definitions.document import Problem
 from runners.definitions.kinds import Kinds, find_kind
@@ -38,6 +42,8 @@ _NAME = re.compile(r"\w[\w-]{0,99}")
 _TABLE_NAME = re.compile(r"\w{1,100}", re.ASCII)
 _HDFS = "Only Spark reaches HDFS: origins and destinations may be there, and the state may not"
 _WITHOUT_LINKS = ("/Workspace/", "/Volumes/")
+_OF_SPARK = (Files, DeltaOrigin, DlqEntries, Delta)
+"""The kinds whose places Spark reads or writes."""
 _VOLUME = re.compile(r"/[^\s]+|(?:(?:\w+|`[^`./]+`)\.){2}(?:\w+|`[^`./]+`)", re.ASCII)
 _SCHEMA = re.compile(r"(?:\w+|`[^`]+`)(?:\.(?:\w+|`[^`]+`))?", re.ASCII)
 _TIME_OFFSET = re.compile(r"Z|(?:UTC|GMT|UT)?[+-]\d{1,2}(?::\d{2})?", re.ASCII)
@@ -95,14 +101,17 @@ def copy_with(component: D, **changes: object) -> D:
     return copied
 
 
-def list_problems(pipeline: PipelineSpec) -> Iterator[Problem]:
-    """Yield what is wrong with a completed pipeline as a whole."""
+def list_problems(pipeline: PipelineSpec, directory: Path) -> Iterator[Problem]:
+    """Yield what is wrong with a completed pipeline as a whole. By default its state is below this directory."""
+    if pipeline.state is None:
+        pipeline = dataclasses.replace(pipeline, state=str(directory.absolute() / ".wherry" / pipeline.name))
     checks = (
         _check_secret_names,
         _check_names,
         _check_fallback,
         _check_lane_tables,
         _check_state,
+        _check_workspace,
         _check_read_dlqs,
         _check_retention,
         _check_settings,
@@ -246,8 +255,8 @@ def _check_state(pipeline: PipelineSpec) -> Iterator[Found]:
         message = "expected a directory of this machine, s3://, abfss://, gs:// or {schema: catalog.schema}"
         hint = f". {_HDFS}" if pipeline.state.startswith("hdfs:") else ""
         yield "state", f"{message}, got {shorten(pipeline.state)}{hint}"
-    if not isinstance(pipeline.state, SchemaState) and not is_store_url(pipeline.state):
-        folder = os.path.abspath(pipeline.state or f".wherry/{pipeline.name}")
+    if isinstance(pipeline.state, str) and not is_store_url(pipeline.state):
+        folder = os.path.abspath(pipeline.state)
         if folder.startswith(_WITHOUT_LINKS):
             yield (
                 "state",
@@ -261,6 +270,18 @@ def _check_state(pipeline: PipelineSpec) -> Iterator[Found]:
             yield "state.schema", f"expected a schema such as main.wherry, got {shorten(pipeline.state.schema)}"
         if not _TABLE_NAME.fullmatch(pipeline.name):
             yield "name", f"names tables in the state's schema: expected a-z, 0-9 and _, got {shorten(pipeline.name)}"
+
+
+def _check_workspace(pipeline: PipelineSpec) -> Iterator[Found]:
+    """Yield places on Databricks that Wherry lists below /Workspace, and that Spark reads below dbfs:/Workspace."""
+    ends = [*_list_components(pipeline), ("dlq", pipeline.dlq.destination), ("dlq.fallback", pipeline.dlq.fallback)]
+    for path, end in ends if is_on_databricks() else ():
+        for option in ("path", "paths", "move_to") if isinstance(end, _OF_SPARK) else ():
+            given = getattr(end, option, None) or ()
+            for place in map(make_absolute, [given] if isinstance(given, str) else given):
+                if place.startswith("/Workspace/"):
+                    volume = f"/Volumes/CATALOG/SCHEMA/VOLUME/{get_last_part(place)}"
+                    yield f"{path}.{option}", f"expected {volume}, got {shorten(place)}, where Spark finds no files"
 
 
 def _check_read_dlqs(pipeline: PipelineSpec) -> Iterator[Found]:
@@ -278,7 +299,7 @@ def _find_dlq_place(pipeline: PipelineSpec) -> str:
         return given.place
     if isinstance(state, SchemaState):
         return f"{state.schema}.{pipeline.name}_dlq"
-    return make_absolute(f"{state or f'.wherry/{pipeline.name}'}/dlq")
+    return make_absolute(f"{state}/dlq")
 
 
 def _check_retention(pipeline: PipelineSpec) -> Iterator[Found]:

@@ -96,7 +96,9 @@ def load(  # noqa: PLR0913 -- each is an option of the commands
     if pipeline is not WRONG:
         given = {"secrets": parameters.secrets, "job": find_job({**(parameters.widgets or {}), **parameters.variables})}
         pipeline = complete_pipeline(dataclasses.replace(pipeline, **given), kinds)
-        problems.extend(_locate_problem(problem, reader.places) for problem in list_problems(pipeline))
+        problems.extend(
+            _locate_problem(problem, reader.places) for problem in list_problems(pipeline, reader.directory)
+        )
     if problems:
         problems.sort(key=lambda problem: (problem.line or 0, problem.column or 0))
         raise DefinitionError(
@@ -113,7 +115,7 @@ def definition_of(pipeline: PipelineSpec, *, kinds: Kinds | None = None) -> Defi
     pipeline = complete_pipeline(pipeline, kinds)
     job = pipeline.job or find_job(read_widgets() or {})
     pipeline = dataclasses.replace(pipeline, secrets=list_secrets(pipeline), job=job)
-    problems = [_mask_problem(problem, pipeline.secrets) for problem in list_problems(pipeline)]
+    problems = [_mask_problem(problem, pipeline.secrets) for problem in list_problems(pipeline, Path())]
     if problems:
         raise DefinitionError(f"Pipeline {pipeline.name!r}", problems)
     return _make_definition(pipeline, None, Path(), kinds)

@@ -306,6 +306,10 @@ def test_options_beside_their_kind_are_refused_with_the_right_place(refused: Ref
             "state: /Workspace/Users/a@b.c/state",
             "state: expected {schema: catalog.schema}, got /Workspace/Users/a@b.c/state, where files have no hard",
         ),
+        (
+            "state: /Volumes/main/shop/wherry",
+            "state: expected {schema: catalog.schema}, got /Volumes/main/shop/wherry, where files have no hard links",
+        ),
         ("state: {schema: main.wherry, volume: rows}", "state.volume: expected a volume such as main.wherry.rows"),
         ("state: {schema: a; drop table b}", "state.schema: expected a schema such as main.wherry"),
         ("stages: {keep: a}", "stages: expected a list, got a mapping; put a dash before each"),
@@ -332,7 +336,69 @@ def test_a_fallback_that_masks_protected_values_is_refused(
         dlq=Dlq(window=0, on_failure="fallback", fallback=fallback),
         protect=protect,
     )
-    assert [problem.path for problem in list_problems(complete_pipeline(pipeline, TOYS))] == found
+    assert [problem.path for problem in list_problems(complete_pipeline(pipeline, TOYS), Path())] == found
+
+
+@pytest.mark.parametrize("directory", ["/Workspace/Users/a@b.c", "/Volumes/main/shop/definitions"])
+def test_a_definition_without_links_beside_it_needs_a_state_elsewhere(directory: str) -> None:
+    """The default state is below the definition, or in Python below the working directory."""
+    pipeline = PipelineSpec(name="orders", origin=Folder(path="/in"), destinations=[Table(path="/out")])
+    (problem,) = list_problems(complete_pipeline(pipeline, TOYS), Path(directory))
+    assert (problem.path, f"got {directory}/.wherry/orders, where" in problem.message) == ("state", True)
+    assert [*list_problems(complete_pipeline(pipeline, TOYS), Path("/home/ada"))] == []
+
+
+@pytest.mark.parametrize(
+    ("end", "path", "volume"),
+    [
+        (
+            "origin:\n  files: {path: /Workspace/Users/a@b.c/in/*.json, format: json}",
+            "origin.path",
+            "/Volumes/CATALOG/SCHEMA/VOLUME/*.json",
+        ),
+        (
+            "origin:\n  files: {path: /Volumes/a/b/c/*.json, format: json, after: move, move_to: /Workspace/done}",
+            "origin.move_to",
+            "/Volumes/CATALOG/SCHEMA/VOLUME/done",
+        ),
+        (
+            "origin:\n  delta: {paths: [/Volumes/a/b/c/orders, /Workspace/Shared/items]}",
+            "origin.paths",
+            "/Volumes/CATALOG/SCHEMA/VOLUME/items",
+        ),
+        (
+            "origin: {dlq: {path: /Workspace/Shared/refused}}",
+            "origin.path",
+            "/Volumes/CATALOG/SCHEMA/VOLUME/refused",
+        ),
+        (
+            "dlq: {delta: {path: /Workspace/Shared/refused}}",
+            "dlq.path",
+            "/Volumes/CATALOG/SCHEMA/VOLUME/refused",
+        ),
+    ],
+)
+def test_a_place_in_the_workspace_is_refused_on_databricks(
+    end: str, path: str, volume: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python lists `/Workspace/in`, and Spark reads the same text as `dbfs:/Workspace/in`. Elsewhere both agree."""
+    files = "" if end.startswith("origin") else "origin: {files: {path: /Volumes/a/b/c/*.json, format: json}}\n"
+    file = tmp_path / "orders.yaml"
+    file.write_text(f"name: orders\n{files}{end}\ndestinations: [{{delta: {{table: main.shop.orders}}}}]\n")
+    monkeypatch.delenv("DATABRICKS_RUNTIME_VERSION", raising=False)
+    load(file)
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
+    with pytest.raises(DefinitionError) as refused:
+        load(file)
+    ((where, said),) = [(problem.path, problem.message) for problem in refused.value.problems]
+    assert (where, f"expected {volume}, got '/Workspace/" in said) == (path, True), said
+
+
+def test_a_kind_of_another_package_may_read_the_workspace(loaded: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may use Python alone."""
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
+    (origin,) = loaded(SMALLEST.replace("landing", "/Workspace/Shared/in")).pipeline.given_origins
+    assert origin.place == "/Workspace/Shared/in"
 
 
 def test_brackets_are_suggested_only_for_a_valid_word(refused: Refuse) -> None:
