@@ -42,8 +42,6 @@ _NAME = re.compile(r"\w[\w-]{0,99}")
 _TABLE_NAME = re.compile(r"\w{1,100}", re.ASCII)
 _HDFS = "Only Spark reaches HDFS: origins and destinations may be there, and the state may not"
 _WITHOUT_LINKS = ("/Workspace/", "/Volumes/")
-_OF_SPARK = (Files, DeltaOrigin, DlqEntries, Delta)
-"""The kinds whose places Spark reads or writes."""
 _VOLUME = re.compile(r"/[^\s]+|(?:(?:\w+|`[^`./]+`)\.){2}(?:\w+|`[^`./]+`)", re.ASCII)
 _SCHEMA = re.compile(r"(?:\w+|`[^`]+`)(?:\.(?:\w+|`[^`]+`))?", re.ASCII)
 _TIME_OFFSET = re.compile(r"Z|(?:UTC|GMT|UT)?[+-]\d{1,2}(?::\d{2})?", re.ASCII)
@@ -258,10 +256,8 @@ def _check_state(pipeline: PipelineSpec) -> Iterator[Found]:
     if isinstance(pipeline.state, str) and not is_store_url(pipeline.state):
         folder = os.path.abspath(pipeline.state)
         if folder.startswith(_WITHOUT_LINKS):
-            yield (
-                "state",
-                f"expected {{schema: catalog.schema}}, got {folder}, where files have no hard links and no locks",
-            )
+            why = "where files have no hard links and no locks"
+            yield "state", f"expected {{schema: catalog.schema}}, got {folder}, {why}"
     if isinstance(pipeline.state, SchemaState):
         volume = pipeline.state.volume
         if volume is not None and not _VOLUME.fullmatch(volume):
@@ -276,7 +272,7 @@ def _check_workspace(pipeline: PipelineSpec) -> Iterator[Found]:
     """Yield places on Databricks that Wherry lists below /Workspace, and that Spark reads below dbfs:/Workspace."""
     ends = [*_list_components(pipeline), ("dlq", pipeline.dlq.destination), ("dlq.fallback", pipeline.dlq.fallback)]
     for path, end in ends if is_on_databricks() else ():
-        for option in ("path", "paths", "move_to") if isinstance(end, _OF_SPARK) else ():
+        for option in ("path", "paths", "move_to") if isinstance(end, Files | DeltaOrigin | DlqEntries | Delta) else ():
             given = getattr(end, option, None) or ()
             for place in map(make_absolute, [given] if isinstance(given, str) else given):
                 if place.startswith("/Workspace/"):
@@ -368,16 +364,11 @@ def _check_assignment(pipeline: PipelineSpec) -> Iterator[Found]:
                 yield path, f"{message} there, unless `spark.conf` names a log store such as Delta's for DynamoDB"
 
 
-def _commits_by_itself(delta: Delta) -> bool:
-    """Whether only Wherry commits to the table, by a conditional write at the store, and Spark never does."""
-    return delta.mode == "append" and not delta.has_layout and delta.optimize is None
-
-
 def _list_tables(pipeline: PipelineSpec) -> Iterator[tuple[str, str]]:
     """Yield the paths of Delta tables to which Spark may commit in every run, each after its place in a definition."""
-    for at, destination in enumerate(pipeline.destinations):
-        if isinstance(destination, Delta) and destination.path and not _commits_by_itself(destination):
-            yield f"destinations[{at}].path", destination.path
+    for at, to in enumerate(pipeline.destinations):
+        if isinstance(to, Delta) and to.path and (to.mode != "append" or to.has_layout or to.optimize is not None):
+            yield f"destinations[{at}].path", to.path
     dead = pipeline.dlq.destination
     if isinstance(dead, Delta) and dead.path:
         yield "dlq", dead.path

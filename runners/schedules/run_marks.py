@@ -13,7 +13,6 @@ from datetime import datetime
 from pathlib import Path
 
 from runners.model.errors import Refusal
-from runners.state.process_locks import LockError
 
 _MOMENTS = ("served", "open", "succeeded")
 
@@ -40,10 +39,11 @@ class RunMarks:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o644)
+            fcntl.flock(self._lock, fcntl.LOCK_UN)  # some file systems have no locks
         except OSError as error:
             raise Refusal(
                 f"The scheduler cannot note its runs: {folder} ({error.strerror}).",
-                hint="Make the folder writable: the notes there prevent lost and double runs.",
+                hint="Make the folder writable, on a disk with locks: the notes there prevent lost and double runs.",
             ) from error
 
     def get(self, name: str) -> RunMark | None:
@@ -66,14 +66,8 @@ class RunMarks:
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
-        """Keep other processes from changing a mark during this block. Raises `LockError` if there are no locks."""
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
-        except OSError as error:
-            raise LockError(
-                f"The scheduler cannot lock its notes: {self.folder} ({error.strerror}).",
-                hint="The notes there prevent lost and double runs. Move the definitions to a local disk.",
-            ) from error
+        """Keep other processes from changing a mark during this block."""
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
         try:
             yield
         finally:

@@ -43,15 +43,12 @@ class StateLock:
             return True
         for _ in range(_TRIES):
             file = _open_lock(self.path)
-            try:
-                if _try_lock(self.path, file, fcntl.LOCK_EX) and _is_at(file, self.path):
-                    self._file = file
-                    _HELD.add(self)
-                    return True
-                is_only_probed = _try_lock(self.path, file, fcntl.LOCK_SH)
-            finally:
-                if self._file is None:
-                    os.close(file)
+            if _try_lock(self.path, file, fcntl.LOCK_EX) and _is_at(file, self.path):
+                self._file = file
+                _HELD.add(self)
+                return True
+            is_only_probed = _try_lock(self.path, file, fcntl.LOCK_SH)
+            os.close(file)
             if not is_only_probed:
                 break
         return False
