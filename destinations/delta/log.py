@@ -224,6 +224,7 @@ def _make_commit(version: int, lines: TextIO) -> LogCommit:
     actions: Iterator[ActionBody] = (json.loads(line) for line in lines if '"commitInfo"' in line)
     info = next((action["commitInfo"] for action in actions if "commitInfo" in action), CommitBody())
     parameters, metrics = info.get("operationParameters") or {}, info.get("operationMetrics") or {}
+    at = info.get("timestamp")
     if _ROWS in metrics or (not metrics and info.get("operation") == "WRITE"):
         lines.seek(0)
         metrics = {**_count_added(lines), **metrics}
@@ -233,7 +234,7 @@ def _make_commit(version: int, lines: TextIO) -> LogCommit:
         parameters=parameters,
         metrics=metrics,
         tag=_find_in_clause(parameters) or info.get("userMetadata") or "",
-        at=_format_time(info.get("timestamp")),
+        at=datetime.fromtimestamp(at / 1000, timezone.utc).isoformat(timespec="seconds") if at else "",
     )
 
 
@@ -477,7 +478,3 @@ def _find_in_clause(parameters: Mapping[str, Json]) -> str:
     """Return the tag that a clause of a MERGE carries; empty without one."""
     found = _IN_CLAUSE.search(str(parameters.get("notMatchedPredicates", "")))
     return unquote_plus(found[1]) if found else ""
-
-
-def _format_time(millis: int | None) -> str:
-    return datetime.fromtimestamp(millis / 1000, timezone.utc).isoformat(timespec="seconds") if millis else ""

@@ -192,7 +192,9 @@ class KafkaRows(BatchRows):
             missing=changes.asks_missing,
             zone=self._get_zone,
         )
-        return None if found is None or found.num_rows != len(values) else _split_columns(found)
+        if found is None or found.num_rows != len(values):
+            return None
+        return {name: found[name].combine_chunks() for name in found.column_names}
 
     def _get_zone(self) -> str:
         return str(TIME_ZONE.read(self.spark))
@@ -299,7 +301,7 @@ class KafkaRows(BatchRows):
         if name == "headers":
             return self._headers or []
         if name == "timestamp":
-            return [_limit_time(message.timestamp()[1] * 1_000) for message in messages]
+            return [max(_EARLIEST, min(message.timestamp()[1] * 1_000, _LATEST)) for message in messages]
         return [getattr(message, name)() for message in messages]
 
     def _load_by_spark(self) -> DataFrame:
@@ -435,10 +437,6 @@ def send_by_value() -> None:
     ship_modules([avro, avro_reader, formats, protobuf])
 
 
-def _split_columns(table: pa.Table | None) -> Mapping[str, pa.Array] | None:
-    return None if table is None else {name: table[name].combine_chunks() for name in table.column_names}
-
-
 def make_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Return the values as an array: times and days as numbers since 1970, maps as pairs.
 
@@ -465,10 +463,6 @@ def make_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if types.is_date32(kind):
         return make_array(values, pa.int32()).view(kind)
     return make_plain_array(values, kind)
-
-
-def _limit_time(micros: int) -> int:
-    return max(_EARLIEST, min(micros, _LATEST))
 
 
 _call_headers = operator.methodcaller("headers")

@@ -104,7 +104,8 @@ def judge_limits(before: NackWindow, dlq: Dlq, read: int, nacks: Sequence[int]) 
     if ending:
         tripped = min(ending, key=lambda each: (get_action(each) == "pause", each.place))
         return Judgement(window=window, tripped=tripped)
-    return Judgement(window=window, exceeded=max(broken, key=_get_share, default=None))
+    exceeded = max(broken, key=lambda each: each.limit.share if each.limit is not None else 0.0, default=None)
+    return Judgement(window=window, exceeded=exceeded)
 
 
 _ROUNDING = 1e-9
@@ -114,10 +115,6 @@ _ROUNDING = 1e-9
 def get_action(tripped: TrippedLimit) -> LimitAction:
     """Return what happens because of the excess. The window always stops the run."""
     return tripped.limit.action if tripped.limit is not None else "stop"
-
-
-def _get_share(tripped: TrippedLimit) -> float:
-    return tripped.limit.share if tripped.limit is not None else 0.0
 
 
 def describe_limit(tripped: TrippedLimit, read: int) -> str:
