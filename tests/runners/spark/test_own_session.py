@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,6 +38,23 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 ZONE, TOKYO = "Europe/Vienna", "Asia/Tokyo"
+
+
+JOB = """
+import importlib.machinery, importlib.util, sys
+import pyspark.sql
+class Builder:
+    asked = 0
+    def getOrCreate(self):
+        self.asked += 1
+        return "the session of the job"
+pyspark.sql.SparkSession.builder = Builder()
+own = importlib.machinery.ModuleSpec("pyspark.dbutils", None)
+sys.modules["pyspark.dbutils"] = importlib.util.module_from_spec(own)
+from runners.spark.session import obtain_now
+session = obtain_now({"spark.some.key": "1"}, ["a:b:1"])
+print(f"{session}, asked for {pyspark.sql.SparkSession.builder.asked} time")
+"""
 
 
 def lack(*_: object) -> None:
@@ -258,6 +278,14 @@ class TestServerless:
         with pytest.raises(SparkMissing, match=r"caseSensitive = true, but the definition needs false"):
             make_own_session(given)
         given.client.close()
+
+
+def test_on_databricks_a_session_is_asked_for_and_none_is_started(tmp_path: Path) -> None:
+    """A job may have no active session yet. Without Java, no JVM can be started."""
+    environment = {name: value for name, value in os.environ.items() if name != "SPARK_REMOTE"}
+    environment |= {"DATABRICKS_RUNTIME_VERSION": "17.3", "JAVA_HOME": str(tmp_path), "PATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", JOB], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout == "the session of the job, asked for 1 time\n", done.stderr
 
 
 def test_on_databricks_the_session_of_the_notebook_is_taken(
