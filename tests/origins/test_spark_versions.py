@@ -7,15 +7,20 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 import pyspark
 import pytest
+from pyspark.errors import PySparkException
 
+from destinations.delta import Delta
+from origins.memory import Memory, Script
+from origins.origin import Progress
 from origins.spark_versions import (
     UnsupportedSpark,
     add_answers,
+    check_client,
     check_given,
     describe_misfit,
     find_kafka_package,
@@ -23,8 +28,14 @@ from origins.spark_versions import (
     make_arrow_schema,
     read_arrow_schema,
 )
+from runners.definitions.definition import definition_of
+from runners.model.spec import PipelineSpec
+from runners.running.run import PipelineRun
 from runners.spark.start import list_settings, list_store_packages
 from tests.child import WHERRY
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 DEFINITION = """
 name: orders
@@ -122,6 +133,40 @@ def test_an_older_given_spark_is_refused(version: str) -> None:
     with pytest.raises(UnsupportedSpark, match=rf"Spark {version}, and Wherry needs Spark 4\.0") as raised:
         check_given(given)
     assert "17.3 LTS" in raised.value.hint
+
+
+class Watched(Memory):
+    """An origin that notes that a run looked for its rows."""
+
+    looks: ClassVar[list[str]] = []
+
+    def survey(self, spark: SparkSession, progress: Progress) -> Script:
+        self.looks.append(self.name or "")
+        return super().survey(spark, progress)
+
+
+def test_a_run_on_an_older_given_spark_ends_before_it_looks(folder: Path) -> None:
+    """No origin is asked for rows, and no table is made."""
+    origin = Watched(items=[{"id": 1}], schema="id long")
+    spec = PipelineSpec(
+        name="orders", origin=origin, destinations=[Delta(path=str(folder / "orders"))], state=str(folder / "state")
+    )
+    definition = definition_of(spec)
+    given: Any = GivenSpark("3.5.2")
+    run = PipelineRun(pipeline=definition.pipeline, text=definition.text, hash=definition.hash, spark=given)
+    with pytest.raises(UnsupportedSpark, match=r"Spark 3\.5\.2") as refused:
+        run.carry()
+    assert (refused.value.code, Watched.looks) == ("VERSION", [])
+    assert not (folder / "orders").exists()
+
+
+def test_an_older_client_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors of pyspark 3.5 do not name their conditions, so Wherry could recognise none."""
+    check_client()
+    monkeypatch.delattr(PySparkException, "getCondition")
+    monkeypatch.setattr(pyspark, "__version__", "3.5.2")
+    with pytest.raises(UnsupportedSpark, match=r"This is Spark 3\.5\.2, and Wherry needs Spark 4\.0 or newer"):
+        check_client()
 
 
 def test_a_newer_given_spark_is_warned_about(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
