@@ -17,7 +17,7 @@ from tests.databricks.limits import SERVERLESS_SETTINGS
 ROOT = Path(__file__).parents[2]
 FILES = [file for folder in ("origins", "stages", "destinations", "runners") for file in ROOT.glob(f"{folder}/**/*.py")]
 TABLE = ROOT / "origins/spark_settings.py"
-STARTS = {"runners/command_line/doctor.py"} | {f"runners/spark/{name}.py" for name in ("quick_start", "start", "warm")}
+STARTS = {"runners/command_line/doctor.py"} | {f"runners/spark/{name}.py" for name in ("quick_start", "start")}
 _METHODS = {"get", "set", "unset", "isModifiable", "getAll"}
 
 
