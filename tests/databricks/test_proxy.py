@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -130,6 +131,28 @@ def test_a_managed_table_is_reached_by_its_name_only(remote: SparkSession, conne
         with pytest.raises(AnalysisException, match="LOCATION_OVERLAP"):
             action()
     remote.sql("drop table managed_here")
+
+
+def test_each_call_takes_at_least_as_long_as_asked(connect_server: Server) -> None:
+    """A test with a slow proxy shows how a run behaves on slow compute. Both a setting and a query wait."""
+    from pyspark.sql.connect.session import SparkSession as Remote
+
+    from tests.databricks.proxy import DatabricksProxy
+
+    with DatabricksProxy(connect_server.get().connect, seconds=0.3) as proxy:
+        session = Remote(proxy.address)
+        calls: list[Callable[[], object]] = [
+            lambda: session.conf.get("spark.sql.session.timeZone"),
+            lambda: session.range(1).schema,
+            lambda: session.range(1).collect(),
+        ]
+        seconds = []
+        for call in calls:
+            began = time.monotonic()
+            call()
+            seconds.append(time.monotonic() - began)
+        session.client.close()
+    assert [each >= 0.3 for each in seconds] == [True] * len(calls), seconds
 
 
 def test_statements_are_counted(remote: SparkSession, serverless: DatabricksProxy) -> None:
