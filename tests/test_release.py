@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from tests.versions import RUNTIMES
+
 ROOT = Path(__file__).parents[1]
 RELEASE = ROOT / ".ci" / "release"
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -84,6 +86,16 @@ def test_known_weaknesses_are_looked_up_at_each_release_and_each_week() -> None:
     assert asking == {"audit", "release"}
     assert re.search(r"^  schedule:\n    - cron:", (ROOT / ".github/workflows/audit.yml").read_text(), re.M)
     assert '"--strict"' in RELEASE.read_text()
+
+
+def test_each_night_every_runtime_of_databricks_is_tried() -> None:
+    """A change runs on the newest Spark alone, and the runtimes have older ones and Python of their own."""
+    workflow = (ROOT / ".github/workflows/nightly.yml").read_text()
+    assert re.search(r"^  schedule:\n    - cron:", workflow, re.M)
+    assert re.search(r"^      - run: \.ci/nightly$", workflow, re.M)
+    (tried,) = re.findall(r"^\.ci/versions (.+)$", (ROOT / ".ci/nightly").read_text(), re.M)
+    assert tried.split() == [runtime.name for runtime in RUNTIMES]
+    assert {runtime.python for runtime in RUNTIMES} == {*re.findall(r'python-version: "(.+)"', workflow)}
 
 
 def test_each_accepted_weakness_is_explained() -> None:

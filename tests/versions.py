@@ -39,8 +39,12 @@ CHOSEN = (
     "tests/stages/claim/test_claim.py::test_claim_and_unclaim_together_change_nothing",
 )
 """The tests: files, or single tests."""
-ON_DATABRICKS = tuple(f"tests/databricks/test_{name}.py" for name in ("wheel_task", "example", "scenario"))
-"""The tests of a runtime of Databricks. They take the kinds of compute that have the installed Spark."""
+_RUN_THERE = ("limits", "proxy", "wheel_task", "example", "scenario")
+ON_DATABRICKS = tuple(f"tests/databricks/test_{name}.py" for name in _RUN_THERE)
+"""The tests of a runtime of Databricks. They take the kinds of compute that have the installed Spark.
+
+The server that refuses what Databricks refuses is tried there too.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +81,11 @@ RUNTIMES = (
         tests=ON_DATABRICKS,
     ),
 )
-"""The open parts that come nearest to runtimes of Databricks. The environment of all tests has the newest Spark."""
+"""The open parts that come nearest to runtimes of Databricks. The environment of all tests has the newest Spark.
+
+The client of open Spark 4.1 needs protobuf 6.33, so `databricks-18.0` cannot have the 5.29 of that runtime. Python 3.11
+belongs to runtimes below the floor: 15.4, and serverless environment 2.
+"""
 EVERY = *PAIRS, *RUNTIMES
 _LEFT_OPEN = "ignore:unclosed <socket:ResourceWarning"
 """pyspark before 4.2 leaves sockets to the garbage collector."""

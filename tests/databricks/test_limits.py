@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import zstandard
 from pyspark.sql.connect.proto import base_pb2, relations_pb2
 
 from tests.databricks.limits import SERVERLESS, STANDARD, Refused
@@ -15,6 +14,8 @@ compressed = pytest.mark.skipif(
 
 def make_request(relation: relations_pb2.Relation) -> bytes:
     """Return the request that runs a compressed plan."""
+    import zstandard
+
     sent = base_pb2.Plan.CompressedOperation(
         data=zstandard.ZstdCompressor().compress(relation.SerializeToString()),
         op_type=base_pb2.Plan.CompressedOperation.OP_TYPE_RELATION,
