@@ -43,6 +43,7 @@ DIFFERENT = {
     ),
 }
 """What only some versions of pyspark have, or have in another way, and the file that asks for it."""
+RUNTIME_VARIABLE = "DATABRICKS_RUNTIME_VERSION"
 PRINTED = {
     "runners/model/comparison.py",
     "runners/model/json_form.py",
@@ -117,6 +118,12 @@ def test_code_that_suppresses_every_error_gives_its_reason(file: Path) -> None:
 def test_what_differs_between_versions_of_pyspark_is_asked_for_in_one_file(name: str, home: str) -> None:
     """A new version then changes only this file."""
     assert [str(file.relative_to(ROOT)) for file in FILES if name in file.read_text(encoding="utf-8")] == [home]
+
+
+def test_the_variable_of_databricks_is_asked_for_in_two_files() -> None:
+    """The command's entry asks by itself, because a foreign package with the name `origins` may hide the function."""
+    asking = [str(file.relative_to(ROOT)) for file in FILES if RUNTIME_VARIABLE in file.read_text(encoding="utf-8")]
+    assert asking == ["origins/spark_versions.py", "runners/command_line/cli.py"]
 
 
 def list_private_names(file: Path) -> Iterator[str]:
