@@ -52,7 +52,7 @@ class DlqEntries(Origin):
 
     Example:
         dlq:
-          path: .wherry/orders/dlq
+          path: .wherry/shop/dlq
           code: [CAST, PARSE]
     """
 

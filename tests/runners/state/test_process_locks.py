@@ -231,7 +231,7 @@ def test_a_lock_that_cannot_be_opened_is_reported_plainly(tmp_path: Path) -> Non
 
 
 def test_a_file_system_without_locks_is_reported_plainly(volume_library: Path, tmp_path: Path) -> None:
-    """Some volumes refuse locks. A process that runs says so, and so does one that only looks."""
+    """Some volumes refuse locks. The error is the same for a run and for a command that only asks about it."""
     environment = make_volume_environment(volume_library, tmp_path / "volume", locks=False)
     program = [sys.executable, "-c", REFUSED, str(tmp_path / "volume")]
     done = subprocess.run(program, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
