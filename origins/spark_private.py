@@ -193,11 +193,6 @@ def find_jvm_number() -> int | None:
     return jvm.pid if jvm is not None else None
 
 
-def has_jvm() -> bool:
-    """Return whether this process has a JVM, with a running or a stopped Spark. Import nothing."""
-    return getattr(getattr(sys.modules.get("pyspark"), "SparkContext", None), "_gateway", None) is not None
-
-
 def get_jvm(spark: SparkSession) -> Any:
     return spark._jvm
 

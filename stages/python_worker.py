@@ -12,8 +12,9 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from multiprocessing.connection import Connection, Pipe
 from typing import Any
 
@@ -338,12 +339,25 @@ def _convert_values(values: Any, kind: pa.DataType) -> pa.Array:
     if isinstance(values, pa.Array):
         if pa.types.is_string(kind) and not _is_text(values.type):
             raise TypeError(f"{values.type} is not text")
+        if pa.types.is_decimal(kind) and _is_text(values.type):
+            _check_decimals([Decimal(text) for text in values.to_pylist() if text])
         return values.cast(kind)
-    if not isinstance(values, list):
-        return pa.Array.from_pandas(values, type=kind)
-    if pa.types.is_integer(kind) and not all(getattr(value, "is_integer", lambda: True)() for value in values):
+    given = to_list(values) if isinstance(values, list) or values.dtype == object else []
+    if pa.types.is_integer(kind) and not all(value is None or value % 1 == 0 for value in given):
         raise ValueError("not a whole number")
-    return pa.array(values, kind)
+    if "decimal" in str(kind):
+        _check_decimals(given)
+    return pa.array(values, kind, from_pandas=not isinstance(values, list))
+
+
+def _check_decimals(value: Any) -> None:
+    """Raise an error if pyarrow would crash at a decimal in the value, or would take it for another number."""
+    if isinstance(value, Decimal):
+        if abs(int(value.as_tuple().exponent)) > 38:
+            raise ValueError("its exponent is too large")
+    elif isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        for each in [*value, *value.values()] if isinstance(value, Mapping) else value:
+            _check_decimals(each)
 
 
 def _is_text(kind: pa.DataType) -> bool:

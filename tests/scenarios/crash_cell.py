@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +18,6 @@ from unittest.mock import patch
 from destinations.delta.writers import FileAppend
 from destinations.destination import Label
 from origins.crash_points import reach, watch_points
-from origins.spark_private import has_jvm
 from runners.pipeline import Pipeline
 from runners.spark import session as spark_session
 from runners.spark.start import SparkMissing
@@ -177,7 +177,7 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
             "error": str(report.error) if report.error else "",
             "balanced": audit.balanced,
             "problems": [f"{each.code} {each.message}" for each in audit.problems],
-            "jvm": has_jvm(),
+            "jvm": getattr(getattr(sys.modules.get("pyspark"), "SparkContext", None), "_gateway", None) is not None,
         }
 
     def wrong(self, facts: Mapping[str, Any]) -> list[str]:

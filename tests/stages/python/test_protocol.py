@@ -8,6 +8,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -466,6 +467,102 @@ def test_a_value_that_does_not_fit_refuses_only_its_row() -> None:
         return [{"score": 1.0}, {"score": "x"}, {"score": 2}]
 
     assert list_refused(answer_rows(function, 3)) == {1: "ANSWER"}
+
+
+def answer_numbers(function: Callable[..., Any], kind: Any, rows: int = 1) -> list[Any]:
+    """Return the result for each of this many rows, which get a column `number` of this type (Spark's JSON)."""
+    field = {"name": "number", "type": kind, "nullable": True, "metadata": {}}
+    schema = json.dumps({"type": "struct", "fields": [field]})
+    takes = find_takes(function, "f")
+    call = FunctionCall(function=function, name="f", takes=takes, concurrency=1, seconds=20.0)
+    came = pa.StructArray.from_arrays([pa.array(range(rows))], names=["id"])
+    answering = RowAnswerer(call=call, schema=schema, rows=rows)
+    (found,) = answering.answer_batches(iter([(pa.array([True] * rows), came)]))
+    return [describe_answer(each) for each in found.to_pylist()]
+
+
+def answer_as_list(value: Any) -> Callable[..., Any]:
+    """Return a function that answers a row with this value."""
+
+    def function(rows: list[dict[str, Any]]) -> list[Any]:
+        return [{"number": value}]
+
+    return function
+
+
+def answer_as_frame(value: Any) -> Callable[..., Any]:
+    """Return a function that answers a row with a frame that has this value."""
+
+    def function(rows: pd.DataFrame) -> pd.DataFrame:
+        return pd.DataFrame({"number": pd.Series([value], dtype=object)})
+
+    return function
+
+
+def nest(kind: str) -> dict[str, tuple[Any, Callable[[Any], Any]]]:
+    """Return types that hold a number of this type, and how a value of each is made from a number."""
+    field = {"name": "inner", "type": kind, "nullable": True, "metadata": {}}
+    struct = {"type": "struct", "fields": [field]}
+    map_ = {"type": "map", "keyType": "string", "valueType": kind, "valueContainsNull": True}
+    keys = {"type": "map", "keyType": kind, "valueType": "string", "valueContainsNull": True}
+    return {
+        "plain": (kind, lambda number: number),
+        "array": ({"type": "array", "elementType": kind, "containsNull": True}, lambda number: [number]),
+        "struct": (struct, lambda number: {"inner": number}),
+        "bytes": (struct, lambda number: {b"inner": number}),
+        "tuple": (struct, lambda number: (number,)),
+        "map": (map_, lambda number: {"a": number}),
+        "pairs": (map_, lambda number: [("a", number)]),
+        "key": (keys, lambda number: {number: "a"}),
+    }
+
+
+@pytest.mark.parametrize("answer", [answer_as_list, answer_as_frame])
+@pytest.mark.parametrize("shape", nest(""))
+@pytest.mark.parametrize("number", ["98040789e-70", "0e-999999999", "1e-39", "0e-39"])
+def test_a_decimal_with_a_large_exponent_refuses_the_row(
+    number: str, shape: str, answer: Callable[[Any], Callable[..., Any]]
+) -> None:
+    """pyarrow takes some of them for other numbers, and crashes at others."""
+    kind, make = nest("decimal(10,2)")[shape]
+    ((fate, code, message),) = answer_numbers(answer(make(Decimal(number))), kind)
+    assert (fate, code) == ("nack", "ANSWER")
+    assert re.search(r"^number: .*Decimal.* is not a ", message)
+
+
+@pytest.mark.parametrize("answer", [answer_as_list, answer_as_frame])
+@pytest.mark.parametrize("shape", nest(""))
+def test_a_decimal_that_fits_is_delivered(shape: str, answer: Callable[[Any], Callable[..., Any]]) -> None:
+    """It may have an exponent that is not its column's."""
+    kind, make = nest("decimal(10,2)")[shape]
+    (found,) = answer_numbers(answer(make(Decimal("1.5000"))), kind)
+    assert "Decimal('1.50')" in str(found)
+
+
+@pytest.mark.parametrize("answer", [answer_as_list, answer_as_frame])
+@pytest.mark.parametrize("number", ["1.5", "1e999999999"])
+def test_a_decimal_that_is_no_whole_number_of_64_bits_refuses_the_row(
+    number: str, answer: Callable[[Any], Callable[..., Any]]
+) -> None:
+    """A whole number may be a decimal."""
+    ((fate, code, message),) = answer_numbers(answer(Decimal(number)), "long")
+    assert (fate, code, message) == ("nack", "ANSWER", f"number: {Decimal(number)!r} is not a int64")
+    assert answer_numbers(answer(Decimal("2.00")), "long") == [(2,)]
+
+
+@pytest.mark.parametrize("number", ["98040789e-70", f"{Decimal('98040789e-70'):f}", "0e-999999999"])
+def test_arrow_text_with_a_large_exponent_refuses_the_row(number: str) -> None:
+    """Other text of a number is converted to a decimal."""
+
+    def make(text: str) -> Callable[..., Any]:
+        def function(rows: pa.Table) -> pa.Table:
+            return pa.table({"number": [text]})
+
+        return function
+
+    refused = ("nack", "ANSWER", f"number: '{number}' is not a decimal128(10, 2)")
+    assert answer_numbers(make(number), "decimal(10,2)") == [refused]
+    assert answer_numbers(make("1.5"), "decimal(10,2)") == [(Decimal("1.50"),)]
 
 
 def test_a_generator_may_answer() -> None:
