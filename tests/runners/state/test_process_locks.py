@@ -69,6 +69,9 @@ print(said, "parent", StateLock(path).acquire())
 os.write(ask, b".")
 """
 
+WORDS_OF_JVM = ["org.apache.spark.deploy.SparkSubmit", "pyspark-shell"]
+ENVIRONMENT_OF_JVM = {"_PYSPARK_DRIVER_CONN_INFO_PATH": "/gone"}
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
@@ -88,9 +91,8 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 @pytest.fixture
 def jvm() -> Iterator[subprocess.Popen[bytes]]:
     """Return a process that looks like a JVM that Python started for Spark."""
-    words = ["sh", "-c", "read line", "sh", "org.apache.spark.deploy.SparkSubmit", "pyspark-shell"]
-    environment = {**os.environ, "_PYSPARK_DRIVER_CONN_INFO_PATH": "/gone"}
-    process = subprocess.Popen(words, stdin=subprocess.PIPE, env=environment)
+    words = ["sh", "-c", "read line", "sh", *WORDS_OF_JVM]
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, env={**os.environ, **ENVIRONMENT_OF_JVM})
     yield process
     process.kill()
     process.communicate()
@@ -383,15 +385,23 @@ def test_the_note_of_a_jvm_is_swept_when_the_jvm_is_gone(sleeper: subprocess.Pop
     assert [*tmp_path.iterdir()] == []
 
 
-def test_only_a_jvm_of_spark_is_ended(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
-    """Neither a ledger nor a note makes Wherry end any other process."""
-    end_orphan({**DEAD, "jvm": identify_process(sleeper.pid)}, tmp_path / "lock")
-    note_jvm(tmp_path / "lock", "7f", sleeper.pid)
-    end_orphan(DEAD, tmp_path / "lock")
-    assert sleeper.poll() is None
+@pytest.mark.parametrize(
+    ("words", "environment"),
+    [([], {}), (WORDS_OF_JVM, {}), ([], ENVIRONMENT_OF_JVM)],
+    ids=["neither", "words", "environment"],
+)
+def test_only_a_jvm_of_spark_is_ended(words: list[str], environment: dict[str, str], tmp_path: Path) -> None:
+    """Neither a ledger nor a note makes Wherry end any other process. A JVM has both the words and the variable."""
+    command = ["sh", "-c", "read line", "sh", *words]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, **environment}) as process:
+        end_orphan({**DEAD, "jvm": identify_process(process.pid)}, tmp_path / "lock")
+        note_jvm(tmp_path / "lock", "7f", process.pid)
+        end_orphan(DEAD, tmp_path / "lock")
+        assert process.poll() is None
+        process.kill()
 
 
-@pytest.mark.parametrize("kind", ["writable", "twice", "link", "pipe", "folder", "list"])
+@pytest.mark.parametrize("kind", ["writable", "twice", "link", "pipe", "folder", "list", "theirs"])
 def test_a_note_that_is_not_surely_this_users_ends_nothing(
     jvm: subprocess.Popen[bytes], tmp_path: Path, kind: str
 ) -> None:
@@ -432,6 +442,12 @@ def spoil_with_link(note: Path, aside: Path, content: bytes) -> None:
     note.symlink_to(aside)
 
 
+def spoil_with_owner(note: Path, aside: Path, content: bytes) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a note away")
+    os.chown(note, 65534, 65534)
+
+
 SPOILS: dict[str, Callable[[Path, Path, bytes], object]] = {
     "writable": lambda note, aside, content: note.chmod(0o666),
     "twice": lambda note, aside, content: os.link(note, aside),
@@ -439,6 +455,7 @@ SPOILS: dict[str, Callable[[Path, Path, bytes], object]] = {
     "pipe": spoil_with_pipe,
     "folder": spoil_with_folder,
     "list": lambda note, aside, content: note.write_bytes(b"[]"),
+    "theirs": spoil_with_owner,
 }
 
 
