@@ -240,6 +240,24 @@ def test_a_fence_stops_an_attempt_whose_record_was_refused(
 
 @pytest.mark.promise("CD-22")
 @pytest.mark.parametrize("effect", REFUSED)
+def test_a_fence_whose_claim_was_refused_stops_the_attempt(
+    exports: Exports, monkeypatch: pytest.MonkeyPatch, effect: Effect
+) -> None:
+    """The fence claims the manifest of the attempt, and asks again."""
+    (zombie, _), taker = exports.make(), exports.open()
+    with pause_before(monkeypatch, BatchManifests, "publish") as (come, let_go), ThreadPoolExecutor(1) as pool:
+        write = pool.submit(zombie.write, NO_SPARK, make_rows(1), [make_label()])
+        assert come.wait(60)
+        fault = exports.store.proxy.add(Fault(effect, "PUT", MANIFEST))
+        taker.fence(NO_SPARK, "token")
+        assert fault.hits == 1
+        let_go()
+        assert isinstance(write.exception(60), DestinationError)
+    assert (exports.read(), exports.list_leftovers()) == ([], [])
+
+
+@pytest.mark.promise("CD-22")
+@pytest.mark.parametrize("effect", REFUSED)
 def test_a_claim_that_was_refused_keeps_an_earlier_writer_away(
     exports: Exports, monkeypatch: pytest.MonkeyPatch, effect: Effect
 ) -> None:
