@@ -42,6 +42,45 @@ def test_a_crash_at_the_end_of_python_does_not_change_the_exit_code(words: list[
     assert done.stderr.splitlines()[-2:] == ["thread", "handler"]
 
 
+ENDING = """
+import sys
+from runners.model.errors import Owned
+from runners.model.run_report import Report
+from runners.pipeline import Pipeline
+
+
+def run(pipeline, **how):
+    if ends == "owned":
+        raise Owned("orders is being run already.")
+    return Report(pipeline="orders", run="r", status=ends)
+
+
+ends = sys.argv.pop()
+Pipeline.run = run
+"""
+
+
+@pytest.mark.parametrize(("ends", "code"), [("failed", 1), ("stopped", 3), ("owned", 4)])
+def test_a_crash_at_the_end_of_python_does_not_change_the_exit_code_of_a_run(
+    ends: str, code: int, tmp_path: Path
+) -> None:
+    """A scheduler can distinguish a failed run, a stopped run, and a run that another run kept out."""
+    file = tmp_path / "orders.yaml"
+    file.write_text(
+        "name: orders\norigin: {files: {path: landing, format: text}}\ndestinations: [{delta: {path: out}}]\n"
+    )
+    program = PROGRAM.replace("main()\n", ENDING + "main()\n")
+    done = subprocess.run(
+        [sys.executable, "-c", program, "run", file, "--quiet", ends],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    assert done.stderr.splitlines()[-2:] == ["thread", "handler"]
+
+
 STUCK = """
 import signal
 from runners.command_line.process_end import end_in_time, own_process
