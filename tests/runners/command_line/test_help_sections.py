@@ -89,6 +89,15 @@ def test_options_are_below_headings(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
+def test_the_bounds_of_a_backfill_are_times_of_loading(capsys: pytest.CaptureFixture[str]) -> None:
+    """They are not dates in the rows. The help names the option for those."""
+    shown = read_help(("backfill",), capsys)
+    for bound in ("--from", "--to"):
+        (line,) = re.findall(rf"^  {bound} .*$", shown, re.MULTILINE)
+        assert "time or day of loading" in line
+    assert "for that, use --where" in " ".join(shown.split())
+
+
 def test_commands_are_below_headings(capsys: pytest.CaptureFixture[str]) -> None:
     """Each command is below one heading."""
     shown = read_help((), capsys)
