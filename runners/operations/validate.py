@@ -24,7 +24,7 @@ from runners.definitions.kinds import Kinds, find_kind, list_options
 from runners.model.clock import Clock
 from runners.model.json_form import JsonForm
 from runners.model.masking import hide_secrets, warn_of_short_secrets
-from runners.model.spec import WAYS, BatchOptions, Hook, PipelineSpec, SchemaState, SparkOptions
+from runners.model.spec import WAYS, BatchOptions, Hook, PipelineSpec, SchemaState
 from runners.model.text import format_batches, format_count
 from runners.model.timetable import describe_schedule, format_due_times, list_due_times
 from runners.operations.pipeline_access import open_session
@@ -92,10 +92,8 @@ def explain(definition: Definition, kinds: Kinds | None = None, clock: Clock | N
         due = list_due_times(pipeline.schedule, (clock or Clock()).now(), 3)
         schedule = (describe_schedule(pipeline.schedule), *format_due_times(pipeline.schedule, due))
     destinations, chains = name_destinations(pipeline.every_destination), make_chains(pipeline)
-    candidates = [
-        make_candidate(pipeline, origin, chains[name], destinations)
-        for name, origin in pipeline.origins_by_name.items()
-    ]
+    origins = pipeline.origins_by_name.items()
+    candidates = [make_candidate(pipeline, origin, chains[name], destinations) for name, origin in origins]
     because = dict.fromkeys(why for candidate in candidates for why in list_prepare_reasons(candidate))
     reasons = [list_reasons(candidate) for candidate in candidates]
     return Explanation(
@@ -315,18 +313,16 @@ def _list_notes(pipeline: PipelineSpec) -> Iterator[str]:
     if run.ownership == "off":
         yield "run.ownership is off: two runs at once may deliver rows twice. Let your scheduler prevent that."
     if run.runners and run.runners > lanes:
-        are = "is" if lanes == 1 else "are"
-        there = f"there {are} {format_count(lanes, 'lane', 'lanes')}"
+        there = f"there {'is' if lanes == 1 else 'are'} {format_count(lanes, 'lane', 'lanes')}"
         yield f"run.runners is {run.runners}, but a lane has one batch at a time, and {there}."
     if run.runners and run.max_in_flight and run.runners > run.max_in_flight:
         yield f"run.runners is {run.runners}, but run.max_in_flight allows only {run.max_in_flight}."
     for origin in pipeline.every_origin:
         if isinstance(origin, Files):
-            yield from _note_files(origin, pipeline.spark)
+            yield from _note_files(origin, pipeline)
     local = [str(each.name) for each in pipeline.every_destination if each.remembers and _is_local_table(each)]
     if local:
-        names = " and ".join(local)
-        yield f"On a local disk Delta cannot keep two programs apart: only Wherry may write to {names}."
+        yield f"On a local disk Delta cannot keep two programs apart: only Wherry may write to {' and '.join(local)}."
     yield from _note_late_rows(pipeline)
     if pipeline.protect:
         shown = "are masked in every output; the DLQ keeps them (wherry dlq show FILE --reveal)"
@@ -361,8 +357,8 @@ def _note_late_rows(pipeline: PipelineSpec) -> Iterator[str]:
             )
 
 
-def _note_files(origin: Files, options: SparkOptions) -> Iterator[str]:
-    """Yield why a run may fail to read the files."""
+def _note_files(origin: Files, pipeline: PipelineSpec) -> Iterator[str]:
+    """Yield why a run may fail to read the files, and what a redo of a file lacks."""
     pattern = parse_pattern(origin.path)
     if not pattern.is_there:
         yield f"There is nothing at {pattern.root} yet; a run fails until something is there."
@@ -370,9 +366,14 @@ def _note_files(origin: Files, options: SparkOptions) -> Iterator[str]:
         yield f"This user has no right to read {pattern.root}; a run fails without it."
     lowered = {name.lower(): str(value) for name, value in origin.options.items()}
     encoding = lowered.get("encoding", lowered.get("charset", "UTF-8"))
-    is_known = encoding.upper() in ENCODINGS or options.settings.get(_CHARSETS) == "true"
+    is_known = encoding.upper() in ENCODINGS or pipeline.spark.settings.get(_CHARSETS) == "true"
     if origin.format == "csv" and not is_known:
         yield f"{origin.name}: Spark reads CSV in {encoding} only with `spark: {{conf: {{{_CHARSETS}: true}}}}`."
+    tables = [each for each in pipeline.every_destination if isinstance(each, DeltaOptions) and each.mode == "append"]
+    unmarked = [str(each.name) for each in tables if not each.stamp and each.takes(pipeline.lanes_of(origin))]
+    if unmarked and origin.read != "whole" and not {"file_name", "file_path"}.intersection(origin.metadata):
+        names = " and ".join(unmarked)
+        yield f"`wherry redo` needs `metadata: [file_name]` at {origin.name} before the first run into {names}."
 
 
 def _note_twin(pipeline: PipelineSpec) -> Iterator[str]:

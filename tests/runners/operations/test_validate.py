@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from destinations.delta import Delta
+from destinations.destination import Destination
+from destinations.files import Files as ToFiles
 from origins.delta import Delta as FromDelta
 from origins.files import Files
 from origins.origin import Origin
@@ -402,7 +404,7 @@ def test_a_missing_folder_of_an_origin_is_noted(tmp_path: Path) -> None:
     def notes(path: str) -> tuple[str, ...]:
         pipeline = Pipeline(
             name="orders",
-            origin=Files(path=path, format="csv", schema="id long"),
+            origin=Files(path=path, format="csv", schema="id long", metadata=["file_name"]),
             destinations=[Delta(table="main.orders")],
         )
         return explain(definition_of(pipeline)).notes
@@ -453,7 +455,35 @@ def test_an_encoding_that_spark_does_not_read_is_noted(
 def test_an_unreadable_origin_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The user has no right to read the folder."""
     monkeypatch.setattr("origins.files.listing.os.access", lambda *_: False)
-    origin = Files(path=f"{tmp_path}/*.csv", format="csv", schema="id long")
+    origin = Files(path=f"{tmp_path}/*.csv", format="csv", schema="id long", metadata=["file_name"])
     pipeline = Pipeline(name="orders", origin=origin, destinations=[Delta(table="main.orders")])
     (note,) = explain(definition_of(pipeline)).notes
     assert note == f"This user has no right to read {tmp_path}; a run fails without it."
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({}, ["added", "both"]),
+        ({"metadata": ["file_name"]}, []),
+        ({"metadata": ["file_path", "file_size"]}, []),
+        ({"metadata": ["file_size"]}, ["added", "both"]),
+        ({"read": "whole"}, []),
+    ],
+)
+def test_tables_that_a_redo_of_a_file_could_not_find_its_rows_in_are_noted(
+    given: Mapping[str, Any], named: list[str]
+) -> None:
+    """Other destinations need no column with the file, or a redo cannot replace rows there."""
+    rest: list[Destination] = [
+        Delta(table="main.merged", mode="merge", keys=["id"]),
+        Delta(table="main.replaced", mode="replace"),
+        Delta(table="main.stamped", stamp="_batch"),
+        ToFiles(path="out"),
+    ]
+    destinations = [Delta(table="main.a", name="added"), *rest, Delta(table="main.b", name="both")]
+    origin = Files(path="in/*.csv", format="csv", schema="id long", **given)
+    pipeline = Pipeline(name="orders", origin=origin, destinations=destinations)
+    found = [each for each in explain(definition_of(pipeline)).notes if "wherry redo" in each]
+    needs = "`wherry redo` needs `metadata: [file_name]` at files before the first run into"
+    assert found == [f"{needs} {' and '.join(named)}."] * bool(named)
