@@ -190,7 +190,7 @@ def classify(error: BaseException, also: Sequence[str] = ()) -> ErrorKind:
     elif any(isinstance(each, NameTaken) for each in errors):
         transient = _CONFLICT
     else:
-        transient = "" if ours or any(map(_is_our_own_jvm, errors)) else passing
+        transient = "" if ours or any(map(is_our_own_jvm, errors)) else passing
     away = is_store_silent(error)
     transient = _AWAY if away else transient
     transient = f"retry.also names it: {named}" if named else transient
@@ -307,8 +307,8 @@ def _concerns_all(causes: Sequence[ErrorCause]) -> Iterator[bool]:
     yield from (cause.in_python and cause.name in _NO_ROWS_FAULT_IN_PYTHON for cause in causes)
 
 
-def _is_our_own_jvm(error: BaseException) -> bool:
-    """Whether the bridge to this process's JVM raised the error. Wherry cannot start that JVM again."""
+def is_our_own_jvm(error: BaseException) -> bool:
+    """Whether the bridge to this process's JVM raised the error, because the JVM is gone. No run starts it again."""
     if type(error).__name__ in ("Py4JNetworkError", "Py4JJavaError"):
         return type(error).__name__ == "Py4JNetworkError"  # a Py4JJavaError is an answer of the JVM, so it still runs
     trace = error.__traceback__

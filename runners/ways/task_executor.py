@@ -17,7 +17,7 @@ from destinations.dlq import FILTERED
 from origins.batch import JSON, Batch
 from origins.batch_rows import FrameRows
 from origins.crash_points import reach
-from origins.errors import WherryError
+from origins.errors import WherryError, list_errors
 from origins.files.changes import find_schema_stop
 from origins.lazy import DataFrame, F, SparkSession
 from origins.nack import REFUSED, encode_payload
@@ -26,7 +26,7 @@ from origins.origin import Origin
 from origins.protection import Protection
 from origins.secret import cut_text
 from origins.spark_versions import is_connect
-from runners.model.error_kinds import classify, is_executor_unfit, is_large
+from runners.model.error_kinds import classify, is_executor_unfit, is_large, is_our_own_jvm
 from runners.model.errors import CarryFailed, Unbalanced
 from runners.model.masking import without
 from runners.model.pipeline_state import is_aside
@@ -77,7 +77,10 @@ def with_batch_context(batches: Sequence[Batch], error: Exception, protection: P
         failed = stop
         failed.__cause__ = error
     else:
-        failed = _make_failure(batches, protection.mask_error(error, summarise_error(error)))
+        reason = protection.mask_error(error, summarise_error(error))
+        if any(map(is_our_own_jvm, list_errors(error))):
+            reason = f"Spark has ended, and this process cannot start it again ({reason})"
+        failed = _make_failure(batches, reason)
         failed.__cause__ = error
     if len(batches) == 1 and failed.batch is None:
         failed.batch = batches[0]
@@ -86,11 +89,9 @@ def with_batch_context(batches: Sequence[Batch], error: Exception, protection: P
 
 def _make_failure(batches: Sequence[Batch], reason: str) -> CarryFailed:
     named = [f"batch {batch.number} of lane {batch.lane} ({escape_line(batch.span.label)})" for batch in batches]
-    stays = (
-        "Its offset stays; the next run finishes this batch first."
-        if len(named) == 1
-        else "Their offsets stay; the next run finishes these batches first."
-    )
+    stays = "Its offset stays; the next run finishes this batch first."
+    if len(named) > 1:
+        stays = "Their offsets stay; the next run finishes these batches first."
     return CarryFailed(f"{join_some(named)}: {reason}", hint=stays)
 
 

@@ -57,7 +57,8 @@ def take(rows, label):
 
 
 def test_a_killed_jvm_leaves_only_json_lines_and_its_log(place: Place) -> None:
-    """Messages of pyspark do not appear. The log of the JVM is kept, and at most 20 logs in all."""
+    """Messages of pyspark do not appear. The error names the loss of Spark. The log of the JVM is kept, and at most 20
+    logs in all."""
     (place.folder / "killer.py").write_text(KILLER)
     place.land("1.json", [make_order(1)])
     place.land("2.json", [make_order(2)])
@@ -87,7 +88,10 @@ def test_a_killed_jvm_leaves_only_json_lines_and_its_log(place: Place) -> None:
     said = [json.loads(line) for line in ended.stderr.splitlines()]
     assert ended.returncode == 1, ended.stderr
     assert all(isinstance(each, dict) and "message" in each for each in said)
-    assert [each["code"] for each in said if "code" in each] != []
+    (failure,) = [each for each in said if "code" in each]
+    assert failure["code"] == "CARRY"
+    assert "batch 1 of lane 0 (1.json): Spark has ended, and this process cannot start it again" in failure["message"]
+    assert "ConnectionRefusedError" not in failure["message"]
     left = {log.name for log in temporary.glob("wherry-spark-*.log")}
     assert len(left) == 20
     assert "wherry-spark-11.log" in left

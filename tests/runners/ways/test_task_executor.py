@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JNetworkError
 
 import destinations
 import origins
@@ -232,6 +233,20 @@ def test_an_error_of_many_batches_names_three_of_them() -> None:
         "batch 1 of lane a/0 (row 1), batch 2 of lane a/0 (row 2), batch 3 of lane a/0 (row 3) and 2 more: "
     )
     assert error.batch is None
+
+
+@pytest.mark.parametrize("protection", [Protection(), Protection(columns=("email",))])
+def test_an_error_of_a_lost_spark_says_that_spark_has_ended(protection: Protection) -> None:
+    """py4j raises it, also as a refused connection. Such an error of a user's program is no loss of Spark."""
+    bridge: dict[str, Any] = {"__name__": "py4j.clientserver"}
+    exec("def connect():\n    raise ConnectionRefusedError(111, 'Connection refused')", bridge)  # noqa: S102
+    with pytest.raises(ConnectionRefusedError) as raised:
+        bridge["connect"]()
+    batch, ended = make_plan().batch, "batch 1 of lane a/0 (row 1): Spark has ended, and this process cannot"
+    for lost in (raised.value, Py4JNetworkError("Answer from Java side is empty")):
+        assert with_batch_context([batch], lost, protection).message.startswith(ended)
+    theirs = ConnectionRefusedError(111, "Connection refused")
+    assert "Spark has ended" not in with_batch_context([batch], theirs, protection).message
 
 
 def test_messages_of_other_programs_are_hidden_if_a_column_is_protected() -> None:
