@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
+import random
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -97,3 +101,21 @@ def clean_environment(**others: str) -> dict[str, str]:
     """Return the environment of this process without the variables of Spark and AWS, plus the given variables."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_", "AWS_"))}
     return {**kept, **others}
+
+
+def find_free_ports(count: int) -> list[int]:
+    """Return ports of the loopback address that nobody listens at.
+
+    They are below the ports that the system gives to connections. So no connection takes one before its server begins.
+    """
+    below = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
+    return [
+        *itertools.islice(filter(_is_free, random.SystemRandom().sample(range(10_000, below), below - 10_000)), count)
+    ]
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as tried, contextlib.suppress(OSError):
+        tried.bind(("127.0.0.1", port))
+        return True
+    return False

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.child import Child, clean_environment, list_descendants
+from tests.child import Child, clean_environment, find_free_ports, list_descendants
 
 NEVER = "import time; print('ready', flush=True); time.sleep(3600)"
 
@@ -63,3 +64,16 @@ def test_a_child_does_not_inherit_the_tests_spark(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("AWS_PROFILE", "mine")
     found = clean_environment(SPARK_HOME="/spark")
     assert {name for name in found if name.startswith(("SPARK_", "AWS_"))} == {"SPARK_HOME"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says which ports connections get")
+def test_a_free_port_is_none_that_a_connection_gets() -> None:
+    """Otherwise a connection could take the port before a server listens there."""
+    with socket.socket() as server, socket.socket() as client:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        client.connect(server.getsockname())
+        given = client.getsockname()[1]
+    found = find_free_ports(50)
+    assert len(set(found)) == 50
+    assert max(found) < given

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -16,7 +15,7 @@ from xml.sax.saxutils import escape
 
 import pytest
 
-from tests.child import LONGEST, Child, clean_environment
+from tests.child import LONGEST, Child, clean_environment, find_free_ports
 from tests.cluster.cluster import APART, HIDE, list_hidden_folders, say_why_not
 from tests.stores.hdfs import make_command
 
@@ -55,7 +54,7 @@ def yarn(hdfs_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     conf, work = folder / "conf", folder / "node"
     conf.mkdir()
     work.mkdir()
-    ports = _find_ports(len(_RESOURCES))
+    ports = find_free_ports(len(_RESOURCES))
     doors = {
         f"yarn.resourcemanager{name}.address": f"127.0.0.1:{port}" for name, port in zip(_RESOURCES, ports, strict=True)
     }
@@ -104,15 +103,6 @@ def _wait_for_node(port: int, *servers: Child) -> None:
                     return
         time.sleep(0.2)
     raise RuntimeError("YARN does not start:\n" + "\n".join(each.read_log() for each in servers))
-
-
-def _find_ports(count: int) -> list[int]:
-    """Return free ports of this machine."""
-    with contextlib.ExitStack() as ending:
-        found = [ending.enter_context(socket.socket()) for _ in range(count)]
-        for each in found:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in found]
 
 
 def _write(file: Path, settings: Mapping[str, str]) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import os
-import socket
 import subprocess
 import time
 import uuid
@@ -15,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.child import Child
+from tests.child import Child, find_free_ports
 from tests.kafka import jars
 from tests.maven import skip_without
 
@@ -244,15 +242,6 @@ class Brokers(KafkaAddress):
         """Return the current leader of a partition."""
         found = self.make_admin().list_topics(topic, timeout=30).topics[topic].partitions[partition]
         return self.each[found.leader - 1]
-
-
-def find_free_ports(count: int) -> list[int]:
-    """Return free ports of the loopback address."""
-    with contextlib.ExitStack() as opened:
-        sockets = [opened.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def _format_storage(folder: Path) -> None:

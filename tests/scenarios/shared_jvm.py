@@ -14,13 +14,14 @@ import multiprocessing
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tests.child import find_free_ports
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,9 +86,7 @@ class Server:
 
     def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
         self.folder, self.settings = folder, dict(settings or {})
-        with socket.socket() as free:
-            free.bind(("localhost", 0))
-            self.port = int(free.getsockname()[1])
+        (self.port,) = find_free_ports(1)
         self.process: subprocess.Popen[str] | None = None
         self.spark: Spark | None = None
 
