@@ -146,10 +146,13 @@ class Backfill(Work):
             )
 
     def _find_begun(self, pipeline: PipelineSpec, journal: Journal) -> BegunBackfill | None:
-        """Return the same backfill if it has begun and is not complete. Raises `Refusal` for an unknown name."""
+        """Return the same backfill if it has begun, and is not complete or cut off by a rewind.
+
+        Raises `Refusal` for an unknown name.
+        """
         self._check(pipeline, journal)
         known = journal.state.backfills.get(self.key)
-        if known is None or (self.again and not known.get("again", True)):
+        if known is None or (self.again and not known.get("again", True)) or _is_cut_off(known, journal):
             return None
         left = self._list_behind(pipeline, journal, known)
         return known if any(each.lacking for batches in left.values() for each in batches) else None
@@ -214,6 +217,17 @@ def _from(batch: Settled, bound: Bound) -> int:
         return batch.number - bound
     apart = datetime.fromisoformat(batch.at) - bound
     return (apart > timedelta()) - (apart < timedelta())
+
+
+def _is_cut_off(begun: BegunBackfill, journal: Journal) -> bool:
+    """Whether a batch that the backfill processed last is no longer there, because its lane was set back."""
+    prefix = f"{begun['name']}/"
+    ends = {(each.lane, make_offset_key(each.span["end"])) for each in journal.list_settled()}
+    reached = [(lane, state.offset) for lane, state in journal.state.lanes.items() if lane.startswith(prefix)]
+    return any(
+        offset is not None and (lane.removeprefix(prefix), make_offset_key(offset)) not in ends
+        for lane, offset in reached
+    )
 
 
 def _select_behind(batches: Sequence[PastBatch], offset: JSON) -> Sequence[PastBatch]:

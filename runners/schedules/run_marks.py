@@ -39,7 +39,9 @@ class RunMarks:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o644)
-            fcntl.flock(self._lock, fcntl.LOCK_UN)  # some file systems have no locks
+            with contextlib.suppress(BlockingIOError):  # another scheduler has it, so the file system has locks
+                fcntl.flock(self._lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
         except OSError as error:
             raise Refusal(
                 f"The scheduler cannot note its runs: {folder} ({error.strerror}).",

@@ -215,6 +215,26 @@ def test_a_resumed_backfill_keeps_its_batches() -> None:
     assert left(replace(begun, again=False)) == [2, 4]
 
 
+def test_a_backfill_that_a_rewind_cut_off_begins_anew() -> None:
+    """The batch at which it stood is no longer settled. A destination gets no batch again that it has."""
+
+    class Rewound(Delivered):
+        BATCHES = (*Delivered.BATCHES[:3], ("backfill-1/0", 3, ["b"]))
+
+    past = Backfill(only="b", reason="a test")
+    ledger = MemoryLedger()
+    journal = Delivered(ledger)
+    feed = OriginFeed(origin="made", lanes={"0": "0"}, schema="", backlog=Generate().survey(None, None))  # type: ignore[arg-type]
+    usual = BatchPlanner(pipeline="orders", run="r", definition="", destinations=("a", "b"), feeds=[feed])
+    (lane,) = past.make_source(usual, make_open_run(TWO, journal)).lanes
+    journal.record(Entry(kind="set", epoch=journal.state.epoch, body={"lanes": {lane: {"offset": 4}}}))
+    rewound = Rewound(ledger)
+    (batches,) = past.list_left(TWO, rewound).values()
+    assert [batch.settled.number for batch in batches if batch.lacking] == [2]
+    (anew,) = past.make_source(usual, make_open_run(TWO, rewound)).lanes
+    assert anew != lane
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
