@@ -79,7 +79,7 @@ def test_the_commands_of_the_readme_run_in_order(
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_can_be_followed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: object) -> None:
     """Each block runs after the blocks above it, and prints what the page shows. The demo has fewer orders here."""
-    monkeypatch.setattr("runners.command_line.start_commands.make", partial(make, files=2, rows=1_000))
+    monkeypatch.setattr("runners.command_line.trial_commands.make", partial(make, files=2, rows=1_000))
     PageReader(monkeypatch).follow(page, tmp_path)
 
 

@@ -10,8 +10,8 @@ from runners.model.text import find_version
 _HERE = "runners.command_line"
 SECTIONS = {
     "Start": {
-        "demo": (f"{_HERE}.start_commands", "Make a folder of orders, some of them bad, and process them."),
-        "init": (f"{_HERE}.start_commands", "Write a first definition, sample rows and test cases."),
+        "demo": (f"{_HERE}.trial_commands", "Make a folder of orders, some of them bad, and process them."),
+        "init": (f"{_HERE}.trial_commands", "Write a first definition, sample rows and test cases."),
         "validate": (f"{_HERE}.trial_commands", "Explain what a definition will do, or list its errors."),
         "preview": (f"{_HERE}.trial_commands", "Show what the stages do with the next batch."),
         "test": (f"{_HERE}.trial_commands", "Test a definition with its cases."),
@@ -41,9 +41,9 @@ SECTIONS = {
         "offsets": (f"{_HERE}.state_commands", "Show how far each lane was read, or move it by hand."),
     },
     "Learn": {
-        "kinds": (f"{_HERE}.start_commands", "List all kinds of origins, stages and destinations, or show one."),
-        "explain": (f"{_HERE}.start_commands", "Explain the code of an error, and what to do."),
-        "doctor": (f"{_HERE}.start_commands", "Find what this machine, a cluster or Databricks lacks."),
+        "kinds": (f"{_HERE}.learn_commands", "List all kinds of origins, stages and destinations, or show one."),
+        "explain": (f"{_HERE}.learn_commands", "Explain the code of an error, and what to do."),
+        "doctor": (f"{_HERE}.learn_commands", "Find what this machine, a cluster or Databricks lacks."),
     },
 }
 """By heading and command: the module that has the command, and the line about it in help."""

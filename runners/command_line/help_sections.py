@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -80,7 +81,11 @@ class CommandFiles(MutableMapping[str, click.Command]):
 
     def __getitem__(self, name: str) -> click.Command:
         if name not in self._loaded:
-            module = importlib.import_module(self._list_places()[name][0])
+            place, _ = self._list_places()[name]
+            try:
+                module = importlib.import_module(place)
+            except KeyError as error:  # to click it would mean that there is no such command
+                raise ImportError(f"{place} cannot be imported: {error!r}") from error
             self[name] = next(
                 each for each in vars(module).values() if isinstance(each, click.Command) and each.name == name
             )
@@ -140,6 +145,14 @@ class SectionedGroup(click.Group):
         first = args[0]
         is_option = first.startswith("-") and first not in ctx.help_option_names
         return first not in self.commands and (is_option or is_file(first))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return what may follow. It imports no file of a command."""
+        if not isinstance(self.commands, CommandFiles):
+            return super().shell_complete(ctx, incomplete)
+        places = [place for section in self.commands.sections.values() for place in section.items()]
+        found = [CompletionItem(name, help=line) for name, (_, line) in places if name.startswith(incomplete)]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         room = formatter.width - 6 - max(map(len, self.commands))

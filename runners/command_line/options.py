@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import functools
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from origins.errors import WherryError
-from origins.quantities import parse_seconds
 from runners.command_line.help_sections import (
     FIX,
     SELECTION,
@@ -28,16 +27,12 @@ from runners.command_line.help_sections import (
     select_option,
     value_option,
 )
-from runners.definitions.definition import Definition, list_definitions, list_secrets, load
-from runners.definitions.kinds import CONTRACTS, get_our_kinds
-from runners.definitions.parameters import read_variables
-from runners.listeners.log_lines import configure_logs
 from runners.model.codes import read_codes
-from runners.model.errors import Refusal
 from runners.model.text import with_file
-from runners.pipeline import Pipeline
-from runners.running.choice import Choice
-from runners.running.fix import Fix
+
+if TYPE_CHECKING:
+    from runners.definitions.definition import Definition
+    from runners.pipeline import Pipeline
 
 PATH, COUNT = click.Path(path_type=Path), click.IntRange(min=1)
 OVERRIDES = ("PATH=VALUE", "Override a field for this call only.", VALUES)
@@ -56,6 +51,8 @@ def with_definition(command: F, rest: str = "", sets: tuple[str, str, str] = OVE
 
     @functools.wraps(command)
     def name_file(**given: Any) -> Any:
+        from origins.errors import WherryError
+
         if rest:
             is_named = _IS_NAMED.get(rest, is_definition)
             given["file"], given[rest] = split_words(given["file"], given[rest], is_named)
@@ -110,6 +107,9 @@ def find_definition(rest: Any = None) -> Path:
 
     `rest` is the word or words after it.
     """
+    from runners.definitions.definition import list_definitions
+    from runners.model.errors import Refusal
+
     words = [*rest] if isinstance(rest, tuple) else [str(rest)] if rest else []
     found = list_definitions(Path())
     typed = click.get_current_context().command_path
@@ -158,6 +158,8 @@ class GivenValues:
 
 
 def _read_values(file: Path | None) -> Mapping[str, str]:
+    from runners.definitions.parameters import read_variables
+
     return read_variables(file) if file else {}
 
 
@@ -205,6 +207,8 @@ def with_fix_options(command: F) -> F:
 
     @functools.wraps(command)
     def give_fix(*, overrides: Sequence[str], file_with: Path | None, start: str, **given: Any) -> Any:
+        from runners.running.fix import Fix
+
         pairs = [_split_pair(pair, "--set", "COLUMN=EXPR") for pair in overrides]
         columns = {name: sql for name, sql in pairs if "." not in name}
         own = {"columns": columns, "start": start}
@@ -252,6 +256,8 @@ def with_choice_options(command: F, *, has_text: bool = False) -> F:
 
     @functools.wraps(command)
     def choose(*, ids: Sequence[str], of_file: str, columns: Sequence[str], text: str | None, **given: Any) -> Any:
+        from runners.running.choice import Choice
+
         conditions = {name: given.pop(name) for name in ("code", "stage", "where", "since", "until")}
         names = [each for each in columns if "=" not in each]
         if len(names) > 1:
@@ -330,6 +336,8 @@ def with_carry_options(command: F) -> F:
 
     @functools.wraps(command)
     def carry(*, quiet: bool, if_running: str, log_format: str, json: bool, **given: Any) -> Any:
+        from runners.listeners.log_lines import configure_logs
+
         configure_logs(log_format)
         return command(carrying=CarryOptions(quiet=quiet, if_running=if_running, json=json), **given)
 
@@ -378,6 +386,8 @@ def with_replay_options(command: F) -> F:
 
 def complete_kinds(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return the kinds whose names begin with this text, for the completion of a shell."""
+    from runners.definitions.kinds import CONTRACTS, get_our_kinds
+
     return sorted(
         {name for role in CONTRACTS for name in get_our_kinds().list_names(role) if name.startswith(incomplete)}
     )
@@ -393,12 +403,16 @@ def load_for_reading(**given: Any) -> Pipeline:
 
 
 def load_pipeline(**given: Any) -> Pipeline:
+    from runners.pipeline import Pipeline
+
     return Pipeline.of(load_definition(**given).pipeline)
 
 
 def load_definition(
     file: Path, values: GivenValues, overrides: Sequence[str], needs_secrets: bool = True
 ) -> Definition:
+    from runners.definitions.definition import list_secrets, load
+
     masked = list_secrets_to_mask()
     definition = load(
         file,
@@ -426,6 +440,8 @@ def _split_pair(text: str, option: str, shape: str) -> tuple[str, str]:
 
 def check_duration(ctx: click.Context, parameter: click.Parameter, text: str) -> str:
     """Return the text if it is a duration or empty. This is the callback of an option."""
+    from origins.quantities import parse_seconds
+
     try:
         parse_seconds(text or "0s")
     except ValueError as error:
@@ -435,6 +451,8 @@ def check_duration(ctx: click.Context, parameter: click.Parameter, text: str) ->
 
 def confirm(*, yes: bool) -> None:
     """Ask for a yes, unless `yes` is set. Raises `Refusal` if no question can be asked."""
+    from runners.model.errors import Refusal
+
     if yes:
         return
     if not is_terminal():
@@ -456,3 +474,9 @@ def refuse_options(names: Collection[str], reason: str) -> None:
     for parameter in ctx.command.params:
         if parameter.name in names and ctx.get_parameter_source(str(parameter.name)) is given:
             raise click.UsageError(f"{parameter.opts[0]} {reason}")
+
+
+def find_command() -> str:
+    """Return the path of `wherry` on this machine, because cron and systemd search only a few places."""
+    beside = Path(sys.executable).with_name("wherry")
+    return str(beside) if beside.exists() else shutil.which("wherry") or "wherry"

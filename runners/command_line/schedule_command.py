@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-import shutil
 import signal
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from importlib.resources import files
@@ -25,6 +23,7 @@ from runners.command_line.options import (
     PATH,
     GivenValues,
     as_json,
+    find_command,
     list_secrets_to_mask,
     with_log_format,
     with_variables,
@@ -54,12 +53,6 @@ def render_example(example: str, directory: Path, catalog: ScheduleCatalog | Non
         kept = [line for line in head.splitlines() if "are examples" not in line]
         text = "\n".join([*kept, mail.rstrip(), *_list_cron_lines(catalog)]) + "\n"
     return text.replace("DIRECTORY", str(directory.absolute())).replace("WHERRY", find_command())
-
-
-def find_command() -> str:
-    """Return the path of `wherry` on this machine, because cron and systemd search only a few places."""
-    beside = Path(sys.executable).with_name("wherry")
-    return str(beside) if beside.exists() else shutil.which("wherry") or "wherry"
 
 
 def _list_cron_lines(catalog: ScheduleCatalog) -> Iterator[str]:

@@ -1,9 +1,10 @@
-"""The commands that try a definition and write nothing: `validate`, `preview`, `compare`, `test` and `find`."""
+"""The commands that begin a definition, `demo` and `init`, and those that try one and write nothing."""
 
 from __future__ import annotations
 
 import contextlib
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -18,13 +19,15 @@ import click
 from origins.errors import WherryError
 from origins.functions import forget_own_modules
 from runners.command_line import printing
-from runners.command_line.carrying import show_work
+from runners.command_line.carrying import show_progress, show_work
 from runners.command_line.folder import validate_folder
 from runners.command_line.help_sections import SELECTION, command, option, select_option
 from runners.command_line.options import (
     COUNT,
     PATH,
     as_json,
+    find_command,
+    is_terminal,
     list_secrets_to_mask,
     load_definition,
     time_option,
@@ -33,9 +36,13 @@ from runners.command_line.options import (
     with_quiet,
     with_wide,
 )
-from runners.command_line.process_end import FAILED, is_interrupted
+from runners.command_line.process_end import BY_STATUS, FAILED, is_interrupted
+from runners.definitions.first_pipeline import begin, make
+from runners.definitions.proposal import collect_facts, propose, summarise_findings
+from runners.listeners.log_lines import complain
+from runners.listeners.run_progress import RunProgress
 from runners.model.masking import hide_in_errors, without
-from runners.model.text import escape_line, format_count, summarise_error, with_file
+from runners.model.text import escape_line, format_count, shorten_paths, summarise_error, table, with_file
 from runners.operations.cases import (
     check_extensible,
     choose_cases,
@@ -49,6 +56,119 @@ from runners.operations.find_rows import find_rows
 from runners.operations.preview import format_preview
 from runners.operations.tracer import preview as preview_waiting
 from runners.operations.validate import analyse, explain
+from runners.pipeline import Pipeline
+
+
+@command()
+@click.argument("directory", type=PATH, default=Path("wherry-demo"))
+@with_quiet
+@as_json
+def demo(directory: Path, quiet: bool, json: bool) -> int:
+    """Make a folder of orders, some of them bad, and process them.
+
+    For example:  wherry demo
+
+    The demo writes all its files to DIRECTORY, by default wherry-demo.
+    """
+    file = make(directory)
+    pipeline = Pipeline.load(file)
+    batches = sum(1 for _ in (directory / "landing" / "orders").iterdir())
+    with show_progress(RunProgress(pipeline.name, batches=batches), pipeline.secrets, quiet=quiet) as listeners:
+        report = pipeline.run(check=False, listeners=listeners)
+    if report.error is not None:
+        complain(printing.format_failure(report, str(file)), code=report.error.code)
+    facts = {**report.json(), "file": str(file)}
+    click.echo(printing.as_json(facts) if json else printing.format_demo(report, pipeline, file, _list_path_steps()))
+    return BY_STATUS[report.status]
+
+
+@command()
+@click.argument("directory", type=PATH, required=False)
+@option("--name", default="", metavar="NAME", help="Name the pipeline; default: DIRECTORY.")
+@option(
+    "--from",
+    "own",
+    type=click.Path(path_type=Path, exists=True),
+    metavar="PATH",
+    help="Read your own file, or a folder of files.",
+)
+@option("--databricks", is_flag=True, help="Write an asset bundle and a notebook.")
+@option(
+    "--compute",
+    type=click.Choice(["serverless", "classic"]),
+    metavar="KIND",
+    help="Choose classic in place of serverless compute.",
+)
+@as_json
+def init(
+    directory: Path | None, name: str, own: Path | None, databricks: bool, compute: str | None, json: bool
+) -> None:
+    """Write a first definition, sample rows and test cases.
+
+    For example:  wherry init shop
+
+    Without DIRECTORY it asks for the name of the pipeline. With --from, it looks at the head of every file, says what
+    it found, and writes a definition that reads them.
+
+    --databricks writes a bundle and a notebook. They were not tried in a workspace yet.
+    """
+    if own is not None and databricks:
+        raise click.UsageError("Choose one: --from reads files of this machine, --databricks files of a volume.")
+    if compute and not databricks:
+        raise click.UsageError("--compute is for --databricks.")
+    if directory is None:
+        if not name:
+            name = click.prompt("Name of the pipeline", default="orders", err=True) if is_terminal() else "orders"
+        directory = Path(name)
+    proposal = propose(own) if own is not None else None
+    files = begin(
+        directory, name, example="databricks" if databricks else "orders", compute=compute or "", own=proposal
+    )
+    definition = next(iter(files))
+    made = [(str(file), what) for file, what in files.items()]
+    rows = _list_databricks_steps(directory) if databricks else _list_local_steps(definition)
+    if json:
+        written = [{"file": file, "what": what} for file, what in made]
+        coming = [{"command": typed, "what": what} for typed, what in rows]
+        found = {} if proposal is None else {"found": collect_facts(proposal)}
+        click.echo(printing.as_json({"files": written, "next": coming, **found}))
+    else:
+        if proposal is not None:
+            click.echo("\n".join([*map(escape_line, summarise_findings(proposal)), ""]))
+        click.echo(f"{table(['written', ''], made)}\n\n{table(['type next', ''], rows)}")
+
+
+def _list_local_steps(definition: Path) -> list[list[str]]:
+    file = shlex.quote(str(definition))
+    return [
+        *_list_path_steps(),
+        [f"wherry preview {file}", "shows the outcome of each row; writes nothing"],
+        *([[f"wherry test {file}", "tries the cases; writes nothing"]] if find_cases(definition).exists() else []),
+        [f"wherry run {file}", "processes all new rows"],
+        [f"wherry dlq show {file}", "shows the refused rows, and why"],
+    ]
+
+
+def _list_path_steps() -> list[list[str]]:
+    """Return what makes a shell find `wherry`; empty if it finds it already."""
+    if shutil.which("wherry"):
+        return []
+    activate, command = Path(sys.executable).with_name("activate"), find_command()
+    typed = f"alias wherry={shlex.quote(command)}" if command != "wherry" else ""
+    if activate.exists():
+        typed = f"source {shlex.quote(shorten_paths(str(activate)))}"
+    return [[typed, "lets this shell find wherry"]] if typed else []
+
+
+def _list_databricks_steps(directory: Path) -> list[list[str]]:
+    return [
+        [f"cd {shlex.quote(str(directory))}", ""],
+        ["databricks bundle deploy", "makes a copy for you: a schema, a volume and two jobs"],
+        ["databricks bundle summary", "shows their names"],
+        ["databricks fs cp landing/sample.csv dbfs:VOLUME", "gives the volume some rows; write its path for VOLUME"],
+        ["databricks bundle run by_hand", "runs the notebook"],
+        ["databricks bundle deploy -t prod", "makes the real one, whose job begins when files arrive"],
+    ]
 
 
 @command()

@@ -445,11 +445,12 @@ class PipelineRun:
 
         def take_in(source: BatchPlanner | None) -> BatchPlanner | None:
             runner.reading.chains = opening.chains
+            news = [(feed.origin, each) for feed in source.feeds for each in feed.news] if source else []
             source = source and self.patience.outlast(partial(self.work.make_source, source, run))
-            found = [*list_notices(source)] if source else opening.notices
-            for notice in [each for each in found if each not in noticed]:
-                noticed.add(notice)
-                self._emit(Noticed(origin=notice[0], message=notice[1]))
+            found = [*news, *list_notices(source)] if source else opening.notices
+            for origin, message in [each for each in dict.fromkeys(found) if each not in noticed]:
+                noticed.add((origin, message))
+                self._emit(Noticed(origin=origin, message=message))
             return source
 
         def again(source: BatchPlanner | None, offsets: Mapping[str, JSON]) -> BatchPlanner | None:

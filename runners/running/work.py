@@ -53,10 +53,8 @@ class Work:
     split: ClassVar[SplitReason | None] = None
     """Why rows that belong together come in several batches. None if only the origins' rules decide that."""
 
-    @property
-    def only(self) -> str | None:
-        """The only destination that gets the rows, or None for all destinations."""
-        return None
+    only: str | None = None
+    """The only destination that gets the rows, or None for all destinations."""
 
     @property
     def refilled(self) -> str | None:

@@ -123,7 +123,7 @@ def list_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[t
     """Yield the commands, each at a moment when its example works."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        "runners.command_line.start_commands.make", functools.partial(first_pipeline.make, files=1, rows=50)
+        "runners.command_line.trial_commands.make", functools.partial(first_pipeline.make, files=1, rows=50)
     )
     (tmp_path / "orders.yaml").write_text(DEFINITION)
     (tmp_path / "orders.test.yaml").write_text(CASES)

@@ -113,7 +113,7 @@ def test_the_file_of_a_cluster_check_is_a_definition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is not taken for the path of a state, and this machine is not checked."""
-    monkeypatch.setattr("runners.command_line.start_commands.examine", refuse_spark)
+    monkeypatch.setattr("runners.command_line.learn_commands.examine", refuse_spark)
     monkeypatch.setattr(
         cluster_doctor, "open_session", lambda _: LateSession(LateSpark(refuse_spark, {}), refuse_spark)
     )

@@ -188,10 +188,28 @@ def test_another_package_with_the_name_of_ours_is_found(tmp_path: Path, name: st
         [*command, "doctor"], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert found.returncode == 1
-    assert f"{tmp_path / name} hides Wherry's own package '{name}'" in found.stderr
-    assert "PYTHONPATH" in found.stderr
+    assert f"{tmp_path / name} hides Wherry's own package '{name}'" in found.stdout
+    assert "PYTHONPATH" in found.stdout
     other = subprocess.run(
         [*command, "kinds"], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert other.returncode == 1
     assert f"{tmp_path / name} hides" in other.stderr
+
+
+@pytest.mark.parametrize("package", ["apscheduler", "arro3", "deltalake", "pyarrow", "ruamel"])
+@pytest.mark.parametrize("words", [["doctor"], ["explain", "WINDOW"]])
+def test_a_missing_package_keeps_no_one_from_help(package: str, words: list[str], tmp_path: Path) -> None:
+    """The commands that a person types then work without it."""
+    program = f"import sys; sys.modules['{package}'] = None; from runners.command_line.cli import main; main()"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode in (0, 1), "unknown error" in done.stderr) == (True, False), done.stderr
+    assert ("Python" if words == ["doctor"] else "WINDOW") in done.stdout

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +14,11 @@ import pytest
 
 from runners.command_line import cli
 from runners.command_line.commands import wherry
+from runners.command_line.help_sections import CommandFiles
 from tests.pages import count_words
 from tests.test_habits import LONGEST, WORDS
+
+ROOT = Path(__file__).parents[3]
 
 NOT_A_HEADING = re.compile(r"^(Usage:.*|  .*|)$")
 
@@ -156,3 +161,26 @@ def test_a_refusal_prints_one_json_object(
     (tmp_path / "orders.yaml").write_text("name: [1\n")
     assert cli.execute(["validate", "orders.yaml", "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "DEFINITION"
+
+
+def test_a_shell_completes_a_command_without_its_file() -> None:
+    """A shell waits for the answer while a person types."""
+    program = "\n".join(
+        (
+            "import sys, click",
+            "from runners.command_line.commands import wherry",
+            "found = wherry.shell_complete(click.Context(wherry), 're')",
+            "print([each.value for each in found], [each.help for each in found][0])",
+            "print([name for name in sys.modules if name.endswith(('_commands', '_command', 'pipeline'))])",
+        )
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == ("['resume', 'redo', 'report', 'repair'] Resume a pipeline that a limit has paused.\n[]\n")
+
+
+def test_the_line_of_a_command_in_help_begins_its_own_help() -> None:
+    """The table of commands and the file of each command say the same."""
+    assert isinstance(wherry.commands, CommandFiles)
+    for section in wherry.commands.sections.values():
+        for name, (_, line) in section.items():
+            assert str(wherry.commands[name].help).startswith(line)

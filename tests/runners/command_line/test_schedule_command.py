@@ -24,8 +24,9 @@ import pytest
 import destinations
 import origins
 import stages
-from runners.command_line import cli, schedule_command
+from runners.command_line import cli
 from runners.command_line.commands import wherry
+from runners.command_line.options import find_command
 from runners.command_line.schedule_command import render_example
 from runners.definitions.definition import Definition, DefinitionsFolder, load
 from runners.definitions.kinds import get_our_kinds
@@ -257,7 +258,7 @@ def test_the_example_for_cron_has_valid_commands(folder: Path) -> None:
         assert parse(" ".join(fields))
         assert "%" not in command
         program, name, *words = shlex.split(command.partition(" > ")[0])
-        assert (program, name) == (schedule_command.find_command(), "run")
+        assert (program, name) == (find_command(), "run")
         given = parse_command(name, words)
         assert (given["if_running"], given["quiet"], given["file"].parent) == ("skip", True, folder)
 
@@ -353,7 +354,7 @@ def test_systemd_signals_only_wherry_and_waits(folder: Path) -> None:
     assert (service["KillMode"], service["TimeoutStopSec"]) == ("mixed", "10min")
     assert (service["Restart"], service["RestartPreventExitStatus"]) == ("on-failure", "2")
     program, name, *words = shlex.split(service["ExecStart"])
-    assert (program, name) == (schedule_command.find_command(), "schedule")
+    assert (program, name) == (find_command(), "schedule")
     assert parse_command(name, words)["directory"] == folder
 
 
@@ -386,7 +387,7 @@ def test_airflow_retries_only_what_a_retry_can_help(
     except Exception as error:
         found = type(error).__name__
     assert found == raised
-    assert called == [[schedule_command.find_command(), "run", str(folder / "orders.yaml"), "--quiet"]]
+    assert called == [[find_command(), "run", str(folder / "orders.yaml"), "--quiet"]]
     assert sorted(tasks) == ["orders", "prices"]
 
 

@@ -179,12 +179,12 @@ def test_a_notebook_installs_in_one_cell_and_restarts(tmp_path: Path) -> None:
 def test_one_question_is_asked_only_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It asks for the name. It is not asked if a directory is given."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("runners.command_line.start_commands.is_terminal", lambda: True)
+    monkeypatch.setattr("runners.command_line.trial_commands.is_terminal", lambda: True)
     result = CliRunner().invoke(wherry, ["init"], input="till\n", standalone_mode=False)
     assert "Name of the pipeline [orders]" in result.stderr
     assert "wherry run till/till.yaml" in result.stdout
     assert CliRunner().invoke(wherry, ["init", "shop"], standalone_mode=False).stderr == ""
-    monkeypatch.setattr("runners.command_line.start_commands.is_terminal", lambda: False)
+    monkeypatch.setattr("runners.command_line.trial_commands.is_terminal", lambda: False)
     assert cli.execute(["init"]) == 0
     assert sorted(place.name for place in tmp_path.iterdir()) == ["orders", "shop", "till"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
@@ -160,7 +161,13 @@ TWO = Pipeline(name="orders", origin=Generate(name="made"), destinations=[A, B])
 class Delivered(Remembering):
     """A journal in which these destinations have these batches of lane 0. A backfill delivered the third to `b`."""
 
-    BATCHES = (("0", 1, ["a", "b"]), ("0", 2, ["a"]), ("0", 3, ["a"]), ("backfill-1/0", 3, ["b"]), ("0", 4, ["a"]))
+    BATCHES: Sequence[tuple[str, int, list[str]]] = (
+        ("0", 1, ["a", "b"]),
+        ("0", 2, ["a"]),
+        ("0", 3, ["a"]),
+        ("backfill-1/0", 3, ["b"]),
+        ("0", 4, ["a"]),
+    )
 
     def list_settled(self) -> list[Settled]:
         return [
