@@ -103,14 +103,17 @@ class _OriginPair:
         old, new = (list(chain.branches) for chain in chains)
         both = [name for name in old if name in new]
 
+        protected = tuple({*self.old.definition.pipeline.protect, *self.new.definition.pipeline.protect})
+
         def view(pass_rows: PassRows) -> Sequence[ComparedDestination]:
-            rows = self.old.begin_rows(self.origin, batch)
+            rows = replace(self.old.begin_rows(self.origin, batch), protected=protected)
             if by_row:
                 frame = rows.frame.withColumn(_ID, F.monotonically_increasing_id())
                 first = pass_rows(replace(rows.with_frame(frame), kept=(_ID,)), chains[0], pins[0])
                 second = pass_rows(first.begin_again(_OLD), chains[1], pins[1])
                 return _RowQuery(self, first, second, both).ask()
             theirs = self.new.begin_rows(self.other, replace(batch, schema=schema))
+            theirs = replace(theirs, protected=protected)
             first, second = pass_rows(rows, chains[0], pins[0]), pass_rows(theirs, chains[1], pins[1])
             return [self._compare_contents(first, second, name) for name in both]
 
@@ -212,7 +215,9 @@ class _RowQuery:
         for at, name in enumerate(self.both):
             own = [(row, each) for row, each in found if row["kind"]["at"] == at]
             differences = [
-                replace(each, example=self._make_example(each, examples[row["id"]], at)) for row, each in own if each
+                replace(each, example=self._make_example(each, examples.get(row["id"]), at))
+                for row, each in own
+                if each
             ]
             compared.append(
                 ComparedDestination(
@@ -274,8 +279,10 @@ class _RowQuery:
         rows = self.passed.where(F.col(_ID).isin(*ids)).select(F.col(_ID).alias("id"), read, *shown, *why)
         return {row["id"]: row for row in rows.collect()}
 
-    def _make_example(self, difference: Difference, row: Row, at: int) -> Mapping[str, JSON]:
+    def _make_example(self, difference: Difference, row: Row | None, at: int) -> Mapping[str, JSON]:
         """Return the masked row as it was read, as it is delivered, and why it is refused."""
+        if row is None:
+            return {}
         read = json.loads(row["read"])
         example: dict[str, JSON] = {"read": self.pair.mask_row(read, read)}
         fates = {side: outcome.fate for side, outcome in (("old", difference.old), ("new", difference.new)) if outcome}

@@ -11,10 +11,10 @@ from destinations.dead_letters import read_dead_letters
 from destinations.delta.delta import Delta
 from origins.batch import JSON
 from origins.lazy import SparkSession
-from origins.protection import Protection
 from runners.definitions.definition import Definition
 from runners.model.causes import CauseCounter, Causes
 from runners.model.errors import Refusal
+from runners.model.spec import PipelineSpec
 from runners.operations.trace import TracedRow
 from runners.operations.tracer import Tracer
 from runners.running.fix import Fix
@@ -125,7 +125,7 @@ def preview_fix(
                     kept.append(FixedRow(id=str(span.parts[row.position]), row=row))
     shown_rows = [row for rows in seen.values() for row in rows]
     if given:
-        shown_rows = _put_beside(shown_rows, given.texts, dlq, spark, pipeline.protection)
+        shown_rows = _put_beside(shown_rows, given.texts, dlq, spark, pipeline)
     return FixPreview(
         pipeline=pipeline.name,
         fix=fix,
@@ -144,13 +144,13 @@ def _put_beside(
     texts: Mapping[str, str],
     dlq: Delta,
     spark: Callable[[], SparkSession],
-    protection: Protection,
+    pipeline: PipelineSpec,
 ) -> list[FixedRow]:
     """Add to the rows their masked form in the DLQ, and their masked form after a person's correction."""
     originals = {each["id"]: each["original"] for each in read_dead_letters(dlq, spark, ids=[row.id for row in rows])}
     found = []
     for each in rows:
         before, after = originals.get(each.id), json.loads(texts[each.id])
-        shown = replace(each.row, before=protection.mask_row(before, after), after=protection.mask_row(after, before))
+        shown = replace(each.row, before=pipeline.mask_row(before, after), after=pipeline.mask_row(after, before))
         found.append(replace(each, row=shown))
     return found

@@ -84,6 +84,20 @@ def test_each_row_is_compared_with_itself_for_every_destination(place: Place) ->
     assert refused.example["why"] == "not_five: id <> 5 is false"
 
 
+def test_a_column_that_one_definition_protects_is_hidden_in_findings_about_a_batch(place: Place) -> None:
+    """The finding comes from another row than the example, so the example cannot mask it."""
+    place.land("a.json", [make_order(1), make_order(98765)])
+    expects = (
+        "  - expect: {expectations: [{expect_column_max_to_be_between: {column: id, max_value: 9}}],"
+        " on_batch_failure: quarantine}\n"
+    )
+    new = load_other(place, ORDERS.replace("stages:\n", f"stages:\n{expects}") + "protect: [id]\n")
+    compared = place.load(ORDERS).compare(new)
+    text = json.dumps(compared.json())
+    assert "the batch failed" in text
+    assert "98765" not in text
+
+
 def test_without_waiting_rows_the_newest_delivered_batches_are_compared(place: Place) -> None:
     """If the origins read rows differently, or a stage makes other rows, rows are counted by their values."""
     place.land("a.json", [make_order(1), make_order(2)])
