@@ -12,7 +12,8 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from multiprocessing.connection import Connection, Pipe
@@ -323,41 +324,93 @@ def _fit_values(values: Any, field: pa.Field) -> tuple[pa.Array, Mapping[int, st
         given = to_list(values)
     problems, fitting = {}, []
     for at, value in enumerate(given):
-        try:
-            _convert_values([value], field.type)
-            fitting.append(value)
-        except wrong:
+        for one in (getattr(values, "iloc", values)[at : at + 1], [value]):
+            with suppress(*wrong):
+                fitting.append(_convert_values(one, field.type))
+                break
+        else:
             problems[at] = f"{field.name}: {show_value(value)} is not a {field.type}"
-            fitting.append(None)
-    return _convert_values(fitting, field.type), problems
+            fitting.append(pa.nulls(1, field.type))
+    return pa.concat_arrays(fitting), problems
 
 
 def _convert_values(values: Any, kind: pa.DataType) -> pa.Array:
     """Return the values with this type. Raise an error if a value would change."""
+    leaves = _list_leaves(kind)
+    has_decimal = any(map(pa.types.is_decimal, leaves))
+    if has_decimal and "pyarrow" in repr(getattr(values, "dtype", None)):
+        values = pa.array(values, from_pandas=True)
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     if isinstance(values, pa.Array):
-        if pa.types.is_string(kind) and not _is_text(values.type):
-            raise TypeError(f"{values.type} is not text")
-        if pa.types.is_decimal(kind) and _is_text(values.type):
-            _check_decimals([Decimal(text) for text in values.to_pylist() if text])
+        is_text = _is_text(values.type)
+        if pa.types.is_decimal(kind) and is_text:
+            texts = values.to_pylist()
+            numbers = _mend_decimals([Decimal(text or "1") for text in texts])
+            values = pa.array([text if number else "0" for text, number in zip(texts, numbers, strict=True)])
+        elif (pa.types.is_string(kind) and not is_text) or (has_decimal and not _has_numbers(values.type, kind)):
+            raise TypeError(f"{values.type} is no {kind}")
         return values.cast(kind)
-    given = to_list(values) if isinstance(values, list) or values.dtype == object else []
-    if pa.types.is_integer(kind) and not all(value is None or value % 1 == 0 for value in given):
-        raise ValueError("not a whole number")
-    if "decimal" in str(kind):
-        _check_decimals(given)
-    return pa.array(values, kind, from_pandas=not isinstance(values, list))
+    is_list = isinstance(values, list)
+    is_exact = any(not (pa.types.is_floating(leaf) or pa.types.is_binary(leaf) or _is_text(leaf)) for leaf in leaves)
+    if has_decimal or (is_exact and (is_list or values.dtype.kind == "O")):
+        given = to_list(values)
+        mended = _mend_decimals(given)
+        if pa.types.is_integer(kind) and not all(map(_is_whole, mended)):
+            raise ValueError("not a whole number")
+        if has_decimal or mended is not given:
+            values = mended
+    return pa.array(values, kind, from_pandas=not is_list)
 
 
-def _check_decimals(value: Any) -> None:
-    """Raise an error if pyarrow would crash at a decimal in the value, or would take it for another number."""
+def _mend_decimals(value: Any) -> Any:
+    """Return the value with a plain 0 for each decimal that is zero.
+
+    Raise an error if pyarrow would crash at another decimal in the value, or would take it for another number.
+    """
     if isinstance(value, Decimal):
-        if abs(int(value.as_tuple().exponent)) > 38:
+        if value and abs(int(value.as_tuple().exponent)) > 38:
             raise ValueError("its exponent is too large")
-    elif isinstance(value, Iterable) and not isinstance(value, str | bytes):
-        for each in [*value, *value.values()] if isinstance(value, Mapping) else value:
-            _check_decimals(each)
+        return value or Decimal(0)
+    if isinstance(value, Mapping) and not isinstance(value, pa.Scalar):
+        parts = ([*value], [*value.values()])
+        mended = _mend_decimals(parts)
+        return value if mended is parts else dict(zip(*mended, strict=True))
+    is_single = not hasattr(value, "__len__") or getattr(value, "ndim", 1) == 0
+    if is_single or isinstance(value, str | bytes | pa.Scalar) or {*map(type, value)} <= {int, float, str, type(None)}:
+        return value
+    pairs = [(each, _mend_decimals(each)) for each in value]
+    if all(after is before for before, after in pairs):
+        return value
+    return (tuple if isinstance(value, tuple) else list)(after for _, after in pairs)
+
+
+def _is_whole(value: Any) -> bool:
+    """Return whether the value is no number with a fraction. pyarrow judges what is no number."""
+    is_other = type(value) is int or isinstance(value, pa.Scalar) or not hasattr(value, "__float__")
+    return is_other or bool(value == int(value))
+
+
+def _list_parts(kind: pa.DataType) -> list[tuple[str, pa.DataType]]:
+    """Return the names and types of what a value of this type holds."""
+    if pa.types.is_map(kind):
+        return [("key", kind.key_type), ("value", kind.item_type)]
+    if pa.types.is_struct(kind):
+        return [(field.name, field.type) for field in kind]
+    return [("", kind.value_type)] if hasattr(kind, "value_type") else []
+
+
+def _list_leaves(kind: pa.DataType) -> list[pa.DataType]:
+    return [leaf for _, part in _list_parts(kind) for leaf in _list_leaves(part)] or [kind]
+
+
+def _has_numbers(given: pa.DataType, kind: pa.DataType) -> bool:
+    """Return whether each decimal of the type `kind` is made from a number."""
+    if not _list_parts(kind):
+        tests = (pa.types.is_decimal, pa.types.is_integer, pa.types.is_floating, pa.types.is_null)
+        return not pa.types.is_decimal(kind) or any(test(given) for test in tests)
+    pairs = [(of, to) for name, of in _list_parts(given) for other, to in _list_parts(kind) if name == other]
+    return pa.types.is_null(given) or bool(pairs and all(_has_numbers(of, to) for of, to in pairs))
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -9,10 +9,12 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -519,7 +521,7 @@ def nest(kind: str) -> dict[str, tuple[Any, Callable[[Any], Any]]]:
 
 @pytest.mark.parametrize("answer", [answer_as_list, answer_as_frame])
 @pytest.mark.parametrize("shape", nest(""))
-@pytest.mark.parametrize("number", ["98040789e-70", "0e-999999999", "1e-39", "0e-39"])
+@pytest.mark.parametrize("number", ["98040789e-70", "1e-39", "1e39", "1e999999999"])
 def test_a_decimal_with_a_large_exponent_refuses_the_row(
     number: str, shape: str, answer: Callable[[Any], Callable[..., Any]]
 ) -> None:
@@ -528,6 +530,18 @@ def test_a_decimal_with_a_large_exponent_refuses_the_row(
     ((fate, code, message),) = answer_numbers(answer(make(Decimal(number))), kind)
     assert (fate, code) == ("nack", "ANSWER")
     assert re.search(r"^number: .*Decimal.* is not a ", message)
+
+
+@pytest.mark.parametrize("answer", [answer_as_list, answer_as_frame])
+@pytest.mark.parametrize("shape", nest(""))
+@pytest.mark.parametrize("number", ["0E-54", "-0e-39", "0e-999999999", "0e999999999"])
+def test_a_zero_with_a_large_exponent_is_delivered(
+    number: str, shape: str, answer: Callable[[Any], Callable[..., Any]]
+) -> None:
+    """It is the product of numbers with many decimals, for example."""
+    kind, make = nest("decimal(10,2)")[shape]
+    (found,) = answer_numbers(answer(make(Decimal(number))), kind)
+    assert "Decimal('0.00')" in str(found)
 
 
 @pytest.mark.parametrize("answer", [answer_as_list, answer_as_frame])
@@ -550,19 +564,147 @@ def test_a_decimal_that_is_no_whole_number_of_64_bits_refuses_the_row(
     assert answer_numbers(answer(Decimal("2.00")), "long") == [(2,)]
 
 
-@pytest.mark.parametrize("number", ["98040789e-70", f"{Decimal('98040789e-70'):f}", "0e-999999999"])
+class Indexed:
+    """A whole number that only `__index__` shows."""
+
+    def __index__(self) -> int:
+        return 7
+
+
+class Counted:
+    """A whole number that only `__int__` shows."""
+
+    def __int__(self) -> int:
+        return 7
+
+
+@pytest.mark.parametrize("answer", [answer_as_list, answer_as_frame])
+@pytest.mark.parametrize(
+    ("number", "whole"),
+    [
+        (pa.scalar(7), 7),
+        (pa.scalar(None, pa.int64()), None),
+        (Indexed(), 7),
+        (Counted(), 7),
+        (np.float32(7), 7),
+        (np.array(7), 7),
+        (Decimal("1E+3"), 1000),
+        (Decimal("0E-54"), 0),
+    ],
+)
+def test_a_whole_number_of_any_type_is_delivered(
+    number: Any, whole: int | None, answer: Callable[[Any], Callable[..., Any]]
+) -> None:
+    """Only a number that may have a fraction is checked."""
+    assert answer_numbers(answer(number), "long") == [(whole,)]
+
+
+@pytest.mark.parametrize("answer", [answer_as_list, answer_as_frame])
+@pytest.mark.parametrize("number", ["%9000000000000d", 7.5, np.float32(7.5), np.array(7.5), Fraction(15, 2)])
+def test_a_value_that_is_no_whole_number_refuses_the_row(
+    number: Any, answer: Callable[[Any], Callable[..., Any]]
+) -> None:
+    """Text is not used as a format."""
+    refused = ("nack", "ANSWER", f"number: {number!r} is not a int64")
+    assert answer_numbers(answer(number), "long") == [refused]
+
+
+@pytest.mark.parametrize("kind", ["long", "timestamp", "date", nest("long")["array"][0]])
+@pytest.mark.parametrize("number", ["98040789e-70", "1e999999999"])
+def test_a_decimal_with_a_large_exponent_refuses_the_row_in_a_column_of_another_type(number: str, kind: Any) -> None:
+    """It would become 0, or block the call."""
+    value = Decimal(number) if isinstance(kind, str) else [Decimal(number)]
+    ((fate, code, message),) = answer_numbers(answer_as_list(value), kind)
+    assert (fate, code) == ("nack", "ANSWER")
+    assert message.startswith(f"number: {value!r} is not a ")
+
+
+def answer_as_arrow(array: pa.Array) -> Callable[..., Any]:
+    """Return a function that answers the rows with this array."""
+
+    def function(rows: pa.Table) -> pa.Table:
+        return pa.table({"number": array})
+
+    return function
+
+
+def answer_as_series(values: Sequence[Any], dtype: Any) -> Callable[..., Any]:
+    """Return a function that answers the rows with a series of this dtype."""
+
+    def function(rows: pd.DataFrame) -> pd.DataFrame:
+        return pd.DataFrame({"number": pd.Series(values, dtype=dtype)})
+
+    return function
+
+
+@pytest.mark.parametrize("number", ["98040789e-70", f"{Decimal('98040789e-70'):f}"])
 def test_arrow_text_with_a_large_exponent_refuses_the_row(number: str) -> None:
     """Other text of a number is converted to a decimal."""
-
-    def make(text: str) -> Callable[..., Any]:
-        def function(rows: pa.Table) -> pa.Table:
-            return pa.table({"number": [text]})
-
-        return function
-
     refused = ("nack", "ANSWER", f"number: '{number}' is not a decimal128(10, 2)")
-    assert answer_numbers(make(number), "decimal(10,2)") == [refused]
-    assert answer_numbers(make("1.5"), "decimal(10,2)") == [(Decimal("1.50"),)]
+    assert answer_numbers(answer_as_arrow(pa.array([number])), "decimal(10,2)") == [refused]
+    for text, found in {"1.5": "1.50", "0e-999999999": "0.00"}.items():
+        assert answer_numbers(answer_as_arrow(pa.array([text])), "decimal(10,2)") == [(Decimal(found),)]
+
+
+@pytest.mark.parametrize("number", ["98040789e-70", "0e-999999999"])
+@pytest.mark.parametrize(
+    ("shape", "make"),
+    [
+        ("plain", lambda text: pa.array([text]).dictionary_encode()),
+        ("plain", lambda text: pa.array([text], pa.string_view())),
+        ("plain", lambda text: pa.array([text], pa.binary())),
+        ("array", lambda text: pa.array([[text]])),
+        ("struct", lambda text: pa.array([{"inner": text}])),
+        ("map", lambda text: pa.array([[("a", text)]], pa.map_(pa.string(), pa.string()))),
+        ("key", lambda text: pa.array([[(text, "a")]], pa.map_(pa.string(), pa.string()))),
+    ],
+)
+def test_other_arrow_text_for_a_decimal_refuses_the_row(
+    number: str, shape: str, make: Callable[[str], pa.Array]
+) -> None:
+    """Only a plain column of text is converted."""
+    ((fate, code, message),) = answer_numbers(answer_as_arrow(make(number)), nest("decimal(10,2)")[shape][0])
+    assert (fate, code) == ("nack", "ANSWER")
+    assert number in message
+
+
+def test_an_arrow_struct_may_hold_text_beside_a_decimal() -> None:
+    """Its decimals may be made from other numbers."""
+    kinds = {"name": "string", "price": "decimal(10,2)"}
+    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
+    array = pa.array([{"price": 1.5, "name": "a"}])
+    found = answer_numbers(answer_as_arrow(array), {"type": "struct", "fields": fields})
+    assert found == [({"name": "a", "price": Decimal("1.50")},)]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "make"),
+    [("string[pyarrow]", str), (pd.ArrowDtype(pa.string()), str), ("category", Decimal)],
+)
+def test_a_series_of_any_dtype_is_checked(dtype: Any, make: Callable[[str], Any]) -> None:
+    """Its good values are delivered, beside a bad one too."""
+    bad = make("98040789e-70")
+    series = [bad, make("1.5"), None, make("0e-999999999")]
+    refused = ("nack", "ANSWER", f"number: {bad!r} is not a decimal128(10, 2)")
+    expected = [refused, (Decimal("1.50"),), (None,), (Decimal("0.00"),)]
+    assert answer_numbers(answer_as_series(series, dtype), "decimal(10,2)", rows=4) == expected
+
+
+@pytest.mark.parametrize("kind", ["long", "decimal(10,2)", "double"])
+@pytest.mark.parametrize(
+    "function", [answer_as_arrow(pa.array(["x", "2", None])), answer_as_series(["x", "2", None], "string[pyarrow]")]
+)
+def test_a_text_that_is_no_number_refuses_only_its_row(function: Callable[..., Any], kind: str) -> None:
+    """The texts beside it are converted."""
+    refused, *others = answer_numbers(function, kind, rows=3)
+    assert refused[:2] == ("nack", "ANSWER")
+    assert others == [(2,), (None,)]
+
+
+def test_whole_numbers_of_arrow_become_small_decimals() -> None:
+    """Arrow alone would refuse them for their type."""
+    found = answer_numbers(answer_as_arrow(pa.array([1, 10**9])), "decimal(10,2)", rows=2)
+    assert found == [(Decimal(1),), ("nack", "ANSWER", "number: 1000000000 is not a decimal128(10, 2)")]
 
 
 def test_a_generator_may_answer() -> None:
