@@ -104,7 +104,7 @@ def clean_environment(**others: str) -> dict[str, str]:
 
 
 def find_free_ports(count: int) -> list[int]:
-    """Return ports of the loopback address that nobody listens at.
+    """Return ports of the loopback address at which no server listens.
 
     They are below the ports that the system gives to connections. So no connection takes one before its server begins.
     """

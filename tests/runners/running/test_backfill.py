@@ -222,7 +222,7 @@ def test_a_resumed_backfill_keeps_its_batches() -> None:
     assert left(replace(begun, again=False)) == [2, 4]
 
 
-def test_a_backfill_that_a_rewind_cut_off_begins_anew() -> None:
+def test_a_backfill_begins_again_after_its_lane_was_set_back() -> None:
     """The batch at which it stood is no longer settled. A destination gets no batch again that it has."""
 
     class Rewound(Delivered):
