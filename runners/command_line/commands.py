@@ -7,46 +7,45 @@ import click
 from runners.command_line.help_sections import CommandFiles, group, option
 from runners.model.text import find_version
 
-_HERE = "runners.command_line"
 SECTIONS = {
     "Start": {
-        "demo": (f"{_HERE}.trial_commands", "Make a folder of orders, some of them bad, and process them."),
-        "init": (f"{_HERE}.trial_commands", "Write a first definition, sample rows and test cases."),
-        "validate": (f"{_HERE}.trial_commands", "Explain what a definition will do, or list its errors."),
-        "preview": (f"{_HERE}.trial_commands", "Show what the stages do with the next batch."),
-        "test": (f"{_HERE}.trial_commands", "Test a definition with its cases."),
-        "compare": (f"{_HERE}.trial_commands", "Show which rows another definition treats differently."),
+        "demo": ("trial_commands", "Make a folder of orders, some of them bad, and process them."),
+        "init": ("trial_commands", "Write a first definition, sample rows and test cases."),
+        "validate": ("trial_commands", "Explain what a definition will do, or list its errors."),
+        "preview": ("trial_commands", "Show what the stages do with the next batch."),
+        "test": ("trial_commands", "Test a definition with its cases."),
+        "compare": ("trial_commands", "Show which rows another definition treats differently."),
     },
     "Run": {
-        "run": (f"{_HERE}.run_commands", "Process all new rows, then end."),
-        "stop": (f"{_HERE}.run_commands", "Stop a run when its batches in flight are done."),
-        "resume": (f"{_HERE}.run_commands", "Resume a pipeline that a limit has paused."),
-        "backfill": (f"{_HERE}.run_commands", "Deliver old batches to destinations that lack them."),
-        "redo": (f"{_HERE}.run_commands", "Read an edited file again, and replace its old rows."),
-        "schedule": (f"{_HERE}.schedule_command", "Run the pipelines of a folder when they are due."),
-        "warm": (f"{_HERE}.run_commands", "Keep a Spark warm for commands in other terminals."),
+        "run": ("run_commands", "Process all new rows, then end."),
+        "stop": ("run_commands", "Stop a run when its batches in flight are done."),
+        "resume": ("run_commands", "Resume a pipeline that a limit has paused."),
+        "backfill": ("run_commands", "Deliver old batches to destinations that lack them."),
+        "redo": ("run_commands", "Read an edited file again, and replace its old rows."),
+        "schedule": ("schedule_command", "Run the pipelines of a folder when they are due."),
+        "warm": ("run_commands", "Keep a Spark warm for commands in other terminals."),
     },
     "Look": {
-        "ls": (f"{_HERE}.state_commands", "List the definitions of a folder, with their last runs."),
-        "status": (f"{_HERE}.state_commands", "Show the state of a pipeline, and what to type next."),
-        "find": (f"{_HERE}.trial_commands", "Find rows in files, tables and the DLQ."),
-        "runs": (f"{_HERE}.state_commands", "List the runs of a pipeline, or show one."),
-        "report": (f"{_HERE}.state_commands", "Write one HTML file about a run."),
-        "quality": (f"{_HERE}.state_commands", "Show which share passed each rule, run by run."),
+        "ls": ("state_commands", "List the definitions of a folder, with their last runs."),
+        "status": ("state_commands", "Show the state of a pipeline, and what to type next."),
+        "find": ("trial_commands", "Find rows in files, tables and the DLQ."),
+        "runs": ("state_commands", "List the runs of a pipeline, or show one."),
+        "report": ("state_commands", "Write one HTML file about a run."),
+        "quality": ("state_commands", "Show which share passed each rule, run by run."),
     },
     "Check and repair": {
-        "audit": (f"{_HERE}.state_commands", "Prove that every row is where it should be."),
-        "repair": (f"{_HERE}.state_commands", "Repair what an audit finds, where no guess is needed."),
-        "dlq": (f"{_HERE}.dlq_commands", "Show refused rows, process them again, or discard them."),
-        "offsets": (f"{_HERE}.state_commands", "Show how far each lane was read, or move it by hand."),
+        "audit": ("state_commands", "Prove that every row is where it should be."),
+        "repair": ("state_commands", "Repair what an audit finds, where no guess is needed."),
+        "dlq": ("dlq_commands", "Show refused rows, process them again, or discard them."),
+        "offsets": ("state_commands", "Show how far each lane was read, or move it by hand."),
     },
     "Learn": {
-        "kinds": (f"{_HERE}.learn_commands", "List all kinds of origins, stages and destinations, or show one."),
-        "explain": (f"{_HERE}.learn_commands", "Explain the code of an error, and what to do."),
-        "doctor": (f"{_HERE}.learn_commands", "Find what this machine, a cluster or Databricks lacks."),
+        "kinds": ("learn_commands", "List all kinds of origins, stages and destinations, or show one."),
+        "explain": ("learn_commands", "Explain the code of an error, and what to do."),
+        "doctor": ("learn_commands", "Find what this machine, a cluster or Databricks lacks."),
     },
 }
-"""By heading and command: the module that has the command, and the line about it in help."""
+"""By heading and command: the file here that has the command, and the line about it in help."""
 
 
 def _print_version(ctx: click.Context, option: click.Parameter, asked: bool) -> None:

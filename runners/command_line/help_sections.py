@@ -6,7 +6,7 @@ import importlib
 import re
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -76,16 +76,21 @@ class CommandFiles(MutableMapping[str, click.Command]):
     """Commands by name. The file of a command is imported when the command is asked for, so that help is quick."""
 
     sections: Mapping[str, Mapping[str, tuple[str, str]]]
-    """By heading and command: the module that has the command, and the line about it in help."""
+    """By heading and command: the file here that has the command, and the line about it in help."""
     _loaded: dict[str, click.Command] = field(default_factory=dict, init=False)
+
+    @cached_property
+    def places(self) -> Mapping[str, tuple[str, str]]:
+        """The same by command alone."""
+        return {name: place for section in self.sections.values() for name, place in section.items()}
 
     def __getitem__(self, name: str) -> click.Command:
         if name not in self._loaded:
-            place, _ = self._list_places()[name]
+            file, _ = self.places[name]
             try:
-                module = importlib.import_module(place)
+                module = importlib.import_module(f"{__package__}.{file}")
             except KeyError as error:  # to click it would mean that there is no such command
-                raise ImportError(f"{place} cannot be imported: {error!r}") from error
+                raise ImportError(f"{file} cannot be imported: {error!r}") from error
             self[name] = next(
                 each for each in vars(module).values() if isinstance(each, click.Command) and each.name == name
             )
@@ -98,16 +103,13 @@ class CommandFiles(MutableMapping[str, click.Command]):
         del self._loaded[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._list_places()
+        return name in self.places
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._list_places())
+        return iter(self.places)
 
     def __len__(self) -> int:
-        return len(self._list_places())
-
-    def _list_places(self) -> Mapping[str, tuple[str, str]]:
-        return {name: place for section in self.sections.values() for name, place in section.items()}
+        return len(self.places)
 
 
 class SectionedGroup(click.Group):
@@ -150,7 +152,7 @@ class SectionedGroup(click.Group):
         """Return what may follow. It imports no file of a command."""
         if not isinstance(self.commands, CommandFiles):
             return super().shell_complete(ctx, incomplete)
-        places = [place for section in self.commands.sections.values() for place in section.items()]
+        places = self.commands.places.items()
         found = [CompletionItem(name, help=line) for name, (_, line) in places if name.startswith(incomplete)]
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
@@ -165,8 +167,7 @@ class SectionedGroup(click.Group):
                 for heading, section in self.commands.sections.items()
             }
         else:
-            lines = [(name, each.get_short_help_str(room)) for name, each in self.commands.items()]
-            sections = {"Commands": lines}
+            sections = {"Commands": [(name, each.get_short_help_str(room)) for name, each in self.commands.items()]}
         _write_sections(sections, formatter)
 
 
