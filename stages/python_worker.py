@@ -221,6 +221,8 @@ def _unpack(content: bytes) -> pa.Array:
     return pa.ipc.open_stream(content).read_next_batch().to_struct_array()
 
 
+_MOST_DIGITS = 38
+"""The digits of the longest decimal. pyarrow looks beyond its table at a larger exponent."""
 _STATE = ("fate", "code", "message")
 
 
@@ -369,7 +371,7 @@ def _mend_decimals(value: Any) -> Any:
     Raise an error if pyarrow would crash at another decimal in the value, or would take it for another number.
     """
     if isinstance(value, Decimal):
-        if value and abs(int(value.as_tuple().exponent)) > 38:
+        if value and abs(int(value.as_tuple().exponent)) > _MOST_DIGITS:
             raise ValueError("its exponent is too large")
         return value or Decimal(0)
     if isinstance(value, Mapping) and not isinstance(value, pa.Scalar):
