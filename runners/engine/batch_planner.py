@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -146,10 +146,3 @@ class BatchPlanner:
             job=self.job,
             replaces=feed.replaces,
         )
-
-
-def list_notices(source: BatchPlanner | None) -> Iterator[tuple[str, str]]:
-    """Yield the notices for people from the origins, each with the name of its origin."""
-    for feed in source.feeds if source else ():
-        for notice in [*feed.news, *feed.backlog.notices]:
-            yield feed.origin, notice

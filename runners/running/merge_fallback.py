@@ -114,7 +114,7 @@ class FallbackMerge(Work):
     def _merge_batch(
         self, run: OpenRun, opened: OpenDestination, settled: Settled, rows: BatchRows, expected: int
     ) -> None:
-        label = Label(batch=_make_batch(run.pipeline.name, settled), destination=DLQ, deadline=run.deadline)
+        label = Label(batch=_make_batch(run.pipeline.name, settled), destination=DLQ, deadline=run.deadline())
         reach("before-dlq", DLQ)
         if rows.count() != 0:
             opened.write(run.spark, rows, [label])

@@ -20,7 +20,7 @@ from origins.lazy import SparkSession
 from origins.quantities import parse_seconds
 from origins.spark_private import forget_context_settings
 from runners.engine.batch_machine import DeliveryRules
-from runners.engine.batch_planner import BatchPlanner, list_notices
+from runners.engine.batch_planner import BatchPlanner
 from runners.engine.dispatcher import Dispatcher
 from runners.engine.lane_coordination import LaneCoordination
 from runners.engine.planning import Follower
@@ -409,7 +409,7 @@ class PipelineRun:
             reading=runner.reading,
             journal=journal,
             spark=spark,
-            deadline=runner.deadline,
+            deadline=lambda: runner.deadline,
             is_stopped=lambda: bool(dispatcher.asked_to_stop or journal.state.stopping),
         )
         coordination = self._join_coordination(journal)
@@ -445,9 +445,11 @@ class PipelineRun:
 
         def take_in(source: BatchPlanner | None) -> BatchPlanner | None:
             runner.reading.chains = opening.chains
-            news = [(feed.origin, each) for feed in source.feeds for each in feed.news] if source else []
-            source = source and self.patience.outlast(partial(self.work.make_source, source, run))
-            found = [*news, *list_notices(source)] if source else opening.notices
+            found = opening.notices
+            if source is not None:
+                news = [(feed.origin, each) for feed in source.feeds for each in feed.news]
+                source = self.patience.outlast(partial(self.work.make_source, source, run))
+                found = [*news, *((feed.origin, each) for feed in source.feeds for each in feed.backlog.notices)]
             for origin, message in [each for each in dict.fromkeys(found) if each not in noticed]:
                 noticed.add((origin, message))
                 self._emit(Noticed(origin=origin, message=message))

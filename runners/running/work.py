@@ -32,8 +32,8 @@ class OpenRun:
     reading: BatchReader
     journal: Journal
     spark: SparkSession
-    deadline: Deadline | None
-    """The deadline for beginning a write."""
+    deadline: Callable[[], Deadline | None]
+    """Returns the end of the time in which a write may begin; None if there is none."""
     is_stopped: Callable[[], bool]
     """Whether a person asked the run to stop."""
 
@@ -69,7 +69,7 @@ class Work:
         """Raises `Refusal` if the run must not become an owner for this work."""
 
     def select_rows(self, run: OpenRun) -> Sequence[PastLane]:
-        """Return the old rows to process, by lane."""
+        """Return the old rows to process, by lane. It may record that they begin, and can be called again."""
         return ()
 
     def make_source(self, source: BatchPlanner, run: OpenRun) -> BatchPlanner:

@@ -27,6 +27,6 @@ def make_open_run(
         reading=BatchReader({}, {}, chains=chains or {}),
         journal=journal or Journal(MemoryLedger()),
         spark=cast("Any", None),
-        deadline=None,
+        deadline=lambda: None,
         is_stopped=lambda: False,
     )
