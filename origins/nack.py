@@ -8,7 +8,7 @@ types survive: dates come back as text, decimals as numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 from origins.lazy import Column, F, T
@@ -50,12 +50,15 @@ def show_value(value: Column) -> Column:
     return F.when(value.isNull(), F.lit("NULL")).otherwise(F.concat(F.lit("'"), cut, F.lit("'")))
 
 
-def show_value_sql(value: str) -> str:
-    """Return the value for a message, as SQL."""
-    whole = f"coalesce(make_valid_utf8(try_cast({value} as string)), 'this value')"
-    mark, cut = quote_text("'"), quote_text("…'")
-    end = f"if(char_length({whole}) > {EXCERPT}, {cut}, {mark})"
-    return f"if({value} is null, 'NULL', concat({mark}, left({whole}, {EXCERPT}), {end}))"
+def show_text_sql(before: str, text: str, after: str) -> str:
+    """Return SQL for a message: `before`, the text in quotes and shortened if it is long, and `after`."""
+    begin, cut, whole = (quote_text(each) for each in (before + "'", "…'" + after, "'" + after))
+    return f"concat({begin}, left({text}, {EXCERPT}), if(char_length({text}) > {EXCERPT}, {cut}, {whole}))"
+
+
+def join_messages_sql(messages: Iterable[str]) -> str:
+    """Return SQL for these messages as one; empty if all are NULL. Their bytes become text."""
+    return f"make_valid_utf8(concat_ws('; ', {', '.join(messages)}))"
 
 
 _FORMATS = {
@@ -75,9 +78,25 @@ Coder: TypeAlias = "Callable[[str, T.DataType, int], str]"
 
 
 def encode_payload(columns: Mapping[str, str], schema: T.StructType) -> str:
-    """Return SQL for columns, each given as SQL, as one JSON object. `schema` gives their types by name."""
-    fields = [f"{quote_text(each.name)}, {_encode_value(columns[each.name], each.dataType)}" for each in schema]
-    return f"to_json(named_struct({', '.join(fields)}), {quote_map(_WRITING)})"
+    """Return SQL for columns, each given as SQL, as one JSON object. `schema` gives their types by name.
+
+    All columns with text are coded by one function, so that a plan with many of them stays small.
+    """
+    texts = {each.name: each.dataType for each in schema if isinstance(each.dataType, T.StringType)}
+    coded = {name: f"{_EACH}0[{number}]" for number, name in enumerate(texts)}
+    fields = [
+        f"{quote_text(each.name)}, {coded.get(each.name) or _encode_value(columns[each.name], each.dataType, 1)}"
+        for each in schema
+    ]
+    row = f"to_json(named_struct({', '.join(fields)}), {quote_map(_WRITING)})"
+    if not texts:
+        return row
+    plain = [
+        columns[name] if kind == T.StringType() else f"cast({columns[name]} as string)" for name, kind in texts.items()
+    ]
+    text = f"{_EACH}1"
+    coding = f"transform(array({', '.join(plain)}), {text} -> {_encode_value(text, T.StringType())})"
+    return f"transform(array({coding}), {_EACH}0 -> {row})[0]"
 
 
 def restore(text: str, schema: T.StructType) -> str:
@@ -147,8 +166,7 @@ def _is_plain(kind: T.DataType) -> bool:
 def _encode_value(value: str, kind: T.DataType, depth: int = 0) -> str:
     if isinstance(kind, T.StringType):
         as_bytes = f"concat({_NUL}, base64(cast({value} as binary)))"
-        says_itself = f"is_valid_utf8({value}) and not startswith({value}, {_NUL})"
-        return f"case when {says_itself} then {value} when {value} is not null then {as_bytes} end"
+        return f"coalesce(if(startswith({value}, {_NUL}), NULL, try_validate_utf8({value})), {as_bytes})"
     if isinstance(kind, T.MapType):
         entries = _encode_value(f"map_entries({value})", _get_entry_type(kind), depth)
         return f"map_from_entries({entries})" if isinstance(kind.keyType, T.StringType) else entries

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from origins.files.bad_lines import has_huge_exponent, is_changed, is_infinite
 from origins.lazy import T
-from origins.nack import show_value_sql
+from origins.nack import join_messages_sql, show_text_sql
 from origins.names import HIDDEN, quote_name, quote_text
 from stages.expressions import SqlText, check_row_expressions, enclose
 from stages.rows import Reason, Rows
@@ -49,15 +49,15 @@ class Cast(Stage):
             tried[after] = SqlText(_cast_column(before, old, kind, exactly=exactly))
             put[name] = after
             lost.append(_is_lost(before, old, kind, after))
-            messages.append(f"CASE WHEN {lost[-1]} THEN {_make_message(name, kind, before)} END")
-        message = f"concat_ws('; ', {', '.join(messages)})"
+            messages.append(f"CASE WHEN {lost[-1]} THEN {_make_message(name, kind, before, old)} END")
+        message = join_messages_sql(messages)
         return rows.attempt(tried, Reason(refused=" OR ".join(lost), code="'CAST'", message=message), put)
 
 
-def _make_message(name: str, kind: str, value: str) -> str:
+def _make_message(name: str, kind: str, value: str, old: T.DataType) -> str:
     article = "an" if kind[0].lower() in "aeiou" else "a"
-    before, after = quote_text(f"column {name}: "), quote_text(f" is not {article} {kind}")
-    return f"concat({before}, {show_value_sql(value)}, {after})"
+    text = value if old.typeName() == "string" else f"coalesce(try_cast({value} as string), 'this value')"
+    return show_text_sql(f"column {name}: ", text, f" is not {article} {kind}")
 
 
 def _cast_column(before: str, old: T.DataType, kind: str, *, exactly: bool) -> str:

@@ -91,7 +91,7 @@ class StageConformance:
         """The nack has the stage's name, a code and a message, and the row can be restored exactly."""
         came = spark.createDataFrame(list(self.rows), self.schema)
         back = F.expr(restore("row", came.schema)).alias("back")
-        nacks = self._run_marked(spark, self.rows).frame.where(F.col(VERDICT).isNotNull())
+        nacks = self._run_marked(spark, self.rows).complete_verdicts().frame.where(F.col(VERDICT).isNotNull())
         found = nacks.select(f"{VERDICT}.*", F.col(PLACE)["row"].alias("at")).select("*", back).collect()
         rows = came.collect()
         for nack in found:

@@ -19,6 +19,9 @@ Schemas: TypeAlias = "MutableMapping[bytes, T.StructType]"
 MOST_SCHEMAS = 100
 """How many schemas are kept. Expressions with the number of a batch are other steps in each batch."""
 
+LONG = 50_000
+"""The length from which a text is analysed alone. Spark goes over all steps of a text once for each of them."""
+
 
 @dataclass(frozen=True)
 class Query:
@@ -95,14 +98,23 @@ class Query:
             for step in self.steps:
                 frame = frame.where(step) if isinstance(step, str) else frame.selectExpr(*step)
             return frame
-        text = view = f"{HIDDEN}{uuid.uuid4().hex}"
+        frame, view = self.source, f"{HIDDEN}{uuid.uuid4().hex}"
+        text = view
         for step in self.steps:
             what = f"* FROM {text} WHERE {step}" if isinstance(step, str) else f"{', '.join(step)} FROM {text}"
             text = f"(SELECT {what}\n)"
-        # To drop a view drops what anybody cached of the same plan. Nobody has a plan with this name in it.
-        self.source.where(f"'{view}' IS NOT NULL").createOrReplaceTempView(view)
-        with clean_up_by(lambda: spark.catalog.dropTempView(view)):
-            return spark.sql(text)
+            if len(text) > LONG:
+                frame, text = _analyse(frame, view, text), view
+        return frame if text == view else _analyse(frame, view, text)
+
+
+def _analyse(source: DataFrame, view: str, text: str) -> DataFrame:
+    """Return the rows of a query. The source has this name in it."""
+    spark = source.sparkSession
+    # To drop a view drops what anybody cached of the same plan. Nobody has a plan with this name in it.
+    source.where(f"'{view}' IS NOT NULL").createOrReplaceTempView(view)
+    with clean_up_by(lambda: spark.catalog.dropTempView(view)):
+        return spark.sql(text)
 
 
 def _digest(before: bytes, text: str) -> bytes:

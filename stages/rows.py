@@ -451,12 +451,37 @@ class Rows:
         )
 
     def _make_nack(self, code: str, message: str) -> str:
-        schema = self.schema
-        row = encode_payload({name: quote_name(name) for name in self.names}, schema)
-        original = encode_struct("" if self.untouched else ORIGINAL, self.original_schema)
-        schemas = quote_text(schema.json()), quote_text(self.original_schema)
+        """Return SQL for a verdict without the row as it was read; `complete_verdicts` adds that."""
+        row = row_schema = "NULL"
+        if not self.untouched or self.names != tuple(self._read):
+            schema = self.schema
+            row = encode_payload({name: quote_name(name) for name in self.names}, schema)
+            row_schema = quote_text(schema.json())
         who = [quote_text(name) if name is not None else "NULL" for name in (self.stage, self.destination)]
-        return _make_nack_sql((*who, code, message, row, schemas[0], original, schemas[1]))
+        return _make_nack_sql((*who, code, message, row, row_schema, "NULL", "NULL"))
+
+    def complete_verdicts(self) -> Rows:
+        """Return the same rows, with both rows in every verdict: as it was read, and as the stage got it.
+
+        Stages leave out what is the same for all of them, so that the plan describes the row that was read once.
+        """
+        if not self.explains or not (self.judged or (self.filters and self.keeps_filtered)):
+            return self
+        given, schema = f"{VERDICT}.original", quote_text(self.original_schema)
+        encoded = encode_struct("" if self.untouched else ORIGINAL, self.original_schema)
+        query = self.query.select(
+            "*", compute_once(SqlText(encoded), _AS_READ, f"{VERDICT}.stage IS NOT NULL AND {given} IS NULL")
+        )
+        parts = {
+            "row": f"coalesce({VERDICT}.row, {_AS_READ})",
+            "row_schema": f"coalesce({VERDICT}.row_schema, {schema})",
+            "original": f"coalesce({given}, {_AS_READ})",
+            "original_schema": f"coalesce({VERDICT}.original_schema, {schema})",
+        }
+        whole = _make_nack_sql([parts.get(name, f"{VERDICT}.{name}") for name in _NACK_FIELDS])
+        names = [name for name in self._list_hidden_columns() if name != VERDICT]
+        verdict = SqlText(f"if({VERDICT} IS NULL, NULL, {whole})").name(VERDICT)
+        return replace(self, query=query.select(verdict, *names, *self._list_data_columns()))
 
     @property
     def _read(self) -> Sequence[str]:
@@ -539,6 +564,9 @@ def _parse_schema(text: str) -> T.StructType:
     return T.StructType.fromJson(json.loads(text))
 
 
+_AS_READ = HIDDEN + "as_read"
+"""The row as it was read, as text."""
+_NACK_FIELDS = ("stage", "destination", "code", "message", "row", "row_schema", "original", "original_schema")
 _LIVE = f"{STATE} = 0"
 _ONCE = "spark_partition_id() >= 0"
 """A condition that is always true, but that Spark treats as changing from run to run."""
@@ -564,8 +592,7 @@ def _is_expression(column: Expression | str) -> TypeGuard[Expression]:
 
 def _make_nack_sql(parts: Sequence[str]) -> str:
     """Return SQL for a nack of its fields, in order."""
-    names = ("stage", "destination", "code", "message", "row", "row_schema", "original", "original_schema")
-    fields = ", ".join(f"'{name}', {part}" for name, part in zip(names, parts, strict=True))
+    fields = ", ".join(f"'{name}', {part}" for name, part in zip(_NACK_FIELDS, parts, strict=True))
     return f"CAST(named_struct({fields}) AS {NACK})"
 
 

@@ -113,7 +113,7 @@ class Trace:
         for run in split_runs(chain.common):
             rows = trace._pass(isolator.isolate(rows, run) if isolator else rows, run)
         rows = trace._pass_branches(isolator.isolate_for_branches(rows) if isolator else rows)
-        trace.sections[-1].frame = rows.frame
+        trace.sections[-1].frame = rows.complete_verdicts().frame
         return trace
 
     def begin_again(self, outcome: str) -> Rows:
@@ -194,7 +194,7 @@ class Trace:
 
     def _end_section(self, rows: Rows) -> DataFrame:
         """Return the live rows, for a stage that changes rows."""
-        self.sections[-1].frame = rows.frame
+        self.sections[-1].frame = rows.complete_verdicts().frame
         return rows.take_live()
 
 

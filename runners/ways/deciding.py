@@ -206,7 +206,7 @@ class BatchDecision:
     def keep(self, rows: Rows) -> DataFrame:
         """Write rows that reach a stage which changes rows. Return the live ones."""
         live = f"if({STATE} = 0, {make_struct(rows.names)}, NULL) AS live"
-        self.write(rows.query.select(*VERDICT_COLUMNS, *rows.notes, live).frame)
+        self.write(rows.complete_verdicts().query.select(*VERDICT_COLUMNS, *rows.notes, live).frame)
         written = self.store.read(self.spark, self.sections[-1])
         return written.where(F.col("live").isNotNull()).select("live.*")
 
@@ -270,7 +270,9 @@ def separate_rows(rows: Rows) -> DataFrame:
     place = [f"'{name}', {PLACE}.{name}" for name in ("part", "block", "row")]
     noted = [f"'{name}', {name}" for name in rows.notes]
     why = ", ".join([*place, f"'{NACKED}', {VERDICT}", *noted])
-    return rows.query.select(STATE, *live, f"if({stored}, named_struct({why}), NULL) AS {WHY}").frame
+    return (
+        rows.complete_verdicts().query.select(STATE, *live, f"if({stored}, named_struct({why}), NULL) AS {WHY}").frame
+    )
 
 
 def apply_branches(rows: Rows, chain: StageChain, pins: Mapping[str, JSON]) -> DataFrame:
@@ -287,13 +289,14 @@ def apply_branches(rows: Rows, chain: StageChain, pins: Mapping[str, JSON]) -> D
     destinations = list(chain.branches)
     if not own_stages:
         live = f"if({STATE} = 0, {make_struct(names)}, NULL) AS live"
-        return rows.query.select(*VERDICT_COLUMNS, *rows.notes, live).frame
+        return rows.complete_verdicts().query.select(*VERDICT_COLUMNS, *rows.notes, live).frame
 
     def own(rows: Rows, index: int) -> tuple[Rows, Mapping[str, Expression]]:
         branch = apply_chain(rows, own_stages[index], pins)
         live = SqlText(f"if({STATE} = 0, {make_struct(branch.names)}, NULL)")
         beside: dict[str, Expression] = {f"b{index}": live, f"f{index}": FILTERED_BY}
         if rows.keeps_filtered:
+            branch = branch.complete_verdicts()
             kept = F.col(VERDICT).withField("destination", F.lit(destinations[index]))
             beside[f"k{index}"] = F.when(F.expr(f"{FILTERED_BY} != 0"), kept)
         return branch, beside
@@ -302,7 +305,7 @@ def apply_branches(rows: Rows, chain: StageChain, pins: Mapping[str, JSON]) -> D
     kept = [name for name in rows.kept if name not in (COMMON, BEFORE, POISON)]
     if len(own_stages) < len(chain.branches):
         kept.append(f"if({STATE} = 0, {COMMON}, NULL) AS live")
-    return rows.query.select(*VERDICT_COLUMNS, *kept).frame
+    return rows.complete_verdicts().query.select(*VERDICT_COLUMNS, *kept).frame
 
 
 def pass_branches(
@@ -329,7 +332,7 @@ def pass_branches(
             *[compute_once(column, name) for name, column in beside.items()],
             *[compute_once(SqlText(f"{COMMON}[{quote_text(name)}]"), name) for name in names],
         )
-        rows = replace(rows, query=query, kept=(*branch.kept, *beside))
+        rows = replace(rows, query=query, kept=(*branch.kept, *beside), judged=branch.judged)
     return rows
 
 

@@ -94,7 +94,11 @@ def test_a_nack_has_the_row_before_the_stage_and_the_original_row(orders: DataFr
     import json
 
     rows = pass_stages(begin(orders), WithColumns({"id": "id * 10", "extra": "'x'"}), Cast({"amount": "int"}))
-    [nack] = [row["_wherry_nack"] for row in rows.frame.collect() if row["_wherry_nack"] and row["id"] == 20]
+    [nack] = [
+        row["_wherry_nack"]
+        for row in rows.complete_verdicts().frame.collect()
+        if row["_wherry_nack"] and row["id"] == 20
+    ]
     assert (nack.stage, nack.code) == ("stage 2", "CAST")
     assert json.loads(nack.row) == {"id": 20, "amount": "sieben", "extra": "x"}
     assert json.loads(nack.original) == {"id": 2, "amount": "sieben"}

@@ -114,6 +114,8 @@ class Halving(Stage):
             rows = rows.with_frame(rows.frame.where("x <> -2 or x is null"))
         elif fault == "looks at refused rows" and not straight:
             rows = rows.with_frame(rows.frame.withColumn("x", F.expr("if(1 div x = 7, null, x)")))
+        elif fault == "looks at filtered rows" and straight:
+            rows = rows.with_frame(rows.frame.where("x is null or 1 div x <> 7"))
         elif fault == "changes rows before it refuses them" and not straight:
             rows = rows.with_columns({"x": x.cast("double")})
         elif fault == "lets bad rows pass" and straight:
@@ -146,6 +148,7 @@ FAULTS = {
     "lets bad rows pass": "test_a_straight_batch_raises_at_a_row_that_is_refused",
     "drops rows": "test_every_row_is_kept_filtered_or_refused",
     "looks at refused rows": "test_nothing_is_evaluated_on_a_refused_row",
+    "looks at filtered rows": "test_nothing_is_evaluated_on_a_filtered_row_of_a_clean_batch",
     "changes rows before it refuses them": "test_a_refused_row_is_kept_unchanged",
     "gives no code": "test_a_refused_row_is_kept_unchanged",
     "changes": "test_a_repeatable_stage_gives_the_same_result_again",

@@ -238,7 +238,7 @@ def test_a_value_over_the_hard_limit_is_stored_and_its_row_refused(spark: SparkS
     """The DLQ gets only references, also in the original row, from which `unclaim` restores the rows."""
     rows = [(1, "a", [HUGE]), (2, HUGE, None), (3, LONG, None)]
     frame = spark.createDataFrame(rows, "id int, v string, l array<string>")
-    refused = apply_stage(make_claim(path), enter_stage(frame)).frame.where(F.col(STATE) < 0)
+    refused = apply_stage(make_claim(path), enter_stage(frame)).complete_verdicts().frame.where(F.col(STATE) < 0)
     nacks = refused.select(f"{VERDICT}.*").orderBy("row").collect()
     assert [nack["code"] for nack in nacks] == ["LARGE"] * 2
     assert [nack["message"] for nack in nacks] == [
@@ -268,7 +268,7 @@ def test_after_another_stage_the_original_row_keeps_its_values(spark: SparkSessi
     """A replay sends the row through that stage again, which must see the value."""
     frame = spark.createDataFrame([(HUGE,)], "v string")
     rows = apply_stage(make_claim(path), enter_stage(frame, step=2))
-    (nack,) = rows.frame.select(f"{VERDICT}.*").collect()
+    (nack,) = rows.complete_verdicts().frame.select(f"{VERDICT}.*").collect()
     assert HUGE not in nack["row"]
     assert HUGE in nack["original"]
 
@@ -306,7 +306,7 @@ def test_a_reference_whose_value_is_missing_is_refused(spark: SparkSession, path
         if file.is_file():
             file.unlink()
     rows = apply_stage(Unclaim(path=path), enter_stage(spark.createDataFrame(claimed, "v string")))
-    (nack,) = rows.frame.select(f"{VERDICT}.*").collect()
+    (nack,) = rows.complete_verdicts().frame.select(f"{VERDICT}.*").collect()
     assert nack["code"] == "CLAIM"
     assert nack["message"].startswith("a reference names a value of 2,000 bytes that the store does not have: ")
     assert PREFIX in nack["row"]
