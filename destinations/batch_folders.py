@@ -21,9 +21,9 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, cast
 
-from destinations.destination import BatchLabel, BroughtBatch, DestinationError, JobIds, Label, Loss, Written
+from destinations.destination import BatchLabel, BatchSources, BroughtBatch, DestinationError, Label, Loss, Written
 from origins.errors import has_no_links
 from origins.json_shape import check_shape
 
@@ -43,7 +43,7 @@ class NameTaken(Exception):
     """
 
 
-class NoteBody(JobIds, total=False):
+class NoteBody(BatchSources, total=False):
     """The note beside a batch's rows. The folder's note has only the folder's id."""
 
     id: str
@@ -133,6 +133,11 @@ class BatchFolders:
             brought += describe_brought(note, str(folder), size)
         return brought, []
 
+    def list_labels(self) -> Iterator[BatchLabel]:
+        """Yield the labels of the published batches, those with the highest numbers first."""
+        for _, note in sorted(self._list_published(), key=lambda each: each[0].name, reverse=True):
+            yield from make_labels(note)
+
     def _list_published(self, names: str = "*") -> Iterator[tuple[Path, NoteBody]]:
         for folder in sorted(self.root.glob(f"_lane=*/_batch={names}")):
             note = _read_note(folder / NOTE)
@@ -204,7 +209,7 @@ def make_digest(label: Label) -> str:
 def make_note(labels: Sequence[Label], found: Written | None) -> NoteBody:
     """Return the note beside a batch's rows. A note without rows records that a claim keeps the folder empty."""
     batch = labels[0].batch
-    note: NoteBody = {
+    note = {
         "keys": [label.key for label in labels],
         "pipeline": batch.pipeline,
         "lane": batch.lane,
@@ -212,9 +217,7 @@ def make_note(labels: Sequence[Label], found: Written | None) -> NoteBody:
         "rows": found.rows if found else None,
         "bytes": found.bytes if found else None,
     }
-    if batch.job:
-        note["job"] = dict(batch.job)
-    return note
+    return cast(NoteBody, {**note, **labels[0].sources})
 
 
 def describe_written(note: NoteBody) -> Written:
@@ -229,6 +232,12 @@ def describe_brought(note: NoteBody, folder: str, size: int) -> Iterator[Brought
     if (size != noted) if noted is not None else (not size and note["rows"]):
         reason = f"{folder} holds {size:,} bytes instead of {'some' if noted is None else f'{noted:,}'}"
         loss = Loss(code="FILE_CHANGED" if size else "FILE_GONE", reason=reason, whole=not size)
+    for label in make_labels(note):
+        yield BroughtBatch(label=label, rows=note["rows"], together=note["keys"], loss=loss)
+
+
+def make_labels(note: NoteBody) -> Iterator[BatchLabel]:
+    """Return the labels of the batches of a note."""
     for key in note["keys"]:
         plan, _, destination = key.rpartition("/")
         label: BatchLabel = {
@@ -241,7 +250,9 @@ def describe_brought(note: NoteBody, folder: str, size: int) -> Iterator[Brought
         }
         if "job" in note:
             label["job"] = note["job"]
-        yield BroughtBatch(label=label, rows=note["rows"], together=note["keys"], loss=loss)
+        if "reads" in note:
+            label["reads"] = note["reads"]
+        yield label
 
 
 def list_data_files(folder: Path) -> list[Path]:

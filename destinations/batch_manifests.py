@@ -25,10 +25,11 @@ from destinations.batch_folders import (
     describe_brought,
     describe_written,
     make_digest,
+    make_labels,
     make_note,
     name_folder,
 )
-from destinations.destination import BroughtBatch, DestinationError, Label, Loss, Written, make_unsure_error
+from destinations.destination import BatchLabel, BroughtBatch, DestinationError, Label, Loss, Written, make_unsure_error
 from origins.json_shape import check_shape
 from origins.object_store import ObjectStore, open_store
 from origins.store_access import StoreError, StoreUrl, find_problem
@@ -178,6 +179,12 @@ class BatchManifests:
             size = sum(sizes.get(file, 0) for file in files)
             brought += describe_brought(note, f"{self.root}/{_get_folder(files[0])}", size)
         return brought, losses
+
+    def list_labels(self) -> Iterator[BatchLabel]:
+        """Yield the labels of the published batches, those with the highest numbers first."""
+        for key in sorted((key for page in self.store.list_pages(MANIFESTS) for key in page), reverse=True):
+            for _, note in self._read_published([key]):
+                yield from make_labels(note) if note else ()
 
     def _describe_missing_note(self, files: Sequence[str]) -> str:
         return f"a manifest publishes the files of {self.root}/{_get_folder(files[0])}, and {NOTE} is missing there"

@@ -41,9 +41,10 @@ class Label:
         return f"{self.batch.plan}/{self.destination}"
 
     @property
-    def job_ids(self) -> JobIds:
-        """The ids of the job that planned the batch, for what is stored with its rows; empty without a job."""
-        return {"job": dict(self.batch.job)} if self.batch.job else {}
+    def sources(self) -> BatchSources:
+        """What is stored with the rows about where the batch came from."""
+        sources: BatchSources = {"reads": self.batch.reads} if self.batch.reads else {}
+        return {**sources, "job": dict(self.batch.job)} if self.batch.job else sources
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -317,6 +318,10 @@ class Destination(ABC):
         """
         return None
 
+    def list_labels(self, spark: SparkSession) -> Iterator[BatchLabel]:
+        """Yield the labels of its newest batches, of any pipeline, the newest first. By default it knows none."""
+        return iter(())
+
     def describe(self) -> dict[str, Json]:
         """Return the kind and the place, as the ledger stores them."""
         return {"kind": type(self).__name__.lower(), "place": self.place, "given": list(self.given_paths)}
@@ -396,14 +401,16 @@ def make_message(rows: Rows, rule: Rule) -> Column:
     return F.concat(*parts)
 
 
-class JobIds(TypedDict, total=False):
-    """What a batch stores of the job that planned it."""
+class BatchSources(TypedDict, total=False):
+    """What a destination stores about where a batch came from."""
 
+    reads: str
+    """A digest of the place that the origin reads. Absent if the batch has no origin, or in older labels."""
     job: Mapping[str, str]
     """The ids of the job that planned the batch. Absent without a job."""
 
 
-class BatchLabel(JobIds):
+class BatchLabel(BatchSources):
     """What a destination stores with the rows of a batch."""
 
     pipeline: str

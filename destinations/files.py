@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import ClassVar, Literal
 from destinations.batch_folders import NOTE, BatchFolders, NameTaken, list_data_files, make_note, name_folder
 from destinations.batch_manifests import BatchManifests
 from destinations.destination import (
+    BatchLabel,
     DeliveryAccount,
     Destination,
     DestinationError,
@@ -159,6 +160,9 @@ class Files(Destination):
         else:
             found = [escape_pattern(folder) for label in labels if (folder := store.locate(label)) is not None]
         return reader.load(found) if found else make_empty_frame(spark, schema)
+
+    def list_labels(self, spark: SparkSession) -> Iterator[BatchLabel]:
+        return self.batch_store.list_labels() if self.batch_store else iter(())
 
     def open(self) -> OpenFiles:
         return OpenFiles(destination=self)

@@ -66,5 +66,7 @@ class Batch:
     """The hash of the definition that planned it."""
     job: Mapping[str, str] = field(default_factory=dict, hash=False)
     """The ids of the job in which it was planned, as `PipelineSpec.job`."""
+    reads: str = ""
+    """A digest of the place that its origin reads. Another pipeline that reads there has the same digest."""
     replaces: Mapping[str, str] = field(default_factory=dict, hash=False)
     """The condition for the rows that the batch's rows replace in the same commit, by destination name."""

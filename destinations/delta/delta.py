@@ -103,6 +103,10 @@ class Delta(DeltaOptions):
             return False
         return not newest or any(commit.has_label(newest) for commit in table.log.list_commits(spark, -1))
 
+    def list_labels(self, spark: SparkSession) -> Iterator[BatchLabel]:
+        table = TargetTable.find(spark, self.sql_name, self.found_here)
+        return (label for each in (table.log.list_commits(spark, -1) if table else ()) for label in each.labels)
+
     def open(self) -> OpenDelta:
         return OpenDelta(destination=self)
 

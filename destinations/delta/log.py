@@ -457,7 +457,7 @@ def _describe(label: Label) -> BatchLabel:
         "plan": batch.plan,
         "destination": label.destination,
         "key": label.key,
-        **label.job_ids,
+        **label.sources,
     }
 
 

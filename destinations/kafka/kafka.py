@@ -18,10 +18,10 @@ from typing import Any, ClassVar, Literal
 
 from destinations.destination import (
     LANE,
+    BatchSources,
     Destination,
     DestinationError,
     Identity,
-    JobIds,
     Label,
     Misfit,
     OpenDestination,
@@ -434,7 +434,7 @@ class OpenKafka(OpenDestination):
             "time": batch.time.isoformat(),
             "rows": sent.rows if alone else None,
             "bytes": sent.bytes if alone else None,
-            **label.job_ids,
+            **label.sources,
         }
         name = self._name_producer(label)
         return OutgoingMessage(topic=self.destination.label_topic, key=name.encode(), value=json.dumps(note).encode())
@@ -495,7 +495,7 @@ def _check_format(options: Kafka) -> None:
             raise ValueError(f"format_options: expected {', '.join(CSV_OPTIONS.values())}, got {name}")
 
 
-class LabelNote(JobIds):
+class LabelNote(BatchSources):
     """The record of a batch in the label topic, which keeps the newest record of each lane."""
 
     key: str

@@ -28,6 +28,7 @@ class OriginFeed:
     """The names that the origin gives its lanes, by their names in the pipeline."""
     schema: str
     backlog: Backlog
+    reads: str = ""
     news: Sequence[str] = ()
     """Notices for people about the schema."""
     straight: bool = False
@@ -144,5 +145,6 @@ class BatchPlanner:
             first=first,
             definition=self.definition,
             job=self.job,
+            reads=feed.reads,
             replaces=feed.replaces,
         )

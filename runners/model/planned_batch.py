@@ -195,6 +195,7 @@ class PlanBody(_Plan, total=False):
     published: bool
     instead: Mapping[str, str]
     job: Mapping[str, str]
+    reads: str
 
 
 class _Settle(TypedDict):
@@ -289,6 +290,8 @@ class PlannedBatch:
             body["instead"] = dict(batch.replaces)
         if batch.job:
             body["job"] = dict(batch.job)
+        if batch.reads:
+            body["reads"] = batch.reads
         return body
 
     @staticmethod

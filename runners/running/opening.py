@@ -31,6 +31,7 @@ from runners.model.spec import BatchOptions, PipelineSpec
 from runners.model.text import join_some
 from runners.running.aggregates import check_mixing, list_splits, warn_of_deduplicates
 from runners.running.compatibility import OperatorOverrides, check_newest, mark_salts
+from runners.running.renamed import digest_place
 from runners.running.work import WaitingBatches, Work
 from runners.spark.session import start_ahead
 from runners.state.journal import Journal
@@ -269,6 +270,7 @@ class RunOpening:
             lanes=self.pipeline.lanes_of(origin),
             schema=schema,
             backlog=backlog,
+            reads=digest_place(origin),
             straight=not STRAIGHT.why_not(candidate),
             shares=not GROUPED.why_not(candidate),
             destinations=(lambda span: own) if len(own) < len(self.destinations) else None,

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from destinations.delta.delta import Delta
-from destinations.delta.table import TargetTable
-from destinations.destination import Destination
+from destinations.destination import BatchLabel, Destination
 from origins.errors import WherryError
 from origins.lazy import SparkSession
+from origins.origin import Origin
 from origins.store_access import StoreUrl
 from runners.model.entry import OpenBody
 from runners.model.errors import Refusal
@@ -22,15 +22,16 @@ from runners.state.journal import Journal
 from runners.state.location import StateLocation
 
 _LOOKED_AT = 100
-"""How many of a table's newest versions tell which pipelines write to it."""
+"""How many of a destination's newest labels tell which pipelines write to it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Twin:
-    """Another pipeline that has a state, and that reads and writes where this pipeline does."""
+    """Another pipeline that reads and writes where this pipeline does."""
 
     name: str
-    state: str
+    state: str = ""
+    """The place of its state; empty if only labels name the pipeline."""
     origin: str
     """The place that both read."""
     destinations: tuple[str, ...]
@@ -39,7 +40,8 @@ class Twin:
     def describe(self) -> str:
         """Return what both pipelines share, as a sentence."""
         where = " and ".join(f"'{name}'" for name in self.destinations)
-        return f"The pipeline {self.name} reads {self.origin} and writes to {where} too ({self.state})."
+        state = f" ({self.state})" if self.state else ""
+        return f"The pipeline {self.name} reads {self.origin} and writes to {where} too{state}."
 
 
 def check_renamed(
@@ -49,7 +51,7 @@ def check_renamed(
     ruling: OperatorOverrides,
     spark: SparkSession,
 ) -> None:
-    """Raises `Refusal` at a first run if another pipeline with a state reads and writes at the same places.
+    """Raises `Refusal` at a first run if another pipeline reads and writes at the same places.
 
     A person puts the older name back, or says with `--fresh` that the rows shall come again.
     """
@@ -57,13 +59,16 @@ def check_renamed(
         return
     asked = {name: each for name, each in destinations.items() if name not in ruling.fresh}
     place = StateLocation.of(pipeline)
-    states = list_states_beside(place) if place.directory else _list_writers(place, asked.values(), spark)
-    twin = find_twin(pipeline, asked, states, spark)
+    labels = {name: list(islice(each.list_labels(spark), _LOOKED_AT)) for name, each in asked.items()}
+    names = {label["pipeline"] for each in labels.values() for label in each} - {pipeline.name}
+    states = list_states_beside(place) if place.directory else (_move_beside(place, name) for name in sorted(names))
+    twin = find_twin(pipeline, asked, states, spark) or _find_stranger(pipeline, labels)
     if twin is not None:
         fresh = " ".join(f"--fresh {name}" for name in twin.destinations)
+        back = "put the old name back" if twin.state else "put the old name and the old `state:` back"
         raise Refusal(
             f"Was {twin.name} renamed to {pipeline.name}, or is this a second pipeline? {twin.describe()}",
-            hint=f"If it was renamed, put the old name back, because the state belongs to it:  name: {twin.name}\n"
+            hint=f"If it was renamed, {back}, because the state belongs to it:  name: {twin.name}\n"
             "If it is a second pipeline, which delivers all rows again:  wherry run FILE " + fresh + ' --reason "…"',
         )
 
@@ -101,24 +106,27 @@ def find_twin(
     return None
 
 
-def _list_writers(
-    place: StateLocation, destinations: Iterable[Destination], spark: SparkSession
-) -> Iterator[StateLocation]:
-    """Yield where the states of the pipelines would be that the newest versions of these tables name."""
-    seen = {place.name}
-    for destination in destinations:
-        if not isinstance(destination, Delta):
-            continue
-        table = TargetTable.find(spark, destination.sql_name, destination.found_here)
-        commits = table.log.list_commits(spark, -1) if table else iter(())
-        for name in [label["pipeline"] for commit in islice(commits, _LOOKED_AT) for label in commit.labels]:
-            if name not in seen:
-                seen.add(name)
-                yield _move_beside(place, name)
+def _find_stranger(pipeline: PipelineSpec, labels: Mapping[str, Sequence[BatchLabel]]) -> Twin | None:
+    """Return another pipeline that wrote these labels and reads where this one does; None if there is none."""
+    origins = {digest_place(each): hide_secrets(each).place for each in pipeline.every_origin}
+    theirs = {
+        name: [label for label in each if label.get("reads") in origins and label["pipeline"] != pipeline.name]
+        for name, each in labels.items()
+    }
+    newest = next((label for each in theirs.values() for label in each), None)
+    if newest is None:
+        return None
+    both = [name for name, each in theirs.items() if newest["pipeline"] in {label["pipeline"] for label in each}]
+    return Twin(name=newest["pipeline"], origin=origins[newest["reads"]], destinations=tuple(both))
+
+
+def digest_place(origin: Origin) -> str:
+    """Return a digest of the place that an origin reads. It is the same for each origin that reads there."""
+    origin = hide_secrets(origin)
+    return hashlib.sha256(f"{type(origin).__name__} {canonicalise_all(origin.place)}".encode()).hexdigest()[:16]
 
 
 def _move_beside(place: StateLocation, name: str) -> StateLocation:
     """Return the usual place of another pipeline's state beside this one."""
-    if place.url is None:
-        return replace(place, name=name)
-    return replace(place, name=name, url=StoreUrl(f"{place.url.rpartition('/')[0]}/{name}", place.url.settings))
+    url = place.url and StoreUrl(f"{place.url.rpartition('/')[0]}/{name}", place.url.settings)
+    return replace(place, name=name, url=url)

@@ -447,6 +447,16 @@ def test_an_account_shows_each_batch_and_its_losses(exports: Exports) -> None:
     assert account.proof == "manifest, row count and size in bytes"
 
 
+def test_the_labels_of_a_folder_begin_with_the_highest_number(exports: Exports) -> None:
+    """A batch without its note has none."""
+    (opened, _), labels = exports.make(), [make_label(number=number) for number in (1, 2, 3)]
+    for label in labels:
+        opened.write(NO_SPARK, make_rows(1), [label])
+    exports.bucket.delete([f"{list_files(exports, labels[1])[0].rpartition('/')[0]}/_wherry.json"])
+    found = exports.open().destination.list_labels(NO_SPARK)
+    assert [each["key"] for each in found] == [labels[2].key, labels[0].key]
+
+
 def test_a_published_batch_without_its_note_is_reported(exports: Exports) -> None:
     """The account has the loss. The batch does not count as missing."""
     (opened, identity), mine, other = exports.make(), make_label(number=1), make_label(number=2)

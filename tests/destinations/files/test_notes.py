@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from destinations.batch_folders import BatchFolders, make_note
+from destinations.batch_folders import BatchFolders, make_note, name_folder
 from destinations.conformance import make_label
 from destinations.destination import Written
 
@@ -41,3 +41,15 @@ def test_a_note_has_the_ids_of_the_job_that_planned_the_batch(tmp_path: Path, jo
     (folder / "_wherry.json").write_text(json.dumps(note))
     (brought,), _ = BatchFolders(tmp_path).list_brought()
     assert brought.label.get("job", {}) == job
+
+
+def test_the_labels_of_a_folder_begin_with_the_highest_number(tmp_path: Path) -> None:
+    """Each label says what the batch read, if its writer knew it."""
+    for number, lane, reads in ((1, "b", "7f"), (2, "a", ""), (3, "b", "7f")):
+        planned = make_label(number=number, lane=lane)
+        mine = replace(planned, batch=replace(planned.batch, reads=reads))
+        folder = tmp_path / name_folder([mine])
+        folder.mkdir(parents=True)
+        (folder / "_wherry.json").write_text(json.dumps(make_note([mine], Written(rows=0, bytes=0))))
+    labels = BatchFolders(tmp_path).list_labels()
+    assert [(each["number"], each.get("reads")) for each in labels] == [(3, "7f"), (2, None), (1, "7f")]

@@ -49,6 +49,15 @@ def test_a_plan_keeps_the_ids_of_its_job_in_the_ledger() -> None:
         assert PlannedBatch.of("orders", plan.json()).batch.job == (kept or {})
 
 
+def test_a_plan_keeps_what_its_origin_reads_in_the_ledger() -> None:
+    """So a batch that is finished after a crash has the same label."""
+    source = make_source(Numbers(ManualClock(), _0=2))
+    planner = replace(source, feeds=[replace(feed, reads="7f") for feed in source.feeds])
+    plan = planner.plan("0", LaneState(), Span(start=None, end=2), ManualClock().now(), first=True)
+    assert PlannedBatch.of("orders", plan.json()) == plan
+    assert plan.batch.reads == "7f"
+
+
 def test_a_whole_batch_has_no_limits() -> None:
     """The limits of the run do not apply to it."""
     feed = OriginFeed(origin="o", lanes={"0": "0"}, schema="", backlog=Counted())
