@@ -118,7 +118,8 @@ class _HistoryWalk:
     def advance(self, commit: LogCommit, version: Version) -> None:
         before = [self.active.pop(name) for name in version.removed if name in self.active]
         gone = {file.path: self._get_rows(file) for file in before}
-        ours = self._is_ours(commit)
+        # a batch of this pipeline, and each merge, removes rows on purpose
+        ours = any(label["pipeline"] == self.pipeline or commit.operation == "MERGE" for label in commit.labels)
         spared = {} if ours else self._find_spared(commit, version, before)
         if commit.labels:
             self.commits.append((commit, version.added))
@@ -218,13 +219,6 @@ class _HistoryWalk:
         self.gone.update({atom: _describe_loss(commit) for atom in taken if atom not in there})
         if unknown:
             self.losses.append(_describe_loss(commit))
-
-    def _is_ours(self, commit: LogCommit) -> bool:
-        """Whether this commit removes rows on purpose.
-
-        Such a commit has a label of this pipeline, or is a merge with a label of another pipeline.
-        """
-        return any(label["pipeline"] == self.pipeline or commit.operation == "MERGE" for label in commit.labels)
 
 
 def _join_whole(files: Iterable[_FileRows]) -> frozenset[Atom]:

@@ -190,14 +190,11 @@ class KafkaRows(BatchRows):
             self._own,
             extra=changes.asks_extra,
             missing=changes.asks_missing,
-            zone=self._get_zone,
+            zone=lambda: str(TIME_ZONE.read(self.spark)),
         )
         if found is None or found.num_rows != len(values):
             return None
         return {name: found[name].combine_chunks() for name in found.column_names}
-
-    def _get_zone(self) -> str:
-        return str(TIME_ZONE.read(self.spark))
 
     @property
     def _changes(self) -> JsonChanges:

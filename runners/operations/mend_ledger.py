@@ -88,7 +88,8 @@ def mend_ledger(pipeline: PipelineSpec, *, reason: str) -> list[str]:
         unknown = _list_unknown(damage, bridge, brought)
         body: Mapping[str, JSON] = {**sign(reason), "accepted": [], "lost": [vars(file) for file in damage.lost]}
         notes = [Entry(kind="repair", epoch=bridge.state.epoch, body=body), *_make_pause(unknown, shown)]
-        damage.ledger.rewrite([*bridge.entries, *_number(notes, bridge.state.seq)])
+        numbered = [replace(note, seq=seq) for seq, note in enumerate(notes, bridge.state.seq + 1)]
+        damage.ledger.rewrite([*bridge.entries, *numbered])
     finally:
         lock.release()
     kept = len(bridge.entries) - len(damage.kept)
@@ -97,10 +98,6 @@ def mend_ledger(pipeline: PipelineSpec, *, reason: str) -> list[str]:
         f"{format_count(kept, 'entry', 'entries')} behind the lost ones kept or restored",
         *(f"batch {each.number} of lane {each.lane} is not restored: {_describe(each, shown)}" for each in unknown),
     ]
-
-
-def _number(entries: Sequence[Entry], after: int) -> list[Entry]:
-    return [replace(entry, seq=seq) for seq, entry in enumerate(entries, after + 1)]
 
 
 def _keeps_parts(pipeline: PipelineSpec, lane: str) -> bool:

@@ -278,13 +278,14 @@ def list_settings(conf: Mapping[str, str], packages: Sequence[str] = ()) -> dict
     else:
         own = _LOOPBACK if _is_on_loopback(master) else {}
     s3 = any("hadoop-aws" in name for name in (*packages, *(conf.get(key, "") for key in NAMES_JARS)))
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         **_ANYWHERE,
         **own,
         **_place_warehouse(conf),
         **(make_spark_settings(conf, here=here) if s3 else {}),
         **({"spark.jars.excludes": ",".join(EXCLUDED)} if PACKAGES not in conf and _are_ours(packages) else {}),
-        "spark.driver.memory": f"{_compute_default_memory()}m",
+        "spark.driver.memory": f"{max(1_024, memory // (4 << 20))}m",  # one JVM does everything
         PACKAGES: ",".join([spark.delta, *packages]),
         **conf,
         OPTIONS_OF_THE_JVM: f"{_LARGE_METHODS} {_OPTIMISED_LATER} {conf.get(OPTIONS_OF_THE_JVM, '')}".strip(),
@@ -404,14 +405,6 @@ def _delay_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
         if came:
             signal.raise_signal(signal.SIGINT)
-
-
-def _compute_default_memory() -> int:
-    """Return a quarter of this machine's memory, in MiB.
-
-    Spark's default of 1 GiB is too small if one JVM does everything.
-    """
-    return max(1_024, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (4 << 20))
 
 
 def find_executor_python(settings: Mapping[str, str]) -> str:
