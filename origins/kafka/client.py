@@ -132,7 +132,8 @@ class Cluster:
         with self._explain("read its messages"), self._borrow_consumer() as consumer:
             consumer.assign([ck.TopicPartition(each.topic, each.number, ranges[each][0]) for each in left])
             while left:
-                came = consumer.consume(1_000, timeout=0.2)
+                missing = sum(end - ranges[each][0] - len(found[each]) for each, end in left.items())
+                came = consumer.consume(min(missing, 1_000), timeout=0.2)  # it returns when it has so many
                 if time.monotonic() > until:
                     raise OriginError(
                         f"Kafka at {self.servers} gave no message for {self.seconds:.0f} s, but {min(left)} has more.",
