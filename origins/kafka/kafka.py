@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import re
@@ -27,7 +28,7 @@ from origins.kafka.offsets import (
     read_topic_ids,
     spread_rows,
 )
-from origins.kafka.rows import HEADERS, METADATA, KafkaRows
+from origins.kafka.rows import HEADERS, METADATA, SMALL, KafkaRows
 from origins.kafka.schema_registry import SchemaRegistry, check_coding, explain_coding, make_digest, read_schema_file
 from origins.lazy import SparkSession, T
 from origins.origin import Backlog, Lag, Origin, Progress
@@ -37,6 +38,8 @@ from origins.spark_versions import make_arrow_schema
 _IMPATIENT = 3.0
 """The seconds that `status` waits for the brokers."""
 _CORRECT = "Correct the schema, or name the columns that are wanted with `schema`."
+_FEW = 10
+"""How many partitions, and messages of each, show which columns a schema leaves out."""
 _LOOKED_AT = 100
 """The number of partitions of a lane at which `status` looks for the age of waiting messages."""
 _AS_RAW = f"key binary, value binary, topic string, partition int, offset bigint, time timestamp, headers {HEADERS}"
@@ -214,7 +217,7 @@ class Kafka(Origin):
 
     def survey(self, spark: SparkSession, progress: Progress) -> KafkaBacklog:
         waiting = self.look(progress.offsets, self.cluster)
-        return replace(waiting, schemas=self._list_schemas(waiting, progress.offsets))
+        return replace(waiting, offsets=progress.offsets, schemas=self._list_schemas(waiting, progress.offsets))
 
     def look(self, offsets: Mapping[str, Json], cluster: Cluster) -> KafkaBacklog:
         """Return the messages that wait after these offsets of its lanes. It needs no Spark."""
@@ -258,6 +261,19 @@ class Kafka(Origin):
             kind = _make_headers_type() if name == "kafka_headers" else METADATA[name][0]
             whole.add(name, kind)
         return str(check_schema(whole, self.place).json())
+
+    def list_left_out(self, backlog: Backlog, schema: str) -> Sequence[str]:
+        assert isinstance(backlog, KafkaBacklog)
+        if self.schema is None or self.format != "json":
+            return ()
+        waiting = [backlog.list_waiting(lane, backlog.offsets.get(lane)) for lane in self.lane_names()]
+        some = dict([each for lane in waiting for each in lane.items()][:_FEW])
+        newest = {each: (max(first, end - _FEW), end) for each, (first, end) in some.items()}
+        known, found = {column["name"].lower() for column in json.loads(schema)["fields"]}, dict[str, None]()
+        for message in self.cluster.read(newest, SMALL) or ():
+            with contextlib.suppress(ValueError, TypeError, RecursionError):  # the DLQ gets the message
+                found |= dict.fromkeys({**json.loads(message.value() or b"{}")})
+        return [name for name in found if name.lower() not in known]
 
     def fetch(self, spark: SparkSession, batches: Sequence[Batch], *, places: bool = False) -> BatchRows:
         (batch,) = batches
@@ -375,6 +391,8 @@ class KafkaBacklog(Backlog):
     begins: Mapping[str, Mapping[Partition, int]]
     """The offsets of each named position: `earliest`, `latest` or a time."""
     notices: Sequence[str] = ()
+    offsets: Mapping[str, Json] = field(default_factory=dict)
+    """The offsets of the lanes after which messages wait."""
     schemas: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     """By topic, the schemas in the registry for its values: their ids and digests."""
 

@@ -119,7 +119,9 @@ class RunOpening:
             news[name] += sentences
         for name, columns in self._list_left_out(backlogs, whole).items():
             if columns != self.left_out.get(name, ()):
-                news[name].append(_describe_left_out(columns))
+                decide = ", or decide with `on_change: {extra: evolve}` or `{extra: ignore}`"
+                add = f"Add them to it{decide if hasattr(self._origins[name], 'on_change') else ''}"
+                news[name].append(f"the rows have columns that the schema leaves out: {join_some(columns)}. {add}")
                 self.left_out = {**self.left_out, name: columns}
         self._expect(journal)
         identities = self._open_destinations(spark, whole)
@@ -351,14 +353,6 @@ class RunOpening:
         if copies:
             described["copies"] = copies
         return described
-
-
-def _describe_left_out(columns: Sequence[str]) -> str:
-    names = join_some(columns)
-    return (
-        f"the rows have columns that the schema leaves out: {names}. Add them to it, or decide with "
-        "`on_change: {extra: evolve}` or `{extra: ignore}`"
-    )
 
 
 _ONE_FILE = Limits(files=1)

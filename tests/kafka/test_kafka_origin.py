@@ -795,3 +795,20 @@ def test_a_broker_that_is_replaced_during_a_request_counts_as_away() -> None:
     ):
         raise KafkaException(replaced)
     assert isinstance(raised.value.__cause__, ConnectionError)
+
+
+def test_the_newest_messages_show_what_the_schema_leaves_out(kafka: Broker) -> None:
+    """Only waiting messages are looked at, and only the last ten of a partition. Broken ones show nothing."""
+    topic = kafka.make_topic(2)
+    kafka.send(topic, [json.dumps({"id": 1, "old": 1}), *[json.dumps({"ID": 1})] * 10], partition=0)
+    kafka.send(topic, ["{", "[1]", "7", None, json.dumps({"id": 1, "tip": 2})], partition=1)
+    origin = Kafka(servers=kafka.servers, topic=topic, format="json", schema="id long")
+    schema = json.dumps(
+        {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]}
+    )
+    assert origin.list_left_out(origin.survey(NO_SPARK, Progress()), schema) == ["tip"]
+    span = origin.survey(NO_SPARK, Progress()).take("0", None, Limits())
+    assert span is not None
+    assert origin.list_left_out(origin.survey(NO_SPARK, Progress(offsets={"0": span.end})), schema) == []
+    raw = Kafka(servers=kafka.servers, topic=topic, format="raw")
+    assert raw.list_left_out(raw.survey(NO_SPARK, Progress()), schema) == ()
