@@ -1,4 +1,4 @@
-"""The nacked rows that the DLQ stores, the filtered rows that are stored, and the functions that read them again."""
+"""The refused rows that the DLQ stores, the filtered rows that are stored, and the functions that read them again."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def read_dead_letters(
     replayed: Collection[str] = (),
     discarded: Collection[str] = (),
 ) -> list[dict[str, Any]]:
-    """Return the last `limit` nacked rows (default: all), with the newest row last.
+    """Return the last `limit` refused rows (default: all), with the newest row last.
 
     `json.dumps` takes all values. `replayed` and `discarded` are ids. Each row gets a field that says whether its id is
     among them. With `ids`, it returns only rows with one of these ids.

@@ -1,4 +1,4 @@
-"""The dead letter queue: where nacked rows go, and how many are too many."""
+"""The dead letter queue: where refused rows go, and how many are too many."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from origins.problems import refuse_unknown
 from stages.stage import Stage, is_repeatable
 
 DLQ = "dlq"
-"""The name of the DLQ as a destination of nacked rows."""
+"""The name of the DLQ as a destination of refused rows."""
 ONLY_COPY = "dlq copy"
 """The name of the copy, if a DLQ has exactly one."""
 FALLBACK = "dlq fallback"
-"""The name of the fallback as a destination of nacked rows that the DLQ could not take."""
+"""The name of the fallback as a destination of refused rows that the DLQ could not take."""
 FILTERED = "filtered rows"
 """The name of the destination of rows that stages filtered."""
 RETAIN, DEFAULT = "30d", "default"
