@@ -44,7 +44,22 @@ KINDS = {
     "rows": "/tables/orders/part-",
     "version of rows": "/tables/orders/_delta_log/",
 }
-"""The kinds of objects that a run without Spark writes, each with a pattern of its keys."""
+"""The kinds of objects that a run without Spark writes, each with a pattern of its keys.
+
+Only Spark's own client writes the rows of a DLQ and of large batches. Tests of other kinds are beside their writers:
+manifests, stored values, prepared rows and moved files.
+"""
+NEW = {
+    "ledger": "/ledger/_delta_log/0+0.json",
+    "table": "/tables/orders/_delta_log/0+0.json",
+    "checksum of the table": "/tables/orders/_delta_log/0+0.crc",
+    "DLQ": "/dlq/_delta_log/0+0.json",
+    "checksum of the DLQ": "/dlq/_delta_log/0+0.crc",
+    "runs": "/runs/_delta_log/0+0.json",
+}
+"""The kinds of objects that only the first run writes, each with a pattern of its keys."""
+ENDS = [(kind, effect) for kind in ("table", "DLQ") for effect in ("refuse", "collide")]
+"""The refusals that end a run, since `deltalake` makes a table without trying again."""
 
 
 def write_files(folder: Path, *numbers: int) -> None:
@@ -68,6 +83,16 @@ def pipeline(tmp_path: Path, s3: S3) -> Pipeline:
     state, table = (s3.make_url(key, "s3") for key in ("wherry/orders", "tables/orders"))
     file.write_text(f"{TEXT.replace('TABLE', table)}{spark}state: {state}\n")
     write_files(tmp_path, *range(1, 300))
+    return Pipeline.load(file)
+
+
+@pytest.fixture
+def new_pipeline(tmp_path: Path, s3: S3) -> Pipeline:
+    """Provide a pipeline without a state and without a table, which will be in the store."""
+    file, spark = tmp_path / "pipeline.yaml", f"spark: {json.dumps({'conf': s3.spark_settings})}\n"
+    state, table = (s3.make_url(key, "s3") for key in ("wherry/orders", "tables/orders"))
+    file.write_text(f"{TEXT.replace('TABLE', table)}{spark}state: {state}\n")
+    write_files(tmp_path, *range(3))
     return Pipeline.load(file)
 
 
@@ -97,11 +122,37 @@ def test_a_refused_request_loses_and_doubles_nothing(pipeline: Pipeline, s3: S3,
     assert [(run["status"], run["read"]) for run in pipeline.runs()] == [("succeeded", 299), ("succeeded", 1)]
 
 
+@pytest.mark.parametrize("effect", get_args(Refused))
+@pytest.mark.parametrize("kind", NEW)
+def test_a_refused_request_of_a_first_run_loses_and_doubles_nothing(
+    new_pipeline: Pipeline, s3: S3, kind: str, effect: Refused
+) -> None:
+    """Afterwards each row is there once, and an audit finds nothing. A table that cannot be made ends the run before a
+    row is read, and the next run makes it."""
+    fault = s3.proxy.add(Fault(effect, "PUT", NEW[kind]))
+    ended = "failed" if (kind, effect) in ENDS else "succeeded"
+    assert (new_pipeline.run(check=False).status, fault.hits) == (ended, 1)
+    assert new_pipeline.run(check=False).status == "succeeded"
+    assert read_ids(s3) == [*range(3)]
+    assert new_pipeline.audit().json()["problems"] == []
+    assert new_pipeline.status()["dlq"]["rows"] == 0
+
+
+def list_written(s3: S3) -> list[str]:
+    return [request.key for request in s3.proxy.list_requests() if request.kind in ("PUT", "COPY", "POST")]
+
+
 def test_every_kind_of_object_that_a_run_writes_is_refused_once(pipeline: Pipeline, s3: S3) -> None:
     """The pattern of some kind matches each key."""
     s3.proxy.reset_counts()
     carry_out(pipeline)
-    written = [request.key for request in s3.proxy.list_requests() if request.kind in ("PUT", "COPY", "POST")]
-    matches = {key: [kind for kind, pattern in KINDS.items() if re.search(pattern, key)] for key in written}
+    matches = {key: [kind for kind, pattern in KINDS.items() if re.search(pattern, key)] for key in list_written(s3)}
     assert {key for key, kinds in matches.items() if not kinds} == set()
     assert {kind for kinds in matches.values() for kind in kinds} == set(KINDS)
+
+
+def test_every_kind_of_object_that_a_first_run_writes_is_refused_once(new_pipeline: Pipeline, s3: S3) -> None:
+    """The pattern of some kind matches each key."""
+    new_pipeline.run()
+    kinds = [*KINDS.values(), *NEW.values()]
+    assert {key for key in list_written(s3) if not any(re.search(each, key) for each in kinds)} == set()

@@ -382,6 +382,17 @@ def test_a_request_whose_answer_is_lost_is_not_repeated(s3: S3) -> None:
     assert read_objects(s3) == {"in/_carried/a.json": "1"}
 
 
+@pytest.mark.parametrize("effect", ["refuse", "collide", "refuse_late", "collide_late"])
+def test_a_file_whose_copy_is_refused_is_moved_once(s3: S3, effect: Effect) -> None:
+    """The store refuses the end of the copy without doing it, or after doing it."""
+    put_objects(s3, "in/a.json")
+    files = Files(path=make_url(s3, "in"), format="json", after="move")
+    carried = plan_batch(files)
+    fault = s3.proxy.add(Fault(effect, kind="POST", key="_carried", skip=1))
+    files.committed(NO_SPARK, carried)
+    assert (read_objects(s3), fault.hits) == ({"in/_carried/a.json": "1"}, 1)
+
+
 @pytest.mark.parametrize(("after", "done"), [("move", r"moved to s3a://.*_carried/a\.json"), ("delete", "deleted")])
 def test_a_refused_move_or_deletion_is_reported_with_a_remedy(s3: S3, after: Any, done: str) -> None:
     """The file remains in its place."""

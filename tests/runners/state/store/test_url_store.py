@@ -15,6 +15,7 @@ from origins.object_store import ObjectStore
 from origins.store_access import StoreUrl
 from runners.state import prepared_store
 from runners.state.prepared_store import UrlStore, make_table
+from tests.stores.fault_proxy import Effect, Fault
 from tests.stores.s3 import S3
 
 if TYPE_CHECKING:
@@ -87,6 +88,21 @@ def test_few_rows_pass_through_this_process(url: StoreUrl) -> None:
             assert found.read_all().to_pylist() == [{"id": row["id"], "nested": row["nested"]} for row in ROWS]
     store.remove(SPARK, "batch")
     assert UrlStore(url).scan("batch-0", lambda _: True) is None
+
+
+@pytest.mark.parametrize("effect", ["refuse", "collide", "refuse_late", "collide_late"])
+def test_rows_whose_write_is_refused_are_prepared_once(s3: S3, url: StoreUrl, effect: Effect) -> None:
+    """The store refuses the request without doing it, or after doing it."""
+    for name in ("few-0", "put-0"):
+        fault = s3.proxy.add(Fault(effect, "PUT", f"/{name}/"))
+        if name == "put-0":
+            assert UrlStore(url).put(name, ROWS, SCHEMA)
+        else:
+            assert UrlStore(url).write_few(name, make_frame(make_table(ROWS, SCHEMA))) is not None
+        assert fault.hits == 1
+        found = UrlStore(url).scan(name, lambda _: True)
+        assert found is not None
+        assert found.read_all()["id"].to_pylist() == [1, 2]
 
 
 def test_rows_of_another_writer_are_not_overwritten(url: StoreUrl) -> None:
