@@ -360,7 +360,8 @@ class JsonRescue:
         frame = frame.where(f"{PARSED} is not null")
         steps = {
             _NO_OBJECT: f"{is_file} or {INEXACT} is not null or {has_more(self._options)} "
-            f"or {is_no_text(self._options)} or ({PARSED}.{CORRUPT} is not null and {_is_no_object(line)})",
+            f"or {is_no_text(self._options)} "
+            f"or ({PARSED}.{CORRUPT} is not null and {_is_no_object(line, self._options)})",
             _MISFITS: f"if({self._fits_sql(schema)} or {_NO_OBJECT}, {_NOTHING}, {self._make_misfits_sql(schema)})",
             _PATHS: f"if({_NO_OBJECT}, cast(array() as array<string>), {self._each.make_strange_paths_sql(line)})",
             _WRONG: f"if({_NO_OBJECT}, null, {self._each.make_refusal_sql(line, _PATHS)})",
@@ -437,10 +438,12 @@ def _make_fitting_value_sql(column: T.StructField) -> str:
     return f"case when not ({lost}) then {make_exact_sql(f'{PARSED}.{quote_name(column.name)}', column.dataType)} end"
 
 
-def _is_no_object(line: str) -> str:
+def _is_no_object(line: str, options: Mapping[str, str]) -> str:
     """Return SQL that is true for text that is not a JSON object.
 
-    An object with a key twice is one, although one of the parsers refuses it.
+    An object with a key twice is one, although one of the parsers refuses it. Text with a bare control character is
+    none, although two of them take it.
     """
     is_none = f"json_object_keys({line}) is null"
-    return f"coalesce(schema_of_variant(try_parse_json({line})) not like 'OBJECT%', {is_none})"
+    is_other = f"coalesce(schema_of_variant(try_parse_json({line})) not like 'OBJECT%', {is_none})"
+    return f"({is_other} or from_json({line}, '{CORRUPT} string', {as_map(options)}).{CORRUPT} is not null)"
