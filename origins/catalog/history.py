@@ -177,7 +177,7 @@ def _parse_version(row: Row) -> Version:
 
 def _only_adds(row: Row, figures: Mapping[str, int], tally: tuple[int, int, int] | None) -> bool:
     """Return whether the version is known to have removed and changed no row."""
-    operation, parameters = row["operation"], row["operationParameters"] or {}
+    operation, parameters = row["operation"] or "", row["operationParameters"] or {}
     counts = [figures[name] for name in _REMOVED if name in figures]
     removes_none = bool(counts) and not any(counts)
     if begins_anew(row["version"], operation):
