@@ -206,7 +206,7 @@ class VersionLog:
         if self.folder is None:
             return []
         numbers = [*itertools.takewhile(self.has, itertools.count(number + 1))]
-        if not numbers and not self.has(number):
+        if not numbers and (not self.has(number) or self._is_behind_gap(number)):
             commits = (_COMMIT.fullmatch(path.name) for path in (self.folder / "_delta_log").glob("*.json"))
             numbers = [int(commit[1]) for commit in commits if commit and int(commit[1]) > number]
         return [self._read_version(at) for at in skip_gap(numbers)]
@@ -229,6 +229,15 @@ class VersionLog:
     def has(self, number: int) -> bool:
         """Return whether this version is known to exist, without a query to Spark."""
         return self.folder is not None and self._commit_path(number).exists()
+
+    def _is_behind_gap(self, number: int) -> bool:
+        """Return whether the next version is missing, although the log has a checkpoint of a later one."""
+        assert self.folder is not None
+        try:
+            newest = json.loads((self.folder / "_delta_log" / "_last_checkpoint").read_bytes())["version"]
+        except (OSError, ValueError, LookupError, TypeError):
+            return False
+        return isinstance(newest, int) and newest > number and not self.has(number + 1)
 
     def _commit_path(self, number: int) -> Path:
         assert self.folder is not None
