@@ -15,6 +15,7 @@ from origins.delta_actions import AddedFile, Version, VersionLog, describe_versi
 from origins.delta_table import (
     DeltaTable,
     add_change_columns,
+    explain_unreadable,
     fetch_rows,
     read_offset,
     read_part,
@@ -178,7 +179,9 @@ class Delta(Origin):
         return [read_part(part).path for part in batch.span.parts]
 
     def _columns(self, spark: SparkSession, version: int | None = None) -> str:
-        columns = strip_metadata(read_whole(spark, self.place, named=bool(self.table), version=version).schema.json())
+        with explain_unreadable(self.place):
+            found = read_whole(spark, self.place, named=bool(self.table), version=version).schema
+        columns = strip_metadata(found.json())
         check_schema(T.StructType.fromJson(json.loads(columns)), self.place)
         return columns
 

@@ -7,16 +7,17 @@ a batch of changes from the table's change data feed.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypedDict
 
 from origins.batch import Json, Span
 from origins.catalog.history import HistoryLog, explain_refusal, is_only_named
 from origins.delta_actions import Version, VersionLog, describe_versions
-from origins.errors import OriginError, has_condition
+from origins.errors import OriginError, has_condition, list_causes, list_errors, list_spark_errors
 from origins.files.file_systems import escape_pattern
 from origins.json_shape import check_shape
 from origins.lazy import Column, DataFrame, F, SparkSession, T, spark_errors
@@ -41,6 +42,13 @@ _UNTOLD = {
     "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_": "a column was renamed or dropped, or has another type",
 }
 """Why a feed lacks changes of a range, by Delta's error condition."""
+_UNREADABLE = (
+    "DELTA_VERSIONS_NOT_CONTIGUOUS", "DELTA_STATE_RECOVER_ERROR", "DELTA_TRUNCATED_TRANSACTION_LOG",
+    "DELTA_UNSUPPORTED_FEATURES_FOR_READ", "DELTA_INVALID_PROTOCOL_VERSION", "INVALID_JSON_DATA_TYPE",
+    "EXPRESSION_DECODING_FAILED",
+)  # fmt: skip
+_BROKEN_LINES = ("JsonParseException", "JsonEOFException", "MismatchedInputException", "MalformedInputException")
+"""Spark's conditions, and the names of Java's errors, for a table that cannot be opened because of its log."""
 _READS_ALL = "Wherry reads all rows of the table again."
 _READS_INSERTS = "Wherry reads all rows of the table as inserts. Rows deleted meanwhile stay in the destinations."
 
@@ -65,8 +73,9 @@ class DeltaTable:
         """Return the table at this place. Raise `OriginError` if no table is found."""
         name = place if named else f"delta.{quote_name(place)}"
         try:
-            found = spark.sql(f"DESCRIBE DETAIL {name}")
-            ((kind, table_id, full_name, *more),) = found.select(*_DETAILS).collect()
+            with explain_unreadable(place):
+                found = spark.sql(f"DESCRIBE DETAIL {name}")
+                ((kind, table_id, full_name, *more),) = found.select(*_DETAILS).collect()
         except spark_errors.AnalysisException as error:
             if is_no_such_table(error):
                 raise OriginError(
@@ -222,6 +231,24 @@ class DeltaTable:
                     f"The columns of {self.name} changed in version {number} while this run was reading the table.",
                     hint="Run again: each run takes the table's columns when it begins.",
                 )
+
+
+@contextlib.contextmanager
+def explain_unreadable(place: str) -> Iterator[None]:
+    """In this block, let an `OriginError` name the table that Spark cannot open because of its log."""
+    try:
+        yield
+    except list_spark_errors() as error:
+        causes = [cause for each in list_errors(error) for cause in list_causes(each)]
+        known = [each for each in causes if each.condition.startswith(_UNREADABLE) or each.name in _BROKEN_LINES]
+        if not known:
+            raise
+        why = " ".join(known[0].message.split("\n")[0].split())
+        raise OriginError(
+            f"Spark cannot open the Delta table {place}: {why}",
+            hint="Look at its folder _delta_log. Ask its writer, or restore the log from a backup. Wherry processed "
+            "nothing.",
+        ) from error
 
 
 def read_feed(spark: SparkSession, table: DeltaTable, first: int, last: int) -> DataFrame:
