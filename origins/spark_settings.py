@@ -131,7 +131,11 @@ JARS = Setting("spark.jars", "An archive of classes makes the next start quicker
 SETTINGS = tuple(each for each in globals().values() if isinstance(each, Setting))
 """All of them."""
 
-COMPLETE = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
+COMPLETE = {
+    "ignoreCorruptFiles": "false",
+    "ignoreMissingFiles": "false",
+    "parquet.page.verify-checksum.enabled": "true",
+}
 """The options with which a reader of files leaves out nothing."""
 
 _SHARED: weakref.WeakKeyDictionary[SparkSession, dict[str, str | None]] = weakref.WeakKeyDictionary()
