@@ -145,6 +145,7 @@ def list_written_folders(
     With `spark`, they include the folders of Spark's temporary files.
     """
     places = {"the state": str(state.directory)} if state.directory else {}
+    places |= {"rows that wait for delivery": str(state.volume)} if state.volume else {}
     places |= {f"'{name}'": each.place for name, each in destinations.items() if getattr(each, "path", None)}
     places |= {"temporary files": tempfile.gettempdir()}
     of_spark = list_local_folders(spark) if spark is not None else ()

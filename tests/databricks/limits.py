@@ -52,6 +52,10 @@ _PATH_IN_SQL = re.compile(
     re.IGNORECASE,
 )
 
+_WRITTEN = re.compile(
+    r"\b(?:insert|merge)\s+(?:with\s+schema\s+evolution\s+)?into\s+(?:table\s+)?(?P<table>[\w.`]+)", re.IGNORECASE
+)
+
 
 class Refused(Exception):
     """What the server answers in place of a result."""
@@ -71,6 +75,8 @@ class Limits:
     """Whether frames may be persisted and checkpointed, and global views and JARs be brought."""
     managed: tuple[str, ...] = ()
     """The folders of managed tables, which are reached by their names only."""
+    kept: str = ""
+    """The table to which the user must not write; its name with the schema."""
 
     def check(self, method: str, request: bytes, sizes: Mapping[str, int]) -> str:
         """Raise `Refused` if the server does not take this request of a method.
@@ -131,6 +137,8 @@ class Limits:
                 self._refuse_kept(f"{what} is")
         for found in _PATH_IN_SQL.finditer(text):
             self._check_path(found["source"] or found["location"])
+        for found in _WRITTEN.finditer(text):
+            self._check_right(found["table"])
 
     def _check_source(self, part: relations_pb2.Read.DataSource) -> None:
         for path in [*part.paths, *(part.options[key] for key in part.options if key.lower() == "path")]:
@@ -140,6 +148,13 @@ class Limits:
         for path in [part.path, *(part.options[key] for key in part.options if key.lower() == "path")]:
             if path:
                 self._check_path(path)
+
+        self._check_right(part.table.table_name)
+
+    def _check_right(self, table: str) -> None:
+        if self.kept and table.replace("`", "").endswith(self.kept):
+            what = f"User does not have permission MODIFY on Table '{self.kept}'."
+            raise Refused("INSUFFICIENT_PERMISSIONS", f"Insufficient privileges: {what}", "42501")
 
     def _check_view(self, part: commands_pb2.CreateDataFrameViewCommand) -> None:
         if part.is_global:
@@ -161,6 +176,7 @@ _CHECKS: Mapping[str, Callable[[Limits, Any], None]] = {
     "sql": lambda limits, part: limits._check_sql(part.query),
     "sql_command": lambda limits, part: limits._check_sql(part.sql),
     "data_source": Limits._check_source,
+    "write_operation_v2": lambda limits, part: limits._check_right(part.table_name),
     "write_operation": Limits._check_written,
     "create_dataframe_view": Limits._check_view,
     "checkpoint_command": lambda limits, _: limits._refuse_kept("Checkpoints are"),

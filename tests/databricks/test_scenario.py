@@ -7,13 +7,16 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.databricks.limits import SERVERLESS, STANDARD
 from tests.databricks.notebook import COMPUTES, Compute, list_oldest_computes
+from tests.databricks.proxy import DatabricksProxy
+from tests.databricks.volume import make_volume_environment
 from tests.databricks.workspace import begin_on, open_compute
 
 if TYPE_CHECKING:
@@ -25,7 +28,7 @@ pytestmark = pytest.mark.spark
 
 DEFINITION = """
 name: orders
-origin: {{files: {{path: "{folder}/landing", format: json, schema: "id long, amount string"}}}}
+origin: {{files: {{path: "{folder}/volume/landing", format: json, schema: "id long, amount string"}}}}
 run: {{batch: {{files: 1}}}}
 dlq: {{window: 0}}
 stages:
@@ -33,14 +36,14 @@ stages:
 destinations:
   - delta: {{table: {schema}.orders}}
   - delta: {{table: {schema}.newest, mode: merge, keys: [id], sequence_by: amount}}
-state: {{schema: {schema}, volume: "{folder}/volume"}}
+state: {{schema: {schema}, volume: "{folder}/volume/rows"}}
 """
 FILES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shop:
-    """A pipeline with files in a folder, and with its tables and its state in a schema of its own."""
+    """A pipeline with files in a volume, and with its tables and its state in a schema of its own."""
 
     compute: Compute
     address: str
@@ -51,6 +54,8 @@ class Shop:
     """A session of the open server, which sees what is there."""
     schema: str
     folder: Path
+    library: Path
+    """Makes the folder `volume` a volume for the program."""
 
     @property
     def definition(self) -> Path:
@@ -61,19 +66,20 @@ class Shop:
         """Write a file of three rows, one of them perhaps bad."""
         rows: list[dict[str, Any]] = [{"id": 3 * number + each, "amount": "1.50"} for each in range(3)]
         rows[1]["amount"] = "x" if bad else "2.50"
-        file = self.folder / "landing" / f"{number}.json"
+        file = self.folder / "volume" / "landing" / f"{number}.json"
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))
         os.utime(file, (1_700_000_000 + number,) * 2)
 
-    def begin(self, *words: str) -> subprocess.Popen[str]:
-        """Start a program on the compute."""
-        return begin_on(self.compute, self.address, *words, folder=self.folder, hidden=self.warehouse)
+    def begin(self, *words: str, now: str = "") -> subprocess.Popen[str]:
+        """Start a program on the compute. Its volume is as `make_volume_environment` says."""
+        volume = make_volume_environment(self.library, self.folder / "volume", locks=False, now=now)
+        return begin_on(self.compute, self.address, *words, folder=self.folder, hidden=self.warehouse, variables=volume)
 
-    def call(self, *words: str) -> str:
+    def call(self, *words: str, now: str = "", code: int = 0) -> str:
         """Run `wherry` with these words. Return what it prints."""
-        process = self.begin("wherry", *words)
+        process = self.begin("wherry", *words, now=now)
         printed, _ = process.communicate()
-        assert process.returncode == 0, printed
+        assert process.returncode == code, printed
         return printed
 
     def list_ids(self, table: str) -> list[int]:
@@ -87,7 +93,9 @@ class Shop:
 
 
 @pytest.fixture(params=list_oldest_computes())
-def shop(connect_server: Server, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Shop]:
+def shop(
+    connect_server: Server, volume_library: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Shop]:
     """Provide a pipeline with four files, of which the last two have a bad row."""
     from pyspark.sql.connect.session import SparkSession as Remote
 
@@ -104,8 +112,9 @@ def shop(connect_server: Server, tmp_path: Path, request: pytest.FixtureRequest)
             spark=spark,
             schema=schema,
             folder=tmp_path,
+            library=volume_library,
         )
-        (tmp_path / "landing").mkdir()
+        (tmp_path / "volume" / "landing").mkdir(parents=True)
         made.definition.write_text(DEFINITION.format(folder=tmp_path, schema=schema))
         for number in range(FILES):
             made.land(number, bad=number >= 2)
@@ -133,7 +142,7 @@ def test_rows_are_delivered_refused_audited_and_replayed(shop: Shop) -> None:
     shop.call("audit", str(shop.definition))
     tables = {row["tableName"] for row in shop.spark.sql(f"show tables in {shop.schema}").collect()}
     assert not [name for name in tables if "prepared" in name]
-    assert list((shop.folder / "volume" / "orders" / "prepared").iterdir()) == []
+    assert list((shop.folder / "volume" / "rows" / "orders" / "prepared").iterdir()) == []
     assert shop.refusals == []
 
 
@@ -144,6 +153,34 @@ def test_killed_runs_are_continued(shop: Shop) -> None:
         killed = shop.begin("tests.scenarios.killed", str(shop.definition), moment, batch)
         printed, _ = killed.communicate()
         assert killed.returncode == -9, printed
+    shop.call("run", str(shop.definition))
+    assert [shop.list_ids(table) for table in ("orders", "newest")] == [GOOD, GOOD]
+    assert shop.list_refused() == BAD
+    shop.call("audit", str(shop.definition))
+
+
+@pytest.mark.parametrize(("now", "why"), [("full", "No space left on device"), ("read-only", "Read-only file system")])
+def test_a_run_says_that_its_volume_takes_no_rows(shop: Shop, now: str, why: str) -> None:
+    """The run fails once, and names the volume. The next run, with room, delivers each row once."""
+    printed = shop.call("run", str(shop.definition), now=now, code=1)
+    assert why in printed
+    assert str(shop.folder / "volume") in printed
+    assert "Traceback" not in printed
+    shop.call("run", str(shop.definition))
+    assert [shop.list_ids(table) for table in ("orders", "newest")] == [GOOD, GOOD]
+    assert shop.list_refused() == BAD
+    shop.call("audit", str(shop.definition))
+
+
+def test_a_run_names_the_right_that_it_lacks(shop: Shop, connect_server: Server) -> None:
+    """The run fails once, with the words of the catalog. With the right, the next run delivers each row once."""
+    if shop.compute.dedicated:
+        pytest.skip("a classic session asks no proxy that can deny a right")
+    limits = replace(SERVERLESS if shop.compute.serverless else STANDARD, kept=f"{shop.schema}.newest")
+    with DatabricksProxy(connect_server.get().connect, limits) as proxy:
+        printed = replace(shop, address=proxy.address).call("run", str(shop.definition), code=1)
+    assert "does not have permission MODIFY on Table" in printed
+    assert "Traceback" not in printed
     shop.call("run", str(shop.definition))
     assert [shop.list_ids(table) for table in ("orders", "newest")] == [GOOD, GOOD]
     assert shop.list_refused() == BAD

@@ -30,10 +30,10 @@ LOCK = "fcntl.flock(os.open(path('there'), os.O_RDWR), fcntl.LOCK_EX)"
 COMMIT = "import deltalake, pyarrow; deltalake.write_deltalake(path('table'), pyarrow.table({'a': [1]}))"
 
 
-def do(action: str, folder: Path, environment: dict[str, str]) -> str:
+def do(action: str, folder: Path, environment: dict[str, str], *, head: str = HEAD) -> str:
     """Do this in a folder in another process. Return what it prints, or the error of the system."""
     folder.mkdir(exist_ok=True)
-    program = f"{HEAD}\ntry:\n    {action}\nexcept OSError as error:\n    print(error.strerror or error)"
+    program = f"{head}\ntry:\n    {action}\nexcept OSError as error:\n    print(error.strerror or error)"
     command = [sys.executable, "-c", program, str(folder)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
 
@@ -72,6 +72,19 @@ def test_one_kind_of_volume_refuses_locks(volume_library: Path, tmp_path: Path) 
     assert do(LOCK, tmp_path / "volume", with_locks) == ""
     assert do(LOCK, tmp_path / "volume", without) == "Operation not supported"
     assert do(LOCK, tmp_path / "beside", without) == ""
+
+
+@pytest.mark.parametrize(
+    ("now", "error"), [("full", "No space left on device"), ("read-only", "Read-only file system")]
+)
+def test_a_volume_may_be_full_or_read_only(now: str, error: str, volume_library: Path, tmp_path: Path) -> None:
+    """A new file cannot be written there. It can beside the volume, and what is there can be read."""
+    (tmp_path / "volume").mkdir()
+    write = "file = open(path('new'), 'wb', buffering=0); file.write(b'x')"
+    head, environment = "import os, sys; path = lambda name: os.path.join(sys.argv[1], name)\n", dict[str, str]()
+    environment = make_volume_environment(volume_library, tmp_path / "volume", now=now)
+    assert do(write, tmp_path / "volume", environment, head=head) == error
+    assert do(write, tmp_path / "beside", environment, head=head) == ""
 
 
 def test_other_libraries_meet_the_same_volume(volume_library: Path, tmp_path: Path) -> None:

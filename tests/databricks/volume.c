@@ -1,7 +1,8 @@
 /* A folder that behaves as a volume of Databricks, for the processes that preload this library.
  *
  * Below the folder in $VOLUME there are no links, no appends and no writes but at the end of a file. A rename is a copy
- * and a delete. With $VOLUME_WITHOUT_LOCKS, flock is refused there too. */
+ * and a delete. With $VOLUME_WITHOUT_LOCKS, flock is refused there too. With $VOLUME_IS=full no file grows, and with
+ * $VOLUME_IS=read-only nothing changes. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -43,6 +44,11 @@ static int is_in_volume(int dir, const char *path) {
     return getcwd(here, sizeof here) && is_below(here);
 }
 
+static int is_now(const char *state) {
+    const char *now = getenv("VOLUME_IS");
+    return now && !strcmp(now, state);
+}
+
 /* ------------------------------------------------------------------ links and locks */
 
 int link(const char *from, const char *to) {
@@ -65,6 +71,11 @@ int symlinkat(const char *target, int dir, const char *path) {
     return REAL(symlinkat)(target, dir, path);
 }
 
+int mkdir(const char *path, mode_t mode) {
+    if (is_now("read-only") && is_in_volume(AT_FDCWD, path)) REFUSE(EROFS);
+    return REAL(mkdir)(path, mode);
+}
+
 int flock(int fd, int operation) {
     if (getenv("VOLUME_WITHOUT_LOCKS") && is_fd_in_volume(fd)) REFUSE(EOPNOTSUPP);
     return REAL(flock)(fd, operation);
@@ -80,12 +91,14 @@ int flock(int fd, int operation) {
     int name(const char *path, int flags, ...) { \
         MODE(flags, flags) \
         if ((flags & O_APPEND) && is_in_volume(AT_FDCWD, path)) REFUSE(EOPNOTSUPP); \
+        if ((flags & (O_WRONLY | O_RDWR)) && is_now("read-only") && is_in_volume(AT_FDCWD, path)) REFUSE(EROFS); \
         return REAL(name)(path, flags, mode); \
     }
 #define DEFINE_OPENAT(name) \
     int name(int dir, const char *path, int flags, ...) { \
         MODE(flags, flags) \
         if ((flags & O_APPEND) && is_in_volume(dir, path)) REFUSE(EOPNOTSUPP); \
+        if ((flags & (O_WRONLY | O_RDWR)) && is_now("read-only") && is_in_volume(dir, path)) REFUSE(EROFS); \
         return REAL(name)(dir, path, flags, mode); \
     }
 DEFINE_OPEN(open)
@@ -100,11 +113,13 @@ static int is_elsewhere(int fd, off_t at) {
 
 ssize_t write(int fd, const void *content, size_t length) {
     if (length && is_elsewhere(fd, lseek(fd, 0, SEEK_CUR))) REFUSE(EOPNOTSUPP);
+    if (length && is_now("full") && is_fd_in_volume(fd)) REFUSE(ENOSPC);
     return REAL(write)(fd, content, length);
 }
 
 ssize_t writev(int fd, const struct iovec *parts, int count) {
     if (is_elsewhere(fd, lseek(fd, 0, SEEK_CUR))) REFUSE(EOPNOTSUPP);
+    if (is_now("full") && is_fd_in_volume(fd)) REFUSE(ENOSPC);
     return REAL(writev)(fd, parts, count);
 }
 

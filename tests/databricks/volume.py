@@ -20,6 +20,10 @@ def compile_library(folder: Path) -> Path:
     return library
 
 
-def make_volume_environment(library: Path, volume: Path, *, locks: bool = True) -> dict[str, str]:
-    """Return the variables of a process for which a folder is a volume. Without `locks`, `flock` is refused there."""
-    return {"LD_PRELOAD": str(library), "VOLUME": str(volume), **({} if locks else {"VOLUME_WITHOUT_LOCKS": "1"})}
+def make_volume_environment(library: Path, volume: Path, *, locks: bool = True, now: str = "") -> dict[str, str]:
+    """Return the variables of a process for which a folder is a volume. Without `locks`, `flock` is refused there.
+
+    `now` is `full` if no file can grow there, or `read-only`.
+    """
+    there = {"LD_PRELOAD": str(library), "VOLUME": str(volume), "VOLUME_IS": now}
+    return there if locks else {**there, "VOLUME_WITHOUT_LOCKS": "1"}

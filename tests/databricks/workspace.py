@@ -6,7 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,18 +75,24 @@ def volume_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def begin_on(
-    compute: Compute, address: str, *words: str, folder: Path, hidden: Path | None = None
+    compute: Compute,
+    address: str,
+    *words: str,
+    folder: Path,
+    hidden: Path | None = None,
+    variables: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[str]:
     """Start `wherry` or a module in a process that has a session, as on this compute.
 
-    It works in the folder, and writes to one stream. It finds nothing in the `hidden` folder, if root starts it.
+    It works in the folder, has these variables too, and writes to one stream. It finds nothing in the `hidden` folder,
+    if root starts it.
     """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
     ours = {"DATABRICKS_RUNTIME_VERSION": compute.version, "PYTHONPATH": str(Path(__file__).parents[2])}
     program = [sys.executable, "-m", "tests.databricks.given_session", address, compute.clones, *words]
     return subprocess.Popen(
         [*hide(hidden), *program],
-        env={**inherited, **ours},
+        env={**inherited, **ours, **(variables or {})},
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
