@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from origins.lazy import export_late
+
 if TYPE_CHECKING:
     from destinations.conformance import DestinationConformance, RememberingConformance
     from destinations.delta.delta import Delta
@@ -24,15 +26,7 @@ if TYPE_CHECKING:
     from destinations.memory import Memory
     from destinations.python import Python
 else:
-
-    def __getattr__(name):
-        from origins.lazy import load_export
-
-        return load_export(__name__, name)
-
-    def __dir__():
-        return sorted({*globals(), *__all__})
-
+    __getattr__, __dir__ = export_late(__name__)
 
 __all__ = ["Delta", "Discard", "Files", "Kafka", "Log", "Memory", "Python"]
 __all__ += ["Dlq"]

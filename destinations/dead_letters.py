@@ -332,8 +332,8 @@ class DlqCopy:
         """Whether the copy has these rows. A batch that was decided again may have more of them than before."""
         if label.key not in self._copied:
             return False
-        copied = self._copied[label.key]
-        return copied is None or copied == _count_rows(own)
+        copied, rows = self._copied[label.key], own.count()
+        return copied is None or copied == (own.frame().count() if rows is None else rows)
 
     def forget(self, label: Label) -> None:
         """Forget the batch, because the DLQ has it now."""
@@ -501,11 +501,6 @@ def ensure_dlq(dlq: OpenDestination, spark: SparkSession) -> Identity:
         with table.hold_commits():
             spark.sql(f"ALTER TABLE {table.name} ADD COLUMNS ({', '.join(missing)})")
         return dlq.ensure_place(spark, make_dlq_schema())
-
-
-def _count_rows(rows: BatchRows) -> int:
-    count = rows.count()
-    return rows.frame().count() if count is None else count
 
 
 def lacks_replays(dlq: Destination) -> bool:

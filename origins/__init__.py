@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from origins.lazy import export_late
+
 if TYPE_CHECKING:
     from origins.batch import Batch, Limits, Span
     from origins.batch_rows import BatchRows, FrameRows
@@ -15,15 +17,7 @@ if TYPE_CHECKING:
     from origins.memory import Crash, End, Memory, Pause
     from origins.origin import PLACE, Backlog, Origin, Progress
 else:
-
-    def __getattr__(name):
-        from origins.lazy import load_export
-
-        return load_export(__name__, name)
-
-    def __dir__():
-        return sorted({*globals(), *__all__})
-
+    __getattr__, __dir__ = export_late(__name__)
 
 __all__ = ["Delta", "DlqEntries", "Files", "Generate", "Kafka", "Memory"]
 __all__ += ["Crash", "End", "Pause"]

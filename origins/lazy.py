@@ -11,7 +11,7 @@ import functools
 import importlib
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 __all__ = [
@@ -23,7 +23,7 @@ __all__ = [
     "T",
     "delta_errors",
     "deltalake",
-    "load_export",
+    "export_late",
     "pa",
     "pc",
     "pq",
@@ -69,18 +69,22 @@ else:
     pa, pc, pq = LazyModule("pyarrow"), LazyModule("pyarrow.compute"), LazyModule("pyarrow.parquet")
 
 
-def load_export(package: str, name: str) -> Any:
-    """Return a name of the package's `__all__`, for its `__getattr__`.
+def export_late(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return `__getattr__` and `__dir__` for a package that imports a name of its `__all__` at the first use.
 
-    The name comes from the module from which the package imports it for type checkers. Raise `AttributeError` if the
-    package does not export it.
+    The name comes from the module from which the package imports it for type checkers. Raise `AttributeError` for a name
+    that the package does not export.
     """
     module = sys.modules[package]
-    if name not in module.__all__:
-        raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=module)
-    value = getattr(importlib.import_module(_find_modules(package)[name]), name)
-    setattr(module, name, value)
-    return value
+
+    def load(name: str) -> Any:
+        if name not in module.__all__:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=module)
+        value = getattr(importlib.import_module(_find_modules(package)[name]), name)
+        setattr(module, name, value)
+        return value
+
+    return load, lambda: sorted({*vars(module), *module.__all__})
 
 
 @functools.cache

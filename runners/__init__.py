@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from origins.lazy import export_late
+
 if TYPE_CHECKING:
     from destinations.dlq import Dlq
     from origins.errors import WherryError
@@ -45,15 +47,7 @@ if TYPE_CHECKING:
     from runners.running.replay import Replay
     from runners.schedules.scheduling import scheduler_of
 else:
-
-    def __getattr__(name):
-        from origins.lazy import load_export
-
-        return load_export(__name__, name)
-
-    def __dir__():
-        return sorted({*globals(), *__all__})
-
+    __getattr__, __dir__ = export_late(__name__)
 
 __all__ = ["BatchOptions", "Dlq", "Hook", "Pipeline", "RetryOptions", "RunOptions", "ScheduleOptions"]
 __all__ += ["SchemaState", "SparkOptions"]

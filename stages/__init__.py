@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from origins.lazy import export_late
+
 if TYPE_CHECKING:
     from stages.cast import Cast
     from stages.claim import Claim, Unclaim
@@ -18,15 +20,7 @@ if TYPE_CHECKING:
     from stages.sql import Sql
     from stages.stage import Stage
 else:
-
-    def __getattr__(name):
-        from origins.lazy import load_export
-
-        return load_export(__name__, name)
-
-    def __dir__():
-        return sorted({*globals(), *__all__})
-
+    __getattr__, __dir__ = export_late(__name__)
 
 __all__ = ["Cast", "Claim", "Deduplicate", "Drop", "Expect", "Filter", "Flatten", "Handler", "Lookup", "Mask"]
 __all__ += ["Rename", "Require", "Select", "Sql", "Unclaim", "WithColumns"]

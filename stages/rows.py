@@ -240,7 +240,11 @@ class Rows:
         """
         stay = {name for name, column in columns.items() if not _is_expression(column) and column == name}
         small = frozenset(name for name, of in columns.items() if not _is_expression(of) and of in self.small)
-        query = self.query.select(*self._list_hidden_columns(), *_choose(columns))
+        chosen = [
+            compute_once(of, name, _LIVE) if _is_expression(of) else _rename(str(of), name)
+            for name, of in columns.items()
+        ]
+        query = self.query.select(*self._list_hidden_columns(), *chosen)
         untouched = self.untouched and stay.issuperset(self._read)
         return replace(self, query=query, names=tuple(columns), small=small, untouched=untouched)
 
@@ -570,14 +574,6 @@ _NACK_FIELDS = ("stage", "destination", "code", "message", "row", "row_schema", 
 _LIVE = f"{STATE} = 0"
 _ONCE = "spark_partition_id() >= 0"
 """A condition that is always true, but that Spark treats as changing from run to run."""
-
-
-def _choose(columns: Mapping[str, Expression | str]) -> list[Expression]:
-    """Return the columns under their names. Expressions are computed only for live rows."""
-    return [
-        compute_once(column, name, _LIVE) if _is_expression(column) else _rename(str(column), name)
-        for name, column in columns.items()
-    ]
 
 
 def _rename(column: str, name: str) -> SqlText:

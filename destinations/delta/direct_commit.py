@@ -176,13 +176,7 @@ class TablePlace(ABC):
         """Remove the staging table's log, and all its files except these."""
 
     @abstractmethod
-    def append(
-        self,
-        began: LogHead,
-        files: Sequence[FileBody],
-        tag: str,
-        check: Callable[[], None],
-    ) -> LogHead:
+    def append(self, began: LogHead, files: Sequence[FileBody], tag: str, check: Callable[[], None]) -> LogHead:
         """Add files that are in place to the table in one version with the tag. Return the table at that version.
 
         Raises `MetadataChanged` if the table's metadata changed since the write began, and `OSError` if nothing could
@@ -275,13 +269,7 @@ class FolderPlace(TablePlace):
     def clear_staging(self, staging: str, keep: Collection[str]) -> None:
         shutil.rmtree(self.folder / staging, ignore_errors=True)  # the files cost only space, and no table has them
 
-    def append(
-        self,
-        began: LogHead,
-        files: Sequence[FileBody],
-        tag: str,
-        check: Callable[[], None],
-    ) -> LogHead:
+    def append(self, began: LogHead, files: Sequence[FileBody], tag: str, check: Callable[[], None]) -> LogHead:
         log = self.folder / "_delta_log"
         whole = log / f".{uuid.uuid4()}.tmp"
         try:

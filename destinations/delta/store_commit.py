@@ -118,13 +118,7 @@ class StorePlace(TablePlace):
             for keys in store.list_pages(staging):
                 store.delete([key for key in keys if key not in keep])
 
-    def append(
-        self,
-        began: LogHead,
-        files: Sequence[FileBody],
-        tag: str,
-        check: Callable[[], None],
-    ) -> LogHead:
+    def append(self, began: LogHead, files: Sequence[FileBody], tag: str, check: Callable[[], None]) -> LogHead:
         content, store, head = format_commit(files, tag, began.version).encode(), self.store, began
         if read_clock() - began.seen > SURE:  # the table may have been deleted, which makes its next version free
             head = self.advance_or_raise(head)

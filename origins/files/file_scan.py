@@ -75,8 +75,8 @@ class FileScan:
     ) -> DataFrame:
         """Return the columns under their names, with the verdict and the place."""
         path = quote_text(self.name) if self.name else make_relative_name_sql(self.place.root, f"{FILE}.file_path")
-        chosen = [_rename(given, name) for name, given in columns.items()]
-        chosen += [f"{value} as {quote_name(name)}" for name, value in self.added.items()]
+        given = {name: quote_name(column) for name, column in columns.items()}
+        chosen = [f"{value} as {quote_name(name)}" for name, value in {**given, **self.added}.items()]
         if verdict:
             why = f"concat({path}, ': ', {verdict.why})" if places else verdict.why
             if places and verdict.stops != "false":
@@ -93,11 +93,6 @@ class FileScan:
                 within = f"'block', 0L, 'row', {FILE}.row_index"
             chosen.append(f"named_struct('part', {path}, {within}) as {PLACE}")
         return frame.selectExpr(*chosen)
-
-
-def _rename(column: str, name: str) -> str:
-    own = quote_name(column)
-    return own if column == name else f"{own} as {quote_name(name)}"
 
 
 FILE = HIDDEN + "file"

@@ -140,7 +140,8 @@ class FileRows(FileScan):
         given = dict(zip(schema.names, schema.names, strict=True))
         wrong = JsonChanges(schema=schema, changes=self.changes, options=self.options)
         clean = self._is_seen_clean(names, wrong)
-        again = self._writes_again(names, schema) or (has_decimal(schema) and not clean and self._is_looked_at(names))
+        odd = has_decimal(schema) and not clean and self.place.is_read_here
+        again = self._writes_again(names, schema) or (odd and is_small([*map(self.place.find_file, names)]))
         as_it_is = clean and wrong.only_keys and not again and not (places and is_whole(self.options))
         if wrong.takes_apart and not as_it_is and (places or self.changes.rescues):
             apart = JsonRescue(wrong=wrong)
@@ -173,10 +174,6 @@ class FileRows(FileScan):
         """
         packed = is_whole(self.options) and any(name.lower().endswith(PACKED) for name in names)
         return has_text(schema) and ("encoding" in self.options or packed)
-
-    def _is_looked_at(self, names: Sequence[str]) -> bool:
-        """Return whether files are small enough for a look at them in this process."""
-        return self.place.is_read_here and is_small([*map(self.place.find_file, names)])
 
     def _is_seen_clean(self, names: Sequence[str], wrong: JsonChanges) -> bool:
         """Return whether a check of small files in this process finds no bad line.

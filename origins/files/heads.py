@@ -75,7 +75,8 @@ def look_at(file: Path, kind: str, most: int, rows: int) -> Head:
     cannot be read.
     """
     if kind == "parquet":
-        return _look_at_parquet(file)
+        found = pq.read_schema(file)
+        return Head(columns=tuple(found.names), types={column.name: str(column.type) for column in found})
     start = read_start(file, most)
     encoding = _find_encoding(start)
     text = start.decode("utf-8-sig" if encoding == "UTF-8" else encoding, errors="replace")
@@ -282,11 +283,6 @@ def _keep_doubled(pairs: list[tuple[str, Any]], keys: set[str]) -> dict[str, Any
         lowered = [key.lower() for key, _ in pairs]
         keys.update(key for key in found if lowered.count(key.lower()) > 1)
     return found
-
-
-def _look_at_parquet(file: Path) -> Head:
-    found = pq.read_schema(file)
-    return Head(columns=tuple(found.names), types={column.name: str(column.type) for column in found})
 
 
 _HEAD, _OBJECTS = 64 << 10, 20

@@ -57,7 +57,8 @@ def parse_exactly(lines: DataFrame, text: str, schema: T.StructType, options: Ma
     """
     fine, again = "|".join(list_fine_patterns(schema)), _is_written_again(text, schema, options)
     parser_options = complete_parser_options(options)
-    written = F.from_json(F.expr(quote_numbers(text, options)), _get_written_type(schema), parser_options)
+    texts = T.StructType([*_get_written_fields(schema), T.StructField(CORRUPT, T.StringType())])
+    written = F.from_json(F.expr(quote_numbers(text, options)), texts, parser_options)
     frame, safe, message = lines.withColumn(_WRITTEN, F.lit(None)), text, "cast(null as string)"
     if fine:
         may_be_rounded = f"{text} rlike {quote_text(fine)}"
@@ -170,11 +171,6 @@ def _is_written_again(line: str, schema: T.StructType, options: Mapping[str, str
         return again
     follows = rf"""(?:{"|".join(sorted(names))})["']?[ \t\r\n]*+:[ \t\r\n]*+[^ \t\r\n"'ntf]|\\u"""
     return f"(({again}) and {line} rlike {quote_text(follows)})"
-
-
-def _get_written_type(schema: T.StructType) -> T.StructType:
-    """Return the type with which to parse the text of `quote_numbers`. It has texts and decimals, both as text."""
-    return T.StructType([*_get_written_fields(schema), T.StructField(CORRUPT, T.StringType())])
 
 
 def _get_written_fields(schema: T.StructType) -> list[T.StructField]:

@@ -13,11 +13,7 @@ import stages
 if TYPE_CHECKING:
     from runners import *  # noqa: F403 -- `__all__` of `runners` lists the names
 else:
-    __getattr__ = runners.__getattr__
-
-    def __dir__():
-        return sorted({*globals(), *__all__})
-
+    __getattr__, __dir__ = runners.__getattr__, lambda: sorted({*globals(), *__all__})
 
 __all__ = ["destinations", "origins", "stages"]
 __all__ += runners.__all__

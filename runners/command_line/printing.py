@@ -273,9 +273,10 @@ def format_dead_letters(rows: Sequence[Mapping[str, JSON]], *, wide: bool = Fals
     if not rows:
         return "The DLQ has no rows."
     parts = []
-    for place, of_batch in groupby(rows, _describe_letter):
+    batches = groupby(rows, lambda row: f"{show_moment(row['nacked_at'])}  lane {row['lane']}, batch {row['number']}")
+    for place, of_batch in batches:
         lines = [escape_line(place)]
-        for _, alike in groupby(of_batch, lambda row: _list_columns(row["row"])):
+        for _, alike in groupby(of_batch, lambda row: [*row["row"]] if isinstance(row["row"], Mapping) else []):
             shown = [
                 ShownRow(
                     row=row["row"],
@@ -289,10 +290,6 @@ def format_dead_letters(rows: Sequence[Mapping[str, JSON]], *, wide: bool = Fals
     return "\n\n".join(parts)
 
 
-def _describe_letter(row: Mapping[str, JSON]) -> str:
-    return f"{show_moment(row['nacked_at'])}  lane {row['lane']}, batch {row['number']}"
-
-
 def _describe_source(row: Mapping[str, JSON]) -> str:
     from runners.model.causes import name_part
 
@@ -300,10 +297,6 @@ def _describe_source(row: Mapping[str, JSON]) -> str:
     file = [name_part(row["part"])] if row.get("part") else []
     before = [f"first refused as {row['first']}"] if row.get("first") else []
     return "  ".join([state, f"id {row['id']}", *file, *before])
-
-
-def _list_columns(row: JSON) -> Sequence[str]:
-    return [*row] if isinstance(row, Mapping) else []
 
 
 def format_wide(render: Callable[..., str], *, wide: bool) -> str:

@@ -242,7 +242,9 @@ def _make_groups(
     groups = [
         Group(
             pattern=pattern,
-            options=_add_breaks(options, files, heads),
+            options={**options, "multiLine": True}
+            if any(heads[name].breaks for name in files if name in heads)
+            else options,
             files=tuple(name for name in files if name in heads),
             exclude=() if at else tuple(exclude),
         )
@@ -283,11 +285,6 @@ def _complete(head: Head, common: Options) -> dict[str, str | bool]:
         if not shows and name in common:
             options[name] = common[name]
     return options
-
-
-def _add_breaks(options: Options, files: Iterable[str], heads: Mapping[str, Head]) -> Options:
-    breaks = any(heads[name].breaks for name in files if name in heads)
-    return {**options, "multiLine": True} if breaks else options
 
 
 def _find_pattern(

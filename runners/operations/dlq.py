@@ -284,7 +284,18 @@ def _make_entries(
         lane = f"{REPLAY}{origin}"
         for number, first in enumerate(range(0, len(ids), MOST), state.get_lane(lane).number + 1):
             own = tuple(ids[first : first + MOST])
-            plan = PlannedBatch(batch=_make_batch(pipeline, origin, number, own), destinations=(), straight=True)
+            batch = Batch(
+                pipeline=pipeline.name,
+                run="",
+                origin=origin,
+                lane=lane,
+                number=number,
+                plan=uuid.uuid4().hex,
+                span=Span(start=None, end=own[-1], parts=own, label=f"{format_count(len(own))} discarded"),
+                schema="",
+                time=datetime.now(timezone.utc),
+            )
+            plan = PlannedBatch(batch=batch, destinations=(), straight=True)
             counts = {"read": len(own), "nacked": 0, "branches": {}, "stages": [], "delivered": {}, "balanced": True}
             body = {
                 "offset": own[-1],
@@ -296,20 +307,6 @@ def _make_entries(
             name = plan.batch.plan
             yield Entry(kind="plan", lane=lane, plan=name, epoch=state.epoch, body=plan.json())
             yield Entry(kind="settle", lane=lane, plan=name, epoch=state.epoch, body=body)
-
-
-def _make_batch(pipeline: PipelineSpec, origin: str, number: int, ids: tuple[str, ...]) -> Batch:
-    return Batch(
-        pipeline=pipeline.name,
-        run="",
-        origin=origin,
-        lane=f"{REPLAY}{origin}",
-        number=number,
-        plan=uuid.uuid4().hex,
-        span=Span(start=None, end=ids[-1], parts=ids, label=f"{format_count(len(ids))} discarded"),
-        schema="",
-        time=datetime.now(timezone.utc),
-    )
 
 
 def read_settings(pipeline: PipelineSpec) -> dict[str, JSON]:

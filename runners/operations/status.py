@@ -67,6 +67,14 @@ def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str =
     lags = measure_lags(pipeline, state)
     hashes = [owner.get("hash", definition) for owner in state.owners]
     shared = any(owner.get("assignment", "single") != "single" for owner in state.owners)
+    owners = [
+        {
+            **_describe_owner(each),
+            "lanes": [*state.lanes_of(each["owner"])],
+            "lives": is_owner_alive(each, place, Clock()),
+        }
+        for each in (state.owners if shared else ())
+    ]
     return {
         "pipeline": pipeline.name,
         "state": how,
@@ -75,7 +83,7 @@ def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str =
         "stopping": state.stopping if how == "running" else "",
         "forced": state.forced and how == "running",
         "paused": state.paused,
-        **({"owners": _describe_owners(state, place)} if shared else {}),
+        **({"owners": owners} if shared else {}),
         **({"activity": activity} if (activity := _read_activity(state, place)) and how == "running" else {}),
         "lanes": {
             name: {
@@ -161,17 +169,6 @@ def _describe_owner(owner: Mapping[str, JSON]) -> dict[str, JSON]:
         "since": owner.get("at"),
         "heard": owner.get("heard_at") or None,
     }
-
-
-def _describe_owners(state: PipelineState, place: StateLocation) -> list[JSON]:
-    return [
-        {
-            **_describe_owner(owner),
-            "lanes": list(state.lanes_of(owner["owner"])),
-            "lives": is_owner_alive(owner, place, Clock()),
-        }
-        for owner in state.owners
-    ]
 
 
 def _read_activity(state: PipelineState, place: StateLocation) -> list[JSON]:

@@ -290,7 +290,13 @@ def waive(journal: Journal, destinations: Mapping[str, Destination], ruling: Ope
         gone = [name for name in plan.destinations if name not in known]
         for name in gone:
             if name not in ruling.forget:
-                raise _make_waiting_refusal(plan, name)
+                raise Refusal(
+                    f"Batch {plan.batch.number} of lane {plan.batch.lane} is open and waits for the destination "
+                    f"'{name}', which the definition no longer has.",
+                    hint="Put the destination back until the batch is finished. If it was renamed, set "
+                    f"`was: {name}` at its new name.\n"
+                    f'To drop the batch there:  wherry run FILE --forget {name} --reason "…"',
+                )
         if plan.decision is not None and set(plan.destinations) - {*gone, *ruling.forget}:
             gone = [name for name in plan.destinations if name in {*gone, *ruling.forget}]
         if gone:
@@ -303,16 +309,6 @@ def _list_waived(plan: PlannedBatch, gone: list[str], ruling: OperatorOverrides)
     yield Entry(kind="waive", lane=batch.lane, plan=batch.plan, body=body)
     if set(plan.destinations) == set(gone):
         yield Entry(kind="cancel", lane=batch.lane, plan=batch.plan)
-
-
-def _make_waiting_refusal(plan: PlannedBatch, name: str) -> Refusal:
-    return Refusal(
-        f"Batch {plan.batch.number} of lane {plan.batch.lane} is open and waits for the destination '{name}', "
-        "which the definition no longer has.",
-        hint=f"Put the destination back until the batch is finished. If it was renamed, set `was: {name}` at its new "
-        "name.\n"
-        f'To drop the batch there:  wherry run FILE --forget {name} --reason "…"',
-    )
 
 
 @refuse_unknown

@@ -142,7 +142,8 @@ def plan_redo(pipeline: PipelineSpec, journal: Journal, spark: SparkSession, fil
     if span is None:
         raise Refusal(f"{name} is missing at {origin.place}.", hint="Put the corrected file there under its old name.")
     now = span.parts[0]
-    brought = [each for each in settled if _reads(pipeline, origin, each) and name in _list_names(each)]
+    loaded = [each for each in settled if not is_replay(each.lane) and pipeline.owns(origin, get_lane_read(each))]
+    brought = [each for each in loaded if name in _list_names(each)]
     old = [each for each in brought if now not in each.span["parts"]]
     last = [each for each in brought if each.plan in plans][-1]
     plan = FileRedo(
@@ -347,11 +348,6 @@ def _list_files(pipeline: PipelineSpec, origin: Origin, carried: Sequence[Settle
         return []
     own = (each for each in carried if pipeline.owns(origin, each.lane))
     return list(dict.fromkeys(name for each in own for name in _list_names(each)))
-
-
-def _reads(pipeline: PipelineSpec, origin: Origin, settled: Settled) -> bool:
-    """Whether the batch was read from the origin, for the first time or again."""
-    return not is_replay(settled.lane) and pipeline.owns(origin, get_lane_read(settled))
 
 
 def _list_names(settled: Settled) -> list[str]:

@@ -88,7 +88,7 @@ def _make_beside(spark: SparkSession) -> SparkSession:
             continue
         _WAYS[spark] = _WAYS[session] = make
         return session
-    _WAYS[spark] = _use_given
+    _WAYS[spark] = lambda given: given
     return spark
 
 
@@ -104,10 +104,6 @@ def _clone(spark: SparkSession) -> SparkSession:
     weakref.finalize(session, session.client.close)
     end_in_silence(session)
     return session
-
-
-def _use_given(spark: SparkSession) -> SparkSession:
-    return spark
 
 
 _WAYS: weakref.WeakKeyDictionary[SparkSession, Callable[[SparkSession], SparkSession]] = weakref.WeakKeyDictionary()

@@ -61,8 +61,6 @@ class RowErrorIsolator:
 
         The steps then refuse the rows at which one of them raises.
         """
-        if run[0].stage.changes_rows:
-            return self._isolate(rows, run, self._apply_changing)
         return rows if run[0].stage.asks_outside else self._isolate(rows, run, self._apply_steps)
 
     def isolate_for_branches(self, rows: Rows) -> Rows:
@@ -147,9 +145,6 @@ class RowErrorIsolator:
         return steps[-1].number
 
     def _apply_steps(self, rows: Rows, steps: Sequence[PlacedStage]) -> DataFrame:
-        return apply_chain(rows, steps, self.preparation.pins).frame
-
-    def _apply_changing(self, rows: Rows, steps: Sequence[PlacedStage]) -> DataFrame:
         return apply_chain(replace(rows, materialise=Rows.take_live), steps, self.preparation.pins).frame
 
     def _apply_branches(self, rows: Rows, steps: Sequence[PlacedStage]) -> DataFrame:

@@ -301,11 +301,9 @@ class TaskExecutor:
             self.reading.find_origin(batch).check(spark, strip_lane_prefix(batch))
         described: Described = describe(spark, task.plan) if found is None else found
         if task.following is not None:
-            self._lookahead.begin(task.following, spark, self._describe_next)
+            describe_next = self._describe_straight if task.following.straight else self._describe_decision
+            self._lookahead.begin(task.following, spark, describe_next)
         return described
-
-    def _describe_next(self, spark: SparkSession, plan: PlannedBatch) -> object:
-        return self._describe_straight(spark, plan) if plan.straight else self._describe_decision(spark, plan)
 
     def make_candidate(self, spark: SparkSession, plan: PlannedBatch, *, places: bool = False) -> Candidate:
         """Return the batch with all that a way may look at."""
