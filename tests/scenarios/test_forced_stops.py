@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -17,6 +18,7 @@ import pytest
 
 from tests.child import WHERRY, clean_environment, list_descendants
 from tests.scenarios.conftest import ORDERS, Place, make_order
+from tests.scenarios.shared_jvm import Server
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
@@ -24,10 +26,14 @@ ROOT = Path(__file__).parents[2]
 ENDLESS = "  - filter: >-\n      not (concat(repeat('a', 80), 'c') rlike '^(a|aa)+\\\\1$')\n"
 """A condition without columns, so Spark works it out while it plans. That takes longer than a person lives."""
 STUCK = ORDERS.replace("destinations:", f"{ENDLESS}destinations:")
+SOON = 10.0
+"""The seconds in which a run ends after a forced stop, and a JVM after its Python. An idle machine needs about six."""
 LONGEST = 300.0
-"""The seconds after which a run or a JVM does not end by itself, on any machine. Ten are enough on an idle one."""
+"""The seconds after which what a test waits for does not come, on any machine."""
+BUSY = 10.0
+"""The seconds of processor time that no thread needs before it plans for ever."""
 BESIDE = """
-import json, sys, threading
+import json, sys, threading, time
 from pathlib import Path
 
 import wherry
@@ -45,12 +51,14 @@ threads = {name: threading.Thread(target=carry, args=[name], daemon=True) for na
 for thread in threads.values():
     thread.start()
 threads["stuck"].join()
+ended = time.monotonic()
 alive = threads["calm"].is_alive()
 Path("go").write_text("")
 threads["calm"].join()
 rows = spark.range(3).count()
 carry("mended")
-print(json.dumps([reports["stuck"].status, alive, reports["calm"].status, rows, reports["mended"].status]))
+said = [reports["stuck"].status, alive, reports["calm"].status, rows, reports["mended"].status]
+print(json.dumps({"ended": ended, "said": said}))
 """
 """Two runs in one process on its Spark. The second goes on when the first has ended, and a third run follows."""
 WAITS = """
@@ -66,61 +74,87 @@ def wait(rows: list[dict]) -> list:
 
 
 class PlanningRun:
-    """A process with a run whose Spark plans for ever."""
+    """A process with a run whose Spark plans for ever, in a JVM of that process or on a server."""
 
-    def __init__(self, folder: Path, command: list[str]) -> None:
+    def __init__(self, folder: Path, command: list[str], server: Server | None = None) -> None:
+        self._server = None if server is None else server.get()
+        remote = {} if self._server is None else {"SPARK_REMOTE": self._server.connect}
         self._given: dict[str, Any] = {"cwd": folder, "text": True, "stderr": subprocess.PIPE}
-        self._given["env"] = clean_environment(PYTHONPATH=f"{ROOT}:{folder}")
+        self._given["env"] = clean_environment(PYTHONPATH=f"{ROOT}:{folder}", **remote)
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True, **self._given)
+        self._process = os.pidfd_open(self.process.pid)
         self._jvm: int | None = None
+        self._said = b""
 
-    def await_planning(self, file: str) -> None:
-        """Return when the batch has been with Spark for some seconds without a job."""
+    def await_planning(self) -> None:
+        """Return when a thread of the JVM does nothing but plan."""
         end = time.monotonic() + LONGEST
-        while True:
+        while self._jvm is None:
             assert time.monotonic() < end
             assert self.process.poll() is None, self.process.communicate()
-            work = [each["spark"] for each in self.status(file).get("activity", ())]
-            if work and work[0] and not work[0]["jobs"]:
-                break
-        java = [each for each in list_descendants(self.process.pid) if _is_java(each)]
-        self._jvm = os.pidfd_open(java[0])
-
-    def await_stop(self) -> None:
-        """Return when the run has seen the first signal."""
-        assert self.process.stderr is not None
-        assert any("a second signal cancels" in line for line in self.process.stderr)
+            time.sleep(0.2)
+            seen = list_descendants(self.process.pid) if self._server is None else [self._server.pid]
+            self._jvm = next((os.pidfd_open(each) for each in seen if _is_busy(each)), None)
 
     def freeze_jvm(self) -> None:
         assert self._jvm is not None
         signal.pidfd_send_signal(self._jvm, signal.SIGSTOP)
 
-    def status(self, file: str) -> dict[str, Any]:
-        status: dict[str, Any] = json.loads(self.command("status", file, "--json"))
-        return status
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Return how another command ended."""
+        return subprocess.run([*WHERRY, *words], stdout=subprocess.PIPE, check=False, timeout=LONGEST, **self._given)
 
-    def command(self, *words: str) -> str:
-        """Return what another command prints."""
-        done = subprocess.run([*WHERRY, *words], stdout=subprocess.PIPE, check=False, **self._given)
-        return str(done.stdout)
+    def await_line(self, part: str) -> float:
+        """Return when the process has printed this on standard error."""
+        assert self.process.stderr is not None
+        while part not in self._said.decode(errors="ignore"):
+            _await_ready(self.process.stderr.fileno())
+            more = os.read(self.process.stderr.fileno(), 4096)
+            assert more, self._said
+            self._said += more
+        return time.monotonic()
 
-    def has_jvm_ended(self) -> bool:
-        """Whether the JVM ends."""
-        return bool(self._jvm and select.select([self._jvm], [], [], LONGEST)[0])
+    def await_end(self) -> float:
+        """Return when the process has ended."""
+        return _await_ready(self._process)
+
+    def await_jvm_end(self) -> float:
+        """Return when the JVM has ended."""
+        assert self._jvm is not None
+        return _await_ready(self._jvm)
+
+    def is_jvm_alive(self) -> bool:
+        return self._jvm is not None and not select.select([self._jvm], [], [], 0)[0]
+
+    def read_output(self) -> tuple[str, str]:
+        """Return what the ended process has printed on standard output and on standard error."""
+        out, rest = self.process.communicate(timeout=LONGEST)
+        return out, self._said.decode() + rest
 
     def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.communicate()
+        self.process.kill()
         if self._jvm is not None:
-            if not select.select([self._jvm], [], [], 0)[0]:
+            if self.is_jvm_alive():
                 signal.pidfd_send_signal(self._jvm, signal.SIGKILL)
             os.close(self._jvm)
+        self.process.communicate()
+        os.close(self._process)
 
 
-def _is_java(pid: int) -> bool:
-    with Path(f"/proc/{pid}/cmdline").open("rb") as line:
-        return b"java" in line.read().split(b"\0")[0]
+def _await_ready(handle: int) -> float:
+    """Return when the handle is ready: a pipe to be read, or a process that has ended."""
+    assert select.select([handle], [], [], LONGEST)[0]
+    return time.monotonic()
+
+
+def _is_busy(pid: int) -> bool:
+    """Whether a thread of the process has worked for so long that it plans. Compilers of a JVM work long too."""
+    for file in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(OSError):  # the thread has ended
+            name, _, rest = file.read_text(encoding="utf-8", errors="replace").rpartition(")")
+            if "Compiler" not in name and int(rest.split()[11]) >= BUSY * os.sysconf("SC_CLK_TCK"):
+                return True
+    return False
 
 
 @pytest.fixture
@@ -128,8 +162,8 @@ def begin(place: Place) -> Iterator[Any]:
     """Provide a function that starts a command in the place, and ends what is left of it after the test."""
     runs: list[PlanningRun] = []
 
-    def start(command: list[str]) -> PlanningRun:
-        runs.append(PlanningRun(place.folder, command))
+    def start(command: list[str], server: Server | None = None) -> PlanningRun:
+        runs.append(PlanningRun(place.folder, command, server))
         return runs[-1]
 
     yield start
@@ -137,35 +171,65 @@ def begin(place: Place) -> Iterator[Any]:
         run.close()
 
 
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    """Provide a Spark Connect server of the test alone, because it goes on planning."""
+    own = Server(tmp_path / "jvm")
+    yield own
+    own.close()
+
+
 @pytest.mark.parametrize("how", ["ledger", "signals", "frozen"])
 def test_a_forced_stop_ends_a_command_whose_spark_is_planning(place: Place, begin: Any, how: str) -> None:
-    """It ends as a stopped run, and its JVM ends too. The status says what becomes of the batch."""
+    """It ends soon as a stopped run, and its JVM soon after it. The status says what becomes of the batch."""
     place.land("1.json", [make_order(1)])
     file = place.define(STUCK).name
     run = begin([*WHERRY, "run", file])
-    run.await_planning(file)
+    run.await_planning()
     if how == "frozen":
         run.freeze_jvm()
     if how == "signals":
         os.kill(run.process.pid, signal.SIGINT)
-        run.await_stop()
+        run.await_line("a second signal cancels")
         os.kill(run.process.pid, signal.SIGINT)
     else:
         run.command("stop", file, "--force")
-    out, said = run.process.communicate(timeout=LONGEST)
+    asked = time.monotonic()
+    left, ended, gone = run.await_line("does not wait for it"), run.await_end(), run.await_jvm_end()
+    out, said = run.read_output()
     assert run.process.returncode == 3, said
-    assert "does not wait for it" in said
     assert "Traceback" not in said
     assert "orders stopped after" in out
-    assert run.has_jvm_ended()
-    status = run.status(file)
+    assert max(ended - asked, ended - left, gone - ended) <= SOON
+    status = json.loads(run.command("status", file, "--json").stdout)
     assert (status["state"], status["forced"], len(status["open"])) == ("stopped", False, 1)
     assert place.load(ORDERS).run().status == "succeeded"
     assert place.ids("tables/orders") == [1]
 
 
+def test_a_forced_stop_ends_a_command_whose_server_is_planning(place: Place, begin: Any, server: Server) -> None:
+    """It ends soon as a stopped run. The Spark Connect server goes on, and the next run there delivers the batch."""
+    place.land("1.json", [make_order(1)])
+    file = place.define(STUCK).name
+    run = begin([*WHERRY, "run", file], server)
+    run.await_planning()
+    run.command("stop", file, "--force")
+    asked = time.monotonic()
+    left, ended = run.await_line("does not wait for it"), run.await_end()
+    out, said = run.read_output()
+    assert run.process.returncode == 3, said
+    assert "Traceback" not in said
+    assert "orders stopped after" in out
+    assert max(ended - asked, ended - left) <= SOON
+    place.define(ORDERS)
+    again = run.command("run", file)
+    assert again.returncode == 0, again.stderr
+    assert run.is_jvm_alive()
+    assert place.ids("tables/orders") == [1]
+
+
 def test_a_forced_stop_spares_the_other_runs_of_a_process(place: Place, begin: Any) -> None:
-    """The other run goes on with the same Spark. A later run of the pipeline there delivers the batch once."""
+    """The run ends soon. The other run goes on with the same Spark, and a later run there delivers the batch once."""
     place.land("1.json", [make_order(1)])
     place.land("1.json", [make_order(2)], folder="others")
     (place.folder / "waits.py").write_text(WAITS)
@@ -174,12 +238,15 @@ def test_a_forced_stop_spares_the_other_runs_of_a_process(place: Place, begin: A
     for name, text in {"stuck": STUCK, "calm": calm, "mended": ORDERS}.items():
         (place.folder / f"{name}.yaml").write_text(text)
     run = begin([sys.executable, "-c", BESIDE])
-    run.await_planning("stuck.yaml")
+    run.await_planning()
     run.command("stop", "stuck.yaml", "--force")
-    out, said = run.process.communicate(timeout=LONGEST)
+    asked = time.monotonic()
+    left, ended, gone = run.await_line("does not wait for it"), run.await_end(), run.await_jvm_end()
+    out, said = run.read_output()
     assert run.process.returncode == 0, said
     assert "Traceback" not in said
-    assert json.loads(out.splitlines()[-1]) == ["stopped", True, "succeeded", 3, "succeeded"]
-    assert run.has_jvm_ended()
+    found = json.loads(out.splitlines()[-1])
+    assert found["said"] == ["stopped", True, "succeeded", 3, "succeeded"]
+    assert max(found["ended"] - asked, found["ended"] - left, gone - ended) <= SOON
     assert place.ids("tables/orders") == [1]
     assert place.ids("tables/calm") == [2]
