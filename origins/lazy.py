@@ -72,8 +72,8 @@ else:
 def export_late(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return `__getattr__` and `__dir__` for a package that imports a name of its `__all__` at the first use.
 
-    The name comes from the module from which the package imports it for type checkers. Raise `AttributeError` for a name
-    that the package does not export.
+    The name comes from the module from which the package imports it for type checkers. `__getattr__` raises
+    `AttributeError` for a name that the package does not export.
     """
     module = sys.modules[package]
 
