@@ -135,8 +135,9 @@ class BatchFolders:
 
     def list_labels(self) -> Iterator[BatchLabel]:
         """Yield the labels of the published batches, those with the highest numbers first."""
-        for _, note in sorted(self._list_published(), key=lambda each: each[0].name, reverse=True):
-            yield from make_labels(note)
+        names = {each.name.removeprefix("_batch=") for each in self.root.glob("_lane=*/_batch=*")}
+        newest = (note for name in sorted(names, reverse=True) for _, note in self._list_published(name))
+        return (label for note in newest for label in make_labels(note))
 
     def _list_published(self, names: str = "*") -> Iterator[tuple[Path, NoteBody]]:
         for folder in sorted(self.root.glob(f"_lane=*/_batch={names}")):

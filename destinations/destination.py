@@ -77,6 +77,8 @@ class Written:
 
 ReadBack: TypeAlias = "Callable[[SparkSession, Sequence[Label], T.StructType], DataFrame]"
 """Reads the rows of these labels, with these columns. It may also give other rows, and a row twice."""
+NEWEST = 100
+"""How many of a destination's newest writes tell which pipelines write to it."""
 LANE = "{lane}"
 """Stands for the lane's name in a destination's place and name. Each lane then has its own destination."""
 
@@ -319,7 +321,7 @@ class Destination(ABC):
         return None
 
     def list_labels(self, spark: SparkSession) -> Iterator[BatchLabel]:
-        """Yield the labels of its newest batches, of any pipeline, the newest first. By default it knows none."""
+        """Yield the labels of its `NEWEST` writes, of any pipeline, the newest first. By default it knows none."""
         return iter(())
 
     def describe(self) -> dict[str, Json]:

@@ -94,8 +94,7 @@ def encode_payload(columns: Mapping[str, str], schema: T.StructType) -> str:
     plain = [
         columns[name] if kind == T.StringType() else f"cast({columns[name]} as string)" for name, kind in texts.items()
     ]
-    text = f"{_EACH}1"
-    coding = f"transform(array({', '.join(plain)}), {text} -> {_encode_value(text, T.StringType())})"
+    coding = f"transform(array({', '.join(plain)}), {_EACH}1 -> {_encode_value(f'{_EACH}1', T.StringType())})"
     return f"transform(array({coding}), {_EACH}0 -> {row})[0]"
 
 

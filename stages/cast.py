@@ -50,13 +50,13 @@ class Cast(Stage):
             put[name] = after
             lost.append(_is_lost(before, old, kind, after))
             messages.append(f"CASE WHEN {lost[-1]} THEN {_make_message(name, kind, before, old)} END")
-        message = join_messages_sql(messages)
-        return rows.attempt(tried, Reason(refused=" OR ".join(lost), code="'CAST'", message=message), put)
+        reason = Reason(refused=" OR ".join(lost), code="'CAST'", message=join_messages_sql(messages))
+        return rows.attempt(tried, reason, put)
 
 
 def _make_message(name: str, kind: str, value: str, old: T.DataType) -> str:
     article = "an" if kind[0].lower() in "aeiou" else "a"
-    text = value if old.typeName() == "string" else f"coalesce(try_cast({value} as string), 'this value')"
+    text = value if old == T.StringType() else f"coalesce(try_cast({value} as string), 'this value')"
     return show_text_sql(f"column {name}: ", text, f" is not {article} {kind}")
 
 

@@ -43,9 +43,9 @@ class Require(Stage):
         tried = {f"{HIDDEN}{index}": rows.sql(sql) for index, sql in enumerate(self.rules.values())}
         codes, messages = [], []
         for (name, sql), column in zip(self.rules.items(), tried, strict=True):
-            codes.append(f"if({column}, NULL, {quote_text(name)})")
-            messages.append(f"if({column}, NULL, {self._make_message(name, sql, column)})")
-        refused = f"NOT coalesce({' AND '.join(tried)}, false)"
+            codes.append(f"if(coalesce({column}, false), NULL, {quote_text(name)})")
+            messages.append(f"if(coalesce({column}, false), NULL, {self._make_message(name, sql, column)})")
+        refused = f"NOT ({' AND '.join(f'coalesce({column}, false)' for column in tried)})"
         message = f"concat_ws('; ', {', '.join(messages)})"
         return rows.attempt(tried, Reason(refused=refused, code=f"coalesce({', '.join(codes)})", message=message), {})
 

@@ -6,6 +6,7 @@ Each commit has the labels of its batches.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from destinations.delta.schema import (
 from destinations.delta.table import TargetTable, make
 from destinations.delta.writers import TRIES, PendingAppend, RowsWithText, append_rows, commit_by_spark, merge_rows
 from destinations.destination import (
+    NEWEST,
     BatchLabel,
     DeliveryAccount,
     Demands,
@@ -105,7 +107,8 @@ class Delta(DeltaOptions):
 
     def list_labels(self, spark: SparkSession) -> Iterator[BatchLabel]:
         table = TargetTable.find(spark, self.sql_name, self.found_here)
-        return (label for each in (table.log.list_commits(spark, -1) if table else ()) for label in each.labels)
+        commits = table.log.list_commits(spark, -1) if table else iter(())
+        return (label for each in itertools.islice(commits, NEWEST) for label in each.labels)
 
     def open(self) -> OpenDelta:
         return OpenDelta(destination=self)

@@ -270,9 +270,10 @@ class Kafka(Origin):
         some = dict([each for lane in waiting for each in lane.items()][:_FEW])
         newest = {each: (max(first, end - _FEW), end) for each, (first, end) in some.items()}
         known, found = {column["name"].lower() for column in json.loads(schema)["fields"]}, dict[str, None]()
-        for message in self.cluster.read(newest, SMALL) or ():
-            with contextlib.suppress(ValueError, TypeError, RecursionError):  # the DLQ gets the message
-                found |= dict.fromkeys({**json.loads(message.value() or b"{}")})
+        with contextlib.suppress(OriginError):  # the batch meets the same, and says it
+            for message in self.cluster.read(newest, SMALL) or ():
+                with contextlib.suppress(ValueError, TypeError, RecursionError):  # the DLQ gets the message
+                    found |= dict.fromkeys({**json.loads(message.value() or b"{}")})
         return [name for name in found if name.lower() not in known]
 
     def fetch(self, spark: SparkSession, batches: Sequence[Batch], *, places: bool = False) -> BatchRows:

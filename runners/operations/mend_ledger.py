@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from destinations.destination import BroughtBatch
 from origins.batch import JSON
 from runners.model.clock import Clock
-from runners.model.entry import Entry, PauseBody, Settled
+from runners.model.entry import Entry, PauseBody
 from runners.model.errors import Owned
 from runners.model.spec import PipelineSpec
 from runners.model.text import format_count
@@ -116,7 +116,9 @@ def _list_brought(pipeline: PipelineSpec) -> list[BroughtBatch]:
 def _list_unknown(damage: Damage, bridge: Bridge, brought: Sequence[BroughtBatch]) -> list[UnknownBatch]:
     """Return the batches that were not restored, in their order: the next run delivers their rows again."""
     before = apply_entries(damage.kept)
-    settled = [*damage.ledger.history(), *_list_settled(bridge)]
+    first = bridge.entries[:1] if bridge.entries[0].kind == "snapshot" else []
+    behind = list_settled_among(bridge.entries[len(first) :], apply_entries(first))
+    settled = [*damage.ledger.history(), *behind]
     known = {each.plan for each in settled} | {plan.batch.plan for plan in bridge.state.open_plans}
     unknown = {each.plan: each for each in bridge.unknown}
     for each in brought:
@@ -124,11 +126,6 @@ def _list_unknown(damage: Damage, bridge: Bridge, brought: Sequence[BroughtBatch
         if plan not in known and number > before.get_lane(lane).committed:
             unknown[plan] = UnknownBatch(lane=lane, number=number, plan=plan)
     return sorted(unknown.values(), key=lambda batch: (batch.lane, batch.number))
-
-
-def _list_settled(bridge: Bridge) -> Iterator[Settled]:
-    first = bridge.entries[:1] if bridge.entries[0].kind == "snapshot" else []
-    return list_settled_among(bridge.entries[len(first) :], apply_entries(first))
 
 
 def _describe(batch: UnknownBatch, shown: Shown) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from destinations.destination import BatchLabel, Destination
+from destinations.destination import NEWEST, BatchLabel, Destination
 from origins.errors import WherryError
 from origins.lazy import SparkSession
 from origins.origin import Origin
@@ -20,9 +20,6 @@ from runners.model.spec import PipelineSpec
 from runners.running.compatibility import OperatorOverrides, canonicalise_all
 from runners.state.journal import Journal
 from runners.state.location import StateLocation
-
-_LOOKED_AT = 100
-"""How many of a destination's newest labels tell which pipelines write to it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +56,7 @@ def check_renamed(
         return
     asked = {name: each for name, each in destinations.items() if name not in ruling.fresh}
     place = StateLocation.of(pipeline)
-    labels = {name: list(islice(each.list_labels(spark), _LOOKED_AT)) for name, each in asked.items()}
+    labels = {name: list(islice(each.list_labels(spark), NEWEST)) for name, each in asked.items()}
     names = {label["pipeline"] for each in labels.values() for label in each} - {pipeline.name}
     states = list_states_beside(place) if place.directory else (_move_beside(place, name) for name in sorted(names))
     twin = find_twin(pipeline, asked, states, spark) or _find_stranger(pipeline, labels)

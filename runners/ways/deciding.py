@@ -161,9 +161,10 @@ class BatchDecision:
             lambda names: count_by_spark(self._read_refused(), names) if table is None else by_arrow(table, names),
         )
         others = [name for name in rows.notes if name not in noted]
-        noted = {**noted, **(count_by_spark(rows.frame, others) if others else {})}
+        every = {**noted, **(count_by_spark(rows.frame, others) if others else {})}
         self.check()
-        counts = replace(count_sections(self.chain, [outcomes]), findings=self._collect_findings(lambda *_: noted))
+        findings = self._collect_findings(lambda _, asked: {name: every[name] for name in asked})
+        counts = replace(count_sections(self.chain, [outcomes]), findings=findings)
         return replace(self._place_refused([groups], counts), stops=self._list_stopping_stages(counts))
 
     def _read_refused(self) -> DataFrame:

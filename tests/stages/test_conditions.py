@@ -110,3 +110,14 @@ def test_a_column_must_be_the_same_in_all_rows(spark: SparkSession, stage: Stage
     with pytest.raises(ValueError) as error:  # noqa: PT011 -- the message is compared below
         apply_stage(stage, make_straight(spark, [(1, "x")], "a int, b string"))
     assert str(error.value) == says
+
+
+@pytest.mark.spark
+def test_a_rule_may_be_a_text_that_says_true_or_false(spark: SparkSession) -> None:
+    """Both ways refuse the same rows."""
+    frame = spark.createDataFrame([(1, "true"), (2, "false"), (3, None)], "a int, ok string")
+    rule = Require({"ok": "ok"})
+    kept, refused, _ = collect_decided(apply_stage(rule, begin(frame).enter("it", 1)))
+    assert ([row.a for row in kept], len(refused)) == ([1], 2)
+    straight = [apply_stage(rule, begin_straight(frame.where(f"a = {a}")).enter("it", 1)) for a in (1, 2, 3)]
+    assert [does_raise_mark(each.take_clean()) for each in straight] == [False, True, True]

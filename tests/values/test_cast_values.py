@@ -46,3 +46,14 @@ def test_a_text_of_parquet_is_an_exact_decimal_or_refused(spark: SparkSession, t
         rows = frame.where(f"{REFUSED} is null").collect()
         assert [row for row in rows if row.price != Decimal(row.written)] == []
         assert len(rows) > 10
+
+
+def test_a_text_with_a_collation_is_refused_beside_other_columns(spark: SparkSession) -> None:
+    """The message names both columns with their values."""
+    text = "'x' collate UTF8_LCASE as one, 'y' as other"
+    frame = spark.sql(f"select {text} union all select '1' collate UTF8_LCASE, '2'")
+    rows = Cast({"one": "int", "other": "int"}).apply(begin(frame).enter("cast", 1))
+    good, refused, _ = collect_decided(rows)
+    assert ([tuple(row) for row in good], len(refused)) == ([(1, 2)], 1)
+    (nack,) = [row.found for row in rows.frame.selectExpr("_wherry_nack as found").collect() if row.found]
+    assert nack.message == "column one: 'x' is not an int; column other: 'y' is not an int"

@@ -105,6 +105,19 @@ def test_rows_apart_give_the_same_as_whole_rows(place: Place, files: int, monkey
     assert set(names) == {"apart"}
 
 
+def test_a_rule_about_the_batch_is_judged_beside_rules_about_rows(place: Place) -> None:
+    """The report has the findings of both rules."""
+    write_files(place)
+    rules = (
+        f"  - expect: [{{{NOT_NULL}: {{column: email}}}}, {{expect_table_row_count_to_be_between: {{min_value: 1}}}}]\n"
+    )
+    report = place.carry(
+        PIPELINE.replace("FILES", "3").replace("destinations:", f"{rules}destinations:"), small_bytes=0
+    )
+    assert (report.status, report.balanced) == ("succeeded", True)
+    assert place.ids("tables/orders") == place.ids("tables/stamped") == [1, 3, 6, 9]
+
+
 def test_an_open_batch_is_finished_from_its_files(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next run reads them and keeps the decision."""
 
