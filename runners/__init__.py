@@ -1,8 +1,7 @@
 """Runs pipelines: processes batches, decides about rows, and keeps the ledger. A run begins in `running/run.py`."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING
-
-from origins.lazy import export_late
 
 if TYPE_CHECKING:
     from destinations.dlq import Dlq
@@ -47,7 +46,13 @@ if TYPE_CHECKING:
     from runners.running.replay import Replay
     from runners.schedules.scheduling import scheduler_of
 else:
-    __getattr__, __dir__ = export_late(__name__)
+
+    def __getattr__(name):
+        return import_module("origins.lazy").export_late(__name__)[0](name)
+
+    def __dir__():
+        return sorted({*globals(), *__all__})
+
 
 __all__ = ["BatchOptions", "Dlq", "Hook", "Pipeline", "RetryOptions", "RunOptions", "ScheduleOptions"]
 __all__ += ["SchemaState", "SparkOptions"]

@@ -93,10 +93,6 @@ def list_settled_among(entries: Iterable[Entry], state: PipelineState | None = N
         state = apply_entry(state, entry)
 
 
-def _snapshot(_: PipelineState, entry: Entry) -> PipelineState:
-    return PipelineState.of(read_body(entry, SnapshotBody))
-
-
 def _open(state: PipelineState, entry: Entry) -> PipelineState:
     body = read_body(entry, OpenBody)
     return replace(state, opened=body, pipeline=body["pipeline"])
@@ -310,10 +306,6 @@ def _pause(state: PipelineState, entry: Entry) -> PipelineState:
     return replace(state, paused=state.paused or paused, stopping=state.stopping or "the pipeline is paused")
 
 
-def _resume(state: PipelineState, entry: Entry) -> PipelineState:
-    return replace(state, paused=None)
-
-
 def _merge(state: PipelineState, entry: Entry) -> PipelineState:
     merged = set(read_body(entry, MergeBody)["plans"])
     return replace(state, fallen={plan: rows for plan, rows in state.fallen.items() if plan not in merged})
@@ -331,7 +323,7 @@ def _update_lane(state: PipelineState, entry: Entry, lane: LaneState) -> Pipelin
 
 
 _FOLD = {
-    "snapshot": _snapshot,
+    "snapshot": lambda _, entry: PipelineState.of(read_body(entry, SnapshotBody)),
     "open": _open,
     "acquire": _acquire,
     "renew": _renew,
@@ -350,7 +342,7 @@ _FOLD = {
     "config": _config,
     "stop": _stop,
     "pause": _pause,
-    "resume": _resume,
+    "resume": lambda state, _: replace(state, paused=None),
     "merge": _merge,
     "repair": _repair,
 }
