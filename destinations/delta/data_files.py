@@ -32,6 +32,7 @@ from destinations.delta.direct_commit import open_to_readers
 from destinations.destination import Loss
 from origins.batch import Json
 from origins.delta_actions import AddedFile, FileBody, NestedBody, StatisticsBody
+from origins.errors import clean_up_by
 from origins.files.parquet_rows import has_old_days
 from origins.lazy import pa, pc, pq, pyspark
 from origins.names import HIDDEN, quote_name
@@ -147,12 +148,10 @@ def bring(files: Mapping[str, Path], folder: Path) -> None:
 def _probe_access(folder: Path) -> tuple[object, ...]:
     """Return the access rights of a file that Spark creates in the folder."""
     new = folder / f"_probe-{uuid.uuid4()}"
-    try:
+    with clean_up_by(lambda: new.unlink(missing_ok=True)):
         new.touch()
         open_to_readers(new)
         return _read_access(new)
-    finally:
-        new.unlink(missing_ok=True)
 
 
 def _read_access(file: Path) -> tuple[object, ...]:

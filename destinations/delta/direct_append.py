@@ -54,7 +54,7 @@ from destinations.destination import Written
 from origins.batch import Json
 from origins.crash_points import reach
 from origins.delta_actions import FileBody, NestedBody, TypeBody
-from origins.errors import is_too_large, list_spark_errors
+from origins.errors import clean_up_by, is_too_large, list_spark_errors
 from origins.lazy import DataFrame, F, SparkSession, T, delta_errors, deltalake, pa, pc
 from origins.names import quote_name
 from origins.object_store import open_store
@@ -301,11 +301,8 @@ class DirectWrite:
             passed = True
             self._way.keep(names)
 
-        try:
+        with clean_up_by(lambda: None if passed else self._way.place.discard(names)):
             yield check_and_note
-        finally:
-            if not passed:
-                self._way.place.discard(names)
 
 
 def writes_plainly(spark: SparkSession) -> bool:

@@ -27,7 +27,7 @@ from urllib.parse import unquote
 from destinations.delta.lock import SparkCommits
 from destinations.destination import DestinationError
 from origins.delta_actions import ActionBody, FileBody, explain_broken_log
-from origins.errors import WherryError
+from origins.errors import WherryError, clean_up_by
 from origins.lazy import deltalake
 from origins.object_store import open_delta_table
 
@@ -272,7 +272,7 @@ class FolderPlace(TablePlace):
     def append(self, began: LogHead, files: Sequence[FileBody], tag: str, check: Callable[[], None]) -> LogHead:
         log = self.folder / "_delta_log"
         whole = log / f".{uuid.uuid4()}.tmp"
-        try:
+        with clean_up_by(lambda: whole.unlink(missing_ok=True)):
             whole.write_text(format_commit(files, tag, began.version), encoding="utf-8")
             for file in (whole, *map(self.open_staged, files)):
                 open_to_readers(file)
@@ -283,8 +283,6 @@ class FolderPlace(TablePlace):
             version, mine = head.version + 1, identify_file(whole)
             if self.identify(version) != mine:
                 raise Overwritten(self.folder, version, describe_batches(tag))
-        finally:
-            whole.unlink(missing_ok=True)
         _make_durable(log)
         return replace(head, version=version, file=mine)
 

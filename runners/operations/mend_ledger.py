@@ -117,8 +117,7 @@ def _list_unknown(damage: Damage, bridge: Bridge, brought: Sequence[BroughtBatch
     """Return the batches that were not restored, in their order: the next run delivers their rows again."""
     before = apply_entries(damage.kept)
     first = bridge.entries[:1] if bridge.entries[0].kind == "snapshot" else []
-    behind = list_settled_among(bridge.entries[len(first) :], apply_entries(first))
-    settled = [*damage.ledger.history(), *behind]
+    settled = [*damage.ledger.history(), *list_settled_among(bridge.entries[len(first) :], apply_entries(first))]
     known = {each.plan for each in settled} | {plan.batch.plan for plan in bridge.state.open_plans}
     unknown = {each.plan: each for each in bridge.unknown}
     for each in brought:

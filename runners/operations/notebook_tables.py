@@ -14,6 +14,7 @@ from runners.model.text import (
     escape_html,
     format_count,
     format_percent,
+    join_some,
     render_html_table,
     show_moment,
     show_offset,
@@ -134,7 +135,7 @@ class PipelineStatus(dict[str, JSON]):
         for owner in self.get("owners", [self["owner"]] if self["owner"] else []):
             yield "run by", f"{owner['host']}, process {owner['process']}, since {show_moment(owner['since'])}"
         if self["stopping"]:
-            yield "stops", self["stopping"]
+            yield "stops", f"{self['stopping']}; open batches are {'cancelled' if self['forced'] else 'finished first'}"
         if paused:
             yield "paused", f"since {show_moment(paused['at'])}: {paused['reason']}"
         if last:
@@ -147,6 +148,12 @@ class PipelineStatus(dict[str, JSON]):
             yield f"lane {name}", f"batch {lane['number']}, up to {show_offset(lane['offset'])}{behind}"
         for batch in self["open"]:
             yield "open", show_open_batch(batch, self["lanes"], under_way=self["state"] == "running")
+        yield from [
+            ("removed", f"{name}: the next run delivers nothing to it; its rows stay") for name in self["removed"]
+        ]
+        yield from [
+            ("left out", f"{join_some(each)} of {name}, not in the schema") for name, each in self["left_out"].items()
+        ]
         if "unreadable" in dlq:
             yield "refused rows", dlq["unreadable"]
         elif dlq["rows"]:

@@ -457,6 +457,23 @@ def test_an_append_that_fails_leaves_nothing(orders: Path, monkeypatch: pytest.M
     assert list_litter(orders) == []
 
 
+def test_a_clean_up_that_fails_too_does_not_hide_why_an_append_failed(
+    orders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first error of the disk is raised."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def failing(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "link", full)
+    monkeypatch.setattr(Path, "unlink", failing)
+    with pytest.raises(OSError, match="No space"):
+        append_number(orders, 1)
+
+
 def test_parallel_processes_take_separate_versions(orders: Path) -> None:
     """They need no lock. Every number is in the table once, and the versions have no gap."""
     with ProcessPoolExecutor(4, mp_context=get_context("spawn")) as pool:

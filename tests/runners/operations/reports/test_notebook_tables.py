@@ -11,7 +11,7 @@ import pytest
 
 from destinations.memory import Memory
 from origins.memory import Memory as Rows
-from runners.operations.notebook_tables import MOST, RefusedRowList
+from runners.operations.notebook_tables import MOST, PipelineStatus, RefusedRowList
 from runners.pipeline import Pipeline
 from runners.running.choice import Choice
 from runners.state.run_history import RunHistory, RunRow
@@ -98,6 +98,15 @@ def test_the_status_shows_a_run_under_way(pipeline: Pipeline) -> None:
     facts = dict(Shown(pipeline.status()._repr_html_()).rows[1:])
     assert facts["state"] == "running"
     assert f"process {os.getpid()}, since " in facts["run by"]
+
+
+def test_the_status_shows_what_a_definition_leaves_out_and_what_a_stop_does(pipeline: Pipeline) -> None:
+    """The command shows the same."""
+    more = {"left_out": {"files": ["extra"]}, "removed": ["old"], "stopping": "by ann", "forced": True}
+    facts = dict(Shown(PipelineStatus({**pipeline.status(), **more})._repr_html_()).rows[1:])
+    assert facts["left out"] == "extra of files, not in the schema"
+    assert facts["removed"] == "old: the next run delivers nothing to it; its rows stay"
+    assert facts["stops"] == "by ann; open batches are cancelled"
 
 
 def test_code_uses_them_as_lists_and_dicts(pipeline: Pipeline) -> None:
