@@ -24,6 +24,7 @@ __all__ = [
     "delta_errors",
     "deltalake",
     "export_late",
+    "load_export",
     "pa",
     "pc",
     "pq",
@@ -70,21 +71,23 @@ else:
 
 
 def export_late(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` for a package that imports a name of its `__all__` at the first use.
+    """Return `__getattr__` and `__dir__` for a package that imports a name of its `__all__` at the first use."""
+    module = sys.modules[package]
+    return functools.partial(load_export, package), lambda: sorted({*vars(module), *module.__all__})
 
-    The name comes from the module from which the package imports it for type checkers. `__getattr__` raises
-    `AttributeError` for a name that the package does not export.
+
+def load_export(package: str, name: str) -> Any:
+    """Return a name of the package's `__all__`, for its `__getattr__`.
+
+    The name comes from the module from which the package imports it for type checkers. Raise `AttributeError` if the
+    package does not export it.
     """
     module = sys.modules[package]
-
-    def load(name: str) -> Any:
-        if name not in module.__all__:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=module)
-        value = getattr(importlib.import_module(_find_modules(package)[name]), name)
-        setattr(module, name, value)
-        return value
-
-    return load, lambda: sorted({*vars(module), *module.__all__})
+    if name not in module.__all__:
+        raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=module)
+    value = getattr(importlib.import_module(_find_modules(package)[name]), name)
+    setattr(module, name, value)
+    return value
 
 
 @functools.cache

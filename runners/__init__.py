@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name):
-        return import_module("origins.lazy").export_late(__name__)[0](name)
+        return import_module("origins.lazy").load_export(__name__, name)
 
     def __dir__():
         return sorted({*globals(), *__all__})

@@ -239,12 +239,11 @@ def _make_groups(
     exclude: Sequence[str] = (),
 ) -> Look:
     heads = {name: head for name, head in look.heads.items() if name not in others}
+    breaks = {name for name, head in heads.items() if head.breaks}
     groups = [
         Group(
             pattern=pattern,
-            options={**options, "multiLine": True}
-            if any(heads[name].breaks for name in files if name in heads)
-            else options,
+            options={**options, "multiLine": True} if breaks.intersection(files) else options,
             files=tuple(name for name in files if name in heads),
             exclude=() if at else tuple(exclude),
         )

@@ -271,9 +271,8 @@ def separate_rows(rows: Rows) -> DataFrame:
     place = [f"'{name}', {PLACE}.{name}" for name in ("part", "block", "row")]
     noted = [f"'{name}', {name}" for name in rows.notes]
     why = ", ".join([*place, f"'{NACKED}', {VERDICT}", *noted])
-    return (
-        rows.complete_verdicts().query.select(STATE, *live, f"if({stored}, named_struct({why}), NULL) AS {WHY}").frame
-    )
+    whole = rows.complete_verdicts().query
+    return whole.select(STATE, *live, f"if({stored}, named_struct({why}), NULL) AS {WHY}").frame
 
 
 def apply_branches(rows: Rows, chain: StageChain, pins: Mapping[str, JSON]) -> DataFrame:
