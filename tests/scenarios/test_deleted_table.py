@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+from collections.abc import Iterator
 
 import pytest
 
@@ -51,6 +52,56 @@ def test_one_command_puts_a_deleted_table_right(
     place.land("c.json", [make_order(4)])
     assert cli.execute(["run", "pipeline.yaml"]) == 0
     assert place.ids("tables/orders") == [1, 3, 4]
+
+
+ONE = "delta: {path: tables/orders}"
+OTHERS = {
+    "merge": f"{ONE[:-1]}, mode: merge, keys: [id]}}",
+    "second": f"delta: {{path: tables/first}}\n  - {ONE}",
+}
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("destination", OTHERS)
+def test_one_command_puts_each_kind_of_deleted_table_right(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], destination: str
+) -> None:
+    """A table that is merged into, and one of two tables, get all their batches again. The other table gets none."""
+    monkeypatch.chdir(place.folder)
+    place.land("a.json", [make_order(1), make_order(2, amount="x")])
+    place.land("b.json", [make_order(3)])
+    place.load(ORDERS.replace(ONE, OTHERS[destination])).run()
+    shutil.rmtree(place.folder / "tables/orders")
+    assert cli.execute(["audit", "pipeline.yaml"]) == 1
+    command = find_command(capsys.readouterr().out)
+    assert cli.execute([*command, "--yes"]) == 0
+    assert place.ids("tables/orders") == [1, 3]
+    assert not (place.folder / "tables/first").exists() or place.ids("tables/first") == [1, 3]
+    assert cli.execute(["audit", "pipeline.yaml"]) == 0
+
+
+@pytest.fixture
+def schema(place: Place) -> Iterator[str]:
+    """Provide a schema of the catalog for one test."""
+    place.spark.sql("create schema deleted_tables")
+    yield "deleted_tables"
+    place.spark.sql("drop schema deleted_tables cascade")
+
+
+def test_one_command_puts_a_dropped_table_right(
+    place: Place, schema: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A table by name gets all its batches again."""
+    monkeypatch.chdir(place.folder)
+    place.land("a.json", [make_order(1), make_order(2, amount="x")])
+    place.land("b.json", [make_order(3)])
+    place.load(ORDERS.replace("path: tables/orders", f"table: {schema}.orders")).run()
+    place.spark.sql(f"drop table {schema}.orders")
+    assert cli.execute(["audit", "pipeline.yaml"]) == 1
+    command = find_command(capsys.readouterr().out)
+    assert cli.execute([*command, "--yes"]) == 0
+    assert [row.id for row in place.spark.table(f"{schema}.orders").sort("id").collect()] == [1, 3]
+    assert cli.execute(["audit", "pipeline.yaml"]) == 0
 
 
 def test_a_backfill_of_some_batches_makes_no_new_table(place: Place) -> None:

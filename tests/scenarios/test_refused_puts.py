@@ -58,6 +58,15 @@ NEW = {
     "runs": "/runs/_delta_log/0+0.json",
 }
 """The kinds of objects that only the first run writes, each with a pattern of its keys."""
+FENCE = "/tables/orders/_delta_log/"
+"""The key of the version by which a run fences one that failed and left a batch open."""
+CHECKPOINTS = {
+    "entries": "/ledger/_delta_log/.*checkpoint.parquet",
+    "last of the entries": "/ledger/_delta_log/_last_checkpoint",
+    "rows": "/tables/orders/_delta_log/.*checkpoint.parquet",
+    "last of the rows": "/tables/orders/_delta_log/_last_checkpoint",
+}
+"""The checkpoints that a run of many batches writes, each with a pattern of its keys."""
 ENDS = [(kind, effect) for kind in ("table", "DLQ") for effect in ("refuse", "collide")]
 """The refusals that end a run, since `deltalake` makes a table without trying again."""
 
@@ -136,6 +145,44 @@ def test_a_refused_request_of_a_first_run_loses_and_doubles_nothing(
     assert read_ids(s3) == [*range(3)]
     assert new_pipeline.audit().json()["problems"] == []
     assert new_pipeline.status()["dlq"]["rows"] == 0
+
+
+@pytest.mark.variant
+@pytest.mark.parametrize("effect", get_args(Refused))
+@pytest.mark.parametrize("kind", CHECKPOINTS)
+def test_a_refused_checkpoint_loses_and_doubles_nothing(
+    tmp_path: Path, pipeline: Pipeline, s3: S3, kind: str, effect: Refused
+) -> None:
+    """The run of 38 batches succeeds. The tables can be read, and the next run goes on."""
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(file.read_text().replace("files: 280", "files: 8"))
+    fault = s3.proxy.add(Fault(effect, "PUT", CHECKPOINTS[kind]))
+    assert (carry_out(Pipeline.load(file)), fault.hits) == ("succeeded", 1)
+    write_files(tmp_path, 300)
+    assert carry_out(Pipeline.load(file)) == "succeeded"
+    assert read_ids(s3) == [*range(301)]
+    assert (
+        sum(
+            each.counts["read"] for each in list_settled_ever(open_state(Pipeline.load(file)._definition().pipeline)[1])
+        )
+        == 301
+    )
+    assert Pipeline.load(file).audit().json()["problems"] == []
+
+
+@pytest.mark.parametrize("effect", get_args(Refused))
+def test_a_refused_fence_loses_and_doubles_nothing(pipeline: Pipeline, s3: S3, effect: Refused) -> None:
+    """The first run could not commit its rows. The next one fences it, and each row is there once."""
+    broken = s3.proxy.add(Fault("slow_down", "PUT", FENCE, times=None))
+    assert pipeline.run(check=False).status == "failed"
+    broken.times = 0
+    fault = s3.proxy.add(Fault(effect, "PUT", FENCE))
+    s3.proxy.reset_counts()
+    assert (carry_out(pipeline), fault.hits) == ("succeeded", 1)
+    versions = [key for key in list_written(s3) if re.search(FENCE, key)]
+    assert len(versions) > len({*versions}) or "late" in effect
+    assert read_ids(s3) == [*range(300)]
+    assert pipeline.audit().json()["problems"] == []
 
 
 def list_written(s3: S3) -> list[str]:

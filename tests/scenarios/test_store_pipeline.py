@@ -22,7 +22,7 @@ from runners.spark import session
 from runners.spark.start import SparkMissing
 from tests.child import clean_environment
 from tests.stores import jars
-from tests.stores.fault_proxy import Fault
+from tests.stores.fault_proxy import Effect, Fault
 from tests.stores.s3 import S3, make_bucket, make_client
 
 pytestmark = pytest.mark.spark
@@ -119,6 +119,37 @@ def test_a_killed_run_is_finished_and_its_refused_rows_are_replayed(
     everything = ObjectStore(StoreUrl(s3.make_url("wherry"), s3.spark_settings))
     kept = b"".join(everything.read(key) for page in everything.list_pages() for key in page if everything.exists(key))
     assert (HIDDEN in said, HIDDEN.encode() in kept) == (False, False)
+
+
+OF_REFUSED_ROWS = {
+    "prepared rows": r"/prepared/.*\.parquet",
+    "rows of the DLQ": "/dlq/part-",
+    "version of the DLQ": "/dlq/_delta_log/0+1.json",
+    "filtered rows": "/filtered/part-",
+    "table of filtered rows": "/filtered/_delta_log/0+0.json",
+    "version of filtered rows": "/filtered/_delta_log/0+1.json",
+}
+"""The kinds of objects that this process writes for rows with a stage, each with a pattern of its keys."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("effect", ["refuse", "collide", "refuse_late", "collide_late"])
+def test_a_refused_request_loses_and_doubles_no_refused_row(tmp_path: Path, s3: S3, effect: Effect) -> None:
+    """The store refuses one request for each kind of object, one after the other. A table that cannot be made ends the
+    run before a row is read. The next run goes on, and the audit finds nothing."""
+    file = define(tmp_path, s3)
+    text = file.read_text().replace("  - cast:", """  - filter: "id <> '4'"\n  - cast:""")
+    file.write_text(f"{text.replace('attempts: 0', 'wait: 100ms')}keep_filtered: 30d\n")
+    faults = {kind: s3.proxy.add(Fault(effect, "PUT", key)) for kind, key in OF_REFUSED_ROWS.items()}
+    ended = [call_wherry("run", str(file)).returncode for _ in range(2)]
+    assert ended == [int(effect in ("refuse", "collide")), 0]
+    assert {kind: fault.hits for kind, fault in faults.items()} == dict.fromkeys(faults, 1)
+    assert read_all_ids(s3) == [1, 2, 5]
+    filtered = DeltaTable(s3.make_url("wherry/orders/filtered"), storage_options=s3.storage_options)
+    assert filtered.to_pyarrow_table().num_rows == 1
+    pipeline = Pipeline.load(file)
+    assert [row["code"] for row in pipeline.dead_letters()] == ["CAST"]
+    assert pipeline.audit().json()["problems"] == []
 
 
 CARRY_ALL = """
