@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from itertools import islice
 from typing import Any
 
 from destinations.delta.delta import Delta, OpenDelta
 from destinations.delta.table import TargetTable
-from destinations.destination import (
-    Destination,
-    DestinationError,
-    Identity,
-    Label,
-    Misfit,
-    OpenDestination,
-    Written,
-    find_or_assume,
-)
-from destinations.dlq import DLQ
+from destinations.destination import Destination, DestinationError, Identity, Label, Misfit, OpenDestination
 from origins.batch import Batch, Json
 from origins.batch_rows import BatchRows, compute_once, to_python_rows
-from origins.crash_points import reach
-from origins.errors import WherryError, clean_up_by, get_raised_words, list_spark_errors
 from origins.lazy import DataFrame, F, SparkSession, T, delta_errors, deltalake, pa
 from origins.nack import DLQ_COLUMNS, parse_columns
 from origins.names import quote_text
@@ -35,9 +22,6 @@ from origins.object_store import open_delta_table
 from origins.secret import cut_text, list_mask_steps, make_mask
 from origins.spark_versions import make_arrow_schema
 from origins.store_access import StoreError
-from stages.bisection import MARK
-
-log = logging.getLogger("wherry")
 
 FILTERED_SCHEMA = (
     "pipeline string, origin string, lane string, number bigint, plan string, run string, stage string, "
@@ -293,203 +277,8 @@ def count_dead_letters(dlq: Destination, spark: Callable[[], SparkSession]) -> i
     return int(rows[0]["n"]) if rows else 0
 
 
-@dataclass(eq=False, kw_only=True)
-class DlqCopy:
-    """A copy of a DLQ that a run has open."""
-
-    name: str
-    opened: OpenDestination
-    select: Callable[[BatchRows, Batch], BatchRows] = lambda rows, _: rows
-    """Selects the rows of a batch that the copy gets."""
-    find_schema: Callable[[SparkSession], T.StructType] = lambda _: make_dlq_schema()
-    """Returns the schema of these rows. Raises if the copy's stages do not fit."""
-    _copied: dict[str, int | None] = field(default_factory=dict)
-    """By batch key, how many rows the copy has of a batch that the DLQ may lack."""
-    _tried: set[str] = field(default_factory=set)
-    """The keys of the batches that this run has begun to write to the copy."""
-
-    def ensure(self, spark: SparkSession) -> Identity:
-        """Create the copy's place if it is missing, and check that refused rows fit."""
-        return self.opened.ensure_place(spark, self.find_schema(spark))
-
-    def write(self, spark: SparkSession, rows: BatchRows, label: Label) -> None:
-        """Write the copy's rows of a batch, unless the copy has them."""
-        own = self.select(rows, label.batch)
-        if self._has(own, label):
-            return
-        self._tried.add(label.key)
-        try:
-            self._copied[label.key] = self.opened.write(spark, own, [label]).rows
-        except list_spark_errors() as error:
-            if get_raised_words(error) != MARK:
-                raise
-            raise DestinationError(
-                f"A stage of the DLQ's copy '{self.name}' refused a row, and a refused row has no other place to go.",
-                hint="Let the stage filter the row, or take it with `on_error: keep`. The run goes on with this batch.",
-            ) from error
-
-    def _has(self, own: BatchRows, label: Label) -> bool:
-        """Whether the copy has these rows. A batch that was decided again may have more of them than before."""
-        if label.key not in self._copied:
-            return False
-        copied, rows = self._copied[label.key], own.count()
-        return copied is None or copied == (own.frame().count() if rows is None else rows)
-
-    def forget(self, label: Label) -> None:
-        """Forget the batch, because the DLQ has it now."""
-        self._copied.pop(label.key, None)
-
-    def learn(self, spark: SparkSession, label: Label, identity: Identity | None, assume: str) -> None:
-        """Find out whether the copy has the batch.
-
-        The answer of a person counts only for batches of earlier runs, and only for the copy, not for the DLQ.
-        `identity` is what was at the copy's place when the run opened it.
-        """
-        if label.key in self._tried or identity is None:
-            found = self.opened.find(spark, label, self.ensure(spark))
-        else:
-            found = find_or_assume(self.opened, spark, label, identity, assume, what="the copy")
-        if found is not None:
-            self._copied[label.key] = found.rows
-
-
-@dataclass(eq=False, kw_only=True)
-class CopiedDlq(OpenDestination):
-    """A DLQ with copies.
-
-    Refused rows are written to the copies before the DLQ. So the copies have all rows that the DLQ has, and a look at
-    the DLQ is enough.
-    """
-
-    kept: OpenDestination
-    copies: Sequence[DlqCopy]
-    is_fallback: bool = False
-    """Whether this is the fallback, which takes rows instead of the DLQ. Both have the same copies."""
-    assume: str = ""
-    """The answer if a copy does not know whether it has the rows:
-
-    `delivered` or `missing`. If empty, the copy raises.
-    """
-
-    def expects(self, known: Identity) -> None:
-        self.kept.expects(known)
-
-    def share(self) -> None:
-        for each in (self.kept, *self._list_own()):
-            each.share()
-
-    def ensure_place(self, spark: SparkSession, schema: T.StructType | None) -> Identity:
-        copies = self.ensure_copies(spark)
-        return replace(self.kept.ensure_place(spark, schema), copies=copies)
-
-    def ensure_copies(self, spark: SparkSession) -> Mapping[str, Identity]:
-        """Create the missing places of the copies, and check that refused rows fit."""
-        return {each.name: each.ensure(spark) for each in self.copies}
-
-    def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
-        (label,) = labels
-        own = replace(label, destination=DLQ) if self.is_fallback else label
-        for each in self.copies:
-            each.write(spark, rows, own)
-        reach("between-writes", label.destination)
-        written = self.kept.write(spark, rows, labels)
-        for each in self.copies:
-            each.forget(own)
-        return written
-
-    def maintain(self, spark: SparkSession) -> None:
-        self.kept.maintain(spark)
-
-    def confirm(self) -> None:
-        self.kept.confirm()
-
-    def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
-        found = None
-
-        def learn() -> None:
-            if found is None and not self.is_fallback:
-                for each in self.copies:
-                    each.learn(spark, label, identity.copies.get(each.name), self.assume)
-
-        with clean_up_by(learn):
-            found = self.kept.find(spark, label, identity)
-        return found
-
-    def fence(self, spark: SparkSession, token: str) -> None:
-        for each in (*self._list_own(), self.kept):
-            each.fence(spark, token)
-
-    def close(self) -> None:
-        for each in (*self._list_own(), self.kept):
-            each.close()
-
-    def _list_own(self) -> Sequence[OpenDestination]:
-        """Return the copies that this object opens and closes. The copies of a fallback belong to the DLQ."""
-        return () if self.is_fallback else [each.opened for each in self.copies]
-
-
-@dataclass(eq=False, kw_only=True)
-class FallibleDlq(OpenDestination):
-    """A DLQ that has a fallback. If it cannot be opened, the run goes on, and each write to it fails."""
-
-    kept: OpenDestination
-    _known: Identity = field(default_factory=lambda: Identity(place=""))
-    _broken: str = ""
-    """Why the DLQ could not be opened; empty if it is open."""
-
-    def expects(self, known: Identity) -> None:
-        self._known = known
-        self.kept.expects(known)
-
-    def share(self) -> None:
-        self.kept.share()
-
-    def ensure_place(self, spark: SparkSession, schema: T.StructType | None) -> Identity:
-        return self.open_place(lambda: self.kept.ensure_place(spark, schema))
-
-    def open_place(self, ensure: Callable[[], Identity]) -> Identity:
-        """Return what `ensure` returns. If it raises, return the DLQ's identity from the last time it was opened."""
-        try:
-            return ensure()
-        except list_spark_errors(WherryError, OSError) as error:
-            self._broken = getattr(error, "message", "") or str(error).partition("\n")[0]
-            log.warning("The DLQ cannot be opened, so this run writes refused rows to the fallback: %s", self._broken)
-            return self._known
-
-    def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
-        self._check()
-        return self.kept.write(spark, rows, labels)
-
-    def maintain(self, spark: SparkSession) -> None:
-        self.kept.maintain(spark)
-
-    def confirm(self) -> None:
-        self.kept.confirm()
-
-    def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
-        self._check()
-        return self.kept.find(spark, label, identity)
-
-    def fence(self, spark: SparkSession, token: str) -> None:
-        self._check()
-        self.kept.fence(spark, token)
-
-    def close(self) -> None:
-        self.kept.close()
-
-    def _check(self) -> None:
-        if self._broken:
-            raise DestinationError(f"The DLQ could not be opened when the run began: {self._broken}")
-
-
 def ensure_dlq(dlq: OpenDestination, spark: SparkSession) -> Identity:
     """Create or check the DLQ in a state. A DLQ of an earlier version gets its missing columns."""
-    if isinstance(dlq, CopiedDlq):
-        copies = dlq.ensure_copies(spark)
-        return replace(ensure_dlq(dlq.kept, spark), copies=copies)
-    if isinstance(dlq, FallibleDlq):
-        kept = dlq.kept
-        return dlq.open_place(lambda: ensure_dlq(kept, spark))
     try:
         return dlq.ensure_place(spark, make_dlq_schema())
     except Misfit:

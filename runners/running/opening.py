@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from destinations.dead_letters import ensure_dlq, make_dlq_schema, make_filtered_schema
+from destinations.dead_letters import make_dlq_schema, make_filtered_schema
 from destinations.destination import Destination, DestinationError, Identity, OpenDestination
 from destinations.dlq import DLQ, FALLBACK, FILTERED
 from origins.batch import JSON, Limits
@@ -308,21 +308,16 @@ class RunOpening:
             if any(demands.values()):
                 analyse_chain(spark, schema, chains[name])
         self.chains = chains
-        ours = self.pipeline.dlq.destination is None
-        identities[DLQ] = self.ensure_place(DLQ, spark, make_dlq_schema(), grows=ours)
-        if FALLBACK in self.ends:
-            identities[FALLBACK] = self.ensure_place(FALLBACK, spark, make_dlq_schema(), grows=True)
+        for name in [DLQ, *[FALLBACK] * (FALLBACK in self.ends)]:
+            identities[name] = self.ensure_place(name, spark, make_dlq_schema())
         if self.pipeline.keeps_filtered:
             identities[FILTERED] = self.opened[FILTERED].ensure_place(spark, make_filtered_schema())
         return identities
 
-    def ensure_place(
-        self, name: str, spark: SparkSession, schema: T.StructType | None, *, grows: bool = False
-    ) -> Identity:
-        """Return the identity of a destination, or of the DLQ or its fallback, which may get missing columns."""
-        destination = self.opened[name]
+    def ensure_place(self, name: str, spark: SparkSession, schema: T.StructType | None) -> Identity:
+        """Return the identity of a destination, or of the DLQ or its fallback."""
         try:
-            return ensure_dlq(destination, spark) if grows else destination.ensure_place(spark, schema)
+            return self.opened[name].ensure_place(spark, schema)
         except DestinationError as error:
             if error.is_other_place:
                 only = shlex.quote(name)

@@ -287,7 +287,8 @@ class PipelineRun:
         self.opened = {name: each.open() for name, each in self.ends.items()}
         journal.ledger = PatientLedger(journal.ledger, self.patience)
         copies = [each.discreet(self.pipeline.protection) for each in self.pipeline.dlq.copies]
-        self.opened = {**self.opened, **open_dlq(self.opened, copies, self.ruling.assume)}
+        ours = self.pipeline.dlq.destination is None
+        self.opened = {**self.opened, **open_dlq(self.opened, copies, self.ruling.assume, ours=ours)}
         budget = self._make_budget(journal, spark)
         runner = self._make_executor(spark, journal.tenure)
         runner.sessions.note_thread()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from destinations.dead_letters import DeadLetters, ensure_dlq, make_filtered_schema, select_lacking
+from destinations.dead_letters import DeadLetters, make_dlq_schema, make_filtered_schema, select_lacking
 from destinations.delta.delta import Delta
 from destinations.destination import Deadline, Label, Misfit, OpenDestination, Written, find_or_assume
 from destinations.dlq import DLQ, FALLBACK, FILTERED
@@ -110,7 +110,9 @@ class Delivery:
     def _write(self, spark: SparkSession, task: Deliver, name: str) -> Written:
         label = Label(batch=task.plan.batch, destination=name, deadline=self.deadline())
         if name == FALLBACK:
-            ensure_dlq(self.opened[name], spark)  # a run that finishes old batches has not opened it yet
+            self.opened[name].ensure_place(
+                spark, make_dlq_schema()
+            )  # old batches may be finished first
         if name in (DLQ, FALLBACK, FILTERED):
             rows = self._read_beside(spark, task, name)
         else:

@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
-from unittest.mock import Mock, create_autospec
 
 import pytest
 from pyspark import SparkContext
 
 from destinations.conformance import make_label
-from destinations.dead_letters import CopiedDlq, DeadLetters, DlqCopy, ensure_dlq, make_dlq_schema, read_dead_letters
+from destinations.dead_letters import DeadLetters, ensure_dlq, make_dlq_schema, read_dead_letters
 from destinations.delta import Delta
 from destinations.delta.delta import OpenDelta
-from destinations.destination import Destination, DestinationError, Identity, Label, OpenDestination, Unsure
+from destinations.destination import Destination, DestinationError, Label
 from destinations.discard import Discard
 from destinations.files import Files
 from origins.batch import Batch
@@ -284,26 +283,6 @@ def test_a_dlq_that_is_not_a_table_cannot_be_read() -> None:
     """The error names the destination of the DLQ."""
     with pytest.raises(DestinationError, match="The DLQ keeps refused rows in discard"):
         read_dead_letters(Discard(), refuse_spark)
-
-
-def test_an_assumption_about_a_copy_applies_only_to_earlier_runs() -> None:
-    """A batch that this run tried to copy is looked for at the current place of the copy."""
-    kept, copy = create_autospec(OpenDestination), create_autospec(OpenDestination)
-    spark, label = Mock(), make_label()
-    old, now = (Identity(place="topic", id=each) for each in ("old", "now"))
-    before = Identity(place="dlq", id="dlq", copies={"topic": old})
-    kept.find.return_value, copy.ensure_place.return_value = None, now
-    copy.find.side_effect = Unsure("The topic was replaced.", hint="Ask.")
-    copy.write.side_effect = ConnectionError("away")
-    copied = CopiedDlq(kept=kept, copies=[DlqCopy(name="topic", opened=copy)], assume="delivered")
-    assert copied.find(spark, label, before) is None
-    copy.find.assert_called_with(spark, label, old)
-    other = make_label(number=2)
-    with pytest.raises(ConnectionError):
-        copied.write(spark, create_autospec(TableRows), [other])
-    with pytest.raises(Unsure):
-        copied.find(spark, other, before)
-    copy.find.assert_called_with(spark, other, now)
 
 
 def test_a_spark_that_has_not_started_is_asked_for_the_rows_first(monkeypatch: pytest.MonkeyPatch) -> None:
