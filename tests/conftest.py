@@ -51,12 +51,14 @@ def _width() -> Iterator[None]:
 def spark_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Provide one Spark for all tests, started as Wherry starts it."""
     from runners.spark.start import start
+    from tests.scenarios.shared_jvm import SECOND_CATALOG
     from tests.serverless import lack_what_serverless_lacks
 
     place = tmp_path_factory.mktemp("spark")
     conf = {
         "spark.sql.warehouse.dir": str(place / "warehouse"),
         "spark.driver.extraJavaOptions": f"-Dderby.system.home={place}",
+        **SECOND_CATALOG,
     }
     if request.config.getoption("--spark") == "connect":
         session = _start_server(conf)

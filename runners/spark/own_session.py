@@ -103,7 +103,7 @@ def _clone(spark: SparkSession) -> SparkSession:
     # An open channel waits forever for a thread of Python if Python has ended its other threads.
     weakref.finalize(session, session.client.close)
     end_in_silence(session)
-    return session
+    return _go_to_its_place(session, spark)  # a clone has the database, but not another catalog
 
 
 _WAYS: weakref.WeakKeyDictionary[SparkSession, Callable[[SparkSession], SparkSession]] = weakref.WeakKeyDictionary()

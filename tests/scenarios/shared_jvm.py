@@ -33,6 +33,13 @@ PROCESSES.set_forkserver_preload(
     ["pyspark.sql", "pyspark.sql.connect.session", "runners.running.run", "runners.ways.deciding"]
 )
 
+SECOND_CATALOG = {
+    "spark.sql.catalog.second": "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog",
+    "spark.sql.catalog.second.url": "jdbc:derby:memory:second;create=true",
+    "spark.sql.catalog.second.driver": "org.apache.derby.iapi.jdbc.AutoloadedDriver",
+}
+"""The settings of a catalog beside that of the session. It is a database in memory, and Spark opens it at first use."""
+
 LONGEST = 60
 """How many seconds a killed JVM may take to end."""
 
@@ -126,6 +133,7 @@ def main(folder: str, port: str, settings: str = "{}") -> None:
             "spark.sql.warehouse.dir": f"{folder}/warehouse",
             "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder} {quick}",
             "spark.driver.memory": "2g",
+            **SECOND_CATALOG,
             **json.loads(settings),
         }
     )

@@ -147,6 +147,16 @@ class TestEachWay:
                     "of_the_notebook",
                 )
 
+    def test_another_catalog_of_the_notebook_holds(self, given: SparkSession) -> None:
+        """`USE CATALOG` holds in the session of the run, in those of its threads, and afterwards in the notebook."""
+        given.catalog.setCurrentCatalog("second")
+        with put_settings_back():
+            own = make_own_session(given)
+            sessions = (own, make_own_session(own))
+            assert [each.sql("SELECT current_catalog()").first()[0] for each in sessions] == ["second", "second"]
+        assert given.catalog.currentCatalog() == "second"
+        given.catalog.setCurrentCatalog("spark_catalog")
+
     def test_a_thread_of_the_run_changes_nothing_for_the_others(self, given: SparkSession) -> None:
         """Its session has the settings of the run."""
         with put_settings_back():
