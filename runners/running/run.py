@@ -34,7 +34,6 @@ from runners.model.masking import hide_in_logs, warn_of_short_secrets
 from runners.model.pipeline_state import REPLAY
 from runners.model.run_report import Report, RunError, RunReportBuilder
 from runners.model.spec import PipelineSpec, make_end_facts, make_limit_facts, make_start_facts
-from runners.running.activity import RunActivity
 from runners.running.choice import count_causes_of_report
 from runners.running.cleanup import Cleanup
 from runners.running.compatibility import (
@@ -66,7 +65,6 @@ from runners.spark.session import (
     call_on_start,
     check_alive,
     check_store_access,
-    count_active_work,
     give_up_waiting,
     is_given,
     obtain_for,
@@ -291,16 +289,8 @@ class PipelineRun:
         budget = self._make_budget(journal, spark)
         runner = self._make_executor(spark, journal.tenure)
         runner.sessions.note_thread()
-        activity = RunActivity(
-            pipeline=self.pipeline.name,
-            run=self.id,
-            folder=self.place.activity,
-            count_work=lambda: count_active_work(spark, runner.group),
-            list_runs=lambda: [str(owner.get("run")) for owner in journal.state.owners],
-            clock=self.clock,
-        )
         workers = options.runners or min(len(lanes), os.cpu_count() or 1)
-        worker_pool = WorkerPool(workers, activity.watch(runner.process))
+        worker_pool = WorkerPool(workers, runner.process)
         dispatcher = self.dispatcher = Dispatcher(
             journal=journal,
             worker_pool=worker_pool,
@@ -334,7 +324,6 @@ class PipelineRun:
         drain = parse_seconds(options.drain)
         to_the_end.enter_context(stop_on_signals(dispatcher))
         with (
-            activity,
             give_up_waiting(spark, runner.group, lambda: bool(dispatcher.asked_to_stop)),
             force_in_time(
                 ledger,
@@ -342,7 +331,6 @@ class PipelineRun:
                 runner.sessions.cancel,
                 every=every,
                 drain=drain,
-                beside=activity.store,
                 cut_calls=partial(self._cut_calls, dispatcher, runner),
             ),
         ):

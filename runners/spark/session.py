@@ -318,28 +318,6 @@ def check_alive(spark: SparkSession) -> None:
             ANSI.read(spark)
 
 
-def count_active_work(spark: SparkSession, group: str) -> Mapping[str, int] | None:
-    """Return how many `jobs` and `tasks` of this group are active.
-
-    It also has how many tasks of the active stages are `done` and `left`. It is None for Spark Connect, and for a Spark
-    that has ended.
-    """
-    if is_connect(spark) or is_late(spark):
-        return None
-    try:
-        tracker = spark.sparkContext.statusTracker()
-        jobs = set(tracker.getActiveJobsIds()) & set(tracker.getJobIdsForGroup(group))
-        infos = [tracker.getJobInfo(job) for job in jobs]
-        numbers = {stage for info in infos if info for stage in info.stageIds} & set(tracker.getActiveStageIds())
-        stages = [stage for number in numbers if (stage := tracker.getStageInfo(number))]
-    except _list_gone_errors():
-        return None
-    done = sum(stage.numCompletedTasks for stage in stages)
-    active = sum(stage.numActiveTasks for stage in stages)
-    left = sum(stage.numTasks for stage in stages) - done - active
-    return {"jobs": len(jobs), "tasks": active, "done": done, "left": left}
-
-
 def _list_gone_errors(*also: type[Exception]) -> tuple[type[Exception], ...]:
     """Return the errors of a Spark that has ended. pyspark also raises errors of its code for a stopped context."""
     return list_spark_errors(AssertionError, AttributeError, *also)

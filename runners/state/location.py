@@ -91,11 +91,6 @@ class StateLocation:
         return self.directory / "lock" if self.directory else lock_path(str(self))
 
     @property
-    def activity(self) -> Path | None:
-        """The folder where runs report what they are doing. None if the state is not in a directory."""
-        return self.directory / "activity" if self.directory else None
-
-    @property
     def needs_spark(self) -> bool:
         """Whether the ledger can be read only through Spark."""
         return self.folder is None
