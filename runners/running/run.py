@@ -62,7 +62,6 @@ from runners.running.stop import (
 from runners.running.work import OpenRun, WaitingBatches, Work
 from runners.spark.own_session import make_own_session, put_settings_back
 from runners.spark.session import (
-    call_on_start,
     check_alive,
     check_store_access,
     give_up_waiting,
@@ -184,41 +183,40 @@ class PipelineRun:
             zone = self.pipeline.run_options.time_zone
             spark = make_own_session(given, zone)
             journal = journal or ownership.open_journal(spark)
-            with call_on_start(spark, ownership.note_jvm):
-                check_shared(self.pipeline, spark)
-                ownership.acquire(journal, spark)
-                history = self.place.open_history(self.pipeline, lambda: make_own_session(spark, zone))
-                began_row = RunRow.make_running(self.pipeline.name, self.id, self.hash, self.clock.now())
-                writer = record_begin(history, began_row, ownership.before)
-                hook_runner = HookRunner(self.pipeline.hooks, self.pipeline.secrets)
-                hook_runner.notify(make_start_facts(self.pipeline.name, self.id, self.clock.now().isoformat()))
-                status, errors = self._carry(journal, spark, to_the_end, hook_runner)
-                stopping = self.dispatcher.stopping if self.dispatcher else ""
-                if self.dispatcher and status != "succeeded":
-                    stopping = stopping or self.dispatcher.asked_to_stop
-                ended = Report(
-                    pipeline=self.pipeline.name,
-                    run=self.id,
-                    status=status,
-                    reason=stopping or ("failed" if errors else "nothing left to do"),
-                    job=self.pipeline.job,
-                    seconds=self.clock.elapsed() - began,
-                    error=self._describe_error(errors, spark) if errors else None,
-                    snapshot=self.snapshot,
-                    timeline=self.timeline.json(),
-                )
-                report = self.report_builder.complete(ended).mask(self.pipeline.secrets)
-                report = replace(report, left_open=len(journal.state.open_plans))
-                if self.errors_before is None:
-                    causes = count_causes_of_report(report, self.dlq, lambda: spark, self.pipeline.protection)
-                    report = replace(report, causes=causes)
-                    self._clean_up(journal, spark, errors)
-                    ownership.release(journal, report)
-                else:
-                    self._try_to_release(ownership, journal, report)
-                self._emit(RunEnded(status=report.status, reason=report.reason, lanes=report.lanes))
-                if self.errors_before is None and journal.state.replay is None:
-                    self.work.clean_up(self.place.store(), spark)
+            check_shared(self.pipeline, spark)
+            ownership.acquire(journal, spark)
+            history = self.place.open_history(self.pipeline, lambda: make_own_session(spark, zone))
+            began_row = RunRow.make_running(self.pipeline.name, self.id, self.hash, self.clock.now())
+            writer = record_begin(history, began_row, ownership.before)
+            hook_runner = HookRunner(self.pipeline.hooks, self.pipeline.secrets)
+            hook_runner.notify(make_start_facts(self.pipeline.name, self.id, self.clock.now().isoformat()))
+            status, errors = self._carry(journal, spark, to_the_end, hook_runner)
+            stopping = self.dispatcher.stopping if self.dispatcher else ""
+            if self.dispatcher and status != "succeeded":
+                stopping = stopping or self.dispatcher.asked_to_stop
+            ended = Report(
+                pipeline=self.pipeline.name,
+                run=self.id,
+                status=status,
+                reason=stopping or ("failed" if errors else "nothing left to do"),
+                job=self.pipeline.job,
+                seconds=self.clock.elapsed() - began,
+                error=self._describe_error(errors, spark) if errors else None,
+                snapshot=self.snapshot,
+                timeline=self.timeline.json(),
+            )
+            report = self.report_builder.complete(ended).mask(self.pipeline.secrets)
+            report = replace(report, left_open=len(journal.state.open_plans))
+            if self.errors_before is None:
+                causes = count_causes_of_report(report, self.dlq, lambda: spark, self.pipeline.protection)
+                report = replace(report, causes=causes)
+                self._clean_up(journal, spark, errors)
+                ownership.release(journal, report)
+            else:
+                self._try_to_release(ownership, journal, report)
+            self._emit(RunEnded(status=report.status, reason=report.reason, lanes=report.lanes))
+            if self.errors_before is None and journal.state.replay is None:
+                self.work.clean_up(self.place.store(), spark)
         facts = report.json()
         hook_runner.notify(make_end_facts(facts, self.clock.now().isoformat()))
         if writer is not None:

@@ -263,17 +263,6 @@ def is_late(spark: SparkSession) -> bool:
 
 
 @contextlib.contextmanager
-def call_on_start(spark: SparkSession, call: Callable[[], None]) -> Iterator[None]:
-    """In this block, call this function when the JVM of the session starts, before the JVM does anything else."""
-    calls = spark.late.on_start if isinstance(spark, LateSession) else []
-    calls.append(call)
-    try:
-        yield
-    finally:
-        calls.remove(call)
-
-
-@contextlib.contextmanager
 def give_up_waiting(spark: SparkSession, group: str, stops: Callable[[], bool]) -> Iterator[None]:
     """In this block, let work of groups with this prefix stop waiting for a starting Spark once `stops` is true."""
     gives_up = spark.late.gives_up if isinstance(spark, LateSession) else {}
