@@ -18,6 +18,7 @@ import uuid
 import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
 from types import FrameType, ModuleType
 from typing import Any
@@ -57,7 +58,7 @@ def launch_jvm(
 
     The context `waiting` is entered during the start. Raise `JvmEnded` if the JVM ends before it is ready. The open
     file `noise` is the standard error of the JVM. Signals to this process's group do not reach the JVM. A `command`
-    replaces Spark's script, and `environment` adds variables to the JVM's environment.
+    replaces Spark's script, and `environment` adds variables to the JVM's environment. `STARTER` is always among them.
     """
     from pyspark import java_gateway
 
@@ -68,10 +69,11 @@ def launch_jvm(
             return False
         conf = pyspark.SparkConf(loadDefaults=False, _jvm=None)
         conf.setAll(list(settings.items()))
-        popen = launching.Popen
+        popen, me = launching.Popen, os.getpid()
+        added = {**(environment or {}), STARTER: f"{me} {find_start(me)}"}
 
         def run_command(words: Sequence[str], **options: Any) -> Popen[bytes]:
-            begun.append(popen(command or words, **{**options, "env": {**options["env"], **(environment or {})}}))
+            begun.append(popen(command or words, **{**options, "env": {**options["env"], **added}}))
             _watch_jvm(begun[0].pid)
             return begun[0]
 
@@ -89,22 +91,28 @@ def launch_jvm(
         return True
 
 
+STARTER = "WHERRY_STARTER"
+"""The variable of a JVM with the number and the start of the process that started it, as `find_start` gives it."""
 _LAUNCHING = threading.Lock()
 _WATCH = """
 import os, select, signal, sys
-jvm = os.pidfd_open(int(sys.argv[1]))
-waits = select.poll()
-waits.register(jvm, select.POLLIN)
+jvm, grace = int(sys.argv[1]), 0
 ends = select.poll()
-ends.register(jvm, select.POLLIN)
-ends.register(0, select.POLLIN)
-ends.poll()
-if not waits.poll(6000):
-    signal.pidfd_send_signal(jvm, signal.SIGKILL)
+for each in (jvm, 0):
+    ends.register(each, select.POLLIN)
+while jvm not in dict(ends.poll()):
+    if os.read(0, 1):
+        grace = 6000
+        continue
+    ends.unregister(0)
+    if not ends.poll(grace):
+        signal.pidfd_send_signal(jvm, signal.SIGKILL)
+    break
 """
-"""The program that kills a JVM that is alive six seconds after the end of the process that started it.
+"""The program that kills a JVM after the end of the process that started it. It ends with the JVM.
 
-A JVM ends by itself then, unless it is busy. The program ends with the JVM.
+A process that ends cleanly has written a byte. Its JVM then has six seconds, in which it ends by itself unless it is
+busy. The JVM of a process that was killed is killed at once, because the next run may begin.
 """
 _WATCHERS: list[Popen[bytes]] = []
 
@@ -112,8 +120,20 @@ _WATCHERS: list[Popen[bytes]] = []
 def _watch_jvm(number: int) -> None:
     """Let this JVM not outlive this process by more than ten seconds, on a system that can watch processes."""
     if hasattr(os, "pidfd_open"):
-        words = [sys.executable, "-I", "-S", "-c", _WATCH, str(number)]
-        _WATCHERS.append(Popen(words, stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True, cwd="/"))
+        jvm = os.pidfd_open(number)
+        words = [sys.executable, "-I", "-S", "-c", _WATCH, str(jvm)]
+        given: Any = {"stdin": PIPE, "stdout": DEVNULL, "stderr": DEVNULL, "start_new_session": True, "cwd": "/"}
+        _WATCHERS.append(Popen(words, pass_fds=[jvm], **given))
+        os.close(jvm)
+
+
+@atexit.register
+def _say_clean_end() -> None:
+    """Let the watchers know that this process was not killed."""
+    for each in _WATCHERS:
+        if each.stdin is not None:
+            with suppress(OSError, ValueError):  # the watcher has ended, or this is a child made by `fork`
+                os.write(each.stdin.fileno(), b".")
 
 
 def _close_in_child() -> None:
@@ -124,6 +144,19 @@ def _close_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_close_in_child)
+
+
+def find_start(pid: int) -> str:
+    """Return when a process began, in ticks since the boot.
+
+    Empty if it has ended, also if its parent has not noticed yet, and without /proc.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    state, *rest = stat.rpartition(")")[2].split()
+    return "" if state in "ZX" else rest[18]
 
 
 def end_jvm() -> int:

@@ -23,7 +23,6 @@ from runners.model.events import Listener
 from runners.model.masking import hide_in_errors, without
 from runners.model.run_report import Report
 from runners.model.spec import PipelineSpec
-from runners.running.activity import log_on_signal
 from runners.running.stop import call_when_forced, handle_signals
 
 if TYPE_CHECKING:
@@ -91,7 +90,6 @@ def carry_with_progress(
         with (
             hide_in_errors(pipeline.secrets),
             interrupt_on_signals(signals),
-            log_on_signal(),
             end_in_time() as hurry,
             call_when_forced(hurry),
             show_progress(RunProgress(pipeline.name), pipeline.secrets, quiet=carrying.quiet, shown=shown) as listeners,

@@ -25,6 +25,7 @@ from runners.command_line.process_end import (
     end_process,
     is_interrupted,
     own_process,
+    print_stacks_on_signal,
 )
 from runners.listeners.standard_error import Lines, end_json_stream, flush
 from runners.model.text import choose_colors, paint
@@ -38,6 +39,7 @@ def main() -> None:
             sys.exit(code)
         return
     own_process()
+    print_stacks_on_signal()
     end_process(execute(sys.argv[1:]))
 
 

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 from runners.model.codes import read_codes
 from runners.model.text import (
     ShownRow,
-    describe_thread,
-    describe_work,
     escape_controls,
     escape_line,
     format_batches,
@@ -196,7 +194,6 @@ def format_status(facts: Mapping[str, JSON], file: str = "FILE") -> str:
         ("heard", [show_moment(owner["heard"])] if owner and owner.get("heard") and "owners" not in facts else []),
         ("stops", [_format_stop(facts)] if facts["stopping"] else []),
         ("paused", [_format_pause(facts["paused"])] if facts.get("paused") else []),
-        ("doing", [line for item in facts.get("activity", ()) for line in _format_activity(item)]),
         ("last run", [_format_last_run(last)] if last else []),
         ("error", _format_error(last["error"], file) if last and last["error"] else []),
         ("was processing", _format_snapshot(last.get("snapshot")) if last else []),
@@ -235,13 +232,6 @@ def describe_state(facts: Mapping[str, JSON]) -> str:
     last = facts["last_run"]
     killed = facts["state"] == "failed" and last is not None and last["status"] == "killed"
     return "killed" if killed else str(facts["state"]).replace("_", " ")
-
-
-def _format_activity(activity: Mapping[str, JSON]) -> list[str]:
-    """Format what a run was doing when it last stored that."""
-    lines = [describe_thread(thread) for thread in activity["threads"]] or ["no batch is in flight"]
-    spark = [describe_work(activity["spark"])] if activity["spark"] else []
-    return [*lines, *spark, f"as of {activity['age']:,.0f} s ago"]
 
 
 def _format_refused(dlq: Mapping[str, JSON], file: str, coming: str) -> Iterator[str]:

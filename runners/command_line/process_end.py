@@ -1,12 +1,15 @@
-"""How the process of a command ends: with which exit code, and with everything finished or soon after a forced stop."""
+"""The process of a command: what it prints on a signal, its exit code, and its end soon after a forced stop."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import faulthandler
 import os
 import queue
+import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -34,6 +37,31 @@ _LEFT = "The process ends, although work of the stopped run goes on. The next ru
 def own_process() -> None:
     """Note that this process has nothing to do but the command, so that a forced stop may end it."""
     _OWN.set()
+
+
+def print_stacks_on_signal() -> None:
+    """Print the stacks of all threads on standard error on each SIGUSR1, also while one of them hangs in a library.
+
+    A thread does it while no other thread runs Python. `faulthandler.register` does not wait for that: a thread that
+    changes its stack meanwhile may crash the process.
+    """
+    number = getattr(signal, "SIGUSR1", None)
+    if number is None:
+        return
+    numbers, wakeup = os.pipe()
+    os.set_blocking(wakeup, False)
+
+    def print_stacks() -> None:
+        while came := os.read(numbers, 1):
+            if came[0] == number:
+                with contextlib.suppress(OSError), tempfile.TemporaryFile() as file:  # a slow reader stops no thread
+                    faulthandler.dump_traceback(file, all_threads=True)
+                    file.seek(0)
+                    os.write(2, file.read())
+
+    threading.Thread(target=print_stacks, name="wherry-stacks", daemon=True).start()
+    signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+    signal.signal(number, lambda *_: None)
 
 
 def end_process(code: int) -> None:

@@ -37,7 +37,6 @@ from runners.model.errors import Refusal
 from runners.model.events import Listener
 from runners.model.timetable import describe_times
 from runners.operations.status import measure_known_lags
-from runners.running.activity import log_on_signal
 from runners.running.stop import handle_signals
 from runners.schedules import schedule_plan, schedule_screen, scheduling
 from runners.schedules.schedule_plan import ScheduleCatalog
@@ -226,7 +225,6 @@ def _run(
     with (
         end_in_time() as hurry,
         handle_signals(stop_scheduler),
-        log_on_signal(),
         contextlib.nullcontext() if as_json else screen,
     ):
         metrics.ready = True

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from runners.engine.batch_planner import BatchPlanner
 from runners.model.clock import Clock
@@ -38,7 +37,7 @@ class LaneCoordination:
     """The hash of the definition, which all these runs have."""
     frees: bool = True
     follows: bool = False
-    bury: Callable[[OwnerBody, Path], None] = end_orphan
+    bury: Callable[[OwnerBody], None] = end_orphan
     """Ends processes that an ousted owner may have left running."""
     again: Callable[[BatchPlanner, Collection[str]], BatchPlanner] = lambda source, _: source
     """Returns the planner after it read the backlogs of these origins again, for lanes that another run had."""
@@ -131,7 +130,7 @@ class LaneCoordination:
                     log.warning(
                         "%s is dead, or was silent for a whole lease: other runs take its lanes", describe_owner(owner)
                     )
-                    self.bury(owner, self.place.lock)
+                    self.bury(owner)
 
     def _note_signs(self, now: float) -> None:
         for owner in self.journal.state.owners:

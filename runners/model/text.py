@@ -75,24 +75,12 @@ def name_batch(number: int, lane: str, lanes: Collection[str]) -> str:
 def show_open_batch(plan: Mapping[str, JSON], lanes: Collection[str], *, under_way: bool = False) -> str:
     """Describe the future of a batch that is not settled. With `under_way`, a run is working."""
     label = f" ({plan['label']})" if plan["label"] else ""
-    how = "is being processed" if under_way else "is open; the next run finishes it first"
+    how = "is open; the next run finishes it first"
+    if under_way:
+        how = f"is being processed since {show_moment(plan['since'])}"
     if plan.get("owed"):
         how = "is missing in some destinations; the next run delivers it first"
     return f"{name_batch(plan['number'], plan['lane'], lanes)}{label} {how}"
-
-
-def describe_thread(thread: Mapping[str, JSON]) -> str:
-    """Describe what a thread of a run is doing, from the run's activity."""
-    batches = join_some([f"batch {each['number']} of lane {each['lane']}" for each in thread["batches"]])
-    rows = f", {format_count(thread['rows'])}" if thread["rows"] is not None else ""
-    place = f"; at {thread['place']}" if thread["place"] else ""
-    return f"{thread['doing']} for {thread['seconds']:,.0f} s: {batches}{rows}{place}"
-
-
-def describe_work(work: Mapping[str, JSON]) -> str:
-    """Describe the work that Spark has for a run."""
-    jobs, tasks = format_count(work["jobs"], "job", "jobs"), format_count(work["tasks"], "task", "tasks")
-    return f"Spark has {jobs} and {tasks} active; {work['done']:,} tasks are done, {work['left']:,} wait"
 
 
 def format_repr(kind: str, name: str, *facts: str) -> str:

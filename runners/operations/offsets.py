@@ -141,6 +141,7 @@ def list_open(state: PipelineState) -> list[dict[str, JSON]]:
             "number": plan.batch.number,
             "plan": plan.batch.plan,
             "label": plan.batch.span.label,
+            "since": plan.batch.time.isoformat(),
             "decided": plan.decision is not None,
             "owed": plan.published,
             "destinations": list(plan.destinations),

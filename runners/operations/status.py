@@ -6,7 +6,6 @@ import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import cast
 
 from destinations.dead_letters import count_dead_letters
@@ -25,7 +24,7 @@ from origins.lazy import SparkSession
 from origins.origin import Lag, Origin
 from runners.definitions.definition import Definition
 from runners.definitions.pipeline_graph import PipelineGraph
-from runners.model.clock import Clock, convert_to_utc
+from runners.model.clock import Clock
 from runners.model.codes import Advice, find_advice
 from runners.model.errors import Refusal
 from runners.model.masking import hide_secrets
@@ -35,7 +34,6 @@ from runners.model.text import summarise_error
 from runners.model.timetable import describe_times
 from runners.operations.offsets import list_open
 from runners.operations.pipeline_access import open_state
-from runners.running.activity import read_activities
 from runners.running.compatibility import resolve_names
 from runners.running.opening import survey_origin
 from runners.running.refused_budget import count_undecided
@@ -55,8 +53,8 @@ def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str =
     has each of them, with its `lanes` and with `lives`. `differs` is true if a run uses a definition with another hash
     than `definition`. `stopping` is the reason why a person asked the active run to stop, and `forced` is true if it is
     to leave its open batches as they are. `paused` is the limit that
-    keeps runs from beginning. `activity` is what each long run was doing `age` seconds ago. `removed` are destinations
-    of the last run that the definition lacks. `left_out` are columns of the origins that a written schema leaves out.
+    keeps runs from beginning. `removed` are destinations of the last run that the definition lacks. `left_out` are
+    columns of the origins that a written schema leaves out.
     """
     place, journal = open_state(pipeline)
     state = journal.state
@@ -84,7 +82,6 @@ def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str =
         "forced": state.forced and how == "running",
         "paused": state.paused,
         **({"owners": owners} if shared else {}),
-        **({"activity": activity} if (activity := _read_activity(state, place)) and how == "running" else {}),
         "lanes": {
             name: {
                 "offset": lane.offset,
@@ -169,15 +166,6 @@ def _describe_owner(owner: Mapping[str, JSON]) -> dict[str, JSON]:
         "since": owner.get("at"),
         "heard": owner.get("heard_at") or None,
     }
-
-
-def _read_activity(state: PipelineState, place: StateLocation) -> list[JSON]:
-    """Return what the active runs stored about their work, with its age in seconds."""
-    runs = [str(owner.get("run")) for owner in state.owners]
-    activities = read_activities(place.activity, runs) if place.activity is not None else {}
-    now = Clock().now()
-    ages = {run: now - convert_to_utc(datetime.fromisoformat(str(facts["at"]))) for run, facts in activities.items()}
-    return [{**facts, "age": max(0.0, round(ages[run].total_seconds(), 1))} for run, facts in activities.items()]
 
 
 def find_last_run(state: PipelineState, how: str) -> Mapping[str, JSON] | None:

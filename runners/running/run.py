@@ -34,7 +34,6 @@ from runners.model.masking import hide_in_logs, warn_of_short_secrets
 from runners.model.pipeline_state import REPLAY
 from runners.model.run_report import Report, RunError, RunReportBuilder
 from runners.model.spec import PipelineSpec, make_end_facts, make_limit_facts, make_start_facts
-from runners.running.activity import RunActivity
 from runners.running.choice import count_causes_of_report
 from runners.running.cleanup import Cleanup
 from runners.running.compatibility import (
@@ -63,10 +62,8 @@ from runners.running.stop import (
 from runners.running.work import OpenRun, WaitingBatches, Work
 from runners.spark.own_session import make_own_session, put_settings_back
 from runners.spark.session import (
-    call_on_start,
     check_alive,
     check_store_access,
-    count_active_work,
     give_up_waiting,
     is_given,
     obtain_for,
@@ -186,41 +183,40 @@ class PipelineRun:
             zone = self.pipeline.run_options.time_zone
             spark = make_own_session(given, zone)
             journal = journal or ownership.open_journal(spark)
-            with call_on_start(spark, ownership.note_jvm):
-                check_shared(self.pipeline, spark)
-                ownership.acquire(journal, spark)
-                history = self.place.open_history(self.pipeline, lambda: make_own_session(spark, zone))
-                began_row = RunRow.make_running(self.pipeline.name, self.id, self.hash, self.clock.now())
-                writer = record_begin(history, began_row, ownership.before)
-                hook_runner = HookRunner(self.pipeline.hooks, self.pipeline.secrets)
-                hook_runner.notify(make_start_facts(self.pipeline.name, self.id, self.clock.now().isoformat()))
-                status, errors = self._carry(journal, spark, to_the_end, hook_runner)
-                stopping = self.dispatcher.stopping if self.dispatcher else ""
-                if self.dispatcher and status != "succeeded":
-                    stopping = stopping or self.dispatcher.asked_to_stop
-                ended = Report(
-                    pipeline=self.pipeline.name,
-                    run=self.id,
-                    status=status,
-                    reason=stopping or ("failed" if errors else "nothing left to do"),
-                    job=self.pipeline.job,
-                    seconds=self.clock.elapsed() - began,
-                    error=self._describe_error(errors, spark) if errors else None,
-                    snapshot=self.snapshot,
-                    timeline=self.timeline.json(),
-                )
-                report = self.report_builder.complete(ended).mask(self.pipeline.secrets)
-                report = replace(report, left_open=len(journal.state.open_plans))
-                if self.errors_before is None:
-                    causes = count_causes_of_report(report, self.dlq, lambda: spark, self.pipeline.protection)
-                    report = replace(report, causes=causes)
-                    self._clean_up(journal, spark, errors)
-                    ownership.release(journal, report)
-                else:
-                    self._try_to_release(ownership, journal, report)
-                self._emit(RunEnded(status=report.status, reason=report.reason, lanes=report.lanes))
-                if self.errors_before is None and journal.state.replay is None:
-                    self.work.clean_up(self.place.store(), spark)
+            check_shared(self.pipeline, spark)
+            ownership.acquire(journal, spark)
+            history = self.place.open_history(self.pipeline, lambda: make_own_session(spark, zone))
+            began_row = RunRow.make_running(self.pipeline.name, self.id, self.hash, self.clock.now())
+            writer = record_begin(history, began_row, ownership.before)
+            hook_runner = HookRunner(self.pipeline.hooks, self.pipeline.secrets)
+            hook_runner.notify(make_start_facts(self.pipeline.name, self.id, self.clock.now().isoformat()))
+            status, errors = self._carry(journal, spark, to_the_end, hook_runner)
+            stopping = self.dispatcher.stopping if self.dispatcher else ""
+            if self.dispatcher and status != "succeeded":
+                stopping = stopping or self.dispatcher.asked_to_stop
+            ended = Report(
+                pipeline=self.pipeline.name,
+                run=self.id,
+                status=status,
+                reason=stopping or ("failed" if errors else "nothing left to do"),
+                job=self.pipeline.job,
+                seconds=self.clock.elapsed() - began,
+                error=self._describe_error(errors, spark) if errors else None,
+                snapshot=self.snapshot,
+                timeline=self.timeline.json(),
+            )
+            report = self.report_builder.complete(ended).mask(self.pipeline.secrets)
+            report = replace(report, left_open=len(journal.state.open_plans))
+            if self.errors_before is None:
+                causes = count_causes_of_report(report, self.dlq, lambda: spark, self.pipeline.protection)
+                report = replace(report, causes=causes)
+                self._clean_up(journal, spark, errors)
+                ownership.release(journal, report)
+            else:
+                self._try_to_release(ownership, journal, report)
+            self._emit(RunEnded(status=report.status, reason=report.reason, lanes=report.lanes))
+            if self.errors_before is None and journal.state.replay is None:
+                self.work.clean_up(self.place.store(), spark)
         facts = report.json()
         hook_runner.notify(make_end_facts(facts, self.clock.now().isoformat()))
         if writer is not None:
@@ -292,16 +288,8 @@ class PipelineRun:
         budget = self._make_budget(journal, spark)
         runner = self._make_executor(spark, journal.tenure)
         runner.sessions.note_thread()
-        activity = RunActivity(
-            pipeline=self.pipeline.name,
-            run=self.id,
-            folder=self.place.activity,
-            count_work=lambda: count_active_work(spark, runner.group),
-            list_runs=lambda: [str(owner.get("run")) for owner in journal.state.owners],
-            clock=self.clock,
-        )
         workers = options.runners or min(len(lanes), os.cpu_count() or 1)
-        worker_pool = WorkerPool(workers, activity.watch(runner.process))
+        worker_pool = WorkerPool(workers, runner.process)
         dispatcher = self.dispatcher = Dispatcher(
             journal=journal,
             worker_pool=worker_pool,
@@ -335,7 +323,6 @@ class PipelineRun:
         drain = parse_seconds(options.drain)
         to_the_end.enter_context(stop_on_signals(dispatcher))
         with (
-            activity,
             give_up_waiting(spark, runner.group, lambda: bool(dispatcher.asked_to_stop)),
             force_in_time(
                 ledger,
@@ -343,7 +330,6 @@ class PipelineRun:
                 runner.sessions.cancel,
                 every=every,
                 drain=drain,
-                beside=activity.store,
                 cut_calls=partial(self._cut_calls, dispatcher, runner),
             ),
         ):

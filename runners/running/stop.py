@@ -11,7 +11,7 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -61,11 +61,9 @@ def stop_on_signals(dispatcher: Dispatcher) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def handle_signals(
-    handle: Callable[[int, FrameType | None], None], numbers: Iterable[int] = (signal.SIGINT, signal.SIGTERM)
-) -> Iterator[None]:
-    """Call `handle` on these signals until the context ends."""
-    before = {number: signal.signal(number, handle) for number in numbers}
+def handle_signals(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Call `handle` on SIGINT and SIGTERM until the context ends."""
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
@@ -99,7 +97,6 @@ def force_in_time(
     *,
     every: float,
     drain: float = 0.0,
-    beside: Callable[[], None] = lambda: None,
     cut_calls: Callable[[], None] = lambda: None,
 ) -> Iterator[None]:
     """Cancel the work in flight as soon as a stop is forced, until the context ends.
@@ -108,8 +105,7 @@ def force_in_time(
     seconds, unless that is 0.
 
     A thread reads the ledger every so many seconds, because the dispatcher reads it only between two batches. A failed
-    read does no harm. Cancelled work may begin more work, so it is cancelled repeatedly until the context ends. The
-    thread also calls `beside` each time, which must be quick.
+    read does no harm. Cancelled work may begin more work, so it is cancelled repeatedly until the context ends.
 
     That thread may have to wait for Spark itself. Another thread calls `cut_calls` repeatedly once the stop was forced
     `PATIENCE` seconds ago.
@@ -120,8 +116,6 @@ def force_in_time(
     def watch_ledger() -> None:
         while not over.wait(min(every, TICK)):
             watch.check()
-            with contextlib.suppress(Exception):  # a stop must work after any error here
-                beside()
             if dispatcher.forced:
                 _notify_forced()
                 with contextlib.suppress(Exception):  # a lost Spark has no work left to cancel

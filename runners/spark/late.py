@@ -24,8 +24,6 @@ class LateSpark:
         self._begin = begin
         self.settings = settings
         """The settings with which the session will be started."""
-        self.on_start: list[Callable[[], None]] = []
-        """The functions to call once the JVM has started, before it does anything for a run."""
         self.gives_up: dict[str, Callable[[], bool]] = {}
         """By the prefix of a group name, a function that returns whether its work stops waiting for the JVM."""
         self._session: SparkSession | None = None
@@ -66,8 +64,6 @@ class LateSpark:
     def _run(self, start: Future[SparkSession]) -> None:
         try:
             session = self._begin()
-            for call in tuple(self.on_start):
-                call()
             with self._commits:
                 self._commits.wait_for(lambda: not self._under_way)
                 self._session = session

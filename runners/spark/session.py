@@ -263,17 +263,6 @@ def is_late(spark: SparkSession) -> bool:
 
 
 @contextlib.contextmanager
-def call_on_start(spark: SparkSession, call: Callable[[], None]) -> Iterator[None]:
-    """In this block, call this function when the JVM of the session starts, before the JVM does anything else."""
-    calls = spark.late.on_start if isinstance(spark, LateSession) else []
-    calls.append(call)
-    try:
-        yield
-    finally:
-        calls.remove(call)
-
-
-@contextlib.contextmanager
 def give_up_waiting(spark: SparkSession, group: str, stops: Callable[[], bool]) -> Iterator[None]:
     """In this block, let work of groups with this prefix stop waiting for a starting Spark once `stops` is true."""
     gives_up = spark.late.gives_up if isinstance(spark, LateSession) else {}
@@ -316,28 +305,6 @@ def check_alive(spark: SparkSession) -> None:
     if not is_connect(spark):
         with contextlib.suppress(*_list_gone_errors()):  # a JVM that has ended also raises in the code that uses it
             ANSI.read(spark)
-
-
-def count_active_work(spark: SparkSession, group: str) -> Mapping[str, int] | None:
-    """Return how many `jobs` and `tasks` of this group are active.
-
-    It also has how many tasks of the active stages are `done` and `left`. It is None for Spark Connect, and for a Spark
-    that has ended.
-    """
-    if is_connect(spark) or is_late(spark):
-        return None
-    try:
-        tracker = spark.sparkContext.statusTracker()
-        jobs = set(tracker.getActiveJobsIds()) & set(tracker.getJobIdsForGroup(group))
-        infos = [tracker.getJobInfo(job) for job in jobs]
-        numbers = {stage for info in infos if info for stage in info.stageIds} & set(tracker.getActiveStageIds())
-        stages = [stage for number in numbers if (stage := tracker.getStageInfo(number))]
-    except _list_gone_errors():
-        return None
-    done = sum(stage.numCompletedTasks for stage in stages)
-    active = sum(stage.numActiveTasks for stage in stages)
-    left = sum(stage.numTasks for stage in stages) - done - active
-    return {"jobs": len(jobs), "tasks": active, "done": done, "left": left}
 
 
 def _list_gone_errors(*also: type[Exception]) -> tuple[type[Exception], ...]:

@@ -17,17 +17,19 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from arro3.core import Array, RecordBatchReader, Table
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, write_deltalake
+from arro3.core import Array, DataType, RecordBatchReader, Table
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, QueryBuilder, Schema, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from destinations.delta.data_files import make_file_name
 from destinations.delta.direct_append import UNUSABLE, write_checkpoint
 from destinations.delta.direct_commit import format_commit, read_clock
 from destinations.delta.store_commit import StorePlace, format_key
+from origins.batch_rows import to_python_rows
 from origins.delta_actions import FileBody
 from origins.lazy import pa, pq
 from origins.object_store import describe_store_error, is_store_away, open_store
@@ -158,7 +160,7 @@ _READERS = 8
 """How many files of a store are read at the same time."""
 _READING = (DeltaError, OSError, StoreError)
 _ROWS = {"seq": "entries", "number": "the batches"}
-"""The rows of a table in words, by its first column."""
+"""The rows of a ledger's table in words, by its first column."""
 BACKUP = "Put it back from a backup. The run processed nothing, since the history lists delivered batches."
 REPAIR = (
     "Put it back from a backup. Without a backup, keep what is certain:  "
@@ -294,8 +296,8 @@ class DiskHome(TableHome):
     def explain(self, error: Exception, *, reading: bool) -> tuple[str, str]:
         if reading:
             return _describe_reason(error), (
-                "Wherry changed nothing, and processes nothing without the ledger. Give this user the right to read "
-                "it, or put missing and broken files back from a backup."
+                "Wherry changed nothing. Give this user the right to read it, or put missing and broken files back "
+                "from a backup."
             )
         return _describe_reason(error), (
             "Its folder needs to be writable, with free space. The ledger is whole, and a later run continues."
@@ -406,11 +408,13 @@ class LocalTable(LedgerTable):
     time.
     """
 
-    def __init__(self, path: Path | StoreUrl, columns: Columns) -> None:
+    def __init__(self, path: Path | StoreUrl, columns: Columns, what: str = "ledger") -> None:
         self.home = find_home(path)
         self.path = path
         self.place = str(path)
+        self.name = self.place.rpartition("/")[2]
         self.columns = columns
+        self.what = what
         fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in columns.items()]
         self._schema = Schema.from_json(json.dumps({"type": "struct", "fields": fields}))
         self._table: DeltaTable | None = None
@@ -424,6 +428,12 @@ class LocalTable(LedgerTable):
     def version(self) -> int | None:
         """The version that was read or appended last, or None if the table does not exist."""
         return None if self._table is None else max(self._table.version(), self._appended)
+
+    @property
+    def opened(self) -> DeltaTable:
+        """The table, which exists, as it was read last."""
+        assert self._table is not None
+        return self._table
 
     def refresh(self) -> None:
         for left in (2, 1, 0):
@@ -467,7 +477,7 @@ class LocalTable(LedgerTable):
         """
         try:
             self.home.check_space()
-            self._table = self._table or self._create_table()
+            self._table = self._table or self._create_table("interval 1 hours")
             if not self._probed:
                 self.home.check()
                 self._probed = True
@@ -483,12 +493,38 @@ class LocalTable(LedgerTable):
             if landed:
                 self.home.sum_up(version)
         except Exception as error:  # after any error, the commit may have landed
-            reason, hint = self.home.explain(error, reading=False)
-            message = f"The ledger at {self.path} cannot be written: {reason.rstrip('.')}."
-            raise LedgerError(message, hint=hint, is_away=self.home.is_away(error)) from error
+            raise self._make_unwritable_error(error) from error
         if not landed:
             self._table, self._appended = None, -1
-            raise LedgerError(f"Another process wrote the ledger at {self.path} at the same time.")
+            raise LedgerError(f"Another process wrote the {self.what} at {self.path} at the same time.")
+
+    def add(self, rows: Sequence[Row]) -> None:
+        try:
+            self.home.check_space()
+            self._table = self._open_or_create_table()
+            write_deltalake(
+                self._table,
+                self._make_table(rows),
+                mode="append",
+                post_commithook_properties=PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True),
+            )
+        except Exception as error:  # the library has many types of errors
+            raise self._make_unwritable_error(error) from error
+
+    def exists(self) -> bool:
+        self.refresh()
+        return self._table is not None
+
+    def select(self, query: str, *beside: LedgerTable) -> list[Row]:
+        return list(self._explain_errors(self._run_query(query, (self, *beside))))
+
+    def _run_query(self, query: str, tables: Sequence[LedgerTable]) -> Iterator[Row]:
+        known = QueryBuilder()
+        for table in tables:
+            assert isinstance(table, LocalTable)
+            known = known.register(table.name, table.opened)
+        # pyarrow lets other threads run while it reads
+        yield from to_python_rows(pa.RecordBatchReader.from_stream(known.execute(query)).read_all())
 
     def _write(self, table: DeltaTable, rows: Table, mode: Literal["append", "overwrite"], version: int) -> bool:
         write_deltalake(
@@ -544,7 +580,7 @@ class LocalTable(LedgerTable):
         """
         schema = self._schema.to_arrow()
         return Table.from_arrays(
-            [Array([row[name] for row in rows], schema.field(name).type) for name in self.columns], schema=schema
+            [_make_column([row[name] for row in rows], schema.field(name).type) for name in self.columns], schema=schema
         )
 
     def _explain_errors(self, rows: Iterable[Row]) -> Iterator[Row]:
@@ -557,15 +593,20 @@ class LocalTable(LedgerTable):
         named = re.search(r"[^/\s]+\.(?:parquet|json)", str(error))
         reason, hint = self.home.explain(error, reading=True)
         is_away, lost = self.home.is_away(error), list[LostFile]()
-        if not is_away:
+        if not is_away and next(iter(self.columns)) in _ROWS:
             with contextlib.suppress(Exception):  # the first error counts
                 lost = self.salvage()[1]
         if lost:
             hint = BACKUP if self.columns is SETTLED else REPAIR
             reason = "; ".join(file.describe(_ROWS[next(iter(self.columns))]) for file in lost[:3])
         file = f" ({named[0]})" if named and named[0] not in reason else ""
-        message = f"The ledger at {self.path} cannot be read: {reason.rstrip('.')}{file}."
+        message = f"The {self.what} at {self.path} cannot be read: {reason.rstrip('.')}{file}."
         return LedgerError(message, hint=hint, is_away=is_away)
+
+    def _make_unwritable_error(self, error: Exception) -> LedgerError:
+        reason, hint = self.home.explain(error, reading=False)
+        message = f"The {self.what} at {self.path} cannot be written: {reason.rstrip('.')}."
+        return LedgerError(message, hint=hint, is_away=self.home.is_away(error))
 
     def _open_table(self) -> DeltaTable | None:
         if not self.home.may_be_there():
@@ -580,13 +621,25 @@ class LocalTable(LedgerTable):
         self.check_columns(table.schema().to_json(), lambda: self._explain_errors(_scan_rows(table.scan(["format"]))))
         return table
 
-    def _create_table(self) -> DeltaTable:
-        """Create the table. Return it at version 0, so that a commit of another process is noticed."""
+    def _open_or_create_table(self) -> DeltaTable:
+        try:
+            return self._open_table() or self._create_table()
+        except DeltaError:  # another process may have created it meanwhile
+            table = self._open_table()
+            if table is None:
+                raise
+            return table
+
+    def _create_table(self, kept: str = "") -> DeltaTable:
+        """Create the table. Return it at version 0, so that a commit of another process is noticed.
+
+        `kept` is the time for which the properties in `kept_an_hour` let files be kept.
+        """
         options = get_options(self.path)
         DeltaTable.create(
             self.place,
             self._schema,
-            configuration={**self.home.properties, **dict.fromkeys(self.home.kept_an_hour, "interval 1 hours")},
+            configuration={**self.home.properties, **(dict.fromkeys(self.home.kept_an_hour, kept) if kept else {})},
             commit_properties=_ONCE,
             storage_options=options,
         )
@@ -603,6 +656,14 @@ class LocalTable(LedgerTable):
 
 
 _ONCE = CommitProperties(max_commit_retries=0)
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=timezone.utc), timedelta(microseconds=1)
+
+
+def _make_column(values: Sequence[Any], kind: DataType) -> Array:
+    """Return the values as an array. The library makes no array of times."""
+    if not DataType.is_timestamp(kind):
+        return Array(values, kind)
+    return Array([at and (at - _EPOCH) // _MICROSECOND for at in values], DataType.int64()).cast(kind)
 
 
 def _describe_reason(error: Exception) -> str:

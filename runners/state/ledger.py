@@ -115,10 +115,14 @@ BODIES: Columns = {
 
 
 class LedgerTable(ABC):
-    """One of a ledger's tables. Its first commit creates it."""
+    """One of the tables of a ledger or a run history. The first write creates it."""
 
     place: str
+    name: str
+    """The table's name in SQL."""
     columns: Columns
+    what: str
+    """What it is a table of, for messages."""
 
     @property
     def version(self) -> int | None:
@@ -129,7 +133,7 @@ class LedgerTable(ABC):
     def refresh(self) -> None:
         """Read the newest version.
 
-        Raise `LedgerError` if it is not a table of a ledger, or if its format is too new.
+        Raise `LedgerError` if it is not a table of this kind, or if its format is too new.
         """
 
     @abstractmethod
@@ -139,6 +143,24 @@ class LedgerTable(ABC):
     @abstractmethod
     def find_highest(self, column: str) -> int:
         """Return the highest value of a column, or 0 without rows."""
+
+    @abstractmethod
+    def exists(self) -> bool:
+        """Whether the table exists. Read its newest version."""
+
+    @abstractmethod
+    def select(self, query: str, *beside: LedgerTable) -> list[Row]:
+        """Return the rows of a query over this table and the tables beside it, all of which exist.
+
+        Times have their zone, UTC.
+        """
+
+    @abstractmethod
+    def add(self, rows: Sequence[Row]) -> None:
+        """Add the rows. Other processes may add rows at the same time. Create the table if it is missing.
+
+        Raise an error unless the rows surely landed.
+        """
 
     @abstractmethod
     def remove(self, condition: str) -> None:
@@ -157,7 +179,7 @@ class LedgerTable(ABC):
         """Remove files that have not been part of the table for `KEPT_DAYS`."""
 
     def check_columns(self, schema: str, read_formats: Callable[[], Iterable[Row]]) -> None:
-        """Raise `LedgerError` unless a table with this schema belongs to a ledger.
+        """Raise `LedgerError` unless a table with this schema has these columns.
 
         Delta and Spark write the schema as JSON.
         """
@@ -167,7 +189,7 @@ class LedgerTable(ABC):
         if found.get("format") == ENTRIES["format"]:
             _check_format(self.place, max((row["format"] or 0 for row in read_formats()), default=0))
         raise LedgerError(
-            f"{self.place} is a Delta table, but not a ledger of Wherry {find_version()}: expected the columns "
+            f"{self.place} is a Delta table, but not a {self.what} of Wherry {find_version()}: expected the columns "
             f"{_describe_columns(self.columns)}; found {_describe_columns(found)}.",
             hint="Set `state` to another place. Wherry wrote nothing here.",
         )

@@ -24,7 +24,7 @@ from runners.state.journal import Journal
 from runners.state.ledger import Ledger
 from runners.state.prepared_store import FolderStore, PreparedStore, TableStore, UrlStore, VolumeStore
 from runners.state.process_locks import lock_path
-from runners.state.run_history import History, RunHistory, SparkRunHistory
+from runners.state.run_history import RunHistory
 from runners.state.spark_ledger import SparkLedger
 
 log = logging.getLogger("wherry")
@@ -91,11 +91,6 @@ class StateLocation:
         return self.directory / "lock" if self.directory else lock_path(str(self))
 
     @property
-    def activity(self) -> Path | None:
-        """The folder where runs report what they are doing. None if the state is not in a directory."""
-        return self.directory / "activity" if self.directory else None
-
-    @property
     def needs_spark(self) -> bool:
         """Whether the ledger can be read only through Spark."""
         return self.folder is None
@@ -126,13 +121,13 @@ class StateLocation:
         tables = TableStore(self.schema, f"{self.name}_prepared_")
         return tables if self.volume is None else VolumeStore(self.volume / self.name / "prepared", tables=tables)
 
-    def open_history(self, pipeline: PipelineSpec, spark: Callable[[], SparkSession]) -> History | None:
+    def open_history(self, pipeline: PipelineSpec, spark: Callable[[], SparkSession]) -> RunHistory | None:
         """Return the run history, or None if no history is kept. `spark` is called only if there is no other way."""
         kept = timedelta(seconds=parse_seconds(pipeline.run_options.history))
         if not kept:
             return None
         if self.folder is None:
-            return SparkRunHistory(spark, f"{self.schema}.{self.name}_runs", kept)
+            return RunHistory(f"{self.schema}.{self.name}_runs", kept, spark())
         return RunHistory(self.folder / "runs", kept)
 
     def make_dlq(self) -> Destination:

@@ -19,7 +19,6 @@ from origins.batch import Json
 from origins.errors import WherryError
 from origins.lazy import SparkSession
 from origins.quantities import parse_seconds
-from origins.spark_private import find_jvm_number
 from origins.spark_versions import is_connect
 from runners.model.clock import Clock
 from runners.model.entry import Entry, OwnerBody
@@ -34,11 +33,9 @@ from runners.state.location import StateLocation, check_pipeline
 from runners.state.process_locks import (
     StateLock,
     end_orphan,
-    forget_jvm,
     identify_host,
     identify_process,
     is_process_alive,
-    note_jvm,
     sweep_locks,
 )
 
@@ -142,24 +139,14 @@ class Ownership:
             body["job"] = dict(self.pipeline.job)
 
         def may(journal: Journal) -> bool:
-            try:
-                self.check(journal, spark)
-                return self._may_take(journal)
-            except WherryError:
-                self._forget_jvm()
-                raise
+            self.check(journal, spark)
+            return self._may_take(journal)
 
         before = journal.acquire(body, may=may)
         sweep_locks(self.place.lock, named=[str(owner.get("lock")) for owner in journal.state.owners])
         for owner in before:
-            end_orphan(owner, self.place.lock)
+            end_orphan(owner)
         self.before = before
-
-    def note_jvm(self) -> None:
-        """Record the JVM that this process started after the run became an owner."""
-        jvm = find_jvm_number()
-        if jvm is not None:
-            note_jvm(self.place.lock, self.run, jvm)
 
     def release(self, journal: Journal, report: Report) -> None:
         """Release the pipeline.
@@ -169,11 +156,6 @@ class Ownership:
         """
         with contextlib.suppress(WherryError) if report.error else contextlib.nullcontext():
             journal.record(Entry(kind="release", body=report.json()))
-            self._forget_jvm()
-
-    def _forget_jvm(self) -> None:
-        """Leave no reason for another process to end the JVM of this one."""
-        forget_jvm(self.place.lock, self.run)
 
     def _may_take(self, journal: Journal) -> bool:
         """Return whether the run joins the owners. Raise `Owned` or `Paused` if it may not run."""

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import fcntl
 import hashlib
-import json
 import os
 import select
 import signal
@@ -14,10 +13,11 @@ import socket
 import stat
 import tempfile
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from origins.errors import WherryError
+from origins.spark_private import STARTER, find_start
 from runners.model.entry import HostBody, OwnerBody, ProcessBody
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -119,15 +119,12 @@ def _find_private_folder() -> Path:
 def sweep_locks(path: Path, *, named: Collection[str] = (), older: float = 3_600) -> None:
     """Remove the files that dead runs left beside this lock.
 
-    A file is removed if no process has locked it, and it is at least `older` seconds old. A note about a JVM stays
-    while the JVM is alive. Files that are `named` by owners stay, because they prove whether these owners are alive.
+    A file is removed if no process has locked it, and it is at least `older` seconds old. Files that are `named` by
+    owners stay, because they prove whether these owners are alive.
     """
     for file in path.parent.glob(f"{path.name}-*"):
         with contextlib.suppress(OSError, LockError):
             old = time.time() - file.lstat().st_mtime >= older
-            if file.suffix == _NOTE:
-                noted = _read_note(file)
-                old = old and not (noted and is_process_alive(noted["pid"], noted["started"]))
             if old and file.name not in named and not StateLock(file).is_held():
                 file.unlink(missing_ok=True)
 
@@ -147,7 +144,7 @@ def identify_process(pid: int) -> ProcessBody:
 
     `started` is empty if it has ended, or if there is no /proc.
     """
-    return {"pid": pid, "started": _find_start(pid)}
+    return {"pid": pid, "started": find_start(pid)}
 
 
 def is_process_alive(pid: int, started: str) -> bool:
@@ -155,7 +152,7 @@ def is_process_alive(pid: int, started: str) -> bool:
 
     It is False if that is unknown, which is the case without /proc.
     """
-    return started != "" and _find_start(pid) == started
+    return started != "" and find_start(pid) == started
 
 
 def end_process(pid: int, started: str, *, seconds: float = 30) -> bool:
@@ -182,55 +179,30 @@ def end_process(pid: int, started: str, *, seconds: float = 30) -> bool:
         os.close(process)
 
 
-def note_jvm(lock: Path, run: str, jvm: int) -> None:
-    """Record beside this lock the JVM of a run that started it late, before the JVM works."""
-    file = _get_jvm_note(lock, run)
-    with tempfile.NamedTemporaryFile("w", dir=lock.parent, prefix=f"{lock.name}-", delete=False) as new:
-        json.dump(identify_process(jvm), new)
-    os.replace(new.name, file)
+def end_orphan(owner: OwnerBody) -> None:
+    """End the JVMs of an owner of this boot whose process has ended. They may still be writing.
 
-
-def forget_jvm(lock: Path, run: str) -> None:
-    """Remove the note of a run that has ended."""
-    with contextlib.suppress(OSError):
-        _get_jvm_note(lock, run).unlink()
-
-
-def find_jvm_of(owner: OwnerBody, lock: Path) -> ProcessBody | None:
-    """Return the JVM that worked for an owner of a state with this lock, or None if it is not known."""
-    if owner["jvm"]:
-        return owner["jvm"]
-    try:
-        return _read_note(_get_jvm_note(lock, str(owner.get("run"))))
-    except OSError:
-        return None
-
-
-def _read_note(file: Path) -> ProcessBody | None:
-    """Return the process in this note; None if the note is broken. Raises OSError if it is not this user's own."""
-    with os.fdopen(_open_own(file), "rb") as note:
-        found = os.fstat(note.fileno())
-        if found.st_uid != os.geteuid() or found.st_nlink != 1 or found.st_mode & 0o022:
-            raise PermissionError(errno.EACCES, "another user may have written it")
-        try:
-            body = json.load(note)
-            return {"pid": int(body["pid"]), "started": str(body["started"])}
-        except (ValueError, LookupError, TypeError):
-            return None
-
-
-def end_orphan(owner: OwnerBody, lock: Path) -> None:
-    """End the JVM of an owner of this boot whose process has ended. The JVM may still be writing.
-
-    Only a JVM that Python started for Spark, as this user, is ended. While the process is alive, its JVM may work for
-    other runs, and may be the JVM of this process.
+    The watcher of a JVM does that too, but may have been killed together with the process. Only a JVM that Python
+    started for Spark, as this user, is ended. While the process is alive, its JVM may work for other runs, and may be
+    the JVM of this process.
     """
     if owner["boot"] != identify_host()["boot"] or is_process_alive(owner["pid"], owner["started"]):
         return
-    jvm = find_jvm_of(owner, lock)
-    if jvm and _is_jvm_of_spark(jvm["pid"]):
-        end_process(jvm["pid"], jvm["started"])
-    forget_jvm(lock, str(owner.get("run")))
+    for jvm in list_jvms_of(owner):
+        if _is_jvm_of_spark(jvm["pid"]):
+            end_process(**jvm)
+
+
+def list_jvms_of(owner: OwnerBody) -> Iterator[ProcessBody]:
+    """Yield the JVM of an owner that the ledger knows, and the JVMs of this host that its process started."""
+    if owner["jvm"]:
+        yield owner["jvm"]
+    starter = f"{STARTER}={owner['pid']} {owner['started']}".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended, or belongs to another user
+            jvm = identify_process(int(folder.name))
+            if starter in (folder / "environ").read_bytes().split(b"\0"):
+                yield jvm
 
 
 def _is_jvm_of_spark(pid: int) -> bool:
@@ -244,13 +216,6 @@ def _is_jvm_of_spark(pid: int) -> bool:
         return False
     started = any(each.startswith(b"_PYSPARK_DRIVER_CONN_INFO_PATH=") for each in variables)
     return own and started and b"org.apache.spark.deploy.SparkSubmit" in words
-
-
-_NOTE = ".jvm"
-
-
-def _get_jvm_note(lock: Path, run: str) -> Path:
-    return lock.with_name(f"{lock.name}-{run}{_NOTE}")
 
 
 _HELD: set[StateLock] = set()
@@ -325,16 +290,3 @@ def _is_at(file: int, path: Path) -> bool:
         return os.path.samestat(os.stat(path), os.fstat(file))
     except FileNotFoundError:
         return False
-
-
-def _find_start(pid: int) -> str:
-    """Return when a process began, in ticks since the boot.
-
-    Empty if it has ended, also if its parent has not noticed yet.
-    """
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
-    state, *rest = stat.rpartition(")")[2].split()
-    return "" if state in "ZX" else rest[18]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
 
 from origins.errors import list_spark_errors
 from origins.lazy import DataFrame, F, SparkSession
@@ -84,17 +85,18 @@ PROPERTIES = {
 `Serializable` makes a condition hold until the commit. Nothing is removed for seven days.
 """
 
-_TYPES = {"long": "bigint", "integer": "int", "string": "string"}
+_TYPES = {"long": "bigint", "integer": "int", **{kind: kind for kind in ("string", "double", "timestamp")}}
 
 
 class CatalogTable(LedgerTable):
     """A table of a catalog. Any number of threads may use it."""
 
-    def __init__(self, spark: SparkSession, name: str, columns: Columns) -> None:
+    def __init__(self, spark: SparkSession, name: str, columns: Columns, what: str = "ledger") -> None:
         self.spark = spark
         self.name = self.place = name
         """The table's name in SQL, from `quote_table`."""
         self.columns = columns
+        self.what = what
         self._there = self._is_checked = False
 
     def refresh(self) -> None:
@@ -139,8 +141,7 @@ class CatalogTable(LedgerTable):
         """
         try:
             self._make()
-            kinds = {name: _TYPES[kind] for name, kind in self.columns.items()}
-            writer = make_frame(self.spark, json.dumps(rows), kinds).filter(F.expr(condition)).writeTo(self.name)
+            writer = self._make_frame(rows).filter(F.expr(condition)).writeTo(self.name)
             writer.overwrite(F.lit(True)) if replaces else writer.append()
         except list_spark_errors() as error:  # after any error, the commit may have landed
             if classify(error).is_session_lost:
@@ -150,12 +151,33 @@ class CatalogTable(LedgerTable):
                 hint="Check that this user may write there. The ledger is whole, and a later run continues.",
             ) from error
 
+    def add(self, rows: Sequence[Row]) -> None:
+        try:
+            self._make()
+            self._make_frame(rows).writeTo(self.name).append()
+        except list_spark_errors() as error:
+            if not classify(error).is_session_lost:
+                raise
+            reconnect(self.spark)
+            self.add(rows)
+
+    def _make_frame(self, rows: Sequence[Row]) -> DataFrame:
+        kinds = {name: _TYPES[kind] for name, kind in self.columns.items()}
+        return make_frame(self.spark, json.dumps(rows, default=datetime.isoformat), kinds)
+
+    def select(self, query: str, *beside: LedgerTable) -> list[Row]:
+        return [
+            # Spark gives times in this machine's zone, without naming it
+            {name: each.astimezone(timezone.utc) if isinstance(each, datetime) else each for name, each in row.items()}
+            for row in (found.asDict() for found in self.spark.sql(query).collect())
+        ]
+
     def remove(self, condition: str) -> None:
-        if self._exists():
+        if self.exists():
             self.spark.sql(f"DELETE FROM {self.name} WHERE {condition}").collect()
 
     def count_files(self) -> int:
-        return int(self.spark.sql(f"DESCRIBE DETAIL {self.name}").collect()[0]["numFiles"]) if self._exists() else 0
+        return int(self.spark.sql(f"DESCRIBE DETAIL {self.name}").collect()[0]["numFiles"]) if self.exists() else 0
 
     def optimize(self) -> None:
         self.spark.sql(f"OPTIMIZE {self.name}").collect()
@@ -163,12 +185,12 @@ class CatalogTable(LedgerTable):
     def vacuum(self) -> None:
         self.spark.sql(f"VACUUM {self.name}").collect()
 
-    def _exists(self) -> bool:
+    def exists(self) -> bool:
         self._there = self._there or self.spark.catalog.tableExists(self.name)
         return self._there
 
     def _make(self) -> None:
-        if not self._exists():
+        if not self.exists():
             columns = ", ".join(f"{name} {_TYPES[kind]}" for name, kind in self.columns.items())
             properties = ", ".join(f"'{key}' = '{value}'" for key, value in PROPERTIES.items())
             self.spark.sql(

@@ -33,7 +33,7 @@ from runners.model.events import Event
 from runners.model.pipeline_state import PipelineState
 from runners.pipeline import Pipeline
 from runners.state.location import StateLocation
-from runners.state.process_locks import find_jvm_of
+from runners.state.process_locks import list_jvms_of
 from runners.state.progress import apply_entries
 from tests.scenarios.kept import replace_file
 
@@ -225,9 +225,8 @@ class Trial:
     @contextmanager
     def frozen(self, member: Member) -> Iterator[tuple[Sequence[str], str]]:
         """While the context is open, pause the process's Python and its JVM. Yield its lanes and its owner name."""
-        lock = StateLocation.of(Pipeline.load(self.file)).lock
-        jvms = [find_jvm_of(each, lock) for each in self.state().owners if each["pid"] == member.process.pid]
-        processes = [member.process.pid, *(jvm["pid"] for jvm in jvms if jvm)]
+        owners = [each for each in self.state().owners if each["pid"] == member.process.pid]
+        processes = [member.process.pid, *(jvm["pid"] for each in owners for jvm in list_jvms_of(each))]
         for process in processes:
             os.kill(process, signal.SIGSTOP)
         try:

@@ -204,7 +204,6 @@ def test_a_run_starts_spark_when_it_first_needs_it(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr
     assert "read  delivered  filtered  refused\norders  3     2          0         1" in run.stdout
     assert read_ids(tmp_path) == [1, 2]
-    assert [*(tmp_path / ".wherry" / "orders").glob("*.jvm")] == []
     assert load_pipeline(tmp_path, PLAIN + "dlq: {window: 0}\n").audit().json()["problems"] == []
 
 

@@ -1,12 +1,17 @@
-"""The exit code of a command does not depend on what libraries do at the end of Python."""
+"""The process of a command prints its stacks on a signal, and its exit code does not depend on libraries."""
 
 from __future__ import annotations
 
+import os
+import select
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.child import WHERRY, clean_environment
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
@@ -100,3 +105,31 @@ def test_a_process_that_is_stuck_ends_soon_after_a_forced_stop() -> None:
     )
     assert (done.returncode, done.stdout) == (3, "asked\n")
     assert "The next run finishes its open batches first." in done.stderr
+
+
+FOLLOWS = """
+name: orders
+origin: {files: {path: "landing/*.json", format: json, schema: id long}}
+destinations: [{delta: {path: out}}]
+hooks: [{on: start, command: [sh, -c, "echo started > started"]}]
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="the system has no such signal")
+def test_a_signal_prints_the_stacks_of_a_run_and_changes_nothing(tmp_path: Path) -> None:
+    """Each thread has its place in Wherry's code. Afterwards the run follows its origin until it is stopped."""
+    (tmp_path / "landing").mkdir()
+    (tmp_path / "orders.yaml").write_text(FOLLOWS)
+    os.mkfifo(tmp_path / "started")
+    started = os.open(tmp_path / "started", os.O_RDONLY | os.O_NONBLOCK)
+    command = [*WHERRY, "run", "orders.yaml", "--follow"]
+    environment = clean_environment(PYTHONPATH=str(ROOT))
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as run:
+        assert select.select([started], [], [], 300)[0]
+        run.send_signal(signal.SIGUSR1)
+        run.send_signal(signal.SIGTERM)
+        said = run.communicate(timeout=300)[1]
+    os.close(started)
+    assert run.returncode == 3, said
+    assert said.count("(most recent call first):") > 1
+    assert f'File "{ROOT}/runners/running/run.py", line ' in said

@@ -220,7 +220,7 @@ def test_a_status_has_a_line_for_each_fact() -> None:
             "owner": {"host": "box", "process": 7, "since": AT, "heard": "2026-01-01T00:01:00.123+00:00"},
             "stopping": "lunch",
             "lanes": {"0": {"offset": {"file": "a", "modified": 1795512234000}, "number": 3, "behind": "2 files"}},
-            "open": [{"lane": "0", "number": 4, "label": "b.json"}],
+            "open": [{"lane": "0", "number": 4, "label": "b.json", "since": AT}],
             "dlq": {"rows": 1_200, "unreplayed": 1_000, "fallback": 0},
             "last_run": {
                 "status": "failed",
@@ -249,7 +249,8 @@ def test_a_status_has_a_line_for_each_fact() -> None:
         "          More:  wherry explain WINDOW",
         "progress  batch 3, read up to a, changed 2026-11-24",
         "          09:23:54, waiting: 2 files",
-        "open      batch 4 (b.json) is being processed",
+        "open      batch 4 (b.json) is being processed since",
+        "          2026-01-01 00:00:00",
         "refused   1,200 rows in the DLQ; 1,000 wait",
         "          See:  wherry dlq show orders.yaml --waiting",
         "next      wherry run orders.yaml",

@@ -48,7 +48,7 @@ class Host:
             lanes=LANES,
             definition="h",
             frees=frees,
-            bury=lambda owner, _: self.buried.append(owner),
+            bury=self.buried.append,
         )
         if ready:
             coordination.begin()

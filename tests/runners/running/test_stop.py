@@ -71,23 +71,6 @@ def test_a_stop_that_is_not_forced_cancels_nothing() -> None:
     assert not bench.dispatcher.forced
 
 
-def test_a_forced_stop_is_noticed_although_the_callback_fails() -> None:
-    """The thread goes on after an error."""
-    bench, cancelled = Bench(), threading.Event()
-    bench.turn()
-
-    def fail() -> None:
-        if not failed.is_set():
-            failed.set()
-            raise RuntimeError("can't start new thread")
-
-    failed = threading.Event()
-    with force_in_time(bench.ledger, bench.dispatcher, cancelled.set, every=0.001, beside=fail):
-        assert wait_for(failed)
-        ask_to_stop(bench.ledger, "fire", force=True)
-        assert wait_for(cancelled)
-
-
 def test_a_stop_of_a_pipeline_that_is_not_running_has_no_effect() -> None:
     """Nothing is written to the ledger."""
     ledger = MemoryLedger()

@@ -20,7 +20,7 @@ from runners.model.errors import WorkCancelled
 from runners.spark import late
 from runners.spark.late import LateCommits, LateSession, LateSpark
 from runners.spark.own_session import make_own_session
-from runners.spark.session import call_on_start, give_up_waiting, is_here, is_late
+from runners.spark.session import give_up_waiting, is_here, is_late
 from runners.spark.session_pool import cancel, tag_work
 
 SETTINGS = {"spark.sql.ansi.enabled": "true", "spark.app.name": "wherry"}
@@ -144,17 +144,6 @@ def test_a_start_that_failed_ahead_raises_when_spark_is_needed(spark: Any, start
     assert spark.late.start_ahead().exception(10) is not None
     with pytest.raises(RuntimeError, match="no Java"):
         spark.table("orders")
-
-
-def test_a_run_is_notified_of_the_start_before_any_work(spark: Any, starts: Starts) -> None:
-    """The run records which JVM works for it."""
-    heard: list[bool] = []
-    with call_on_start(spark, lambda: heard.append(True)):
-        assert is_late(spark)
-    with call_on_start(spark, lambda: heard.append(spark.late.is_up)):
-        spark.table("orders")
-        spark.table("customers")
-    assert heard == [False]
 
 
 def test_work_has_the_name_that_its_thread_gave_it_before_the_start(spark: Any, starts: Starts) -> None:

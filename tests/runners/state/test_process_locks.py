@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import signal
 import socket
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from origins.spark_private import STARTER
 from runners.model.entry import OwnerBody
 from runners.state.process_locks import (
     LockError,
@@ -25,7 +25,6 @@ from runners.state.process_locks import (
     identify_process,
     is_process_alive,
     lock_path,
-    note_jvm,
     sweep_locks,
 )
 from tests.databricks.volume import make_volume_environment
@@ -88,14 +87,28 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
+MakeProcess = Callable[[list[str], dict[str, str]], subprocess.Popen[bytes]]
+"""Starts a process with these words and variables. With those of a JVM, it looks like a JVM of Python."""
+
+
 @pytest.fixture
-def jvm() -> Iterator[subprocess.Popen[bytes]]:
-    """Return a process that looks like a JVM that Python started for Spark."""
-    words = ["sh", "-c", "read line", "sh", *WORDS_OF_JVM]
-    process = subprocess.Popen(words, stdin=subprocess.PIPE, env={**os.environ, **ENVIRONMENT_OF_JVM})
-    yield process
-    process.kill()
-    process.communicate()
+def start_process() -> Iterator[MakeProcess]:
+    """Return a function that starts a process, which ends with the test."""
+    with contextlib.ExitStack() as stack:
+
+        def start(words: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+            command = ["sh", "-c", "read line", "sh", *words]
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, **environment})
+            stack.callback(process.communicate)
+            stack.callback(process.kill)
+            return process
+
+        yield start
+
+
+def make_environment(owner: OwnerBody) -> dict[str, str]:
+    """Return the variables of a JVM that the process of this owner started."""
+    return {**ENVIRONMENT_OF_JVM, STARTER: f"{owner['pid']} {owner['started']}"}
 
 
 def start_holder(path: Path, how: str = "") -> subprocess.Popen[str]:
@@ -340,49 +353,30 @@ HERE = OwnerBody(**identify_host(), run="7f", jvm=None)  # type: ignore[typeddic
 DEAD: OwnerBody = {**HERE, "started": "1"}
 
 
-def test_a_jvm_is_ended_when_its_owner_is_gone(jvm: subprocess.Popen[bytes], tmp_path: Path) -> None:
-    """The JVM may still be writing for its owner."""
-    end_orphan({**DEAD, "jvm": identify_process(jvm.pid)}, tmp_path / "lock")
+def test_a_jvm_that_the_ledger_knows_is_ended_when_its_owner_is_gone(start_process: MakeProcess) -> None:
+    """The program of its owner started it. The JVM may still be writing."""
+    jvm = start_process(WORDS_OF_JVM, ENVIRONMENT_OF_JVM)
+    end_orphan({**DEAD, "jvm": identify_process(jvm.pid)})
     assert jvm.wait() == -signal.SIGKILL
 
 
-def test_a_jvm_that_started_late_is_ended_when_its_owner_is_gone(jvm: subprocess.Popen[bytes], tmp_path: Path) -> None:
-    """The ledger does not know this JVM, but a note beside the lock does."""
-    note_jvm(tmp_path / "lock", "7f", jvm.pid)
-    end_orphan(DEAD, tmp_path / "lock")
+def test_a_jvm_that_its_owner_started_is_ended_when_the_owner_is_gone(start_process: MakeProcess) -> None:
+    """The ledger does not know this JVM, but its environment names the owner's process."""
+    jvm = start_process(WORDS_OF_JVM, make_environment(DEAD))
+    end_orphan(DEAD)
     assert jvm.wait() == -signal.SIGKILL
-    assert [*tmp_path.iterdir()] == []
 
 
-def test_the_jvm_of_a_live_process_is_left_alone(jvm: subprocess.Popen[bytes], tmp_path: Path) -> None:
-    """Its run is over, but other runs may use the process. It may also be this process."""
-    lock, noted = tmp_path / "lock", identify_process(jvm.pid)
-    note_jvm(lock, "7f", jvm.pid)
-    end_orphan({**HERE, "jvm": noted}, lock)
-    end_orphan(HERE, lock)
-    end_orphan({**DEAD, "boot": "another", "jvm": noted}, lock)
-    end_orphan({**DEAD, "run": "another"}, lock)
-    assert jvm.poll() is None
-
-
-def test_an_incomplete_note_of_a_jvm_ends_nothing(jvm: subprocess.Popen[bytes], tmp_path: Path) -> None:
-    """A full disk may cut a note."""
-    note_jvm(tmp_path / "lock", "7f", jvm.pid)
-    (note,) = tmp_path.iterdir()
-    note.write_bytes(note.read_bytes()[:5])
-    end_orphan(DEAD, tmp_path / "lock")
-    assert jvm.poll() is None
-
-
-def test_the_note_of_a_jvm_is_swept_when_the_jvm_is_gone(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
-    """A run may take longer than the age at which files are swept."""
-    note_jvm(tmp_path / "lock", "7f", sleeper.pid)
-    sweep_locks(tmp_path / "lock", older=0)
-    assert [*tmp_path.iterdir()] != []
-    sleeper.kill()
-    sleeper.wait()
-    sweep_locks(tmp_path / "lock", older=0)
-    assert [*tmp_path.iterdir()] == []
+@pytest.mark.parametrize(
+    "owner",
+    [HERE, {**DEAD, "boot": "another"}, {**DEAD, "started": "2"}, {**DEAD, "pid": 1}],
+    ids=["alive", "before the boot", "a reused number", "another process"],
+)
+def test_the_jvm_of_another_process_is_left_alone(start_process: MakeProcess, owner: OwnerBody) -> None:
+    """While its own process is alive, other runs may use it. It may also be the JVM of this process."""
+    jvms = [start_process(WORDS_OF_JVM, make_environment(each)) for each in (HERE, DEAD)]
+    end_orphan(owner)
+    assert [jvm.poll() for jvm in jvms] == [None, None]
 
 
 @pytest.mark.parametrize(
@@ -390,73 +384,13 @@ def test_the_note_of_a_jvm_is_swept_when_the_jvm_is_gone(sleeper: subprocess.Pop
     [([], {}), (WORDS_OF_JVM, {}), ([], ENVIRONMENT_OF_JVM)],
     ids=["neither", "words", "environment"],
 )
-def test_only_a_jvm_of_spark_is_ended(words: list[str], environment: dict[str, str], tmp_path: Path) -> None:
-    """Neither a ledger nor a note makes Wherry end any other process. A JVM has both the words and the variable."""
-    command = ["sh", "-c", "read line", "sh", *words]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, **environment}) as process:
-        end_orphan({**DEAD, "jvm": identify_process(process.pid)}, tmp_path / "lock")
-        note_jvm(tmp_path / "lock", "7f", process.pid)
-        end_orphan(DEAD, tmp_path / "lock")
-        assert process.poll() is None
-        process.kill()
-
-
-@pytest.mark.parametrize("kind", ["writable", "twice", "link", "pipe", "folder", "list", "theirs"])
-def test_a_note_that_is_not_surely_this_users_ends_nothing(
-    jvm: subprocess.Popen[bytes], tmp_path: Path, kind: str
+def test_only_a_jvm_of_spark_is_ended(
+    start_process: MakeProcess, words: list[str], environment: dict[str, str]
 ) -> None:
-    """A run does not wait for it, and the sweep ignores it."""
-    lock, aside = tmp_path / "lock", tmp_path / "aside"
-    note_jvm(lock, "7f", jvm.pid)
-    (note,) = tmp_path.iterdir()
-    content = note.read_bytes()
-    SPOILS[kind](note, aside, content)
-    words = [sys.executable, "-c", TIDYING, str(lock), json.dumps(DEAD)]
-    assert subprocess.run(words, cwd=ROOT, timeout=30, check=False).returncode == 0
-    assert jvm.poll() is None
-
-
-TIDYING = """
-import sys, json
-from pathlib import Path
-from runners.state.process_locks import end_orphan, sweep_locks
-lock = Path(sys.argv[1])
-sweep_locks(lock, older=0)
-end_orphan(json.loads(sys.argv[2]), lock)
-"""
-
-
-def spoil_with_folder(note: Path, aside: Path, content: bytes) -> None:
-    note.unlink()
-    note.mkdir()
-
-
-def spoil_with_pipe(note: Path, aside: Path, content: bytes) -> None:
-    note.unlink()
-    os.mkfifo(note)
-
-
-def spoil_with_link(note: Path, aside: Path, content: bytes) -> None:
-    note.unlink()
-    aside.write_bytes(content)
-    note.symlink_to(aside)
-
-
-def spoil_with_owner(note: Path, aside: Path, content: bytes) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root can give a note away")
-    os.chown(note, 65534, 65534)
-
-
-SPOILS: dict[str, Callable[[Path, Path, bytes], object]] = {
-    "writable": lambda note, aside, content: note.chmod(0o666),
-    "twice": lambda note, aside, content: os.link(note, aside),
-    "link": spoil_with_link,
-    "pipe": spoil_with_pipe,
-    "folder": spoil_with_folder,
-    "list": lambda note, aside, content: note.write_bytes(b"[]"),
-    "theirs": spoil_with_owner,
-}
+    """Neither a ledger nor a variable makes Wherry end any other process. A JVM has both the words and the variable."""
+    process = start_process(words, {**environment, STARTER: make_environment(DEAD)[STARTER]})
+    end_orphan({**DEAD, "jvm": identify_process(process.pid)})
+    assert process.poll() is None
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])

@@ -6,6 +6,7 @@ import json
 import logging
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from runners.model.run_report import DestinationReport, Report, RunError
 from runners.operations.status import find_fates
 from runners.state import run_history
 from runners.state.background_writer import BackgroundWriter
+from runners.state.ledger import LedgerError
 from runners.state.location import StateLocation
 from runners.state.run_history import RunHistory, RunRow, WantedRuns, await_writer
 
@@ -146,7 +148,7 @@ def test_the_history_has_the_report_of_a_run(history: RunHistory) -> None:
 
 def test_sql_can_read_the_table(history: RunHistory) -> None:
     """Times and numbers have their types."""
-    table = QueryBuilder().register("runs", DeltaTable(str(history.path)))
+    table = QueryBuilder().register("runs", DeltaTable(str(history.place)))
     query = "SELECT sum(read) AS n, max(ended_at) AS last FROM runs WHERE status <> 'running'"
     (row,) = pa.table(table.execute(query).read_all()).to_pylist()
     assert row == {"n": 3_000, "last": NOON + timedelta(minutes=3, seconds=4.5)}
@@ -159,7 +161,7 @@ def test_old_runs_are_archived_when_files_are_merged(tmp_path: Path, monkeypatch
     history = RunHistory(tmp_path / "runs", timedelta(minutes=10))
     for at in range(20):
         history.write([end_row(begin_row(f"{at:02}", minutes=at))])
-    table = DeltaTable(str(history.path))
+    table = DeltaTable(str(history.place))
     assert len(table.file_uris()) <= 5
     assert table.metadata().configuration["delta.logRetentionDuration"] == "interval 5 seconds"
     kept = {each["run"] for each in history.list_runs(WantedRuns(limit=100))}
@@ -169,6 +171,40 @@ def test_old_runs_are_archived_when_files_are_merged(tmp_path: Path, monkeypatch
     assert [each["run"] for each in everything] == [f"{at:02}" for at in range(19, -1, -1)]
     assert (everything[-1]["read"], everything[-1]["status"]) == (1_000, "succeeded")
     assert history.list_runs(WantedRuns(run="00", archived=True, report=True))[0]["report"] is None
+
+
+def test_a_run_that_is_archived_already_is_not_archived_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process may die after it wrote the archive."""
+    monkeypatch.setattr(run_history, "FILES", 1)
+    history = RunHistory(tmp_path / "runs", timedelta(minutes=10))
+    old = end_row(begin_row("old"))
+    history.write([old])
+    history.archive.add([vars(old)])
+    history.write([begin_row("new", minutes=20)])
+    assert [each["run"] for each in history.list_runs()] == ["new"]
+    assert [each["run"] for each in history.list_runs(WantedRuns(archived=True))] == ["new", "old"]
+
+
+def test_runs_that_begin_at_the_same_time_are_all_recorded(tmp_path: Path) -> None:
+    """One of them creates the table."""
+    together = threading.Barrier(4)
+
+    def begin(run: str) -> None:
+        together.wait(60)
+        RunHistory(tmp_path / "runs", timedelta(days=90)).write([begin_row(run)])
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(begin, "abcd"))
+    assert sorted(each["run"] for each in RunHistory(tmp_path / "runs", timedelta(days=90)).list_runs()) == [*"abcd"]
+
+
+def test_a_history_that_cannot_be_read_is_named(history: RunHistory, tmp_path: Path) -> None:
+    """The error does not name the ledger, which is whole."""
+    for file in Path(str(history.place)).glob("*.parquet"):
+        file.unlink()
+    with pytest.raises(LedgerError, match=r"^The run history at .* cannot be read: ") as told:
+        history.list_runs()
+    assert "ledger" not in str(told.value).lower()
 
 
 def test_a_history_that_cannot_be_written_causes_only_a_warning(

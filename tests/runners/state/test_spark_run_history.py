@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
 from runners.state import run_history
-from runners.state.run_history import SparkRunHistory, WantedRuns
+from runners.state.run_history import RunHistory, WantedRuns
 from tests.runners.state.test_run_history import NOON, begin_row, end_row, join_names
 
 if TYPE_CHECKING:
@@ -20,17 +19,17 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
-def history(spark: SparkSession) -> Iterator[SparkRunHistory]:
+def history(spark: SparkSession) -> Iterator[RunHistory]:
     """Return a history in a separate schema, which keeps ten minutes."""
     spark.sql("CREATE SCHEMA IF NOT EXISTS run_histories")
-    yield SparkRunHistory(lambda: spark, "run_histories.orders_runs", timedelta(minutes=10))
+    yield RunHistory("run_histories.orders_runs", timedelta(minutes=10), spark)
     spark.sql("DROP SCHEMA run_histories CASCADE")
 
 
 @pytest.mark.connect
 @pytest.mark.promise("CN-15", "CN-17")
 def test_runs_are_kept_found_and_archived(
-    history: SparkRunHistory, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    history: RunHistory, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Runs are listed and filtered as in a folder. Old runs go into the archive."""
     assert history.list_runs() == []
@@ -50,9 +49,8 @@ def test_runs_are_kept_found_and_archived(
     took = spark.sql("SELECT max(ended_at) - min(started_at) AS took FROM run_histories.orders_runs").collect()[0]
     assert took["took"] == timedelta(minutes=3, seconds=4.5)
     monkeypatch.setattr(run_history, "FILES", 1)
-    later = replace(history)
-    later.write([end_row(begin_row("e-run", minutes=12))])
+    history.write([end_row(begin_row("e-run", minutes=12))])
     assert join_names(history.list_runs()) == "edc"
-    later.write([end_row(begin_row("f-run", minutes=13))])
+    history.write([end_row(begin_row("f-run", minutes=13))])
     assert join_names(history.list_runs(WantedRuns(archived=True))) == "fedcba"
     assert history.list_runs(WantedRuns(run="a-run", archived=True, report=True))[0]["report"] is None

@@ -143,7 +143,7 @@ def test_a_full_disk_fails_the_history_without_lines_of_a_library(
     began = RunRow.make_running("orders", "r1", "h", datetime(2026, 1, 1, tzinfo=timezone.utc))
     history.write([began])
     small_disk.fill()
-    with pytest.raises(OSError, match="No space left on device"):
+    with pytest.raises(LedgerError, match=r"The run history at .* cannot be written: No space left on device"):
         history.write([began])
     assert capfd.readouterr().err == ""
     small_disk.empty()
