@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import ClassVar, cast
 
 from destinations.destination import BatchLabel, BatchSources, BroughtBatch, DestinationError, Label, Loss, Written
+from origins.codec import decode
 from origins.errors import has_no_links
-from origins.json_shape import check_shape
 
 _ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{}\[\]^]""")
 NOTE = "_wherry.json"
@@ -190,7 +190,7 @@ def _rename(source: Path, target: Path) -> None:
 
 def _read_note(note: Path) -> NoteBody | None:
     try:
-        return check_shape(NoteBody, json.loads(note.read_text(encoding="utf-8")))
+        return decode(NoteBody, json.loads(note.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return None
 

@@ -30,7 +30,7 @@ from destinations.batch_folders import (
     name_folder,
 )
 from destinations.destination import BatchLabel, BroughtBatch, DestinationError, Label, Loss, Written, make_unsure_error
-from origins.json_shape import check_shape
+from origins.codec import decode
 from origins.object_store import ObjectStore, open_store
 from origins.store_access import StoreError, StoreUrl, find_problem
 
@@ -196,7 +196,7 @@ class BatchManifests:
             found = store.read_object(key)
             if found is None:
                 continue  # its writer has finished
-            note = check_shape(AttemptBody, json.loads(found[1]))
+            note = decode(AttemptBody, json.loads(found[1]))
             manifest = note["manifest"]
             published = not store.claim(manifest) and note["folder"] in map(_get_folder, self._read_manifest(manifest))
             with contextlib.suppress(StoreError):  # the files only cost space until the next fence
@@ -225,7 +225,7 @@ class BatchManifests:
 
     def _read_note(self, key: str) -> NoteBody | None:
         found = self.store.read_object(key)
-        return None if found is None else check_shape(NoteBody, json.loads(found[1]))
+        return None if found is None else decode(NoteBody, json.loads(found[1]))
 
 
 def _name_manifest(folder: str) -> str:

@@ -16,10 +16,10 @@ from typing import TypedDict
 
 from origins.batch import Json, Span
 from origins.catalog.history import HistoryLog, explain_refusal, is_only_named
+from origins.codec import decode
 from origins.delta_actions import Version, VersionLog, describe_versions
 from origins.errors import OriginError, has_condition, list_causes, list_errors, list_spark_errors
 from origins.files.file_systems import escape_pattern
-from origins.json_shape import check_shape
 from origins.lazy import Column, DataFrame, F, SparkSession, T, spark_errors
 from origins.names import HIDDEN, is_no_such_table, make_relative_name_sql, quote_name
 from origins.origin import PLACE
@@ -280,7 +280,7 @@ def add_change_columns(columns: str) -> str:
 
 def read_offset(offset: Json) -> tuple[int, str]:
     """Return the version and the table's id in an offset. Raise ValueError if it is not such an offset."""
-    found = check_shape(_Offset, offset)
+    found = decode(_Offset, offset)
     return found["version"], found["table"]
 
 
@@ -336,10 +336,10 @@ def read_part(part: Json) -> Part:
     assert isinstance(part, list | tuple), part
     path, size, *more = part
     return Part(
-        check_shape(str, path),
-        check_shape(int, size) if size is not None else None,
-        check_shape(int, more[0]) if more else None,
-        check_shape(_Asked, more[1]) if len(more) > 1 else _Asked(),
+        decode(str, path),
+        decode(int, size) if size is not None else None,
+        decode(int, more[0]) if more else None,
+        decode(_Asked, more[1]) if len(more) > 1 else _Asked(),
     )
 
 

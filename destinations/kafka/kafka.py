@@ -34,9 +34,9 @@ from destinations.destination import (
 from destinations.kafka.messages import CSV_OPTIONS, JSON_OPTIONS, MessageColumns, TopicLimits
 from destinations.kafka.producer import OWN, OutgoingMessage, ProducerFenced, Sender
 from origins.batch_rows import BatchRows, TableRows
+from origins.codec import decode
 from origins.crash_points import reach
 from origins.errors import OriginError, list_spark_errors
-from origins.json_shape import check_shape
 from origins.kafka.avro import AvroCoding
 from origins.kafka.client import Cluster, Partition
 from origins.kafka.formats import CODED, FORMATS, Coding
@@ -471,7 +471,7 @@ class OpenKafka(OpenDestination):
             time.sleep(0.05)  # it ends when that lane's batch is committed or asked for, or when Kafka gives up
         messages = cluster.read({each: (known.first, known.end) for each, known in written.items()}, _MANY) or []
         mine = [message.value() for message in messages if message.key() == name.encode()]
-        return [check_shape(LabelNote, json.loads(value)) for value in mine if value is not None]
+        return [decode(LabelNote, json.loads(value)) for value in mine if value is not None]
 
     def _make_unsure(self, label: Label, why: str) -> Unsure:
         return make_unsure_error(label, why, f"Look for messages with the header wherry.batch = {label.key}.")

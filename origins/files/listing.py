@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import TypedDict, TypeVar
 
 from origins.batch import Json, Limits, Span
+from origins.codec import decode
 from origins.files.file_systems import (
     SMALL,
     WILD,
@@ -39,7 +40,6 @@ from origins.files.file_systems import (
     without_scheme,
 )
 from origins.files.stored_files import StoredFiles
-from origins.json_shape import check_shape
 from origins.lazy import SparkSession
 from origins.object_store import can_reach_stores, open_bucket
 from origins.origin import Backlog
@@ -355,7 +355,7 @@ class FileBacklog(Backlog):
         files = self._lanes[lane]
         if not start:
             return 0
-        offset = check_shape(FileOffset, start)
+        offset = decode(FileOffset, start)
         last = (offset["modified"], offset["file"])
         behind = bisect.bisect_right(files, last, key=lambda file: file[:2])
         return behind if behind and files[behind - 1][:2] == last else 0
@@ -386,5 +386,5 @@ class _Parts(TypedDict):
 
 def list_files(parts: Sequence[Json]) -> list[File]:
     """Return the files of one or several spans, in their state at the survey."""
-    found = check_shape(_Parts, {"parts": parts})["parts"]
+    found = decode(_Parts, {"parts": parts})["parts"]
     return [File(modified, name, size) for name, size, modified in found]

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, TypedDict
 
-from origins.batch import Json
+from origins.batch import Json, Span
 from runners.model.nack_window import DlqSettings
-from runners.model.planned_batch import SettledCounts, SpanBody
+from runners.model.planned_batch import SettledCounts
 
 FORMAT = 5
 """The format of entries and snapshots that this version writes. It is also the newest format that it reads."""
@@ -264,7 +264,7 @@ class Entry:
     lane: str = ""
     plan: str = ""
     body: Mapping[str, Any] = field(default_factory=dict)
-    """The body as it is stored. For a body that was read, `check_shape` gives the type."""
+    """The body as it is stored. For a body that was read, `decode` gives the type."""
     seq: int = 0
     """The entry's number, which `append` assigns: one more than that of the entry before."""
     epoch: int = 0
@@ -283,7 +283,7 @@ class Settled:
     plan: str
     run: str
     at: str
-    span: SpanBody
+    span: Span
     counts: SettledCounts
 
 

@@ -18,13 +18,6 @@ class DlqSettings(TypedDict, total=False):
     limits: Mapping[str, str]
 
 
-class WindowBody(TypedDict):
-    """A window as the ledger stores it."""
-
-    rows: int
-    nacks: Sequence[int]
-
-
 @dataclass(frozen=True, kw_only=True)
 class NackWindow:
     """How many rows a lane has read, and the places of its latest nacks.
@@ -52,15 +45,6 @@ class NackWindow:
                 tripped = nack
         kept = [place for place in latest if place > end - dlq.window + 1]
         return NackWindow(rows=end, nacks=tuple(kept[max(0, len(kept) - dlq.threshold + 1) :])), tripped
-
-    def json(self) -> WindowBody:
-        """Return the window as the ledger stores it."""
-        return {"rows": self.rows, "nacks": list(self.nacks)}
-
-    @staticmethod
-    def of(value: WindowBody | None) -> NackWindow:
-        """Make a window from what the ledger stores."""
-        return NackWindow(rows=value["rows"], nacks=tuple(value["nacks"])) if value else NackWindow()
 
 
 @dataclass(frozen=True, kw_only=True)

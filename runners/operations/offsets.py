@@ -196,7 +196,7 @@ def _move_to(lane: LaneState, after: JSON, carried: Sequence[Settled]) -> LaneMo
     The batches to process again are known if one of them began at this offset, or if no batch came after it.
     """
     batches = sorted(carried, key=lambda settled: settled.number)
-    starts = [settled.span["start"] for settled in batches]
+    starts = [settled.span.start for settled in batches]
     if after == lane.offset or not batches:
         return LaneMove(before=lane.offset, after=after)
     if after not in starts:
@@ -209,7 +209,7 @@ def _move_back(lane: LaneState, after: JSON, batches: Sequence[Settled]) -> Lane
         before=lane.offset,
         after=after,
         batches=len(batches),
-        rows=sum(settled.counts["read"] for settled in batches),
+        rows=sum(settled.counts.read for settled in batches),
         numbers=(batches[0].number, lane.number) if batches else None,
     )
 
@@ -246,10 +246,10 @@ def plan_backfill(pipeline: PipelineSpec, backfill: Backfill) -> OffsetMove:
         )
     lanes = {
         lane: LaneMove(
-            before=batches[0].span["start"],
-            after=batches[-1].span["end"],
+            before=batches[0].span.start,
+            after=batches[-1].span.end,
             batches=len(batches),
-            rows=sum(batch.counts["read"] for batch in batches),
+            rows=sum(batch.counts.read for batch in batches),
         )
         for lane, batches in carried.items()
         if batches
@@ -274,7 +274,7 @@ def _describe_past(name: str, batches: Sequence[PastBatch], again: str) -> str:
 
 
 def _count_batches(batches: Sequence[Settled]) -> str:
-    return f"{format_batches(len(batches))}, {format_count(sum(batch.counts['read'] for batch in batches))}"
+    return f"{format_batches(len(batches))}, {format_count(sum(batch.counts.read for batch in batches))}"
 
 
 def _describe_carried(settled: Sequence[Settled]) -> str:
@@ -329,7 +329,7 @@ def _plan_rewind(
     by_lane = _group_by_lane([settled for settled in journal.list_settled() if again(settled)])
     for name in [lane for lane in state.lanes if not is_aside(lane)] if everything else by_lane:
         batches = by_lane.get(name, [])
-        after = None if everything else batches[0].span["start"]
+        after = None if everything else batches[0].span.start
         lanes[name] = _move_back(state.get_lane(name), after, batches)
     return OffsetMove(lanes=lanes, destinations=_list_again(pipeline))
 

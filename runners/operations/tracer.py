@@ -20,7 +20,7 @@ from runners.model.entry import EndedBody, ErrorBody, Settled
 from runners.model.errors import CarryFailed, Refusal
 from runners.model.masking import without
 from runners.model.pipeline_state import REPLAY, LaneState
-from runners.model.planned_batch import PlannedBatch, read_span
+from runners.model.planned_batch import PlannedBatch
 from runners.model.text import summarise_error
 from runners.operations.pipeline_access import open_session, open_state
 from runners.operations.preview import Preview
@@ -132,7 +132,7 @@ class Tracer:
             lane=settled.lane,
             number=settled.number,
             plan=settled.plan,
-            span=read_span(settled.span),
+            span=settled.span,
             schema=schema,
             time=datetime.fromisoformat(settled.at),
             definition=self.definition.hash,

@@ -14,7 +14,6 @@ from runners.definitions.checks import copy_with
 from runners.model.entry import BegunBackfill, Settled
 from runners.model.errors import Refusal, check_reason
 from runners.model.pipeline_state import is_aside, list_meant, make_rows_key
-from runners.model.planned_batch import read_span
 from runners.model.spec import PipelineSpec
 from runners.running.aggregates import OF_A_BACKFILL
 from runners.running.compatibility import resolve_names
@@ -83,7 +82,7 @@ class Backfill(Work):
                 name=f"{begun['name']}/{lane}",
                 lane=lane,
                 start=journal.state.get_lane(f"{begun['name']}/{lane}").offset,
-                batches=[(read_span(each.settled.span), each.lacking) for each in batches],
+                batches=[(each.settled.span, each.lacking) for each in batches],
             )
             for lane, batches in self._list_behind(pipeline, journal, begun).items()
         ]
@@ -171,7 +170,7 @@ class PastBatch:
     @property
     def end(self) -> str:
         """The offset at its end, as a text that is equal for equal offsets."""
-        return make_offset_key(self.settled.span["end"])
+        return make_offset_key(self.settled.span.end)
 
     @staticmethod
     def of(settled: Settled, asked: Sequence[str], had: Collection[str], *, again: bool) -> PastBatch:
@@ -222,7 +221,7 @@ def _from(batch: Settled, bound: Bound) -> int:
 def _is_cut_off(begun: BegunBackfill, journal: Journal) -> bool:
     """Whether a batch that the backfill processed last is no longer there, because its lane was set back."""
     prefix = f"{begun['name']}/"
-    ends = {(each.lane, make_offset_key(each.span["end"])) for each in journal.list_settled()}
+    ends = {(each.lane, make_offset_key(each.span.end)) for each in journal.list_settled()}
     reached = [(lane, state.offset) for lane, state in journal.state.lanes.items() if lane.startswith(prefix)]
     return any(
         offset is not None and (lane.removeprefix(prefix), make_offset_key(offset)) not in ends

@@ -416,12 +416,12 @@ def list_carried_parts(pipeline: PipelineSpec, origin: Origin, carried: Iterable
             own.append(batch)
         elif pipeline.owns(origin, get_lane_read(batch)):
             again.append(batch)
-    parts = [part for batch in own for part in batch.span["parts"]]
+    parts = [part for batch in own for part in batch.span.parts]
     if not again:
         return parts
     newest: dict[str, JSON] = {}
     for batch in sorted([*own, *again], key=lambda each: each.at):
-        newest.update({str(part[0]): part for part in batch.span["parts"]})  # type: ignore[index]  # a file's is a list
+        newest.update({str(part[0]): part for part in batch.span.parts})  # type: ignore[index]  # a file's is a list
     return [newest[name] for name in dict.fromkeys(str(part[0]) for part in parts)]  # type: ignore[index]
 
 

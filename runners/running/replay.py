@@ -137,7 +137,7 @@ def leave_to_backfills(
         if each is None:
             return frozenset()
         if is_replay(each.lane):
-            return frozenset().union(*(find_others(str(part).rpartition("/")[0]) for part in each.span["parts"]))
+            return frozenset().union(*(find_others(str(part).rpartition("/")[0]) for part in each.span.parts))
         return frozenset(by_rows[make_rows_key(each)] - meant[plan])
 
     return [

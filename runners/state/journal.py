@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from destinations.destination import Late
+from origins.codec import encode
 from origins.crash_points import reach_recording
 from runners.model.clock import Clock
 from runners.model.entry import EndedBody, Entry, OwnerBody, Settled
@@ -167,7 +168,7 @@ class Journal:
         """
         if len(self._tail) < max(every, len(self.state.lanes) // LANES_AN_ENTRY):
             return
-        entry = Entry(kind="snapshot", epoch=self.state.epoch, owner=self.owner, body=self.state.json())
+        entry = Entry(kind="snapshot", epoch=self.state.epoch, owner=self.owner, body=encode(self.state))
         first = 1 if self._tail[0].kind == "snapshot" else 0
         settled = list(list_settled_among(self._tail[first:], self._before))
         try:
@@ -221,7 +222,7 @@ def list_settled_ever(journal: Journal) -> Sequence[Settled]:
 
 def find_newest_label(journal: Journal, destination: str) -> str:
     """Return the destination's key (`Label.key`) of the newest batch of which it got rows. Empty if there is none."""
-    got = [batch for batch in list_settled_ever(journal) if batch.counts.get("delivered", {}).get(destination)]
+    got = [batch for batch in list_settled_ever(journal) if batch.counts.delivered.get(destination)]
     return f"{max(got, key=lambda batch: batch.at).plan}/{destination}" if got else ""
 
 
@@ -255,10 +256,6 @@ def _pause_collector() -> Iterator[None]:
             gc.enable()
 
 
-DISCARDS = "discards"
-"""The key in the counts of a plan that discarded its rows. The value names the reason and the person."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class DecidedLetters:
     """The ids of rows that were replayed or discarded."""
@@ -286,7 +283,7 @@ def collect_decided(settled: Iterable[Settled]) -> DecidedLetters:
     discarded: set[str] = set()
     for batch in settled:
         if is_replay(batch.lane):
-            (discarded if DISCARDS in batch.counts else replayed).update(map(str, batch.span["parts"]))
+            (discarded if batch.counts.discards else replayed).update(map(str, batch.span.parts))
     return DecidedLetters(replayed=frozenset(replayed), discarded=frozenset(discarded))
 
 

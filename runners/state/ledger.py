@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, TypedDict, TypeVar
 
+from origins.codec import decode, encode
 from origins.errors import WherryError
-from origins.json_shape import check_shape
 from runners.model.entry import FORMAT, Entry, Settled, as_text
-from runners.model.planned_batch import SettledCounts, SpanBody
 from runners.model.text import find_version
 
 
@@ -309,7 +308,7 @@ def _check_format(place: str, newest: int) -> None:
 
 
 def to_row(item: Entry | Settled) -> Row:
-    return {name: as_text(value) if name in _NESTED else value for name, value in vars(item).items()}
+    return {name: as_text(encode(value)) if name in _NESTED else value for name, value in vars(item).items()}
 
 
 def to_entries(place: str, rows: Iterable[Row]) -> list[Entry]:
@@ -321,7 +320,7 @@ def to_entries(place: str, rows: Iterable[Row]) -> list[Entry]:
 
 def _to_entry(place: str, row: Row) -> Entry:
     try:
-        return migrate_entry(Entry(**{**row, "body": check_shape(_Nested, {"body": json.loads(row["body"])})["body"]}))
+        return migrate_entry(Entry(**{**row, "body": decode(_Nested, {"body": json.loads(row["body"])})["body"]}))
     except ValueError as error:
         raise LedgerError(
             f"Entry {row['seq']} of the ledger at {place} ({row['kind']}) cannot be understood: {error}.", hint=RESTORE
@@ -331,8 +330,7 @@ def _to_entry(place: str, row: Row) -> Entry:
 def to_settled(place: str, row: Row) -> Settled:
     """Return the row as a settled batch. Raise `LedgerError` if it is not one."""
     try:
-        span = check_shape(SpanBody, json.loads(row["span"]))
-        return Settled(**{**row, "span": span, "counts": check_shape(SettledCounts, json.loads(row["counts"]))})
+        return decode(Settled, {name: json.loads(each) if name in _NESTED else each for name, each in row.items()})
     except ValueError as error:
         raise LedgerError(
             f"Batch {row['number']} of lane {row['lane']} in the history of the ledger at {place} cannot be "
@@ -406,7 +404,7 @@ def _migrate_plan(body: Body) -> Body:
 
 
 def _migrate_in(value: object, change: Callable[[Body], Body]) -> Body | None:
-    return change(check_shape(_Nested, {"body": value})["body"]) if value else None
+    return change(decode(_Nested, {"body": value})["body"]) if value else None
 
 
 class _Nested(TypedDict):
@@ -421,13 +419,13 @@ def _migrate_opened(body: Body) -> Body:
     """Migrate a body with a single origin, whose schema was stored beside it."""
     if not body or "origins" in body:
         return body
-    origin = check_shape(_OldOrigin, body.get("origin") or {"name": "origin", "lanes": ["0"], "place": ""})
+    origin = decode(_OldOrigin, body.get("origin") or {"name": "origin", "lanes": ["0"], "place": ""})
     schema = body.get("schema")
     return {**body, "origins": {origin["name"]: {"lanes": origin["lanes"], "place": origin["place"], "schema": schema}}}
 
 
 def _migrate_snapshot(body: Body) -> Body:
-    old = check_shape(_OldSnapshot, body)
+    old = decode(_OldSnapshot, body)
     lanes = {name: _migrate_lane(lane) for name, lane in old["lanes"].items()}
     shared = {"held": {}, "done": [], "owners": _migrate_owners(body)}
     return {
@@ -442,7 +440,7 @@ def _migrate_snapshot(body: Body) -> Body:
 
 def _migrate_owners(body: Body) -> list[Body]:
     """Migrate a body with at most one owner, whose last entry was stored beside it."""
-    seq, at = check_shape(_LastSign, {"heard": body.get("heard", (0, ""))})["heard"]
+    seq, at = decode(_LastSign, {"heard": body.get("heard", (0, ""))})["heard"]
     owner = _migrate_in(body.get("owner"), lambda owner: owner)
     return [{**owner, "heard": seq, "heard_at": at}] if owner else []
 

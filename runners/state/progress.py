@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from origins.batch import Json
-from origins.json_shape import Malformed, check_shape
+from origins.codec import Malformed, decode
 from runners.model.entry import (
     FORMAT,
     BackfillBody,
@@ -33,8 +33,8 @@ from runners.model.entry import (
     WaiveBody,
 )
 from runners.model.nack_window import NackWindow
-from runners.model.pipeline_state import CLEAN, LaneHolder, LaneState, PipelineState, SnapshotBody, is_replay
-from runners.model.planned_batch import DecidedBatch, DecisionBody, PlanBody, PlannedBatch, SettleBody, SettledCounts
+from runners.model.pipeline_state import CLEAN, LaneHolder, LaneState, PipelineState, is_replay
+from runners.model.planned_batch import DecidedBatch, PlannedBatch, SettleBody
 from runners.state.ledger import RESTORE, LedgerError
 
 
@@ -56,7 +56,7 @@ Shape = TypeVar("Shape")
 def read_body(entry: Entry, shape: type[Shape]) -> Shape:
     """Return the entry's body, which has this shape. Raise `LedgerError` if it has another shape."""
     try:
-        return check_shape(shape, entry.body)
+        return decode(shape, entry.body)
     except Malformed as error:
         raise LedgerError(
             f"Entry {entry.seq} of the ledger ({entry.kind}) cannot be understood: {error}.",
@@ -78,17 +78,14 @@ def list_settled_among(entries: Iterable[Entry], state: PipelineState | None = N
         plan = state.get_lane(entry.lane).open if entry.kind == "settle" else None
         if plan is not None and not plan.published:
             body = read_body(entry, SettleBody)
-            counts: SettledCounts = {**body["counts"], "owed": body["owed"]}
-            if "way" in body:
-                counts["way"] = body["way"]
             yield Settled(
                 lane=entry.lane,
                 number=plan.batch.number,
                 plan=plan.batch.plan,
                 run=plan.batch.run,
                 at=entry.at,
-                span=plan.json()["span"],
-                counts=counts,
+                span=plan.batch.span,
+                counts=replace(body.counts, owed=body.owed, way=body.way),
             )
         state = apply_entry(state, entry)
 
@@ -210,13 +207,14 @@ def _update_owner(state: PipelineState, entry: Entry, changes: OwnerBody) -> Pip
 
 
 def _plan(state: PipelineState, entry: Entry) -> PipelineState:
-    plan = PlannedBatch.of(state.pipeline, read_body(entry, PlanBody))
+    plan = read_body(entry, PlannedBatch)
+    plan = replace(plan, batch=replace(plan.batch, pipeline=state.pipeline))
     return _update_lane(state, entry, replace(state.get_lane(entry.lane), open=plan, number=plan.batch.number))
 
 
 def _prepared(state: PipelineState, entry: Entry) -> PipelineState:
     plan = _require_plan(state, entry)
-    decided = replace(plan, decision=DecidedBatch.of(read_body(entry, DecisionBody)))
+    decided = replace(plan, decision=read_body(entry, DecidedBatch))
     if is_replay(entry.lane) and state.replay is not None:
         state = replace(state, replay={**state.replay, "decided": True})
     return _update_lane(state, entry, replace(state.get_lane(entry.lane), open=decided))
@@ -225,21 +223,21 @@ def _prepared(state: PipelineState, entry: Entry) -> PipelineState:
 def _settle(state: PipelineState, entry: Entry) -> PipelineState:
     plan = _require_plan(state, entry)
     body = read_body(entry, SettleBody)
-    owed = bool(body["owed"])
+    owed = bool(body.owed)
     before = state.get_lane(entry.lane)
     settled = replace(
         before,
-        offset=body["offset"],
+        offset=body.offset,
         committed=plan.batch.number,
         committed_at=before.committed_at if plan.published else entry.at,
-        window=NackWindow.of(body["window"]),
-        clean=body["clean"],
+        window=body.window or NackWindow(),
+        clean=body.clean,
         open=replace(plan, published=True) if owed else None,
         settled=None if is_replay(entry.lane) else plan,
         tried=0,
         since="",
     )
-    if rows := body["counts"].get("fallback"):
+    if rows := body.counts.fallback:
         state = replace(state, fallen={**state.fallen, entry.plan: rows})
     return _update_lane(replace(state, midway=state.midway or not is_replay(entry.lane)), entry, settled)
 
@@ -323,7 +321,7 @@ def _update_lane(state: PipelineState, entry: Entry, lane: LaneState) -> Pipelin
 
 
 _FOLD = {
-    "snapshot": lambda _, entry: PipelineState.of(read_body(entry, SnapshotBody)),
+    "snapshot": lambda _, entry: read_body(entry, PipelineState).name_pipeline(),
     "open": _open,
     "acquire": _acquire,
     "renew": _renew,

@@ -61,9 +61,7 @@ def make_audit(
         lanes={lane: _summarise_lane(batches) for lane, batches in carried.items() if batches},
         read=_sum_counts(claims.counting, "read"),
         filtered=sum(
-            branch["filtered"]
-            for settled in claims.counting
-            for branch in [*(settled.counts.get("branches") or {}).values()][:1]
+            branch.filtered for settled in claims.counting for branch in [*settled.counts.branches.values()][:1]
         ),
         nacked=_sum_counts(claims.counting, "nacked"),
         destinations={name: delivery.prove() for name, delivery in deliveries.items()},
@@ -82,7 +80,7 @@ def _count_removed(claims: LedgerClaims, names: Mapping[str, str]) -> Mapping[st
     """Return the batches and rows that went to destinations with none of these names."""
     removed: dict[str, dict[str, JSON]] = {}
     for settled in claims.counting:
-        for name in [each for each in settled.counts.get("delivered") or () if each not in names]:
+        for name in [each for each in settled.counts.delivered if each not in names]:
             known = removed.setdefault(name, {"batches": 0, "rows": 0})
             known["batches"] += 1
             known["rows"] += count_rows_for(settled, name) or 0
@@ -92,10 +90,10 @@ def _count_removed(claims: LedgerClaims, names: Mapping[str, str]) -> Mapping[st
 def _find_unbalanced(claims: LedgerClaims) -> Iterator[Finding]:
     for settled in claims.settled:
         counts = settled.counts
-        if counts.get("balanced") is False:
+        if counts.balanced is False:
             message = (
-                f"the ledger settled it though its counts do not add up: read {counts['read']}, "
-                f"refused {counts['nacked']}, delivered {counts['delivered']}"
+                f"the ledger settled it though its counts do not add up: read {counts.read}, "
+                f"refused {counts.nacked}, delivered {counts.delivered}"
             )
             repair = (
                 "Compare its rows at the origin with the rows in the destination; then accept it:  "
@@ -131,7 +129,7 @@ def _summarise_lane(batches: Sequence[Settled]) -> Mapping[str, JSON]:
 
 
 def _sum_counts(batches: Iterable[Settled], name: Literal["read", "nacked"]) -> int:
-    return sum(settled.counts.get(name, 0) for settled in batches)
+    return sum(getattr(settled.counts, name) for settled in batches)
 
 
 _COUNTS = (
@@ -199,7 +197,7 @@ def _read_dlq(dlq: Destination, spark: Callable[[], SparkSession], claims: Ledge
             return DlqContent(place=dlq.place)
         return DlqContent(place=dlq.place, account=dlq.account(spark, claims.state.pipeline), unreadable=error.message)
     mine = [row for row in counted if row["pipeline"] == claims.state.pipeline]
-    refused = {each.plan: each.counts.get("nacked", 0) for each in claims.settled}
+    refused = {each.plan: each.counts.nacked for each in claims.settled}
     odd = {row["plan"] for row in mine if row["ids"] != refused.get(row["plan"], row["ids"])}
     which: dict[str, set[str]] = {}
     for row in query_dlq(dlq, spark, "SELECT id, plan FROM {table}") if odd else ():
@@ -379,7 +377,7 @@ def _find_harmed(queue: DlqContent) -> Iterator[Finding]:
 
 def _count_refused(settled: Settled) -> int:
     """Return how many rows of the batch went to the DLQ."""
-    return 0 if settled.counts.get("discarded", 0) else settled.counts.get("nacked", 0)
+    return 0 if settled.counts.discarded else settled.counts.nacked
 
 
 def _count_missing(claims: LedgerClaims, queue: DlqContent, settled: Settled) -> int:

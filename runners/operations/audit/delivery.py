@@ -45,13 +45,13 @@ class DeliveryAudit:
     def prove(self) -> DestinationProof:
         """Return this destination's side of the equation."""
         there = self.account is not None and self.account.there
-        branches = [(settled.counts.get("branches") or {}).get(own) for settled, own in self._expected]
+        branches = [settled.counts.branches.get(own) for settled, own in self._expected]
         return DestinationProof(
             delivered=sum(self._count_delivered(*pair) or 0 for pair in self._expected),
-            read=sum(settled.counts.get("read", 0) for settled, _ in self._expected),
-            filtered=sum(branch["filtered"] for branch in branches if branch),
-            nacked=sum(settled.counts.get("nacked", 0) for settled, _ in self._expected),
-            changed=sum(branch["changed"] for branch in branches if branch),
+            read=sum(settled.counts.read for settled, _ in self._expected),
+            filtered=sum(branch.filtered for branch in branches if branch),
+            nacked=sum(settled.counts.nacked for settled, _ in self._expected),
+            changed=sum(branch.changed for branch in branches if branch),
             owed=sum(
                 plan.published and not self.has(f"{plan.batch.plan}/{own}")
                 for plan in self.claims.state.open_plans
@@ -167,16 +167,16 @@ class DeliveryAudit:
 
     def _find_unproved(self, settled: Settled, own: str) -> Iterator[Finding]:
         counts, delivered = settled.counts, self._count_delivered(settled, own)
-        branch = (counts.get("branches") or {}).get(own)
-        read, unknown = counts.get("read", 0), counts.get("balanced") == "unknown"
+        branch = counts.branches.get(own)
+        read, unknown = counts.read, counts.balanced == "unknown"
         if delivered is None:
             message = f"the ledger does not know how many of its {read:,} rows were delivered here"
             yield self._report_unproved(settled, message)
-        elif unknown and None not in counts["delivered"].values():
+        elif unknown and None not in counts.delivered.values():
             message = f"{delivered:,} rows were delivered here, but the number of rows read is unknown"
             yield self._report_unproved(settled, message)
         elif branch is not None:
-            read, gone = read + branch.get("changed", 0), branch.get("filtered", 0) + counts.get("nacked", 0)
+            read, gone = read + branch.changed, branch.filtered + counts.nacked
             message = (
                 f"{read:,} rows were read, {delivered:,} were delivered here, and {gone:,} were filtered or refused"
             )

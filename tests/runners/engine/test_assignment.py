@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from origins.codec import encode
 from runners.engine.lane_coordination import LaneChange, LaneView, deal_lanes, decide_change, has_unfinished
 from runners.model.entry import Entry
 from runners.model.pipeline_state import PipelineState
@@ -211,7 +212,7 @@ def test_a_lane_with_an_open_batch_is_dealt_even_if_the_definition_no_longer_has
     old = replace(make_planned(1), batch=replace(make_planned(1).batch, lane="9"))
     game.joins("a")
     game.settles()
-    entry = Entry(kind="plan", lane="9", plan="p1", owner="x", seq=game.state.seq + 1, body=old.json())
+    entry = Entry(kind="plan", lane="9", plan="p1", owner="x", seq=game.state.seq + 1, body=encode(old))
     game.state = apply_entry(game.state, entry)
     game.settles()
     assert game.held["9"] == "a"

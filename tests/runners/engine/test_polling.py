@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from origins.codec import encode
 from runners.command_line.commands import wherry
 from runners.definitions.definition import load
 from runners.model.entry import Entry
@@ -49,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     batches = [(make_planned(number, start=number - 1, end=number), f"p{number}") for number in range(1, 601)]
     entries: list[Entry] = []
     for each, name in batches:
-        entries.append(Entry(kind="plan", lane="0", plan=name, body=each.json()))
+        entries.append(Entry(kind="plan", lane="0", plan=name, body=encode(each)))
         body = {**make_settle_entry().body, "offset": each.batch.span.end}
         entries.append(replace(make_settle_entry(), plan=name, body=body))
     journal.record(*entries)
@@ -175,7 +176,7 @@ def test_status_and_offsets_show_the_runs_that_share_the_lanes(tmp_path: Path) -
         assert journal.attempt(Entry(kind="take", body={"lanes": [lane]}))
     first.catch_up()
     named = replace(make_planned(1), batch=replace(make_planned(1).batch, lane="0"))
-    first.record(Entry(kind="plan", lane="0", plan="p1", body=named.json()))
+    first.record(Entry(kind="plan", lane="0", plan="p1", body=encode(named)))
     pipeline = Pipeline.load(tmp_path / "orders.yaml")
     facts = pipeline.status()
     assert (facts["state"], facts["owner"]["run"]) == ("running", "r1")
@@ -254,7 +255,7 @@ def test_status_shows_that_the_file_differs_from_the_running_definition(tmp_path
     journal = Journal(place.open_ledger(None))
     who = {**identify_host(), "pipeline": "orders", "run": "r", "lock": place.lock.name, "hash": load(file).hash}
     journal.acquire(who)
-    journal.record(Entry(kind="plan", lane="0", plan="p1", body=make_planned(1).json()))
+    journal.record(Entry(kind="plan", lane="0", plan="p1", body=encode(make_planned(1))))
     facts = Pipeline.load(file).status()
     assert (facts["state"], facts["differs"], facts["open"][0]["owed"]) == ("running", False, False)
     journal.record(make_settle_entry("orders"))

@@ -16,12 +16,14 @@ from urllib.error import HTTPError
 
 import pytest
 
+from origins.codec import decode
 from origins.origin import Lag
 from runners.command_line import cli
 from runners.listeners.log_lines import JsonLines
 from runners.listeners.metrics import METRICS, Metrics, MetricsServer
 from runners.model.errors import Refusal
 from runners.model.events import BatchCancelled, BatchPlanned, BatchRests, BatchSettled, Noticed
+from runners.model.planned_batch import SettledCounts
 from runners.model.schedule_events import Began, Broken, Draining, Ended, LeftOut, Mended
 from runners.schedules.schedule_screen import ScheduleLog
 from tests.manual_clock import ManualClock
@@ -41,7 +43,7 @@ COUNTS: dict[str, Any] = {
 
 
 def make_settled(**other: Any) -> BatchSettled:
-    counts: Any = {**COUNTS, **other}
+    counts = decode(SettledCounts, {**COUNTS, **other})
     return BatchSettled(batch=make_batch("0"), counts=counts, seconds={"write": 0.5, "dlq": 0.25})
 
 

@@ -16,6 +16,7 @@ from destinations.destination import BatchLabel, Identity, Label, StatelessDesti
 from destinations.memory import Memory
 from origins.batch import JSON, Batch, Span
 from origins.batch_rows import BatchRows
+from origins.codec import encode
 from origins.delta import Delta as Table
 from origins.files import Files
 from origins.generate import Generate
@@ -151,7 +152,7 @@ def make_plan(lane: str = "0", *, destinations: tuple[str, ...] = ("orders",)) -
         schema="{}",
         time=datetime(2026, 1, 1, tzinfo=timezone.utc),
     )
-    body = PlannedBatch(batch=batch, destinations=destinations, straight=False).json()
+    body = encode(PlannedBatch(batch=batch, destinations=destinations, straight=False))
     return Entry(kind="plan", lane=lane, plan="p", body=body)
 
 
@@ -254,7 +255,7 @@ def test_a_decided_batch_can_be_settled_without_a_destination() -> None:
     waive(journal, destinations, forget)
     assert journal.state.open_plans[0].destinations == ("orders", "other")
     decision = DecidedBatch(path="p-a", counts=Counts(read=1), window=NackWindow())
-    journal.record(Entry(kind="prepared", lane="0", plan="p", body=decision.json()))
+    journal.record(Entry(kind="prepared", lane="0", plan="p", body=encode(decision)))
     waive(journal, destinations, OperatorOverrides(forget=("orders", "other"), reason="neither"))
     assert journal.state.open_plans[0].destinations == ("orders", "other")
     waive(journal, destinations, forget)

@@ -9,6 +9,7 @@ import pytest
 
 from destinations.dlq import Dlq
 from destinations.memory import Memory
+from origins.codec import encode
 from origins.memory import Memory as Rows
 from runners.command_line import cli
 from runners.model.entry import Entry
@@ -69,7 +70,7 @@ def test_a_changed_setting_lasts_until_the_run_ends() -> None:
     config = Entry(kind="config", body={"dlq": {"window": 0}})
     bench.journal.record(config, Entry(kind="config", body={"dlq": {"threshold": 7}}))
     assert bench.journal.state.config == {"window": 0, "threshold": 7}
-    kept = apply_entries([Entry(kind="snapshot", seq=9, body=bench.journal.state.json())])
+    kept = apply_entries([Entry(kind="snapshot", seq=9, body=encode(bench.journal.state))])
     assert kept.config == {"window": 0, "threshold": 7}
     bench.journal.acquire({"pipeline": "orders"})
     assert bench.journal.state.config == {}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from destinations.dlq import Dlq
+from origins.codec import encode
 from runners.command_line import cli
 from runners.engine.batch_machine import DeliveryRules
 from runners.model.entry import Entry
@@ -140,7 +141,7 @@ def test_a_paused_pipeline_can_finish_open_batches(pipeline: Pipeline) -> None:
 def test_a_pause_outlasts_runs_and_snapshots(pipeline: Pipeline) -> None:
     """A second pause does not replace the first."""
     journal = read_journal(pipeline)
-    state = apply_entries([Entry(kind="snapshot", seq=journal.state.seq + 1, body=journal.state.json())])
+    state = apply_entries([Entry(kind="snapshot", seq=journal.state.seq + 1, body=encode(journal.state))])
     assert state.paused == journal.state.paused
     again = Entry(kind="pause", lane="1", body={"number": 9, "limit": "CAST", "reason": "x"}, seq=state.seq + 1)
     assert apply_entries([again], state).paused == journal.state.paused

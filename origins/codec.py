@@ -1,0 +1,230 @@
+"""The JSON of what is stored and printed. It follows from the fields of a dataclass and their annotations."""
+
+from __future__ import annotations
+
+import itertools
+import types
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
+from dataclasses import MISSING, Field, fields, is_dataclass
+from datetime import datetime
+from functools import cache
+from typing import Any, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
+
+from origins.secret import EXCERPT, cut_text
+
+T = TypeVar("T")
+Decoder: TypeAlias = Callable[[Any], Any]
+
+LEFT_OUT: Mapping[str, object] = {"left out": True}
+"""The metadata of a field that JSON leaves out while it has its default."""
+NEEDED: Mapping[str, object] = {"needed": True}
+"""The metadata of a field that JSON must have, though it has a default."""
+UNSTORED: Mapping[str, object] = {"name": None}
+"""The metadata of a field that is not in JSON. It has a default."""
+INLINE: Mapping[str, object] = {"name": ""}
+"""The metadata of a field with a dataclass whose fields stand among those of the dataclass around it."""
+
+
+def named(name: str) -> Mapping[str, object]:
+    """Return the metadata of a field that has another name in JSON."""
+    return {"name": name}
+
+
+def encode(value: Any) -> Any:
+    """Return the value as dicts, lists and plain values. A class that shows more than its fields has its own `json`."""
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    if isinstance(value, Mapping):
+        return {name: encode(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [encode(inner) for inner in value]
+    if hasattr(value, "json"):
+        return value.json()
+    if is_dataclass(value):
+        return encode_fields(value)
+    if isinstance(value, Set):
+        return sorted(value)
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+def encode_fields(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass as JSON."""
+    body: dict[str, Any] = {}
+    for each in fields(value):
+        name, inner = _find_name(each), getattr(value, each.name)
+        if name == "":
+            body.update(encode(inner))
+        elif name is not None and not ("left out" in each.metadata and inner == _make_default(each)):
+            body[name] = encode(inner)
+    return body
+
+
+def _find_name(field: Field[Any]) -> str | None:
+    return cast("str | None", field.metadata.get("name", field.name))
+
+
+def _make_default(field: Field[Any]) -> object:
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+def decode(shape: type[T], value: object) -> T:
+    """Return the value that this JSON describes: a dataclass, a collection or a plain value.
+
+    Names that a dataclass lacks are ignored. A part whose type is `Json` is returned unchecked. Raise `Malformed`, with
+    the position and what was expected and found.
+    """
+    return cast(T, _make_decoder(cast(Hashable, shape))(value))
+
+
+class Malformed(ValueError):
+    """A stored value does not have the expected shape."""
+
+    def __init__(self, expected: str, found: object, names: tuple[str, ...] = ()) -> None:
+        where = f"{'.'.join(names)}: " if names else ""
+        super().__init__(f"{where}expected {expected}, found {cut_text(repr(found), EXCERPT)}")
+        self.expected, self.found, self.names = expected, found, names
+
+    def within(self, name: object) -> Malformed:
+        """Return the same error for a value that is inside another value under this name."""
+        return Malformed(self.expected, self.found, (str(name), *self.names))
+
+
+@cache
+def _make_decoder(shape: Any) -> Decoder:
+    kind, of = get_origin(shape), get_args(shape)
+    if shape in (Any, object):
+        return lambda value: value
+    if is_dataclass(shape):
+        return _decode_fields(shape)
+    if is_typeddict(shape):
+        return _check_typed_dict(shape)
+    if kind in (Union, types.UnionType):
+        return _decode_any_of([_make_decoder(each) for each in of])
+    if kind is Mapping:
+        return _decode_mapping(_make_decoder(of[1]))
+    if hasattr(shape, "_make"):
+        return _decode_row([*map(_make_decoder, get_type_hints(shape).values())], shape._make)
+    if kind is tuple and of[-1] is not ...:
+        return _decode_row([*map(_make_decoder, of)], tuple)
+    if kind in (tuple, Sequence, frozenset):
+        return _decode_list(_make_decoder(of[0]), frozenset if kind is frozenset else tuple)
+    return _decode_moment if shape is datetime else _decode_plain(shape)
+
+
+_WORDS: Mapping[object, str] = {
+    str: "text",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    types.NoneType: "null",
+}
+
+
+def _decode_plain(shape: type) -> Decoder:
+    accepted: tuple[type, ...] = (int, float) if shape is float else (shape,)
+
+    def decode_plain(value: object) -> object:
+        if not isinstance(value, accepted) or (isinstance(value, bool) and shape is not bool):
+            raise Malformed(_WORDS[shape], value)
+        return value
+
+    return decode_plain
+
+
+def _decode_moment(value: object) -> datetime:
+    try:
+        return datetime.fromisoformat(cast(str, value))
+    except (TypeError, ValueError):
+        raise Malformed("a time", value) from None
+
+
+def _decode_any_of(decoders: Sequence[Decoder]) -> Decoder:
+    def decode_any(value: object) -> object:
+        errors: list[Malformed] = []
+        for each in decoders:
+            try:
+                return each(value)
+            except Malformed as error:
+                errors.append(error)
+        deeper = max(errors, key=lambda error: len(error.names))
+        raise deeper if deeper.names else Malformed(" or ".join(error.expected for error in errors), value)
+
+    return decode_any
+
+
+def _decode_part(decoder: Decoder, name: object, value: object) -> Any:
+    try:
+        return decoder(value)
+    except Malformed as error:
+        raise error.within(name) from None
+
+
+def _decode_mapping(decoder: Decoder) -> Decoder:
+    def decode_mapping(value: object) -> object:
+        if not isinstance(value, Mapping):
+            raise Malformed("a mapping", value)
+        return {name: _decode_part(decoder, name, each) for name, each in value.items()}
+
+    return decode_mapping
+
+
+def _decode_list(decoder: Decoder, make: Callable[[Any], object]) -> Decoder:
+    def decode_list(value: object) -> object:
+        if not isinstance(value, list | tuple):
+            raise Malformed("a list", value)
+        return make(map(_decode_part, itertools.repeat(decoder), itertools.count(), value))
+
+    return decode_list
+
+
+def _decode_row(decoders: Sequence[Decoder], make: Callable[[Any], object]) -> Decoder:
+    def decode_row(value: object) -> object:
+        if not isinstance(value, list | tuple) or len(value) != len(decoders):
+            raise Malformed(f"a list of {len(decoders)}", value)
+        return make(
+            _decode_part(decoder, at, each) for at, (decoder, each) in enumerate(zip(decoders, value, strict=True))
+        )
+
+    return decode_row
+
+
+def _decode_fields(shape: Any) -> Decoder:
+    hints = get_type_hints(shape, localns={"Json": Any})
+    known = [
+        (each.name, _find_name(each), _make_decoder(hints[each.name]), _is_required(each)) for each in fields(shape)
+    ]
+
+    def decode_fields(value: object) -> object:
+        if not isinstance(value, Mapping):
+            raise Malformed("a mapping", value)
+        made = {}
+        for own, name, decoder, is_required in known:
+            if name == "":
+                made[own] = decoder(value)
+            elif name in value:
+                made[own] = _decode_part(decoder, name, value[name])
+            elif is_required:
+                raise Malformed(f"a mapping with `{name}`", value)
+        return shape(**made)
+
+    return decode_fields
+
+
+def _is_required(field: Field[Any]) -> bool:
+    return "needed" in field.metadata or (field.default is MISSING and field.default_factory is MISSING)
+
+
+def _check_typed_dict(shape: Any) -> Decoder:
+    checks = {name: _make_decoder(hint) for name, hint in get_type_hints(shape, localns={"Json": Any}).items()}
+
+    def check(value: object) -> object:
+        if not isinstance(value, Mapping):
+            raise Malformed("a mapping", value)
+        for name, each in checks.items():
+            if name in value:
+                _decode_part(each, name, value[name])
+            elif name in shape.__required_keys__:
+                raise Malformed(f"a mapping with `{name}`", value)
+        return value
+
+    return check
