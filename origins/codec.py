@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import MISSING, Field, fields, is_dataclass
 from datetime import datetime
 from functools import cache
-from typing import Any, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
 
 from origins.secret import EXCERPT, cut_text
 
@@ -98,6 +98,8 @@ def _make_decoder(shape: Any) -> Decoder:
         return _decode_fields(shape)
     if is_typeddict(shape):
         return _check_typed_dict(shape)
+    if kind is Literal:
+        return _decode_plain(" or ".join(map(repr, of)), lambda value: value in of)
     if kind in (Union, types.UnionType):
         return _decode_any_of([_make_decoder(each) for each in of])
     if kind is Mapping:
@@ -108,7 +110,13 @@ def _make_decoder(shape: Any) -> Decoder:
         return _decode_row([*map(_make_decoder, of)], tuple)
     if kind in (tuple, Sequence, frozenset):
         return _decode_list(_make_decoder(of[0]), frozenset if kind is frozenset else tuple)
-    return _decode_moment if shape is datetime else _decode_plain(shape)
+    if shape is datetime:
+        return _decode_moment
+    accepted = (int, float) if shape is float else (shape,)
+    return _decode_plain(
+        _WORDS[shape],
+        lambda value: isinstance(value, accepted) and (shape is bool or not isinstance(value, bool)),
+    )
 
 
 _WORDS: Mapping[object, str] = {
@@ -120,12 +128,10 @@ _WORDS: Mapping[object, str] = {
 }
 
 
-def _decode_plain(shape: type) -> Decoder:
-    accepted: tuple[type, ...] = (int, float) if shape is float else (shape,)
-
+def _decode_plain(expected: str, accepts: Callable[[object], bool]) -> Decoder:
     def decode_plain(value: object) -> object:
-        if not isinstance(value, accepted) or (isinstance(value, bool) and shape is not bool):
-            raise Malformed(_WORDS[shape], value)
+        if not accepts(value):
+            raise Malformed(expected, value)
         return value
 
     return decode_plain

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypedDict
 
 from origins.batch import JSON, Batch, Json
-from origins.codec import decode
+from origins.codec import UNSTORED, decode, encode_fields, named
 from origins.errors import WherryError
 from origins.protection import Protection
 from origins.store_access import suggest_connector
@@ -17,7 +17,7 @@ from runners.model.causes import Causes
 from runners.model.error_kinds import is_disk_full
 from runners.model.errors import add_full_disk, wrap_file_error
 from runners.model.events import BatchSettled, Event, Noticed, describe_warning
-from runners.model.json_form import JsonForm, to_json
+from runners.model.json_form import JsonForm
 from runners.model.masking import without
 from runners.model.planned_batch import StageCount
 from runners.model.text import format_batches, format_count, format_repr, summarise_error
@@ -58,7 +58,7 @@ class DestinationReport(JsonForm):
 class RunError:
     """Why a run failed."""
 
-    cls: str
+    cls: str = field(metadata=named("class"))
     """The class of the error in Python. In JSON the key is `class`."""
     code: str
     """The error's code."""
@@ -109,12 +109,6 @@ class RunError:
     def __str__(self) -> str:
         parts = [self.message, self.hint, *(f"later: {each}" for each in self.later)]
         return "\n".join(part for part in parts if part)
-
-    def json(self) -> dict[str, JSON]:
-        """Return the error as `wherry run --json` prints it."""
-        shown = {"class": self.cls, **vars(self), "later": list(self.later), "causes": self.causes.json()}
-        del shown["cls"]
-        return shown
 
     def mask(self, secrets: Mapping[str, str]) -> RunError:
         """Return the error without secrets in its texts."""
@@ -177,11 +171,11 @@ class Report:
     """The results of the last batches, as Great Expectations writes a validation result."""
     error: RunError | None = None
     """Why the run failed; null if it did not."""
-    timeline: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict, repr=False)
+    timeline: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict, repr=False, metadata=UNSTORED)
     """When each lane was at work, and on what; for pages and the run history."""
     snapshot: Mapping[str, JSON] | None = None
     """What a failed run was doing: `lane`, `number`, `of`, `stage`, and up to 20 `rows` of the batch."""
-    html: Callable[[Report], str] | None = field(default=None, repr=False, compare=False)
+    html: Callable[[Report], str] | None = field(default=None, repr=False, compare=False, metadata=UNSTORED)
     """What a notebook shows of the report; without it the report is shown as text."""
 
     @property
@@ -202,9 +196,8 @@ class Report:
 
     def json(self) -> dict[str, JSON]:
         """Return the report as `wherry run --json` prints it."""
-        shown = {name: each for name, each in vars(self).items() if name not in ("html", "timeline")}
         return {
-            **{name: to_json(each) for name, each in shown.items()},
+            **encode_fields(self),
             "delivered": dict(self.delivered),
             "seconds": round(self.seconds, 3),
             "spent": {phase: round(seconds, 3) for phase, seconds in self.spent.items()},

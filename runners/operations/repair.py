@@ -11,7 +11,7 @@ ledger records each repair before Wherry makes it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from destinations.delta.table import TargetTable
 from destinations.destination import BroughtBatch, Destination, DestinationError
 from destinations.dlq import DLQ, FALLBACK
 from origins.batch import JSON, Json
+from origins.codec import named
 from origins.lazy import pa
 from origins.spark_versions import make_arrow_schema
 from runners.definitions.definition import Definition, definition_of
@@ -163,16 +164,13 @@ _HAVE_JSON = ("row", "row_schema", "original", "original_schema")
 
 
 @dataclass(frozen=True, kw_only=True)
-class MergedFallback:
+class MergedFallback(JsonForm):
     """The refused rows that came from the fallback into the DLQ."""
 
-    rows: int = 0
+    rows: int = field(default=0, metadata=named("merged"))
     batches: int = 0
     waiting: int = 0
     """How many rows still wait in the fallback, because the merge was stopped."""
-
-    def json(self) -> dict[str, JSON]:
-        return {"merged": self.rows, "batches": self.batches, "waiting": self.waiting}
 
 
 def merge_fallback(definition: Definition, file: Path | None = None) -> MergedFallback:

@@ -12,7 +12,6 @@ from typing import Literal
 
 from destinations.destination import Destination, OpenDestination
 from destinations.dlq import DLQ, FALLBACK
-from origins.batch import Json
 from origins.lazy import SparkSession
 from origins.names import list_given_paths
 from origins.origin import Origin
@@ -341,8 +340,3 @@ class OperatorOverrides:
         for name in (*self.moved, *self.fresh):
             if name not in names:
                 raise Refusal(f"Nothing has the name '{name}'; there are: {', '.join(sorted(names))}.")
-
-    def json(self) -> Mapping[str, Json]:
-        """Return the form that the ledger keeps."""
-        lists = {"moved": list(self.moved), "fresh": list(self.fresh), "forget": list(self.forget)}
-        return {**lists, "assume": self.assume, "reason": self.reason}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pytest
 
@@ -41,6 +41,7 @@ class Whole:
     at: datetime | None = None
     offset: Json = field(default=None, metadata=NEEDED)
     known: bool = field(default=False, metadata=named("class"))
+    way: Literal["log", "feed"] = "log"
     later: tuple[str, ...] = field(default=(), metadata=LEFT_OUT)
     draft: Any = field(default=None, metadata=UNSTORED)
 
@@ -59,6 +60,7 @@ LARGE = {
     "done": ["0", "1"],
     "at": "2026-01-02T03:04:05+00:00",
     "class": True,
+    "way": "feed",
     "later": ["b"],
 }
 READ = Whole(
@@ -71,6 +73,7 @@ READ = Whole(
     at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc),
     offset=[{}, 7],
     known=True,
+    way="feed",
     later=("b",),
 )
 
@@ -85,7 +88,7 @@ def test_names_that_are_missing_have_their_defaults() -> None:
     """JSON leaves out a default only where the field says so, and never has a field that is not stored."""
     whole = decode(Whole, SMALL)
     assert (whole.places, whole.done, whole.at, whole.known, whole.later) == ({}, frozenset(), None, False, ())
-    written = {**SMALL, "places": {}, "done": [], "at": None, "class": False}
+    written = {**SMALL, "places": {}, "done": [], "at": None, "class": False, "way": "log"}
     assert encode(replace(whole, draft="a value that JSON lacks")) == written
 
 
@@ -120,6 +123,7 @@ def test_a_class_with_a_json_of_its_own_is_written_as_that() -> None:
         ({"done": [1]}, "done.0: expected text, found 1"),
         ({"at": "noon"}, "at: expected a time or null, found 'noon'"),
         ({"class": 1}, "class: expected true or false, found 1"),
+        ({"way": "mud"}, "way: expected 'log' or 'feed', found 'mud'"),
         ({"name": 7}, "name: expected text, found 7"),
     ],
 )

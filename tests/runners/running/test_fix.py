@@ -87,11 +87,11 @@ def test_a_fix_is_read_unchanged_from_the_ledger(tmp_path: Path) -> None:
     file.write_text(PYTHON)
     fix = Fix.read(file, start="refused")
     file.unlink()
-    again = Fix.of(json.loads(json.dumps(fix.json())))
+    again = decode(Fix, json.loads(json.dumps(encode(fix))))
     assert again == fix
     assert dataclasses.replace(again, file="/elsewhere/fix.py").key == fix.key
     assert len({fix.key, A.key, B.key, Fix(columns={"amount": "1"}, start="refused").key}) == 4
-    assert (bool(Fix()), Fix().json(), bool(A)) == (False, None, True)
+    assert (bool(Fix()), bool(A)) == (False, True)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import pytest
 
 from origins.batch import Span
-from origins.codec import encode
+from origins.codec import decode, encode
 from runners.command_line.printing_state import format_corrected, format_exported
 from runners.model.entry import Entry
 from runners.model.errors import Refusal
@@ -226,7 +226,7 @@ def test_the_ledger_keeps_a_key_of_the_fix_and_no_value(file: Path) -> None:
     replay = first.make_replay(reason="by hand")
     body = json.loads(json.dumps(replay.json()))
     assert "1.50" not in json.dumps(body)
-    assert Fix.of(body["fix"]).key == replay.fix.key == again.make_replay(reason="x").fix.key
+    assert decode(Fix, body["fix"]).key == replay.fix.key == again.make_replay(reason="x").fix.key
     assert other.make_replay(reason="x").fix.key != replay.fix.key
     assert (replay.choice.ids, replay.fix.describe()) == (("p/1",), "1 edited row")
     with pytest.raises(Refusal, match="needs a reason"):
