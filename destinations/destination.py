@@ -9,9 +9,9 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, TypeAlias, TypedDict
+from typing import Any, ClassVar, TypeAlias, TypedDict
 
-from origins.batch import Batch, Json
+from origins.batch import Batch
 from origins.batch_rows import BatchRows
 from origins.errors import WherryError, get_raised_words, list_spark_errors
 from origins.lazy import Column, DataFrame, F, SparkSession, T
@@ -324,7 +324,7 @@ class Destination(ABC):
         """Yield the labels of its `NEWEST` writes, of any pipeline, the newest first. By default it knows none."""
         return iter(())
 
-    def describe(self) -> dict[str, Json]:
+    def describe(self) -> dict[str, Any]:
         """Return the kind and the place, as the ledger stores them."""
         return {"kind": type(self).__name__.lower(), "place": self.place, "given": list(self.given_paths)}
 

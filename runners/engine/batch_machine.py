@@ -220,7 +220,7 @@ def _on_tripped(flight: BatchInFlight, explained: Explained, rules: DeliveryRule
         message, pauses = describe_limit(tripped, task.decision.counts.read), get_action(tripped) == "pause"
         error = LimitTripped(batch, message=message, pauses=pauses, nacks=nacks, causes=causes)
         if pauses:
-            pause: PauseBody = {"number": batch.number, "limit": ROWS, "reason": message}
+            pause = encode(PauseBody(number=batch.number, limit=ROWS, reason=message))
             step = replace(step, entries=(*step.entries, Entry(kind="pause", lane=batch.lane, body=pause)))
     else:
         error = WindowTripped(

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TypedDict
+from dataclasses import dataclass, field, replace
 
 from destinations.dlq import ROWS, Dlq, Limit, LimitAction
+from origins.codec import LEFT_OUT, encode
 
 
-class DlqSettings(TypedDict, total=False):
-    """The settings of the DLQ that can be changed during a run."""
+@dataclass(frozen=True, kw_only=True)
+class DlqSettings:
+    """The settings of the DLQ that were changed during a run. The others are None."""
 
-    window: int
-    threshold: int
-    limits: Mapping[str, str]
+    window: int | None = field(default=None, metadata=LEFT_OUT)
+    threshold: int | None = field(default=None, metadata=LEFT_OUT)
+    limits: Mapping[str, str] | None = field(default=None, metadata=LEFT_OUT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +112,6 @@ def describe_limit(tripped: TrippedLimit, read: int) -> str:
 
 def apply_config(dlq: Dlq, config: DlqSettings) -> Dlq:
     """Return the settings with the changes for the current run. Older versions recorded other limits than `rows`."""
-    if "limits" in config:
-        config = {**config, "limits": {name: text for name, text in config["limits"].items() if name == ROWS}}
-    return replace(dlq, **config) if config else dlq
+    if config.limits is not None:
+        config = replace(config, limits={name: text for name, text in config.limits.items() if name == ROWS})
+    return replace(dlq, **encode(config))

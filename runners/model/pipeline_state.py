@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from destinations.destination import Identity
 from destinations.dlq import ONLY_COPY
@@ -14,7 +14,6 @@ from origins.codec import NEEDED, UNSTORED, named
 from runners.model.entry import (
     BegunBackfill,
     DestinationBody,
-    EndedBody,
     IdentityBody,
     OpenBody,
     OwnerBody,
@@ -89,12 +88,12 @@ class PipelineState:
     owner's clock. It is for people only, and never decides a takeover. `ready` marks an owner that shares the lanes and
     wants some.
     """
-    held: Mapping[str, LaneHolder] = field(default_factory=dict, metadata=NEEDED)
+    held: Mapping[str, LaneHolder] = field(default_factory=dict)
     """The owners of shared lanes. Another run may take a lane without an owner."""
-    done: frozenset[str] = field(default=frozenset(), metadata=NEEDED)
+    done: frozenset[str] = frozenset()
     """The shared lanes that are delivered up to the end that they had when their processes started."""
-    ended: EndedBody | None = field(default=None, metadata=NEEDED)
-    """The body of the last `release`."""
+    ended: Mapping[str, Any] | None = field(default=None, metadata=NEEDED)
+    """The body of the last `release`: the report of the run that ended, and `at`."""
     stopping: str = field(default="", metadata=NEEDED)
     """Why the owner was asked to stop."""
     forced: bool = False
@@ -102,14 +101,14 @@ class PipelineState:
     lanes: Mapping[str, LaneState] = field(default_factory=dict, metadata=NEEDED)
     forgotten: tuple[tuple[str, int, int], ...] = field(default=(), metadata=NEEDED)
     """The lane, first and last number of batches that were rewound. These batches no longer count as carried."""
-    midway: bool = field(default=False, metadata=NEEDED)
+    midway: bool = False
     """Whether batches were carried since a run last carried all rows that it found.
 
     The next batch then continues these.
     """
     config: DlqSettings = field(default_factory=DlqSettings)
     """The settings of the DLQ that were changed for the current run."""
-    backfills: Mapping[str, BegunBackfill] = field(default_factory=dict, metadata=NEEDED)
+    backfills: Mapping[str, BegunBackfill] = field(default_factory=dict)
     """The name and the start of each backfill, by its key."""
     jumps: tuple[tuple[str, int], ...] = ()
     """A lane and a number: after this batch a person set the lane's offset.
@@ -136,7 +135,7 @@ class PipelineState:
 
     def find_owner(self, name: str) -> OwnerBody | None:
         """Return the owner with this name, or None if it no longer owns the pipeline."""
-        return next((owner for owner in self.owners if owner["owner"] == name), None)
+        return next((owner for owner in self.owners if owner.owner == name), None)
 
     def lanes_of(self, name: str) -> tuple[str, ...]:
         """Return the shared lanes that this owner holds."""
@@ -149,7 +148,7 @@ class PipelineState:
             name: replace(
                 _read_identity(each), copies={copy: _read_identity(own) for copy, own in _list_copies(each).items()}
             )
-            for name, each in self.opened.get("destinations", {}).items()
+            for name, each in self.opened.destinations.items()
         }
 
     @property
@@ -196,9 +195,8 @@ def list_meant(settled: Settled) -> list[str]:
 
 
 def _list_copies(body: DestinationBody) -> Mapping[str, IdentityBody]:
-    only = body.get("copy")
-    return body.get("copies") or ({ONLY_COPY: only} if only else {})
+    return body.copies or ({ONLY_COPY: body.copy} if body.copy else {})
 
 
 def _read_identity(body: IdentityBody) -> Identity:
-    return Identity(place=body["place"], id=body["id"], version=body["version"])
+    return Identity(place=body.place, id=body.id, version=body.version)

@@ -210,7 +210,7 @@ def compare_causes(
                 period.include(moments[at])
                 period.refused += count
                 counted[(cause[0], cause[1], cause[2]), name] += count
-    for name in (datetime.now(timezone.utc).date().isoformat(), *(owner["run"] for owner in journal.state.owners)):
+    for name in (datetime.now(timezone.utc).date().isoformat(), *(owner.run for owner in journal.state.owners)):
         if name in periods:
             periods[name].under_way = True
     last = sorted(periods, key=lambda name: (periods[name].began, name))[-MOST_PERIODS:]
@@ -267,7 +267,7 @@ def choose_letters(pipeline: PipelineSpec, choice: Choice) -> tuple[Journal, lis
     """Return the ledger, and the chosen rows that wait. Raises `Owned` during a replay."""
     place, journal = open_state(pipeline)
     state = journal.state
-    replaying = bool((state.owner or {}).get("replay")) and is_run(state, place, Clock())
+    replaying = bool(state.owner and state.owner.replay) and is_run(state, place, Clock())
     if replaying or any(is_replay(plan.batch.lane) for plan in state.open_plans):
         raise Owned(
             f"Nothing was discarded: a replay of the DLQ of {pipeline.name} is under way.",
@@ -312,7 +312,7 @@ def _make_entries(
 def read_settings(pipeline: PipelineSpec) -> dict[str, JSON]:
     """Return the settings for the next batch, and which of them were changed since the run began."""
     state = open_state(pipeline)[1].state
-    return {**_list_settings(apply_config(pipeline.dlq, state.config)), "changed": sorted(state.config)}
+    return {**_list_settings(apply_config(pipeline.dlq, state.config)), "changed": sorted(encode(state.config))}
 
 
 def change_settings(pipeline: PipelineSpec, settings: Mapping[str, str], *, reason: str) -> dict[str, JSON]:

@@ -415,7 +415,7 @@ class _RowSearch:
                 f"Only the newest {_MOST_TRACED} of {len(matching):,} matching batches passed the stages. Narrow the "
                 "search with --where or --since."
             )
-        opened = self.tracer.journal.state.opened.get("hash")
+        opened = self.tracer.journal.state.opened.hash
         if opened and opened != self.tracer.definition.hash:
             yield "The definition changed since the last run. Stages and destinations are those of today."
 

@@ -8,6 +8,7 @@ from functools import partial
 
 from destinations.destination import BroughtBatch
 from origins.batch import JSON
+from origins.codec import encode
 from runners.model.clock import Clock
 from runners.model.entry import Entry, PauseBody
 from runners.model.errors import Owned
@@ -141,5 +142,5 @@ def _make_pause(unknown: Sequence[UnknownBatch], shown: Shown) -> list[Entry]:
         return []
     more = f" So it is with {len(unknown) - 1:,} more batches." if len(unknown) > 1 else ""
     reason = f"what it was read from is lost: {_describe(unknown[0], shown)}. Delete these rows first.{more}"
-    body: PauseBody = {"number": unknown[0].number, "limit": "", "reason": reason.removesuffix(".")}
-    return [Entry(kind="pause", lane=unknown[0].lane, body=body)]
+    body = PauseBody(number=unknown[0].number, reason=reason.removesuffix("."))
+    return [Entry(kind="pause", lane=unknown[0].lane, body=encode(body))]

@@ -26,7 +26,7 @@ from origins.codec import named
 from origins.lazy import pa
 from origins.spark_versions import make_arrow_schema
 from runners.definitions.definition import Definition, definition_of
-from runners.model.entry import Entry
+from runners.model.entry import DestinationBody, Entry
 from runners.model.errors import Owned, Refusal, check_reason
 from runners.model.json_form import JsonForm
 from runners.model.pipeline_state import PipelineState
@@ -197,7 +197,7 @@ def _find_source(pipeline: PipelineSpec, state: PipelineState) -> Destination:
     fallback = pipeline.dlq.fallback
     if fallback is not None and fallback.read_back is not None:
         return fallback
-    place = state.opened.get("destinations", {}).get(FALLBACK, {}).get("place", "the fallback")
+    place = state.opened.destinations.get(FALLBACK, DestinationBody(place="the fallback")).place
     waiting = f"{format_count(sum(state.fallen.values()), 'refused row waits', 'refused rows wait')} in {place}"
     if fallback is None:
         raise Refusal(

@@ -117,11 +117,11 @@ NONE_GIVEN = GivenRows()
 
 def find_given(journal: Journal) -> GivenRows:
     """Return the corrected rows of an interrupted replay while one of them waits, or none. The state must keep them."""
-    fix = journal.state.replay["body"].get("fix") if journal.state.replay else None
+    fix = journal.state.replay.body.get("fix") if journal.state.replay else None
     rows = fix.get("rows") if isinstance(fix, Mapping) else None
     if journal.state.replay is None or not isinstance(rows, Mapping):
         return NONE_GIVEN
-    ids = journal.state.replay["body"]["ids"]
+    ids = journal.state.replay.body["ids"]
     assert isinstance(ids, list)
     return NONE_GIVEN if list_decided(journal).ids.issuperset(map(str, ids)) else decode(GivenRows, rows)
 

@@ -124,7 +124,7 @@ class Redo(Work):
             return ()
         begun = run.journal.state.backfills.get(plan.key)
         begun = begun or begin_backfill(run.journal, plan.key, reason=self.reason or f"{plan.file} was edited")
-        name = f"{begun['name']}/{plan.lane}"
+        name = f"{begun.name}/{plan.lane}"
         old = {each: rows.format_condition(name) for each, rows in plan.tables.items() if rows.condition}
         batches = [(plan.span, tuple(plan.tables))]
         return [PastLane(origin=plan.origin.name or "origin", name=name, lane=plan.lane, batches=batches, replaces=old)]
@@ -172,7 +172,7 @@ def plan_redo(pipeline: PipelineSpec, journal: Journal, spark: SparkSession, fil
 def _check_open_redos(journal: Journal, key: str) -> None:
     """Raises `Refusal` if another redo is open, because the ledger does not have its batch yet."""
     begun = journal.state.backfills.get(key)
-    own = begun["name"] if begun else ""
+    own = begun.name if begun else ""
     for plan in journal.state.open_plans:
         if plan.batch.replaces and plan.batch.lane.partition("/")[0] != own:
             raise Refusal("A redo that began earlier is not finished.", hint="Finish it first:  wherry run FILE")

@@ -52,7 +52,7 @@ def check_renamed(
 
     A person puts the older name back, or says with `--fresh` that the rows shall come again.
     """
-    if journal.state.opened:
+    if journal.state.opened != OpenBody():
         return
     asked = {name: each for name, each in destinations.items() if name not in ruling.fresh}
     place = StateLocation.of(pipeline)
@@ -94,12 +94,12 @@ def find_twin(
         opened = OpenBody()
         with contextlib.suppress(WherryError):
             opened = Journal(place.open_ledger(spark)).state.opened
-        origins = [each["place"] for each in opened.get("origins", {}).values()]
-        places = {canonicalise_all(each["place"]) for each in opened.get("destinations", {}).values()} - {""}
+        origins = [each.place for each in opened.origins.values()]
+        places = {canonicalise_all(each.place) for each in opened.destinations.values()} - {""}
         shared = [origin for origin in origins if canonicalise_all(origin) in read]
         both = tuple(name for name, each in written.items() if each in places)
-        if shared and both and opened["pipeline"] != pipeline.name:
-            return Twin(name=opened["pipeline"], state=str(place), origin=shared[0], destinations=both)
+        if shared and both and opened.pipeline != pipeline.name:
+            return Twin(name=opened.pipeline, state=str(place), origin=shared[0], destinations=both)
     return None
 
 

@@ -206,7 +206,7 @@ class Replay(Work):
         """Return the interrupted replay with its fix. Raises `Refusal` if no replay was interrupted."""
         if state.replay is None:
             raise Refusal("No replay with a fix was interrupted, so there is none to resume.")
-        return replace(decode(Replay, state.replay["body"]), give_up=False)
+        return replace(decode(Replay, state.replay.body), give_up=False)
 
     def check(self, journal: Journal, dlq: Destination, spark: Callable[[], SparkSession]) -> None:
         """Raises `Refusal` if an interrupted replay with another fix still has waiting rows.
@@ -214,7 +214,7 @@ class Replay(Work):
         That replay must have applied its fix to some of its rows.
         """
         known = journal.state.replay
-        if self.give_up or known is None or not known["decided"]:
+        if self.give_up or known is None or not known.decided:
             return
         before = Replay.resume(journal.state)
         if before.fix.key == self.fix.key:
@@ -222,7 +222,7 @@ class Replay(Work):
         waiting = replace(before.choice, ids=()).select_letters(dlq, spark, list_decided(journal))
         left = [each for each in waiting if not before.choice.ids or each.id in before.choice.ids]
         if left:
-            began = format_moment(datetime.fromisoformat(known["at"]))
+            began = format_moment(datetime.fromisoformat(known.at))
             raise Refusal(
                 f"A replay with the fix {before.fix.describe()} was cut short. It began at {began}, and left "
                 f"{format_count(len(left))} without that fix.",

@@ -297,7 +297,7 @@ class PipelineRun:
             run=self.id,
             folder=self.place.activity,
             count_work=lambda: count_active_work(spark, runner.group),
-            list_runs=lambda: [str(owner.get("run")) for owner in journal.state.owners],
+            list_runs=lambda: [str(owner.run) for owner in journal.state.owners],
             clock=self.clock,
         )
         workers = options.runners or min(len(lanes), os.cpu_count() or 1)

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from origins.batch import Batch, Json, Span
 from origins.codec import encode
-from runners.model.entry import Entry, SetBody
+from runners.model.entry import Entry, OffsetBody, SetBody
 from runners.model.pipeline_state import CLEAN, PipelineState, is_aside
 from runners.model.planned_batch import BranchCounts, Counts, PlannedBatch, SettleBody, SettledCounts
 from runners.state.progress import apply_entries, apply_entry, read_body
@@ -77,8 +77,8 @@ def _restore(
         yield entry
     elif keeps_parts(entry.lane) or is_aside(entry.lane):
         yield UnknownBatch(lane=entry.lane, number=lane.number + 1, plan=entry.plan)
-        moved: SetBody = {"lanes": {entry.lane: {"offset": read_body(entry, SettleBody).offset}}}
-        yield replace(entry, kind="set", lane="", plan="", body=moved)
+        moved = SetBody(lanes={entry.lane: OffsetBody(offset=read_body(entry, SettleBody).offset)})
+        yield replace(entry, kind="set", lane="", plan="", body=encode(moved))
     else:
         yield _make_plan(state, entry, lane.number + 1, offset)
         yield entry

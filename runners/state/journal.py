@@ -14,7 +14,7 @@ from destinations.destination import Late
 from origins.codec import encode
 from origins.crash_points import reach_recording
 from runners.model.clock import Clock
-from runners.model.entry import EndedBody, Entry, OwnerBody, Settled
+from runners.model.entry import Entry, OwnerBody, Settled
 from runners.model.errors import Fenced
 from runners.model.pipeline_state import PipelineState, is_replay
 from runners.state.ledger import Conflict, Ledger, LedgerError
@@ -125,7 +125,7 @@ class Journal:
     def is_shared(self) -> bool:
         """Whether other runs may hold lanes of the pipeline too."""
         mine = self.state.find_owner(self.owner)
-        return mine is not None and mine.get("assignment", "single") != "single"
+        return mine is not None and mine.assignment != "single"
 
     @property
     def tail(self) -> Sequence[Entry]:
@@ -147,10 +147,9 @@ class Journal:
             return
         if self.tenure is not None:
             self.tenure.lose()
-        taker, ended = self.state.owner or OwnerBody(), self.state.ended or EndedBody()
-        who = f"{taker.get('host', 'unknown host')}, process {taker.get('pid', '?')}, at {taker.get('at', '?')}"
+        taker, ended = self.state.owner, self.state.ended or {}
         self._lost = Fenced(
-            f"Another process took this pipeline over: {who}."
+            f"Another process took this pipeline over: {taker.host}, process {taker.pid}, at {taker.at}."
             if taker
             else f"Another process took this pipeline over, and released it at {ended.get('at', '?')}.",
             hint="This run stops here. No row is lost: the other process continues from the same ledger.",
@@ -195,7 +194,7 @@ class Journal:
         """Note that an entry of this owner landed. The lease counts from before the entry was written."""
         mine = self.state.find_owner(self.owner)
         if self.tenure is not None and mine is not None:
-            self.tenure.note_renewal(began, mine["lease"] or 0.0)
+            self.tenure.note_renewal(began, mine.lease or 0.0)
 
     def _shorten_lease(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """Return the entry that makes the lease short again, if these entries have the first plan after idle time."""

@@ -17,6 +17,7 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
+from origins.codec import decode, encode
 from origins.errors import WherryError
 from runners.model.entry import HostBody, OwnerBody, ProcessBody
 
@@ -127,7 +128,7 @@ def sweep_locks(path: Path, *, named: Collection[str] = (), older: float = 3_600
             old = time.time() - file.lstat().st_mtime >= older
             if file.suffix == _NOTE:
                 noted = _read_note(file)
-                old = old and not (noted and is_process_alive(noted["pid"], noted["started"]))
+                old = old and not (noted and is_process_alive(noted.pid, noted.started))
             if old and file.name not in named and not StateLock(file).is_held():
                 file.unlink(missing_ok=True)
 
@@ -135,19 +136,15 @@ def sweep_locks(path: Path, *, named: Collection[str] = (), older: float = 3_600
 def identify_host() -> HostBody:
     """Return this process's identity, by which a later process can tell whether it is alive.
 
-    It is `{host, boot, pid, started}`. `boot` changes when the host restarts. It is empty if the system does not give
-    it.
+    `boot` changes when the host restarts. It is empty if the system does not give it.
     """
     boot = _BOOT.read_text().strip() if _BOOT.exists() else ""
-    return {"host": socket.gethostname(), "boot": boot, **identify_process(os.getpid())}
+    return HostBody(host=socket.gethostname(), boot=boot, **vars(identify_process(os.getpid())))
 
 
 def identify_process(pid: int) -> ProcessBody:
-    """Return the identity of a process: `{pid, started}`.
-
-    `started` is empty if it has ended, or if there is no /proc.
-    """
-    return {"pid": pid, "started": _find_start(pid)}
+    """Return the identity of a process. `started` is empty if it has ended, or if there is no /proc."""
+    return ProcessBody(pid=pid, started=_find_start(pid))
 
 
 def is_process_alive(pid: int, started: str) -> bool:
@@ -186,7 +183,7 @@ def note_jvm(lock: Path, run: str, jvm: int) -> None:
     """Record beside this lock the JVM of a run that started it late, before the JVM works."""
     file = _get_jvm_note(lock, run)
     with tempfile.NamedTemporaryFile("w", dir=lock.parent, prefix=f"{lock.name}-", delete=False) as new:
-        json.dump(identify_process(jvm), new)
+        json.dump(encode(identify_process(jvm)), new)
     os.replace(new.name, file)
 
 
@@ -198,10 +195,10 @@ def forget_jvm(lock: Path, run: str) -> None:
 
 def find_jvm_of(owner: OwnerBody, lock: Path) -> ProcessBody | None:
     """Return the JVM that worked for an owner of a state with this lock, or None if it is not known."""
-    if owner["jvm"]:
-        return owner["jvm"]
+    if owner.jvm:
+        return owner.jvm
     try:
-        return _read_note(_get_jvm_note(lock, str(owner.get("run"))))
+        return _read_note(_get_jvm_note(lock, str(owner.run)))
     except OSError:
         return None
 
@@ -213,9 +210,8 @@ def _read_note(file: Path) -> ProcessBody | None:
         if found.st_uid != os.geteuid() or found.st_nlink != 1 or found.st_mode & 0o022:
             raise PermissionError(errno.EACCES, "another user may have written it")
         try:
-            body = json.load(note)
-            return {"pid": int(body["pid"]), "started": str(body["started"])}
-        except (ValueError, LookupError, TypeError):
+            return decode(ProcessBody, json.load(note))
+        except ValueError:
             return None
 
 
@@ -225,12 +221,12 @@ def end_orphan(owner: OwnerBody, lock: Path) -> None:
     Only a JVM that Python started for Spark, as this user, is ended. While the process is alive, its JVM may work for
     other runs, and may be the JVM of this process.
     """
-    if owner["boot"] != identify_host()["boot"] or is_process_alive(owner["pid"], owner["started"]):
+    if owner.boot != identify_host().boot or is_process_alive(owner.pid, owner.started):
         return
     jvm = find_jvm_of(owner, lock)
-    if jvm and _is_jvm_of_spark(jvm["pid"]):
-        end_process(jvm["pid"], jvm["started"])
-    forget_jvm(lock, str(owner.get("run")))
+    if jvm and _is_jvm_of_spark(jvm.pid):
+        end_process(jvm.pid, jvm.started)
+    forget_jvm(lock, str(owner.run))
 
 
 def _is_jvm_of_spark(pid: int) -> bool:

@@ -16,7 +16,7 @@ from origins.batch import JSON
 from origins.errors import WherryError, list_spark_errors
 from origins.lazy import SparkSession
 from runners.model.clock import Clock
-from runners.model.entry import Settled
+from runners.model.entry import DestinationBody, Settled
 from runners.model.pipeline_state import is_aside
 from runners.model.spec import PipelineSpec
 from runners.model.text import format_batches, summarise_error
@@ -224,10 +224,10 @@ def _read_dlq(dlq: Destination, spark: Callable[[], SparkSession], claims: Ledge
 def _read_fallback(pipeline: PipelineSpec, spark: Callable[[], SparkSession], claims: LedgerClaims) -> FallbackContent:
     """Read the ids of the batches whose refused rows wait in the fallback."""
     fallen, fallback = claims.state.fallen, pipeline.dlq.fallback
-    known = claims.state.opened.get("destinations", {}).get(FALLBACK, {})
+    known = claims.state.opened.destinations.get(FALLBACK, DestinationBody(place="the fallback"))
     if not fallen or fallback is None:
         why = "the definition has no fallback" if fallen else ""
-        return FallbackContent(place=known.get("place", "the fallback"), unreadable=why)
+        return FallbackContent(place=known.place, unreadable=why)
     if fallback.read_back is None:
         return FallbackContent(place=fallback.place, ids=None)
     ids: dict[str, set[str]] = {}

@@ -68,7 +68,7 @@ class Game:
     def settles(self, rounds: int = 10) -> None:
         """Let every owner that is not silent make its changes, until no changes are left."""
         for _ in range(rounds):
-            heard = [each["owner"] for each in self.state.owners if each["owner"] not in self.silent]
+            heard = [each.owner for each in self.state.owners if each.owner not in self.silent]
             changed = [self.turn(owner) for owner in heard]
             if not any(changed):
                 return
@@ -114,7 +114,7 @@ def test_after_any_events_each_lane_ends_with_its_right_owner(data: st.DataObjec
             busy = data.draw(st.sets(st.sampled_from(held))) if held else set()
             game.turn(owner, busy)
             assert busy <= set(game.state.lanes_of(owner)), "a lane changed hands in the middle of a batch"
-    heard = [each["owner"] for each in game.state.owners if each["owner"] not in game.silent]
+    heard = [each.owner for each in game.state.owners if each.owner not in game.silent]
     game.settles()
     assert game.held == (dict(deal_lanes(SIX, heard)) if heard else game.held)
 
@@ -181,7 +181,7 @@ def test_any_owner_ousts_a_silent_owner_without_lanes() -> None:
     game.joins("b")
     game.silent.add("a")
     game.turn("b")
-    assert [each["owner"] for each in game.state.owners] == ["b"]
+    assert [each.owner for each in game.state.owners] == ["b"]
 
 
 def test_an_owner_that_is_not_ready_gets_no_lanes() -> None:

@@ -36,8 +36,8 @@ COUNTS: dict[str, Any] = {
     "discarded": 1,
     "balanced": True,
     "delivered": {"orders": 975, "copy": 995},
-    "branches": {"orders": {"filtered": 20}, "copy": {"filtered": 0}},
-    "stages": [{"stage": "cast", "nacked": 3}, {"stage": "filter", "nacked": 0}],
+    "branches": {"orders": {"expected": 975, "filtered": 20}, "copy": {"expected": 995}},
+    "stages": [{"stage": "cast", "in": 1_000, "out": 997, "nacked": 3}, {"stage": "filter", "in": 997, "out": 977}],
     "dlq_bytes": 2_048,
 }
 

@@ -10,8 +10,8 @@ import pytest
 
 from destinations.destination import Identity
 from origins.codec import decode, encode
-from runners.model.entry import Settled
-from runners.model.nack_window import NackWindow
+from runners.model.entry import BegunBackfill, DestinationBody, OpenBody, OwnerBody, PauseBody, PinnedReplay, Settled
+from runners.model.nack_window import DlqSettings, NackWindow
 from runners.model.pipeline_state import CLEAN, LaneHolder, LaneState, PipelineState, is_aside, is_replay
 from runners.model.planned_batch import SettledCounts
 from tests.runners.state.ledger.conformance import NOWHERE
@@ -33,8 +33,8 @@ FULL = PipelineState(
     seq=0,  # the number of the snapshot itself, which its body does not have
     epoch=5,
     pipeline="orders",
-    opened={"destinations": {"table": {"place": "tables/orders", "id": "t", "version": 7}}},
-    owners=({"owner": "one", "lease": 60.0}, {"owner": "two", "lease": 20.0}),
+    opened=OpenBody(destinations={"table": DestinationBody(place="tables/orders", id="t", version=7)}),
+    owners=(OwnerBody(owner="one", lease=60.0), OwnerBody(owner="two", lease=20.0)),
     held={
         "0": LaneHolder(owner="one", epoch=4),
         "1": LaneHolder(owner="two", epoch=5),
@@ -47,13 +47,13 @@ FULL = PipelineState(
     lanes={"0": LANE},
     forgotten=(("0", 1, 2),),
     midway=True,
-    config={"window": 5},
-    backfills={"||": {"name": "backfill-1", "at": "2026-01-01T00:00:00+00:00"}},
+    config=DlqSettings(window=5),
+    backfills={"||": BegunBackfill(name="backfill-1", at="2026-01-01T00:00:00+00:00")},
     jumps=(("0", 2),),
     accepted=frozenset({"ROWS_GONE p1"}),
-    replay={"at": "2026-01-01T00:00:00+00:00", "body": {"fix": {"sql": "SELECT 1"}}, "decided": True},
+    replay=PinnedReplay(at="2026-01-01T00:00:00+00:00", body={"fix": {"sql": "SELECT 1"}}, decided=True),
     fallen={"p1": 3},
-    paused={"number": 3, "limit": "rows", "reason": "too many", "lane": "0", "at": "2026-01-01T00:00:00+00:00"},
+    paused=PauseBody(number=3, limit="rows", reason="too many", lane="0", at="2026-01-01T00:00:00+00:00"),
 )
 
 
@@ -79,7 +79,13 @@ def test_a_snapshot_of_an_older_version_lacks_later_fields() -> None:
     for name in ("tried", "since"):
         del body["lanes"]["0"][name]
     lane = replace(LANE, tried=0, since="")
-    later: dict[str, Any] = {"config": {}, "jumps": (), "accepted": frozenset(), "paused": None, "replay": None}
+    later: dict[str, Any] = {
+        "config": DlqSettings(),
+        "jumps": (),
+        "accepted": frozenset(),
+        "paused": None,
+        "replay": None,
+    }
     later |= {"fallen": {}, "forced": False}
     assert decode(PipelineState, body).name_pipeline() == replace(FULL, lanes={"0": lane}, **later)
 

@@ -38,7 +38,7 @@ def record_run(folder: Path, spans: dict[int, tuple[JSON, int]], delivered: Sequ
     """Record a run that processed these batches, without Spark."""
     (folder / ".wherry" / "orders").mkdir(parents=True, exist_ok=True)
     journal = Journal(DeltaLedger(folder / ".wherry" / "orders" / "ledger"))
-    journal.acquire({**identify_host(), "pipeline": "orders", "run": "r"})
+    journal.acquire({**vars(identify_host()), "pipeline": "orders", "run": "r"})
     journal.record(Entry(kind="open", body={"pipeline": "orders"}))
     for number, (start, end) in spans.items():
         name = f"p{number}"
@@ -98,7 +98,7 @@ def test_offsets_do_not_move_while_a_batch_is_open(orders: Pipeline, tmp_path: P
     """Its delivery is uncertain, so no move is planned. A move planned earlier is not applied."""
     before = plan_reset(orders)
     journal = Journal(DeltaLedger(tmp_path / ".wherry" / "orders" / "ledger"))
-    journal.acquire({**identify_host(), "pipeline": "orders", "run": "r"})
+    journal.acquire({**vars(identify_host()), "pipeline": "orders", "run": "r"})
     journal.record(Entry(kind="plan", lane="0", plan="p4", body=encode(make_planned(4, start=6, end=7))))
     journal.record(Entry(kind="release", body={"status": "failed"}))
     moves: list[Callable[[], object]] = [

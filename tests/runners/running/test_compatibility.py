@@ -16,13 +16,13 @@ from destinations.destination import BatchLabel, Identity, Label, StatelessDesti
 from destinations.memory import Memory
 from origins.batch import JSON, Batch, Span
 from origins.batch_rows import BatchRows
-from origins.codec import encode
+from origins.codec import decode, encode
 from origins.delta import Delta as Table
 from origins.files import Files
 from origins.generate import Generate
 from origins.names import GivenPath
 from origins.origin import Origin
-from runners.model.entry import Entry
+from runners.model.entry import Entry, OpenBody
 from runners.model.errors import Refusal
 from runners.model.nack_window import NackWindow
 from runners.model.planned_batch import Counts, DecidedBatch, PlannedBatch
@@ -380,12 +380,13 @@ def test_a_recognised_table_needs_no_option() -> None:
 def test_a_state_without_given_paths_is_understood(kept: str, same: bool) -> None:
     """The old state's path shows where the definition was."""
     journal = open_journal(make_project("/a"))
-    older: Any = dict(journal.state.opened)
-    del older["state"]
-    older["definition"] = json.dumps({"state": kept})
-    for ends in (older["origins"], older["destinations"]):
+    body: Any = encode(journal.state.opened)
+    del body["state"]
+    body["definition"] = json.dumps({"state": kept})
+    for ends in (body["origins"], body["destinations"]):
         for each in ends.values():
             del each["given"]
+    older = decode(OpenBody, body)
     now = make_project("/b")
     with contextlib.nullcontext() if same else pytest.raises(Refusal):
         check_layout(
@@ -441,7 +442,7 @@ def test_an_origin_read_whole_keeps_its_offset_only_if_it_would_give_the_same_ro
     now = make_pipeline(origin=Still(**{"name": "landing", "read": "whole", **origin}), destinations=[table])
     journal = open_journal(make_pipeline())
     known = {"orders": {**table.describe(), "id": "t", "version": 3}}
-    journal.record(Entry(kind="open", body={**journal.state.opened, "hash": "h", "destinations": known}))
+    journal.record(Entry(kind="open", body={**encode(journal.state.opened), "hash": "h", "destinations": known}))
     journal.record(make_plan())
     journal.record(SETTLE)
     ends: dict[str, Any] = {key: {"orders": table} for key in ("destinations", "ends", "opened")}

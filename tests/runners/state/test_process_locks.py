@@ -11,10 +11,12 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from origins.codec import encode
 from runners.model.entry import OwnerBody
 from runners.state.process_locks import (
     LockError,
@@ -153,7 +155,7 @@ def test_a_child_that_outlives_its_parent_does_not_keep_the_lock(path: Path) -> 
     child = int(read_line(process))
     process.kill()
     process.communicate()
-    assert identify_process(child)["started"]
+    assert identify_process(child).started
     lock = StateLock(path)
     assert lock.acquire()
     lock.release()
@@ -281,21 +283,21 @@ def test_states_with_other_names_have_other_lock_files() -> None:
 def test_this_process_is_identified() -> None:
     """The identity has the host, the boot, the number and the start."""
     identity = identify_host()
-    assert identity["host"] == socket.gethostname()
-    assert identity["boot"] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    assert identity["pid"] == os.getpid()
-    assert is_process_alive(identity["pid"], identity["started"])
+    assert identity.host == socket.gethostname()
+    assert identity.boot == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert identity.pid == os.getpid()
+    assert is_process_alive(identity.pid, identity.started)
 
 
 def test_a_process_is_alive_until_it_is_gone(sleeper: subprocess.Popen[bytes]) -> None:
     """A killed process counts as gone even before its parent collects it."""
     identity = identify_process(sleeper.pid)
-    assert is_process_alive(**identity)
+    assert is_process_alive(identity.pid, identity.started)
     sleeper.kill()
     os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
-    assert not is_process_alive(**identity)
+    assert not is_process_alive(identity.pid, identity.started)
     sleeper.wait()
-    assert not is_process_alive(**identity)
+    assert not is_process_alive(identity.pid, identity.started)
     assert not is_process_alive(sleeper.pid, "")
 
 
@@ -311,10 +313,10 @@ def test_a_reused_process_number_is_another_process(sleeper: subprocess.Popen[by
 def test_a_process_is_ended(sleeper: subprocess.Popen[bytes]) -> None:
     """When the call returns, the process no longer runs."""
     identity = identify_process(sleeper.pid)
-    assert end_process(**identity)
-    assert not is_process_alive(**identity)
+    assert end_process(identity.pid, identity.started)
+    assert not is_process_alive(identity.pid, identity.started)
     assert sleeper.wait() == -signal.SIGKILL
-    assert end_process(**identity)
+    assert end_process(identity.pid, identity.started)
 
 
 def test_a_process_that_does_not_end_is_reported(
@@ -322,7 +324,7 @@ def test_a_process_that_does_not_end_is_reported(
 ) -> None:
     """The wait is limited, and its end does not count as the end of the process."""
     monkeypatch.setattr(signal, "pidfd_send_signal", lambda *_: None)
-    assert not end_process(**identify_process(sleeper.pid), seconds=0.01)
+    assert not end_process(**vars(identify_process(sleeper.pid)), seconds=0.01)
 
 
 def test_a_program_name_with_brackets_and_spaces_is_read_correctly(tmp_path: Path) -> None:
@@ -331,18 +333,18 @@ def test_a_program_name_with_brackets_and_spaces_is_read_correctly(tmp_path: Pat
     program.symlink_to("/bin/sleep")
     process = subprocess.Popen([str(program), "60"])
     identity = identify_process(process.pid)
-    assert int(identity["started"]) >= int(identify_host()["started"])
+    assert int(identity.started) >= int(identify_host().started)
     process.kill()
     process.wait()
 
 
-HERE = OwnerBody(**identify_host(), run="7f", jvm=None)  # type: ignore[typeddict-item]
-DEAD: OwnerBody = {**HERE, "started": "1"}
+HERE = OwnerBody(**vars(identify_host()), run="7f")
+DEAD = replace(HERE, started="1")
 
 
 def test_a_jvm_is_ended_when_its_owner_is_gone(jvm: subprocess.Popen[bytes], tmp_path: Path) -> None:
     """The JVM may still be writing for its owner."""
-    end_orphan({**DEAD, "jvm": identify_process(jvm.pid)}, tmp_path / "lock")
+    end_orphan(replace(DEAD, jvm=identify_process(jvm.pid)), tmp_path / "lock")
     assert jvm.wait() == -signal.SIGKILL
 
 
@@ -358,10 +360,10 @@ def test_the_jvm_of_a_live_process_is_left_alone(jvm: subprocess.Popen[bytes], t
     """Its run is over, but other runs may use the process. It may also be this process."""
     lock, noted = tmp_path / "lock", identify_process(jvm.pid)
     note_jvm(lock, "7f", jvm.pid)
-    end_orphan({**HERE, "jvm": noted}, lock)
+    end_orphan(replace(HERE, jvm=noted), lock)
     end_orphan(HERE, lock)
-    end_orphan({**DEAD, "boot": "another", "jvm": noted}, lock)
-    end_orphan({**DEAD, "run": "another"}, lock)
+    end_orphan(replace(DEAD, boot="another", jvm=noted), lock)
+    end_orphan(replace(DEAD, run="another"), lock)
     assert jvm.poll() is None
 
 
@@ -394,7 +396,7 @@ def test_only_a_jvm_of_spark_is_ended(words: list[str], environment: dict[str, s
     """Neither a ledger nor a note makes Wherry end any other process. A JVM has both the words and the variable."""
     command = ["sh", "-c", "read line", "sh", *words]
     with subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, **environment}) as process:
-        end_orphan({**DEAD, "jvm": identify_process(process.pid)}, tmp_path / "lock")
+        end_orphan(replace(DEAD, jvm=identify_process(process.pid)), tmp_path / "lock")
         note_jvm(tmp_path / "lock", "7f", process.pid)
         end_orphan(DEAD, tmp_path / "lock")
         assert process.poll() is None
@@ -411,7 +413,7 @@ def test_a_note_that_is_not_surely_this_users_ends_nothing(
     (note,) = tmp_path.iterdir()
     content = note.read_bytes()
     SPOILS[kind](note, aside, content)
-    words = [sys.executable, "-c", TIDYING, str(lock), json.dumps(DEAD)]
+    words = [sys.executable, "-c", TIDYING, str(lock), json.dumps(encode(DEAD))]
     assert subprocess.run(words, cwd=ROOT, timeout=30, check=False).returncode == 0
     assert jvm.poll() is None
 
@@ -419,10 +421,12 @@ def test_a_note_that_is_not_surely_this_users_ends_nothing(
 TIDYING = """
 import sys, json
 from pathlib import Path
+from origins.codec import decode
+from runners.model.entry import OwnerBody
 from runners.state.process_locks import end_orphan, sweep_locks
 lock = Path(sys.argv[1])
 sweep_locks(lock, older=0)
-end_orphan(json.loads(sys.argv[2]), lock)
+end_orphan(decode(OwnerBody, json.loads(sys.argv[2])), lock)
 """
 
 

@@ -61,7 +61,7 @@ class Carried:
 
     def __post_init__(self) -> None:
         self.journal = Journal(DeltaLedger(self.folder / "state" / "ledger"))
-        self.journal.acquire({**identify_host(), "pipeline": "orders", "run": "r", "jvm": None})
+        self.journal.acquire({**vars(identify_host()), "pipeline": "orders", "run": "r", "jvm": None})
         (self.folder / "state" / "lock").touch()
         for name in self.names:
             if not self.table(name).exists():

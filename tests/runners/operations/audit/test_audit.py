@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from destinations.destination import BatchLabel, BroughtBatch, DeliveryAccount, Loss
 from origins.batch import Span
 from runners.command_line.printing_state import format_problem
-from runners.model.entry import Settled
+from runners.model.entry import DestinationBody, OpenBody, Settled
 from runners.model.pipeline_state import LaneState, PipelineState
 from runners.model.planned_batch import BranchCounts, PlannedBatch, SettledCounts
 from runners.operations.audit.audit import DlqContent, HeldLetters, make_audit
@@ -433,8 +433,8 @@ def test_an_unknown_batch_whose_rows_are_gone_is_no_finding(world: World) -> Non
 def test_a_replaced_table_is_one_finding(world: World) -> None:
     """The batches that the new table lacks are no further findings."""
     world.brought["orders"].clear()
-    known = {"orders": {"place": "orders", "id": "first", "version": 0}}
-    world.state = {"opened": {"destinations": known}}
+    known = {"orders": DestinationBody(place="orders", id="first")}
+    world.state = {"opened": OpenBody(destinations=known)}
     world.account = {"id": "second"}
     assert world.summarise_notes() == [("REPLACED", "orders", None, None)]
 

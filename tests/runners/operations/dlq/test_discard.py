@@ -18,6 +18,7 @@ from origins.memory import Memory as Rows
 from runners.command_line import cli
 from runners.model.entry import Entry
 from runners.model.errors import Owned, Refusal
+from runners.model.nack_window import DlqSettings
 from runners.model.pipeline_state import PipelineState
 from runners.pipeline import Pipeline
 from runners.running.choice import Choice
@@ -54,7 +55,7 @@ def open_journal(pipeline: Pipeline) -> Journal:
 def acquire_journal(pipeline: Pipeline, **body: object) -> Journal:
     """Return the ledger after a run acquired it."""
     owner = open_journal(pipeline)
-    owner.acquire({**identify_host(), "pipeline": "orders", "run": "r", **body})
+    owner.acquire({**vars(identify_host()), "pipeline": "orders", "run": "r", **body})
     return owner
 
 
@@ -475,4 +476,4 @@ def test_an_empty_state_has_no_causes(tmp_path: Path) -> None:
     assert made.dead_letter_causes() == []
     assert made.discard_dead_letters(reason="a test") == 0
     assert not (tmp_path / "nowhere").exists()
-    assert PipelineState().config == {}
+    assert PipelineState().config == DlqSettings()
