@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import MISSING, Field, fields, is_dataclass
 from datetime import datetime
 from functools import cache
-from typing import Any, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from origins.secret import EXCERPT, cut_text
 
@@ -20,7 +20,7 @@ LEFT_OUT: Mapping[str, object] = {"left out": True}
 NEEDED: Mapping[str, object] = {"needed": True}
 """The metadata of a field that JSON must have, though it has a default."""
 UNSTORED: Mapping[str, object] = {"name": None}
-"""The metadata of a field that is not in JSON. It has a default."""
+"""The metadata of a field that is not in JSON. Only a dataclass in which it has a default can be read."""
 INLINE: Mapping[str, object] = {"name": ""}
 """The metadata of a field with a dataclass whose fields stand among those of the dataclass around it."""
 
@@ -34,36 +34,41 @@ def encode(value: Any) -> Any:
     """Return the value as dicts, lists and plain values. A class that shows more than its fields has its own `json`."""
     if value is None or isinstance(value, (str, int, float)):
         return value
-    if isinstance(value, Mapping):
-        return {name: encode(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [encode(inner) for inner in value]
     if hasattr(value, "json"):
         return value.json()
     if is_dataclass(value):
         return encode_fields(value)
-    if isinstance(value, Set):
-        return sorted(value)
-    return value.isoformat() if isinstance(value, datetime) else value
+    if isinstance(value, Mapping):
+        return {name: encode(inner) for name, inner in value.items()}
+    return sorted(value) if isinstance(value, Set) else value
 
 
 def encode_fields(value: Any) -> dict[str, Any]:
     """Return the fields of a dataclass as JSON."""
     body: dict[str, Any] = {}
-    for each in fields(value):
-        name, inner = _find_name(each), getattr(value, each.name)
+    for own, name, left_out in _list_stored(value.__class__):
+        inner = getattr(value, own)
         if name == "":
             body.update(encode(inner))
-        elif name is not None and not ("left out" in each.metadata and inner == _make_default(each)):
-            body[name] = encode(inner)
+        elif inner != left_out:
+            body[name] = inner.isoformat() if isinstance(inner, datetime) else encode(inner)
     return body
 
 
-def _find_name(field: Field[Any]) -> str | None:
-    return cast("str | None", field.metadata.get("name", field.name))
+@cache
+def _list_stored(shape: Any) -> Sequence[tuple[str, str, object]]:
+    """Return of each stored field its name, its name in JSON, and the value that is left out."""
+    return [
+        (each.name, name, _make_default(each) if "left out" in each.metadata else MISSING)
+        for each in fields(shape)
+        if (name := each.metadata.get("name", each.name)) is not None
+    ]
 
 
 def _make_default(field: Field[Any]) -> object:
+    """Return the default of a field, or `MISSING`."""
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
@@ -96,27 +101,22 @@ def _make_decoder(shape: Any) -> Decoder:
         return lambda value: value
     if is_dataclass(shape):
         return _decode_fields(shape)
-    if is_typeddict(shape):
-        return _check_typed_dict(shape)
     if kind is Literal:
-        return _decode_plain(" or ".join(map(repr, of)), lambda value: value in of)
+        return _decode_word(of)
     if kind in (Union, types.UnionType):
         return _decode_any_of([_make_decoder(each) for each in of])
     if kind is Mapping:
         return _decode_mapping(_make_decoder(of[1]))
-    if hasattr(shape, "_make"):
-        return _decode_row([*map(_make_decoder, get_type_hints(shape).values())], shape._make)
+    if hasattr(shape, "_fields"):
+        row = [*map(_make_decoder, get_type_hints(shape, localns={"Json": Any}).values())]
+        return _decode_row(row, lambda parts: shape(*parts), len(row) - len(shape._field_defaults))
     if kind is tuple and of[-1] is not ...:
-        return _decode_row([*map(_make_decoder, of)], tuple)
+        return _decode_row([*map(_make_decoder, of)], tuple, len(of))
     if kind in (tuple, Sequence, frozenset):
         return _decode_list(_make_decoder(of[0]), frozenset if kind is frozenset else tuple)
     if shape is datetime:
         return _decode_moment
-    accepted = (int, float) if shape is float else (shape,)
-    return _decode_plain(
-        _WORDS[shape],
-        lambda value: isinstance(value, accepted) and (shape is bool or not isinstance(value, bool)),
-    )
+    return _decode_plain(shape, (int, float) if shape is float else (shape,))
 
 
 _WORDS: Mapping[object, str] = {
@@ -128,13 +128,22 @@ _WORDS: Mapping[object, str] = {
 }
 
 
-def _decode_plain(expected: str, accepts: Callable[[object], bool]) -> Decoder:
+def _decode_plain(shape: type, accepted: tuple[type, ...]) -> Decoder:
     def decode_plain(value: object) -> object:
-        if not accepts(value):
-            raise Malformed(expected, value)
-        return value
+        if type(value) is shape or (isinstance(value, accepted) and not isinstance(value, bool)):
+            return value
+        raise Malformed(_WORDS[shape], value)
 
     return decode_plain
+
+
+def _decode_word(words: tuple[object, ...]) -> Decoder:
+    def decode_word(value: object) -> object:
+        if value not in words:
+            raise Malformed(" or ".join(map(repr, words)), value)
+        return value
+
+    return decode_word
 
 
 def _decode_moment(value: object) -> datetime:
@@ -183,54 +192,33 @@ def _decode_list(decoder: Decoder, make: Callable[[Any], object]) -> Decoder:
     return decode_list
 
 
-def _decode_row(decoders: Sequence[Decoder], make: Callable[[Any], object]) -> Decoder:
+def _decode_row(decoders: Sequence[Decoder], make: Callable[[Any], object], least: int) -> Decoder:
+    """Return the decoder of a list with one element for each decoder, of which only the first `least` must be there."""
+
     def decode_row(value: object) -> object:
-        if not isinstance(value, list | tuple) or len(value) != len(decoders):
+        if not isinstance(value, list | tuple) or not least <= len(value) <= len(decoders):
             raise Malformed(f"a list of {len(decoders)}", value)
-        return make(
-            _decode_part(decoder, at, each) for at, (decoder, each) in enumerate(zip(decoders, value, strict=True))
-        )
+        return make(map(_decode_part, decoders, itertools.count(), value))
 
     return decode_row
 
 
 def _decode_fields(shape: Any) -> Decoder:
     hints = get_type_hints(shape, localns={"Json": Any})
-    known = [
-        (each.name, _find_name(each), _make_decoder(hints[each.name]), _is_required(each)) for each in fields(shape)
-    ]
+    needed = {each.name for each in fields(shape) if "needed" in each.metadata or _make_default(each) is MISSING}
+    known = [(own, name, _make_decoder(hints[own]), own in needed) for own, name, _ in _list_stored(shape)]
 
     def decode_fields(value: object) -> object:
         if not isinstance(value, Mapping):
             raise Malformed("a mapping", value)
         made = {}
-        for own, name, decoder, is_required in known:
+        for own, name, decoder, is_needed in known:
             if name == "":
                 made[own] = decoder(value)
             elif name in value:
                 made[own] = _decode_part(decoder, name, value[name])
-            elif is_required:
+            elif is_needed:
                 raise Malformed(f"a mapping with `{name}`", value)
         return shape(**made)
 
     return decode_fields
-
-
-def _is_required(field: Field[Any]) -> bool:
-    return "needed" in field.metadata or (field.default is MISSING and field.default_factory is MISSING)
-
-
-def _check_typed_dict(shape: Any) -> Decoder:
-    checks = {name: _make_decoder(hint) for name, hint in get_type_hints(shape, localns={"Json": Any}).items()}
-
-    def check(value: object) -> object:
-        if not isinstance(value, Mapping):
-            raise Malformed("a mapping", value)
-        for name, each in checks.items():
-            if name in value:
-                _decode_part(each, name, value[name])
-            elif name in shape.__required_keys__:
-                raise Malformed(f"a mapping with `{name}`", value)
-        return value
-
-    return check

@@ -60,7 +60,7 @@ class OpenBody:
     pipeline: str = ""
     run: str = ""
     definition: str = ""
-    hash: str = ""
+    hash: str | None = field(default=None, metadata=LEFT_OUT)
     salts: Mapping[str, Sequence[str]] = field(default_factory=dict)
     state: str | None = field(default="", metadata=LEFT_OUT)
     """Empty if an older version recorded the opening."""
@@ -180,9 +180,9 @@ class SetBody:
     """The body of `set`."""
 
     lanes: Mapping[str, OffsetBody]
-    forgotten: tuple[tuple[str, int, int], ...] = ()
-    who: str = ""
-    reason: str = ""
+    forgotten: tuple[tuple[str, int, int], ...] = field(default=(), metadata=LEFT_OUT)
+    who: str = field(default="", metadata=LEFT_OUT)
+    reason: str = field(default="", metadata=LEFT_OUT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,8 +228,8 @@ class StopBody:
     """The body of `stop`."""
 
     reason: str = "asked to stop"
-    force: bool = False
-    within: float | None = None
+    force: bool = field(default=False, metadata=LEFT_OUT)
+    within: float | None = field(default=None, metadata=LEFT_OUT)
 
 
 @dataclass(frozen=True, kw_only=True)

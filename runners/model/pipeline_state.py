@@ -161,13 +161,14 @@ class PipelineState:
         return not any(lane == settled.lane and first <= settled.number <= last for lane, first, last in self.forgotten)
 
     def name_pipeline(self) -> PipelineState:
-        """Return the state with the pipeline's name in its batches. The ledger stores it only once."""
-
-        def name(plan: PlannedBatch | None) -> PlannedBatch | None:
-            return plan and replace(plan, batch=replace(plan.batch, pipeline=self.pipeline))
-
+        """Return the state with the pipeline's name in its plans."""
         lanes = {
-            lane: replace(each, open=name(each.open), settled=name(each.settled)) for lane, each in self.lanes.items()
+            name: replace(
+                lane,
+                open=lane.open and lane.open.name_pipeline(self.pipeline),
+                settled=lane.settled and lane.settled.name_pipeline(self.pipeline),
+            )
+            for name, lane in self.lanes.items()
         }
         return replace(self, lanes=lanes)
 

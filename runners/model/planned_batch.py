@@ -131,6 +131,10 @@ class PlannedBatch:
     published: bool = False
     """Whether the offset is already committed while some destinations still owe the batch."""
 
+    def name_pipeline(self, pipeline: str) -> PlannedBatch:
+        """Return the same plan of this pipeline. The ledger does not repeat the name in each plan."""
+        return replace(self, batch=replace(self.batch, pipeline=pipeline))
+
     def is_same_batch(self, other: PlannedBatch) -> bool:
         """Whether both plan the same batch. The plan's id and the time of planning are ignored."""
         return replace(self, batch=replace(self.batch, plan=other.batch.plan, time=other.batch.time)) == other

@@ -359,13 +359,14 @@ Suites: TypeAlias = Mapping[str, Mapping[str, Sequence[Expectation]]]
 """The expectations, by origin and by the name of a stage."""
 
 
-class _Finding(TypedDict, total=False):
+@dataclass(frozen=True, kw_only=True)
+class _Finding:
     """What a stage found for one expectation in a batch."""
 
     success: bool
-    element_count: int
-    missing_count: int | None
-    unexpected_count: int
+    element_count: int = 0
+    missing_count: int | None = None
+    unexpected_count: int = 0
 
 
 @dataclass
@@ -380,9 +381,9 @@ class _ExpectationFigures:
 
     def add(self, finding: _Finding) -> None:
         self.batches += 1
-        self.failed += not finding["success"]
-        self.rows += finding.get("element_count", 0) - (finding.get("missing_count") or 0)
-        self.unexpected += finding.get("unexpected_count", 0)
+        self.failed += not finding.success
+        self.rows += finding.element_count - (finding.missing_count or 0)
+        self.unexpected += finding.unexpected_count
 
     @property
     def share(self) -> float | None:

@@ -81,7 +81,7 @@ def mend_ledger(pipeline: PipelineSpec, *, reason: str) -> list[str]:
         brought, shown = _list_brought(pipeline), dict[str, dict[str, int | None]]()
         for each in brought:
             rows = each.rows if len(each.together) < 2 else None
-            shown.setdefault(each.label["plan"], {})[each.label["destination"]] = rows
+            shown.setdefault(each.label.plan, {})[each.label.destination] = rows
         bridge = close_hole(damage.kept, damage.later, shown, partial(_keeps_parts, pipeline))
         check_pipeline(pipeline, place, bridge.state)
         if any(not is_dead(owner, place, lock) and has_live_lease(owner, Clock()) for owner in bridge.state.owners):
@@ -111,7 +111,7 @@ def _list_brought(pipeline: PipelineSpec) -> list[BroughtBatch]:
     accounts = [each.account(spark, pipeline.name) for each in destinations]
     brought = [batch for account in accounts if account is not None for batch in account.brought]
     there = [each for each in brought if each.loss is None or not each.loss.whole]
-    return [each for each in there if each.label["pipeline"] == pipeline.name]
+    return [each for each in there if each.label.pipeline == pipeline.name]
 
 
 def _list_unknown(damage: Damage, bridge: Bridge, brought: Sequence[BroughtBatch]) -> list[UnknownBatch]:
@@ -122,7 +122,7 @@ def _list_unknown(damage: Damage, bridge: Bridge, brought: Sequence[BroughtBatch
     known = {each.plan for each in settled} | {plan.batch.plan for plan in bridge.state.open_plans}
     unknown = {each.plan: each for each in bridge.unknown}
     for each in brought:
-        lane, number, plan = each.label["lane"], each.label["number"], each.label["plan"]
+        lane, number, plan = each.label.lane, each.label.number, each.label.plan
         if plan not in known and number > before.get_lane(lane).committed:
             unknown[plan] = UnknownBatch(lane=lane, number=number, plan=plan)
     return sorted(unknown.values(), key=lambda batch: (batch.lane, batch.number))

@@ -138,7 +138,7 @@ def _put_back(
         failed.append(f"{name}: the table is missing")
         return
     for commit in _list_commits(account.brought, {plan for finding in findings for plan in finding.plans}):
-        batches = ", ".join(f"batch {write.label['number']} of lane {write.label['lane']}" for write in commit)
+        batches = ", ".join(f"batch {write.label.number} of lane {write.label.lane}" for write in commit)
         try:
             rows = put_back(spark, table, commit, but=but)
         except DestinationError as error:
@@ -149,7 +149,7 @@ def _put_back(
 
 def _list_commits(brought: Sequence[BroughtBatch], plans: set[str]) -> list[list[BroughtBatch]]:
     """Return the newest commit of each of these plans once, with all its batches."""
-    newest = {write.label["plan"]: write.version for write in brought if write.label["plan"] in plans}
+    newest = {write.label.plan: write.version for write in brought if write.label.plan in plans}
     versions = sorted({version for version in newest.values() if version is not None})
     return [[write for write in brought if write.version == version] for version in versions]
 

@@ -67,7 +67,7 @@ def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str =
     last = find_last_run(state, how)
     coming = _advise_next(how, last, refused)
     lags = measure_lags(pipeline, state)
-    hashes = [owner.hash for owner in state.owners]
+    hashes = [owner.hash or definition for owner in state.owners]
     shared = any(owner.assignment != "single" for owner in state.owners)
     owners = [
         {

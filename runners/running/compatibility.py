@@ -94,9 +94,9 @@ def check_newest(
     """Raises `LedgerError` if a destination has a batch that the ledger never planned: the ledger is not the newest."""
     for name, destination in destinations.items():
         label = None if name in ruling.fresh else opened[name].newest(pipeline)
-        if label is None or label["destination"] not in (name, destination.was):
+        if label is None or label.destination not in (name, destination.was):
             continue
-        lane, number = label["lane"], label["number"]
+        lane, number = label.lane, label.number
         if number <= journal.state.get_lane(lane).number:
             continue
         planned = apply_entries(journal.ledger.read(journal.state.seq), journal.state).get_lane(lane).number

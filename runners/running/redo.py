@@ -314,7 +314,7 @@ class _Tracer:
     def _check_alone_in(self, name: str, destination: Delta, spark: SparkSession) -> None:
         """Raises `Refusal` if another pipeline wrote to the table. Its rows may have the same file name or stamp."""
         account = destination.account(lambda: spark, self.pipeline.name)
-        others = sorted({each.label["pipeline"] for each in account.brought} - {self.pipeline.name})
+        others = sorted({each.label.pipeline for each in account.brought} - {self.pipeline.name})
         if others:
             raise Refusal(f"'{name}' has rows of the pipeline {others[0]} too, which may have the same marks.")
 

@@ -206,8 +206,7 @@ def _update_owner(state: PipelineState, entry: Entry, **changes: Any) -> Pipelin
 
 
 def _plan(state: PipelineState, entry: Entry) -> PipelineState:
-    plan = read_body(entry, PlannedBatch)
-    plan = replace(plan, batch=replace(plan.batch, pipeline=state.pipeline))
+    plan = read_body(entry, PlannedBatch).name_pipeline(state.pipeline)
     return _update_lane(state, entry, replace(state.get_lane(entry.lane), open=plan, number=plan.batch.number))
 
 

@@ -364,10 +364,10 @@ def _find_harmed(queue: DlqContent) -> Iterator[Finding]:
     for label, loss in harmed:
         yield Finding(
             code=loss.code,
-            lane=label["lane"],
-            number=label["number"],
+            lane=label.lane,
+            number=label.number,
             destination=DLQ,
-            plans=[label["plan"]],
+            plans=[label.plan],
             message=f"its refused rows cannot be read: {loss.reason}",
             repair=repair,
         )
@@ -391,7 +391,7 @@ def _count_missing(claims: LedgerClaims, queue: DlqContent, settled: Settled) ->
 
 def _report_missing(claims: LedgerClaims, queue: DlqContent, settled: Settled) -> Finding:
     missing, account = _count_missing(claims, queue, settled), queue.account
-    losses = [write.loss for write in (account.brought if account else ()) if write.label["plan"] == settled.plan]
+    losses = [write.loss for write in (account.brought if account else ()) if write.label.plan == settled.plan]
     loss = next((loss for loss in reversed(losses) if loss is not None), None)
     back = loss is not None and loss.version is not None and account is not None and account.mends
     message = (

@@ -266,19 +266,19 @@ class DeliveryAudit:
         """Yield findings about batches that are here and that the ledger does not know."""
         for brought in (write for writes in self._brought.values() for write in writes):
             label = brought.label
-            mine = label["pipeline"] == self.claims.state.pipeline and label["destination"] in self.names
+            mine = label.pipeline == self.claims.state.pipeline and label.destination in self.names
             there = brought.loss is None or not brought.loss.whole
-            if not mine or not there or label["plan"] in self.claims.known:
+            if not mine or not there or label.plan in self.claims.known:
                 continue
             rows = "rows" if brought.rows is None else f"{brought.rows:,} rows"
             came = "" if brought.version is None else f" (version {brought.version})"
             yield Finding(
                 code="NOT_COMMITTED",
-                lane=label["lane"],
-                number=label["number"],
+                lane=label.lane,
+                number=label.number,
                 destination=self.name,
                 version=brought.version,
-                plans=[label["plan"]],
+                plans=[label.plan],
                 message=f"{rows} of it are here{came}, but the ledger has no such batch: it never settled the batch, "
                 "or it is an old copy",
                 repair="If the ledger is an old copy, put the newest back. Otherwise delete these rows by hand, since "

@@ -18,6 +18,7 @@ import pytest
 
 from origins.batch import Batch, Span
 from runners.engine.worker_pool import WorkerPool
+from runners.model.entry import OwnerBody
 from runners.model.pipeline_state import PipelineState
 from runners.model.tasks import EmptyBatchShown, Outcome, ShowEmptyBatch, Task
 from runners.model.text import describe_thread, describe_work
@@ -193,7 +194,7 @@ def test_incomplete_activity_is_ignored(tmp_path: Path, other: dict[str, Any]) -
 def test_an_age_is_never_negative(tmp_path: Path, at: str) -> None:
     """The clock of the run may be ahead."""
     write_activity(tmp_path, "r1", {**FACTS, "at": at})
-    state, place = SimpleNamespace(owners=[{"run": "r1"}]), SimpleNamespace(activity=tmp_path)
+    state, place = SimpleNamespace(owners=[OwnerBody(run="r1")]), SimpleNamespace(activity=tmp_path)
     (activity,) = _read_activity(cast("PipelineState", state), cast("StateLocation", place))
     assert activity["age"] == 0.0
 

@@ -95,14 +95,7 @@ class Told(Memory):
     def newest(self, pipeline: str) -> BatchLabel | None:
         if pipeline != "orders":
             return None
-        return {
-            "pipeline": pipeline,
-            "lane": "0",
-            "number": 2,
-            "plan": "p2",
-            "destination": "orders",
-            "key": "p2/orders",
-        }
+        return BatchLabel(pipeline=pipeline, lane="0", number=2, plan="p2", destination="orders", key="p2/orders")
 
 
 def test_a_ledger_without_the_destinations_newest_batch_is_refused() -> None:

@@ -69,16 +69,12 @@ class World:
 
     def bring(self, name: str, lane: str, number: int, rows: int | None, loss: Loss | None = None) -> None:
         """Add the batch's commit to a destination."""
-        label: BatchLabel = {
-            "pipeline": "orders",
-            "lane": lane,
-            "number": number,
-            "plan": f"{lane}-p{number}",
-            "destination": name,
-            "key": f"{lane}-p{number}/{name}",
-        }
+        plan = f"{lane}-p{number}"
+        label = BatchLabel(
+            pipeline="orders", lane=lane, number=number, plan=plan, destination=name, key=f"{plan}/{name}"
+        )
         version = len(self.brought[name]) + 1
-        together = [str(label["key"])]
+        together = [label.key]
         self.brought[name].append(
             BroughtBatch(
                 label=label, rows=rows, together=together, version=version, listed=rows, files=["f"], loss=loss
@@ -149,7 +145,7 @@ def _change_brought(world: World, name: str, at: int, **what: Any) -> None:
 
 def _add_forgotten(world: World, name: str, at: int) -> None:
     """Add a commit of a batch that has no plan, beside a known batch."""
-    label: BatchLabel = {**world.brought[name][at].label, "plan": "stranger", "key": f"stranger/{name}"}
+    label = replace(world.brought[name][at].label, plan="stranger", key=f"stranger/{name}")
     world.brought[name].append(replace(world.brought[name][at], label=label, together=[f"stranger/{name}"]))
 
 
@@ -164,7 +160,7 @@ def test_a_break_is_the_only_finding_at_its_batch_and_destination(code: str, wor
     at = data.draw(st.integers(0, len(world.brought[name]) - 1))
     label = world.brought[name][at].label
     BREAKS[code](world, name, at)
-    assert world.summarise_notes() == [(code, name, label["lane"], label["number"])]
+    assert world.summarise_notes() == [(code, name, label.lane, label.number)]
 
 
 @settings(max_examples=30)
