@@ -18,14 +18,14 @@ import re
 import shutil
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import ClassVar
 
-from destinations.destination import BatchLabel, BatchSources, BroughtBatch, DestinationError, Label, Loss, Written
+from destinations.destination import BatchLabel, BroughtBatch, DestinationError, Label, Loss, Written
+from origins.codec import LEFT_OUT, decode, encode
 from origins.errors import has_no_links
-from origins.json_shape import check_shape
 
 _ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{}\[\]^]""")
 NOTE = "_wherry.json"
@@ -43,17 +43,20 @@ class NameTaken(Exception):
     """
 
 
-class NoteBody(BatchSources, total=False):
+@dataclass(frozen=True, kw_only=True)
+class NoteBody:
     """The note beside a batch's rows. The folder's note has only the folder's id."""
 
-    id: str
-    whole: bool
-    keys: Sequence[str]
-    pipeline: str
-    lane: str
-    number: int
-    rows: int | None
-    bytes: int | None
+    id: str = field(default="", metadata=LEFT_OUT)
+    whole: bool = field(default=False, metadata=LEFT_OUT)
+    keys: Sequence[str] = field(default=(), metadata=LEFT_OUT)
+    pipeline: str = field(default="", metadata=LEFT_OUT)
+    lane: str = field(default="", metadata=LEFT_OUT)
+    number: int = field(default=0, metadata=LEFT_OUT)
+    rows: int | None = field(default=None, metadata=LEFT_OUT)
+    bytes: int | None = field(default=None, metadata=LEFT_OUT)
+    reads: str = field(default="", metadata=LEFT_OUT)
+    job: Mapping[str, str] = field(default_factory=dict, metadata=LEFT_OUT)
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ class BatchFolders:
     def id(self) -> str:
         """The folder's id; empty if the folder is missing, or Wherry never created it."""
         note = _read_note(self.root / NOTE)
-        return "" if note is None else str(note["id"])
+        return "" if note is None else note.id
 
     @contextlib.contextmanager
     def open_attempt(self) -> Iterator[Path]:
@@ -110,7 +113,7 @@ class BatchFolders:
         with _get_lock(self.root), self.open_attempt() as attempt:
             void = attempt / "void"
             void.mkdir()
-            (void / NOTE).write_text(json.dumps(note), encoding="utf-8")
+            (void / NOTE).write_text(json.dumps(encode(note)), encoding="utf-8")
             try:
                 self.publish(void, name)
             except NameTaken:
@@ -142,7 +145,7 @@ class BatchFolders:
     def _list_published(self, names: str = "*") -> Iterator[tuple[Path, NoteBody]]:
         for folder in sorted(self.root.glob(f"_lane=*/_batch={names}")):
             note = _read_note(folder / NOTE)
-            if note is not None and note.get("rows") is not None:
+            if note is not None and note.rows is not None:
                 yield folder, note
 
     def fence(self, token: str) -> None:
@@ -190,7 +193,7 @@ def _rename(source: Path, target: Path) -> None:
 
 def _read_note(note: Path) -> NoteBody | None:
     try:
-        return check_shape(NoteBody, json.loads(note.read_text(encoding="utf-8")))
+        return decode(NoteBody, json.loads(note.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return None
 
@@ -210,50 +213,48 @@ def make_digest(label: Label) -> str:
 def make_note(labels: Sequence[Label], found: Written | None) -> NoteBody:
     """Return the note beside a batch's rows. A note without rows records that a claim keeps the folder empty."""
     batch = labels[0].batch
-    note = {
-        "keys": [label.key for label in labels],
-        "pipeline": batch.pipeline,
-        "lane": batch.lane,
-        "number": batch.number,
-        "rows": found.rows if found else None,
-        "bytes": found.bytes if found else None,
-    }
-    return cast(NoteBody, {**note, **labels[0].sources})
+    return NoteBody(
+        keys=[label.key for label in labels],
+        pipeline=batch.pipeline,
+        lane=batch.lane,
+        number=batch.number,
+        rows=found.rows if found else None,
+        bytes=found.bytes if found else None,
+        reads=batch.reads,
+        job=batch.job,
+    )
 
 
 def describe_written(note: NoteBody) -> Written:
     """Return what the note records of a batch. The numbers are unknown if the folder has several batches."""
-    alone = len(note["keys"]) == 1
-    return Written(rows=note["rows"] if alone else None, bytes=note.get("bytes") if alone else None)
+    alone = len(note.keys) == 1
+    return Written(rows=note.rows if alone else None, bytes=note.bytes if alone else None)
 
 
 def describe_brought(note: NoteBody, folder: str, size: int) -> Iterator[BroughtBatch]:
     """Return the batches of a note. `size` is the number of bytes of rows that are in its folder now."""
-    loss, noted = None, note.get("bytes")
-    if (size != noted) if noted is not None else (not size and note["rows"]):
+    loss, noted = None, note.bytes
+    if (size != noted) if noted is not None else (not size and note.rows):
         reason = f"{folder} holds {size:,} bytes instead of {'some' if noted is None else f'{noted:,}'}"
         loss = Loss(code="FILE_CHANGED" if size else "FILE_GONE", reason=reason, whole=not size)
     for label in make_labels(note):
-        yield BroughtBatch(label=label, rows=note["rows"], together=note["keys"], loss=loss)
+        yield BroughtBatch(label=label, rows=note.rows, together=note.keys, loss=loss)
 
 
 def make_labels(note: NoteBody) -> Iterator[BatchLabel]:
     """Return the labels of the batches of a note."""
-    for key in note["keys"]:
+    for key in note.keys:
         plan, _, destination = key.rpartition("/")
-        label: BatchLabel = {
-            "pipeline": note["pipeline"],
-            "lane": note["lane"],
-            "number": note["number"],
-            "plan": plan,
-            "destination": destination,
-            "key": key,
-        }
-        if "job" in note:
-            label["job"] = note["job"]
-        if "reads" in note:
-            label["reads"] = note["reads"]
-        yield label
+        yield BatchLabel(
+            pipeline=note.pipeline,
+            lane=note.lane,
+            number=note.number,
+            plan=plan,
+            destination=destination,
+            key=key,
+            reads=note.reads,
+            job=note.job,
+        )
 
 
 def list_data_files(folder: Path) -> list[Path]:

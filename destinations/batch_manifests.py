@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal, TypedDict
+from typing import Literal
 
 from destinations.batch_folders import (
     NOTE,
@@ -30,7 +30,7 @@ from destinations.batch_folders import (
     name_folder,
 )
 from destinations.destination import BatchLabel, BroughtBatch, DestinationError, Label, Loss, Written, make_unsure_error
-from origins.json_shape import check_shape
+from origins.codec import decode, encode
 from origins.object_store import ObjectStore, open_store
 from origins.store_access import StoreError, StoreUrl, find_problem
 
@@ -42,7 +42,8 @@ _AT_ONCE = 16
 """How many objects are read at once."""
 
 
-class AttemptBody(TypedDict):
+@dataclass(frozen=True, kw_only=True)
+class AttemptBody:
     """The record of an attempt that is in progress."""
 
     folder: str
@@ -75,12 +76,12 @@ class BatchManifests:
     @property
     def id(self) -> str:
         """The folder's id; empty if the folder is missing, or Wherry never created it."""
-        return str((self._read_note(NOTE) or {}).get("id", ""))
+        return (self._read_note(NOTE) or NoteBody()).id
 
     @property
     def is_whole(self) -> bool:
         """Whether every batch in the folder has had a manifest from the folder's beginning."""
-        return bool((self._read_note(NOTE) or {}).get("whole"))
+        return (self._read_note(NOTE) or NoteBody()).whole
 
     def make(self) -> str:
         """Create the folder if it is missing. Return its id, which never changes."""
@@ -92,9 +93,9 @@ class BatchManifests:
             store.check_put_if_new()
             if not self.id:
                 earlier = any(folder.startswith("_lane=") for folder in store.list_folder()[0])
-                note: NoteBody = {"id": uuid.uuid4().hex, "whole": not earlier}
-                if store.take(NOTE, json.dumps(note).encode()) is not None:
-                    return note["id"]
+                note = NoteBody(id=uuid.uuid4().hex, whole=not earlier)
+                if store.take(NOTE, json.dumps(encode(note)).encode()) is not None:
+                    return note.id
         except StoreError as error:
             if error.is_away:
                 raise
@@ -108,9 +109,9 @@ class BatchManifests:
     def open_attempt(self, labels: Sequence[Label], claims: int) -> Iterator[StoreAttempt]:
         """Begin an attempt to write a batch. At the end, its files are removed unless they may be published."""
         name, token, store = name_folder(labels, claims), uuid.uuid4().hex, self.store
-        note: AttemptBody = {"folder": f"{name}.{token}", "manifest": _name_manifest(name)}
-        store.put_new(f"{_WRITING}/{token}", json.dumps(note).encode())
-        attempt = StoreAttempt(folder=note["folder"], manifest=note["manifest"], url=f"{self.root}/{note['folder']}")
+        note = AttemptBody(folder=f"{name}.{token}", manifest=_name_manifest(name))
+        store.put_new(f"{_WRITING}/{token}", json.dumps(encode(note)).encode())
+        attempt = StoreAttempt(folder=note.folder, manifest=note.manifest, url=f"{self.root}/{note.folder}")
         try:
             yield attempt
         finally:
@@ -140,7 +141,7 @@ class BatchManifests:
         Raises `NameTaken` if the batch was already published, claimed or fenced.
         """
         store, lines = self.store, "".join(f"{self.root}/{file}\n" for file in sorted(files))
-        store.put_new(f"{attempt.folder}/{NOTE}", json.dumps(make_note(labels, written)).encode())
+        store.put_new(f"{attempt.folder}/{NOTE}", json.dumps(encode(make_note(labels, written))).encode())
         attempt.state = "in doubt"
         if store.take(attempt.manifest, lines.encode()) is None:
             attempt.state = "open"
@@ -196,12 +197,12 @@ class BatchManifests:
             found = store.read_object(key)
             if found is None:
                 continue  # its writer has finished
-            note = check_shape(AttemptBody, json.loads(found[1]))
-            manifest = note["manifest"]
-            published = not store.claim(manifest) and note["folder"] in map(_get_folder, self._read_manifest(manifest))
+            note = decode(AttemptBody, json.loads(found[1]))
+            manifest = note.manifest
+            published = not store.claim(manifest) and note.folder in map(_get_folder, self._read_manifest(manifest))
             with contextlib.suppress(StoreError):  # the files only cost space until the next fence
                 if not published:
-                    store.delete_folder(note["folder"])
+                    store.delete_folder(note.folder)
                 store.delete([key])
 
     def _list_published(self, label: Label) -> Iterator[tuple[list[str], NoteBody | None]]:
@@ -225,7 +226,7 @@ class BatchManifests:
 
     def _read_note(self, key: str) -> NoteBody | None:
         found = self.store.read_object(key)
-        return None if found is None else check_shape(NoteBody, json.loads(found[1]))
+        return None if found is None else decode(NoteBody, json.loads(found[1]))
 
 
 def _name_manifest(folder: str) -> str:

@@ -9,10 +9,11 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, TypeAlias, TypedDict
+from typing import Any, ClassVar, TypeAlias
 
-from origins.batch import Batch, Json
+from origins.batch import Batch
 from origins.batch_rows import BatchRows
+from origins.codec import LEFT_OUT
 from origins.errors import WherryError, get_raised_words, list_spark_errors
 from origins.lazy import Column, DataFrame, F, SparkSession, T
 from origins.nack import show_value
@@ -41,10 +42,19 @@ class Label:
         return f"{self.batch.plan}/{self.destination}"
 
     @property
-    def sources(self) -> BatchSources:
-        """What is stored with the rows about where the batch came from."""
-        sources: BatchSources = {"reads": self.batch.reads} if self.batch.reads else {}
-        return {**sources, "job": dict(self.batch.job)} if self.batch.job else sources
+    def stored(self) -> BatchLabel:
+        """What a destination stores with the rows."""
+        batch = self.batch
+        return BatchLabel(
+            pipeline=batch.pipeline,
+            lane=batch.lane,
+            number=batch.number,
+            plan=batch.plan,
+            destination=self.destination,
+            key=self.key,
+            reads=batch.reads,
+            job=batch.job,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -324,7 +334,7 @@ class Destination(ABC):
         """Yield the labels of its `NEWEST` writes, of any pipeline, the newest first. By default it knows none."""
         return iter(())
 
-    def describe(self) -> dict[str, Json]:
+    def describe(self) -> dict[str, Any]:
         """Return the kind and the place, as the ledger stores them."""
         return {"kind": type(self).__name__.lower(), "place": self.place, "given": list(self.given_paths)}
 
@@ -403,16 +413,8 @@ def make_message(rows: Rows, rule: Rule) -> Column:
     return F.concat(*parts)
 
 
-class BatchSources(TypedDict, total=False):
-    """What a destination stores about where a batch came from."""
-
-    reads: str
-    """A digest of the place that the origin reads. Absent if the batch has no origin, or in older labels."""
-    job: Mapping[str, str]
-    """The ids of the job that planned the batch. Absent without a job."""
-
-
-class BatchLabel(BatchSources):
+@dataclass(frozen=True, kw_only=True)
+class BatchLabel:
     """What a destination stores with the rows of a batch."""
 
     pipeline: str
@@ -422,6 +424,10 @@ class BatchLabel(BatchSources):
     destination: str
     key: str
     """The plan's id and the destination's name."""
+    reads: str = field(default="", metadata=LEFT_OUT)
+    """A digest of the place that the origin reads. Empty if the batch has no origin, or in older labels."""
+    job: Mapping[str, str] = field(default_factory=dict, metadata=LEFT_OUT)
+    """The ids of the job that planned the batch. Empty without a job."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -466,7 +472,7 @@ class BroughtBatch:
 
     @property
     def key(self) -> str:
-        return self.label["key"]
+        return self.label.key
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,6 +31,7 @@ from destinations.destination import (
     make_unsure_error,
 )
 from origins.batch_rows import BatchRows
+from origins.codec import encode
 from origins.crash_points import reach, reach_within
 from origins.errors import has_condition, list_spark_errors
 from origins.files.file_systems import escape_pattern
@@ -286,7 +287,7 @@ class OpenFiles(OpenDestination):
             if not (ready / NOTE).exists():
                 raise FileNotFoundError(ready / NOTE)
             if written_rows.rows:
-                (ready / NOTE).write_text(json.dumps(make_note(labels, written_rows)), encoding="utf-8")
+                (ready / NOTE).write_text(json.dumps(encode(make_note(labels, written_rows))), encoding="utf-8")
                 folders.publish(ready, name_folder(labels, self._claims.get(labels[0].key, 0)))
         return written_rows
 

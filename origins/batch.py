@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeAlias
 
+from origins.codec import LEFT_OUT, UNSTORED, named
+
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 """A value that `json.dumps` accepts. An offset is such a value, and only its origin can interpret it."""
 JSON: TypeAlias = Any
@@ -37,9 +39,9 @@ class Span:
     """The sources of the rows, in the order of the rows (files with size and time). The ledger records them."""
     label: str = ""
     """The span in words for a person."""
-    full: bool = field(default=True, compare=False)
+    full: bool = field(default=True, compare=False, metadata=UNSTORED)
     """Whether the batch is complete. Without a limit it may grow while the run waits for more."""
-    bytes: int | None = field(default=None, compare=False)
+    bytes: int | None = field(default=None, compare=False, metadata=UNSTORED)
     """The approximate size of the rows in bytes, uncompressed; None if unknown."""
 
 
@@ -47,13 +49,13 @@ class Span:
 class Batch:
     """A planned batch. The origin reads it, and stages and destinations refer to it."""
 
-    pipeline: str
-    run: str
+    pipeline: str = field(default="", metadata=UNSTORED)
     origin: str
     lane: str
     number: int
     plan: str
     """The id of the plan: random and never reused. Destinations remember it."""
+    run: str
     span: Span
     schema: str
     """The schema of the rows as read, pinned when the batch was planned (Spark's JSON)."""
@@ -64,9 +66,9 @@ class Batch:
     that continues after a crash or a stop begins none."""
     definition: str = field(default="", repr=False)
     """The hash of the definition that planned it."""
-    job: Mapping[str, str] = field(default_factory=dict, hash=False)
+    job: Mapping[str, str] = field(default_factory=dict, hash=False, metadata=LEFT_OUT)
     """The ids of the job in which it was planned, as `PipelineSpec.job`."""
-    reads: str = ""
+    reads: str = field(default="", metadata=LEFT_OUT)
     """A digest of the place that its origin reads. Another pipeline that reads there has the same digest."""
-    replaces: Mapping[str, str] = field(default_factory=dict, hash=False)
+    replaces: Mapping[str, str] = field(default_factory=dict, hash=False, metadata={**LEFT_OUT, **named("instead")})
     """The condition for the rows that the batch's rows replace in the same commit, by destination name."""

@@ -11,14 +11,15 @@ from typing import ClassVar, Literal
 from origins.batch import Batch, Json, Limits, Span
 from origins.batch_rows import FrameRows
 from origins.catalog.history import HistoryLog
+from origins.codec import decode
 from origins.delta_actions import AddedFile, Version, VersionLog, describe_versions
 from origins.delta_table import (
     DeltaTable,
+    Part,
     add_change_columns,
     explain_unreadable,
     fetch_rows,
     read_offset,
-    read_part,
     read_whole,
     strip_metadata,
 )
@@ -176,7 +177,7 @@ class Delta(Origin):
         return FrameRows(fetch_rows(spark, self.place, batch.span, schema, named=bool(self.table), places=places))
 
     def parts(self, batch: Batch) -> Sequence[str]:
-        return [read_part(part).path for part in batch.span.parts]
+        return [decode(Part, part).path for part in batch.span.parts]
 
     def _columns(self, spark: SparkSession, version: int | None = None) -> str:
         with explain_unreadable(self.place):

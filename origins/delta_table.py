@@ -11,15 +11,15 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TypedDict
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from origins.batch import Json, Span
 from origins.catalog.history import HistoryLog, explain_refusal, is_only_named
+from origins.codec import decode
 from origins.delta_actions import Version, VersionLog, describe_versions
 from origins.errors import OriginError, has_condition, list_causes, list_errors, list_spark_errors
 from origins.files.file_systems import escape_pattern
-from origins.json_shape import check_shape
 from origins.lazy import Column, DataFrame, F, SparkSession, T, spark_errors
 from origins.names import HIDDEN, is_no_such_table, make_relative_name_sql, quote_name
 from origins.origin import PLACE
@@ -280,11 +280,12 @@ def add_change_columns(columns: str) -> str:
 
 def read_offset(offset: Json) -> tuple[int, str]:
     """Return the version and the table's id in an offset. Raise ValueError if it is not such an offset."""
-    found = check_shape(_Offset, offset)
-    return found["version"], found["table"]
+    found = decode(_Offset, offset)
+    return found.version, found.table
 
 
-class _Offset(TypedDict):
+@dataclass(frozen=True)
+class _Offset:
     version: int
     table: str
 
@@ -312,35 +313,24 @@ _ORDER, _BEFORE = HIDDEN + "order", HIDDEN + "before"
 _NOWHERE = "named_struct('part', '', 'block', 0L, 'row', 0L)"
 
 
-class _Asked(TypedDict, total=False):
-    since: int
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    since: int | None = None
     """The first version whose changes are read. They are all changes of the change data feed, without `added`."""
-    preimages: bool
-    added: str
+    preimages: bool = False
+    added: str = ""
     """The way to the added rows, if only these are read."""
-    inserted: int
+    inserted: int | None = None
     """The moment at which all rows count as inserted."""
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """The source of rows: a file, or a whole table as of a version."""
 
     path: str
     size: int | None
     version: int | None = None
-    asked: _Asked = field(default_factory=_Asked)
-
-
-def read_part(part: Json) -> Part:
-    assert isinstance(part, list | tuple), part
-    path, size, *more = part
-    return Part(
-        check_shape(str, path),
-        check_shape(int, size) if size is not None else None,
-        check_shape(int, more[0]) if more else None,
-        check_shape(_Asked, more[1]) if len(more) > 1 else _Asked(),
-    )
+    asked: _Asked = _Asked()
 
 
 def fetch_rows(  # noqa: PLR0913 -- each argument selects what is read
@@ -358,12 +348,12 @@ def fetch_rows(  # noqa: PLR0913 -- each argument selects what is read
 
     With `beside`, the table may have columns that are not in the schema.
     """
-    parts = [read_part(part) for part in span.parts]
+    parts = [decode(Part, part) for part in span.parts]
     if not parts:
         empty = make_empty_frame(spark, schema)
         return empty.selectExpr("*", f"{_NOWHERE} as {PLACE}") if places else empty
     asked = parts[0].asked
-    if "since" in asked:
+    if asked.since is not None:
         there = DeltaTable.find(spark, place, named=named)
         with explain_refusal(there.name):
             return _read_versions(spark, there, span, schema, asked, places=places, where=where, beside=beside)
@@ -375,8 +365,8 @@ def fetch_rows(  # noqa: PLR0913 -- each argument selects what is read
         assert table is not None
         location, version = table.log.location, table.version_of(span.end)
         frame = read_whole(spark, place, named=named, version=version)
-        if "inserted" in asked:
-            moment = F.timestamp_millis(F.lit(asked["inserted"]))
+        if asked.inserted is not None:
+            moment = F.timestamp_millis(F.lit(asked.inserted))
             frame = frame.withColumns({CHANGE: F.lit("insert"), COMMIT: F.lit(version).cast("long"), MOMENT: moment})
         frame = fit_columns(frame, schema, table.name, beside=beside)
     paths = [part.path for part in parts]
@@ -418,19 +408,20 @@ def _read_versions(  # noqa: PLR0913 -- each argument selects what is read
     beside: bool,
 ) -> DataFrame:
     """Return the requested changes of the versions. Within a version, removed rows come before added rows."""
-    first, last = asked["since"], table.version_of(span.end)
+    assert asked.since is not None
+    first, last = asked.since, table.version_of(span.end)
     if gone := table.log.find_missing_file(first, last):
         raise OriginError(
             f"{gone} is missing, and the change data feed of versions {first} to {last} of {table.name} needs it. A "
             "VACUUM may have deleted it. No row of the batch was read.",
             hint=_describe_remedies(start_over=_READS_INSERTS),
         )
-    way = asked.get("added", "feed")
+    way = asked.added or "feed"
     find = {"feed": _read_feed, "commits": _read_by_commits, "files": _read_by_files}[way]
     frame = find(spark, table, first, last)
-    if "added" in asked:
+    if asked.added:
         frame = frame.where(f"{CHANGE} = 'insert'").drop(CHANGE, COMMIT, MOMENT) if way == "feed" else frame
-    elif not asked.get("preimages"):
+    elif not asked.preimages:
         frame = frame.where(f"{CHANGE} <> 'update_preimage'")
     extra = {name.lower() for name in frame.columns} - {_ORDER, *(name.lower() for name in schema.names)}
     if extra:

@@ -12,9 +12,10 @@ from typing import ClassVar, Literal
 
 from origins.batch import Batch, Json, Limits, Span
 from origins.batch_rows import FrameRows
+from origins.codec import decode
 from origins.delta import Delta, DeltaBacklog
 from origins.delta_actions import AddedFile, StatisticsBody
-from origins.delta_table import DeltaTable, add_file, fetch_rows, fit_columns, read_part, read_whole, select_columns
+from origins.delta_table import DeltaTable, Part, add_file, fetch_rows, fit_columns, read_whole, select_columns
 from origins.errors import OriginError
 from origins.lazy import Column, DataFrame, F, SparkSession, T
 from origins.nack import (
@@ -306,8 +307,8 @@ def _find_rewritten(spark: SparkSession, table: DeltaTable, span: Span) -> _Rewr
 
     It is None if no version did, or if the log does not show it.
     """
-    parts = [read_part(part) for part in span.parts]
-    if any("added" in part.asked for part in parts):
+    parts = [decode(Part, part) for part in span.parts]
+    if any(part.asked.added for part in parts):
         return None
     paths = {part.path for part in parts}
     is_all, end = paths == {""}, table.version_of(span.end)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from origins.batch import Batch, Json, Limits, Span
 from origins.batch_rows import BatchRows
-from origins.json_shape import check_shape
+from origins.codec import decode
 from origins.lazy import SparkSession
 from origins.names import list_given_paths
 from origins.problems import refuse_unknown
@@ -286,7 +286,7 @@ class Origin(ABC):
 
 def read_count(offset: Json) -> int:
     """Return how many items come before an offset that counts them; None is the lane's beginning."""
-    return 0 if offset is None else check_shape(int, offset)
+    return 0 if offset is None else decode(int, offset)
 
 
 def check_count(offset: Json, most: int, what: str) -> None:

@@ -138,7 +138,7 @@ def take_by_another(pipeline: Pipeline, spark: SparkSession | None) -> None:
     """Record another owner, as if a process had taken the pipeline over and then died."""
     place = StateLocation.of(pipeline)
     journal = Journal(place.open_ledger(spark if place.needs_spark else None))
-    body = {**identify_host(), "pipeline": pipeline.name, "run": "another", "jvm": None, "ownership": "on"}
+    body = {**vars(identify_host()), "pipeline": pipeline.name, "run": "another", "jvm": None, "ownership": "on"}
     body |= {"lock": None, "lease": 0.0, "take_over": "", "replay": None, "ruling": {}, "finish": False}
     while True:
         taken = Entry(kind="acquire", epoch=journal.state.epoch + 1, owner="another", body=body)

@@ -119,7 +119,7 @@ class _HistoryWalk:
         before = [self.active.pop(name) for name in version.removed if name in self.active]
         gone = {file.path: self._get_rows(file) for file in before}
         # a batch of this pipeline, and each merge, removes rows on purpose
-        ours = any(label["pipeline"] == self.pipeline or commit.operation == "MERGE" for label in commit.labels)
+        ours = any(label.pipeline == self.pipeline or commit.operation == "MERGE" for label in commit.labels)
         spared = {} if ours else self._find_spared(commit, version, before)
         if commit.labels:
             self.commits.append((commit, version.added))
@@ -240,7 +240,7 @@ def _list_brought(
         yield BroughtBatch(
             label=label,
             rows=commit.measure_written().rows,
-            together=[other["key"] for other in commit.labels],
+            together=[other.key for other in commit.labels],
             version=commit.version,
             listed=sum(counted) - commit.copied if compares else None,
             files=[file.path for file in added],
@@ -328,7 +328,7 @@ def describe_dropped(spark: SparkSession, table: TargetTable, rows: T.StructType
 def _brings(commit: LogCommit, pipeline: str) -> bool:
     """Whether the commit only added batches, all of this pipeline."""
     adds = commit.operation == "WRITE" and not commit.overwrites
-    return adds and {label["pipeline"] for label in commit.labels} == {pipeline}
+    return adds and {label.pipeline for label in commit.labels} == {pipeline}
 
 
 _PROOFS = {
@@ -475,7 +475,7 @@ def _complete_account(
 def find_newest(log: LocalLog | StoreLog, version: int, pipeline: str) -> BatchLabel | None:
     """Return the label of this pipeline's newest batch in the last few versions; None if they have none."""
     commits = log.list_commits(None, max(version - _LOOKED_AT, -1))
-    return next((label for commit in commits for label in commit.labels if label["pipeline"] == pipeline), None)
+    return next((label for commit in commits for label in commit.labels if label.pipeline == pipeline), None)
 
 
 _LOOKED_AT = 16
@@ -525,13 +525,13 @@ def put_back(
 
 def _suggest_again(labels: Sequence[BatchLabel]) -> str:
     """Return how to deliver the batches of a commit again; empty for the DLQ, which no command delivers to alone."""
-    first, last = (pick(labels, key=lambda label: label["number"]) for pick in (min, max))
-    if first["destination"] == DLQ:
+    first, last = (pick(labels, key=lambda label: label.number) for pick in (min, max))
+    if first.destination == DLQ:
         return ""
-    lane = shlex.quote(first["lane"])
+    lane = shlex.quote(first.lane)
     return (
         f" If a VACUUM deleted the files, deliver the batch again:  wherry backfill FILE --lane {lane} --from "
-        f'{first["number"]} --to {last["number"]} --only {first["destination"]} --again --reason "…"'
+        f'{first.number} --to {last.number} --only {first.destination} --again --reason "…"'
     )
 
 

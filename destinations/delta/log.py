@@ -27,9 +27,9 @@ from destinations.delta.direct_commit import FolderPlace, Mark, Overwritten, des
 from destinations.delta.store_commit import SURE, format_key, list_log
 from destinations.destination import BatchLabel, DestinationError, Label, Written
 from origins.batch import Json
+from origins.codec import decode, encode
 from origins.delta_actions import ActionBody, CommitBody, MetadataBody, check_columns, explain_broken_log
 from origins.errors import list_spark_errors
-from origins.json_shape import check_shape
 from origins.lazy import SparkSession, delta_errors
 from origins.object_store import ObjectStore, open_store
 from origins.store_access import StoreError
@@ -68,7 +68,7 @@ class LogCommit:
         """The labels with which the commit delivered rows."""
         try:
             labels = json.loads(self.tag)["wherry"] if self.operation in _METRICS else []
-            return [check_shape(BatchLabel, label) for label in labels]
+            return [decode(BatchLabel, label) for label in labels]
         except (ValueError, KeyError, TypeError):  # another program wrote the tag
             return []
 
@@ -445,25 +445,12 @@ def parse_metadata(checksum: str) -> MetadataBody:
 
 def make_tag(labels: Sequence[Label]) -> str:
     """Return the tag of a commit with rows of these labels. Only `key` is ever compared."""
-    return format_tag([_describe(label) for label in labels])
-
-
-def _describe(label: Label) -> BatchLabel:
-    batch = label.batch
-    return {
-        "pipeline": batch.pipeline,
-        "lane": batch.lane,
-        "number": batch.number,
-        "plan": batch.plan,
-        "destination": label.destination,
-        "key": label.key,
-        **label.sources,
-    }
+    return format_tag([label.stored for label in labels])
 
 
 def format_tag(labels: Sequence[BatchLabel]) -> str:
     """Return the tag with these labels."""
-    return json.dumps({"wherry": list(labels)}, ensure_ascii=False)
+    return json.dumps({"wherry": encode(labels)}, ensure_ascii=False)
 
 
 def format_for_clause(tag: str) -> str:

@@ -18,7 +18,6 @@ from typing import Any, ClassVar, Literal
 
 from destinations.destination import (
     LANE,
-    BatchSources,
     Destination,
     DestinationError,
     Identity,
@@ -34,9 +33,9 @@ from destinations.destination import (
 from destinations.kafka.messages import CSV_OPTIONS, JSON_OPTIONS, MessageColumns, TopicLimits
 from destinations.kafka.producer import OWN, OutgoingMessage, ProducerFenced, Sender
 from origins.batch_rows import BatchRows, TableRows
+from origins.codec import LEFT_OUT, decode, encode
 from origins.crash_points import reach
 from origins.errors import OriginError, list_spark_errors
-from origins.json_shape import check_shape
 from origins.kafka.avro import AvroCoding
 from origins.kafka.client import Cluster, Partition
 from origins.kafka.formats import CODED, FORMATS, Coding
@@ -333,9 +332,9 @@ class OpenKafka(OpenDestination):
                 reach("after-claim", label.destination)
             notes = self._read_labels(self._name_producer(label))
         for note in notes:
-            if note["key"] == label.key:
-                return Written(rows=note["rows"], bytes=note["bytes"])
-        if notes and notes[-1]["number"] > label.batch.number:
+            if note.key == label.key:
+                return Written(rows=note.rows, bytes=note.bytes)
+        if notes and notes[-1].number > label.batch.number:
             raise self._make_unsure(
                 label, f"{destination.label_topic} has a later batch of its lane, and keeps only that"
             )
@@ -426,18 +425,21 @@ class OpenKafka(OpenDestination):
 
     def _make_label_message(self, label: Label, labels: Sequence[Label], sent: Written) -> OutgoingMessage:
         batch, alone = label.batch, len(labels) == 1
-        note: LabelNote = {
-            "key": label.key,
-            "pipeline": batch.pipeline,
-            "lane": batch.lane,
-            "number": batch.number,
-            "time": batch.time.isoformat(),
-            "rows": sent.rows if alone else None,
-            "bytes": sent.bytes if alone else None,
-            **label.sources,
-        }
+        note = LabelNote(
+            key=label.key,
+            pipeline=batch.pipeline,
+            lane=batch.lane,
+            number=batch.number,
+            time=batch.time.isoformat(),
+            rows=sent.rows if alone else None,
+            bytes=sent.bytes if alone else None,
+            reads=batch.reads,
+            job=batch.job,
+        )
         name = self._name_producer(label)
-        return OutgoingMessage(topic=self.destination.label_topic, key=name.encode(), value=json.dumps(note).encode())
+        return OutgoingMessage(
+            topic=self.destination.label_topic, key=name.encode(), value=json.dumps(encode(note)).encode()
+        )
 
     def _name_producer(self, label: Label) -> str:
         """Return the transactional id of a lane. Its batches are written one after the other."""
@@ -471,7 +473,7 @@ class OpenKafka(OpenDestination):
             time.sleep(0.05)  # it ends when that lane's batch is committed or asked for, or when Kafka gives up
         messages = cluster.read({each: (known.first, known.end) for each, known in written.items()}, _MANY) or []
         mine = [message.value() for message in messages if message.key() == name.encode()]
-        return [check_shape(LabelNote, json.loads(value)) for value in mine if value is not None]
+        return [decode(LabelNote, json.loads(value)) for value in mine if value is not None]
 
     def _make_unsure(self, label: Label, why: str) -> Unsure:
         return make_unsure_error(label, why, f"Look for messages with the header wherry.batch = {label.key}.")
@@ -495,7 +497,8 @@ def _check_format(options: Kafka) -> None:
             raise ValueError(f"format_options: expected {', '.join(CSV_OPTIONS.values())}, got {name}")
 
 
-class LabelNote(BatchSources):
+@dataclass(frozen=True, kw_only=True)
+class LabelNote:
     """The record of a batch in the label topic, which keeps the newest record of each lane."""
 
     key: str
@@ -505,6 +508,8 @@ class LabelNote(BatchSources):
     time: str
     rows: int | None
     bytes: int | None
+    reads: str = field(default="", metadata=LEFT_OUT)
+    job: Mapping[str, str] = field(default_factory=dict, metadata=LEFT_OUT)
 
 
 _COMPACTED: Mapping[str, Any] = {

@@ -19,9 +19,10 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypedDict, TypeVar
+from typing import TypeVar
 
 from origins.batch import Json, Limits, Span
+from origins.codec import decode, encode
 from origins.files.file_systems import (
     SMALL,
     WILD,
@@ -39,7 +40,6 @@ from origins.files.file_systems import (
     without_scheme,
 )
 from origins.files.stored_files import StoredFiles
-from origins.json_shape import check_shape
 from origins.lazy import SparkSession
 from origins.object_store import can_reach_stores, open_bucket
 from origins.origin import Backlog
@@ -355,8 +355,8 @@ class FileBacklog(Backlog):
         files = self._lanes[lane]
         if not start:
             return 0
-        offset = check_shape(FileOffset, start)
-        last = (offset["modified"], offset["file"])
+        offset = decode(FileOffset, start)
+        last = (offset.modified, offset.file)
         behind = bisect.bisect_right(files, last, key=lambda file: file[:2])
         return behind if behind and files[behind - 1][:2] == last else 0
 
@@ -366,25 +366,20 @@ def make_span(start: Json, files: Sequence[File]) -> Span:
     last = files[-1]
     return Span(
         start=start,
-        end={"file": last.name, "modified": last.modified},
+        end=encode(FileOffset(file=last.name, modified=last.modified)),
         parts=tuple([file.name, file.size, file.modified] for file in files),
         label=last.name if len(files) == 1 else f"{files[0].name} … {last.name}, {len(files)} files",
     )
 
 
-class FileOffset(TypedDict):
+@dataclass(frozen=True, kw_only=True)
+class FileOffset:
     """The last file that was read in a lane."""
 
     file: str
     modified: int
 
 
-class _Parts(TypedDict):
-    parts: Sequence[tuple[str, int, int]]
-    """The name, the size and the time of each file."""
-
-
 def list_files(parts: Sequence[Json]) -> list[File]:
-    """Return the files of one or several spans, in their state at the survey."""
-    found = check_shape(_Parts, {"parts": parts})["parts"]
-    return [File(modified, name, size) for name, size, modified in found]
+    """Return the files of one or several spans, in their state at the survey. A part has name, size and time."""
+    return [File(modified, name, size) for name, size, modified in decode(tuple[tuple[str, int, int], ...], parts)]

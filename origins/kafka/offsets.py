@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any, TypedDict
+from typing import Any
 
 from origins.batch import Json
-from origins.json_shape import check_shape
+from origins.codec import decode
 from origins.kafka.client import Partition
 
 
@@ -34,20 +35,18 @@ def read_positions(offset: Json) -> Mapping[Partition, tuple[str, int]]:
         raise ValueError(f"expected a mapping of topics, got {json.dumps(offset)}")
     found = {}
     for topic, known in offset.items():
-        shape = check_shape(_Positions, known)
-        for number, at in shape["next"].items():
-            found[Partition(topic, int(number))] = (shape.get("id", ""), at)
+        positions = decode(_Positions, known)
+        for number, at in positions.next.items():
+            found[Partition(topic, int(number))] = (positions.id, at)
     return found
 
 
-class _Next(TypedDict):
-    next: Mapping[str, int]
-
-
-class _Positions(_Next, total=False):
+@dataclass(frozen=True, kw_only=True)
+class _Positions:
     """The part of an offset about one topic."""
 
-    id: str
+    next: Mapping[str, int]
+    id: str = ""
 
 
 def read_ranges(parts: Sequence[Json]) -> Mapping[Partition, tuple[int, int]]:
@@ -61,16 +60,17 @@ def read_topic_ids(parts: Sequence[Json]) -> Mapping[str, str]:
 
 
 def _list_ranges(parts: Sequence[Json]) -> Sequence[tuple[str, int, int, int, str]]:
-    return [check_shape(tuple[str, int, int, int, str], part) for part in parts if not isinstance(part, Mapping)]
+    return [decode(tuple[str, int, int, int, str], part) for part in parts if not isinstance(part, Mapping)]
 
 
 def read_schemas(parts: Sequence[Json]) -> Mapping[int, str]:
     """Return the schemas that existed when a span was planned, as digests by id."""
-    pinned = [check_shape(_Schemas, part)["schemas"] for part in parts if isinstance(part, Mapping)]
+    pinned = [decode(_Schemas, part).schemas for part in parts if isinstance(part, Mapping)]
     return {int(number): digest for each in pinned for number, digest in each.items()}
 
 
-class _Schemas(TypedDict):
+@dataclass(frozen=True)
+class _Schemas:
     schemas: Mapping[str, str]
 
 

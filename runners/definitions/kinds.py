@@ -24,6 +24,7 @@ from origins.batch import JSON
 from origins.errors import WherryError
 from origins.functions import FunctionMissing, check_function, load_function
 from origins.origin import Origin
+from runners.model.json_form import JsonForm
 from stages.stage import Stage
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ def get_our_kinds() -> Kinds:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class Kind(JsonForm):
     """A kind as `wherry kinds` shows it."""
 
     role: Role
@@ -161,10 +162,6 @@ class Kind:
     """The options that are written beside the kind."""
     promises: Mapping[str, str]
     """The properties of the kind in words, each with a short label."""
-
-    def json(self) -> dict[str, Any]:
-        """Return the kind as `--json` prints it."""
-        return dataclasses.asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)

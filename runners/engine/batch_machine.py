@@ -8,10 +8,11 @@ from typing import Literal
 
 from destinations.destination import Identity, Written
 from destinations.dlq import DLQ, FALLBACK, FILTERED, ROWS, Dlq
+from origins.codec import encode
 from runners.model.entry import Entry, PauseBody
 from runners.model.error_kinds import blames_dlq, classify
 from runners.model.errors import FallbackFailed, LimitTripped, RefusedLate, StageStopped, Unbalanced, WindowTripped
-from runners.model.nack_window import Judgement, TrippedLimit, WindowBody, describe_limit, get_action, judge_limits
+from runners.model.nack_window import Judgement, NackWindow, TrippedLimit, describe_limit, get_action, judge_limits
 from runners.model.pipeline_state import CLEAN, LaneState, is_replay
 from runners.model.planned_batch import BranchCounts, Counts, DecidedBatch, PlannedBatch, SettleBody, SettledCounts
 from runners.model.tasks import (
@@ -177,7 +178,7 @@ def _on_declined(flight: BatchInFlight, declined: Declined) -> Transition:
 def _settle_straight(flight: BatchInFlight, written: Mapping[str, Written], counts: Counts) -> Transition:
     flight = replace(flight, written=written)
     window, _ = flight.lane.window.advance(counts.read, (), Dlq())
-    return _settle(flight, counts, window.json(), owed=())
+    return _settle(flight, counts, window, owed=())
 
 
 def _on_prepared(flight: BatchInFlight, prepared: Prepared, rules: DeliveryRules) -> Transition:
@@ -202,7 +203,7 @@ def _on_prepared(flight: BatchInFlight, prepared: Prepared, rules: DeliveryRules
     if judged.tripped is not None:
         task = Explain(plan=flight.plan, decision=decision, place=judged.tripped.place, tripped=judged.tripped)
         return Transition(flight=replace(flight, task=task, decision=decision))
-    entry = Entry(kind="prepared", lane=flight.plan.batch.lane, plan=flight.plan.batch.plan, body=decision.json())
+    entry = Entry(kind="prepared", lane=flight.plan.batch.lane, plan=flight.plan.batch.plan, body=encode(decision))
     step = _plan_next_deliveries(replace(flight, decision=decision), rules)
     return replace(step, entries=(entry, *step.entries), exceeded=judged.exceeded)
 
@@ -219,7 +220,7 @@ def _on_tripped(flight: BatchInFlight, explained: Explained, rules: DeliveryRule
         message, pauses = describe_limit(tripped, task.decision.counts.read), get_action(tripped) == "pause"
         error = LimitTripped(batch, message=message, pauses=pauses, nacks=nacks, causes=causes)
         if pauses:
-            pause: PauseBody = {"number": batch.number, "limit": ROWS, "reason": message}
+            pause = encode(PauseBody(number=batch.number, limit=ROWS, reason=message))
             step = replace(step, entries=(*step.entries, Entry(kind="pause", lane=batch.lane, body=pause)))
     else:
         error = WindowTripped(
@@ -299,7 +300,7 @@ def _on_counted(flight: BatchInFlight, counted: Counted) -> Transition:
     branch = BranchCounts(expected=expected, filtered=max(0, read - expected), changed=max(0, expected - read))
     counts = Counts(read=read, branches={name: branch})
     window, _ = flight.lane.window.advance(read, (), Dlq())
-    return _settle(flight, counts, window.json(), owed=(), known=counted.read is not None)
+    return _settle(flight, counts, window, owed=(), known=counted.read is not None)
 
 
 def _on_checked(flight: BatchInFlight, checked: Checked, rules: DeliveryRules) -> Transition:
@@ -374,7 +375,7 @@ def _plan_next_deliveries(flight: BatchInFlight, rules: DeliveryRules) -> Transi
         flight = replace(flight, task=Deliver(plan=flight.plan, decision=decision, names=names))
         return _publish(flight, counts, decision, owed) if publish else Transition(flight=flight)
     if not owed:
-        return _settle(flight, counts, decision.window.json(), owed=(), discards=rules.discards)
+        return _settle(flight, counts, decision.window, owed=(), discards=rules.discards)
     errors = list(flight.failed.values())
     error, again = errors[0], _make_ask(flight, errors, list(flight.failed))
     flight = replace(flight, task=None)
@@ -422,7 +423,7 @@ def _refuse_late(flight: BatchInFlight, refusing: str, having: Sequence[str]) ->
 
 def _publish(flight: BatchInFlight, counts: Counts, decision: DecidedBatch, owed: Sequence[str]) -> Transition:
     """Commit the offset while some destinations still miss the batch."""
-    step = _settle(flight, counts, decision.window.json(), owed=owed)
+    step = _settle(flight, counts, decision.window, owed=owed)
     plan = replace(flight.plan, published=True)
     return replace(step, flight=replace(flight, plan=plan), done=False)
 
@@ -430,7 +431,7 @@ def _publish(flight: BatchInFlight, counts: Counts, decision: DecidedBatch, owed
 def _settle(
     flight: BatchInFlight,
     counts: Counts,
-    window: WindowBody,
+    window: NackWindow,
     *,
     owed: Sequence[str],
     known: bool = True,
@@ -445,33 +446,17 @@ def _settle(
     if balanced and (not known or len(counted) < len(delivered)):
         balanced = "unknown"
     clean = 0 if counts.nacked else min(CLEAN, flight.lane.clean + 1)
-    decided = counts.json()
-    settled: SettledCounts = {
-        "read": decided["read"],
-        "nacked": decided["nacked"],
-        "branches": decided["branches"],
-        "stages": decided["stages"],
-        "delivered": delivered,
-        "discarded": counts.nacked if discards else 0,
-        "balanced": balanced,
-    }
-    if "findings" in decided:
-        settled["findings"] = decided["findings"]
-    if DLQ in flight.written:
-        settled["dlq_bytes"] = flight.written[DLQ].bytes
-    elif FALLBACK in flight.written:
-        settled["fallback"] = counts.nacked
-    body: SettleBody = {
-        "offset": batch.span.end,
-        "counts": settled,
-        "window": window,
-        "clean": clean,
-        "owed": list(owed),
-    }
+    settled = SettledCounts(
+        **vars(counts),
+        delivered=delivered,
+        discarded=counts.nacked if discards else 0,
+        dlq_bytes=flight.written[DLQ].bytes if DLQ in flight.written else None,
+        fallback=counts.nacked if FALLBACK in flight.written and DLQ not in flight.written else 0,
+        balanced=balanced,
+    )
     way = flight.way or (flight.decision.way if flight.decision else "")
-    if way:
-        body["way"] = way
-    entry = Entry(kind="settle", lane=batch.lane, plan=batch.plan, body=body)
+    body = SettleBody(offset=batch.span.end, counts=settled, window=window, clean=clean, owed=owed, way=way)
+    entry = Entry(kind="settle", lane=batch.lane, plan=batch.plan, body=encode(body))
     error = None
     if balanced is False:
         error = Unbalanced(

@@ -41,7 +41,7 @@ from runners.model.events import (
 )
 from runners.model.nack_window import TrippedLimit, apply_config, describe_limit
 from runners.model.pipeline_state import PipelineState, is_replay
-from runners.model.planned_batch import DecisionBody, PlannedBatch, SettleBody
+from runners.model.planned_batch import DecidedBatch, PlannedBatch, SettleBody
 from runners.model.spec import NEVER, RetryOptions
 from runners.model.tasks import AskDestinations, Failed, Outcome, Prepare, Task, WriteStraight
 from runners.state.journal import Journal
@@ -270,7 +270,7 @@ class Dispatcher:
             for step in steps
             if step.settled and not is_replay(step.flight.plan.batch.lane)
             for entry in step.entries
-            if entry.kind == "settle" and read_body(entry, SettleBody)["counts"]["nacked"]
+            if entry.kind == "settle" and read_body(entry, SettleBody).counts.nacked
         ]
         error = self.budget.check(settled, self.clock.elapsed())
         if error is not None:
@@ -447,10 +447,8 @@ def make_event(flight: BatchInFlight, entry: Entry, spent: Mapping[str, float]) 
     if entry.kind == "plan":
         return BatchPlanned(batch=batch)
     if entry.kind == "prepared":
-        return BatchDecided(batch=batch, nacked=read_body(entry, DecisionBody)["counts"]["nacked"])
+        return BatchDecided(batch=batch, nacked=read_body(entry, DecidedBatch).counts.nacked)
     if entry.kind == "cancel":
         return BatchCancelled(batch=batch)
     body = read_body(entry, SettleBody)
-    return BatchSettled(
-        batch=batch, counts=body["counts"], owed=tuple(body["owed"]), seconds=dict(spent), way=flight.way
-    )
+    return BatchSettled(batch=batch, counts=body.counts, owed=tuple(body.owed), seconds=dict(spent), way=flight.way)

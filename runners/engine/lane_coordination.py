@@ -59,11 +59,11 @@ class LaneCoordination:
     @property
     def has_newcomers(self) -> bool:
         """Whether another run joined since this run last read the backlogs. It may have seen more rows."""
-        return any(owner["owner"] not in self._met for owner in self.journal.state.owners)
+        return any(owner.owner not in self._met for owner in self.journal.state.owners)
 
     def note_survey(self) -> None:
         """Note that all present runs have seen the same rows."""
-        self._met = frozenset(owner["owner"] for owner in self.journal.state.owners)
+        self._met = frozenset(owner.owner for owner in self.journal.state.owners)
 
     @property
     def left(self) -> OwnerBody | None:
@@ -75,14 +75,14 @@ class LaneCoordination:
     @property
     def has_nothing_to_open(self) -> bool:
         """Whether the first run follows, and has no rows yet that give a schema."""
-        owner = self.journal.state.owner or {}
-        return not self.may_open and bool(owner.get("follow") and owner.get("ready"))
+        owner = self.journal.state.owner or OwnerBody()
+        return not self.may_open and bool(owner.follow and owner.ready)
 
     @property
     def may_open(self) -> bool:
         """Whether this run may open the pipeline: it came first, or another run opened it with the same definition."""
-        owner = self.journal.state.owner or {}
-        return owner.get("owner") == self.view.me or self.journal.state.opened.get("hash") == self.definition
+        owner = self.journal.state.owner or OwnerBody()
+        return owner.owner == self.view.me or self.journal.state.opened.hash == self.definition
 
     def await_opening(self, ends: Callable[[], bool]) -> None:
         """Return when this run may open the pipeline, when there is nothing to open, or when `ends` is true."""
@@ -121,7 +121,7 @@ class LaneCoordination:
             over = frozenset() if self.has_newcomers else frozenset(exhausted)
             self.view = replace(self.view, silent=silent, busy=frozenset(busy), exhausted=over)
             change = decide_change(self.journal.state, self.view)
-            gone = [owner for owner in self.journal.state.owners if owner["owner"] in change.oust]
+            gone = [owner for owner in self.journal.state.owners if owner.owner in change.oust]
             if not change:
                 return taken
             if self.journal.attempt(*_make_entries(change)):
@@ -134,14 +134,14 @@ class LaneCoordination:
 
     def _note_signs(self, now: float) -> None:
         for owner in self.journal.state.owners:
-            if self._last_signs.get(owner["owner"], (0, now))[0] != owner["heard"]:
-                self._last_signs[owner["owner"]] = (owner["heard"], now)
+            if self._last_signs.get(owner.owner, (0, now))[0] != owner.heard:
+                self._last_signs[owner.owner] = (owner.heard, now)
 
     def _list_silent(self, now: float) -> Iterator[str]:
         for owner in self.journal.state.owners:
-            over = owner["lease"] is not None and now - self._last_signs[owner["owner"]][1] >= owner["lease"]
-            if owner["owner"] != self.view.me and (over or is_dead(owner, self.place)):
-                yield owner["owner"]
+            over = owner.lease is not None and now - self._last_signs[owner.owner][1] >= owner.lease
+            if owner.owner != self.view.me and (over or is_dead(owner, self.place)):
+                yield owner.owner
 
     def list_kept_lanes(self) -> Collection[str]:
         """Return the lanes in which this run may plan a batch: those that it holds and no other run waits for."""
@@ -216,7 +216,7 @@ def divide_lanes(state: PipelineState, view: LaneView) -> Mapping[str, str]:
 
     Lanes that a silent owner keeps are left out.
     """
-    ready = [owner["owner"] for owner in state.owners if owner.get("ready") and owner["owner"] not in view.silent]
+    ready = [owner.owner for owner in state.owners if owner.ready and owner.owner not in view.silent]
     kept = {lane for lane, held in state.held.items() if held.owner in view.silent and not view.frees}
     return deal_lanes([lane for lane in list_lanes(state, view.lanes) if lane not in kept], ready)
 
@@ -243,7 +243,7 @@ def has_unfinished(state: PipelineState, view: LaneView) -> bool:
 
     Such a lane is not done. Its owner does not follow, and gives it back now, or when it ends or dies.
     """
-    endless = {owner["owner"] for owner in state.owners if owner.get("follow") and owner["owner"] not in view.silent}
+    endless = {owner.owner for owner in state.owners if owner.follow and owner.owner not in view.silent}
     fair = divide_lanes(state, view)
     left = [
         lane

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from origins.batch import Batch, Json, Span
+from origins.codec import encode
 from origins.errors import WherryError, list_spark_errors
 from runners.engine.batch_machine import BatchInFlight, Transition, begin_flight
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
@@ -79,7 +80,7 @@ class Planning:
                 flight = self._begin(source, lane_state, lane, span, clock, midway=midway)
                 self.work.add(flight, began)
                 batch = flight.plan.batch
-                entry = Entry(kind="plan", lane=lane, plan=batch.plan, body=flight.plan.json())
+                entry = Entry(kind="plan", lane=lane, plan=batch.plan, body=encode(flight.plan))
                 steps.append(Transition(flight=flight, entries=(entry,)))
         return steps
 

@@ -123,7 +123,7 @@ def _make_facts(event: Event) -> Mapping[str, JSON]:
     if isinstance(event, RunEnded):
         facts.update(status=event.status)
     if isinstance(event, BatchSettled):
-        counts = {key: event.counts[key] for key in ("read", "nacked", "delivered")}
+        counts = {name: getattr(event.counts, name) for name in ("read", "nacked", "delivered")}
         facts.update(counts, owed=list(event.owed), seconds=dict(event.seconds))
     return facts
 

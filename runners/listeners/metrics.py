@@ -142,22 +142,21 @@ class Metrics:
         counts, lane = event.counts, event.batch.lane
         self._add("wherry_batches_in_flight", -1, pipeline=pipeline)
         self._add("wherry_batches_total", 1, pipeline=pipeline, lane=lane)
-        self._add("wherry_rows_read_total", counts["read"], pipeline=pipeline, lane=lane)
-        for name, rows in counts["delivered"].items():
+        self._add("wherry_rows_read_total", counts.read, pipeline=pipeline, lane=lane)
+        for name, rows in counts.delivered.items():
             self._add("wherry_rows_delivered_total", rows or 0, pipeline=pipeline, destination=name)
-            filtered = counts["branches"][name]["filtered"]
+            filtered = counts.branches[name].filtered
             self._add("wherry_rows_filtered_total", filtered, pipeline=pipeline, destination=name)
-        refused = {each["stage"]: each["nacked"] for each in counts["stages"] if each["nacked"]}
-        unread = counts["nacked"] - sum(refused.values())
+        refused = {each.stage: each.nacked for each in counts.stages if each.nacked}
+        unread = counts.nacked - sum(refused.values())
         for stage, rows in {**refused, **({"origin": unread} if unread > 0 else {})}.items():
             self._add("wherry_rows_refused_total", rows, pipeline=pipeline, stage=stage)
-        self._add("wherry_rows_discarded_total", counts["discarded"], pipeline=pipeline)
-        fallback = counts.get("fallback", 0)
-        self._add("wherry_dlq_rows_total", counts["nacked"] - counts["discarded"] - fallback, pipeline=pipeline)
-        self._add("wherry_fallback_rows_total", fallback, pipeline=pipeline)
-        self._add("wherry_dlq_bytes_total", counts.get("dlq_bytes") or 0, pipeline=pipeline)
+        self._add("wherry_rows_discarded_total", counts.discarded, pipeline=pipeline)
+        self._add("wherry_dlq_rows_total", counts.nacked - counts.discarded - counts.fallback, pipeline=pipeline)
+        self._add("wherry_fallback_rows_total", counts.fallback, pipeline=pipeline)
+        self._add("wherry_dlq_bytes_total", counts.dlq_bytes or 0, pipeline=pipeline)
         self._add("wherry_dlq_seconds_total", event.seconds.get("dlq", 0.0), pipeline=pipeline)
-        if counts["balanced"] is not True:
+        if counts.balanced is not True:
             self._add("wherry_unbalanced_batches_total", 1, pipeline=pipeline)
         for phase, seconds in event.seconds.items():
             self._add("wherry_batch_seconds_total", seconds, pipeline=pipeline, phase=phase)

@@ -97,8 +97,8 @@ class RunProgress:
         elif isinstance(event, BatchSettled) and not event.owed:
             lane = self._get_lane(event.batch.lane)
             lane.batches += 1
-            lane.rows += event.counts["read"]
-            lane.nacked += event.counts["nacked"]
+            lane.rows += event.counts.read
+            lane.nacked += event.counts.nacked
             self._land(event.batch)
         elif isinstance(event, BatchCancelled):
             self._land(event.batch)

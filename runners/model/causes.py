@@ -7,8 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import groupby
-from typing import TypedDict, cast
+from typing import Any
 
+from origins.batch import Json
+from origins.codec import LEFT_OUT, UNSTORED, decode, encode
 from origins.protection import MASK
 from origins.secret import cut_text
 from runners.model.text import escape_line, format_count
@@ -78,25 +80,6 @@ def find_form(value: str) -> str:
     return form if len(form) <= _FORM else form[:_FORM] + "…"
 
 
-class _CauseBody(TypedDict):
-    code: str
-    stage: str
-    destination: str | None
-    column: str
-    problem: str
-    form: str
-    rows: int
-    files: int
-    first_files: Sequence[str]
-    example: str
-
-
-class CauseBody(_CauseBody, total=False):
-    """A cause as `--json` prints it and as the ledger stores it."""
-
-    waiting: int
-
-
 @dataclass(frozen=True, kw_only=True)
 class Cause:
     """Rows that were refused for the same reason."""
@@ -117,9 +100,9 @@ class Cause:
     """Some of these files."""
     example: str = ""
     """A value of such a row, as its message quotes it. If the message names no column, the whole message."""
-    sample: str = ""
+    sample: str = field(default="", metadata=UNSTORED)
     """The id of the row with this example, if it is known."""
-    waiting: int | None = None
+    waiting: int | None = field(default=None, metadata=LEFT_OUT)
     """How many of the rows wait in the DLQ, if that is known."""
 
     def put_message(self, message: str) -> Cause:
@@ -128,12 +111,6 @@ class Cause:
         shown = ", ".join(map(_cut_value, parsed.values)) if parsed.values else cut_text(message, _MESSAGE_SHOWN)
         column = ", ".join(parsed.columns)
         return replace(self, column=column, problem=parsed.problem, example=escape_line(shown))
-
-    def json(self) -> CauseBody:
-        """Return the cause as `--json` prints it."""
-        shown = {**vars(self), "first_files": list(self.first_files)}
-        hidden = {"sample", *(["waiting"] if self.waiting is None else [])}
-        return cast(CauseBody, {name: each for name, each in shown.items() if name not in hidden})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,15 +121,15 @@ class Causes:
     others: int = 0
     """How many rows have causes beyond the limit."""
 
-    def json(self) -> list[CauseBody]:
+    def json(self) -> list[dict[str, Any]]:
         """Return the causes as `--json` prints them. Rows of other causes are an entry with the code `other`."""
         rest = [Cause(code=_OTHER, stage="", rows=self.others)] if self.others else []
-        return [cause.json() for cause in (*self.found, *rest)]
+        return [encode(cause) for cause in (*self.found, *rest)]
 
     @staticmethod
-    def of(printed: Iterable[CauseBody]) -> Causes:
+    def of(printed: Json) -> Causes:
         """Make the causes from what `json` returns."""
-        causes = [replace(Cause(**body), first_files=tuple(body["first_files"])) for body in printed]
+        causes = decode(tuple[Cause, ...], printed)
         found = tuple(cause for cause in causes if cause.code != _OTHER)
         return Causes(found=found, others=sum(cause.rows for cause in causes if cause.code == _OTHER))
 

@@ -94,7 +94,7 @@ class ComparedBatch(JsonForm):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class Comparison(JsonForm):
     """What two definitions make of the same batches."""
 
     batches: Sequence[ComparedBatch]
@@ -107,7 +107,7 @@ class Comparison:
         return all(each.is_same for each in self.batches)
 
     def json(self) -> dict[str, JSON]:
-        return {"same": self.is_same, "carried": self.carried, "batches": [each.json() for each in self.batches]}
+        return {**super().json(), "same": self.is_same}
 
     def __str__(self) -> str:
         return format_comparison(self)

@@ -8,201 +8,204 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any, TypedDict
+from typing import Any
 
-from origins.batch import Json
+from origins.batch import Json, Span
+from origins.codec import LEFT_OUT
 from runners.model.nack_window import DlqSettings
-from runners.model.planned_batch import SettledCounts, SpanBody
+from runners.model.planned_batch import SettledCounts
 
 FORMAT = 5
 """The format of entries and snapshots that this version writes. It is also the newest format that it reads."""
 
 
-class OriginBody(TypedDict, total=False):
+@dataclass(frozen=True, kw_only=True)
+class OriginBody:
     """An origin at the time when a run opened."""
 
-    lanes: Sequence[str]
-    place: str
-    given: Sequence[str]
-    schema: str | None
-    left_out: Sequence[str]
+    lanes: Sequence[str] = ()
+    place: str = ""
+    given: Sequence[str] | None = field(default=None, metadata=LEFT_OUT)
+    """None if an older version recorded the origin."""
+    schema: str | None = None
+    left_out: Sequence[str] = field(default=(), metadata=LEFT_OUT)
     """The columns of its rows that the schema leaves out, unless the definition decides about them."""
 
 
-class IdentityBody(TypedDict, total=False):
+@dataclass(frozen=True, kw_only=True)
+class IdentityBody:
     """The facts by which a destination is asked whether it has a batch."""
 
-    place: str
-    id: str
-    version: int
+    place: str = ""
+    id: str = ""
+    version: int = 0
 
 
-class DestinationBody(IdentityBody, total=False):
+@dataclass(frozen=True, kw_only=True)
+class DestinationBody(IdentityBody):
     """A destination at the time when a run opened."""
 
-    kind: str
-    given: Sequence[str]
-    copy: IdentityBody | None
+    kind: str = ""
+    given: Sequence[str] | None = field(default=None, metadata=LEFT_OUT)
+    """None if an older version recorded the destination."""
+    copy: IdentityBody | None = field(default=None, metadata=LEFT_OUT)
     """The only copy of a DLQ, if an older version recorded it."""
-    copies: Mapping[str, IdentityBody]
+    copies: Mapping[str, IdentityBody] = field(default_factory=dict, metadata=LEFT_OUT)
 
 
-class OpenBody(TypedDict, total=False):
+@dataclass(frozen=True, kw_only=True)
+class OpenBody:
     """The body of `open`: the definition, the layout, and the facts about each destination."""
 
-    pipeline: str
-    run: str
-    definition: str
-    hash: str
-    salts: Mapping[str, Sequence[str]]
-    state: str | None
-    origins: Mapping[str, OriginBody]
-    destinations: Mapping[str, DestinationBody]
+    pipeline: str = ""
+    run: str = ""
+    definition: str = ""
+    hash: str | None = field(default=None, metadata=LEFT_OUT)
+    salts: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    state: str | None = field(default="", metadata=LEFT_OUT)
+    """Empty if an older version recorded the opening."""
+    origins: Mapping[str, OriginBody] = field(default_factory=dict)
+    destinations: Mapping[str, DestinationBody] = field(default_factory=dict)
 
 
-class ProcessBody(TypedDict, total=False):
+@dataclass(frozen=True, kw_only=True)
+class ProcessBody:
     """A process of one host."""
 
-    pid: int
-    started: str
+    pid: int = 0
+    started: str = ""
 
 
-class HostBody(ProcessBody, total=False):
+@dataclass(frozen=True, kw_only=True)
+class HostBody(ProcessBody):
     """A process and the host on which it runs."""
 
-    host: str
-    boot: str
+    host: str = ""
+    boot: str = ""
 
 
-class OwnerBody(HostBody, total=False):
+@dataclass(frozen=True, kw_only=True)
+class OwnerBody(HostBody):
     """The body of `acquire`: a run that owns the pipeline.
 
     The fields after `joins` are added when the ledger is read.
     """
 
-    pipeline: str
-    run: str
-    jvm: ProcessBody | None
-    ownership: str
-    lock: str | None
-    lock_file: str | None
-    take_over: str
-    replay: Json
-    ruling: Json
-    finish: bool
-    assignment: str
-    hash: str
-    follow: bool
-    job: Mapping[str, str]
-    lease: float | None
-    joins: bool
-    owner: str
-    at: str
-    heard: int
-    heard_at: str
-    ready: bool
+    pipeline: str = ""
+    run: str = ""
+    jvm: ProcessBody | None = None
+    ownership: str = ""
+    lock: str | None = None
+    lock_file: str | None = None
+    take_over: str = ""
+    replay: Json = None
+    ruling: Json = None
+    finish: bool = False
+    assignment: str = "single"
+    hash: str | None = None
+    """None if an older version recorded the owner."""
+    follow: bool = False
+    job: Mapping[str, str] = field(default_factory=dict, metadata=LEFT_OUT)
+    lease: float | None = None
+    joins: bool = False
+    owner: str = field(default="", metadata=LEFT_OUT)
+    at: str = field(default="", metadata=LEFT_OUT)
+    heard: int = field(default=0, metadata=LEFT_OUT)
+    heard_at: str = field(default="", metadata=LEFT_OUT)
+    ready: bool = field(default=False, metadata=LEFT_OUT)
 
 
-class _RenewBody(TypedDict):
-    lease: float | None
-
-
-class RenewBody(_RenewBody, total=False):
+@dataclass(frozen=True, kw_only=True)
+class RenewBody:
     """The body of `renew`."""
 
-    ready: bool
+    lease: float | None
+    ready: bool | None = field(default=None, metadata=LEFT_OUT)
 
 
-class TakeBody(TypedDict):
+@dataclass(frozen=True, kw_only=True)
+class TakeBody:
     """The body of `take`."""
 
     lanes: Sequence[str]
 
 
-class GiveBody(TypedDict):
+@dataclass(frozen=True, kw_only=True)
+class GiveBody:
     """The body of `give`."""
 
     lanes: Sequence[str]
     done: bool
 
 
-class OustBody(TypedDict):
+@dataclass(frozen=True, kw_only=True)
+class OustBody:
     """The body of `oust`."""
 
     owners: Sequence[str]
 
 
-class ErrorBody(TypedDict, total=False):
-    """Why a run failed."""
+@dataclass(frozen=True, kw_only=True)
+class EndedBody:
+    """What is read of the body of `release`, which is the report of the run that ended."""
 
-    lane: str | None
-
-
-class EndedBody(TypedDict, total=False):
-    """The body of `release`: the report of the run that ended. Only these fields are read again."""
-
-    run: str
-    status: str
-    reason: str
-    error: ErrorBody | None
-    at: str
+    status: str = ""
 
 
-class RestBody(TypedDict):
+@dataclass(frozen=True, kw_only=True)
+class RestBody:
     """The body of `rest`."""
 
     tried: int
     since: str
 
 
-class WaiveBody(TypedDict, total=False):
+@dataclass(frozen=True, kw_only=True)
+class WaiveBody:
     """The body of `waive`."""
 
-    forget: Sequence[str]
-    reason: str
+    forget: Sequence[str] = ()
+    reason: str = ""
 
 
-class OffsetBody(TypedDict):
+@dataclass(frozen=True, kw_only=True)
+class OffsetBody:
     """The offset that a lane is set to."""
 
     offset: Json
 
 
-class _SetBody(TypedDict):
-    lanes: Mapping[str, OffsetBody]
-
-
-class SetBody(_SetBody, total=False):
+@dataclass(frozen=True, kw_only=True)
+class SetBody:
     """The body of `set`."""
 
-    forgotten: Sequence[tuple[str, int, int]]
-    who: str
-    reason: str
+    lanes: Mapping[str, OffsetBody]
+    forgotten: tuple[tuple[str, int, int], ...] = field(default=(), metadata=LEFT_OUT)
+    who: str = field(default="", metadata=LEFT_OUT)
+    reason: str = field(default="", metadata=LEFT_OUT)
 
 
-class _BackfillBody(TypedDict):
-    key: str
-    name: str
-
-
-class BackfillBody(_BackfillBody, total=False):
+@dataclass(frozen=True, kw_only=True)
+class BackfillBody:
     """The body of `backfill`."""
 
-    again: bool
-
-
-class _BegunBackfill(TypedDict):
+    key: str
     name: str
-    at: str
+    again: bool = True
+    """An older version left no rows out, and recorded no `again`."""
 
 
-class BegunBackfill(_BegunBackfill, total=False):
+@dataclass(frozen=True, kw_only=True)
+class BegunBackfill:
     """The name of a backfill's lanes, when it began, and whether destinations get rows that they already have."""
 
-    again: bool
+    name: str
+    at: str
+    again: bool = True
 
 
-class PinnedReplay(TypedDict):
+@dataclass(frozen=True, kw_only=True)
+class PinnedReplay:
     """A replay with a fix that has not finished."""
 
     at: str
@@ -213,34 +216,38 @@ class PinnedReplay(TypedDict):
     """Whether some of its rows have the fix."""
 
 
-class ConfigBody(TypedDict):
+@dataclass(frozen=True, kw_only=True)
+class ConfigBody:
     """The body of `config`."""
 
     dlq: DlqSettings
 
 
-class StopBody(TypedDict, total=False):
+@dataclass(frozen=True, kw_only=True)
+class StopBody:
     """The body of `stop`."""
 
-    reason: str
-    force: bool
-    within: float
+    reason: str = "asked to stop"
+    force: bool = field(default=False, metadata=LEFT_OUT)
+    within: float | None = field(default=None, metadata=LEFT_OUT)
 
 
-class PauseBody(TypedDict, total=False):
+@dataclass(frozen=True, kw_only=True)
+class PauseBody:
     """The body of `pause`: which batch exceeded which limit, and by how much.
 
     The fields after `reason` are added when the ledger is read.
     """
 
-    number: int
-    limit: str
-    reason: str
-    lane: str
-    at: str
+    number: int = 0
+    limit: str = ""
+    reason: str = ""
+    lane: str = field(default="", metadata=LEFT_OUT)
+    at: str = field(default="", metadata=LEFT_OUT)
 
 
-class MergeBody(TypedDict):
+@dataclass(frozen=True, kw_only=True)
+class MergeBody:
     """The body of `merge`.
 
     It lists the batches whose refused rows moved from the fallback to the DLQ, and counts the rows.
@@ -250,7 +257,8 @@ class MergeBody(TypedDict):
     rows: int
 
 
-class RepairBody(TypedDict):
+@dataclass(frozen=True, kw_only=True)
+class RepairBody:
     """The body of `repair`."""
 
     accepted: Sequence[str]
@@ -264,7 +272,7 @@ class Entry:
     lane: str = ""
     plan: str = ""
     body: Mapping[str, Any] = field(default_factory=dict)
-    """The body as it is stored. For a body that was read, `check_shape` gives the type."""
+    """The body as it is stored. For a body that was read, `decode` gives the type."""
     seq: int = 0
     """The entry's number, which `append` assigns: one more than that of the entry before."""
     epoch: int = 0
@@ -283,7 +291,7 @@ class Settled:
     plan: str
     run: str
     at: str
-    span: SpanBody
+    span: Span
     counts: SettledCounts
 
 

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TypedDict
+from dataclasses import dataclass, field, replace
 
 from destinations.dlq import ROWS, Dlq, Limit, LimitAction
+from origins.codec import LEFT_OUT, encode
 
 
-class DlqSettings(TypedDict, total=False):
-    """The settings of the DLQ that can be changed during a run."""
+@dataclass(frozen=True, kw_only=True)
+class DlqSettings:
+    """The settings of the DLQ that were changed during a run. The others are None."""
 
-    window: int
-    threshold: int
-    limits: Mapping[str, str]
-
-
-class WindowBody(TypedDict):
-    """A window as the ledger stores it."""
-
-    rows: int
-    nacks: Sequence[int]
+    window: int | None = field(default=None, metadata=LEFT_OUT)
+    threshold: int | None = field(default=None, metadata=LEFT_OUT)
+    limits: Mapping[str, str] | None = field(default=None, metadata=LEFT_OUT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,15 +46,6 @@ class NackWindow:
                 tripped = nack
         kept = [place for place in latest if place > end - dlq.window + 1]
         return NackWindow(rows=end, nacks=tuple(kept[max(0, len(kept) - dlq.threshold + 1) :])), tripped
-
-    def json(self) -> WindowBody:
-        """Return the window as the ledger stores it."""
-        return {"rows": self.rows, "nacks": list(self.nacks)}
-
-    @staticmethod
-    def of(value: WindowBody | None) -> NackWindow:
-        """Make a window from what the ledger stores."""
-        return NackWindow(rows=value["rows"], nacks=tuple(value["nacks"])) if value else NackWindow()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +112,6 @@ def describe_limit(tripped: TrippedLimit, read: int) -> str:
 
 def apply_config(dlq: Dlq, config: DlqSettings) -> Dlq:
     """Return the settings with the changes for the current run. Older versions recorded other limits than `rows`."""
-    if "limits" in config:
-        config = {**config, "limits": {name: text for name, text in config["limits"].items() if name == ROWS}}
-    return replace(dlq, **config) if config else dlq
+    if config.limits is not None:
+        config = replace(config, limits={name: text for name, text in config.limits.items() if name == ROWS})
+    return replace(dlq, **encode(config))

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypedDict, cast
+from typing import Any, NamedTuple
 
 from destinations.destination import Identity
 from destinations.dlq import ONLY_COPY
 from origins.batch import Json
+from origins.codec import NEEDED, UNSTORED, named
 from runners.model.entry import (
     BegunBackfill,
     DestinationBody,
-    EndedBody,
     IdentityBody,
     OpenBody,
     OwnerBody,
@@ -21,8 +21,8 @@ from runners.model.entry import (
     PinnedReplay,
     Settled,
 )
-from runners.model.nack_window import DlqSettings, NackWindow, WindowBody
-from runners.model.planned_batch import PlanBody, PlannedBatch, pick_fields
+from runners.model.nack_window import DlqSettings, NackWindow
+from runners.model.planned_batch import PlannedBatch
 
 BACKFILL = "backfill-"
 """The prefix of the names of lanes in which a backfill carries earlier batches again."""
@@ -36,18 +36,18 @@ CLEAN = 10
 class LaneState:
     """The progress of one lane."""
 
-    offset: Json = None
+    offset: Json = field(default=None, metadata=NEEDED)
     """The end of the last committed batch, inclusive. None if the lane has no committed batch."""
-    number: int = 0
+    number: int = field(default=0, metadata=NEEDED)
     """The highest number that a batch of the lane ever had."""
-    committed: int = 0
+    committed: int = field(default=0, metadata=NEEDED)
     """The number of the last batch whose offset was committed."""
-    committed_at: str = ""
-    window: NackWindow = NackWindow()
-    clean: int = CLEAN
+    committed_at: str = field(default="", metadata=NEEDED)
+    window: NackWindow = field(default=NackWindow(), metadata=NEEDED)
+    clean: int = field(default=CLEAN, metadata=NEEDED)
     """How many batches in a row had no nack. Counting ends at `CLEAN`."""
-    open: PlannedBatch | None = None
-    settled: PlannedBatch | None = None
+    open: PlannedBatch | None = field(default=None, metadata=NEEDED)
+    settled: PlannedBatch | None = field(default=None, metadata={**NEEDED, **named("told")})
     """The last settled batch. Wherry reports it to the origin again when the origin opens."""
     tried: int = 0
     """How often the next batch was retried, by all runs together.
@@ -62,23 +62,8 @@ class LaneState:
         """Whether batches are decided before they are written, because a recent batch had nacks."""
         return self.clean < CLEAN
 
-    def json(self) -> LaneBody:
-        """Return the lane as a `snapshot` stores it."""
-        body = {name: value for name, value in vars(self).items() if name != "settled"}
-        plans = {"open": self.open and self.open.json(), "told": self.settled and self.settled.json()}
-        return cast(LaneBody, {**body, "window": self.window.json(), **plans})
 
-    @staticmethod
-    def of(pipeline: str, value: LaneBody) -> LaneState:
-        """Make a lane from what a `snapshot` stores."""
-        plans = [value["open"], value["told"]]
-        opened, settled = (plan and PlannedBatch.of(pipeline, plan) for plan in plans)
-        made = {"window": NackWindow.of(value["window"]), "open": opened, "settled": settled}
-        return LaneState(**{**pick_fields(LaneState, value), **made})
-
-
-@dataclass(frozen=True, kw_only=True)
-class LaneHolder:
+class LaneHolder(NamedTuple):
     """The owner of a lane, if several runs share a pipeline."""
 
     owner: str
@@ -86,61 +71,16 @@ class LaneHolder:
     """The number under which the owner took the lane. A later owner has a higher number."""
 
 
-class _Lane(TypedDict):
-    offset: Json
-    number: int
-    committed: int
-    committed_at: str
-    window: WindowBody | None
-    clean: int
-    open: PlanBody | None
-    told: PlanBody | None
-
-
-class LaneBody(_Lane, total=False):
-    """A lane in a `snapshot`."""
-
-    tried: int
-    since: str
-
-
-class _Snapshot(TypedDict):
-    epoch: int
-    pipeline: str
-    opened: OpenBody
-    owners: Sequence[OwnerBody]
-    held: Mapping[str, tuple[str, int]]
-    done: Sequence[str]
-    ended: EndedBody | None
-    stopping: str
-    forgotten: Sequence[tuple[str, int, int]]
-    midway: bool
-    backfills: Mapping[str, BegunBackfill]
-    lanes: Mapping[str, LaneBody]
-
-
-class SnapshotBody(_Snapshot, total=False):
-    """The body of `snapshot`: the whole state."""
-
-    config: DlqSettings
-    jumps: Sequence[tuple[str, int]]
-    accepted: Sequence[str]
-    paused: PauseBody | None
-    replay: PinnedReplay | None
-    fallen: Mapping[str, int]
-    forced: bool
-
-
 @dataclass(frozen=True, kw_only=True)
 class PipelineState:
     """The state of a pipeline as recorded in its ledger."""
 
-    seq: int = 0
-    epoch: int = 0
-    pipeline: str = ""
-    opened: OpenBody = field(default_factory=OpenBody)
+    seq: int = field(default=0, metadata=UNSTORED)
+    epoch: int = field(default=0, metadata=NEEDED)
+    pipeline: str = field(default="", metadata=NEEDED)
+    opened: OpenBody = field(default_factory=OpenBody, metadata=NEEDED)
     """The body of the last `open`: the definition, the layout, and the facts about each destination."""
-    owners: tuple[OwnerBody, ...] = ()
+    owners: tuple[OwnerBody, ...] = field(default=(), metadata=NEEDED)
     """The runs that own the pipeline, in the order in which they came: one, or several that share its lanes.
 
     Each is the body of the run's `acquire`, with the owner's name as `owner` and the lease that it took last. `heard`
@@ -152,14 +92,14 @@ class PipelineState:
     """The owners of shared lanes. Another run may take a lane without an owner."""
     done: frozenset[str] = frozenset()
     """The shared lanes that are delivered up to the end that they had when their processes started."""
-    ended: EndedBody | None = None
-    """The body of the last `release`."""
-    stopping: str = ""
+    ended: Mapping[str, Any] | None = field(default=None, metadata=NEEDED)
+    """The body of the last `release`: the report of the run that ended, and `at`."""
+    stopping: str = field(default="", metadata=NEEDED)
     """Why the owner was asked to stop."""
     forced: bool = False
     """Whether it was asked to leave its open batches as they are."""
-    lanes: Mapping[str, LaneState] = field(default_factory=dict)
-    forgotten: tuple[tuple[str, int, int], ...] = ()
+    lanes: Mapping[str, LaneState] = field(default_factory=dict, metadata=NEEDED)
+    forgotten: tuple[tuple[str, int, int], ...] = field(default=(), metadata=NEEDED)
     """The lane, first and last number of batches that were rewound. These batches no longer count as carried."""
     midway: bool = False
     """Whether batches were carried since a run last carried all rows that it found.
@@ -195,7 +135,7 @@ class PipelineState:
 
     def find_owner(self, name: str) -> OwnerBody | None:
         """Return the owner with this name, or None if it no longer owns the pipeline."""
-        return next((owner for owner in self.owners if owner["owner"] == name), None)
+        return next((owner for owner in self.owners if owner.owner == name), None)
 
     def lanes_of(self, name: str) -> tuple[str, ...]:
         """Return the shared lanes that this owner holds."""
@@ -208,7 +148,7 @@ class PipelineState:
             name: replace(
                 _read_identity(each), copies={copy: _read_identity(own) for copy, own in _list_copies(each).items()}
             )
-            for name, each in self.opened.get("destinations", {}).items()
+            for name, each in self.opened.destinations.items()
         }
 
     @property
@@ -220,36 +160,17 @@ class PipelineState:
         """Whether a settled batch still counts as carried."""
         return not any(lane == settled.lane and first <= settled.number <= last for lane, first, last in self.forgotten)
 
-    def json(self) -> SnapshotBody:
-        """Return the state as the body of a `snapshot` entry."""
-        made = {
-            "owners": list(self.owners),
-            "held": {lane: (held.owner, held.epoch) for lane, held in self.held.items()},
-            "done": sorted(self.done),
-            "forgotten": list(self.forgotten),
-            "backfills": dict(self.backfills),
-            "fallen": dict(self.fallen),
-            "jumps": list(self.jumps),
-            "accepted": sorted(self.accepted),
-            "lanes": {name: lane.json() for name, lane in self.lanes.items()},
+    def name_pipeline(self) -> PipelineState:
+        """Return the state with the pipeline's name in its plans."""
+        lanes = {
+            name: replace(
+                lane,
+                open=lane.open and lane.open.name_pipeline(self.pipeline),
+                settled=lane.settled and lane.settled.name_pipeline(self.pipeline),
+            )
+            for name, lane in self.lanes.items()
         }
-        return cast(SnapshotBody, {name: each for name, each in {**vars(self), **made}.items() if name != "seq"})
-
-    @classmethod
-    def of(cls, body: SnapshotBody) -> PipelineState:
-        """Make the state from the body of a `snapshot` entry."""
-
-        pipeline = body["pipeline"]
-        made = {
-            "owners": tuple(body["owners"]),
-            "held": {lane: LaneHolder(owner=owner, epoch=epoch) for lane, (owner, epoch) in body["held"].items()},
-            "done": frozenset(body["done"]),
-            "lanes": {name: LaneState.of(pipeline, lane) for name, lane in body["lanes"].items()},
-            "forgotten": tuple((lane, first, last) for lane, first, last in body["forgotten"]),
-            "jumps": tuple((lane, number) for lane, number in body.get("jumps", ())),
-            "accepted": frozenset(body.get("accepted", ())),
-        }
-        return cls(**{**pick_fields(cls, body), **made})
+        return replace(self, lanes=lanes)
 
 
 def is_replay(lane: str) -> bool:
@@ -266,18 +187,17 @@ def make_rows_key(settled: Settled) -> str:
     """Return a key for the source of the batch's rows. A backfill of the batch has the same key."""
     lane = settled.lane.partition("/")[2] if settled.lane.startswith(BACKFILL) else settled.lane
     span = settled.span
-    return json.dumps([lane, span["start"], span["end"], span["parts"]], sort_keys=True)
+    return json.dumps([lane, span.start, span.end, span.parts], sort_keys=True)
 
 
 def list_meant(settled: Settled) -> list[str]:
     """Return the destinations that the batch was meant for, by the names that they had then."""
-    return [*(settled.counts.get("delivered") or ()), *settled.counts.get("owed", ())]
+    return [*settled.counts.delivered, *(settled.counts.owed or ())]
 
 
 def _list_copies(body: DestinationBody) -> Mapping[str, IdentityBody]:
-    only = body.get("copy")
-    return body.get("copies") or ({ONLY_COPY: only} if only else {})
+    return body.copies or ({ONLY_COPY: body.copy} if body.copy else {})
 
 
 def _read_identity(body: IdentityBody) -> Identity:
-    return Identity(place=body["place"], id=body["id"], version=body["version"])
+    return Identity(place=body.place, id=body.id, version=body.version)

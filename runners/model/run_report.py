@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypedDict
 
 from origins.batch import JSON, Batch, Json
+from origins.codec import UNSTORED, decode, encode_fields, named
 from origins.errors import WherryError
-from origins.json_shape import check_shape
 from origins.protection import Protection
 from origins.store_access import suggest_connector
 from runners.model.batch_timing import PHASES, add_times
@@ -17,9 +17,9 @@ from runners.model.causes import Causes
 from runners.model.error_kinds import is_disk_full
 from runners.model.errors import add_full_disk, wrap_file_error
 from runners.model.events import BatchSettled, Event, Noticed, describe_warning
-from runners.model.json_form import JsonForm, to_json
+from runners.model.json_form import JsonForm
 from runners.model.masking import without
-from runners.model.planned_batch import StageCountBody
+from runners.model.planned_batch import StageCount
 from runners.model.text import format_batches, format_count, format_repr, summarise_error
 from stages.expect.expectation import Expectation, make_validation_result
 
@@ -58,7 +58,7 @@ class DestinationReport(JsonForm):
 class RunError:
     """Why a run failed."""
 
-    cls: str
+    cls: str = field(metadata=named("class"))
     """The class of the error in Python. In JSON the key is `class`."""
     code: str
     """The error's code."""
@@ -110,12 +110,6 @@ class RunError:
         parts = [self.message, self.hint, *(f"later: {each}" for each in self.later)]
         return "\n".join(part for part in parts if part)
 
-    def json(self) -> dict[str, JSON]:
-        """Return the error as `wherry run --json` prints it."""
-        shown = {"class": self.cls, **vars(self), "later": list(self.later), "causes": self.causes.json()}
-        del shown["cls"]
-        return shown
-
     def mask(self, secrets: Mapping[str, str]) -> RunError:
         """Return the error without secrets in its texts."""
         message, hint, later = without(secrets, [self.message, self.hint, self.later])
@@ -156,7 +150,7 @@ class Report:
     """Whether the rows add up: true, false, or `unknown` if the rows of a batch can no longer be counted."""
     destinations: Mapping[str, DestinationReport] = field(default_factory=dict)
     """The counts of each destination, by its name."""
-    stages: tuple[StageCountBody, ...] = ()
+    stages: tuple[StageCount, ...] = ()
     """For each stage the rows that came in, went out, were filtered and were refused."""
     seconds: float = 0.0
     """How long the run took."""
@@ -177,11 +171,11 @@ class Report:
     """The results of the last batches, as Great Expectations writes a validation result."""
     error: RunError | None = None
     """Why the run failed; null if it did not."""
-    timeline: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict, repr=False)
+    timeline: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict, repr=False, metadata=UNSTORED)
     """When each lane was at work, and on what; for pages and the run history."""
     snapshot: Mapping[str, JSON] | None = None
     """What a failed run was doing: `lane`, `number`, `of`, `stage`, and up to 20 `rows` of the batch."""
-    html: Callable[[Report], str] | None = field(default=None, repr=False, compare=False)
+    html: Callable[[Report], str] | None = field(default=None, repr=False, compare=False, metadata=UNSTORED)
     """What a notebook shows of the report; without it the report is shown as text."""
 
     @property
@@ -202,9 +196,8 @@ class Report:
 
     def json(self) -> dict[str, JSON]:
         """Return the report as `wherry run --json` prints it."""
-        shown = {name: each for name, each in vars(self).items() if name not in ("html", "timeline")}
         return {
-            **{name: to_json(each) for name, each in shown.items()},
+            **encode_fields(self),
             "delivered": dict(self.delivered),
             "seconds": round(self.seconds, 3),
             "spent": {phase: round(seconds, 3) for phase, seconds in self.spent.items()},
@@ -264,7 +257,7 @@ class RunReportBuilder:
         self.settled: dict[str, BatchSettled] = {}
         self.totals: dict[str, Any] = Counter()
         self.branches = {name: Counter[str]() for name in destinations}
-        self.stages: dict[str, StageCountBody] = {}
+        self.stages: dict[str, StageCount] = {}
         self.lanes: dict[str, LaneReport] = {}
         self.ways = Counter[str]()
         self.balanced: bool | str = True
@@ -290,40 +283,39 @@ class RunReportBuilder:
         if before is None:
             self.ways[event.way or "resumed"] += 1
             self.totals["batches"] += 1
-            for name in ("read", "nacked", "discarded"):
-                self.totals[name] += counts[name]
-            self.totals["fallback"] += counts.get("fallback", 0)
-            for branch in [*counts["branches"].values()][:1]:
-                self.totals["filtered"] += branch["filtered"]
-                self.totals["changed"] += branch["changed"]
-            for name in counts["branches"]:
-                if name not in counts["delivered"] and not (name in event.owed and self._is_known(name)):
+            for name in ("read", "nacked", "discarded", "fallback"):
+                self.totals[name] += getattr(counts, name)
+            for branch in [*counts.branches.values()][:1]:
+                self.totals["filtered"] += branch.filtered
+                self.totals["changed"] += branch.changed
+            for name in counts.branches:
+                if name not in counts.delivered and not (name in event.owed and self._is_known(name)):
                     continue  # A backfill skips the destination, or a person allowed it to lack the batch.
                 totals = self._sum_branch(name)
-                totals["read"] += counts["read"]
-                totals["nacked"] += counts["nacked"]
+                totals["read"] += counts.read
+                totals["nacked"] += counts.nacked
             known = self.lanes.get(event.batch.lane)
             self.lanes[event.batch.lane] = {
                 "offset": event.batch.span.end,
                 "batches": (known["batches"] if known else 0) + 1,
             }
-            for stage in counts["stages"]:
-                before_it = self.stages.get(stage["stage"])
-                self.stages[stage["stage"]] = _add_counts(before_it, stage) if before_it else stage
-            self.quality.add(event.batch, counts.get("findings", {}))
-        already = before.counts["delivered"] if before else {}
-        for name, rows in counts["delivered"].items():
+            for stage in counts.stages:
+                before_it = self.stages.get(stage.stage)
+                self.stages[stage.stage] = _add_counts(before_it, stage) if before_it else stage
+            self.quality.add(event.batch, counts.findings)
+        already = before.counts.delivered if before else {}
+        for name, rows in counts.delivered.items():
             if name not in already:
                 totals = self._sum_branch(name)
                 totals["delivered"] += rows or 0
-                totals["filtered"] += counts["branches"][name]["filtered"]
-                totals["changed"] += counts["branches"][name]["changed"]
+                totals["filtered"] += counts.branches[name].filtered
+                totals["changed"] += counts.branches[name].changed
         for name in before.owed if before else ():
             self.owed[self.resolved.get(name, name)] -= 1
         for name in event.owed:
             self.owed[self.resolved.get(name, name)] += 1
-        if counts["balanced"] is False or (counts["balanced"] == "unknown" and self.balanced is True):
-            self.balanced = counts["balanced"]
+        if counts.balanced is False or (counts.balanced == "unknown" and self.balanced is True):
+            self.balanced = counts.balanced
 
     def _is_known(self, name: str) -> bool:
         return self.resolved.get(name, name) in self.branches
@@ -351,14 +343,14 @@ class RunReportBuilder:
         )
 
 
-def _add_counts(first: StageCountBody, second: StageCountBody) -> StageCountBody:
-    return {
-        **first,
-        "in": first["in"] + second["in"],
-        "out": first["out"] + second["out"],
-        "filtered": first["filtered"] + second["filtered"],
-        "nacked": first["nacked"] + second["nacked"],
-    }
+def _add_counts(first: StageCount, second: StageCount) -> StageCount:
+    return StageCount(
+        stage=first.stage,
+        entered=first.entered + second.entered,
+        left=first.left + second.left,
+        filtered=first.filtered + second.filtered,
+        nacked=first.nacked + second.nacked,
+    )
 
 
 MOST_VALIDATIONS = 20
@@ -367,13 +359,14 @@ Suites: TypeAlias = Mapping[str, Mapping[str, Sequence[Expectation]]]
 """The expectations, by origin and by the name of a stage."""
 
 
-class _Finding(TypedDict, total=False):
+@dataclass(frozen=True, kw_only=True)
+class _Finding:
     """What a stage found for one expectation in a batch."""
 
     success: bool
-    element_count: int
-    missing_count: int | None
-    unexpected_count: int
+    element_count: int = 0
+    missing_count: int | None = None
+    unexpected_count: int = 0
 
 
 @dataclass
@@ -388,9 +381,9 @@ class _ExpectationFigures:
 
     def add(self, finding: _Finding) -> None:
         self.batches += 1
-        self.failed += not finding["success"]
-        self.rows += finding.get("element_count", 0) - (finding.get("missing_count") or 0)
-        self.unexpected += finding.get("unexpected_count", 0)
+        self.failed += not finding.success
+        self.rows += finding.element_count - (finding.missing_count or 0)
+        self.unexpected += finding.unexpected_count
 
     @property
     def share(self) -> float | None:
@@ -429,7 +422,7 @@ class Quality:
                 continue
             figures = self._figures.setdefault(stage, [*map(_ExpectationFigures, rules)])
             for figure, result in zip(figures, results, strict=True):
-                figure.add(check_shape(_Finding, result))
+                figure.add(decode(_Finding, result))
             asset, at = f"{batch.origin}, lane {batch.lane}, batch {batch.number}", batch.time.isoformat()
             result = make_validation_result(rules, results, suite=stage, run=batch.run, batch=asset, at=at)
             self.validations.append(result)

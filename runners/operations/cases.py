@@ -20,6 +20,7 @@ from runners.definitions.document import LARGEST, DefinitionError, Problem, deco
 from runners.definitions.kinds import get_our_kinds
 from runners.definitions.yaml_reader import DefinitionReader
 from runners.model.errors import Refusal
+from runners.model.json_form import JsonForm
 from runners.model.text import escape_line, paint
 
 
@@ -307,7 +308,7 @@ class CaseOutcome:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CaseResult:
+class CaseResult(JsonForm):
     """The result of a case."""
 
     case: str
@@ -315,7 +316,7 @@ class CaseResult:
     """A line for each difference from the expectation; empty if the case passed."""
 
     def json(self) -> dict[str, JSON]:
-        return {"case": self.case, "passed": not self.problems, "problems": list(self.problems)}
+        return {**super().json(), "passed": not self.problems}
 
 
 def compare(case: Case, outcome: CaseOutcome) -> CaseResult:

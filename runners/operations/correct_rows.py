@@ -12,10 +12,12 @@ from destinations.dead_letters import narrow_to_ids, stream_dlq
 from destinations.destination import Destination
 from origins.batch import Json
 from origins.batch_rows import to_python_rows
+from origins.codec import UNSTORED
 from origins.lazy import SparkSession
 from origins.nack import RAW
 from origins.protection import MASK, Protection
 from runners.model.errors import Refusal
+from runners.model.json_form import JsonForm
 from runners.model.row_values import BadValue, keep_if_same, match_name, parse_row, show_kind, write_json
 from runners.model.spec import PipelineSpec
 from runners.model.text import format_count
@@ -154,7 +156,7 @@ def read_correctable(
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportedRows:
+class ExportedRows(JsonForm):
     """What an export wrote."""
 
     file: Path
@@ -168,7 +170,7 @@ class ExportedRows:
 
     def json(self) -> dict[str, Any]:
         """Return the form that `--json` prints."""
-        return {**vars(self), "file": str(self.file) if self.rows else None, "left": dict(self.left)}
+        return {**super().json(), "file": str(self.file) if self.rows else None}
 
 
 def export_rows(pipeline: PipelineSpec, file: Path, choice: Choice, *, reveal: bool) -> ExportedRows:
@@ -207,11 +209,11 @@ def export_rows(pipeline: PipelineSpec, file: Path, choice: Choice, *, reveal: b
 
 
 @dataclass(frozen=True, kw_only=True)
-class CorrectedRows:
+class CorrectedRows(JsonForm):
     """The rows that a person edited, compared with the entries of the DLQ. Nothing is written yet."""
 
     file: str
-    rows: GivenRows
+    rows: GivenRows = field(metadata=UNSTORED)
     """The rows that a replay uses in place of the entries."""
     changed: int
     """How many rows differ from what was read."""
@@ -226,10 +228,6 @@ class CorrectedRows:
         """Return the replay that delivers these rows. Raises `Refusal` without a reason."""
         fix = Fix(rows=self.rows, file=self.file)
         return Replay(choice=Choice(ids=tuple(sorted(self.rows.texts))), reason=reason, fix=fix, give_up=give_up)
-
-    def json(self) -> dict[str, Any]:
-        """Return the form that `--json` prints."""
-        return {name: each for name, each in vars(self).items() if name != "rows"}
 
 
 def correct_from_file(pipeline: PipelineSpec, file: Path, *, unchanged: bool = False) -> CorrectedRows:

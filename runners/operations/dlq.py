@@ -14,6 +14,7 @@ from destinations.dead_letters import format_moment, read_dead_letters, trace_re
 from destinations.destination import Destination
 from destinations.dlq import Dlq
 from origins.batch import JSON, Batch, Span
+from origins.codec import encode
 from origins.lazy import SparkSession, pa
 from origins.protection import Protection
 from runners.model.causes import CauseCounter
@@ -22,13 +23,13 @@ from runners.model.entry import Entry, PauseBody
 from runners.model.errors import Owned, Refusal, check_reason
 from runners.model.nack_window import apply_config
 from runners.model.pipeline_state import REPLAY, PipelineState, is_replay
-from runners.model.planned_batch import PlannedBatch
+from runners.model.planned_batch import PlannedBatch, SettleBody, SettledCounts
 from runners.model.spec import PipelineSpec
 from runners.model.text import format_count
 from runners.operations.pipeline_access import append_entry, open_state, sign
 from runners.running.choice import Choice, Letter, mask_causes, read_examples
 from runners.running.replay import MOST
-from runners.state.journal import DISCARDS, DecidedLetters, Journal, list_decided, list_settled_ever
+from runners.state.journal import DecidedLetters, Journal, list_decided, list_settled_ever
 from runners.state.ledger import Conflict
 from runners.state.location import StateLocation, find_dlq
 from runners.state.ownership import is_run
@@ -194,7 +195,7 @@ def compare_causes(
     journal = place.open_journal(pipeline)
     periods: dict[str, _Period] = {}
     for each in list_settled_ever(journal):
-        read, at = each.counts.get("read"), datetime.fromisoformat(each.at)
+        read, at = each.counts.read, datetime.fromisoformat(each.at)
         if read and not is_replay(each.lane) and choice.covers(at):
             name = each.run if by == "run" else each.at[:10]
             periods.setdefault(name, _Period(each.at)).include(each.at, read)
@@ -209,7 +210,7 @@ def compare_causes(
                 period.include(moments[at])
                 period.refused += count
                 counted[(cause[0], cause[1], cause[2]), name] += count
-    for name in (datetime.now(timezone.utc).date().isoformat(), *(owner["run"] for owner in journal.state.owners)):
+    for name in (datetime.now(timezone.utc).date().isoformat(), *(owner.run for owner in journal.state.owners)):
         if name in periods:
             periods[name].under_way = True
     last = sorted(periods, key=lambda name: (periods[name].began, name))[-MOST_PERIODS:]
@@ -266,7 +267,7 @@ def choose_letters(pipeline: PipelineSpec, choice: Choice) -> tuple[Journal, lis
     """Return the ledger, and the chosen rows that wait. Raises `Owned` during a replay."""
     place, journal = open_state(pipeline)
     state = journal.state
-    replaying = bool((state.owner or {}).get("replay")) and is_run(state, place, Clock())
+    replaying = bool(state.owner and state.owner.replay) and is_run(state, place, Clock())
     if replaying or any(is_replay(plan.batch.lane) for plan in state.open_plans):
         raise Owned(
             f"Nothing was discarded: a replay of the DLQ of {pipeline.name} is under way.",
@@ -296,23 +297,22 @@ def _make_entries(
                 time=datetime.now(timezone.utc),
             )
             plan = PlannedBatch(batch=batch, destinations=(), straight=True)
-            counts = {"read": len(own), "nacked": 0, "branches": {}, "stages": [], "delivered": {}, "balanced": True}
-            body = {
-                "offset": own[-1],
-                "counts": {**counts, "discarded": len(own), DISCARDS: sign(reason)},
-                "window": state.get_lane(lane).window.json(),
-                "clean": state.get_lane(lane).clean,
-                "owed": [],
-            }
+            body = SettleBody(
+                offset=own[-1],
+                counts=SettledCounts(read=len(own), discarded=len(own), discards=sign(reason)),
+                window=state.get_lane(lane).window,
+                clean=state.get_lane(lane).clean,
+                owed=(),
+            )
             name = plan.batch.plan
-            yield Entry(kind="plan", lane=lane, plan=name, epoch=state.epoch, body=plan.json())
-            yield Entry(kind="settle", lane=lane, plan=name, epoch=state.epoch, body=body)
+            yield Entry(kind="plan", lane=lane, plan=name, epoch=state.epoch, body=encode(plan))
+            yield Entry(kind="settle", lane=lane, plan=name, epoch=state.epoch, body=encode(body))
 
 
 def read_settings(pipeline: PipelineSpec) -> dict[str, JSON]:
     """Return the settings for the next batch, and which of them were changed since the run began."""
     state = open_state(pipeline)[1].state
-    return {**_list_settings(apply_config(pipeline.dlq, state.config)), "changed": sorted(state.config)}
+    return {**_list_settings(apply_config(pipeline.dlq, state.config)), "changed": sorted(encode(state.config))}
 
 
 def change_settings(pipeline: PipelineSpec, settings: Mapping[str, str], *, reason: str) -> dict[str, JSON]:

@@ -19,6 +19,7 @@ from origins.nack import REFUSED
 from origins.names import HIDDEN, get_last_part
 from origins.origin import PLACE, Origin
 from runners.definitions.definition import Definition
+from runners.model.entry import OpenBody
 from runners.model.error_kinds import classify
 from runners.model.json_form import JsonForm
 from runners.model.pipeline_state import is_aside
@@ -31,6 +32,7 @@ from runners.running.replay import DeadLetterRows, leave_to_backfills, sort
 from runners.spark.own_session import put_settings_back
 from runners.state.journal import Journal, list_decided
 from runners.state.location import find_dlq
+from runners.state.progress import read_body
 from runners.ways.batch_source import list_columns, strip_lane_prefix
 from runners.ways.stage_chain import name_destinations
 from stages.claim_store import refers_to
@@ -249,8 +251,8 @@ def load_refused_row(definition: Definition, id_: str, *, reveal: bool = False) 
 
 
 def _find_stage(definition: Definition, journal: Journal, hash_: str, stage: str, origin: str) -> StageHistory:
-    bodies = [journal.state.opened, *(entry.body for entry in journal.tail if entry.kind == "open")]
-    texts = {str(body.get("hash")): str(body.get("definition")) for body in bodies} | {definition.hash: definition.text}
+    bodies = [journal.state.opened, *(read_body(entry, OpenBody) for entry in journal.tail if entry.kind == "open")]
+    texts = {body.hash: body.definition for body in bodies if body.hash} | {definition.hash: definition.text}
     then = json.loads(texts[hash_]) if hash_ in texts else None
     return StageHistory(
         then=None if then is None else name_stages(then, origin).get(stage),

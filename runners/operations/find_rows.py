@@ -415,7 +415,7 @@ class _RowSearch:
                 f"Only the newest {_MOST_TRACED} of {len(matching):,} matching batches passed the stages. Narrow the "
                 "search with --where or --since."
             )
-        opened = self.tracer.journal.state.opened.get("hash")
+        opened = self.tracer.journal.state.opened.hash
         if opened and opened != self.tracer.definition.hash:
             yield "The definition changed since the last run. Stages and destinations are those of today."
 
@@ -488,7 +488,7 @@ def group_writes(rows: Mapping[str, int], brought: Sequence[BroughtBatch]) -> Se
     for file, number in rows.items():
         found = batches.get(file, [])
         version = max((each.version for each in found if each.version is not None), default=None)
-        labels = [(each.label["lane"], each.label["number"]) for each in found if each.version == version]
+        labels = [(each.label.lane, each.label.number) for each in found if each.version == version]
         before = writes.get(version, Write(rows=0, version=version, batches=tuple(dict.fromkeys(labels))))
         writes[version] = replace(before, rows=before.rows + number)
     return sorted(writes.values(), key=lambda each: -1 if each.version is None else each.version, reverse=True)

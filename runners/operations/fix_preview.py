@@ -10,10 +10,12 @@ from dataclasses import dataclass, replace
 from destinations.dead_letters import read_dead_letters
 from destinations.delta.delta import Delta
 from origins.batch import JSON
+from origins.codec import encode
 from origins.lazy import SparkSession
 from runners.definitions.definition import Definition
 from runners.model.causes import CauseCounter, Causes
 from runners.model.errors import Refusal
+from runners.model.json_form import JsonForm
 from runners.model.spec import PipelineSpec
 from runners.operations.trace import TracedRow
 from runners.operations.tracer import Tracer
@@ -36,11 +38,11 @@ class FixedRow:
 
     def json(self) -> dict[str, JSON]:
         """Return the form that `--json` prints."""
-        return {"id": self.id, "before": self.row.before, "after": self.row.after, **self.row.json()}
+        return {"id": self.id, "before": self.row.before, "after": self.row.after, **encode(self.row)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class FixPreview:
+class FixPreview(JsonForm):
     """The outcome of the rows that a replay with a fix would process."""
 
     pipeline: str
@@ -64,18 +66,7 @@ class FixPreview:
 
     def json(self) -> dict[str, JSON]:
         """Return the form that `--json` prints."""
-        return {
-            "pipeline": self.pipeline,
-            "fix": self.fix.key,
-            "read": self.read,
-            "passing": self.passing,
-            "filtered": self.filtered,
-            "refused": self.refused,
-            "causes": self.causes.json(),
-            "destinations": dict(self.destinations),
-            "rows": [each.json() for each in self.rows],
-            "left": dict(self.left),
-        }
+        return {**super().json(), "fix": self.fix.key, "read": self.read}
 
 
 @put_settings_back()

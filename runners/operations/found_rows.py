@@ -51,7 +51,7 @@ class UnreadBatch(JsonForm):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Write:
+class Write(JsonForm):
     """One version of a table, with the number of matching rows in its files."""
 
     rows: int
@@ -62,8 +62,7 @@ class Write:
 
     def json(self) -> dict[str, JSON]:
         """Return the form that `--json` prints."""
-        batches = [{"lane": lane, "number": number} for lane, number in self.batches]
-        return {"rows": self.rows, "version": self.version, "batches": batches}
+        return {**super().json(), "batches": [{"lane": lane, "number": number} for lane, number in self.batches]}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from functools import partial
 
 from destinations.destination import BroughtBatch
 from origins.batch import JSON
+from origins.codec import encode
 from runners.model.clock import Clock
 from runners.model.entry import Entry, PauseBody
 from runners.model.errors import Owned
@@ -80,7 +81,7 @@ def mend_ledger(pipeline: PipelineSpec, *, reason: str) -> list[str]:
         brought, shown = _list_brought(pipeline), dict[str, dict[str, int | None]]()
         for each in brought:
             rows = each.rows if len(each.together) < 2 else None
-            shown.setdefault(each.label["plan"], {})[each.label["destination"]] = rows
+            shown.setdefault(each.label.plan, {})[each.label.destination] = rows
         bridge = close_hole(damage.kept, damage.later, shown, partial(_keeps_parts, pipeline))
         check_pipeline(pipeline, place, bridge.state)
         if any(not is_dead(owner, place, lock) and has_live_lease(owner, Clock()) for owner in bridge.state.owners):
@@ -110,7 +111,7 @@ def _list_brought(pipeline: PipelineSpec) -> list[BroughtBatch]:
     accounts = [each.account(spark, pipeline.name) for each in destinations]
     brought = [batch for account in accounts if account is not None for batch in account.brought]
     there = [each for each in brought if each.loss is None or not each.loss.whole]
-    return [each for each in there if each.label["pipeline"] == pipeline.name]
+    return [each for each in there if each.label.pipeline == pipeline.name]
 
 
 def _list_unknown(damage: Damage, bridge: Bridge, brought: Sequence[BroughtBatch]) -> list[UnknownBatch]:
@@ -121,7 +122,7 @@ def _list_unknown(damage: Damage, bridge: Bridge, brought: Sequence[BroughtBatch
     known = {each.plan for each in settled} | {plan.batch.plan for plan in bridge.state.open_plans}
     unknown = {each.plan: each for each in bridge.unknown}
     for each in brought:
-        lane, number, plan = each.label["lane"], each.label["number"], each.label["plan"]
+        lane, number, plan = each.label.lane, each.label.number, each.label.plan
         if plan not in known and number > before.get_lane(lane).committed:
             unknown[plan] = UnknownBatch(lane=lane, number=number, plan=plan)
     return sorted(unknown.values(), key=lambda batch: (batch.lane, batch.number))
@@ -141,5 +142,5 @@ def _make_pause(unknown: Sequence[UnknownBatch], shown: Shown) -> list[Entry]:
         return []
     more = f" So it is with {len(unknown) - 1:,} more batches." if len(unknown) > 1 else ""
     reason = f"what it was read from is lost: {_describe(unknown[0], shown)}. Delete these rows first.{more}"
-    body: PauseBody = {"number": unknown[0].number, "limit": "", "reason": reason.removesuffix(".")}
-    return [Entry(kind="pause", lane=unknown[0].lane, body=body)]
+    body = PauseBody(number=unknown[0].number, reason=reason.removesuffix("."))
+    return [Entry(kind="pause", lane=unknown[0].lane, body=encode(body))]

@@ -13,9 +13,11 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from origins.batch import JSON
+from origins.codec import LEFT_OUT, UNSTORED, named
 from origins.origin import Origin
 from runners.model.entry import Entry, Settled
 from runners.model.errors import Owned, Refusal, check_reason
+from runners.model.json_form import JsonForm
 from runners.model.pipeline_state import LaneState, PipelineState, is_aside
 from runners.model.spec import PipelineSpec
 from runners.model.text import (
@@ -43,46 +45,31 @@ if TYPE_CHECKING:
 class LaneMove:
     """What a move does to one lane."""
 
-    before: JSON
-    after: JSON
+    before: JSON = field(metadata=named("from"))
+    after: JSON = field(metadata=named("to"))
     batches: int | None = 0
     """How many settled batches will be processed again; None if only the origin knows."""
     rows: int | None = 0
-    numbers: tuple[int, int] | None = None
+    numbers: tuple[int, int] | None = field(default=None, metadata=UNSTORED)
     """The first and the last number of these batches."""
-    skipped: str = ""
+    skipped: str = field(default="", metadata=LEFT_OUT)
     """What will never be processed, in the origin's words. Empty if that is nothing, or if the origin does not know."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class OffsetMove:
+class OffsetMove(JsonForm):
     """The plan for a move of offsets. Nothing has happened yet."""
 
     lanes: Mapping[str, LaneMove]
     destinations: Mapping[str, str] = field(default_factory=dict)
     """By destination, what happens to rows that it already has."""
 
-    def json(self) -> dict[str, JSON]:
-        return {
-            "lanes": {
-                name: {
-                    "from": lane.before,
-                    "to": lane.after,
-                    "batches": lane.batches,
-                    "rows": lane.rows,
-                    **({"skipped": lane.skipped} if lane.skipped else {}),
-                }
-                for name, lane in self.lanes.items()
-            },
-            "destinations": dict(self.destinations),
-        }
-
 
 @dataclass(frozen=True, kw_only=True)
-class Lanes:
+class Lanes(JsonForm):
     """The result of `wherry offsets show`."""
 
-    pipeline: str
+    pipeline: str = field(metadata=UNSTORED)
     lanes: Mapping[str, Mapping[str, JSON]]
     """`{"offset", "number", "epoch", "committed_at"}` of each lane."""
     open: Sequence[Mapping[str, JSON]]
@@ -102,9 +89,6 @@ class Lanes:
             if not is_aside(name)
         }
         return Lanes(pipeline=pipeline.name, lanes=lanes, open=list_open(state))
-
-    def json(self) -> dict[str, JSON]:
-        return {"lanes": dict(self.lanes), "open": list(self.open)}
 
     def __repr__(self) -> str:
         lanes, batches = format_count(len(self.lanes), "lane", "lanes"), format_batches(len(self.open))
@@ -197,7 +181,7 @@ def _move_to(lane: LaneState, after: JSON, carried: Sequence[Settled]) -> LaneMo
     The batches to process again are known if one of them began at this offset, or if no batch came after it.
     """
     batches = sorted(carried, key=lambda settled: settled.number)
-    starts = [settled.span["start"] for settled in batches]
+    starts = [settled.span.start for settled in batches]
     if after == lane.offset or not batches:
         return LaneMove(before=lane.offset, after=after)
     if after not in starts:
@@ -210,7 +194,7 @@ def _move_back(lane: LaneState, after: JSON, batches: Sequence[Settled]) -> Lane
         before=lane.offset,
         after=after,
         batches=len(batches),
-        rows=sum(settled.counts["read"] for settled in batches),
+        rows=sum(settled.counts.read for settled in batches),
         numbers=(batches[0].number, lane.number) if batches else None,
     )
 
@@ -247,10 +231,10 @@ def plan_backfill(pipeline: PipelineSpec, backfill: Backfill) -> OffsetMove:
         )
     lanes = {
         lane: LaneMove(
-            before=batches[0].span["start"],
-            after=batches[-1].span["end"],
+            before=batches[0].span.start,
+            after=batches[-1].span.end,
             batches=len(batches),
-            rows=sum(batch.counts["read"] for batch in batches),
+            rows=sum(batch.counts.read for batch in batches),
         )
         for lane, batches in carried.items()
         if batches
@@ -275,7 +259,7 @@ def _describe_past(name: str, batches: Sequence[PastBatch], again: str) -> str:
 
 
 def _count_batches(batches: Sequence[Settled]) -> str:
-    return f"{format_batches(len(batches))}, {format_count(sum(batch.counts['read'] for batch in batches))}"
+    return f"{format_batches(len(batches))}, {format_count(sum(batch.counts.read for batch in batches))}"
 
 
 def _describe_carried(settled: Sequence[Settled]) -> str:
@@ -330,7 +314,7 @@ def _plan_rewind(
     by_lane = _group_by_lane([settled for settled in journal.list_settled() if again(settled)])
     for name in [lane for lane in state.lanes if not is_aside(lane)] if everything else by_lane:
         batches = by_lane.get(name, [])
-        after = None if everything else batches[0].span["start"]
+        after = None if everything else batches[0].span.start
         lanes[name] = _move_back(state.get_lane(name), after, batches)
     return OffsetMove(lanes=lanes, destinations=_list_again(pipeline))
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from origins.batch import JSON, Batch
+from origins.codec import INLINE
 from origins.lazy import DataFrame, SparkSession
 from origins.origin import Origin
 from runners.model.causes import CauseCounter, Causes
-from runners.model.json_form import JsonForm, to_json
+from runners.model.json_form import JsonForm
 from runners.model.masking import without
 from runners.model.planned_batch import StageCount
 from runners.model.spec import PipelineSpec
@@ -69,15 +70,12 @@ class StageFailure(JsonForm):
 class StagePreview:
     """What one stage does to the batch: the number of rows, and some examples."""
 
-    counts: StageCount
-    rows: tuple[SeenRow, ...]
+    counts: StageCount = field(metadata=INLINE)
     failure: StageFailure | None = None
     """How the whole batch fails; None if it does not."""
+    rows: tuple[SeenRow, ...]
     causes: Causes = Causes()
     """Why rows are refused."""
-
-    def json(self) -> dict[str, Any]:
-        return {**self.counts.json(), **{name: to_json(getattr(self, name)) for name in ("failure", "rows", "causes")}}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ ledger records each repair before Wherry makes it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,11 @@ from destinations.delta.table import TargetTable
 from destinations.destination import BroughtBatch, Destination, DestinationError
 from destinations.dlq import DLQ, FALLBACK
 from origins.batch import JSON, Json
+from origins.codec import named
 from origins.lazy import pa
 from origins.spark_versions import make_arrow_schema
 from runners.definitions.definition import Definition, definition_of
-from runners.model.entry import Entry
+from runners.model.entry import DestinationBody, Entry
 from runners.model.errors import Owned, Refusal, check_reason
 from runners.model.json_form import JsonForm
 from runners.model.pipeline_state import PipelineState
@@ -137,7 +138,7 @@ def _put_back(
         failed.append(f"{name}: the table is missing")
         return
     for commit in _list_commits(account.brought, {plan for finding in findings for plan in finding.plans}):
-        batches = ", ".join(f"batch {write.label['number']} of lane {write.label['lane']}" for write in commit)
+        batches = ", ".join(f"batch {write.label.number} of lane {write.label.lane}" for write in commit)
         try:
             rows = put_back(spark, table, commit, but=but)
         except DestinationError as error:
@@ -148,7 +149,7 @@ def _put_back(
 
 def _list_commits(brought: Sequence[BroughtBatch], plans: set[str]) -> list[list[BroughtBatch]]:
     """Return the newest commit of each of these plans once, with all its batches."""
-    newest = {write.label["plan"]: write.version for write in brought if write.label["plan"] in plans}
+    newest = {write.label.plan: write.version for write in brought if write.label.plan in plans}
     versions = sorted({version for version in newest.values() if version is not None})
     return [[write for write in brought if write.version == version] for version in versions]
 
@@ -163,16 +164,13 @@ _HAVE_JSON = ("row", "row_schema", "original", "original_schema")
 
 
 @dataclass(frozen=True, kw_only=True)
-class MergedFallback:
+class MergedFallback(JsonForm):
     """The refused rows that came from the fallback into the DLQ."""
 
-    rows: int = 0
+    rows: int = field(default=0, metadata=named("merged"))
     batches: int = 0
     waiting: int = 0
     """How many rows still wait in the fallback, because the merge was stopped."""
-
-    def json(self) -> dict[str, JSON]:
-        return {"merged": self.rows, "batches": self.batches, "waiting": self.waiting}
 
 
 def merge_fallback(definition: Definition, file: Path | None = None) -> MergedFallback:
@@ -199,7 +197,7 @@ def _find_source(pipeline: PipelineSpec, state: PipelineState) -> Destination:
     fallback = pipeline.dlq.fallback
     if fallback is not None and fallback.read_back is not None:
         return fallback
-    place = state.opened.get("destinations", {}).get(FALLBACK, {}).get("place", "the fallback")
+    place = state.opened.destinations.get(FALLBACK, DestinationBody(place="the fallback")).place
     waiting = f"{format_count(sum(state.fallen.values()), 'refused row waits', 'refused rows wait')} in {place}"
     if fallback is None:
         raise Refusal(

@@ -12,6 +12,7 @@ from destinations.dead_letters import count_dead_letters
 from destinations.destination import DestinationError
 from destinations.dlq import DLQ, FALLBACK, FILTERED
 from origins.batch import JSON
+from origins.codec import encode
 from origins.delta import Delta
 from origins.delta_actions import VersionLog
 from origins.delta_table import read_offset
@@ -26,6 +27,7 @@ from runners.definitions.definition import Definition
 from runners.definitions.pipeline_graph import PipelineGraph
 from runners.model.clock import Clock
 from runners.model.codes import Advice, find_advice
+from runners.model.entry import OwnerBody
 from runners.model.errors import Refusal
 from runners.model.masking import hide_secrets
 from runners.model.pipeline_state import PipelineState, is_aside
@@ -63,12 +65,12 @@ def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str =
     last = find_last_run(state, how)
     coming = _advise_next(how, last, refused)
     lags = measure_lags(pipeline, state)
-    hashes = [owner.get("hash", definition) for owner in state.owners]
-    shared = any(owner.get("assignment", "single") != "single" for owner in state.owners)
+    hashes = [owner.hash or definition for owner in state.owners]
+    shared = any(owner.assignment != "single" for owner in state.owners)
     owners = [
         {
             **_describe_owner(each),
-            "lanes": [*state.lanes_of(each["owner"])],
+            "lanes": [*state.lanes_of(each.owner)],
             "lives": is_owner_alive(each, place, Clock()),
         }
         for each in (state.owners if shared else ())
@@ -76,11 +78,11 @@ def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str =
     return {
         "pipeline": pipeline.name,
         "state": how,
-        "owner": _describe_owner(state.owner or {}) if how == "running" else None,
+        "owner": _describe_owner(state.owner or OwnerBody()) if how == "running" else None,
         "differs": how == "running" and bool(definition) and any(known != definition for known in hashes),
         "stopping": state.stopping if how == "running" else "",
         "forced": state.forced and how == "running",
-        "paused": state.paused,
+        "paused": encode(state.paused),
         **({"owners": owners} if shared else {}),
         "lanes": {
             name: {
@@ -96,8 +98,8 @@ def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str =
         "removed": _list_removed(pipeline, state),
         "left_out": {
             name: columns
-            for name, origin in state.opened.get("origins", {}).items()
-            if (columns := origin.get("left_out")) and name in pipeline.origins_by_name
+            for name, origin in state.opened.origins.items()
+            if (columns := origin.left_out) and name in pipeline.origins_by_name
         },
         "dlq": refused,
         "last_run": last,
@@ -126,7 +128,7 @@ def measure_lags(pipeline: PipelineSpec, state: PipelineState) -> Mapping[str, L
 
 def _list_removed(pipeline: PipelineSpec, state: PipelineState) -> list[JSON]:
     known = {*resolve_names(name_destinations(pipeline.every_destination)), DLQ, FALLBACK, FILTERED}
-    return [name for name in state.opened.get("destinations", {}) if name not in known]
+    return [name for name in state.opened.destinations if name not in known]
 
 
 def _count_refused(pipeline: PipelineSpec, journal: Journal) -> dict[str, JSON]:
@@ -158,13 +160,13 @@ def describe_state(place: StateLocation, state: PipelineState) -> str:
     return {"succeeded": "idle"}.get(state.ended["status"], str(state.ended["status"]))
 
 
-def _describe_owner(owner: Mapping[str, JSON]) -> dict[str, JSON]:
+def _describe_owner(owner: OwnerBody) -> dict[str, JSON]:
     return {
-        "host": owner.get("host"),
-        "process": owner.get("pid"),
-        "run": owner.get("run"),
-        "since": owner.get("at"),
-        "heard": owner.get("heard_at") or None,
+        "host": owner.host,
+        "process": owner.pid,
+        "run": owner.run,
+        "since": owner.at,
+        "heard": owner.heard_at or None,
     }
 
 
@@ -174,10 +176,10 @@ def find_last_run(state: PipelineState, how: str) -> Mapping[str, JSON] | None:
         return state.ended if state.owner is None else None
     owner = state.owner
     return {
-        "run": owner.get("run"),
+        "run": owner.run,
         "status": KILLED,
-        "reason": f"process {owner.get('pid')} on {owner.get('host')} ended without a report",
-        "at": owner.get("heard_at"),
+        "reason": f"process {owner.pid} on {owner.host} ended without a report",
+        "at": owner.heard_at,
         "batches": None,
         "read": None,
         "error": None,
@@ -215,7 +217,7 @@ def find_fates(begun: Sequence[Mapping[str, JSON]], state: PipelineState, place:
     The ledger has the end of the last run that ended. A run was killed if it no longer owns the pipeline, is dead, or
     was silent for a whole lease.
     """
-    alive = {owner["run"] for owner in state.owners if is_owner_alive(owner, place, Clock())}
+    alive = {owner.run for owner in state.owners if is_owner_alive(owner, place, Clock())}
     known = {state.ended["run"]: state.ended["status"]} if state.ended and "run" in state.ended else {}
     return {run["run"]: known.get(run["run"], KILLED) for run in begun if run["run"] not in alive}
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias, TypeVar
 
 from origins.batch import JSON, Batch
+from origins.codec import UNSTORED
 from origins.lazy import Column, DataFrame, F, T, pyspark
 from origins.names import HIDDEN
 from origins.origin import PLACE
 from runners.model.causes import CauseCounter
 from runners.model.error_kinds import classify
 from runners.model.errors import Refusal
-from runners.model.json_form import to_json
 from runners.model.spec import PipelineSpec
 from runners.operations.row_condition import MATCHES, RowCondition
 from runners.state.prepared_store import MemoryStore
@@ -405,18 +405,14 @@ class TracedRow:
     """The destinations that want the row."""
     filtered_for: Mapping[str, str] = field(default_factory=dict)
     """By destination, the stage that filtered the row for that destination only."""
-    position: int = 0
+    position: int = field(default=0, metadata=UNSTORED)
     """The place of the row in its part of the batch, as in `PLACE`."""
-    alike: int = 0
+    alike: int = field(default=0, metadata=UNSTORED)
     """The number of rows in the batch with this outcome, at the first of them; 0 at the others."""
-    before: JSON = None
+    before: JSON = field(default=None, metadata=UNSTORED)
     """The masked row before the stage that a view names."""
-    after: JSON = None
+    after: JSON = field(default=None, metadata=UNSTORED)
     """The masked row after that stage; None if the row did not leave the stage."""
-
-    def json(self) -> dict[str, JSON]:
-        shown = {"row", "outcome", "stage", "code", "message", "destinations", "filtered_for"}
-        return {name: to_json(value) for name, value in vars(self).items() if name in shown}
 
 
 def show_example(row: Example, pipeline: PipelineSpec) -> dict[str, JSON]:

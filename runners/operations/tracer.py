@@ -16,11 +16,11 @@ from origins.origin import Origin, Progress
 from runners.definitions.definition import Definition
 from runners.definitions.document import suggest_nearest
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
-from runners.model.entry import EndedBody, ErrorBody, Settled
+from runners.model.entry import Settled
 from runners.model.errors import CarryFailed, Refusal
 from runners.model.masking import without
 from runners.model.pipeline_state import REPLAY, LaneState
-from runners.model.planned_batch import PlannedBatch, read_span
+from runners.model.planned_batch import PlannedBatch
 from runners.model.text import summarise_error
 from runners.operations.pipeline_access import open_session, open_state
 from runners.operations.preview import Preview
@@ -107,7 +107,7 @@ class Tracer:
             ],
             limits=make_limits(options),
         )
-        failed = ((self.journal.state.ended or EndedBody()).get("error") or ErrorBody()).get("lane")
+        failed = ((self.journal.state.ended or {}).get("error") or {}).get("lane")
         for lane in sorted(lanes, key=lambda lane: lane != failed):  # begins with the lane in which the last run failed
             state = LaneState() if from_beginning else self.journal.state.get_lane(lane)
             while lane in source.lanes and (span := source.take(lane, state.offset)) is not None:
@@ -132,7 +132,7 @@ class Tracer:
             lane=settled.lane,
             number=settled.number,
             plan=settled.plan,
-            span=read_span(settled.span),
+            span=settled.span,
             schema=schema,
             time=datetime.fromisoformat(settled.at),
             definition=self.definition.hash,

@@ -14,7 +14,6 @@ from runners.definitions.checks import copy_with
 from runners.model.entry import BegunBackfill, Settled
 from runners.model.errors import Refusal, check_reason
 from runners.model.pipeline_state import is_aside, list_meant, make_rows_key
-from runners.model.planned_batch import read_span
 from runners.model.spec import PipelineSpec
 from runners.running.aggregates import OF_A_BACKFILL
 from runners.running.compatibility import resolve_names
@@ -80,10 +79,10 @@ class Backfill(Work):
         return [
             PastLane(
                 origin=next(name for name, each in pipeline.origins_by_name.items() if pipeline.owns(each, lane)),
-                name=f"{begun['name']}/{lane}",
+                name=f"{begun.name}/{lane}",
                 lane=lane,
-                start=journal.state.get_lane(f"{begun['name']}/{lane}").offset,
-                batches=[(read_span(each.settled.span), each.lacking) for each in batches],
+                start=journal.state.get_lane(f"{begun.name}/{lane}").offset,
+                batches=[(each.settled.span, each.lacking) for each in batches],
             )
             for lane, batches in self._list_behind(pipeline, journal, begun).items()
         ]
@@ -98,7 +97,7 @@ class Backfill(Work):
         self, pipeline: PipelineSpec, journal: Journal, begun: BegunBackfill
     ) -> Mapping[str, Sequence[PastBatch]]:
         """Return the batches in its range as they were when it began, without those that it has processed."""
-        until, again = datetime.fromisoformat(begun["at"]), begun.get("again", True)
+        until, again = datetime.fromisoformat(begun.at), begun.again
         settled = [each for each in journal.list_settled() if _from(each, until) <= 0]
         destinations = name_destinations(pipeline.every_destination)
         today = resolve_names(destinations)
@@ -117,7 +116,7 @@ class Backfill(Work):
             if asked:
                 past = [PastBatch.of(each, asked, having.get(make_rows_key(each), ()), again=again) for each in batches]
                 _check_ends(lane, past)
-                found[lane] = _select_behind(past, journal.state.get_lane(f"{begun['name']}/{lane}").offset)
+                found[lane] = _select_behind(past, journal.state.get_lane(f"{begun.name}/{lane}").offset)
         return {lane: batches for lane, batches in found.items() if batches}
 
     def select_batches(self, carried: Sequence[Settled], until: datetime) -> Mapping[str, Sequence[Settled]]:
@@ -152,7 +151,7 @@ class Backfill(Work):
         """
         self._check(pipeline, journal)
         known = journal.state.backfills.get(self.key)
-        if known is None or (self.again and not known.get("again", True)) or _is_cut_off(known, journal):
+        if known is None or (self.again and not known.again) or _is_cut_off(known, journal):
             return None
         left = self._list_behind(pipeline, journal, known)
         return known if any(each.lacking for batches in left.values() for each in batches) else None
@@ -171,7 +170,7 @@ class PastBatch:
     @property
     def end(self) -> str:
         """The offset at its end, as a text that is equal for equal offsets."""
-        return make_offset_key(self.settled.span["end"])
+        return make_offset_key(self.settled.span.end)
 
     @staticmethod
     def of(settled: Settled, asked: Sequence[str], had: Collection[str], *, again: bool) -> PastBatch:
@@ -221,8 +220,8 @@ def _from(batch: Settled, bound: Bound) -> int:
 
 def _is_cut_off(begun: BegunBackfill, journal: Journal) -> bool:
     """Whether a batch that the backfill processed last is no longer there, because its lane was set back."""
-    prefix = f"{begun['name']}/"
-    ends = {(each.lane, make_offset_key(each.span["end"])) for each in journal.list_settled()}
+    prefix = f"{begun.name}/"
+    ends = {(each.lane, make_offset_key(each.span.end)) for each in journal.list_settled()}
     reached = [(lane, state.offset) for lane, state in journal.state.lanes.items() if lane.startswith(prefix)]
     return any(
         offset is not None and (lane.removeprefix(prefix), make_offset_key(offset)) not in ends

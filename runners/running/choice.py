@@ -7,7 +7,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
@@ -79,27 +79,14 @@ class Choice:
         """Whether it has no condition."""
         return self == Choice()
 
-    def json(self) -> dict[str, JSON]:
-        """Return the form that the ledger keeps."""
-        moments = {
-            name: at and convert_to_utc(at).isoformat() for name, at in (("since", self.since), ("until", self.until))
-        }
-        return {**vars(self), "ids": list(self.ids), "values": list(self.values), **moments}
+    def __post_init__(self) -> None:
+        for name, at in (("since", self.since), ("until", self.until)):
+            object.__setattr__(self, name, at and convert_to_utc(at))
 
     def covers(self, moment: datetime) -> bool:
         """Whether it can choose rows that were refused at this moment."""
         at = convert_to_utc(moment)
-        return (not self.since or at >= convert_to_utc(self.since)) and (
-            not self.until or at < convert_to_utc(self.until)
-        )
-
-    @staticmethod
-    def of(body: Mapping[str, JSON]) -> Choice:
-        """Return the choice from the form that the ledger keeps."""
-        moments = {name: datetime.fromisoformat(body[name]) for name in ("since", "until") if body.get(name)}
-        known = {each.name: body[each.name] for each in fields(Choice) if each.name in body}
-        lists = {name: tuple(body.get(name, ())) for name in ("ids", "values")}
-        return Choice(**{**known, **lists, **moments})
+        return (not self.since or at >= self.since) and (not self.until or at < self.until)
 
     def select_letters(
         self, dlq: Destination, spark: Callable[[], SparkSession], decided: Container[str]

@@ -12,7 +12,6 @@ from typing import Literal
 
 from destinations.destination import Destination, OpenDestination
 from destinations.dlq import DLQ, FALLBACK
-from origins.batch import Json
 from origins.lazy import SparkSession
 from origins.names import list_given_paths
 from origins.origin import Origin
@@ -65,14 +64,14 @@ def check_layout(
     home, elsewhere = _DefinitionHome.of(pipeline, state.opened), list[_MovedPlace]()
     salts = mark_salts(pipeline)
     ruling.check({*origins, *destinations, *salts, DLQ, *([FALLBACK] if pipeline.dlq.fallback else [])})
-    _check_salts(state.opened.get("salts", {}), salts, ruling)
-    before = state.opened.get("origins", {})
+    _check_salts(state.opened.salts, salts, ruling)
+    before = state.opened.origins
     for name, origin in origins.items():
         if name in before and name not in ruling.fresh:
-            _check_lanes(pipeline, origin, before[name]["lanes"])
+            _check_lanes(pipeline, origin, before[name].lanes)
             elsewhere += _compare_place(name, before[name], origin, home)
     elsewhere += _check_names(pipeline, before, origins, ruling, home)
-    written = state.opened.get("destinations", {})
+    written = state.opened.destinations
     for name, destination in destinations.items():
         known = written.get(name) or written.get(destination.was or "")
         if known and name not in ruling.fresh:
@@ -95,9 +94,9 @@ def check_newest(
     """Raises `LedgerError` if a destination has a batch that the ledger never planned: the ledger is not the newest."""
     for name, destination in destinations.items():
         label = None if name in ruling.fresh else opened[name].newest(pipeline)
-        if label is None or label["destination"] not in (name, destination.was):
+        if label is None or label.destination not in (name, destination.was):
             continue
-        lane, number = label["lane"], label["number"]
+        lane, number = label.lane, label.number
         if number <= journal.state.get_lane(lane).number:
             continue
         planned = apply_entries(journal.ledger.read(journal.state.seq), journal.state).get_lane(lane).number
@@ -139,9 +138,9 @@ class _DefinitionHome:
         given = list_given_paths([state])
         if not given:
             return _DefinitionHome()
-        if "state" in opened:
-            return _DefinitionHome(same=opened["state"] == given[0])
-        kept = json.loads(opened.get("definition") or "{}").get("state")
+        if opened.state != "":
+            return _DefinitionHome(same=opened.state == given[0])
+        kept = json.loads(opened.definition or "{}").get("state")
         tail = f"{os.sep}{given[0]}"
         if not isinstance(kept, str) or not kept.endswith(tail):
             return _DefinitionHome()
@@ -152,10 +151,10 @@ class _DefinitionHome:
         """Whether an origin or destination has the same path as the state knows, relative to the definition."""
         if not self.same or not end.given_paths:
             return False
-        if "given" in known:
-            return bool(known["given"] == list(end.given_paths))
+        if known.given is not None:
+            return tuple(known.given) == tuple(end.given_paths)
         place = hide_secrets(end).place
-        return bool(place.startswith(self.now) and known["place"] == self.before + place.removeprefix(self.now))
+        return bool(place.startswith(self.now) and known.place == self.before + place.removeprefix(self.now))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,8 +170,8 @@ def _compare_place(
     name: str, known: OriginBody | DestinationBody, end: Origin | Destination, home: _DefinitionHome
 ) -> list[_MovedPlace]:
     now = hide_secrets(end).place
-    same = canonicalise_all(known["place"]) == canonicalise_all(now) or home.has(known, end)
-    return [] if same else [_MovedPlace(name=name, before=known["place"], now=now)]
+    same = canonicalise_all(known.place) == canonicalise_all(now) or home.has(known, end)
+    return [] if same else [_MovedPlace(name=name, before=known.place, now=now)]
 
 
 def canonicalise_all(place: str) -> str:
@@ -209,7 +208,7 @@ def _check_names(
     if not gone or not new:
         return []
     if pipeline.origin is not None and len(before) == 1:
-        _check_lanes(pipeline, pipeline.origin, before[gone[0]]["lanes"])
+        _check_lanes(pipeline, pipeline.origin, before[gone[0]].lanes)
         return _compare_place(new[0], before[gone[0]], pipeline.origin, home)
     raise Refusal(
         f"The origin{'s' * (len(gone) > 1)} {', '.join(gone)} {'are' if len(gone) > 1 else 'is'} gone and "
@@ -341,8 +340,3 @@ class OperatorOverrides:
         for name in (*self.moved, *self.fresh):
             if name not in names:
                 raise Refusal(f"Nothing has the name '{name}'; there are: {', '.join(sorted(names))}.")
-
-    def json(self) -> Mapping[str, Json]:
-        """Return the form that the ledger keeps."""
-        lists = {"moved": list(self.moved), "fresh": list(self.fresh), "forget": list(self.forget)}
-        return {**lists, "assume": self.assume, "reason": self.reason}

@@ -12,11 +12,11 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from origins.batch import JSON, Json
+from origins.codec import LEFT_OUT, UNSTORED, decode, encode
 from origins.errors import WherryError, has_condition, list_spark_errors
 from origins.functions import load_text
 from origins.lazy import DataFrame, F, SparkSession, pa
@@ -59,24 +59,15 @@ class GivenRows:
     key: str = ""
     """A text that is equal for the same rows."""
     count: int = 0
-    texts: Mapping[str, str] = field(default_factory=dict, repr=False)
+    texts: Mapping[str, str] = field(default_factory=dict, repr=False, metadata=UNSTORED)
     """The rows; empty if only the state has them."""
 
     @staticmethod
     def of(texts: Mapping[str, str]) -> GivenRows:
         return GivenRows(key=_make_key(texts), count=len(texts), texts=texts)
 
-    @staticmethod
-    def of_body(body: Mapping[str, Json]) -> GivenRows:
-        """Return the rows from the form that the ledger keeps, without their texts."""
-        return GivenRows(key=str(body["key"]), count=int(str(body["count"])))
-
     def __bool__(self) -> bool:
         return bool(self.key)
-
-    def json(self) -> dict[str, Json]:
-        """Return the form that the ledger keeps."""
-        return {"key": self.key, "count": self.count}
 
     @property
     def name(self) -> str:
@@ -126,13 +117,13 @@ NONE_GIVEN = GivenRows()
 
 def find_given(journal: Journal) -> GivenRows:
     """Return the corrected rows of an interrupted replay while one of them waits, or none. The state must keep them."""
-    fix = journal.state.replay["body"].get("fix") if journal.state.replay else None
+    fix = journal.state.replay.body.get("fix") if journal.state.replay else None
     rows = fix.get("rows") if isinstance(fix, Mapping) else None
     if journal.state.replay is None or not isinstance(rows, Mapping):
         return NONE_GIVEN
-    ids = journal.state.replay["body"]["ids"]
+    ids = journal.state.replay.body["ids"]
     assert isinstance(ids, list)
-    return NONE_GIVEN if list_decided(journal).ids.issuperset(map(str, ids)) else GivenRows.of_body(rows)
+    return NONE_GIVEN if list_decided(journal).ids.issuperset(map(str, ids)) else decode(GivenRows, rows)
 
 
 def _make_key(texts: Mapping[str, str]) -> str:
@@ -151,15 +142,15 @@ class Fix:
     keeps only a key, and the state keeps the rows.
     """
 
-    columns: Mapping[str, str] = field(default_factory=dict)
+    columns: Mapping[str, str] = field(default_factory=dict, metadata=LEFT_OUT)
     """SQL expressions by the columns that they set."""
-    sql: str = ""
+    sql: str = field(default="", metadata=LEFT_OUT)
     """One SELECT over `rows`. A column that it does not give stays unchanged."""
-    python: str = ""
+    python: str = field(default="", metadata=LEFT_OUT)
     """The text of a file with a function, in the form that the stage `python` takes."""
-    rows: GivenRows = NONE_GIVEN
+    rows: GivenRows = field(default=NONE_GIVEN, metadata=LEFT_OUT)
     """The rows as a person corrected them. They are read in place of the rows in the DLQ."""
-    file: str = ""
+    file: str = field(default="", metadata=LEFT_OUT)
     """The file of the fix."""
     start: Literal["beginning", "refused"] = "beginning"
     """Whether the fix is applied before all stages, or before the stage that refused the row."""
@@ -168,7 +159,7 @@ class Fix:
         given = [each for each in (self.columns, self.sql, self.python, self.rows) if each]
         if len(given) > 1:
             raise Refusal("A replay takes one fix.", hint="Give --set, or one file with --with.")
-        size = len(json.dumps(self.json()).encode())
+        size = len(json.dumps(encode(self)).encode())
         if size > MOST_BYTES:
             raise Refusal(
                 f"A fix has at most {MOST_BYTES:,} bytes, which the ledger keeps; this one has {size:,}.",
@@ -196,21 +187,10 @@ class Fix:
         given: dict[str, Any] = {kinds[path.suffix]: text}
         return Fix(**given, file=str(path.absolute()), start=start)
 
-    @staticmethod
-    def of(body: Mapping[str, JSON]) -> Fix:
-        """Return the fix from the form that the ledger keeps."""
-        known = {each.name: body[each.name] for each in fields(Fix) if each.name in body}
-        return Fix(**{**known, **({"rows": GivenRows.of_body(known["rows"])} if "rows" in known else {})})
-
-    def json(self) -> dict[str, JSON] | None:
-        """Return the form that the ledger keeps, or None for no fix."""
-        own = {name: value for name, value in vars(self).items() if value and name != "rows"}
-        return {**own, **({"rows": self.rows.json()} if self.rows else {})} if self else None
-
     @property
     def key(self) -> str:
         """A text that is equal for the same fix, even from another file."""
-        body = {name: value for name, value in (self.json() or {}).items() if name != "file"}
+        body = {name: value for name, value in encode(self).items() if name != "file"}
         return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:16]
 
     def describe(self) -> str:

@@ -15,6 +15,7 @@ from destinations.destination import Destination, DestinationError, Identity, La
 from destinations.dlq import DLQ, FALLBACK
 from origins.batch import Batch, Span
 from origins.batch_rows import BatchRows, FrameRows, TableRows, to_python_rows
+from origins.codec import encode
 from origins.crash_points import reach
 from origins.errors import clean_up_by
 from origins.lazy import F, pa
@@ -119,7 +120,7 @@ class FallbackMerge(Work):
         if rows.count() != 0:
             opened.write(run.spark, rows, [label])
         reach("after-dlq", DLQ)
-        body: MergeBody = {"plans": [settled.plan], "rows": expected}
+        body = encode(MergeBody(plans=[settled.plan], rows=expected))
         run.journal.record(Entry(kind="merge", lane=settled.lane, plan=settled.plan, body=body))
         run.journal.compact()
         self.rows += expected

@@ -15,6 +15,7 @@ from destinations.dead_letters import make_dlq_schema, make_filtered_schema
 from destinations.destination import Destination, DestinationError, Identity, OpenDestination
 from destinations.dlq import DLQ, FALLBACK, FILTERED
 from origins.batch import JSON, Limits
+from origins.codec import encode
 from origins.lazy import SparkSession, T
 from origins.names import list_given_paths
 from origins.origin import Backlog, Origin, Progress
@@ -22,7 +23,7 @@ from origins.quantities import parse_seconds, parse_size
 from origins.schema import format_ddl
 from runners.definitions.document import suggest_nearest
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
-from runners.model.entry import DestinationBody, Entry, IdentityBody, OriginBody, Settled
+from runners.model.entry import DestinationBody, Entry, IdentityBody, OpenBody, OriginBody, Settled
 from runners.model.errors import Refusal
 from runners.model.masking import hide_secrets
 from runners.model.pipeline_state import BACKFILL
@@ -92,7 +93,7 @@ class RunOpening:
         state = journal.state
         if self.ruling or not self.work.takes_waiting or journal.is_shared or state.open_plans:
             return False
-        if state.opened.get("hash") != self.hash:
+        if state.opened.hash != self.hash:
             return False
         for name, backlog in backlogs.items():
             lanes = self.pipeline.lanes_of(self._origins[name])
@@ -128,34 +129,33 @@ class RunOpening:
         check_newest(journal, self.pipeline.name, self.destinations, self.opened, self.ruling)
         if journal.is_shared:
             journal.refresh()  # after the look at the tables: any batch that is still unknown began later
-        body = {
-            "pipeline": self.pipeline.name,
-            "run": self.run,
-            "definition": self.text,
-            "hash": self.hash,
-            "salts": mark_salts(self.pipeline),
-            "state": next(iter(list_given_paths([self.pipeline.state])), None)
-            if isinstance(self.pipeline.state, str)
-            else None,
-            "origins": {
-                name: {
-                    "lanes": list(self.pipeline.lanes_of(each)),
-                    "place": hide_secrets(each).place,
-                    "given": list(each.given_paths),
-                    "schema": schemas.get(name),
-                    **({"left_out": list(self.left_out[name])} if name in self.left_out else {}),
-                }
+        given = list_given_paths([self.pipeline.state]) if isinstance(self.pipeline.state, str) else ()
+        body = OpenBody(
+            pipeline=self.pipeline.name,
+            run=self.run,
+            definition=self.text,
+            hash=self.hash,
+            salts=mark_salts(self.pipeline),
+            state=next(iter(given), None),
+            origins={
+                name: OriginBody(
+                    lanes=tuple(self.pipeline.lanes_of(each)),
+                    place=hide_secrets(each).place,
+                    given=each.given_paths,
+                    schema=schemas.get(name),
+                    left_out=self.left_out.get(name, ()),
+                )
                 for name, each in self._origins.items()
             },
-            "destinations": {
-                each: {
+            destinations={
+                each: replace(
+                    self._describe_identity(journal.state.identities.get(each), identity, journal),
                     **hide_secrets(self.ends[each]).describe(),
-                    **self._describe_identity(journal.state.identities.get(each), identity, journal),
-                }
+                )
                 for each, identity in identities.items()
             },
-        }
-        journal.record(Entry(kind="open", body=body))
+        )
+        journal.record(Entry(kind="open", body=encode(body)))
         batch = self.pipeline.run_options.batch
         return BatchPlanner(
             pipeline=self.pipeline.name,
@@ -337,17 +337,14 @@ class RunOpening:
         version = identity.version
         if before is not None and before.id == identity.id and journal.state.open_plans:
             version = min(before.version, version)
-        described: DestinationBody = {"id": identity.id, "version": version}
         copies: dict[str, IdentityBody] = {}
         for name, now in identity.copies.items():
             known = before.copies.get(name) if before else None
             replaced = known is not None and known.id != now.id and journal.state.open_plans
             copy = known if known is not None and replaced else now
             asked = self._describe_identity(known, copy, journal)
-            copies[name] = {"place": copy.place, "id": asked["id"], "version": asked["version"]}
-        if copies:
-            described["copies"] = copies
-        return described
+            copies[name] = IdentityBody(place=copy.place, id=asked.id, version=asked.version)
+        return DestinationBody(id=identity.id, version=version, copies=copies)
 
 
 _ONE_FILE = Limits(files=1)
@@ -411,12 +408,12 @@ def list_carried_parts(pipeline: PipelineSpec, origin: Origin, carried: Iterable
             own.append(batch)
         elif pipeline.owns(origin, get_lane_read(batch)):
             again.append(batch)
-    parts = [part for batch in own for part in batch.span["parts"]]
+    parts = [part for batch in own for part in batch.span.parts]
     if not again:
         return parts
     newest: dict[str, JSON] = {}
     for batch in sorted([*own, *again], key=lambda each: each.at):
-        newest.update({str(part[0]): part for part in batch.span["parts"]})  # type: ignore[index]  # a file's is a list
+        newest.update({str(part[0]): part for part in batch.span.parts})  # type: ignore[index]  # a file's is a list
     return [newest[name] for name in dict.fromkeys(str(part[0]) for part in parts)]  # type: ignore[index]
 
 
@@ -432,7 +429,7 @@ def list_unchanged(opening: RunOpening, journal: Journal, spark: SparkSession) -
     """
     pipeline, state = opening.pipeline, journal.state
     found: list[str] = []
-    if opening.ruling or state.opened.get("hash") != opening.hash or _OF_A_RUN.search(opening.text):
+    if opening.ruling or state.opened.hash != opening.hash or _OF_A_RUN.search(opening.text):
         return found
     for name, origin in pipeline.origins_by_name.items():
         offsets = {own: state.get_lane(lane).offset for lane, own in pipeline.lanes_of(origin).items()}
@@ -451,8 +448,7 @@ def list_unchanged(opening: RunOpening, journal: Journal, spark: SparkSession) -
 
 def find_recorded_schema(origin: Origin, journal: Journal) -> str | None:
     """Return the schema with which an earlier run read the origin, from the ledger."""
-    opened = journal.state.opened.get("origins", {}).get(origin.name or "origin", OriginBody())
-    return opened.get("schema")
+    return journal.state.opened.origins.get(origin.name or "origin", OriginBody()).schema
 
 
 def find_schema(origin: Origin, recorded: str | None, spark: SparkSession, backlog: Backlog) -> str | None:

@@ -27,7 +27,7 @@ from runners.running.choice import Letter
 from runners.running.compatibility import resolve_names
 from runners.running.opening import get_lane_read, list_carried_parts
 from runners.running.work import OpenRun, PastLane, Work, begin_backfill
-from runners.state.journal import DISCARDS, Journal, list_settled_ever
+from runners.state.journal import Journal, list_settled_ever
 from runners.ways.stage_chain import name_destinations
 
 
@@ -124,7 +124,7 @@ class Redo(Work):
             return ()
         begun = run.journal.state.backfills.get(plan.key)
         begun = begun or begin_backfill(run.journal, plan.key, reason=self.reason or f"{plan.file} was edited")
-        name = f"{begun['name']}/{plan.lane}"
+        name = f"{begun.name}/{plan.lane}"
         old = {each: rows.format_condition(name) for each, rows in plan.tables.items() if rows.condition}
         batches = [(plan.span, tuple(plan.tables))]
         return [PastLane(origin=plan.origin.name or "origin", name=name, lane=plan.lane, batches=batches, replaces=old)]
@@ -144,7 +144,7 @@ def plan_redo(pipeline: PipelineSpec, journal: Journal, spark: SparkSession, fil
     now = span.parts[0]
     loaded = [each for each in settled if not is_replay(each.lane) and pipeline.owns(origin, get_lane_read(each))]
     brought = [each for each in loaded if name in _list_names(each)]
-    old = [each for each in brought if now not in each.span["parts"]]
+    old = [each for each in brought if now not in each.span.parts]
     last = [each for each in brought if each.plan in plans][-1]
     plan = FileRedo(
         origin=origin,
@@ -155,9 +155,9 @@ def plan_redo(pipeline: PipelineSpec, journal: Journal, spark: SparkSession, fil
         alone=[each.plan for each in old if _list_names(each) == [name]],
         mixed=[each.plan for each in old if len(_list_names(each)) > 1],
         replayed={
-            each.plan: [str(letter) for letter in each.span["parts"]]
+            each.plan: [str(letter) for letter in each.span.parts]
             for each in settled
-            if is_replay(each.lane) and DISCARDS not in each.counts
+            if is_replay(each.lane) and not each.counts.discards
         },
     )
     _check_open_redos(journal, plan.key)
@@ -172,7 +172,7 @@ def plan_redo(pipeline: PipelineSpec, journal: Journal, spark: SparkSession, fil
 def _check_open_redos(journal: Journal, key: str) -> None:
     """Raises `Refusal` if another redo is open, because the ledger does not have its batch yet."""
     begun = journal.state.backfills.get(key)
-    own = begun["name"] if begun else ""
+    own = begun.name if begun else ""
     for plan in journal.state.open_plans:
         if plan.batch.replaces and plan.batch.lane.partition("/")[0] != own:
             raise Refusal("A redo that began earlier is not finished.", hint="Finish it first:  wherry run FILE")
@@ -199,7 +199,7 @@ class _Tracer:
         self._check_only_origin()
         destinations = name_destinations(self.pipeline.every_destination)
         today = resolve_names(destinations)
-        had = {today[name] for each in self.brought for name in each.counts.get("delivered") or {} if name in today}
+        had = {today[name] for each in self.brought for name in each.counts.delivered if name in today}
         found, refused = {}, []
         for name, each in destinations.items():
             if name not in had:
@@ -263,7 +263,7 @@ class _Tracer:
             )
         plans = {each.plan for each in self.brought}
         for each in self.settled:
-            ids = map(str, each.span["parts"]) if is_replay(each.lane) and DISCARDS not in each.counts else ()
+            ids = map(str, each.span.parts) if is_replay(each.lane) and not each.counts.discards else ()
             if any(letter.rpartition("/")[0] in plans for letter in ids):
                 raise Refusal(
                     f"'{name}' names the batch of each row in {stamp}, but rows of the file came with a replay as well."
@@ -274,7 +274,7 @@ class _Tracer:
     def _check_order(self, name: str, destination: Delta) -> None:
         """Raises `Refusal` if rows of the file would replace newer rows."""
         last = self.brought[-1]
-        later = any(each.at > last.at and each.counts.get("delivered") for each in self.settled)
+        later = any(each.at > last.at and each.counts.delivered for each in self.settled)
         if destination.ordered and (later or len(_list_names(last)) > 1):
             raise Refusal(
                 f"'{name}' keeps the row that arrives last, so old rows of the file would replace newer rows. "
@@ -314,7 +314,7 @@ class _Tracer:
     def _check_alone_in(self, name: str, destination: Delta, spark: SparkSession) -> None:
         """Raises `Refusal` if another pipeline wrote to the table. Its rows may have the same file name or stamp."""
         account = destination.account(lambda: spark, self.pipeline.name)
-        others = sorted({each.label["pipeline"] for each in account.brought} - {self.pipeline.name})
+        others = sorted({each.label.pipeline for each in account.brought} - {self.pipeline.name})
         if others:
             raise Refusal(f"'{name}' has rows of the pipeline {others[0]} too, which may have the same marks.")
 
@@ -351,4 +351,4 @@ def _list_files(pipeline: PipelineSpec, origin: Origin, carried: Sequence[Settle
 
 
 def _list_names(settled: Settled) -> list[str]:
-    return [str(part[0]) for part in settled.span["parts"]]  # type: ignore[index]  # a part that is a file is a list
+    return [str(part[0]) for part in settled.span.parts]  # type: ignore[index]  # a part that is a file is a list

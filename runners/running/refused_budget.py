@@ -68,7 +68,7 @@ class WaitingRows:
 
 def count_refused(settled: Sequence[Entry]) -> int:
     """Return how many rows of these batches were refused."""
-    return sum(read_body(entry, SettleBody)["counts"]["nacked"] for entry in settled)
+    return sum(read_body(entry, SettleBody).counts.nacked for entry in settled)
 
 
 def count_undecided(refused: int, dlq: Destination, spark: Callable[[], SparkSession], journal: Journal) -> int:
@@ -82,5 +82,5 @@ def count_undecided(refused: int, dlq: Destination, spark: Callable[[], SparkSes
 
 def _list_new_fallen(settled: Sequence[Entry]) -> Mapping[str, int]:
     """Return how many rows went to the fallback, by the plans that these entries settle."""
-    counts = {entry.plan: read_body(entry, SettleBody)["counts"].get("fallback", 0) for entry in settled}
+    counts = {entry.plan: read_body(entry, SettleBody).counts.fallback for entry in settled}
     return {plan: rows for plan, rows in counts.items() if rows}

@@ -52,12 +52,12 @@ def check_renamed(
 
     A person puts the older name back, or says with `--fresh` that the rows shall come again.
     """
-    if journal.state.opened:
+    if journal.state.opened != OpenBody():
         return
     asked = {name: each for name, each in destinations.items() if name not in ruling.fresh}
     place = StateLocation.of(pipeline)
     labels = {name: list(islice(each.list_labels(spark), NEWEST)) for name, each in asked.items()}
-    names = {label["pipeline"] for each in labels.values() for label in each} - {pipeline.name}
+    names = {label.pipeline for each in labels.values() for label in each} - {pipeline.name}
     states = list_states_beside(place) if place.directory else (_move_beside(place, name) for name in sorted(names))
     twin = find_twin(pipeline, asked, states, spark) or _find_stranger(pipeline, labels)
     if twin is not None:
@@ -94,12 +94,12 @@ def find_twin(
         opened = OpenBody()
         with contextlib.suppress(WherryError):
             opened = Journal(place.open_ledger(spark)).state.opened
-        origins = [each["place"] for each in opened.get("origins", {}).values()]
-        places = {canonicalise_all(each["place"]) for each in opened.get("destinations", {}).values()} - {""}
+        origins = [each.place for each in opened.origins.values()]
+        places = {canonicalise_all(each.place) for each in opened.destinations.values()} - {""}
         shared = [origin for origin in origins if canonicalise_all(origin) in read]
         both = tuple(name for name, each in written.items() if each in places)
-        if shared and both and opened["pipeline"] != pipeline.name:
-            return Twin(name=opened["pipeline"], state=str(place), origin=shared[0], destinations=both)
+        if shared and both and opened.pipeline != pipeline.name:
+            return Twin(name=opened.pipeline, state=str(place), origin=shared[0], destinations=both)
     return None
 
 
@@ -107,14 +107,14 @@ def _find_stranger(pipeline: PipelineSpec, labels: Mapping[str, Sequence[BatchLa
     """Return another pipeline that wrote these labels and reads where this one does; None if there is none."""
     origins = {digest_place(each): hide_secrets(each).place for each in pipeline.every_origin}
     theirs = {
-        name: [label for label in each if label.get("reads") in origins and label["pipeline"] != pipeline.name]
+        name: [label for label in each if label.reads in origins and label.pipeline != pipeline.name]
         for name, each in labels.items()
     }
     newest = next((label for each in theirs.values() for label in each), None)
     if newest is None:
         return None
-    both = [name for name, each in theirs.items() if newest["pipeline"] in {label["pipeline"] for label in each}]
-    return Twin(name=newest["pipeline"], origin=origins[newest["reads"]], destinations=tuple(both))
+    both = [name for name, each in theirs.items() if newest.pipeline in {label.pipeline for label in each}]
+    return Twin(name=newest.pipeline, origin=origins[newest.reads], destinations=tuple(both))
 
 
 def digest_place(origin: Origin) -> str:

@@ -17,6 +17,7 @@ from destinations.delta.delta import Delta
 from destinations.destination import Destination
 from origins.batch import JSON, Batch, Span
 from origins.batch_rows import FrameRows
+from origins.codec import INLINE, LEFT_OUT, decode, encode_fields
 from origins.lazy import DataFrame, F, SparkSession, T
 from origins.nack import RAW, REFUSED, convert_value, describe_misfit, make_refusal, restore
 from origins.names import HIDDEN
@@ -137,7 +138,7 @@ def leave_to_backfills(
         if each is None:
             return frozenset()
         if is_replay(each.lane):
-            return frozenset().union(*(find_others(str(part).rpartition("/")[0]) for part in each.span["parts"]))
+            return frozenset().union(*(find_others(str(part).rpartition("/")[0]) for part in each.span.parts))
         return frozenset(by_rows[make_rows_key(each)] - meant[plan])
 
     return [
@@ -187,29 +188,25 @@ class Replay(Work):
     takes_letters = True
     split = OF_A_REPLAY
 
-    choice: Choice = Choice()
+    choice: Choice = field(default=Choice(), metadata=INLINE)
     reason: str
-    fix: Fix = NO_FIX
+    fix: Fix = field(default=NO_FIX, metadata=LEFT_OUT)
     """The change to each row before it is processed."""
-    give_up: bool = False
+    give_up: bool = field(default=False, metadata=LEFT_OUT)
     """Whether to give up an interrupted replay with another fix."""
 
     def __post_init__(self) -> None:
         check_reason(self.reason, "A replay")
 
     def json(self) -> Mapping[str, JSON]:
-        """Return the form that the ledger keeps."""
-        fix = {"fix": self.fix.json()} if self.fix else {}
-        given_up = {"give_up": True} if self.give_up else {}
-        return {**self.choice.json(), "reason": self.reason, **fix, **given_up}
+        return encode_fields(self)
 
     @staticmethod
     def resume(state: PipelineState) -> Replay:
         """Return the interrupted replay with its fix. Raises `Refusal` if no replay was interrupted."""
         if state.replay is None:
             raise Refusal("No replay with a fix was interrupted, so there is none to resume.")
-        body: Mapping[str, JSON] = state.replay["body"]
-        return Replay(choice=Choice.of(body), reason=body["reason"], fix=Fix.of(body["fix"]))
+        return replace(decode(Replay, state.replay.body), give_up=False)
 
     def check(self, journal: Journal, dlq: Destination, spark: Callable[[], SparkSession]) -> None:
         """Raises `Refusal` if an interrupted replay with another fix still has waiting rows.
@@ -217,7 +214,7 @@ class Replay(Work):
         That replay must have applied its fix to some of its rows.
         """
         known = journal.state.replay
-        if self.give_up or known is None or not known["decided"]:
+        if self.give_up or known is None or not known.decided:
             return
         before = Replay.resume(journal.state)
         if before.fix.key == self.fix.key:
@@ -225,7 +222,7 @@ class Replay(Work):
         waiting = replace(before.choice, ids=()).select_letters(dlq, spark, list_decided(journal))
         left = [each for each in waiting if not before.choice.ids or each.id in before.choice.ids]
         if left:
-            began = format_moment(datetime.fromisoformat(known["at"]))
+            began = format_moment(datetime.fromisoformat(known.at))
             raise Refusal(
                 f"A replay with the fix {before.fix.describe()} was cut short. It began at {began}, and left "
                 f"{format_count(len(left))} without that fix.",

@@ -15,6 +15,7 @@ from destinations.destination import Destination, OpenDestination
 from destinations.discard import Discard
 from destinations.dlq import DLQ, FALLBACK, FILTERED
 from origins.batch import JSON, Batch
+from origins.codec import encode
 from origins.errors import WherryError, list_errors
 from origins.lazy import SparkSession
 from origins.quantities import parse_seconds
@@ -256,7 +257,7 @@ class PipelineRun:
             assignment=self.assignment,
             take_over=self.take_over,
             replay=self.work.json(),
-            ruling=self.ruling.json(),
+            ruling=encode(self.ruling),
             finish=not self.work.plans,
             follow=self.follow,
             runs_paused=not self.work.takes_waiting,

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from origins.codec import encode
 from origins.errors import WherryError
 from origins.quantities import parse_seconds
 from runners.model.entry import Entry, StopBody
@@ -187,9 +188,9 @@ class _StopWatch:
             for entry in self._ledger.read(self._seen):
                 self._seen = max(self._seen, entry.seq)
                 body = read_body(entry, StopBody) if entry.kind == "stop" else StopBody()
-                within = body.get("within")
-                if body.get("force"):
-                    self._dispatcher.request_stop(body["reason"], force=True)
+                within = body.within
+                if body.force:
+                    self._dispatcher.request_stop(body.reason, force=True)
                 elif within is not None:
                     self._finish_by(self._dispatcher.clock.elapsed() + within)
 
@@ -216,9 +217,8 @@ def ask_to_stop(ledger: Ledger, reason: str, *, force: bool = False, within: flo
         if state.owner is None:
             return state
         try:
-            how = {"force": True} if force else {} if within is None else {"within": within}
-            body = {"reason": reason, **how}
-            ledger.append([Entry(kind="stop", epoch=state.epoch, body=body)], after=state.seq)
+            body = StopBody(reason=reason, force=force, within=None if force else within)
+            ledger.append([Entry(kind="stop", epoch=state.epoch, body=encode(body))], after=state.seq)
         except Conflict:
             continue
         return state

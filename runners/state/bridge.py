@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from origins.batch import Batch, Json, Span
-from runners.model.entry import Entry, SetBody
+from origins.codec import encode
+from runners.model.entry import Entry, OffsetBody, SetBody
 from runners.model.pipeline_state import CLEAN, PipelineState, is_aside
-from runners.model.planned_batch import PlanBody, PlannedBatch, SettleBody, SettledCounts
+from runners.model.planned_batch import BranchCounts, Counts, PlannedBatch, SettleBody, SettledCounts
 from runners.state.progress import apply_entries, apply_entry, read_body
 
 Shown = Mapping[str, Mapping[str, int | None]]
@@ -76,8 +77,8 @@ def _restore(
         yield entry
     elif keeps_parts(entry.lane) or is_aside(entry.lane):
         yield UnknownBatch(lane=entry.lane, number=lane.number + 1, plan=entry.plan)
-        moved: SetBody = {"lanes": {entry.lane: {"offset": read_body(entry, SettleBody)["offset"]}}}
-        yield replace(entry, kind="set", lane="", plan="", body=moved)
+        moved = SetBody(lanes={entry.lane: OffsetBody(offset=read_body(entry, SettleBody).offset)})
+        yield replace(entry, kind="set", lane="", plan="", body=encode(moved))
     else:
         yield _make_plan(state, entry, lane.number + 1, offset)
         yield entry
@@ -86,7 +87,7 @@ def _restore(
 def _find_start(entries: Sequence[Entry], lane: str) -> Json:
     """Return where the next batch of a lane begins, or None if its plan is lost."""
     first = next((entry for entry in entries if entry.lane == lane and entry.kind in ("plan", "settle")), None)
-    return read_body(first, PlanBody)["span"]["start"] if first is not None and first.kind == "plan" else None
+    return read_body(first, PlannedBatch).batch.span.start if first is not None and first.kind == "plan" else None
 
 
 def _end_plan(plan: PlannedBatch, before: Entry, start: Json, shown: Shown) -> Entry:
@@ -95,20 +96,19 @@ def _end_plan(plan: PlannedBatch, before: Entry, start: Json, shown: Shown) -> E
     about = replace(before, lane=batch.lane, plan=batch.plan, id=f"{before.id}-before", body={})
     if not (rows or plan.decision or start == batch.span.end):
         return replace(about, kind="cancel")
-    counts: SettledCounts = {"read": max((each or 0 for each in rows.values()), default=0), "nacked": 0, "stages": []}
-    counts["branches"] = {name: {"expected": each or 0, "filtered": 0, "changed": 0} for name, each in rows.items()}
-    if plan.decision is not None:
-        decided = plan.decision.counts.json()
-        counts = {**counts, **decided}
-    delivered = {name: rows.get(name) for name in plan.destinations}
-    body: SettleBody = {
-        "offset": batch.span.end,
-        "counts": {**counts, "delivered": delivered, "discarded": 0, "balanced": "unknown"},
-        "window": plan.decision.window.json() if plan.decision else None,
-        "clean": CLEAN,
-        "owed": [],
-    }
-    return replace(about, kind="settle", body=body)
+    shown_at = {name: BranchCounts(expected=each or 0) for name, each in rows.items()}
+    counts = Counts(read=max((each.expected for each in shown_at.values()), default=0), branches=shown_at)
+    counts = plan.decision.counts if plan.decision else counts
+    body = SettleBody(
+        offset=batch.span.end,
+        counts=SettledCounts(
+            **vars(counts), delivered={name: rows.get(name) for name in plan.destinations}, balanced="unknown"
+        ),
+        window=plan.decision.window if plan.decision else None,
+        clean=CLEAN,
+        owed=(),
+    )
+    return replace(about, kind="settle", body=encode(body))
 
 
 def _make_plan(state: PipelineState, settle: Entry, number: int, start: Json) -> Entry:
@@ -121,9 +121,9 @@ def _make_plan(state: PipelineState, settle: Entry, number: int, start: Json) ->
         lane=settle.lane,
         number=number,
         plan=settle.plan,
-        span=Span(start=start, end=body["offset"]),
+        span=Span(start=start, end=body.offset),
         schema="",
         time=datetime.fromisoformat(settle.at),
     )
-    plan = PlannedBatch(batch=batch, destinations=tuple(body["counts"].get("delivered", ())), straight=True)
-    return replace(settle, kind="plan", id=f"{settle.id}-plan", body=plan.json())
+    plan = PlannedBatch(batch=batch, destinations=tuple(body.counts.delivered), straight=True)
+    return replace(settle, kind="plan", id=f"{settle.id}-plan", body=encode(plan))

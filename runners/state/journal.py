@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from destinations.destination import Late
+from origins.codec import encode
 from origins.crash_points import reach_recording
 from runners.model.clock import Clock
-from runners.model.entry import EndedBody, Entry, OwnerBody, Settled
+from runners.model.entry import Entry, OwnerBody, Settled
 from runners.model.errors import Fenced
 from runners.model.pipeline_state import PipelineState, is_replay
 from runners.state.ledger import Conflict, Ledger, LedgerError
@@ -124,7 +125,7 @@ class Journal:
     def is_shared(self) -> bool:
         """Whether other runs may hold lanes of the pipeline too."""
         mine = self.state.find_owner(self.owner)
-        return mine is not None and mine.get("assignment", "single") != "single"
+        return mine is not None and mine.assignment != "single"
 
     @property
     def tail(self) -> Sequence[Entry]:
@@ -146,10 +147,9 @@ class Journal:
             return
         if self.tenure is not None:
             self.tenure.lose()
-        taker, ended = self.state.owner or OwnerBody(), self.state.ended or EndedBody()
-        who = f"{taker.get('host', 'unknown host')}, process {taker.get('pid', '?')}, at {taker.get('at', '?')}"
+        taker, ended = self.state.owner, self.state.ended or {}
         self._lost = Fenced(
-            f"Another process took this pipeline over: {who}."
+            f"Another process took this pipeline over: {taker.host}, process {taker.pid}, at {taker.at}."
             if taker
             else f"Another process took this pipeline over, and released it at {ended.get('at', '?')}.",
             hint="This run stops here. No row is lost: the other process continues from the same ledger.",
@@ -167,7 +167,7 @@ class Journal:
         """
         if len(self._tail) < max(every, len(self.state.lanes) // LANES_AN_ENTRY):
             return
-        entry = Entry(kind="snapshot", epoch=self.state.epoch, owner=self.owner, body=self.state.json())
+        entry = Entry(kind="snapshot", epoch=self.state.epoch, owner=self.owner, body=encode(self.state))
         first = 1 if self._tail[0].kind == "snapshot" else 0
         settled = list(list_settled_among(self._tail[first:], self._before))
         try:
@@ -194,7 +194,7 @@ class Journal:
         """Note that an entry of this owner landed. The lease counts from before the entry was written."""
         mine = self.state.find_owner(self.owner)
         if self.tenure is not None and mine is not None:
-            self.tenure.note_renewal(began, mine["lease"] or 0.0)
+            self.tenure.note_renewal(began, mine.lease or 0.0)
 
     def _shorten_lease(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """Return the entry that makes the lease short again, if these entries have the first plan after idle time."""
@@ -221,7 +221,7 @@ def list_settled_ever(journal: Journal) -> Sequence[Settled]:
 
 def find_newest_label(journal: Journal, destination: str) -> str:
     """Return the destination's key (`Label.key`) of the newest batch of which it got rows. Empty if there is none."""
-    got = [batch for batch in list_settled_ever(journal) if batch.counts.get("delivered", {}).get(destination)]
+    got = [batch for batch in list_settled_ever(journal) if batch.counts.delivered.get(destination)]
     return f"{max(got, key=lambda batch: batch.at).plan}/{destination}" if got else ""
 
 
@@ -255,10 +255,6 @@ def _pause_collector() -> Iterator[None]:
             gc.enable()
 
 
-DISCARDS = "discards"
-"""The key in the counts of a plan that discarded its rows. The value names the reason and the person."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class DecidedLetters:
     """The ids of rows that were replayed or discarded."""
@@ -286,7 +282,7 @@ def collect_decided(settled: Iterable[Settled]) -> DecidedLetters:
     discarded: set[str] = set()
     for batch in settled:
         if is_replay(batch.lane):
-            (discarded if DISCARDS in batch.counts else replayed).update(map(str, batch.span["parts"]))
+            (discarded if batch.counts.discards else replayed).update(map(str, batch.span.parts))
     return DecidedLetters(replayed=frozenset(replayed), discarded=frozenset(discarded))
 
 

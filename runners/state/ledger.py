@@ -11,13 +11,13 @@ import json
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Generic, TypedDict, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
 
+from origins.batch import Json
+from origins.codec import INLINE, decode, encode
 from origins.errors import WherryError
-from origins.json_shape import check_shape
-from runners.model.entry import FORMAT, Entry, Settled, as_text
-from runners.model.planned_batch import SettledCounts, SpanBody
+from runners.model.entry import FORMAT, Entry, OriginBody, OwnerBody, Settled, as_text
 from runners.model.text import find_version
 
 
@@ -331,7 +331,7 @@ def _check_format(place: str, newest: int) -> None:
 
 
 def to_row(item: Entry | Settled) -> Row:
-    return {name: as_text(value) if name in _NESTED else value for name, value in vars(item).items()}
+    return {name: as_text(encode(value)) if name in _NESTED else value for name, value in vars(item).items()}
 
 
 def to_entries(place: str, rows: Iterable[Row]) -> list[Entry]:
@@ -343,7 +343,7 @@ def to_entries(place: str, rows: Iterable[Row]) -> list[Entry]:
 
 def _to_entry(place: str, row: Row) -> Entry:
     try:
-        return migrate_entry(Entry(**{**row, "body": check_shape(_Nested, {"body": json.loads(row["body"])})["body"]}))
+        return migrate_entry(decode(Entry, {**row, "body": json.loads(row["body"])}))
     except ValueError as error:
         raise LedgerError(
             f"Entry {row['seq']} of the ledger at {place} ({row['kind']}) cannot be understood: {error}.", hint=RESTORE
@@ -353,8 +353,7 @@ def _to_entry(place: str, row: Row) -> Entry:
 def to_settled(place: str, row: Row) -> Settled:
     """Return the row as a settled batch. Raise `LedgerError` if it is not one."""
     try:
-        span = check_shape(SpanBody, json.loads(row["span"]))
-        return Settled(**{**row, "span": span, "counts": check_shape(SettledCounts, json.loads(row["counts"]))})
+        return decode(Settled, {name: json.loads(each) if name in _NESTED else each for name, each in row.items()})
     except ValueError as error:
         raise LedgerError(
             f"Batch {row['number']} of lane {row['lane']} in the history of the ledger at {place} cannot be "
@@ -412,74 +411,43 @@ def migrate_entry(entry: Entry) -> Entry:
     return replace(entry, format=FORMAT, body=change(entry.body) if change else entry.body)
 
 
-class _OldOrigin(TypedDict):
-    name: str
-    lanes: Sequence[str]
-    place: str
-
-
-class _OldSnapshot(TypedDict):
-    opened: Mapping[str, object]
-    lanes: Mapping[str, Mapping[str, object]]
-
-
-def _migrate_plan(body: Body) -> Body:
-    return {"pins": {}, "first": False, **body, "decision": _migrate_in(body.get("decision"), _migrate_decision)}
-
-
-def _migrate_in(value: object, change: Callable[[Body], Body]) -> Body | None:
-    return change(check_shape(_Nested, {"body": value})["body"]) if value else None
-
-
-class _Nested(TypedDict):
-    body: Mapping[str, object]
-
-
-def _migrate_decision(body: Body) -> Body:
-    return {"sections": 1, "bases": {}, **body}
-
-
 def _migrate_opened(body: Body) -> Body:
     """Migrate a body with a single origin, whose schema was stored beside it."""
     if not body or "origins" in body:
         return body
-    origin = check_shape(_OldOrigin, body.get("origin") or {"name": "origin", "lanes": ["0"], "place": ""})
-    schema = body.get("schema")
-    return {**body, "origins": {origin["name"]: {"lanes": origin["lanes"], "place": origin["place"], "schema": schema}}}
+    old = decode(_OldOpening, body)
+    origin = old.origin or _OldOrigin()
+    return {**body, "origins": {origin.name: encode(replace(origin.rest, schema=old.schema))}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OldOrigin:
+    name: str = "origin"
+    rest: OriginBody = field(default=OriginBody(lanes=("0",)), metadata=INLINE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OldOpening:
+    origin: _OldOrigin | None = None
+    schema: str | None = None
 
 
 def _migrate_snapshot(body: Body) -> Body:
-    old = check_shape(_OldSnapshot, body)
-    lanes = {name: _migrate_lane(lane) for name, lane in old["lanes"].items()}
-    shared = {"held": {}, "done": [], "owners": _migrate_owners(body)}
-    return {
-        "midway": False,
-        "backfills": {},
-        **shared,
-        **body,
-        "opened": _migrate_opened(old["opened"]),
-        "lanes": lanes,
-    }
-
-
-def _migrate_owners(body: Body) -> list[Body]:
     """Migrate a body with at most one owner, whose last entry was stored beside it."""
-    seq, at = check_shape(_LastSign, {"heard": body.get("heard", (0, ""))})["heard"]
-    owner = _migrate_in(body.get("owner"), lambda owner: owner)
-    return [{**owner, "heard": seq, "heard_at": at}] if owner else []
+    old = decode(_OldSnapshot, body)
+    seq, at = old.heard
+    owners = [encode(replace(old.owner, heard=seq, heard_at=at))] if old.owner else []
+    return {"owners": owners, **body, "opened": _migrate_opened(old.opened)}
 
 
-class _LastSign(TypedDict):
-    heard: tuple[int, str]
-
-
-def _migrate_lane(lane: Body) -> Body:
-    return {**lane, **{name: _migrate_in(lane.get(name), _migrate_plan) for name in ("open", "told")}}
+@dataclass(frozen=True, kw_only=True)
+class _OldSnapshot:
+    opened: Mapping[str, Json]
+    owner: OwnerBody | None = None
+    heard: tuple[int, str] = (0, "")
 
 
 _CHANGES: Mapping[str, Callable[[Body], Body]] = {
     "open": _migrate_opened,
-    "plan": _migrate_plan,
-    "prepared": _migrate_decision,
     "snapshot": _migrate_snapshot,
 }

@@ -16,6 +16,7 @@ from datetime import datetime
 
 from destinations.destination import Deadline
 from origins.batch import Json
+from origins.codec import encode
 from origins.errors import WherryError
 from origins.lazy import SparkSession
 from origins.quantities import parse_seconds
@@ -115,35 +116,31 @@ class Ownership:
 
     def acquire(self, journal: Journal, spark: SparkSession) -> None:
         """Become an owner, and end the JVMs that earlier owners left working on this host."""
-        jvm, host, lock = find_jvm_process(spark), identify_host(), self._taking.lock if self._taking else None
-        body: OwnerBody = {
-            "host": host["host"],
-            "boot": host["boot"],
-            "pid": host["pid"],
-            "started": host["started"],
-            "pipeline": self.pipeline.name,
-            "run": self.run,
-            "jvm": identify_process(jvm) if jvm else None,
-            "ownership": self.pipeline.run_options.ownership,
-            "lock": lock.path.name if lock else None,
-            "lock_file": lock.identity if lock else None,
-            "take_over": self.take_over,
-            "replay": self.replay,
-            "ruling": self.ruling,
-            "finish": self.finish,
-            "assignment": self.assignment,
-            "hash": self.hash,
-            "follow": self.follow,
-        }
-        if self.pipeline.job:
-            body["job"] = dict(self.pipeline.job)
+        jvm, lock = find_jvm_process(spark), self._taking.lock if self._taking else None
+        body = OwnerBody(
+            **vars(identify_host()),
+            pipeline=self.pipeline.name,
+            run=self.run,
+            jvm=identify_process(jvm) if jvm else None,
+            ownership=self.pipeline.run_options.ownership,
+            lock=lock.path.name if lock else None,
+            lock_file=lock.identity if lock else None,
+            take_over=self.take_over,
+            replay=self.replay,
+            ruling=self.ruling,
+            finish=self.finish,
+            assignment=self.assignment,
+            hash=self.hash,
+            follow=self.follow,
+            job=self.pipeline.job,
+        )
 
         def may(journal: Journal) -> bool:
             self.check(journal, spark)
             return self._may_take(journal)
 
-        before = journal.acquire(body, may=may)
-        sweep_locks(self.place.lock, named=[str(owner.get("lock")) for owner in journal.state.owners])
+        before = journal.acquire(encode(body), may=may)
+        sweep_locks(self.place.lock, named=[str(owner.lock) for owner in journal.state.owners])
         for owner in before:
             end_orphan(owner)
         self.before = before
@@ -164,10 +161,10 @@ class Ownership:
         if paused is not None and not self.runs_paused:
             raise Paused(
                 self.pipeline.name,
-                since=show_moment(paused["at"]),
-                lane=paused["lane"],
-                number=paused["number"],
-                reason=paused["reason"],
+                since=show_moment(paused.at),
+                lane=paused.lane,
+                number=paused.number,
+                reason=paused.reason,
             )
         return joins
 
@@ -214,65 +211,65 @@ class Takeover:
         owner may be alive.
         """
         who = state.owners
-        alike = all((owner.get("assignment"), owner.get("hash")) == (self.assignment, self.hash) for owner in who)
+        alike = all((owner.assignment, owner.hash) == (self.assignment, self.hash) for owner in who)
         alive = any(not is_dead(owner, self.place, self.lock) for owner in who)
         return self.assignment != "single" and not state.stopping and alike and alive
 
     def _await_end(self, journal: Journal, owner: OwnerBody) -> None:
         """Return once the run no longer has to wait for this owner."""
-        name = owner["owner"]
-        if owner.get("assignment") == "local_only" and not self.take_over and journal.state.lanes_of(name):
+        name = owner.owner
+        if owner.assignment == "local_only" and not self.take_over and journal.state.lanes_of(name):
             raise make_kept_error(self.pipeline, journal.state, owner)
-        if self._is_free(owner) or self._outlasted.get(name) == owner["heard"]:
+        if self._is_free(owner) or self._outlasted.get(name) == owner.heard:
             return
         strange = bool(self._present) and (name not in self._present or name in self._outlasted)
-        if strange or owner.get("lease") is None or has_live_lease(owner, self.clock):
+        if strange or owner.lease is None or has_live_lease(owner, self.clock):
             raise self._make_owned_error(owner)
         log.warning(
             "%s belongs to %s, which was last heard at %s: waiting %.0f s for a sign of it",
             self.pipeline,
             describe_owner(owner),
-            owner["heard_at"],
-            owner["lease"],
+            owner.heard_at,
+            owner.lease,
         )
-        self._present = self._present or frozenset(other["owner"] for other in journal.state.owners)
+        self._present = self._present or frozenset(other.owner for other in journal.state.owners)
         if not self._is_silent(journal, owner):
             raise self._make_owned_error(journal.state.find_owner(name) or journal.state.owner or owner)
-        self._outlasted[name] = owner["heard"]
+        self._outlasted[name] = owner.heard
 
     def _is_free(self, owner: OwnerBody) -> bool:
         """Whether the run may take the pipeline from this owner without waiting."""
-        if owner.get("ownership") == "off" or is_dead(owner, self.place, self.lock):
+        if owner.ownership == "off" or is_dead(owner, self.place, self.lock):
             return True
-        return bool(self.take_over) and owner["host"] != socket.gethostname()
+        return bool(self.take_over) and owner.host != socket.gethostname()
 
     def _is_silent(self, journal: Journal, owner: OwnerBody) -> bool:
         """Whether this owner records nothing for a whole lease."""
-        until = self.clock.elapsed() + (owner["lease"] or 0.0)
+        until = self.clock.elapsed() + (owner.lease or 0.0)
         over = False
         while not over:
             self.clock.wait(max(0.0, min(PAUSE, until - self.clock.elapsed())))
             over = self.clock.elapsed() >= until
             journal.catch_up()
-            now = journal.state.find_owner(owner["owner"])
+            now = journal.state.find_owner(owner.owner)
             if now is None:
                 return journal.state.owner is None
             if is_dead(now, self.place, self.lock):
                 return True
-            if now["heard"] != owner["heard"]:
+            if now.heard != owner.heard:
                 return False
         return True
 
     def _make_owned_error(self, owner: OwnerBody) -> Owned:
-        if owner["host"] == socket.gethostname():
+        if owner.host == socket.gethostname():
             return Owned(
-                f"{self.pipeline} is running already on this host: process {owner['pid']}, since {owner['at']}, last "
-                f"heard at {owner['heard_at']}.",
+                f"{self.pipeline} is running already on this host: process {owner.pid}, since {owner.at}, last "
+                f"heard at {owner.heard_at}.",
                 hint=_WAIT,
             )
         return Owned(
-            f"{self.pipeline} is running on another host: {describe_owner(owner)}, since {owner['at']}, last heard at "
-            f"{owner['heard_at']}.",
+            f"{self.pipeline} is running on another host: {describe_owner(owner)}, since {owner.at}, last heard at "
+            f"{owner.heard_at}.",
             hint=f'{_WAIT}\nIf that run has surely ended:  --take-over "why you know"',
         )
 
@@ -286,10 +283,10 @@ def make_deadline(tenure: Lease | None, spark: SparkSession) -> Deadline | None:
 
 
 def make_kept_error(pipeline: str, state: PipelineState, owner: OwnerBody) -> Owned:
-    lanes = ", ".join(state.lanes_of(owner["owner"]))
+    lanes = ", ".join(state.lanes_of(owner.owner))
     return Owned(
-        f"Lanes {lanes} of {pipeline} belong to {describe_owner(owner)}, since {owner['at']}, last heard at "
-        f"{owner['heard_at']}. With run.assignment local_only no other run takes them over by itself.",
+        f"Lanes {lanes} of {pipeline} belong to {describe_owner(owner)}, since {owner.at}, last heard at "
+        f"{owner.heard_at}. With run.assignment local_only no other run takes them over by itself.",
         hint=f'{_WAIT}\nIf that run has surely ended:  --take-over "why you know"',
     )
 
@@ -302,9 +299,9 @@ def is_run(state: PipelineState, place: StateLocation, clock: Clock) -> bool:
 def is_owner_alive(owner: OwnerBody, place: StateLocation, clock: Clock) -> bool:
     if is_dead(owner, place):
         return False
-    if owner.get("ownership") == "off" and owner["boot"] == identify_host()["boot"]:
-        return is_process_alive(owner["pid"], owner["started"])
-    return owner.get("ownership") == "off" or has_live_lease(owner, clock)
+    if owner.ownership == "off" and owner.boot == identify_host().boot:
+        return is_process_alive(owner.pid, owner.started)
+    return owner.ownership == "off" or has_live_lease(owner, clock)
 
 
 def has_live_lease(owner: OwnerBody, clock: Clock) -> bool:
@@ -312,10 +309,10 @@ def has_live_lease(owner: OwnerBody, clock: Clock) -> bool:
 
     An owner without a lease always seems alive, except with `ownership: off`.
     """
-    lease = owner.get("lease")
+    lease = owner.lease
     if lease is None:
-        return owner.get("ownership") != "off"
-    silent = (clock.now() - datetime.fromisoformat(owner["heard_at"])).total_seconds()
+        return owner.ownership != "off"
+    silent = (clock.now() - datetime.fromisoformat(owner.heard_at)).total_seconds()
     return bool(silent < lease)
 
 
@@ -326,11 +323,11 @@ def is_dead(owner: OwnerBody, place: StateLocation, mine: StateLock | None = Non
     private folder of each user. Another host of the same name has another such folder, and so may another process of
     this host. There, only the very file that the owner recorded proves anything.
     """
-    if owner["host"] != socket.gethostname() or owner.get("ownership") == "off":
+    if owner.host != socket.gethostname() or owner.ownership == "off":
         return False
-    file = place.lock.with_name(str(owner.get("lock") or place.lock.name))
-    identity = "" if place.directory is not None else str(owner.get("lock_file") or "")
-    if place.directory is None and (not identity or owner["boot"] != identify_host()["boot"]):
+    file = place.lock.with_name(str(owner.lock or place.lock.name))
+    identity = "" if place.directory is not None else str(owner.lock_file or "")
+    if place.directory is None and (not identity or owner.boot != identify_host().boot):
         return False
     if mine is not None and mine.path == file:
         return identity in ("", mine.identity)
@@ -338,4 +335,4 @@ def is_dead(owner: OwnerBody, place: StateLocation, mine: StateLock | None = Non
 
 
 def describe_owner(owner: OwnerBody) -> str:
-    return f"{owner['host']}, process {owner['pid']}"
+    return f"{owner.host}, process {owner.pid}"

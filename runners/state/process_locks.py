@@ -132,19 +132,15 @@ def sweep_locks(path: Path, *, named: Collection[str] = (), older: float = 3_600
 def identify_host() -> HostBody:
     """Return this process's identity, by which a later process can tell whether it is alive.
 
-    It is `{host, boot, pid, started}`. `boot` changes when the host restarts. It is empty if the system does not give
-    it.
+    `boot` changes when the host restarts. It is empty if the system does not give it.
     """
     boot = _BOOT.read_text().strip() if _BOOT.exists() else ""
-    return {"host": socket.gethostname(), "boot": boot, **identify_process(os.getpid())}
+    return HostBody(host=socket.gethostname(), boot=boot, **vars(identify_process(os.getpid())))
 
 
 def identify_process(pid: int) -> ProcessBody:
-    """Return the identity of a process: `{pid, started}`.
-
-    `started` is empty if it has ended, or if there is no /proc.
-    """
-    return {"pid": pid, "started": find_start(pid)}
+    """Return the identity of a process. `started` is empty if it has ended, or if there is no /proc."""
+    return ProcessBody(pid=pid, started=find_start(pid))
 
 
 def is_process_alive(pid: int, started: str) -> bool:
@@ -186,18 +182,18 @@ def end_orphan(owner: OwnerBody) -> None:
     started for Spark, as this user, is ended. While the process is alive, its JVM may work for other runs, and may be
     the JVM of this process.
     """
-    if owner["boot"] != identify_host()["boot"] or is_process_alive(owner["pid"], owner["started"]):
+    if owner.boot != identify_host().boot or is_process_alive(owner.pid, owner.started):
         return
     for jvm in list_jvms_of(owner):
-        if _is_jvm_of_spark(jvm["pid"]):
-            end_process(**jvm)
+        if _is_jvm_of_spark(jvm.pid):
+            end_process(jvm.pid, jvm.started)
 
 
 def list_jvms_of(owner: OwnerBody) -> Iterator[ProcessBody]:
     """Yield the JVM of an owner that the ledger knows, and the JVMs of this host that its process started."""
-    if owner["jvm"]:
-        yield owner["jvm"]
-    starter = f"{STARTER}={owner['pid']} {owner['started']}".encode()
+    if owner.jvm:
+        yield owner.jvm
+    starter = f"{STARTER}={owner.pid} {owner.started}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended, or belongs to another user
             jvm = identify_process(int(folder.name))

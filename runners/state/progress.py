@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from origins.batch import Json
-from origins.json_shape import Malformed, check_shape
+from origins.codec import Malformed, decode, encode
 from runners.model.entry import (
     FORMAT,
     BackfillBody,
@@ -32,9 +32,9 @@ from runners.model.entry import (
     TakeBody,
     WaiveBody,
 )
-from runners.model.nack_window import NackWindow
-from runners.model.pipeline_state import CLEAN, LaneHolder, LaneState, PipelineState, SnapshotBody, is_replay
-from runners.model.planned_batch import DecidedBatch, DecisionBody, PlanBody, PlannedBatch, SettleBody, SettledCounts
+from runners.model.nack_window import DlqSettings, NackWindow
+from runners.model.pipeline_state import CLEAN, LaneHolder, LaneState, PipelineState, is_replay
+from runners.model.planned_batch import DecidedBatch, PlannedBatch, SettleBody
 from runners.state.ledger import RESTORE, LedgerError
 
 
@@ -46,7 +46,7 @@ def apply_entry(state: PipelineState, entry: Entry) -> PipelineState:
         )
     if entry.seq != state.seq + 1 and entry.kind != "snapshot":
         raise LedgerError(f"The ledger has a gap: entry {entry.seq} follows {state.seq}.")
-    state = _update_owner(_FOLD[entry.kind](state, entry), entry, {"heard": entry.seq, "heard_at": entry.at})
+    state = _update_owner(_FOLD[entry.kind](state, entry), entry, heard=entry.seq, heard_at=entry.at)
     return replace(state, seq=entry.seq)
 
 
@@ -56,7 +56,7 @@ Shape = TypeVar("Shape")
 def read_body(entry: Entry, shape: type[Shape]) -> Shape:
     """Return the entry's body, which has this shape. Raise `LedgerError` if it has another shape."""
     try:
-        return check_shape(shape, entry.body)
+        return decode(shape, entry.body)
     except Malformed as error:
         raise LedgerError(
             f"Entry {entry.seq} of the ledger ({entry.kind}) cannot be understood: {error}.",
@@ -78,24 +78,21 @@ def list_settled_among(entries: Iterable[Entry], state: PipelineState | None = N
         plan = state.get_lane(entry.lane).open if entry.kind == "settle" else None
         if plan is not None and not plan.published:
             body = read_body(entry, SettleBody)
-            counts: SettledCounts = {**body["counts"], "owed": body["owed"]}
-            if "way" in body:
-                counts["way"] = body["way"]
             yield Settled(
                 lane=entry.lane,
                 number=plan.batch.number,
                 plan=plan.batch.plan,
                 run=plan.batch.run,
                 at=entry.at,
-                span=plan.json()["span"],
-                counts=counts,
+                span=plan.batch.span,
+                counts=replace(body.counts, owed=body.owed, way=body.way),
             )
         state = apply_entry(state, entry)
 
 
 def _open(state: PipelineState, entry: Entry) -> PipelineState:
     body = read_body(entry, OpenBody)
-    return replace(state, opened=body, pipeline=body["pipeline"])
+    return replace(state, opened=body, pipeline=body.pipeline)
 
 
 def _acquire(state: PipelineState, entry: Entry) -> PipelineState:
@@ -104,13 +101,13 @@ def _acquire(state: PipelineState, entry: Entry) -> PipelineState:
     Any other owner has it alone.
     """
     body = read_body(entry, OwnerBody)
-    owner: OwnerBody = {**body, "owner": entry.owner, "at": entry.at}
-    if body.get("joins"):
+    owner = replace(body, owner=entry.owner, at=entry.at)
+    if body.joins:
         return replace(state, epoch=entry.epoch, owners=(*state.owners, owner), done=frozenset())
-    pipeline = state.pipeline or body.get("pipeline", "")
+    pipeline = state.pipeline or body.pipeline
     state = replace(state, owners=(owner,), held={}, done=frozenset())
-    state = replace(state, epoch=entry.epoch, stopping="", forced=False, config={}, pipeline=pipeline)
-    return replace(state, replay=_pin_replay(state.replay, body.get("replay"), entry.at))
+    state = replace(state, epoch=entry.epoch, stopping="", forced=False, config=DlqSettings(), pipeline=pipeline)
+    return replace(state, replay=_pin_replay(state.replay, body.replay, entry.at))
 
 
 def _pin_replay(known: PinnedReplay | None, replay: Json, at: str) -> PinnedReplay | None:
@@ -121,13 +118,13 @@ def _pin_replay(known: PinnedReplay | None, replay: Json, at: str) -> PinnedRepl
     """
     if not isinstance(replay, Mapping):
         return known
-    going_on = known is not None and not replay.get("give_up") and _get_fix(known["body"]) == _get_fix(replay)
-    if known is not None and going_on and (known["decided"] or _is_same_replay(known["body"], replay)):
+    going_on = known is not None and not replay.get("give_up") and _get_fix(known.body) == _get_fix(replay)
+    if known is not None and going_on and (known.decided or _is_same_replay(known.body, replay)):
         return known
     if not replay.get("fix"):
         return None
     until = min(datetime.fromisoformat(str(each)) for each in (at, replay.get("until") or at)).isoformat()
-    return {"at": at, "body": {**replay, "until": until}, "decided": False}
+    return PinnedReplay(at=at, body={**replay, "until": until}, decided=False)
 
 
 def _get_fix(replay: Mapping[str, Json]) -> Json:
@@ -148,98 +145,97 @@ def _is_same_replay(pinned: Mapping[str, Json], replay: Mapping[str, Json]) -> b
 
 def _renew(state: PipelineState, entry: Entry) -> PipelineState:
     body = read_body(entry, RenewBody)
-    ready: OwnerBody = {"ready": body["ready"]} if "ready" in body else {}
-    return _update_owner(state, entry, {"lease": body["lease"], **ready})
+    ready = {} if body.ready is None else {"ready": body.ready}
+    return _update_owner(state, entry, lease=body.lease, **ready)
 
 
 def _take(state: PipelineState, entry: Entry) -> PipelineState:
-    taken = dict.fromkeys(read_body(entry, TakeBody)["lanes"], LaneHolder(owner=entry.owner, epoch=entry.epoch))
+    taken = dict.fromkeys(read_body(entry, TakeBody).lanes, LaneHolder(owner=entry.owner, epoch=entry.epoch))
     return replace(state, epoch=entry.epoch, held={**state.held, **taken})
 
 
 def _give(state: PipelineState, entry: Entry) -> PipelineState:
     body = read_body(entry, GiveBody)
-    given = set(body["lanes"])
+    given = set(body.lanes)
     held = {lane: holder for lane, holder in state.held.items() if lane not in given}
-    return replace(state, held=held, done=state.done | given if body["done"] else state.done)
+    return replace(state, held=held, done=state.done | given if body.done else state.done)
 
 
 def _oust(state: PipelineState, entry: Entry) -> PipelineState:
-    return _without(state, set(read_body(entry, OustBody)["owners"]))
+    return _without(state, set(read_body(entry, OustBody).owners))
 
 
 def _without(state: PipelineState, gone: set[str]) -> PipelineState:
     """Return the state without these owners. Other runs may take their lanes."""
     return replace(
         state,
-        owners=tuple(owner for owner in state.owners if owner["owner"] not in gone),
+        owners=tuple(owner for owner in state.owners if owner.owner not in gone),
         held={lane: held for lane, held in state.held.items() if held.owner not in gone},
     )
 
 
 def _release(state: PipelineState, entry: Entry) -> PipelineState:
-    body = read_body(entry, EndedBody)
-    status, owner = body.get("status"), state.find_owner(entry.owner) or OwnerBody()
-    aside = owner.get("replay") is not None or owner.get("finish", False)
+    status, owner = read_body(entry, EndedBody).status, state.find_owner(entry.owner) or OwnerBody()
+    aside = owner.replay is not None or owner.finish
     lanes = state.lanes
     if status == "failed":
         mine = state.lanes_of(entry.owner) if state.held else lanes
         lanes = {name: replace(lane, tried=0, since="") if name in mine else lane for name, lane in lanes.items()}
     left = _without(state, {entry.owner})
-    replay, pinned = owner.get("replay"), state.replay
-    if pinned and status == "succeeded" and isinstance(replay, Mapping) and _is_same_replay(pinned["body"], replay):
+    replay, pinned = owner.replay, state.replay
+    if pinned and status == "succeeded" and isinstance(replay, Mapping) and _is_same_replay(pinned.body, replay):
         pinned = None
     return replace(
         left,
-        ended={**body, "at": entry.at},
+        ended={**entry.body, "at": entry.at},
         stopping=state.stopping if left.owners else "",
         forced=state.forced and bool(left.owners),
-        config=state.config if left.owners else {},
+        config=state.config if left.owners else DlqSettings(),
         midway=state.midway and (aside or status != "succeeded"),
         lanes=lanes,
         replay=pinned,
     )
 
 
-def _update_owner(state: PipelineState, entry: Entry, changes: OwnerBody) -> PipelineState:
+def _update_owner(state: PipelineState, entry: Entry, **changes: Any) -> PipelineState:
     """Return the state with these changes to the entry's owner, if the owner still has the pipeline."""
     if state.find_owner(entry.owner) is None:
         return state
-    changed: list[OwnerBody] = [{**each, **changes} if each["owner"] == entry.owner else each for each in state.owners]
+    changed = [replace(each, **changes) if each.owner == entry.owner else each for each in state.owners]
     return replace(state, owners=tuple(changed))
 
 
 def _plan(state: PipelineState, entry: Entry) -> PipelineState:
-    plan = PlannedBatch.of(state.pipeline, read_body(entry, PlanBody))
+    plan = read_body(entry, PlannedBatch).name_pipeline(state.pipeline)
     return _update_lane(state, entry, replace(state.get_lane(entry.lane), open=plan, number=plan.batch.number))
 
 
 def _prepared(state: PipelineState, entry: Entry) -> PipelineState:
     plan = _require_plan(state, entry)
-    decided = replace(plan, decision=DecidedBatch.of(read_body(entry, DecisionBody)))
+    decided = replace(plan, decision=read_body(entry, DecidedBatch))
     if is_replay(entry.lane) and state.replay is not None:
-        state = replace(state, replay={**state.replay, "decided": True})
+        state = replace(state, replay=replace(state.replay, decided=True))
     return _update_lane(state, entry, replace(state.get_lane(entry.lane), open=decided))
 
 
 def _settle(state: PipelineState, entry: Entry) -> PipelineState:
     plan = _require_plan(state, entry)
     body = read_body(entry, SettleBody)
-    owed = bool(body["owed"])
+    owed = bool(body.owed)
     before = state.get_lane(entry.lane)
     settled = replace(
         before,
-        offset=body["offset"],
+        offset=body.offset,
         committed=plan.batch.number,
         committed_at=before.committed_at if plan.published else entry.at,
-        window=NackWindow.of(body["window"]),
-        clean=body["clean"],
+        window=body.window or NackWindow(),
+        clean=body.clean,
         open=replace(plan, published=True) if owed else None,
         settled=None if is_replay(entry.lane) else plan,
         tried=0,
         since="",
     )
-    if rows := body["counts"].get("fallback"):
+    if rows := body.counts.fallback:
         state = replace(state, fallen={**state.fallen, entry.plan: rows})
     return _update_lane(replace(state, midway=state.midway or not is_replay(entry.lane)), entry, settled)
 
@@ -252,62 +248,61 @@ def _cancel(state: PipelineState, entry: Entry) -> PipelineState:
 def _rest(state: PipelineState, entry: Entry) -> PipelineState:
     _require_plan(state, entry)
     body = read_body(entry, RestBody)
-    return _update_lane(state, entry, replace(state.get_lane(entry.lane), tried=body["tried"], since=body["since"]))
+    return _update_lane(state, entry, replace(state.get_lane(entry.lane), tried=body.tried, since=body.since))
 
 
 def _waive(state: PipelineState, entry: Entry) -> PipelineState:
     plan = _require_plan(state, entry)
-    gone = read_body(entry, WaiveBody).get("forget", ())
+    gone = read_body(entry, WaiveBody).forget
     left = tuple(name for name in plan.destinations if name not in gone)
     return _update_lane(state, entry, replace(state.get_lane(entry.lane), open=replace(plan, destinations=left)))
 
 
 def _set(state: PipelineState, entry: Entry) -> PipelineState:
     lanes, body = dict(state.lanes), read_body(entry, SetBody)
-    for name, target in body["lanes"].items():
+    for name, target in body.lanes.items():
         lanes[name] = replace(
             state.get_lane(name),
-            offset=target["offset"],
+            offset=target.offset,
             window=NackWindow(),
             settled=None,
             clean=CLEAN,
             tried=0,
             since="",
         )
-    forgotten = tuple((lane, first, last) for lane, first, last in body.get("forgotten", ()))
-    jumps = tuple((name, state.get_lane(name).number) for name in body["lanes"])
-    return replace(state, lanes=lanes, forgotten=state.forgotten + forgotten, jumps=state.jumps + jumps, midway=False)
+    jumps = tuple((name, state.get_lane(name).number) for name in body.lanes)
+    return replace(
+        state, lanes=lanes, forgotten=state.forgotten + body.forgotten, jumps=state.jumps + jumps, midway=False
+    )
 
 
 def _backfill(state: PipelineState, entry: Entry) -> PipelineState:
     body = read_body(entry, BackfillBody)
-    again = body.get("again", True)  # an older version left no rows out
-    begun: dict[str, BegunBackfill] = {body["key"]: {"name": body["name"], "at": entry.at, "again": again}}
-    return replace(state, backfills={**state.backfills, **begun})
+    begun = BegunBackfill(name=body.name, at=entry.at, again=body.again)
+    return replace(state, backfills={**state.backfills, body.key: begun})
 
 
 def _config(state: PipelineState, entry: Entry) -> PipelineState:
-    return replace(state, config={**state.config, **read_body(entry, ConfigBody)["dlq"]})
+    return replace(state, config=replace(state.config, **encode(read_body(entry, ConfigBody).dlq)))
 
 
 def _repair(state: PipelineState, entry: Entry) -> PipelineState:
-    return replace(state, accepted=state.accepted | set(read_body(entry, RepairBody)["accepted"]))
+    return replace(state, accepted=state.accepted | set(read_body(entry, RepairBody).accepted))
 
 
 def _stop(state: PipelineState, entry: Entry) -> PipelineState:
     body = read_body(entry, StopBody)
-    forced = state.forced or body.get("force", False)
-    return replace(state, stopping=body.get("reason", "asked to stop"), forced=forced)
+    return replace(state, stopping=body.reason, forced=state.forced or body.force)
 
 
 def _pause(state: PipelineState, entry: Entry) -> PipelineState:
     """Record a pause. No run may begin, and runs that share the lanes stop. The state keeps the first pause."""
-    paused: PauseBody = {**read_body(entry, PauseBody), "lane": entry.lane, "at": entry.at}
+    paused = replace(read_body(entry, PauseBody), lane=entry.lane, at=entry.at)
     return replace(state, paused=state.paused or paused, stopping=state.stopping or "the pipeline is paused")
 
 
 def _merge(state: PipelineState, entry: Entry) -> PipelineState:
-    merged = set(read_body(entry, MergeBody)["plans"])
+    merged = set(read_body(entry, MergeBody).plans)
     return replace(state, fallen={plan: rows for plan, rows in state.fallen.items() if plan not in merged})
 
 
@@ -323,7 +318,7 @@ def _update_lane(state: PipelineState, entry: Entry, lane: LaneState) -> Pipelin
 
 
 _FOLD = {
-    "snapshot": lambda _, entry: PipelineState.of(read_body(entry, SnapshotBody)),
+    "snapshot": lambda _, entry: read_body(entry, PipelineState).name_pipeline(),
     "open": _open,
     "acquire": _acquire,
     "renew": _renew,

@@ -84,21 +84,21 @@ class RunRow:
     @staticmethod
     def make_running(pipeline: str, run: str, definition: str, now: datetime) -> RunRow:
         """Return the row of a run of this process that begins."""
-        host = str(identify_host()["host"])
+        host = identify_host().host
         return RunRow(run=run, pipeline=pipeline, status="running", started_at=now, definition=definition, host=host)
 
     @staticmethod
     def make_killed(owner: OwnerBody, pipeline: str, by: str) -> RunRow:
         """Return the row of a run from which another run took the pipeline over. `owner` is its entry in the ledger."""
         return RunRow(
-            run=owner["run"],
+            run=owner.run,
             pipeline=pipeline,
             status=KILLED,
             reason=f"its process ended without a report; run {by} took over",
-            started_at=datetime.fromisoformat(owner["at"]),
-            ended_at=datetime.fromisoformat(owner["heard_at"]),
-            definition=str(owner.get("hash") or ""),
-            host=str(owner["host"]),
+            started_at=datetime.fromisoformat(owner.at),
+            ended_at=datetime.fromisoformat(owner.heard_at),
+            definition=str(owner.hash or ""),
+            host=str(owner.host),
         )
 
 

@@ -110,9 +110,7 @@ class Delivery:
     def _write(self, spark: SparkSession, task: Deliver, name: str) -> Written:
         label = Label(batch=task.plan.batch, destination=name, deadline=self.deadline())
         if name == FALLBACK:
-            self.opened[name].ensure_place(
-                spark, make_dlq_schema()
-            )  # old batches may be finished first
+            self.opened[name].ensure_place(spark, make_dlq_schema())  # old batches may be finished first
         if name in (DLQ, FALLBACK, FILTERED):
             rows = self._read_beside(spark, task, name)
         else:

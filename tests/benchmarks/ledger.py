@@ -11,8 +11,10 @@ import sys
 import time
 from pathlib import Path
 
+from origins.batch import Span
+from origins.codec import encode
 from runners.model.entry import Entry, Settled
-from runners.model.planned_batch import SettledCounts, SpanBody
+from runners.model.planned_batch import BranchCounts, SettledCounts
 from runners.state.delta_ledger import DeltaLedger
 from runners.state.journal import COMPACT_EVERY
 from tests.benchmarks.case import Bar, Case, Taken
@@ -29,17 +31,13 @@ opened = time.perf_counter()
 batches = sum(1 for _ in ledger.history())
 print(imported - begun, opened - imported, time.perf_counter() - opened, len(entries), batches)
 """
-SPAN: SpanBody = {
-    "start": {"file": 99_999},
-    "end": {"file": 100_000},
-    "parts": [{"path": "landing/orders/part-100000.json", "size": 123_456, "time": "2026-11-21T06:00:00.000Z"}],
-    "label": "landing/orders/part-100000.json",
-}
-COUNTS: SettledCounts = {
-    "read": 1000,
-    "nacked": 0,
-    "branches": {"orders": {"expected": 1000, "filtered": 0, "changed": 0}},
-}
+SPAN = Span(
+    start={"file": 99_999},
+    end={"file": 100_000},
+    parts=({"path": "landing/orders/part-100000.json", "size": 123_456, "time": "2026-11-21T06:00:00.000Z"},),
+    label="landing/orders/part-100000.json",
+)
+COUNTS = SettledCounts(read=1000, branches={"orders": BranchCounts(expected=1000)})
 
 
 def measure_ledger(place: Path, turns: int) -> Taken:
@@ -63,7 +61,7 @@ def _write_ledger(path: Path, batches: int) -> tuple[list[float], list[float], i
     for number in range(1, batches + 1):
         plan = {"origin": "orders", "lane": "0", "number": number, "span": SPAN, "schema": "id long, email string"}
         entries = [
-            Entry(kind="settle", lane="0", plan=f"{number:032x}", body={"offset": SPAN["end"], "counts": COUNTS}),
+            Entry(kind="settle", lane="0", plan=f"{number:032x}", body={"offset": SPAN.end, "counts": encode(COUNTS)}),
             Entry(kind="plan", lane="0", plan=f"{number + 1:032x}", body=plan),
         ]
         begun = time.perf_counter()

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from destinations.destination import Written
 from origins.batch import Json, Limits, Span
+from origins.codec import encode
 from origins.origin import Backlog, read_count
 from origins.store_access import StoreUrl
 from runners.engine.batch_machine import DeliveryRules
@@ -22,7 +23,7 @@ from runners.engine.worker_pool import WorkerPool
 from runners.model.clock import Clock
 from runners.model.entry import Entry, Settled
 from runners.model.pipeline_state import PipelineState
-from runners.model.planned_batch import BranchCounts, Counts, SettledCounts, SpanBody
+from runners.model.planned_batch import BranchCounts, Counts, SettledCounts
 from runners.model.tasks import Landed, Outcome, Task, WriteStraight
 from runners.state.delta_ledger import DeltaLedger
 from runners.state.journal import Journal
@@ -190,16 +191,12 @@ def _carry_out(task: Task) -> Outcome:
 
 def _make_settled(number: int) -> Settled:
     path = f"landing/orders/part-{number:07}.json"
-    span: SpanBody = {"start": number - 1, "end": number, "parts": [[path, 123_456, 1_700_000_000_000]], "label": path}
-    counts: SettledCounts = {
-        "read": 1_000,
-        "nacked": 0,
-        "branches": {"orders": {"expected": 1_000, "filtered": 0, "changed": 0}},
-    }
+    span = Span(start=number - 1, end=number, parts=([path, 123_456, 1_700_000_000_000],), label=path)
+    counts = SettledCounts(read=1_000, branches={"orders": BranchCounts(expected=1_000)})
     return Settled(lane="0", number=number, plan=f"{number:032x}", run="r", at="", span=span, counts=counts)
 
 
-_SNAPSHOT = PipelineState(pipeline="numbers").json()
+_SNAPSHOT = encode(PipelineState(pipeline="numbers"))
 
 
 def _read_memory(what: str = "VmHWM") -> float:

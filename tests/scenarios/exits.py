@@ -57,7 +57,7 @@ from runners.state.location import StateLocation
 def take(facts):
     place = StateLocation.of(definition_of(Pipeline.load("pipeline.yaml")).pipeline)
     place.open_journal(definition_of(Pipeline.load("pipeline.yaml")).pipeline).acquire(
-        {**identify_host(), "pipeline": "orders", "run": "other", "jvm": None, "lock": None}
+        {**vars(identify_host()), "pipeline": "orders", "run": "other", "jvm": None, "lock": None}
     )
 """
 """A hook that takes the pipeline from its run."""

@@ -173,8 +173,8 @@ class Trial:
     def lanes_of(self, member: Member) -> Sequence[str]:
         """Return the lanes that this process has."""
         state = self.state()
-        owner = next((each for each in state.owners if each["pid"] == member.process.pid), None)
-        return state.lanes_of(owner["owner"]) if owner else ()
+        owner = next((each for each in state.owners if each.pid == member.process.pid), None)
+        return state.lanes_of(owner.owner) if owner else ()
 
     def await_shares(self, *members: Member) -> None:
         """Wait until each of these processes has lanes."""
@@ -189,8 +189,8 @@ class Trial:
         member.process.wait()
         self.members.remove(member)
         state = self.state()
-        owner = next((each for each in state.owners if each["pid"] == member.process.pid), None)
-        return (state.lanes_of(owner["owner"]), owner["owner"]) if owner else ((), "")
+        owner = next((each for each in state.owners if each.pid == member.process.pid), None)
+        return (state.lanes_of(owner.owner), owner.owner) if owner else ((), "")
 
     def kill_somebody(self, dice: random.Random) -> Kill | None:
         """Kill a random process during its work, and wait until other processes have its lanes. Return None if it had
@@ -225,12 +225,12 @@ class Trial:
     @contextmanager
     def frozen(self, member: Member) -> Iterator[tuple[Sequence[str], str]]:
         """While the context is open, pause the process's Python and its JVM. Yield its lanes and its owner name."""
-        owners = [each for each in self.state().owners if each["pid"] == member.process.pid]
-        processes = [member.process.pid, *(jvm["pid"] for each in owners for jvm in list_jvms_of(each))]
+        owners = [each for each in self.state().owners if each.pid == member.process.pid]
+        processes = [member.process.pid, *(jvm.pid for each in owners for jvm in list_jvms_of(each))]
         for process in processes:
             os.kill(process, signal.SIGSTOP)
         try:
-            owner = next(each["owner"] for each in self.state().owners if each["pid"] == member.process.pid)
+            owner = next(each.owner for each in self.state().owners if each.pid == member.process.pid)
             yield self.lanes_of(member), owner
         finally:
             for process in processes:

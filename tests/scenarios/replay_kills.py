@@ -144,7 +144,7 @@ class Trial:
         """Check that another fix is refused while rows wait for the fix of a replay that was cut short."""
         journal, (dlq, spark) = open_state(self.load())[1], find_dlq(self.load())
         pinned = journal.state.replay
-        if pinned is None or not pinned["decided"]:
+        if pinned is None or not pinned.decided:
             return
         waiting = Replay.resume(journal.state).choice.select_letters(dlq, spark, list_decided(journal))
         try:

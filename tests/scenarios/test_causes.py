@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from origins.codec import encode
 from runners.model.errors import Refusal
 from runners.running.choice import Choice
 from tests.scenarios.conftest import ORDERS, Place, make_order
@@ -30,7 +31,7 @@ def test_a_preview_groups_all_refused_rows_of_a_stage(amounts: Place) -> None:
     cast = next(stage for stage in batch.stages if stage.counts.stage == "cast")
     assert [(cause.form, cause.rows, cause.files) for cause in cast.causes.found] == [("9,9", 12, 1), ("a/a", 6, 3)]
     assert cast.causes.describe(placed=False)[0] == IN_WORDS
-    assert [each["rows"] for each in cast.json()["causes"]] == [12, 6]
+    assert [each["rows"] for each in encode(cast)["causes"]] == [12, 6]
     (batch,) = amounts.load().preview(shown=50).batches
     shown = next(stage for stage in batch.stages if stage.counts.stage == "cast")
     assert shown.causes.json() == cast.causes.json()

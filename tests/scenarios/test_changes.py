@@ -251,7 +251,7 @@ def test_a_run_keeps_the_definition_that_it_began_with(place: Place) -> None:
     pipeline = place.load(ORDERS)
     pipeline.run(listeners=[edited])
     assert sorted(row["email"] for row in place.rows("tables/orders")) == ["a1@x.com", "a2@x.com"]
-    kept = json.loads(Journal(State.of(pipeline).open_ledger(None)).state.opened["definition"])
+    kept = json.loads(Journal(State.of(pipeline).open_ledger(None)).state.opened.definition)
     assert kept["stages"][-1] == {"with_columns": {"email": "lower(email)"}}
     assert kept["origin"]["files"]["path"] == "landing/*.json"
 

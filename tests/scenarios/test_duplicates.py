@@ -33,7 +33,7 @@ def test_the_latest_row_of_a_batch_stays(place: Place) -> None:
         report = place.load(PIPELINE.format(more=more, name=name)).run()
         assert sorted(row["v"] for row in place.rows(f"tables/{name}")) == sorted([*left, "no id", "no id"])
         assert (report.read, report.filtered, report.nacked, report.balanced) == (7, 3, 0, True)
-        assert [(each["stage"], each["in"], each["out"], each["filtered"]) for each in report.stages] == [
+        assert [(each.stage, each.entered, each.left, each.filtered) for each in report.stages] == [
             ("filter", 7, 6, 1),
             ("deduplicate", 6, 4, 2),
         ]

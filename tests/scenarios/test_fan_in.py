@@ -69,9 +69,9 @@ def test_rows_of_all_origins_pass_their_stages_and_then_the_common_ones(place: P
     assert place.load(TWO).status()["last_run"]["destinations"] == report.json()["destinations"]
     carried = Journal(State.of(place.load(TWO)).open_ledger(None)).list_settled()
     for each in (batch.counts for batch in carried):
-        for name, branch in each["branches"].items():
-            assert each["read"] == (each["delivered"][name] or 0) + branch["filtered"] + each["nacked"]
-    assert sum(batch.counts["read"] for batch in carried) == 5
+        for name, branch in each.branches.items():
+            assert each.read == (each.delivered[name] or 0) + branch.filtered + each.nacked
+    assert sum(batch.counts.read for batch in carried) == 5
     place.land("b.json", [make_order(3)])
     assert (place.load(TWO).run().read, place.ids("tables/orders")) == (1, [1, 3, 7, 200])
 

@@ -179,6 +179,6 @@ def record_running() -> Iterator[None]:
     """While the context is open, let the ledger record a run in progress."""
     journal = Journal(StateLocation.of(load("orders.yaml").pipeline).open_ledger(None))
     before = journal.state.ended
-    journal.acquire({**identify_host(), "pipeline": "orders", "run": "r"})
+    journal.acquire({**vars(identify_host()), "pipeline": "orders", "run": "r"})
     yield
     journal.record(Entry(kind="release", body=before or {}))

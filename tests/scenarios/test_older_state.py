@@ -44,9 +44,9 @@ def test_an_older_ledger_is_read_in_the_present_format(older: Path) -> None:
     journal = Journal(DeltaLedger(older / ".wherry/orders/ledger"))
     assert {entry.format for entry in journal.tail} == {FORMAT}
     assert sorted(each.number for each in list_settled_ever(journal)) == [1, 2, 3, 4]
-    assert {each.counts.get("way") for each in list_settled_ever(journal)} == {None}
+    assert {each.counts.way for each in list_settled_ever(journal)} == {""}
     assert [plan.batch.number for plan in journal.state.open_plans] == [5]
-    assert list(journal.state.opened["origins"]) == ["files"]
+    assert list(journal.state.opened.origins) == ["files"]
 
 
 def test_the_batches_of_an_older_version_are_proved(older: Path) -> None:

@@ -63,7 +63,7 @@ def test_a_second_run_exits_with_4_and_names_the_owner(tmp_path: Path, capsys: p
     assert cli.execute(["run", str(file)]) == 4
     said = capsys.readouterr().err
     assert journal.state.owner is not None
-    assert f"orders is running on another host: elsewhere, process 7, since {journal.state.owner['at']}" in said
+    assert f"orders is running on another host: elsewhere, process 7, since {journal.state.owner.at}" in said
     assert "--take-over" in said
     assert cli.execute(["run", str(file), "--if-running", "skip"]) == 0
     assert len(list_entries(file)) == 2

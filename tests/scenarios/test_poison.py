@@ -317,7 +317,7 @@ def test_a_row_at_which_a_statement_raises_is_refused_before_it(numbers: Numbers
     report = numbers.carried(stages, rows=5)
     assert {id_: why[0] for id_, why in numbers.refused().items()} == {3: "sql", 4: "with_columns"}
     assert (report.balanced, report.changed, numbers.ids()) == (True, 0, [1, 2, 5])
-    assert [(each["stage"], each["in"], each["out"], each["nacked"]) for each in report.stages] == [
+    assert [(each.stage, each.entered, each.left, each.nacked) for each in report.stages] == [
         ("select", 5, 5, 0),
         ("python", 5, 5, 0),
         ("sql", 5, 4, 1),

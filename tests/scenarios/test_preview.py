@@ -65,8 +65,8 @@ def test_every_row_is_shown_at_every_stage_and_nothing_is_written(place: Place) 
     (why,) = [row for row in batch.stages[1].rows if row.outcome == "refused"]
     assert (why.code, why.message) == ("CAST", "column amount: 'sieben' is not a decimal(10,2)")
     report = pipeline.run()
-    assert [describe_stages(batch)[stage["stage"]] for stage in report.stages] == [
-        (stage["in"], stage["out"], stage["filtered"], stage["nacked"]) for stage in report.stages
+    assert [describe_stages(batch)[stage.stage] for stage in report.stages] == [
+        (stage.entered, stage.left, stage.filtered, stage.nacked) for stage in report.stages
     ]
 
 

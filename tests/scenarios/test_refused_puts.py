@@ -126,7 +126,7 @@ def test_a_refused_request_loses_and_doubles_nothing(pipeline: Pipeline, s3: S3,
     assert (carry_out(pipeline), fault.hits) == ("succeeded", 1)
     assert read_ids(s3) == [*range(300)]
     settled = list_settled_ever(open_state(pipeline._definition().pipeline)[1])
-    assert sorted((each.number, each.counts["read"]) for each in settled) == [(1, 1), (2, 280), (3, 19)]
+    assert sorted((each.number, each.counts.read) for each in settled) == [(1, 1), (2, 280), (3, 19)]
     assert pipeline.audit().json()["problems"] == []
     assert [(run["status"], run["read"]) for run in pipeline.runs()] == [("succeeded", 299), ("succeeded", 1)]
 
@@ -163,7 +163,7 @@ def test_a_refused_checkpoint_loses_and_doubles_nothing(
     assert read_ids(s3) == [*range(301)]
     assert (
         sum(
-            each.counts["read"] for each in list_settled_ever(open_state(Pipeline.load(file)._definition().pipeline)[1])
+            each.counts.read or 0 for each in list_settled_ever(open_state(Pipeline.load(file)._definition().pipeline)[1])
         )
         == 301
     )

@@ -77,7 +77,7 @@ def test_a_run_that_takes_over_records_that_the_earlier_run_was_killed(place: Pl
     pipeline = place.load(ORDERS)
     state = State.of(definition_of(pipeline).pipeline)
     state.make()
-    dead = {**identify_host(), "pipeline": "orders", "run": "gone", "lock": "lock", "jvm": None}
+    dead = {**vars(identify_host()), "pipeline": "orders", "run": "gone", "lock": "lock", "jvm": None}
     Journal(state.open_ledger(None)).acquire(dead)
     report = pipeline.run()
     kept = pyarrow.table(

@@ -11,10 +11,10 @@ import pytest
 
 from destinations.delta import Delta
 from destinations.delta.delta import OpenDelta
-from origins.batch import JSON
 from origins.files import Files
 from origins.files.formats import FileRows
 from runners.model.events import BatchSettled, Event
+from runners.model.planned_batch import SettledCounts
 from runners.model.run_report import Report
 from runners.ways import row_outcomes
 from runners.ways.row_outcomes import read_observation
@@ -50,7 +50,7 @@ def land(place: Place) -> Land:
     return land
 
 
-def run_and_count(place: Place, definition: str) -> tuple[Report, Mapping[str, JSON]]:
+def run_and_count(place: Place, definition: str) -> tuple[Report, Mapping[str, SettledCounts]]:
     """Return the report of a run of this definition, and its counts by lane."""
     told = {}
 
@@ -81,7 +81,7 @@ def test_batches_that_are_ready_together_share_a_commit_and_are_counted_separate
     report, told = run_and_count(place, LANES)
     assert (report.batches, report.read, report.filtered, report.balanced) == (3, 5, 2, True)
     assert (place.ids("tables/orders"), place.commits("tables/orders")) == ([1, 2, 4], 2)
-    assert {lane: (counts["read"], counts["delivered"]) for lane, counts in told.items()} == {
+    assert {lane: (counts.read, counts.delivered) for lane, counts in told.items()} == {
         "0": (3, {"orders": 2}),
         "1": (1, {"orders": 1}),
         "2": (1, {"orders": 0}),
@@ -161,7 +161,7 @@ def test_queries_count_each_batch_if_the_observation_is_missing_or_doubled(
     land(2, make_order(5, email=None))
     monkeypatch.setattr(row_outcomes, "read_observation", lambda observation: seen(read_observation(observation)))
     _, counts = run_and_count(place, LANES)
-    assert {lane: (each["read"], each["delivered"], each["balanced"]) for lane, each in counts.items()} == {
+    assert {lane: (each.read, each.delivered, each.balanced) for lane, each in counts.items()} == {
         "0": (3, {"orders": 2}, True),
         "1": (1, {"orders": 1}, True),
         "2": (1, {"orders": 0}, True),

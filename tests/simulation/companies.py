@@ -141,7 +141,7 @@ class _TestedCoordination(LaneCoordination):
         if self.partner.world.protections.lease:
             yield from super()._list_silent(now)
         else:
-            yield from (owner["owner"] for owner in self.journal.state.owners if owner["owner"] != self.view.me)
+            yield from (owner.owner for owner in self.journal.state.owners if owner.owner != self.view.me)
 
 
 class SharingHosts(Owners):

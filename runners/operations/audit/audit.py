@@ -16,7 +16,7 @@ from origins.batch import JSON
 from origins.errors import WherryError, list_spark_errors
 from origins.lazy import SparkSession
 from runners.model.clock import Clock
-from runners.model.entry import Settled
+from runners.model.entry import DestinationBody, Settled
 from runners.model.pipeline_state import is_aside
 from runners.model.spec import PipelineSpec
 from runners.model.text import format_batches, summarise_error
@@ -61,9 +61,7 @@ def make_audit(
         lanes={lane: _summarise_lane(batches) for lane, batches in carried.items() if batches},
         read=_sum_counts(claims.counting, "read"),
         filtered=sum(
-            branch["filtered"]
-            for settled in claims.counting
-            for branch in [*(settled.counts.get("branches") or {}).values()][:1]
+            branch.filtered for settled in claims.counting for branch in [*settled.counts.branches.values()][:1]
         ),
         nacked=_sum_counts(claims.counting, "nacked"),
         destinations={name: delivery.prove() for name, delivery in deliveries.items()},
@@ -82,7 +80,7 @@ def _count_removed(claims: LedgerClaims, names: Mapping[str, str]) -> Mapping[st
     """Return the batches and rows that went to destinations with none of these names."""
     removed: dict[str, dict[str, JSON]] = {}
     for settled in claims.counting:
-        for name in [each for each in settled.counts.get("delivered") or () if each not in names]:
+        for name in [each for each in settled.counts.delivered if each not in names]:
             known = removed.setdefault(name, {"batches": 0, "rows": 0})
             known["batches"] += 1
             known["rows"] += count_rows_for(settled, name) or 0
@@ -92,10 +90,10 @@ def _count_removed(claims: LedgerClaims, names: Mapping[str, str]) -> Mapping[st
 def _find_unbalanced(claims: LedgerClaims) -> Iterator[Finding]:
     for settled in claims.settled:
         counts = settled.counts
-        if counts.get("balanced") is False:
+        if counts.balanced is False:
             message = (
-                f"the ledger settled it though its counts do not add up: read {counts['read']}, "
-                f"refused {counts['nacked']}, delivered {counts['delivered']}"
+                f"the ledger settled it though its counts do not add up: read {counts.read}, "
+                f"refused {counts.nacked}, delivered {counts.delivered}"
             )
             repair = (
                 "Compare its rows at the origin with the rows in the destination; then accept it:  "
@@ -131,7 +129,7 @@ def _summarise_lane(batches: Sequence[Settled]) -> Mapping[str, JSON]:
 
 
 def _sum_counts(batches: Iterable[Settled], name: Literal["read", "nacked"]) -> int:
-    return sum(settled.counts.get(name, 0) for settled in batches)
+    return sum(getattr(settled.counts, name) for settled in batches)
 
 
 _COUNTS = (
@@ -199,7 +197,7 @@ def _read_dlq(dlq: Destination, spark: Callable[[], SparkSession], claims: Ledge
             return DlqContent(place=dlq.place)
         return DlqContent(place=dlq.place, account=dlq.account(spark, claims.state.pipeline), unreadable=error.message)
     mine = [row for row in counted if row["pipeline"] == claims.state.pipeline]
-    refused = {each.plan: each.counts.get("nacked", 0) for each in claims.settled}
+    refused = {each.plan: each.counts.nacked for each in claims.settled}
     odd = {row["plan"] for row in mine if row["ids"] != refused.get(row["plan"], row["ids"])}
     which: dict[str, set[str]] = {}
     for row in query_dlq(dlq, spark, "SELECT id, plan FROM {table}") if odd else ():
@@ -226,10 +224,10 @@ def _read_dlq(dlq: Destination, spark: Callable[[], SparkSession], claims: Ledge
 def _read_fallback(pipeline: PipelineSpec, spark: Callable[[], SparkSession], claims: LedgerClaims) -> FallbackContent:
     """Read the ids of the batches whose refused rows wait in the fallback."""
     fallen, fallback = claims.state.fallen, pipeline.dlq.fallback
-    known = claims.state.opened.get("destinations", {}).get(FALLBACK, {})
+    known = claims.state.opened.destinations.get(FALLBACK, DestinationBody(place="the fallback"))
     if not fallen or fallback is None:
         why = "the definition has no fallback" if fallen else ""
-        return FallbackContent(place=known.get("place", "the fallback"), unreadable=why)
+        return FallbackContent(place=known.place, unreadable=why)
     if fallback.read_back is None:
         return FallbackContent(place=fallback.place, ids=None)
     ids: dict[str, set[str]] = {}
@@ -366,10 +364,10 @@ def _find_harmed(queue: DlqContent) -> Iterator[Finding]:
     for label, loss in harmed:
         yield Finding(
             code=loss.code,
-            lane=label["lane"],
-            number=label["number"],
+            lane=label.lane,
+            number=label.number,
             destination=DLQ,
-            plans=[label["plan"]],
+            plans=[label.plan],
             message=f"its refused rows cannot be read: {loss.reason}",
             repair=repair,
         )
@@ -379,7 +377,7 @@ def _find_harmed(queue: DlqContent) -> Iterator[Finding]:
 
 def _count_refused(settled: Settled) -> int:
     """Return how many rows of the batch went to the DLQ."""
-    return 0 if settled.counts.get("discarded", 0) else settled.counts.get("nacked", 0)
+    return 0 if settled.counts.discarded else settled.counts.nacked
 
 
 def _count_missing(claims: LedgerClaims, queue: DlqContent, settled: Settled) -> int:
@@ -393,7 +391,7 @@ def _count_missing(claims: LedgerClaims, queue: DlqContent, settled: Settled) ->
 
 def _report_missing(claims: LedgerClaims, queue: DlqContent, settled: Settled) -> Finding:
     missing, account = _count_missing(claims, queue, settled), queue.account
-    losses = [write.loss for write in (account.brought if account else ()) if write.label["plan"] == settled.plan]
+    losses = [write.loss for write in (account.brought if account else ()) if write.label.plan == settled.plan]
     loss = next((loss for loss in reversed(losses) if loss is not None), None)
     back = loss is not None and loss.version is not None and account is not None and account.mends
     message = (

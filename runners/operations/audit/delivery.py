@@ -45,13 +45,13 @@ class DeliveryAudit:
     def prove(self) -> DestinationProof:
         """Return this destination's side of the equation."""
         there = self.account is not None and self.account.there
-        branches = [(settled.counts.get("branches") or {}).get(own) for settled, own in self._expected]
+        branches = [settled.counts.branches.get(own) for settled, own in self._expected]
         return DestinationProof(
             delivered=sum(self._count_delivered(*pair) or 0 for pair in self._expected),
-            read=sum(settled.counts.get("read", 0) for settled, _ in self._expected),
-            filtered=sum(branch["filtered"] for branch in branches if branch),
-            nacked=sum(settled.counts.get("nacked", 0) for settled, _ in self._expected),
-            changed=sum(branch["changed"] for branch in branches if branch),
+            read=sum(settled.counts.read for settled, _ in self._expected),
+            filtered=sum(branch.filtered for branch in branches if branch),
+            nacked=sum(settled.counts.nacked for settled, _ in self._expected),
+            changed=sum(branch.changed for branch in branches if branch),
             owed=sum(
                 plan.published and not self.has(f"{plan.batch.plan}/{own}")
                 for plan in self.claims.state.open_plans
@@ -167,16 +167,16 @@ class DeliveryAudit:
 
     def _find_unproved(self, settled: Settled, own: str) -> Iterator[Finding]:
         counts, delivered = settled.counts, self._count_delivered(settled, own)
-        branch = (counts.get("branches") or {}).get(own)
-        read, unknown = counts.get("read", 0), counts.get("balanced") == "unknown"
+        branch = counts.branches.get(own)
+        read, unknown = counts.read, counts.balanced == "unknown"
         if delivered is None:
             message = f"the ledger does not know how many of its {read:,} rows were delivered here"
             yield self._report_unproved(settled, message)
-        elif unknown and None not in counts["delivered"].values():
+        elif unknown and None not in counts.delivered.values():
             message = f"{delivered:,} rows were delivered here, but the number of rows read is unknown"
             yield self._report_unproved(settled, message)
         elif branch is not None:
-            read, gone = read + branch.get("changed", 0), branch.get("filtered", 0) + counts.get("nacked", 0)
+            read, gone = read + branch.changed, branch.filtered + counts.nacked
             message = (
                 f"{read:,} rows were read, {delivered:,} were delivered here, and {gone:,} were filtered or refused"
             )
@@ -266,19 +266,19 @@ class DeliveryAudit:
         """Yield findings about batches that are here and that the ledger does not know."""
         for brought in (write for writes in self._brought.values() for write in writes):
             label = brought.label
-            mine = label["pipeline"] == self.claims.state.pipeline and label["destination"] in self.names
+            mine = label.pipeline == self.claims.state.pipeline and label.destination in self.names
             there = brought.loss is None or not brought.loss.whole
-            if not mine or not there or label["plan"] in self.claims.known:
+            if not mine or not there or label.plan in self.claims.known:
                 continue
             rows = "rows" if brought.rows is None else f"{brought.rows:,} rows"
             came = "" if brought.version is None else f" (version {brought.version})"
             yield Finding(
                 code="NOT_COMMITTED",
-                lane=label["lane"],
-                number=label["number"],
+                lane=label.lane,
+                number=label.number,
                 destination=self.name,
                 version=brought.version,
-                plans=[label["plan"]],
+                plans=[label.plan],
                 message=f"{rows} of it are here{came}, but the ledger has no such batch: it never settled the batch, "
                 "or it is an old copy",
                 repair="If the ledger is an old copy, put the newest back. Otherwise delete these rows by hand, since "

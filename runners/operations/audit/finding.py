@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
 from origins.batch import JSON
+from origins.codec import UNSTORED
 from runners.model.json_form import JsonForm
 from runners.model.text import format_count, format_repr
 
@@ -35,7 +36,7 @@ class NumberedBatch(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class Finding(JsonForm):
     """One thing that does not add up."""
 
     code: str
@@ -49,10 +50,10 @@ class Finding:
     destination: str | None = None
     version: int | None = None
     """The version of the destination that caused it."""
-    remedy: Remedy = ""
-    plans: Sequence[str] = ()
+    remedy: Remedy = field(default="", metadata=UNSTORED)
+    plans: Sequence[str] = field(default=(), metadata=UNSTORED)
     """The ids of the batches."""
-    members: Sequence[str] = ()
+    members: Sequence[str] = field(default=(), metadata=UNSTORED)
     """The ids of the findings that were combined into this one."""
 
     def __post_init__(self) -> None:
@@ -81,18 +82,8 @@ class Finding:
         return f"batches {self.number} to {self.last} of lane {self.lane}"
 
     def json(self) -> dict[str, JSON]:
-        return {
-            "code": self.code,
-            "lane": self.lane,
-            "number": self.number,
-            "last": self.last if self.last is not None else self.number,
-            "destination": self.destination,
-            "version": self.version,
-            "message": self.message,
-            "repair": self.repair,
-            "safe": bool(self.remedy),
-            "id": self.id,
-        }
+        last = self.last if self.last is not None else self.number
+        return {**super().json(), "last": last, "safe": bool(self.remedy), "id": self.id}
 
 
 @dataclass(frozen=True, kw_only=True)

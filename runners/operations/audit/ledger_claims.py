@@ -79,25 +79,24 @@ class LedgerClaims:
 
 def list_meant_destinations(settled: Settled) -> Sequence[str]:
     counts = settled.counts
-    delivered, branches = counts.get("delivered") or {}, counts.get("branches") or {}
-    if "owed" in counts:
-        return tuple(dict.fromkeys([*delivered, *counts["owed"]]))
-    return tuple(delivered) if settled.lane.startswith(BACKFILL) else tuple(dict.fromkeys([*delivered, *branches]))
+    if counts.owed is not None:
+        return tuple(dict.fromkeys([*counts.delivered, *counts.owed]))
+    more = () if settled.lane.startswith(BACKFILL) else counts.branches
+    return tuple(dict.fromkeys([*counts.delivered, *more]))
 
 
 def count_rows_for(settled: Settled, name: str) -> int | None:
     """Return how many rows the destination got, or None if that is unknown."""
-    delivered = settled.counts.get("delivered") or {}
-    if name in delivered:
-        return delivered[name]
-    branch = (settled.counts.get("branches") or {}).get(name)
-    return branch["expected"] if branch else None
+    if name in settled.counts.delivered:
+        return settled.counts.delivered[name]
+    branch = settled.counts.branches.get(name)
+    return branch.expected if branch else None
 
 
 def count_decided_for(settled: Settled, name: str) -> int:
     """Return how many rows were decided for the destination. If that was unknown, these are all rows read."""
-    branch = (settled.counts.get("branches") or {}).get(name)
-    return branch["expected"] if branch else 0
+    branch = settled.counts.branches.get(name)
+    return branch.expected if branch else 0
 
 
 _GAP = (
@@ -128,7 +127,7 @@ def _check_offsets(claims: LedgerClaims, lane: str, batches: Sequence[Settled]) 
     end: JSON = None
     number, ends = 0, {_format_offset(None)}
     for settled in batches:
-        start = settled.span["start"]
+        start = settled.span.start
         if _format_offset(start) != _format_offset(end) and not claims.was_moved(lane, number, settled.number):
             begins = f"it begins at {_format_offset(start)}"
             behind = (
@@ -140,7 +139,7 @@ def _check_offsets(claims: LedgerClaims, lane: str, batches: Sequence[Settled]) 
             else:
                 message = f"{begins}, not {behind}: the rows between were never processed"
                 yield Finding.about(settled, "GAP", message, f"{_GAP}\n{ACCEPT}")
-        end, number = settled.span["end"], settled.number
+        end, number = settled.span.end, settled.number
         ends.add(_format_offset(end))
     state = claims.state.get_lane(lane)
     moved = claims.was_moved(lane, number, state.number + 1)
@@ -157,7 +156,7 @@ def _check_parts(claims: LedgerClaims) -> Iterator[Finding]:
     for lane in sorted(claims.whole):
         origin = lane.rpartition("/")[0]
         for settled in claims.lanes.get(lane, ()):
-            for part in settled.span["parts"] if claims.state.is_carried(settled) else ():
+            for part in settled.span.parts if claims.state.is_carried(settled) else ():
                 before = seen.setdefault(f"{origin}\n{_format_offset(part)}", settled)
                 if before is not settled:
                     which = f"batch {before.number} of lane {before.lane}"
@@ -170,7 +169,7 @@ def _check_changed(claims: LedgerClaims) -> Iterator[Finding]:
     """Yield a finding for each file that changed after it was processed."""
     for lane, changed in claims.changed.items():
         for settled in claims.lanes[lane] if changed else ():
-            names = [name for name in map(_get_name, settled.span["parts"]) if name in changed]
+            names = [name for name in map(_get_name, settled.span.parts) if name in changed]
             if names and claims.state.is_carried(settled):
                 more = f" and {len(names) - 1} more" if len(names) > 1 else ""
                 message = f"{names[0]}{more} changed after it was processed: {changed[names[0]]}"
@@ -204,7 +203,7 @@ def _suggest_repair(claims: LedgerClaims, settled: Settled, name: str) -> str:
 
 
 def _format_span(settled: Settled) -> str:
-    return f"{_format_offset(settled.span['start'])} to {_format_offset(settled.span['end'])}"
+    return f"{_format_offset(settled.span.start)} to {_format_offset(settled.span.end)}"
 
 
 def _format_offset(offset: JSON) -> str:

@@ -141,7 +141,7 @@ def show(definition: Definition, report: Report) -> str:
 def _find_definition(pipeline: PipelineSpec, run: Mapping[str, JSON]) -> JSON:
     """Return the definition of the run, if the ledger's last opening used the same one."""
     opened = StateLocation.of(pipeline).open_journal(pipeline).state.opened
-    return json.loads(opened["definition"]) if opened.get("hash") == run["definition"] else None
+    return json.loads(opened.definition) if opened.hash == run["definition"] else None
 
 
 def read_samples(pipeline: PipelineSpec, run: Mapping[str, JSON]) -> Sequence[Mapping[str, JSON]]:

@@ -92,7 +92,7 @@ def test_the_newest_batch_in_a_store_is_found_without_spark(s3: S3) -> None:
     table.ensure_place(NO_SPARK, None)
     newest = table.newest(label.batch.pipeline)
     assert newest is not None
-    assert (newest["key"], newest["number"]) == (label.key, label.batch.number)
+    assert (newest.key, newest.number) == (label.key, label.batch.number)
     assert table.newest("another") is None
 
 

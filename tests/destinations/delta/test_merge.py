@@ -184,8 +184,8 @@ class TestCommits:
         for log in (LocalLog(Path(latest.destination.place)), SparkLog(latest.destination.sql_name, "")):
             newest = next(iter(log.list_commits(spark, 0)))
             assert (newest.has_label(mine.key), newest.has_label(make_label(destination=name).key)) == (True, False)
-            seen.append([dict(label) for label in newest.labels])
-        assert [label["destination"] for label in seen[0]] == [name]
+            seen.append(newest.labels)
+        assert [label.destination for label in seen[0]] == [name]
         assert seen[0] == seen[1]
 
     def test_a_merge_with_a_concurrent_commit_is_run_again(self, spark: SparkSession, latest: OpenDelta) -> None:

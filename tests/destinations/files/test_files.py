@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from destinations.batch_folders import BatchFolders
+from destinations.batch_folders import BatchFolders, NoteBody
 from destinations.conformance import (
     DestinationConformance,
     RememberingConformance,
@@ -404,7 +404,7 @@ def test_only_one_of_several_concurrent_claims_succeeds(folder: Path) -> None:
 
     def take(number: int) -> bool:
         start.wait()
-        return folders.claim("_lane=0/_batch=1", {"number": number})
+        return folders.claim("_lane=0/_batch=1", NoteBody(number=number))
 
     with ThreadPoolExecutor(8) as pool:
         assert sorted(pool.map(take, range(8))) == [False] * 7 + [True]
@@ -429,6 +429,6 @@ def test_a_fence_waits_for_the_claims_of_another_lane(tmp_path: Path, monkeypatc
         publish(folders, rows, name)
 
     monkeypatch.setattr(BatchFolders, "publish", publish_beside_a_fence)
-    assert folders.claim("_lane=0/_batch=1", {})
+    assert folders.claim("_lane=0/_batch=1", NoteBody())
     pool.shutdown()
     assert not (folders.root / "_writing").exists()

@@ -441,7 +441,7 @@ def test_an_account_shows_each_batch_and_its_losses(exports: Exports) -> None:
     exports.bucket.delete(changed[:1])
     account = exports.open().destination.account(lambda: NO_SPARK, "conformance")
     assert account is not None
-    shown = {batch.label["number"]: (batch.rows, batch.loss and batch.loss.code) for batch in account.brought}
+    shown = {batch.label.number: (batch.rows, batch.loss and batch.loss.code) for batch in account.brought}
     assert shown == {1: (2, "FILE_GONE"), 2: (2, "FILE_CHANGED"), 3: (2, None)}
     assert (account.there, account.id, account.whole) == (True, identity.id, True)
     assert account.proof == "manifest, row count and size in bytes"
@@ -454,7 +454,7 @@ def test_the_labels_of_a_folder_begin_with_the_highest_number(exports: Exports) 
         opened.write(NO_SPARK, make_rows(1), [label])
     exports.bucket.delete([f"{list_files(exports, labels[1])[0].rpartition('/')[0]}/_wherry.json"])
     found = exports.open().destination.list_labels(NO_SPARK)
-    assert [each["key"] for each in found] == [labels[2].key, labels[0].key]
+    assert [each.key for each in found] == [labels[2].key, labels[0].key]
 
 
 def test_a_published_batch_without_its_note_is_reported(exports: Exports) -> None:
@@ -470,7 +470,7 @@ def test_a_published_batch_without_its_note_is_reported(exports: Exports) -> Non
     account = exports.open().destination.account(lambda: NO_SPARK, "conformance")
     assert account is not None
     assert [(loss.code, folder in loss.reason) for loss in account.losses] == [("LOG_BROKEN", True)]
-    assert [each.label["number"] for each in account.brought] == [2]
+    assert [each.label.number for each in account.brought] == [2]
 
 
 def list_files(exports: Exports, label: Label) -> list[str]:

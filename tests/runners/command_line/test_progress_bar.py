@@ -17,6 +17,7 @@ from origins.batch import Batch, Span
 from runners.command_line.progress_bar import MOST_LANES, ProgressBar
 from runners.listeners.run_progress import RunProgress
 from runners.model.events import BatchPlanned, BatchRests, BatchSettled, Event, RunEnded, RunStarted, RunStopping
+from runners.model.planned_batch import SettledCounts
 from tests.manual_clock import ManualClock
 
 
@@ -59,7 +60,7 @@ def make_batch(lane: str = "0", label: str = "a.json") -> Batch:
 
 
 def make_settled(*, read: int, nacked: int = 0, owed: tuple[str, ...] = (), lane: str = "0") -> BatchSettled:
-    return BatchSettled(batch=make_batch(lane), counts={"read": read, "nacked": nacked}, owed=owed)
+    return BatchSettled(batch=make_batch(lane), counts=SettledCounts(read=read, nacked=nacked), owed=owed)
 
 
 def make_started(**waiting: int) -> RunStarted:

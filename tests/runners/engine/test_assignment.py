@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from origins.codec import encode
 from runners.engine.lane_coordination import LaneChange, LaneView, deal_lanes, decide_change, has_unfinished
 from runners.model.entry import Entry
 from runners.model.pipeline_state import PipelineState
@@ -67,7 +68,7 @@ class Game:
     def settles(self, rounds: int = 10) -> None:
         """Let every owner that is not silent make its changes, until no changes are left."""
         for _ in range(rounds):
-            heard = [each["owner"] for each in self.state.owners if each["owner"] not in self.silent]
+            heard = [each.owner for each in self.state.owners if each.owner not in self.silent]
             changed = [self.turn(owner) for owner in heard]
             if not any(changed):
                 return
@@ -113,7 +114,7 @@ def test_after_any_events_each_lane_ends_with_its_right_owner(data: st.DataObjec
             busy = data.draw(st.sets(st.sampled_from(held))) if held else set()
             game.turn(owner, busy)
             assert busy <= set(game.state.lanes_of(owner)), "a lane changed hands in the middle of a batch"
-    heard = [each["owner"] for each in game.state.owners if each["owner"] not in game.silent]
+    heard = [each.owner for each in game.state.owners if each.owner not in game.silent]
     game.settles()
     assert game.held == (dict(deal_lanes(SIX, heard)) if heard else game.held)
 
@@ -180,7 +181,7 @@ def test_any_owner_ousts_a_silent_owner_without_lanes() -> None:
     game.joins("b")
     game.silent.add("a")
     game.turn("b")
-    assert [each["owner"] for each in game.state.owners] == ["b"]
+    assert [each.owner for each in game.state.owners] == ["b"]
 
 
 def test_an_owner_that_is_not_ready_gets_no_lanes() -> None:
@@ -211,7 +212,7 @@ def test_a_lane_with_an_open_batch_is_dealt_even_if_the_definition_no_longer_has
     old = replace(make_planned(1), batch=replace(make_planned(1).batch, lane="9"))
     game.joins("a")
     game.settles()
-    entry = Entry(kind="plan", lane="9", plan="p1", owner="x", seq=game.state.seq + 1, body=old.json())
+    entry = Entry(kind="plan", lane="9", plan="p1", owner="x", seq=game.state.seq + 1, body=encode(old))
     game.state = apply_entry(game.state, entry)
     game.settles()
     assert game.held["9"] == "a"

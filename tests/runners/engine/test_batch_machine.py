@@ -11,6 +11,7 @@ import pytest
 from destinations.destination import Identity, Written
 from destinations.dlq import DLQ, FILTERED, Dlq
 from origins.batch import Batch, Span
+from origins.codec import decode, encode
 from runners.engine.batch_machine import (
     BatchInFlight,
     DeliveryRules,
@@ -25,7 +26,6 @@ from runners.model.planned_batch import (
     BranchCounts,
     Counts,
     DecidedBatch,
-    DecisionBody,
     PlannedBatch,
     SettleBody,
     StageCount,
@@ -114,11 +114,11 @@ def test_a_settled_batch_has_the_way_that_it_took() -> None:
     written = {"orders": Written(rows=10)}
     landed = Landed(written=written, counts=make_counts("orders"), way="grouped")
     (straight,) = plan_transition(begin_flight(STRAIGHT, LaneState()), landed, LENIENT).entries
-    assert read_body(straight, SettleBody)["way"] == "grouped"
+    assert read_body(straight, SettleBody).way == "grouped"
     preparing = replace(begin_flight(STRAIGHT, LaneState()), task=Prepare(plan=STRAIGHT))
     prepared = Prepared(path="p", counts=make_counts("orders"), way="apart")
     (entry,) = plan_transition(preparing, prepared, LENIENT).entries
-    decision = DecidedBatch.of(read_body(entry, DecisionBody))
+    decision = read_body(entry, DecidedBatch)
     for known, way in ((decision, {"apart"}), (replace(decision, way=""), set())):
         resumed = resume_flight(replace(STRAIGHT, decision=known), LaneState(), {})
         (settled,) = plan_transition(resumed, Answers(found=written), LENIENT).entries
@@ -247,7 +247,7 @@ def test_a_batch_with_rows_in_the_dlq_is_decided_again_only_if_the_decision_is_r
         step = plan_transition(step.flight, prepared, DeliveryRules())
         assert step.flight.decision is not None
         assert step.flight.decision.again
-        assert DecidedBatch.of(step.flight.decision.json()) == step.flight.decision
+        assert decode(DecidedBatch, encode(step.flight.decision)) == step.flight.decision
 
 
 def test_a_batch_that_was_decided_again_and_left_open_is_not_planned_again() -> None:
@@ -648,7 +648,7 @@ def test_a_later_run_stores_filtered_rows_that_are_missing(has: bool) -> None:
     """It uses the decision in the ledger, even if its definition stores no filtered rows."""
     decision = make_filtering().decision
     assert decision is not None
-    again = DecidedBatch.of(decision.json())
+    again = decode(DecidedBatch, encode(decision))
     flight = resume_flight(replace(TWO, decision=again), LaneState(), {})
     assert isinstance(flight.task, AskDestinations)
     assert flight.task.names == ["orders", "latest", FILTERED]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from origins.batch import JSON, Limits, Span
+from origins.codec import decode, encode
 from origins.origin import Backlog
 from runners.engine.batch_planner import BLINK, BatchPlanner, OriginFeed
 from runners.model.pipeline_state import LaneState
@@ -45,8 +46,8 @@ def test_a_plan_keeps_the_ids_of_its_job_in_the_ledger() -> None:
     source = make_source(Numbers(clock, _0=2))
     for planner, kept in ((replace(source, job={"id": "41", "run": "42"}), {"id": "41", "run": "42"}), (source, None)):
         plan = planner.plan("0", LaneState(), Span(start=None, end=2), clock.now(), first=True)
-        assert plan.json().get("job") == kept
-        assert PlannedBatch.of("orders", plan.json()).batch.job == (kept or {})
+        assert encode(plan).get("job") == kept
+        assert decode(PlannedBatch, encode(plan)).batch.job == (kept or {})
 
 
 def test_a_plan_keeps_what_its_origin_reads_in_the_ledger() -> None:
@@ -54,7 +55,7 @@ def test_a_plan_keeps_what_its_origin_reads_in_the_ledger() -> None:
     source = make_source(Numbers(ManualClock(), _0=2))
     planner = replace(source, feeds=[replace(feed, reads="7f") for feed in source.feeds])
     plan = planner.plan("0", LaneState(), Span(start=None, end=2), ManualClock().now(), first=True)
-    assert PlannedBatch.of("orders", plan.json()) == plan
+    assert decode(PlannedBatch, encode(plan)).name_pipeline(plan.batch.pipeline) == plan
     assert plan.batch.reads == "7f"
 
 

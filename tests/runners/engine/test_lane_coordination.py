@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 
 from origins.batch import JSON
 from runners.engine.lane_coordination import LaneCoordination
-from runners.model.entry import Entry
+from runners.model.entry import Entry, OwnerBody
 from runners.model.errors import Fenced, Owned
 from runners.state.journal import Journal, Lease
 from runners.state.location import StateLocation
@@ -32,7 +31,7 @@ class Host:
         self.ledger = MemoryLedger()
         self.place = StateLocation(directory=folder, schema="", name="orders")
         self.clocks: list[ManualClock] = []
-        self.buried: list[Mapping[str, JSON]] = []
+        self.buried: list[OwnerBody] = []
 
     def comes(self, *, ready: bool = True, frees: bool = True, **who: JSON) -> LaneCoordination:
         """Return one more run. By default it is on another host."""
@@ -125,7 +124,7 @@ def test_a_run_that_is_silent_for_a_whole_lease_is_ousted(host: Host, caplog: py
         assert second.change_lanes() == ["0", "2"]
     assert list_lanes(second) == LANES
     assert "elsewhere, process 7 is dead, or was silent for a whole lease" in caplog.text
-    assert [each["owner"] for each in host.buried] == [first.view.me]
+    assert [each.owner for each in host.buried] == [first.view.me]
     with pytest.raises(Fenced):
         first.read_others()
     with pytest.raises(Fenced):
@@ -162,7 +161,7 @@ def test_a_run_of_this_host_whose_lock_is_free_is_dead_at_once(host: Host) -> No
     """The other runs do not wait for its lease."""
     lock = StateLock(host.place.lock.with_name("lock-a"))
     assert lock.acquire()
-    first, second = host.comes(**identify_host(), lock="lock-a"), host.comes()
+    first, second = host.comes(**vars(identify_host()), lock="lock-a"), host.comes()
     first.change_lanes()
     second.read_others()
     assert second.change_lanes() == ["1", "3"]
@@ -218,8 +217,9 @@ def test_a_run_that_rests_holds_no_lanes_and_has_a_longer_lease(host: Host) -> N
     first = host.comes()
     first.change_lanes()
     first.release_lanes()
-    owner = first.journal.state.find_owner(first.view.me) or {}
-    assert (list_lanes(first), owner["ready"], owner["lease"]) == ((), False, 600)
+    owner = first.journal.state.find_owner(first.view.me)
+    assert owner is not None
+    assert (list_lanes(first), owner.ready, owner.lease) == ((), False, 600)
 
 
 @pytest.mark.parametrize("how", [{"definition": "another"}, {"assignment": "local_only"}, {"assignment": "single"}])
@@ -235,7 +235,7 @@ def test_a_run_that_comes_when_all_others_are_dead_starts_fresh(host: Host) -> N
     """A stop that was meant for the dead runs does not stop it."""
     lock = StateLock(host.place.lock.with_name("lock-a"))
     assert lock.acquire()
-    first = host.comes(**identify_host(), lock="lock-a")
+    first = host.comes(**vars(identify_host()), lock="lock-a")
     first.change_lanes()
     first.journal.record(Entry(kind="stop", body={"reason": "the night"}))
     lock.release()
@@ -262,7 +262,7 @@ def test_local_lanes_of_a_dead_owner_are_refused_to_a_run_without_take_over(host
     local = {"assignment": "local_only"}
     dead = Journal(host.ledger, Lease(ManualClock(), 60))
     host.place.lock.with_name("lock-x").touch()
-    dead.acquire({**ELSEWHERE, **identify_host(), "pipeline": "orders", **local, "hash": "h"})
+    dead.acquire({**ELSEWHERE, **vars(identify_host()), "pipeline": "orders", **local, "hash": "h"})
     dead.record(Entry(kind="take", body={"lanes": ["0", "3"]}))
     clock = ManualClock()
     with pytest.raises(
@@ -301,7 +301,7 @@ def test_a_silent_owner_that_keeps_its_lanes_is_known(host: Host) -> None:
     host.passes(61, listening=other)
     other.change_lanes()
     assert other.left is not None
-    assert other.left["owner"] == silent.journal.owner
+    assert other.left.owner == silent.journal.owner
 
 
 def test_no_run_waits_for_a_following_run_without_rows_to_open(host: Host) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from origins.codec import encode
 from runners.command_line.commands import wherry
 from runners.definitions.definition import load
 from runners.model.entry import Entry
@@ -44,12 +45,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     state = folder / ".wherry" / "orders"
     state.mkdir(parents=True)
     journal = Journal(DeltaLedger(state / "ledger"))
-    journal.acquire({**identify_host(), "pipeline": "orders", "run": "r"})
+    journal.acquire({**vars(identify_host()), "pipeline": "orders", "run": "r"})
     journal.record(Entry(kind="open", body={"pipeline": "orders"}))
     batches = [(make_planned(number, start=number - 1, end=number), f"p{number}") for number in range(1, 601)]
     entries: list[Entry] = []
     for each, name in batches:
-        entries.append(Entry(kind="plan", lane="0", plan=name, body=each.json()))
+        entries.append(Entry(kind="plan", lane="0", plan=name, body=encode(each)))
         body = {**make_settle_entry().body, "offset": each.batch.span.end}
         entries.append(replace(make_settle_entry(), plan=name, body=body))
     journal.record(*entries)
@@ -165,7 +166,7 @@ def test_status_and_offsets_show_the_runs_that_share_the_lanes(tmp_path: Path) -
     assert lock.acquire()
     place.lock.with_name("lock-b").touch()
     first, second = Journal(place.open_ledger(None)), Journal(place.open_ledger(None))
-    who = {**identify_host(), "pipeline": "orders", "assignment": "round_robin"}
+    who = {**vars(identify_host()), "pipeline": "orders", "assignment": "round_robin"}
     first.acquire({**who, "run": "r1", "lock": "lock-a"})
     second.catch_up()
     second.acquire({**who, "run": "r2", "lock": "lock-b"}, may=lambda _: True)
@@ -175,7 +176,7 @@ def test_status_and_offsets_show_the_runs_that_share_the_lanes(tmp_path: Path) -
         assert journal.attempt(Entry(kind="take", body={"lanes": [lane]}))
     first.catch_up()
     named = replace(make_planned(1), batch=replace(make_planned(1).batch, lane="0"))
-    first.record(Entry(kind="plan", lane="0", plan="p1", body=named.json()))
+    first.record(Entry(kind="plan", lane="0", plan="p1", body=encode(named)))
     pipeline = Pipeline.load(tmp_path / "orders.yaml")
     facts = pipeline.status()
     assert (facts["state"], facts["owner"]["run"]) == ("running", "r1")
@@ -197,7 +198,7 @@ def test_a_run_whose_process_is_gone_was_killed(tmp_path: Path) -> None:
     place.make()
     lock = StateLock(place.lock)
     assert lock.acquire()
-    who = {**identify_host(), "pipeline": "orders", "run": "3f9a", "lock": place.lock.name}
+    who = {**vars(identify_host()), "pipeline": "orders", "run": "3f9a", "lock": place.lock.name}
     Journal(place.open_ledger(None)).acquire(who)
     row = RunRow(run="3f9a", pipeline="orders", status="running", started_at=datetime.now(timezone.utc))
     RunHistory(tmp_path / ".wherry" / "orders" / "runs", timedelta(days=90)).write([row])
@@ -222,7 +223,7 @@ def test_status_shows_the_whole_error_and_a_command_that_helps(tmp_path: Path) -
     place = StateLocation(directory=tmp_path / ".wherry" / "orders", schema="", name="orders")
     place.make()
     journal = Journal(place.open_ledger(None))
-    journal.acquire({**identify_host(), "pipeline": "orders", "run": "r", "lock": place.lock.name})
+    journal.acquire({**vars(identify_host()), "pipeline": "orders", "run": "r", "lock": place.lock.name})
     error = {
         "code": "WINDOW",
         "message": "tripped\n  1 nack\n  stage 'cast', column a: 'x'",
@@ -236,7 +237,7 @@ def test_status_shows_the_whole_error_and_a_command_that_helps(tmp_path: Path) -
     assert f"wherry run {file} --set a=0" in " ".join(said.split())
     assert f"next wherry preview {file}" in " ".join(said.split())
     error["code"] = "MISFIT"
-    journal.acquire({**identify_host(), "pipeline": "orders", "run": "r", "lock": place.lock.name})
+    journal.acquire({**vars(identify_host()), "pipeline": "orders", "run": "r", "lock": place.lock.name})
     journal.record(Entry(kind="release", body={"status": "failed", "batches": 0, "read": 0, "error": error}))
     facts = Pipeline.load(file).status()
     assert facts["next"] == "wherry run FILE"
@@ -252,9 +253,9 @@ def test_status_shows_that_the_file_differs_from_the_running_definition(tmp_path
     lock = StateLock(place.lock)
     assert lock.acquire()
     journal = Journal(place.open_ledger(None))
-    who = {**identify_host(), "pipeline": "orders", "run": "r", "lock": place.lock.name, "hash": load(file).hash}
+    who = {**vars(identify_host()), "pipeline": "orders", "run": "r", "lock": place.lock.name, "hash": load(file).hash}
     journal.acquire(who)
-    journal.record(Entry(kind="plan", lane="0", plan="p1", body=make_planned(1).json()))
+    journal.record(Entry(kind="plan", lane="0", plan="p1", body=encode(make_planned(1))))
     facts = Pipeline.load(file).status()
     assert (facts["state"], facts["differs"], facts["open"][0]["owed"]) == ("running", False, False)
     journal.record(make_settle_entry("orders"))

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from origins.codec import encode
 from runners.model.entry import Entry
 from runners.model.events import BatchRests
 from runners.model.pipeline_state import PipelineState
@@ -93,7 +94,7 @@ def test_the_ledger_records_a_try_before_it_is_announced() -> None:
     run_until_rest(bench)
     lane = bench.journal.state.get_lane("0")
     assert (lane.tried, lane.since) == (1, "2026-01-01T00:00:00.000+00:00")
-    kept = apply_entries([Entry(kind="snapshot", seq=9, body=bench.journal.state.json())], PipelineState())
+    kept = apply_entries([Entry(kind="snapshot", seq=9, body=encode(bench.journal.state))], PipelineState())
     assert replace(kept, seq=0) == replace(bench.journal.state, seq=0)
 
 

@@ -26,6 +26,7 @@ from runners.model.events import (
     RunStarted,
     RunStopping,
 )
+from runners.model.planned_batch import SettledCounts
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +48,7 @@ def make_batch(number: int, label: str = "") -> Batch:
 
 def make_settled(number: int, **more: object) -> BatchSettled:
     """Return the event of a batch with 1,000 rows, one of which was refused."""
-    counts = {"read": 1_000, "nacked": 1, "delivered": {"orders": 999}}
+    counts = SettledCounts(read=1_000, nacked=1, delivered={"orders": 999})
     return BatchSettled(batch=make_batch(number), counts=counts, **more)  # type: ignore[arg-type]
 
 

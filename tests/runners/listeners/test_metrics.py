@@ -16,12 +16,14 @@ from urllib.error import HTTPError
 
 import pytest
 
+from origins.codec import decode
 from origins.origin import Lag
 from runners.command_line import cli
 from runners.listeners.log_lines import JsonLines
 from runners.listeners.metrics import METRICS, Metrics, MetricsServer
 from runners.model.errors import Refusal
 from runners.model.events import BatchCancelled, BatchPlanned, BatchRests, BatchSettled, Noticed
+from runners.model.planned_batch import SettledCounts
 from runners.model.schedule_events import Began, Broken, Draining, Ended, LeftOut, Mended
 from runners.schedules.schedule_screen import ScheduleLog
 from tests.manual_clock import ManualClock
@@ -34,14 +36,14 @@ COUNTS: dict[str, Any] = {
     "discarded": 1,
     "balanced": True,
     "delivered": {"orders": 975, "copy": 995},
-    "branches": {"orders": {"filtered": 20}, "copy": {"filtered": 0}},
-    "stages": [{"stage": "cast", "nacked": 3}, {"stage": "filter", "nacked": 0}],
+    "branches": {"orders": {"expected": 975, "filtered": 20}, "copy": {"expected": 995}},
+    "stages": [{"stage": "cast", "in": 1_000, "out": 997, "nacked": 3}, {"stage": "filter", "in": 997, "out": 977}],
     "dlq_bytes": 2_048,
 }
 
 
 def make_settled(**other: Any) -> BatchSettled:
-    counts: Any = {**COUNTS, **other}
+    counts = decode(SettledCounts, {**COUNTS, **other})
     return BatchSettled(batch=make_batch("0"), counts=counts, seconds={"write": 0.5, "dlq": 0.25})
 
 

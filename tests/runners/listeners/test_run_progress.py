@@ -14,6 +14,7 @@ from origins.batch import Batch, Span
 from runners.listeners import run_progress
 from runners.listeners.run_progress import RunProgress, call_every, show_in_notebook
 from runners.model.events import BatchCancelled, BatchPlanned, BatchSettled, Event, RunEnded, RunStarted, RunStopping
+from runners.model.planned_batch import SettledCounts
 from tests.manual_clock import ManualClock
 
 
@@ -34,7 +35,7 @@ def make_batch(number: int, label: str = "a.json") -> Batch:
 
 def make_settled(number: int, *, owed: tuple[str, ...] = ()) -> BatchSettled:
     """Return the event of a batch with 1,000 rows, one of which was refused."""
-    return BatchSettled(batch=make_batch(number), counts={"read": 1_000, "nacked": 1}, owed=owed)
+    return BatchSettled(batch=make_batch(number), counts=SettledCounts(read=1_000, nacked=1), owed=owed)
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,12 @@ from typing import Any, cast
 import pytest
 
 from destinations.dlq import DLQ
+from origins.codec import decode
 from runners.command_line.printing import format_report
 from runners.model.batch_timing import PHASES, BatchTiming
 from runners.model.entry import Entry
 from runners.model.events import BatchPlanned, BatchSettled
-from runners.model.planned_batch import Counts, DecidedBatch, PlannedBatch
+from runners.model.planned_batch import Counts, DecidedBatch, PlannedBatch, SettledCounts
 from runners.model.run_report import DestinationReport, Report, RunReportBuilder
 from runners.model.tasks import Declined, Deliver, Landed, Outcome, Prepare, Prepared, Task, WriteStraight
 from tests.manual_clock import ManualClock
@@ -89,14 +90,14 @@ def test_a_batch_that_settles_twice_counts_once() -> None:
         "balanced": True,
         "stages": [],
         "delivered": {"a": 1},
-        "branches": {name: {"filtered": 0, "changed": 0} for name in "ab"},
+        "branches": {name: {"expected": 0, "filtered": 0, "changed": 0} for name in "ab"},
     }
     report_builder = RunReportBuilder(("a", "b"))
     early = dict.fromkeys(PHASES, 1.0)
-    report_builder(BatchSettled(batch=planned.batch, counts=counts, owed=("b",), seconds=early))
+    report_builder(BatchSettled(batch=planned.batch, counts=decode(SettledCounts, counts), owed=("b",), seconds=early))
     later = {**early, "write": 3.0}
     whole: Any = {**counts, "delivered": {"a": 1, "b": 1}}
-    report_builder(BatchSettled(batch=planned.batch, counts=whole, seconds=later))
+    report_builder(BatchSettled(batch=planned.batch, counts=decode(SettledCounts, whole), seconds=later))
     assert report_builder.spent == later
 
 
@@ -112,11 +113,15 @@ def test_a_report_counts_the_ways_that_batches_took() -> None:
         "balanced": True,
         "stages": [],
         "delivered": {"a": 1},
-        "branches": {"a": {"filtered": 0, "changed": 0}},
+        "branches": {"a": {"expected": 0, "filtered": 0, "changed": 0}},
     }
     report_builder = RunReportBuilder(("a",))
     for name, way, owed in (("p1", "straight", ()), ("p2", "apart", ("a",)), ("p2", "apart", ()), ("p3", "", ())):
-        report_builder(BatchSettled(batch=replace(planned.batch, plan=name), counts=counts, owed=owed, way=way))
+        report_builder(
+            BatchSettled(
+                batch=replace(planned.batch, plan=name), counts=decode(SettledCounts, counts), owed=owed, way=way
+            )
+        )
     told = report_builder.complete(Report(pipeline="p", run="r", status="succeeded"))
     assert told.ways == told.json()["ways"] == {"straight": 1, "apart": 1, "resumed": 1}
     assert "apart" not in format_report(told, "orders.yaml")
@@ -137,9 +142,9 @@ def test_a_report_has_counts_for_each_destination() -> None:
             "balanced": True,
             "stages": [],
             "delivered": {name: read + changed - filtered - nacked},
-            "branches": {name: {"filtered": filtered, "changed": changed}},
+            "branches": {name: {"expected": 0, "filtered": filtered, "changed": changed}},
         }
-        report_builder(BatchSettled(batch=replace(planned.batch, plan=name), counts=counts))
+        report_builder(BatchSettled(batch=replace(planned.batch, plan=name), counts=decode(SettledCounts, counts)))
     told = report_builder.complete(Report(pipeline="p", run="r", status="succeeded"))
     assert (told.read, told.filtered, told.nacked) == (20, 5, 2)
     assert told.destinations == {
@@ -160,10 +165,10 @@ def test_a_destination_that_a_backfill_skips_has_no_counts() -> None:
         "balanced": True,
         "stages": [],
         "delivered": {"latest": 2},
-        "branches": {name: {"filtered": 0, "changed": 0} for name in ("orders", "latest")},
+        "branches": {name: {"expected": 0, "filtered": 0, "changed": 0} for name in ("orders", "latest")},
     }
     report_builder = RunReportBuilder(("orders", "latest"))
-    report_builder(BatchSettled(batch=planned.batch, counts=counts))
+    report_builder(BatchSettled(batch=planned.batch, counts=decode(SettledCounts, counts)))
     told = report_builder.complete(Report(pipeline="p", run="r", status="succeeded"))
     assert told.destinations["orders"] == DestinationReport()
     assert told.destinations["latest"] == DestinationReport(read=3, delivered=2, nacked=1)

@@ -11,6 +11,7 @@ from destinations.dlq import Dlq, Limit, LimitAction
 from runners.engine.batch_machine import DeliveryRules, Transition, begin_flight, plan_transition
 from runners.model.errors import LimitTripped
 from runners.model.nack_window import (
+    DlqSettings,
     Judgement,
     NackWindow,
     TrippedLimit,
@@ -122,7 +123,7 @@ def test_a_limit_without_an_effect_is_refused() -> None:
 def test_limits_that_an_older_version_recorded_are_read(recorded: dict[str, str]) -> None:
     """Only the limit on all rows counts now."""
     kept = {name: text for name, text in recorded.items() if name == "rows"}
-    assert apply_config(Dlq(), {"window": 0, "limits": recorded}) == Dlq(window=0, limits=kept)
+    assert apply_config(Dlq(), DlqSettings(window=0, limits=recorded)) == Dlq(window=0, limits=kept)
 
 
 BOTH = make_counts("orders", "latest", nacked=2)

@@ -15,6 +15,7 @@ from origins.memory import Memory
 from origins.secret import SecretText, cut_text, list_mask_steps, make_mask, make_secret
 from runners.definitions.definition import definition_of
 from runners.model.masking import hide_in_errors, hide_in_logs, warn_of_short_secrets, without
+from runners.model.planned_batch import StageCount
 from runners.model.run_report import Report, RunError
 from runners.pipeline import Pipeline
 from stages.mask import Mask
@@ -161,7 +162,7 @@ def test_a_report_keeps_its_names_states_and_counts() -> None:
         status="succeeded",
         reason="the amount is amount",
         lanes={"lanes": {"offset": "shop", "batches": 1}},
-        stages=({"stage": "amount", "in": 1, "out": 1, "filtered": 0, "nacked": 0},),
+        stages=(StageCount(stage="amount", entered=1, left=1),),
         notices=("shop is no folder",),
         error=RunError(cls="orders", code="shop", message="no shop", later=("nor orders",)),
     )

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from destinations.dlq import Dlq
+from origins.codec import decode, encode
 from runners.model.nack_window import NackWindow
 
 
@@ -45,7 +46,7 @@ def test_refused_rows_that_are_spread_evenly_do_not_trip_the_window() -> None:
 def test_the_ledger_keeps_the_window() -> None:
     """The JSON in the ledger gives the same window."""
     window = NackWindow(rows=7, nacks=(3, 7))
-    assert NackWindow.of(window.json()) == window
+    assert decode(NackWindow, encode(window)) == window
 
 
 def test_a_threshold_that_can_never_be_reached_is_refused() -> None:

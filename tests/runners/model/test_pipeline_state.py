@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from destinations.destination import Identity
-from runners.model.entry import Settled
-from runners.model.nack_window import NackWindow
+from origins.codec import decode, encode
+from runners.model.entry import BegunBackfill, DestinationBody, OpenBody, OwnerBody, PauseBody, PinnedReplay, Settled
+from runners.model.nack_window import DlqSettings, NackWindow
 from runners.model.pipeline_state import CLEAN, LaneHolder, LaneState, PipelineState, is_aside, is_replay
+from runners.model.planned_batch import SettledCounts
 from tests.runners.state.ledger.conformance import NOWHERE
 from tests.runners.state.ledger.test_progress import DECISION, make_planned
 
@@ -31,8 +33,8 @@ FULL = PipelineState(
     seq=0,  # the number of the snapshot itself, which its body does not have
     epoch=5,
     pipeline="orders",
-    opened={"destinations": {"table": {"place": "tables/orders", "id": "t", "version": 7}}},
-    owners=({"owner": "one", "lease": 60.0}, {"owner": "two", "lease": 20.0}),
+    opened=OpenBody(destinations={"table": DestinationBody(place="tables/orders", id="t", version=7)}),
+    owners=(OwnerBody(owner="one", lease=60.0), OwnerBody(owner="two", lease=20.0)),
     held={
         "0": LaneHolder(owner="one", epoch=4),
         "1": LaneHolder(owner="two", epoch=5),
@@ -45,19 +47,19 @@ FULL = PipelineState(
     lanes={"0": LANE},
     forgotten=(("0", 1, 2),),
     midway=True,
-    config={"window": 5},
-    backfills={"||": {"name": "backfill-1", "at": "2026-01-01T00:00:00+00:00"}},
+    config=DlqSettings(window=5),
+    backfills={"||": BegunBackfill(name="backfill-1", at="2026-01-01T00:00:00+00:00")},
     jumps=(("0", 2),),
     accepted=frozenset({"ROWS_GONE p1"}),
-    replay={"at": "2026-01-01T00:00:00+00:00", "body": {"fix": {"sql": "SELECT 1"}}, "decided": True},
+    replay=PinnedReplay(at="2026-01-01T00:00:00+00:00", body={"fix": {"sql": "SELECT 1"}}, decided=True),
     fallen={"p1": 3},
-    paused={"number": 3, "limit": "rows", "reason": "too many", "lane": "0", "at": "2026-01-01T00:00:00+00:00"},
+    paused=PauseBody(number=3, limit="rows", reason="too many", lane="0", at="2026-01-01T00:00:00+00:00"),
 )
 
 
 def test_a_snapshot_keeps_every_field() -> None:
     """Each field is written as JSON and read back."""
-    assert PipelineState.of(json.loads(json.dumps(FULL.json()))) == FULL
+    assert decode(PipelineState, json.loads(json.dumps(encode(FULL)))).name_pipeline() == FULL
 
 
 @pytest.mark.parametrize(("full", "empty"), [(FULL, PipelineState()), (LANE, LaneState())], ids=["state", "lane"])
@@ -71,15 +73,21 @@ def test_each_field_has_a_value_in_the_test_of_the_snapshot(
 
 def test_a_snapshot_of_an_older_version_lacks_later_fields() -> None:
     """These fields have their initial values."""
-    body = json.loads(json.dumps(FULL.json()))
+    body = json.loads(json.dumps(encode(FULL)))
     for name in ("config", "jumps", "accepted", "paused", "replay", "fallen", "forced"):
         del body[name]
     for name in ("tried", "since"):
         del body["lanes"]["0"][name]
     lane = replace(LANE, tried=0, since="")
-    later: dict[str, Any] = {"config": {}, "jumps": (), "accepted": frozenset(), "paused": None, "replay": None}
+    later: dict[str, Any] = {
+        "config": DlqSettings(),
+        "jumps": (),
+        "accepted": frozenset(),
+        "paused": None,
+        "replay": None,
+    }
     later |= {"fallen": {}, "forced": False}
-    assert PipelineState.of(body) == replace(FULL, lanes={"0": lane}, **later)
+    assert decode(PipelineState, body).name_pipeline() == replace(FULL, lanes={"0": lane}, **later)
 
 
 def test_a_lane_is_careful_until_enough_batches_had_no_refused_row() -> None:
@@ -90,7 +98,7 @@ def test_a_lane_is_careful_until_enough_batches_had_no_refused_row() -> None:
 
 def test_a_rewound_batch_does_not_count_as_processed() -> None:
     """It is in the same lane, and its number is in the span. Both ends of the span count."""
-    batch = Settled(lane="0", number=1, plan="p", run="r", at="", span=NOWHERE, counts={})
+    batch = Settled(lane="0", number=1, plan="p", run="r", at="", span=NOWHERE, counts=SettledCounts())
     others = [replace(batch, number=2), replace(batch, number=3), replace(batch, lane="1")]
     assert [FULL.is_carried(each) for each in (batch, *others)] == [False, False, True, True]
 

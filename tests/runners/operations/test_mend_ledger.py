@@ -119,8 +119,8 @@ def test_a_delivered_batch_of_which_everything_is_lost_pauses_the_pipeline(tmp_p
     done = mend_ledger(definition_of(carried.pipeline).pipeline, reason=REASON)
     paused = open_journal(carried).state.paused
     assert paused is not None
-    assert (paused["lane"], paused["number"]) == ("0", 2)
-    assert "orders has 3 rows" in paused["reason"]
+    assert (paused.lane, paused.number) == ("0", 2)
+    assert "orders has 3 rows" in paused.reason
     assert done[-1].startswith("batch 2 of lane 0 is not restored: orders has 3 rows")
     assert carried.list_codes() == [("NOT_COMMITTED", "orders", 2)]
 

@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from origins.batch import JSON
+from origins.codec import encode
 from runners.command_line.printing import format_move
 from runners.model.entry import Entry
 from runners.model.errors import Refusal
@@ -37,13 +38,13 @@ def record_run(folder: Path, spans: dict[int, tuple[JSON, int]], delivered: Sequ
     """Record a run that processed these batches, without Spark."""
     (folder / ".wherry" / "orders").mkdir(parents=True, exist_ok=True)
     journal = Journal(DeltaLedger(folder / ".wherry" / "orders" / "ledger"))
-    journal.acquire({**identify_host(), "pipeline": "orders", "run": "r"})
+    journal.acquire({**vars(identify_host()), "pipeline": "orders", "run": "r"})
     journal.record(Entry(kind="open", body={"pipeline": "orders"}))
     for number, (start, end) in spans.items():
         name = f"p{number}"
         counts = {**make_settle_entry().body["counts"], "read": 2, "delivered": dict.fromkeys(delivered, 2)}
         planned = make_planned(number, start=start, end=end)
-        journal.record(Entry(kind="plan", lane="0", plan=name, body=planned.json()))
+        journal.record(Entry(kind="plan", lane="0", plan=name, body=encode(planned)))
         body = {**make_settle_entry().body, "offset": end, "counts": counts}
         journal.record(replace(make_settle_entry(), plan=name, body=body))
     journal.record(Entry(kind="release", body={"status": "succeeded"}))
@@ -97,8 +98,8 @@ def test_offsets_do_not_move_while_a_batch_is_open(orders: Pipeline, tmp_path: P
     """Its delivery is uncertain, so no move is planned. A move planned earlier is not applied."""
     before = plan_reset(orders)
     journal = Journal(DeltaLedger(tmp_path / ".wherry" / "orders" / "ledger"))
-    journal.acquire({**identify_host(), "pipeline": "orders", "run": "r"})
-    journal.record(Entry(kind="plan", lane="0", plan="p4", body=make_planned(4, start=6, end=7).json()))
+    journal.acquire({**vars(identify_host()), "pipeline": "orders", "run": "r"})
+    journal.record(Entry(kind="plan", lane="0", plan="p4", body=encode(make_planned(4, start=6, end=7))))
     journal.record(Entry(kind="release", body={"status": "failed"}))
     moves: list[Callable[[], object]] = [
         lambda: plan_set(orders, "0", 2),

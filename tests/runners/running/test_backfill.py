@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from destinations.memory import Memory
-from origins.batch import Limits
+from origins.batch import Limits, Span
 from origins.generate import Generate
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.model.entry import Entry, Settled
 from runners.model.errors import Refusal
 from runners.model.pipeline_state import LaneState
-from runners.model.planned_batch import SpanBody
+from runners.model.planned_batch import SettledCounts
 from runners.pipeline import Pipeline
 from runners.running.backfill import Backfill, Bound, parse_bound
 from runners.state.journal import Journal
@@ -31,8 +31,8 @@ PIPELINE = Pipeline(name="orders", origin=Generate(name="made", lanes=2), destin
 def make_settled(lane: str, number: int, minute: int) -> Settled:
     """Return a batch that was committed this many minutes after noon."""
     at = NOON.replace(minute=minute).isoformat()
-    span: SpanBody = {"start": number - 1, "end": number, "parts": [], "label": ""}
-    return Settled(lane=lane, number=number, plan=f"{lane}{number}", run="r", at=at, span=span, counts={"read": 1})
+    span, counts = Span(start=number - 1, end=number), SettledCounts(read=1)
+    return Settled(lane=lane, number=number, plan=f"{lane}{number}", run="r", at=at, span=span, counts=counts)
 
 
 CARRIED = [
@@ -171,7 +171,9 @@ class Delivered(Remembering):
 
     def list_settled(self) -> list[Settled]:
         return [
-            replace(make_settled(lane, number, number), counts={"read": 10, "delivered": dict.fromkeys(names, 10)})
+            replace(
+                make_settled(lane, number, number), counts=SettledCounts(read=10, delivered=dict.fromkeys(names, 10))
+            )
             for lane, number, names in self.BATCHES
         ]
 
@@ -288,7 +290,7 @@ class SetBack(Remembering):
         again = make_settled("0", 4, 4)
         return [
             *(make_settled("0", number, number) for number in (1, 2, 3)),
-            replace(again, span={**again.span, "start": 0, "end": 1}),
+            replace(again, span=replace(again.span, start=0, end=1)),
             make_settled("1", 1, 1),
         ]
 

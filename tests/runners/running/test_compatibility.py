@@ -16,12 +16,13 @@ from destinations.destination import BatchLabel, Identity, Label, StatelessDesti
 from destinations.memory import Memory
 from origins.batch import JSON, Batch, Span
 from origins.batch_rows import BatchRows
+from origins.codec import decode, encode
 from origins.delta import Delta as Table
 from origins.files import Files
 from origins.generate import Generate
 from origins.names import GivenPath
 from origins.origin import Origin
-from runners.model.entry import Entry
+from runners.model.entry import Entry, OpenBody
 from runners.model.errors import Refusal
 from runners.model.nack_window import NackWindow
 from runners.model.planned_batch import Counts, DecidedBatch, PlannedBatch
@@ -94,14 +95,7 @@ class Told(Memory):
     def newest(self, pipeline: str) -> BatchLabel | None:
         if pipeline != "orders":
             return None
-        return {
-            "pipeline": pipeline,
-            "lane": "0",
-            "number": 2,
-            "plan": "p2",
-            "destination": "orders",
-            "key": "p2/orders",
-        }
+        return BatchLabel(pipeline=pipeline, lane="0", number=2, plan="p2", destination="orders", key="p2/orders")
 
 
 def test_a_ledger_without_the_destinations_newest_batch_is_refused() -> None:
@@ -151,7 +145,7 @@ def make_plan(lane: str = "0", *, destinations: tuple[str, ...] = ("orders",)) -
         schema="{}",
         time=datetime(2026, 1, 1, tzinfo=timezone.utc),
     )
-    body = PlannedBatch(batch=batch, destinations=destinations, straight=False).json()
+    body = encode(PlannedBatch(batch=batch, destinations=destinations, straight=False))
     return Entry(kind="plan", lane=lane, plan="p", body=body)
 
 
@@ -254,7 +248,7 @@ def test_a_decided_batch_can_be_settled_without_a_destination() -> None:
     waive(journal, destinations, forget)
     assert journal.state.open_plans[0].destinations == ("orders", "other")
     decision = DecidedBatch(path="p-a", counts=Counts(read=1), window=NackWindow())
-    journal.record(Entry(kind="prepared", lane="0", plan="p", body=decision.json()))
+    journal.record(Entry(kind="prepared", lane="0", plan="p", body=encode(decision)))
     waive(journal, destinations, OperatorOverrides(forget=("orders", "other"), reason="neither"))
     assert journal.state.open_plans[0].destinations == ("orders", "other")
     waive(journal, destinations, forget)
@@ -379,12 +373,13 @@ def test_a_recognised_table_needs_no_option() -> None:
 def test_a_state_without_given_paths_is_understood(kept: str, same: bool) -> None:
     """The old state's path shows where the definition was."""
     journal = open_journal(make_project("/a"))
-    older: Any = dict(journal.state.opened)
-    del older["state"]
-    older["definition"] = json.dumps({"state": kept})
-    for ends in (older["origins"], older["destinations"]):
+    body: Any = encode(journal.state.opened)
+    del body["state"]
+    body["definition"] = json.dumps({"state": kept})
+    for ends in (body["origins"], body["destinations"]):
         for each in ends.values():
             del each["given"]
+    older = decode(OpenBody, body)
     now = make_project("/b")
     with contextlib.nullcontext() if same else pytest.raises(Refusal):
         check_layout(
@@ -440,7 +435,7 @@ def test_an_origin_read_whole_keeps_its_offset_only_if_it_would_give_the_same_ro
     now = make_pipeline(origin=Still(**{"name": "landing", "read": "whole", **origin}), destinations=[table])
     journal = open_journal(make_pipeline())
     known = {"orders": {**table.describe(), "id": "t", "version": 3}}
-    journal.record(Entry(kind="open", body={**journal.state.opened, "hash": "h", "destinations": known}))
+    journal.record(Entry(kind="open", body={**encode(journal.state.opened), "hash": "h", "destinations": known}))
     journal.record(make_plan())
     journal.record(SETTLE)
     ends: dict[str, Any] = {key: {"orders": table} for key in ("destinations", "ends", "opened")}

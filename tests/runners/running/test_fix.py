@@ -13,6 +13,7 @@ import pytest
 
 from destinations.delta import Delta
 from destinations.memory import Memory
+from origins.codec import decode, encode
 from origins.functions import FunctionMissing
 from runners.command_line import cli
 from runners.model.entry import Entry
@@ -86,11 +87,11 @@ def test_a_fix_is_read_unchanged_from_the_ledger(tmp_path: Path) -> None:
     file.write_text(PYTHON)
     fix = Fix.read(file, start="refused")
     file.unlink()
-    again = Fix.of(json.loads(json.dumps(fix.json())))
+    again = decode(Fix, json.loads(json.dumps(encode(fix))))
     assert again == fix
     assert dataclasses.replace(again, file="/elsewhere/fix.py").key == fix.key
     assert len({fix.key, A.key, B.key, Fix(columns={"amount": "1"}, start="refused").key}) == 4
-    assert (bool(Fix()), Fix().json(), bool(A)) == (False, None, True)
+    assert (bool(Fix()), bool(A)) == (False, True)
 
 
 @pytest.mark.parametrize(
@@ -178,13 +179,12 @@ class Cut:
         batch = make_planned(self.number).batch
         lane, name = "dlq/origin", f"p{self.number}"
         span = dataclasses.replace(batch.span, start=None, parts=ids, end=ids[-1])
-        body = dataclasses.replace(
-            make_planned(self.number), straight=False, batch=dataclasses.replace(batch, lane=lane, span=span)
-        ).json()
-        self.journal.record(Entry(kind="plan", lane=lane, plan=name, body=body))
-        self.journal.record(Entry(kind="prepared", lane=lane, plan=name, body=DECISION.json()))
+        batch = dataclasses.replace(batch, lane=lane, span=span)
+        plan = dataclasses.replace(make_planned(self.number), straight=False, batch=batch)
+        self.journal.record(Entry(kind="plan", lane=lane, plan=name, body=encode(plan)))
+        self.journal.record(Entry(kind="prepared", lane=lane, plan=name, body=encode(DECISION)))
         if settles:
-            counts = {**DECISION.counts.json(), "delivered": {"orders": 2}, "discarded": 0, "balanced": True}
+            counts = {**encode(DECISION.counts), "delivered": {"orders": 2}, "discarded": 0, "balanced": True}
             window = {"rows": 3, "nacks": [2]}
             settled = {"offset": ids[-1], "counts": counts, "window": window, "clean": 0, "owed": []}
             self.journal.record(Entry(kind="settle", lane=lane, plan=name, body=settled))
@@ -195,8 +195,8 @@ class Cut:
 
     def resumed(self) -> Replay:
         """Return the replay to resume, from a snapshot of the state, as in a later process."""
-        body = json.loads(json.dumps(self.journal.state.json()))
-        return Replay.resume(PipelineState.of(body))
+        body = json.loads(json.dumps(encode(self.journal.state)))
+        return Replay.resume(decode(PipelineState, body).name_pipeline())
 
 
 def test_an_interrupted_replay_is_resumed_only_with_its_fix(dlq: Delta) -> None:

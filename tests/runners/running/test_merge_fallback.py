@@ -13,6 +13,7 @@ from destinations.memory import Memory
 from origins.generate import Generate
 from origins.spark_versions import make_arrow_schema
 from runners.model.entry import Settled
+from runners.model.planned_batch import SettledCounts
 from runners.pipeline import Pipeline
 from runners.running.merge_fallback import FallbackMerge, GivenLetters
 from tests.runners.running.letterbox import make_letters
@@ -58,5 +59,5 @@ def test_a_row_with_an_invalid_id_is_not_merged(id_: str | None) -> None:
     rows = [*make_letters(7, 10), {**make_letters(7)[0], "id": id_}]
     orders = Pipeline(name="orders", origin=Generate(), destinations=[Memory(name="a")])
     given = GivenLetters(file="rows.csv", rows=pa.Table.from_pylist(rows, schema))
-    batch = Settled(lane="0", number=1, plan="p", run="r", at="", span=cast("Any", {}), counts=cast("Any", {}))
+    batch = Settled(lane="0", number=1, plan="p", run="r", at="", span=cast("Any", {}), counts=SettledCounts())
     assert [*make_merge(given)._read_few(make_open_run(orders), {"p": batch})["p"]] == ["p/7", "p/10"]

@@ -13,12 +13,13 @@ import pytest
 
 from destinations.delta import Delta
 from destinations.memory import Memory
-from origins.batch import Json
+from origins.batch import Json, Span
 from origins.nack import RAW
 from origins.protection import Protection
 from runners.model.causes import CauseCounter
 from runners.model.entry import Entry, Settled
 from runners.model.errors import Refusal
+from runners.model.planned_batch import SettledCounts
 from runners.operations.dlq import summarise_causes
 from runners.running.choice import Choice, Letter, count_causes_of_run
 from runners.running.replay import MOST, leave_to_backfills, sort
@@ -309,8 +310,8 @@ def test_a_row_that_a_backfill_also_refused_goes_to_each_destination_once(monkey
             plan=plan,
             run="r",
             at="2026-01-01T00:00:00+00:00",
-            span={"start": None, "end": end, "parts": parts, "label": ""},
-            counts={"delivered": dict.fromkeys(names, 0)},
+            span=Span(start=None, end=end, parts=tuple(parts)),
+            counts=SettledCounts(delivered=dict.fromkeys(names, 0)),
         )
         for plan, (lane, names, parts, end) in brought.items()
     ]

@@ -11,6 +11,7 @@ import pytest
 from destinations.delta import Delta
 from destinations.dlq import DLQ, Dlq
 from destinations.memory import Memory
+from origins.codec import encode
 from origins.generate import Generate
 from origins.memory import Memory as Rows
 from runners.engine.batch_machine import DeliveryRules, begin_flight, plan_transition
@@ -101,7 +102,7 @@ def test_only_settled_rows_are_replayed(dlq: Delta) -> None:
     batch = replace(
         make_planned(1).batch, lane=LANE, span=replace(make_planned(1).batch.span, parts=("p/1", "p/2"), end="p/2")
     )
-    planned = Entry(kind="plan", lane=LANE, plan="p1", body=replace(make_planned(1), batch=batch).json())
+    planned = Entry(kind="plan", lane=LANE, plan="p1", body=encode(replace(make_planned(1), batch=batch)))
     owner.record(planned)
     assert list_decided(owner).ids == set()
     owner.record(Entry(kind="cancel", lane=LANE, plan="p1"), planned, replace(make_settle_entry(), lane=LANE))
@@ -133,7 +134,7 @@ def test_a_replay_begins_no_load() -> None:
     bench.turn(LANE)
     assert (bench.settled(), bench.journal.state.midway) == ([(LANE, 1)], False)
     midway = make_journal()
-    midway.record(Entry(kind="plan", lane="0", plan="p1", body=make_planned(1).json()), make_settle_entry())
+    midway.record(Entry(kind="plan", lane="0", plan="p1", body=encode(make_planned(1))), make_settle_entry())
     midway.acquire({"pipeline": "orders", "replay": {"reason": "a test"}})
     midway.record(Entry(kind="release", body={"status": "succeeded"}))
     assert midway.state.midway

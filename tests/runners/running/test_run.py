@@ -75,7 +75,7 @@ def record_owner(pipeline: Pipeline, **how: Any) -> None:
     place = StateLocation.of(pipeline)
     place.make()
     body: Mapping[str, Any] = {
-        **identify_host(),
+        **vars(identify_host()),
         "host": "elsewhere",
         "pipeline": pipeline.name,
         "run": "other",

@@ -153,7 +153,7 @@ class TestEachWay:
         with put_settings_back():
             own = make_own_session(given)
             sessions = (own, make_own_session(own))
-            assert [each.sql("SELECT current_catalog()").first()[0] for each in sessions] == ["second", "second"]
+            assert [each.sql("SELECT current_catalog()").collect()[0][0] for each in sessions] == ["second", "second"]
         assert given.catalog.currentCatalog() == "second"
         given.catalog.setCurrentCatalog("spark_catalog")
 

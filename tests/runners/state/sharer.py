@@ -63,7 +63,7 @@ def main(folder: Path) -> None:
     journal = Journal(place.open_ledger(None), tenure)
     terms: dict[str, JSON] = {"assignment": "round_robin", "hash": HASH}
     taking = Takeover(pipeline="numbers", place=place, lock=lock, clock=tenure.clock, **terms)
-    who = {**identify_host(), "pipeline": "numbers", "jvm": None, "lock": lock.path.name}
+    who = {**vars(identify_host()), "pipeline": "numbers", "jvm": None, "lock": lock.path.name}
     journal.acquire({**who, **terms}, may=taking.may)
 
     def process(task: Task) -> Outcome:

@@ -125,7 +125,7 @@ def test_an_idle_owner_takes_a_long_lease_and_a_short_one_with_its_next_plan() -
     run.after(1, rows=3)
     assert (list_kinds(run, behind), get_tenure(run).count_seconds_left()) == (["renew", "plan"], LEASE)
     assert run.journal.state.owner is not None
-    assert run.journal.state.owner["lease"] == LEASE
+    assert run.journal.state.owner.lease == LEASE
 
 
 def test_a_stop_is_noticed_when_the_lease_is_renewed_in_a_long_batch() -> None:

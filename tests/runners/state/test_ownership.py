@@ -42,7 +42,7 @@ folder = Path(sys.argv[1])
 lock = StateLock(folder / "lock")
 assert lock.acquire()
 journal = Journal(DeltaLedger(folder / "ledger"), Lease(Clock(), 1))
-journal.acquire({**identify_host(), "pipeline": "orders", "lock": "lock"})
+journal.acquire({**vars(identify_host()), "pipeline": "orders", "lock": "lock"})
 journal.renew(busy=True)
 print("mine", flush=True)
 try:
@@ -120,10 +120,10 @@ def test_a_second_run_is_refused_with_the_owner_and_its_start(shop: Shop) -> Non
     owner = shop.owner()
     with pytest.raises(Owned) as refused:
         shop.takes()
-    since = owner.state.owner["at"] if owner.state.owner else ""
+    since = owner.state.owner.at if owner.state.owner else ""
     assert f"is running on another host: elsewhere, process 7, since {since}" in str(refused.value)
     assert owner.state.owner is not None
-    assert owner.state.owner["heard_at"] in str(refused.value)
+    assert owner.state.owner.heard_at in str(refused.value)
     assert shop.clock.seconds == 0
     owner.record(Entry(kind="stop", body={}))
 
@@ -219,14 +219,14 @@ def test_a_taker_waits_only_once(shop: Shop) -> None:
 @pytest.mark.promise("CN-20")
 def test_a_dead_owner_on_this_host_is_replaced_at_once(shop: Shop) -> None:
     """Its free lock proves that it is dead, even if its last entry is recent."""
-    shop.owner(**identify_host())
+    shop.owner(**vars(identify_host()))
     shop.takes()
     assert shop.clock.seconds == 0
 
 
 def test_a_taker_waits_for_a_frozen_owner_on_this_host(shop: Shop) -> None:
     """The owner still has its lock. The taker has another lock, which later proves whether the taker is dead."""
-    held, me = shop.locked(), identify_host()
+    held, me = shop.locked(), vars(identify_host())
     shop.owner(**me)
     second = shop.taker("lock-2")
     with pytest.raises(Owned, match="already on this host: process"):
@@ -245,7 +245,7 @@ def test_a_taker_waits_for_a_frozen_owner_on_this_host(shop: Shop) -> None:
 def test_the_wait_ends_when_the_owner_dies(shop: Shop) -> None:
     """Its lock is free then."""
     held = shop.locked()
-    shop.owner(**identify_host())
+    shop.owner(**vars(identify_host()))
     pass_an_hour(shop)
     shop.clock.happens[5] = held.release
     shop.takes(shop.taker("lock-2"))
@@ -266,7 +266,7 @@ def test_a_forced_takeover_takes_the_pipeline_from_another_host_at_once(shop: Sh
     shop.takes(shop.taker(take_over="the house burned down"))
     assert shop.clock.seconds == 0
     held = shop.locked("lock-3")
-    Journal(shop.ledger, Lease(ManualClock(), 60)).acquire({**ELSEWHERE, **identify_host(), "lock": "lock-3"})
+    Journal(shop.ledger, Lease(ManualClock(), 60)).acquire({**ELSEWHERE, **vars(identify_host()), "lock": "lock-3"})
     with pytest.raises(Owned, match="already on this host"):
         shop.takes(shop.taker("lock-4", take_over="the house burned down"))
     held.release()
@@ -277,7 +277,7 @@ def test_a_lock_name_that_two_hosts_have_proves_nothing(tmp_path: Path) -> None:
     shop = Shop(tmp_path, schema="main.wherry")
     path = lock_path(str(shop.place))
     path.unlink(missing_ok=True)
-    here: dict[str, Any] = {**identify_host(), "boot": "another", "lock": path.name}
+    here: dict[str, Any] = {**vars(identify_host()), "boot": "another", "lock": path.name}
     shop.owner(**here)
     for _ in range(2):  # at first the file is missing, and then this test has it
         with pytest.raises(Owned):
@@ -291,7 +291,7 @@ def test_a_live_owner_with_another_temporary_folder_is_not_replaced(
     first = use_temporary(tmp_path / "first", monkeypatch)
     shop = Shop(tmp_path, schema="main.wherry")
     held = shop.locked(lock_path(str(shop.place)).name)
-    owner = shop.owner(**identify_host(), lock=held.path.name, lock_file=held.identity)
+    owner = shop.owner(**vars(identify_host()), lock=held.path.name, lock_file=held.identity)
     second = use_temporary(tmp_path / "second", monkeypatch)
     mine = shop.taker(held.path.name)
     assert (held.path.parent.parent, mine.lock.path.parent.parent) == (first, second)
@@ -310,7 +310,7 @@ def test_a_dead_owner_of_a_catalog_state_on_this_host_is_replaced_at_once(
     shop = Shop(tmp_path, schema="main.wherry")
     name = lock_path(str(shop.place)).name
     left = shop.locked(name)
-    owner = shop.owner(**identify_host(), lock=name, lock_file=left.identity)
+    owner = shop.owner(**vars(identify_host()), lock=name, lock_file=left.identity)
     left.release()
     assert not is_run(owner.state, shop.place, shop.clock)
     shop.takes(shop.taker(name))
@@ -324,7 +324,7 @@ def test_an_owner_of_a_catalog_state_without_a_recorded_lock_file_is_not_replace
     use_temporary(tmp_path / "temporary", monkeypatch)
     shop = Shop(tmp_path, schema="main.wherry")
     name = lock_path(str(shop.place)).name
-    shop.owner(**identify_host(), lock=name)
+    shop.owner(**vars(identify_host()), lock=name)
     pass_an_hour(shop)
     shop.takes(shop.taker(name))
     assert shop.clock.seconds == 60
@@ -340,7 +340,7 @@ def use_temporary(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_deleted_lock_file_proves_nothing(tmp_path: Path) -> None:
     """Temporary folders are cleaned, even during a run."""
     shop = Shop(tmp_path, schema="main.wherry")
-    journal = shop.owner(**identify_host(), lock="wherry-that-was-cleaned.lock", lock_file="1:2")
+    journal = shop.owner(**vars(identify_host()), lock="wherry-that-was-cleaned.lock", lock_file="1:2")
     assert is_run(journal.state, shop.place, shop.clock)
 
 
@@ -379,7 +379,7 @@ def test_a_frozen_process_loses_its_lease_and_can_record_nothing(tmp_path: Path)
         clock.wait(1.5)
         taken = Journal(ledger, Lease(clock, 60))
         taking = Takeover(pipeline="orders", place=place, lock=lock, clock=clock)
-        taken.acquire({**identify_host(), "pipeline": "orders", "lock": "lock-2"}, may=taking.may)
+        taken.acquire({**vars(identify_host()), "pipeline": "orders", "lock": "lock-2"}, may=taking.may)
         owner.send_signal(signal.SIGCONT)
         said = owner.communicate()[0]
     lock.release()
@@ -392,11 +392,11 @@ def test_a_frozen_process_loses_its_lease_and_can_record_nothing(tmp_path: Path)
     [
         ({}, 59, True),
         ({}, 61, False),
-        ({**identify_host(), "lock": "lock"}, 0, False),
-        ({**identify_host(), "lock": "lock-swept"}, 0, True),
+        ({**vars(identify_host()), "lock": "lock"}, 0, False),
+        ({**vars(identify_host()), "lock": "lock-swept"}, 0, True),
         ({"ownership": "off"}, 10_000, True),
-        ({**identify_host(), "ownership": "off", "started": "1"}, 0, False),
-        ({**identify_host(), "ownership": "off"}, 10_000, True),
+        ({**vars(identify_host()), "ownership": "off", "started": "1"}, 0, False),
+        ({**vars(identify_host()), "ownership": "off"}, 10_000, True),
     ],
 )
 def test_whether_a_pipeline_runs_is_known_without_a_wait(

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -108,7 +109,7 @@ def start_process() -> Iterator[MakeProcess]:
 
 def make_environment(owner: OwnerBody) -> dict[str, str]:
     """Return the variables of a JVM that the process of this owner started."""
-    return {**ENVIRONMENT_OF_JVM, STARTER: f"{owner['pid']} {owner['started']}"}
+    return {**ENVIRONMENT_OF_JVM, STARTER: f"{owner.pid} {owner.started}"}
 
 
 def start_holder(path: Path, how: str = "") -> subprocess.Popen[str]:
@@ -166,7 +167,7 @@ def test_a_child_that_outlives_its_parent_does_not_keep_the_lock(path: Path) -> 
     child = int(read_line(process))
     process.kill()
     process.communicate()
-    assert identify_process(child)["started"]
+    assert identify_process(child).started
     lock = StateLock(path)
     assert lock.acquire()
     lock.release()
@@ -294,21 +295,21 @@ def test_states_with_other_names_have_other_lock_files() -> None:
 def test_this_process_is_identified() -> None:
     """The identity has the host, the boot, the number and the start."""
     identity = identify_host()
-    assert identity["host"] == socket.gethostname()
-    assert identity["boot"] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    assert identity["pid"] == os.getpid()
-    assert is_process_alive(identity["pid"], identity["started"])
+    assert identity.host == socket.gethostname()
+    assert identity.boot == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert identity.pid == os.getpid()
+    assert is_process_alive(identity.pid, identity.started)
 
 
 def test_a_process_is_alive_until_it_is_gone(sleeper: subprocess.Popen[bytes]) -> None:
     """A killed process counts as gone even before its parent collects it."""
     identity = identify_process(sleeper.pid)
-    assert is_process_alive(**identity)
+    assert is_process_alive(identity.pid, identity.started)
     sleeper.kill()
     os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
-    assert not is_process_alive(**identity)
+    assert not is_process_alive(identity.pid, identity.started)
     sleeper.wait()
-    assert not is_process_alive(**identity)
+    assert not is_process_alive(identity.pid, identity.started)
     assert not is_process_alive(sleeper.pid, "")
 
 
@@ -324,10 +325,10 @@ def test_a_reused_process_number_is_another_process(sleeper: subprocess.Popen[by
 def test_a_process_is_ended(sleeper: subprocess.Popen[bytes]) -> None:
     """When the call returns, the process no longer runs."""
     identity = identify_process(sleeper.pid)
-    assert end_process(**identity)
-    assert not is_process_alive(**identity)
+    assert end_process(identity.pid, identity.started)
+    assert not is_process_alive(identity.pid, identity.started)
     assert sleeper.wait() == -signal.SIGKILL
-    assert end_process(**identity)
+    assert end_process(identity.pid, identity.started)
 
 
 def test_a_process_that_does_not_end_is_reported(
@@ -335,7 +336,7 @@ def test_a_process_that_does_not_end_is_reported(
 ) -> None:
     """The wait is limited, and its end does not count as the end of the process."""
     monkeypatch.setattr(signal, "pidfd_send_signal", lambda *_: None)
-    assert not end_process(**identify_process(sleeper.pid), seconds=0.01)
+    assert not end_process(**vars(identify_process(sleeper.pid)), seconds=0.01)
 
 
 def test_a_program_name_with_brackets_and_spaces_is_read_correctly(tmp_path: Path) -> None:
@@ -344,19 +345,19 @@ def test_a_program_name_with_brackets_and_spaces_is_read_correctly(tmp_path: Pat
     program.symlink_to("/bin/sleep")
     process = subprocess.Popen([str(program), "60"])
     identity = identify_process(process.pid)
-    assert int(identity["started"]) >= int(identify_host()["started"])
+    assert int(identity.started) >= int(identify_host().started)
     process.kill()
     process.wait()
 
 
-HERE = OwnerBody(**identify_host(), run="7f", jvm=None)  # type: ignore[typeddict-item]
-DEAD: OwnerBody = {**HERE, "started": "1"}
+HERE = OwnerBody(**vars(identify_host()), run="7f")
+DEAD = replace(HERE, started="1")
 
 
 def test_a_jvm_that_the_ledger_knows_is_ended_when_its_owner_is_gone(start_process: MakeProcess) -> None:
     """The program of its owner started it. The JVM may still be writing."""
     jvm = start_process(WORDS_OF_JVM, ENVIRONMENT_OF_JVM)
-    end_orphan({**DEAD, "jvm": identify_process(jvm.pid)})
+    end_orphan(replace(DEAD, jvm=identify_process(jvm.pid)))
     assert jvm.wait() == -signal.SIGKILL
 
 
@@ -369,7 +370,7 @@ def test_a_jvm_that_its_owner_started_is_ended_when_the_owner_is_gone(start_proc
 
 @pytest.mark.parametrize(
     "owner",
-    [HERE, {**DEAD, "boot": "another"}, {**DEAD, "started": "2"}, {**DEAD, "pid": 1}],
+    [HERE, replace(DEAD, boot="another"), replace(DEAD, started="2"), replace(DEAD, pid=1)],
     ids=["alive", "before the boot", "a reused number", "another process"],
 )
 def test_the_jvm_of_another_process_is_left_alone(start_process: MakeProcess, owner: OwnerBody) -> None:
@@ -389,7 +390,7 @@ def test_only_a_jvm_of_spark_is_ended(
 ) -> None:
     """Neither a ledger nor a variable makes Wherry end any other process. A JVM has both the words and the variable."""
     process = start_process(words, {**environment, STARTER: make_environment(DEAD)[STARTER]})
-    end_orphan({**DEAD, "jvm": identify_process(process.pid)})
+    end_orphan(replace(DEAD, jvm=identify_process(process.pid)))
     assert process.poll() is None
 
 

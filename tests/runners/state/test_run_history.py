@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from runners.command_line import cli, printing
-from runners.model.entry import EndedBody, OwnerBody
+from runners.model.entry import OwnerBody
 from runners.model.pipeline_state import PipelineState
 from runners.model.run_report import DestinationReport, Report, RunError
 from runners.operations.status import find_fates
@@ -91,13 +92,13 @@ def test_filters_select_runs(history: RunHistory, filters: dict[str, Any], found
     assert join_names(history.list_runs(WantedRuns(**filters))) == found
 
 
-OWNER: OwnerBody = {
-    "run": "c-run",
-    "host": "h",
-    "pid": 7,
-    "at": "2026-06-01T12:02:00+00:00",
-    "heard_at": "2026-06-01T12:30:00+00:00",
-}
+OWNER = OwnerBody(
+    run="c-run",
+    host="h",
+    pid=7,
+    at="2026-06-01T12:02:00+00:00",
+    heard_at="2026-06-01T12:30:00+00:00",
+)
 
 
 def test_a_run_that_was_taken_over_was_killed(history: RunHistory) -> None:
@@ -124,14 +125,14 @@ def test_a_run_without_a_recorded_end_has_the_known_fate(history: RunHistory) ->
     [
         ((), None, "killed"),
         ((), {"run": "c-run", "status": "stopped"}, "stopped"),
-        (({**OWNER, "ownership": "lease", "lease": None},), None, None),
-        (({**OWNER, "ownership": "lease", "lease": 60.0},), None, "killed"),
-        (({**OWNER, "run": "d-run", "ownership": "lease", "lease": None},), None, "killed"),
+        ((replace(OWNER, ownership="lease"),), None, None),
+        ((replace(OWNER, ownership="lease", lease=60.0),), None, "killed"),
+        ((replace(OWNER, run="d-run", ownership="lease"),), None, "killed"),
     ],
     ids=["gone", "ended", "alive", "lease over", "another"],
 )
 def test_the_ledger_knows_how_a_run_ended(
-    tmp_path: Path, owners: tuple[OwnerBody, ...], ended: EndedBody | None, status: str | None
+    tmp_path: Path, owners: tuple[OwnerBody, ...], ended: Mapping[str, str] | None, status: str | None
 ) -> None:
     """A run was killed if it is not the last that ended, and no longer owns the pipeline or was silent for a lease."""
     state = PipelineState(owners=owners, ended=ended)

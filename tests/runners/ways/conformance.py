@@ -36,6 +36,7 @@ from destinations.destination import Destination
 from destinations.dlq import DLQ
 from destinations.memory import Memory
 from origins.batch import JSON, Batch, Limits
+from origins.codec import encode
 from origins.crash_points import watch_points
 from origins.files.files import Files
 from origins.origin import Backlog, Progress
@@ -382,7 +383,7 @@ class StraightConformance(InEveryOrder):
         expected = expect_decided(spark, name)
         assert isinstance(outcome, Landed)
         assert outcome.counts is not None
-        assert (outcome.counts.json(), rows) == (expected.counts, expected.rows["all"])
+        assert (encode(outcome.counts), rows) == (expected.counts, expected.rows["all"])
 
 
 class GroupedConformance(InEveryOrder):
@@ -415,7 +416,7 @@ class GroupedConformance(InEveryOrder):
             return
         expected = expect_decided(spark, name)
         assert isinstance(outcome, GroupWritten)
-        counts = {lane: landed.counts and landed.counts.json() for lane, landed in outcome.outcomes.items()}
+        counts = {lane: landed.counts and encode(landed.counts) for lane, landed in outcome.outcomes.items()}
         assert counts == {plan.batch.lane: expected.counts for plan in plans}
         assert rows == expected.rows["all"] + expected.rows["all"]
 
@@ -435,7 +436,7 @@ def _decide(bench: WayBench, plan: PlannedBatch) -> tuple[Prepared, Decided]:
         rows[name] = found
     assert sorted(each["position"] for each in refused) == list(prepared.nacks)
     return prepared, Decided(
-        counts=prepared.counts.json(),
+        counts=encode(prepared.counts),
         refused=sorted((each["position"], each["nack"]["code"]) for each in refused),
         rows=rows,
     )

@@ -78,15 +78,13 @@ class Table:
     @property
     def doubtful(self) -> list[tuple[int, int | None]]:
         """Return the batches that may have changed: the number, and the version that caused the doubt."""
-        return [(each.label["number"], each.doubt.version) for each in self.story.brought if each.doubt is not None]
+        return [(each.label.number, each.doubt.version) for each in self.story.brought if each.doubt is not None]
 
     @property
     def lost(self) -> list[tuple[int, str, bool]]:
         """Return the batches that changed: the number, the code of the loss, and whether all rows are gone."""
         return [
-            (each.label["number"], each.loss.code, each.loss.whole)
-            for each in self.story.brought
-            if each.loss is not None
+            (each.label.number, each.loss.code, each.loss.whole) for each in self.story.brought if each.loss is not None
         ]
 
 
@@ -105,7 +103,7 @@ def test_an_untouched_batch_is_present(table: Table) -> None:
     assert table.lost == []
     first, second = table.story.brought
     assert (first.rows, first.listed, first.version, first.files) == (6, 6, 1, ["a", "b"])
-    assert (second.label["number"], second.together) == (2, [second.key])
+    assert (second.label.number, second.together) == (2, [second.key])
 
 
 def test_compacted_files_are_whole(table: Table) -> None:
@@ -141,7 +139,7 @@ def test_rows_brought_again_after_a_restore_are_present(table: Table) -> None:
     """The rows of the first commit are gone, and the rows of the second are present."""
     table.turn("RESTORE", takes=["c"])
     table.batch("c2", number=2)
-    losses = [each.loss for each in table.story.brought if each.label["number"] == 2]
+    losses = [each.loss for each in table.story.brought if each.label.number == 2]
     assert [loss is None for loss in losses] == [False, True]
 
 
@@ -191,7 +189,7 @@ def test_deleted_rows_of_older_versions_are_a_loss_of_the_table(table: Table) ->
     """The history begins after the commit that brought them, so no batch is named."""
     table.turn("DELETE", takes=["b", "c"])
     story = trace_history(table.commits[2:], table.versions[2:], "conformance")
-    assert [each.label["number"] for each in story.brought if each.loss] == [2]
+    assert [each.label.number for each in story.brought if each.loss] == [2]
     assert [loss.code for loss in story.losses] == ["ROWS_GONE"]
 
 
@@ -206,7 +204,7 @@ def test_without_files_the_operations_show_what_is_lost(table: Table) -> None:
 def test_a_label_on_an_operation_that_brings_no_rows_proves_nothing(table: Table) -> None:
     """The configuration of a session can put a label on every operation."""
     table.turn("OPTIMIZE", brings=["ab"], takes=["a", "b"], rearranges=True, text=make_tag([make_label(number=7)]))
-    assert 7 not in [each.label["number"] for each in table.story.brought]
+    assert 7 not in [each.label.number for each in table.story.brought]
 
 
 def mix_files(table: Table) -> None:
@@ -297,7 +295,7 @@ def test_a_commit_of_several_batches_counts_as_each_of_them() -> None:
     labels = [make_label(number=1, lane="a"), make_label(number=1, lane="b")]
     table.turn("WRITE", brings=["a"], text=make_tag(labels), metrics={"numOutputRows": "6"})
     found: Sequence[BroughtBatch] = table.story.brought
-    assert [(each.label["lane"], each.rows, list(each.together)) for each in found] == [
+    assert [(each.label.lane, each.rows, list(each.together)) for each in found] == [
         ("a", 6, [one.key for one in labels]),
         ("b", 6, [one.key for one in labels]),
     ]

@@ -16,6 +16,7 @@ from destinations.delta import Delta
 from destinations.delta.log import make_tag
 from destinations.destination import Destination, Label
 from origins.batch import Batch, Span
+from origins.codec import encode
 from origins.memory import Memory
 from runners.model.entry import Entry
 from runners.model.planned_batch import BranchCounts, Counts, PlannedBatch
@@ -60,7 +61,7 @@ class Carried:
 
     def __post_init__(self) -> None:
         self.journal = Journal(DeltaLedger(self.folder / "state" / "ledger"))
-        self.journal.acquire({**identify_host(), "pipeline": "orders", "run": "r", "jvm": None})
+        self.journal.acquire({**vars(identify_host()), "pipeline": "orders", "run": "r", "jvm": None})
         (self.folder / "state" / "lock").touch()
         for name in self.names:
             if not self.table(name).exists():
@@ -104,7 +105,7 @@ class Carried:
         """Record the plan of a batch."""
         of = make_batch(number, **which)
         planned = PlannedBatch(batch=of, destinations=tuple(destinations or self.names), straight=False)
-        self.journal.record(Entry(kind="plan", lane=of.lane, plan=of.plan, body=planned.json()))
+        self.journal.record(Entry(kind="plan", lane=of.lane, plan=of.plan, body=encode(planned)))
 
     def land(self, number: int, *, nacked: int = 0, to: Sequence[str] | None = None, **which: Any) -> None:
         """Write a batch's rows, and its refused rows to the DLQ."""
@@ -133,7 +134,7 @@ class Carried:
         delivered = {name: 3 - nacked for name in self.names if name not in owed}
         body = {
             "offset": which.span.end,
-            "counts": {**decided.json(), "delivered": delivered, "discarded": 0, "balanced": True, **(counts or {})},
+            "counts": {**encode(decided), "delivered": delivered, "discarded": 0, "balanced": True, **(counts or {})},
             "window": {"rows": 0, "nacks": []},
             "clean": 1,
             "owed": list(owed),

@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from destinations.destination import BatchLabel, BroughtBatch, DeliveryAccount, Loss
+from origins.batch import Span
 from runners.command_line.printing_state import format_problem
-from runners.model.entry import Settled
+from runners.model.entry import DestinationBody, OpenBody, Settled
 from runners.model.pipeline_state import LaneState, PipelineState
-from runners.model.planned_batch import BranchBody, PlannedBatch
+from runners.model.planned_batch import BranchCounts, PlannedBatch, SettledCounts
 from runners.operations.audit.audit import DlqContent, HeldLetters, make_audit
 from runners.operations.audit.finding import FOUND, Audit, Finding
 from runners.operations.audit.ledger_claims import LedgerClaims
@@ -41,7 +42,7 @@ class World:
     def carry(self, lane: str, number: int, *, read: int = 3, nacked: int = 0, filtered: int = 0) -> None:
         """Add a batch of the lane that is whole at each destination."""
         plan, left = f"{lane}-p{number}", read - nacked - filtered
-        branch: BranchBody = {"expected": left, "filtered": filtered, "changed": 0}
+        branch = BranchCounts(expected=left, filtered=filtered)
         self.settled.append(
             Settled(
                 lane=lane,
@@ -49,17 +50,14 @@ class World:
                 plan=plan,
                 run="r",
                 at=f"2026-01-01T00:{number:02}",
-                span={"start": (number - 1) or None, "end": number, "parts": [], "label": ""},
-                counts={
-                    "read": read,
-                    "nacked": nacked,
-                    "branches": dict.fromkeys(NAMES, branch),
-                    "stages": [],
-                    "delivered": dict.fromkeys(NAMES, left),
-                    "discarded": 0,
-                    "balanced": True,
-                    "owed": [],
-                },
+                span=Span(start=(number - 1) or None, end=number),
+                counts=SettledCounts(
+                    read=read,
+                    nacked=nacked,
+                    branches=dict.fromkeys(NAMES, branch),
+                    delivered=dict.fromkeys(NAMES, left),
+                    owed=(),
+                ),
             )
         )
         self.lanes[lane] = LaneState(offset=number, number=number, committed=number)
@@ -71,16 +69,12 @@ class World:
 
     def bring(self, name: str, lane: str, number: int, rows: int | None, loss: Loss | None = None) -> None:
         """Add the batch's commit to a destination."""
-        label: BatchLabel = {
-            "pipeline": "orders",
-            "lane": lane,
-            "number": number,
-            "plan": f"{lane}-p{number}",
-            "destination": name,
-            "key": f"{lane}-p{number}/{name}",
-        }
+        plan = f"{lane}-p{number}"
+        label = BatchLabel(
+            pipeline="orders", lane=lane, number=number, plan=plan, destination=name, key=f"{plan}/{name}"
+        )
         version = len(self.brought[name]) + 1
-        together = [str(label["key"])]
+        together = [label.key]
         self.brought[name].append(
             BroughtBatch(
                 label=label, rows=rows, together=together, version=version, listed=rows, files=["f"], loss=loss
@@ -151,7 +145,7 @@ def _change_brought(world: World, name: str, at: int, **what: Any) -> None:
 
 def _add_forgotten(world: World, name: str, at: int) -> None:
     """Add a commit of a batch that has no plan, beside a known batch."""
-    label: BatchLabel = {**world.brought[name][at].label, "plan": "stranger", "key": f"stranger/{name}"}
+    label = replace(world.brought[name][at].label, plan="stranger", key=f"stranger/{name}")
     world.brought[name].append(replace(world.brought[name][at], label=label, together=[f"stranger/{name}"]))
 
 
@@ -166,7 +160,7 @@ def test_a_break_is_the_only_finding_at_its_batch_and_destination(code: str, wor
     at = data.draw(st.integers(0, len(world.brought[name]) - 1))
     label = world.brought[name][at].label
     BREAKS[code](world, name, at)
-    assert world.summarise_notes() == [(code, name, label["lane"], label["number"])]
+    assert world.summarise_notes() == [(code, name, label.lane, label.number)]
 
 
 @settings(max_examples=30)
@@ -258,17 +252,17 @@ def test_a_backfill_to_one_destination_is_expected_only_there(world: World) -> N
     """This also holds for old ledgers, whose history has no `owed`."""
     world.carry("backfill-1/0", 1)
     settled = world.settled[-1]
-    world.settled[-1] = replace(settled, counts={**settled.counts, "delivered": {"copy": 3}})
+    world.settled[-1] = replace(settled, counts=replace(settled.counts, delivered={"copy": 3}))
     world.brought["orders"].pop()
     assert world.summarise_notes() == []
-    del world.settled[-1].counts["owed"]
+    world.settled[-1] = replace(world.settled[-1], counts=replace(world.settled[-1].counts, owed=None))
     assert world.summarise_notes() == []
 
 
 def test_a_waived_destination_is_not_expected_to_have_the_batch(world: World) -> None:
     """The batch has rows for the destination, but was settled without it."""
     settled = world.settled[3]
-    world.settled[3] = replace(settled, counts={**settled.counts, "delivered": {"orders": 3}})
+    world.settled[3] = replace(settled, counts=replace(settled.counts, delivered={"orders": 3}))
     world.brought["copy"].pop()
     assert world.summarise_notes() == []
 
@@ -298,11 +292,9 @@ def _settle_uncounted(world: World, lane: str, number: int, **counts: Any) -> No
     """Change a batch as the next run settles it if a commit of several batches has it, so that its rows are unknown."""
     at = next(at for at, each in enumerate(world.settled) if (each.lane, each.number) == (lane, number))
     settled = world.settled[at]
-    branches: dict[str, BranchBody] = {
-        name: {"expected": settled.counts["read"], "filtered": 0, "changed": 0} for name in settled.counts["branches"]
-    }
+    branches = {name: BranchCounts(expected=settled.counts.read) for name in settled.counts.branches}
     unknown: Any = {"delivered": {"orders": None, "copy": 3}, "branches": branches, "balanced": "unknown", **counts}
-    world.settled[at] = replace(settled, counts={**settled.counts, **unknown})
+    world.settled[at] = replace(settled, counts=replace(settled.counts, **unknown))
 
 
 def _share_commit(world: World, rows: int) -> None:
@@ -350,7 +342,7 @@ def test_rows_that_a_backfill_delivered_again_count_once(world: World) -> None:
     """One destination lost a batch, and a backfill delivered it. The equation holds for each destination's batches."""
     world.carry("backfill-1/0", 2)
     settled = replace(world.settled[-1], at="2026-01-02")
-    world.settled[-1] = replace(settled, counts={**settled.counts, "delivered": {"copy": 3}})
+    world.settled[-1] = replace(settled, counts=replace(settled.counts, delivered={"copy": 3}))
     world.brought["orders"].pop()
     del world.brought["copy"][1]
     found = world.audit()
@@ -370,15 +362,15 @@ def test_an_audit_balances_only_if_the_equation_holds(world: World, data: st.Dat
     wrong: Any = data.draw(
         st.sampled_from(
             [
-                {"read": settled.counts["read"] + 1},
-                {"nacked": settled.counts["nacked"] + 1},
+                {"read": settled.counts.read + 1},
+                {"nacked": settled.counts.nacked + 1},
                 {"delivered": {"orders": None, "copy": 0}, "balanced": "unknown"},
                 {"delivered": dict.fromkeys(NAMES, None), "balanced": "unknown"},
-                {"branches": {name: {"expected": 0, "filtered": 1, "changed": 0} for name in NAMES}},
+                {"branches": {name: BranchCounts(expected=0, filtered=1) for name in NAMES}},
             ]
         )
     )
-    world.settled[at] = replace(settled, counts={**settled.counts, **wrong})
+    world.settled[at] = replace(settled, counts=replace(settled.counts, **wrong))
     found = world.audit()
     holds = all(
         each.read + each.changed == each.delivered + each.filtered + each.nacked for each in found.destinations.values()
@@ -400,7 +392,7 @@ def test_an_earlier_batch_does_not_replace_a_backfill(world: World) -> None:
 def test_an_owed_batch_is_expected_once_it_is_settled(world: World) -> None:
     """The ledger recorded the batch as owed when its offset was published."""
     settled = world.settled[3]
-    world.settled[3] = replace(settled, counts={**settled.counts, "delivered": {"orders": 3}, "owed": ["copy"]})
+    world.settled[3] = replace(settled, counts=replace(settled.counts, delivered={"orders": 3}, owed=["copy"]))
     assert world.summarise_notes() == []
     world.brought["copy"].pop()
     assert world.summarise_notes() == [("NOT_DELIVERED", "copy", "0", 4)]
@@ -409,7 +401,7 @@ def test_an_owed_batch_is_expected_once_it_is_settled(world: World) -> None:
 def test_an_owed_batch_that_is_open_is_one_finding(world: World) -> None:
     """The finding is OWED. There is none while a run is active."""
     settled = world.settled[3]
-    world.settled[3] = replace(settled, counts={**settled.counts, "delivered": {"orders": 3}, "owed": ["copy"]})
+    world.settled[3] = replace(settled, counts=replace(settled.counts, delivered={"orders": 3}, owed=["copy"]))
     world.brought["copy"].pop()
     plan = PlannedBatch(
         batch=replace(make_batch(4), plan=settled.plan), destinations=NAMES, straight=False, published=True
@@ -437,8 +429,8 @@ def test_an_unknown_batch_whose_rows_are_gone_is_no_finding(world: World) -> Non
 def test_a_replaced_table_is_one_finding(world: World) -> None:
     """The batches that the new table lacks are no further findings."""
     world.brought["orders"].clear()
-    known = {"orders": {"place": "orders", "id": "first", "version": 0}}
-    world.state = {"opened": {"destinations": known}}
+    known = {"orders": DestinationBody(place="orders", id="first")}
+    world.state = {"opened": OpenBody(destinations=known)}
     world.account = {"id": "second"}
     assert world.summarise_notes() == [("REPLACED", "orders", None, None)]
 
@@ -452,7 +444,7 @@ def test_a_missing_place_is_one_finding(world: World) -> None:
 def test_a_batch_that_the_ledger_could_not_balance_stays_a_finding(world: World) -> None:
     """The finding lasts until a user accepts it."""
     settled = world.settled[0]
-    world.settled[0] = replace(settled, counts={**settled.counts, "balanced": False})
+    world.settled[0] = replace(settled, counts=replace(settled.counts, balanced=False))
     (problem,) = world.audit().problems
     assert problem.code == "UNBALANCED"
     world.state = {"accepted": frozenset({problem.id})}
@@ -473,7 +465,7 @@ def test_a_part_in_two_batches_is_an_overlap(world: World) -> None:
     between.
     """
     for at in (0, 2):
-        world.settled[at] = replace(world.settled[at], span={**world.settled[at].span, "parts": [["a.json", 1, 2]]})
+        world.settled[at] = replace(world.settled[at], span=replace(world.settled[at].span, parts=(["a.json", 1, 2],)))
     assert world.summarise_notes() == []
     world.said = {"whole": frozenset({"0"})}
     assert world.summarise_notes() == [("OVERLAP", None, "0", 3)]
@@ -483,7 +475,7 @@ def test_a_part_in_two_batches_is_an_overlap(world: World) -> None:
 
 def test_a_file_that_changed_after_it_was_processed_is_found(world: World) -> None:
     """The finding names the batch that processed the file. A rewound batch has no such finding."""
-    world.settled[2] = replace(world.settled[2], span={**world.settled[2].span, "parts": [["a.json", 1, 2]]})
+    world.settled[2] = replace(world.settled[2], span=replace(world.settled[2].span, parts=(["a.json", 1, 2],)))
     world.said = {"whole": frozenset({"0"}), "changed": {"0": {"a.json": "it had 1 bytes and now has 2"}}}
     (problem,) = world.audit().problems
     assert (problem.code, problem.number) == ("ORIGIN_CHANGED", 3)

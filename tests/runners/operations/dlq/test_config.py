@@ -9,10 +9,12 @@ import pytest
 
 from destinations.dlq import Dlq
 from destinations.memory import Memory
+from origins.codec import encode
 from origins.memory import Memory as Rows
 from runners.command_line import cli
 from runners.model.entry import Entry
 from runners.model.errors import Refusal
+from runners.model.nack_window import DlqSettings
 from runners.model.tasks import Declined, Explain, Prepare, Prepared
 from runners.operations.dlq import change_settings, read_settings
 from runners.pipeline import Pipeline
@@ -68,13 +70,13 @@ def test_a_changed_setting_lasts_until_the_run_ends() -> None:
     bench = Bench()
     config = Entry(kind="config", body={"dlq": {"window": 0}})
     bench.journal.record(config, Entry(kind="config", body={"dlq": {"threshold": 7}}))
-    assert bench.journal.state.config == {"window": 0, "threshold": 7}
-    kept = apply_entries([Entry(kind="snapshot", seq=9, body=bench.journal.state.json())])
-    assert kept.config == {"window": 0, "threshold": 7}
+    assert bench.journal.state.config == DlqSettings(window=0, threshold=7)
+    kept = apply_entries([Entry(kind="snapshot", seq=9, body=encode(bench.journal.state))])
+    assert kept.config == DlqSettings(window=0, threshold=7)
     bench.journal.acquire({"pipeline": "orders"})
-    assert bench.journal.state.config == {}
+    assert bench.journal.state.config == DlqSettings()
     bench.journal.record(config, Entry(kind="release", body={"status": "stopped"}))
-    assert bench.journal.state.config == {}
+    assert bench.journal.state.config == DlqSettings()
 
 
 @pytest.mark.promise("DQ-13")
@@ -87,7 +89,7 @@ def test_settings_are_read_and_changed_from_another_process(pipeline: Pipeline) 
     settings = {"window": 0, "threshold": 50, "limits": {}}
     assert read_settings(pipeline) == {**settings, "changed": ["limits", "window"]}
     owner.refresh()
-    assert owner.state.config == {"window": 0, "limits": {}}
+    assert owner.state.config == DlqSettings(window=0, limits={})
     (first, *_) = [entry for entry in StateLocation.of(pipeline).open_ledger(None).read() if entry.kind == "config"]
     assert (first.body["reason"], "@" in first.body["who"]) == ("known", True)
 

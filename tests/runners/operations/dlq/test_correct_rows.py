@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import pytest
 
 from origins.batch import Span
+from origins.codec import decode, encode
 from runners.command_line.printing_state import format_corrected, format_exported
 from runners.model.entry import Entry
 from runners.model.errors import Refusal
@@ -225,7 +226,7 @@ def test_the_ledger_keeps_a_key_of_the_fix_and_no_value(file: Path) -> None:
     replay = first.make_replay(reason="by hand")
     body = json.loads(json.dumps(replay.json()))
     assert "1.50" not in json.dumps(body)
-    assert Fix.of(body["fix"]).key == replay.fix.key == again.make_replay(reason="x").fix.key
+    assert decode(Fix, body["fix"]).key == replay.fix.key == again.make_replay(reason="x").fix.key
     assert other.make_replay(reason="x").fix.key != replay.fix.key
     assert (replay.choice.ids, replay.fix.describe()) == (("p/1",), "1 edited row")
     with pytest.raises(Refusal, match="needs a reason"):
@@ -263,10 +264,10 @@ def test_the_state_keeps_corrected_rows_until_all_are_settled() -> None:
                 kind="plan",
                 lane="dlq/origin",
                 plan=f"p{number}",
-                body=replace(make_planned(number), batch=batch).json(),
+                body=encode(replace(make_planned(number), batch=batch)),
             )
         )
-        counts = {**DECISION.counts.json(), "delivered": {"orders": 1}, "discarded": 0, "balanced": True}
+        counts = {**encode(DECISION.counts), "delivered": {"orders": 1}, "discarded": 0, "balanced": True}
         body = {"offset": id_, "counts": counts, "window": {"rows": 1, "nacks": []}, "clean": 0, "owed": []}
         journal.record(Entry(kind="settle", lane="dlq/origin", plan=f"p{number}", body=body))
         assert bool(find_given(journal)) is (number == 1)

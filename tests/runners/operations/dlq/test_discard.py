@@ -13,10 +13,12 @@ import pytest
 
 from destinations.delta.delta import Delta
 from destinations.memory import Memory
+from origins.codec import encode
 from origins.memory import Memory as Rows
 from runners.command_line import cli
 from runners.model.entry import Entry
 from runners.model.errors import Owned, Refusal
+from runners.model.nack_window import DlqSettings
 from runners.model.pipeline_state import PipelineState
 from runners.pipeline import Pipeline
 from runners.running.choice import Choice
@@ -53,7 +55,7 @@ def open_journal(pipeline: Pipeline) -> Journal:
 def acquire_journal(pipeline: Pipeline, **body: object) -> Journal:
     """Return the ledger after a run acquired it."""
     owner = open_journal(pipeline)
-    owner.acquire({**identify_host(), "pipeline": "orders", "run": "r", **body})
+    owner.acquire({**vars(identify_host()), "pipeline": "orders", "run": "r", **body})
     return owner
 
 
@@ -64,8 +66,8 @@ def test_discarded_rows_no_longer_wait(pipeline: Pipeline) -> None:
     assert [row["discarded"] for row in pipeline.dead_letters()] == [False, False, True, True]
     assert pipeline.status()["dlq"] == {"rows": 4, "unreplayed": 2, "fallback": 0}
     (settled,) = open_journal(pipeline).list_settled()
-    assert settled.counts["discards"]["reason"] == "test files"
-    assert "@" in settled.counts["discards"]["who"]
+    assert settled.counts.discards["reason"] == "test files"
+    assert "@" in settled.counts.discards["who"]
     assert pipeline.status()["lanes"] == {}
 
 
@@ -81,7 +83,7 @@ def test_a_discard_does_not_stop_a_run(pipeline: Pipeline) -> None:
     """The run's next entry comes after the discard in the ledger."""
     owner = acquire_journal(pipeline)
     assert pipeline.discard_dead_letters(reason="a test") == 4
-    owner.record(Entry(kind="plan", lane="0", plan="p1", body=make_planned(1).json()))
+    owner.record(Entry(kind="plan", lane="0", plan="p1", body=encode(make_planned(1))))
     assert len(list_decided(owner).discarded) == 4
 
 
@@ -94,7 +96,7 @@ def test_nothing_is_discarded_during_a_replay(pipeline: Pipeline) -> None:
         pipeline.discard_dead_letters(reason="a test")
     lock.release()
     batch = replace(make_planned(1).batch, lane="dlq/origin")
-    body = replace(make_planned(1), batch=batch).json()
+    body = encode(replace(make_planned(1), batch=batch))
     owner.record(Entry(kind="plan", lane="dlq/origin", plan="p1", body=body))
     with pytest.raises(Owned, match="a replay of the DLQ of orders is under way"):
         pipeline.discard_dead_letters(reason="a test")
@@ -326,7 +328,7 @@ def record_run(pipeline: Pipeline, run: str, at: str, *, read: int, lane: str = 
     name, number = f"plan of {run}", owner.state.get_lane(lane).number + 1
     batch = replace(make_planned(number).batch, run=run, lane=lane, plan=name)
     counts = {**make_settle_entry().body["counts"], "read": read}
-    owner.record(Entry(kind="plan", lane=lane, plan=name, body=replace(make_planned(1), batch=batch).json(), at=at))
+    owner.record(Entry(kind="plan", lane=lane, plan=name, body=encode(replace(make_planned(1), batch=batch)), at=at))
     owner.record(
         replace(make_settle_entry(), lane=lane, plan=name, body={**make_settle_entry().body, "counts": counts}, at=at)
     )
@@ -385,7 +387,7 @@ def test_a_cause_is_not_gone_while_the_last_run_is_active(runs: Pipeline) -> Non
     owner = acquire_journal(runs, run="e")
     batch = replace(make_planned(4).batch, run="e", plan="e")
     counts = {**make_settle_entry().body["counts"], "read": 1}
-    owner.record(Entry(kind="plan", lane="0", plan="e", body=replace(make_planned(4), batch=batch).json()))
+    owner.record(Entry(kind="plan", lane="0", plan="e", body=encode(replace(make_planned(4), batch=batch))))
     owner.record(replace(make_settle_entry(), plan="e", body={**make_settle_entry().body, "counts": counts}))
     compared = runs.compare_causes()
     assert compared["periods"][-1] | {"began": ""} == {
@@ -474,4 +476,4 @@ def test_an_empty_state_has_no_causes(tmp_path: Path) -> None:
     assert made.dead_letter_causes() == []
     assert made.discard_dead_letters(reason="a test") == 0
     assert not (tmp_path / "nowhere").exists()
-    assert PipelineState().config == {}
+    assert PipelineState().config == DlqSettings()

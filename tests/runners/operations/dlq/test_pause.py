@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from destinations.dlq import Dlq
+from origins.codec import encode
 from runners.command_line import cli
 from runners.engine.batch_machine import DeliveryRules
 from runners.model.entry import Entry
@@ -71,7 +72,7 @@ def test_a_run_that_exceeds_a_limit_records_the_pause_and_stops() -> None:
     bench.dispatcher._record([bench.dispatcher._decide("0", Explained(nacks=()))])
     state = bench.journal.state
     assert state.paused is not None
-    assert (state.paused["lane"], state.paused["limit"], state.open_plans) == ("0", "rows", ())
+    assert (state.paused.lane, state.paused.limit, state.open_plans) == ("0", "rows", ())
     assert [type(error) for error in bench.dispatcher.errors] == [LimitTripped]
     assert bench.dispatcher.stopping
     assert [type(each) for each in bench.events if isinstance(each, BatchCancelled | LimitExceeded)] == [BatchCancelled]
@@ -84,7 +85,7 @@ def test_two_lanes_that_exceed_a_limit_together_pause_the_pipeline_once() -> Non
     bench.dispatcher._record([bench.dispatcher._decide(lane, Explained(nacks=())) for lane in ("1", "0")])
     state = bench.journal.state
     assert state.paused is not None
-    assert (state.paused["lane"], state.open_plans) == ("1", ())
+    assert (state.paused.lane, state.open_plans) == ("1", ())
     assert [type(error) for error in bench.dispatcher.errors] == [LimitTripped, LimitTripped]
     bench.journal.record(Entry(kind="resume", body={"who": "a@b", "reason": "mended"}))
     assert bench.journal.state.paused is None
@@ -140,7 +141,7 @@ def test_a_paused_pipeline_can_finish_open_batches(pipeline: Pipeline) -> None:
 def test_a_pause_outlasts_runs_and_snapshots(pipeline: Pipeline) -> None:
     """A second pause does not replace the first."""
     journal = read_journal(pipeline)
-    state = apply_entries([Entry(kind="snapshot", seq=journal.state.seq + 1, body=journal.state.json())])
+    state = apply_entries([Entry(kind="snapshot", seq=journal.state.seq + 1, body=encode(journal.state))])
     assert state.paused == journal.state.paused
     again = Entry(kind="pause", lane="1", body={"number": 9, "limit": "CAST", "reason": "x"}, seq=state.seq + 1)
     assert apply_entries([again], state).paused == journal.state.paused

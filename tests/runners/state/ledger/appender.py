@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from runners.model.entry import Entry, Settled
+from runners.model.planned_batch import SettledCounts
 from runners.state.delta_ledger import DeltaLedger
 from runners.state.ledger import Conflict
 from tests.runners.state.ledger.conformance import NOWHERE
@@ -19,7 +20,9 @@ def main(path: str, name: str, turns: int, compact_every: int) -> None:
             print(f"{name}{turn}", flush=True)  # noqa: T201  (the test reads it)
             turn += 1
             if turn % compact_every == 0:
-                batch = Settled(lane=name, number=turn, plan=f"{name}{turn}", run="r", at="", span=NOWHERE, counts={})
+                batch = Settled(
+                    lane=name, number=turn, plan=f"{name}{turn}", run="r", at="", span=NOWHERE, counts=SettledCounts()
+                )
                 end = ledger.compact(Entry(kind="snapshot", body={"turn": turn}), [batch], after=end).seq
         except Conflict:
             end = max((entry.seq for entry in ledger.read(end)), default=end)

@@ -6,9 +6,9 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
-from origins.batch import Json
+from origins.batch import Json, Span
 from runners.model.entry import FORMAT, Entry, Settled
-from runners.model.planned_batch import SpanBody
+from runners.model.planned_batch import SettledCounts
 from runners.state.ledger import Conflict, Ledger, LedgerError
 
 BODY: dict[str, Json] = {
@@ -17,7 +17,7 @@ BODY: dict[str, Json] = {
     "": {},
 }
 """A body with all that JSON can hold and a table might spoil."""
-NOWHERE: SpanBody = {"start": None, "end": None, "parts": [], "label": ""}
+NOWHERE = Span(start=None, end=None)
 """The span of a batch of which only the number matters."""
 
 
@@ -167,8 +167,8 @@ def _make_settled(plan: str, number: int, lane: str = "0") -> Settled:
         plan=plan,
         run="r",
         at="heute",
-        span={"start": BODY, "end": None, "parts": [BODY], "label": ""},
-        counts={"read": 3},
+        span=Span(start=BODY, end=None, parts=(BODY,)),
+        counts=SettledCounts(read=3),
     )
 
 

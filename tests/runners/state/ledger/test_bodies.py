@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 from origins.batch import Json, Span
+from origins.codec import encode
 from origins.files.listing import list_files
 from runners.model.entry import Entry
 from runners.state.delta_ledger import DeltaLedger, LocalTable
@@ -45,9 +46,9 @@ def measure_largest(path: Path) -> int:
 def record_batch(journal: Journal, number: int, span: Span) -> None:
     """Plan a batch of this span, and settle it."""
     planned = make_planned(number, start=span.start, end=span.end)
-    body = {**planned.json(), "span": {"start": None, "end": span.end, "parts": list(span.parts), "label": ""}}
+    body = {**encode(planned), "span": {"start": None, "end": span.end, "parts": list(span.parts), "label": ""}}
     journal.record(Entry(kind="plan", lane="0", plan=planned.batch.plan, body=body))
-    counts = {**COUNTS.json(), "delivered": {}, "discarded": 0, "balanced": True}
+    counts = {**encode(COUNTS), "delivered": {}, "discarded": 0, "balanced": True}
     settled = {"offset": span.end, "counts": counts, "window": {"rows": 0, "nacks": []}, "clean": 0, "owed": []}
     journal.record(Entry(kind="settle", lane="0", plan=planned.batch.plan, body=settled))
 
@@ -71,14 +72,14 @@ def test_no_entry_is_larger_than_16_kib_after_100_000_files(path: Path) -> None:
     again = Journal(DeltaLedger(path))
     assert again.state.get_lane("0").settled == journal.state.get_lane("0").settled
     assert sorted(
-        number for settled in again.list_settled() for number, _, _ in list_files(settled.span["parts"])
+        number for settled in again.list_settled() for number, _, _ in list_files(settled.span.parts)
     ) == list(range(FILES))
 
 
 def make_plan(span: Span) -> Mapping[str, Any]:
     """Return the body of a plan with this span."""
     planned = make_planned(1)
-    return {**replace(planned, batch=replace(planned.batch, span=span)).json()}
+    return {**encode(replace(planned, batch=replace(planned.batch, span=span)))}
 
 
 OFFSET: Json = {"partitions": {f"orders-{number}": 1_000_000 + number for number in range(10_000)}}
@@ -90,7 +91,7 @@ GROWING: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         ),
     ),
     "a plan between offsets with 10,000 partitions": ("plan", make_plan(Span(start=OFFSET, end=OFFSET))),
-    "a settled offset with 10,000 partitions": ("settle", {"offset": OFFSET, "counts": COUNTS.json()}),
+    "a settled offset with 10,000 partitions": ("settle", {"offset": OFFSET, "counts": encode(COUNTS)}),
     "an error message of 1 MiB": ("release", {"status": "failed", "error": {"lane": "0", "message": "x" * 2**20}}),
     "a message of signs that take four bytes each": ("pause", {"reason": "\U0001f600" * 4_000}),
     "offsets of 10,000 lanes": ("set", {"lanes": {f"{lane}": {"offset": lane} for lane in range(10_000)}}),

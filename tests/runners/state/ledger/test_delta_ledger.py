@@ -17,6 +17,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from runners.model.entry import FORMAT, Entry, Settled
+from runners.model.planned_batch import SettledCounts
 from runners.state import delta_ledger
 from runners.state.delta_ledger import CHECKPOINT_EVERY, DeltaLedger, LocalTable
 from runners.state.ledger import ENTRIES, FILES, Conflict, Ledger, LedgerError
@@ -62,7 +63,7 @@ def list_ids(ledger: Ledger) -> list[str]:
 
 
 def make_settled(plan: str, number: int) -> Settled:
-    return Settled(lane="0", number=number, plan=plan, run="r", at="", span=NOWHERE, counts={})
+    return Settled(lane="0", number=number, plan=plan, run="r", at="", span=NOWHERE, counts=SettledCounts())
 
 
 def test_reading_creates_nothing(path: Path) -> None:

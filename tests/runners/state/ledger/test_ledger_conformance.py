@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from runners.model.entry import FORMAT, Entry, Settled, as_text
+from runners.model.planned_batch import SettledCounts
 from runners.state.ledger import Conflict, Ledger
 from tests.runners.state.ledger.conformance import NOWHERE, LedgerConformance
 from tests.runners.state.ledger.memory_ledger import MemoryLedger
@@ -22,7 +23,7 @@ class BeginsWithAnEntry(MemoryLedger):
 
 class BeginsWithABatch(MemoryLedger):
     def history(self) -> Iterator[Settled]:
-        nothing = Settled(lane="", number=0, plan="", run="", at="", span=NOWHERE, counts={})
+        nothing = Settled(lane="", number=0, plan="", run="", at="", span=NOWHERE, counts=SettledCounts())
         return super().history() if self._entries else iter([nothing])
 
 

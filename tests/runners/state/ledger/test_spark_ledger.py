@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from runners.model.entry import FORMAT, Entry, Settled
+from runners.model.planned_batch import SettledCounts
 from runners.spark.own_session import make_own_session
 from runners.state import spark_ledger
 from runners.state.ledger import Conflict, Ledger, LedgerError
@@ -53,7 +54,7 @@ def list_ids(ledger: Ledger) -> list[str]:
 
 
 def make_settled(plan: str, number: int) -> Settled:
-    return Settled(lane="0", number=number, plan=plan, run="r", at="", span=NOWHERE, counts={})
+    return Settled(lane="0", number=number, plan=plan, run="r", at="", span=NOWHERE, counts=SettledCounts())
 
 
 def test_reading_creates_nothing(spark: SparkSession, table: str) -> None:

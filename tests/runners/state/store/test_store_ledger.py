@@ -13,6 +13,7 @@ from deltalake.exceptions import CommitFailedError
 from origins.object_store import ObjectStore
 from origins.store_access import StoreUrl
 from runners.model.entry import Entry, Settled
+from runners.model.planned_batch import SettledCounts
 from runners.state import delta_ledger
 from runners.state import ledger as table_ledger
 from runners.state.delta_ledger import CHECKPOINT_EVERY, STORE_CHECKPOINT_EVERY, DeltaLedger, StoreHome
@@ -209,7 +210,7 @@ def test_the_history_keeps_few_files(s3: S3, url: StoreUrl, monkeypatch: pytest.
     ledger = DeltaLedger(url)
     append_plans(ledger, "a")
     for end in range(1, 8):
-        batch = Settled(lane="0", number=end, plan=f"p{end}", run="r", at="", span=NOWHERE, counts={})
+        batch = Settled(lane="0", number=end, plan=f"p{end}", run="r", at="", span=NOWHERE, counts=SettledCounts())
         ledger.compact(Entry(kind="snapshot"), [batch], after=end)
     history = DeltaTable(f"{url}_history", storage_options=s3.storage_options)
     assert len(history.file_uris()) <= 3
