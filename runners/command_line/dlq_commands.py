@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,13 +12,12 @@ import click
 
 from runners.command_line import printing, printing_state
 from runners.command_line.carrying import carry_and_print, show_work
-from runners.command_line.help_sections import F, group, option
+from runners.command_line.help_sections import group, option
 from runners.command_line.options import (
     COUNT,
     FIXES,
     PATH,
     ReplayOptions,
-    add_options,
     as_json,
     confirm,
     load_for_reading,
@@ -50,49 +49,23 @@ def dlq() -> None:
     """
 
 
-def _with_shown_rows(command: F, *, has_text: bool = False) -> F:
-    options: list[Callable[[F], F]] = [
-        option("--limit", type=COUNT, metavar="N", help="Show the newest N; default: 20, --json all."),
-        option("--reveal", is_flag=True, help="Show the values of protected columns."),
-        option("--waiting", is_flag=True, help="Leave out rows that were replayed or discarded."),
-        partial(with_choice_options, has_text=has_text),
-        with_wide,
-        as_json,
-    ]
-    return add_options(command, options)
-
-
 @dlq.command("show")
 @with_definition
-@_with_shown_rows
-def show_dead_letters(**how: Any) -> None:
-    """Show refused rows: why, where, and the row itself.
-
-    For example:  wherry dlq show orders.yaml --waiting --code CAST
-    """
-    _show_rows(**how)
-
-
-@dlq.command("search")
-@partial(with_definition, rest="text")
-@click.argument("text", metavar="[TEXT]", required=False)
-@partial(_with_shown_rows, has_text=True)
-def search(choice: Choice, **how: Any) -> None:
-    """Find refused rows by a text, a column or a time.
-
-    For example:  wherry dlq search orders.yaml n/a --since 2026-01-31
-
-    TEXT may be in a value of the row, or in the reason. A row must meet all conditions. `dlq show` lists refused rows
-    with the same options; `dlq summary`, `replay` and `discard` take them too.
-    """
-    if choice.chooses_all:
-        raise click.UsageError("Say what to search for: TEXT, --column NAME=VALUE, --since TIME or another condition.")
-    _show_rows(choice, **how)
-
-
-def _show_rows(
+@option("--limit", type=COUNT, metavar="N", help="Show the newest N; default: 20, --json all.")
+@option("--reveal", is_flag=True, help="Show the values of protected columns.")
+@option("--waiting", is_flag=True, help="Leave out rows that were replayed or discarded.")
+@with_choice_options
+@with_wide
+@as_json
+def show_dead_letters(
     choice: Choice, limit: int | None, reveal: bool, waiting: bool, wide: bool, json: bool, **given: Any
 ) -> None:
+    """Show refused rows: why, where, and the row itself.
+
+    For example:  wherry dlq show orders.yaml --text n/a --since 2026-01-31
+
+    A row must meet all conditions. `dlq summary`, `replay`, `discard` and `export` take the same options.
+    """
     most = limit if limit or json else 20
     rows = load_for_reading(**given).dead_letters(most, choice=choice, reveal=reveal, waiting=waiting)
     if json:

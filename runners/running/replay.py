@@ -219,9 +219,10 @@ class Replay(Work):
         known = journal.state.replay
         if self.give_up or known is None or not known["decided"]:
             return
-        before = Replay.resume(journal.state)
-        if before.fix.key == self.fix.key:
+        body: Mapping[str, JSON] = known["body"]
+        if Fix.of(body["fix"]).key == self.fix.key:
             return
+        before = Replay.resume(journal.state)
         waiting = replace(before.choice, ids=()).select_letters(dlq, spark, list_decided(journal))
         left = [each for each in waiting if not before.choice.ids or each.id in before.choice.ids]
         if left:
