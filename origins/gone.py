@@ -21,6 +21,8 @@ GONE: Mapping[str, str] = {
     "wherry dlq search": "Use `wherry dlq show orders.yaml --text TEXT`.",
     "wherry dlq suggest": "See the causes with examples by `wherry dlq summary`, and try a change by "
     "`wherry dlq replay --set`.",
+    "wherry dlq summary --by": "Choose the time by `wherry dlq summary orders.yaml --since 2026-01-31`. "
+    "`wherry runs list` counts the refused rows of each run.",
     "wherry expect": "Write rules for the stage `expect` from the rows that `wherry preview` shows.",
     "wherry run --canary": _COMPARE,
     "wherry run --record": _SAVE_CASE,

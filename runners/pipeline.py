@@ -31,7 +31,7 @@ from runners.operations.correct_rows import (
 from runners.operations.explain_row import RefusedRow, load_refused_row
 from runners.operations.find_rows import find_rows
 from runners.operations.fix_preview import FixPreview, preview_fix
-from runners.operations.notebook_tables import CauseList, ComparedCauses, PipelineStatus, RefusedRowList, RunList
+from runners.operations.notebook_tables import CauseList, PipelineStatus, RefusedRowList, RunList
 from runners.operations.offsets import Lanes
 from runners.operations.pipeline_access import open_state
 from runners.operations.redo import check_redo, discard_old_letters
@@ -258,14 +258,6 @@ class Pipeline(PipelineSpec):
         by column and by the form of the value.
         """
         return CauseList(dlq.summarise(self._definition().pipeline, choice or Choice()))
-
-    def compare_causes(self, choice: Choice | None = None, *, by: Literal["run", "day"] = "run") -> ComparedCauses:
-        """Return how many rows the last runs or days refused by cause, which causes are new, and which are gone.
-
-        It is a dict that a notebook shows as a table. It also has the share of the rows that were read. It needs no
-        Spark if `dead_letters` needs none.
-        """
-        return ComparedCauses(dlq.compare_causes(self._definition().pipeline, choice or Choice(), by=by))
 
     def preview(
         self, *, rows: int | None = None, shown: int = 3, lane: str | None = None, from_beginning: bool = False

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 
@@ -83,26 +83,23 @@ _NO_SUCH_ROW, _NO_SUCH_ROW_WAITS = "No such row is in the DLQ.", "No such row wa
 
 @dlq.command("summary")
 @with_definition
-@option("--by", type=click.Choice(["run", "day"]), default="run", metavar="run|day", help="Compare runs, or days.")
 @with_choice_options
 @as_json
-def summarise(choice: Choice, by: Literal["run", "day"], json: bool, **given: Any) -> None:
-    """Count refused rows by cause, and compare the last runs.
+def summarise(choice: Choice, json: bool, **given: Any) -> None:
+    """Count refused rows by cause.
 
-    For example:  wherry dlq summary orders.yaml --by day
+    For example:  wherry dlq summary orders.yaml --since 2026-01-31
 
     Each cause comes with its number of rows, how many of them wait, since when, and an example. Wherry groups the rows
-    of a cause by column and by the form of the value. A chart shows what each run refused, and what is new or gone.
+    of a cause by column and by the form of the value.
     """
-    pipeline = load_for_reading(**given)
-    causes, compared = pipeline.dead_letter_causes(choice), pipeline.compare_causes(choice, by=by)
+    causes = load_for_reading(**given).dead_letter_causes(choice)
     if json:
-        click.echo(printing.as_json({"causes": causes, "compared": compared}))
+        click.echo(printing.as_json({"causes": causes}))
     elif not causes and not choice.chooses_all:
         click.echo(_NO_SUCH_ROW)
     else:
-        parts = [printing_state.format_comparison(compared), printing_state.format_summary(causes)]
-        click.echo("\n\n".join(filter(None, parts)))
+        click.echo(printing_state.format_summary(causes))
 
 
 @dlq.command("explain")

@@ -13,7 +13,6 @@ from runners.model.text import (
     escape_line,
     format_batches,
     format_count,
-    format_percent,
     format_sections,
     name_batch,
     paint,
@@ -145,39 +144,6 @@ def format_summary(causes: Sequence[Mapping[str, JSON]]) -> str:
             "",
         ]
     return "\n".join(parts).rstrip()
-
-
-def format_comparison(compared: Mapping[str, JSON]) -> str:
-    """Format a line for each cause, with a chart of the last runs or days. Empty for fewer than two of them."""
-    by, periods, causes = compared["by"], compared["periods"], compared["causes"]
-    if len(periods) < 2 or not causes:
-        return ""
-    last = periods[-1]
-    when = f"began at {show_moment(last['began'])} (UTC)" if by == "run" else f"is {last['day']}"
-    under_way = ", and is under way" if last["under_way"] else ""
-    read = "" if last["read"] is None else f" It read {format_count(last['read'])}."
-    rows = [
-        [
-            _name_cause(cause),
-            f"{cause['now']:,}",
-            f"{cause['before']:,}",
-            format_percent(cause),
-            f"{_draw_chart(cause['counts'])}  {cause['change'] or ''}".rstrip(),
-        ]
-        for cause in causes
-    ]
-    head = ["cause", f"last {by}", "before", "of rows read", f"the last {len(periods)} {by}s"]
-    began = f"The last {by} with rows {when}{under_way}.{read}"
-    return f"{began}\n\n{table(head, rows)}"
-
-
-def _draw_chart(counts: Sequence[int]) -> str:
-    """Draw a bar for each count, or a point for 0."""
-    most = max(counts)
-    return "".join(_BARS[-(-len(_BARS) * count // most) - 1] if count else "·" for count in counts)
-
-
-_BARS = "▁▂▃▄▅▆▇█"
 
 
 def _name_cause(cause: Mapping[str, JSON]) -> str:

@@ -77,13 +77,6 @@ class Choice:
         body = {**vars(self), "ids": list(self.ids), **moments}
         return {**body, "contains": body.pop("text")}
 
-    def covers(self, moment: datetime) -> bool:
-        """Whether it can choose rows that were refused at this moment."""
-        at = convert_to_utc(moment)
-        return (not self.since or at >= convert_to_utc(self.since)) and (
-            not self.until or at < convert_to_utc(self.until)
-        )
-
     @staticmethod
     def of(body: Mapping[str, JSON]) -> Choice:
         """Return the choice from the form that the ledger keeps. Raises `Refusal` for a condition that is gone."""

@@ -1,4 +1,4 @@
-"""Rows of the DLQ are discarded, shown, searched and compared. Without Spark."""
+"""Rows of the DLQ are discarded, shown, searched and counted. Without Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from runners.running.choice import Choice
 from runners.state.journal import Journal, list_decided
 from runners.state.location import StateLocation
 from runners.state.process_locks import StateLock, identify_host
-from runners.state.run_history import RunHistory, RunRow
 from tests.runners.running.letterbox import append_letters, make_letters
 from tests.runners.state.ledger.test_progress import make_planned, make_settle_entry
 
@@ -300,104 +299,17 @@ def record_run(pipeline: Pipeline, run: str, at: str, *, read: int, lane: str = 
     owner.record(Entry(kind="release", body={"status": "succeeded"}))
 
 
-@pytest.fixture
-def runs(pipeline: Pipeline, tmp_path: Path) -> Pipeline:
-    """The pipeline with four runs. The second refused no row, the third is a replay, the last is on another day."""
-    moments = {
-        run: datetime(2026, 2, day, 6, tzinfo=timezone.utc) for run, day in zip("abcd", (1, 1, 2, 3), strict=True)
-    }
-    record_run(pipeline, "a", moments["a"].isoformat(timespec="milliseconds"), read=10)
-    record_run(pipeline, "b", "2026-02-01T07:00:00.000+00:00", read=20)
-    record_run(pipeline, "c", "2026-02-02T06:00:00.000+00:00", read=2, lane="dlq/origin")
-    record_run(pipeline, "d", "2026-02-03T06:00:00.000+00:00", read=40)
-    for run, places, columns in (
-        ("a", (1, 2, 3), {"code": "CAST"}),
-        ("a", (4,), {"code": "RULE", "stage": "rules"}),
-        ("c", (5,), {"code": "CAST", "lane": "dlq/origin", "replays": "plan of a/1"}),
-        ("d", (6,), {"code": "CAST"}),
-        ("d", (7, 8), {"code": "LOOKUP", "stage": "lookup"}),
-    ):
-        rows = make_letters(*places, plan=f"plan of {run}", run=run, nacked_at=moments[run], **columns)
-        append_letters(tmp_path / "state" / "dlq", rows)
-    return pipeline
-
-
-def test_causes_are_compared_by_run(runs: Pipeline) -> None:
-    """A run without refused rows counts, and a replay does not."""
-    compared = runs.compare_causes(Choice(since=datetime(2026, 2, 1)))
-    assert [(each["run"], each["read"], each["refused"]) for each in compared["periods"]] == [
-        ("a", 10, 4),
-        ("b", 20, 0),
-        ("d", 40, 3),
-    ]
-    facts = [(each["code"], each["counts"], each["change"], each["share"]) for each in compared["causes"]]
-    assert facts == [
-        ("LOOKUP", [0, 0, 2], "new", 0.05),
-        ("CAST", [3, 0, 1], None, 0.025),
-        ("RULE", [1, 0, 0], None, 0),
-    ]
-    assert [(each["now"], each["before"]) for each in compared["causes"]] == [(2, 0), (1, 0), (0, 0)]
-
-
-def test_causes_are_compared_by_day(runs: Pipeline) -> None:
-    """Only the chosen rows are compared."""
-    compared = runs.compare_causes(Choice(since=datetime(2026, 2, 1), stage="rules"), by="day")
-    assert [(each["day"], each["read"]) for each in compared["periods"]] == [("2026-02-01", 30), ("2026-02-03", 40)]
-    (cause,) = compared["causes"]
-    assert (cause["stage"], cause["counts"], cause["change"]) == ("rules", [1, 0], "gone")
-
-
-def test_a_cause_is_not_gone_while_the_last_run_is_active(runs: Pipeline) -> None:
-    """The run may refuse such rows later."""
-    owner = acquire_journal(runs, run="e")
-    batch = replace(make_planned(4).batch, run="e", plan="e")
-    counts = {**make_settle_entry().body["counts"], "read": 1}
-    owner.record(Entry(kind="plan", lane="0", plan="e", body=replace(make_planned(4), batch=batch).json()))
-    owner.record(replace(make_settle_entry(), plan="e", body={**make_settle_entry().body, "counts": counts}))
-    compared = runs.compare_causes()
-    assert compared["periods"][-1] | {"began": ""} == {
-        "run": "e", "began": "", "read": 1, "refused": 0, "under_way": True,
-    }  # fmt: skip
-    assert {each["change"] for each in compared["causes"]} == {None}
-
-
-def test_the_summary_has_a_chart_of_the_runs(
-    runs: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_the_summary_counts_rows_refused_in_a_time(
+    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With only one run it has no chart."""
+    """Its JSON has the causes of these rows only."""
     monkeypatch.chdir(tmp_path)
     Path("orders.yaml").write_text(DEFINITION)
-    assert cli.execute(["dlq", "summary", "orders.yaml", "--since", "2026-02-01"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "The last run with rows began at 2026-02-03 06:00:00 (UTC). It read 40 rows."
-    assert [line.split() for line in lines[2:6]] == [
-        ["cause", "last", "run", "before", "of", "rows", "read", "the", "last", "3", "runs"],
-        ["LOOKUP,", "lookup", "2", "0", "5.00%", "··█", "new"],
-        ["CAST,", "cast", "1", "0", "2.50%", "█·▃"],
-        ["RULE,", "rules", "0", "0", "0.00%", "█··"],
-    ]
-    assert lines[7] == "CAST, cast"
-    assert cli.execute(["dlq", "summary", "orders.yaml", "--until", "2026-01-02"]) == 0
-    assert capsys.readouterr().out.startswith("CAST, cast\n")
-    assert cli.execute(["dlq", "summary", "orders.yaml", "--by", "day", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["compared"]["by"] == "day"
-
-
-def test_the_summary_says_when_the_last_run_with_rows_began(
-    runs: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A run begins before it settles its first batch. A later run without new rows has no causes."""
-    monkeypatch.chdir(tmp_path)
-    Path("orders.yaml").write_text(DEFINITION)
-    history = RunHistory(tmp_path / "state" / "runs", timedelta(days=9_999))
-    for run, began in (("d", "2026-02-03T05:58:21+00:00"), ("nothing new", "2026-02-04T06:00:00+00:00")):
-        history.write([RunRow.make_running("orders", run, "", datetime.fromisoformat(began))])
-    assert runs.compare_causes()["periods"][-1]["began"] == "2026-02-03T05:58:21.000+00:00"
-    assert cli.execute(["dlq", "summary", "orders.yaml"]) == 0
-    said = capsys.readouterr().out.splitlines()[0]
-    assert said == "The last run with rows began at 2026-02-03 05:58:21 (UTC). It read 40 rows."
-    assert cli.execute(["dlq", "summary", "orders.yaml", "--by", "day"]) == 0
-    assert capsys.readouterr().out.splitlines()[0] == "The last day with rows is 2026-02-03. It read 40 rows."
+    append_letters(tmp_path / "state" / "dlq", make_letters(9, code="LOOKUP", stage="lookup"))
+    assert cli.execute(["dlq", "summary", "--since", "2026-01-01T12:04", "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert [(cause["code"], cause["rows"]) for cause in summary["causes"]] == [("LOOKUP", 1), ("PARSE", 1)]
+    assert summary.keys() == {"version", "causes"}
 
 
 DEFINITION = """
