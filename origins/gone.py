@@ -19,6 +19,7 @@ GONE: Mapping[str, str] = {
     "spark.keep_warm": _WARM,
     "wherry dlq edit": _IMPORT,
     "wherry dlq search": "Use `wherry dlq show orders.yaml --text TEXT`.",
+    "wherry dlq merge --from": "Copy the rows into a Delta table, give the table as `dlq.fallback`, and merge.",
     "wherry dlq suggest": "See the causes with examples by `wherry dlq summary`, and try a change by "
     "`wherry dlq replay --set`.",
     "wherry dlq summary --by": "Choose the time by `wherry dlq summary orders.yaml --since 2026-01-31`. "

@@ -217,7 +217,7 @@ class Pipeline(PipelineSpec):
     ) -> ExportedRows:
         """Write chosen waiting rows of the DLQ into a new file, so that a person can correct them.
 
-        The file is `.csv`, `.json` or `.parquet`. Each row has its id, its code, its message and the columns that were
+        The file is `.csv` or `.json`. Each row has its id, its code, its message and the columns that were
         read. Protected columns are masked unless `reveal`, and a file with masks cannot be imported. Without a row
         that can be corrected there is no file. Raises `Refusal` if the file exists.
         """
@@ -365,16 +365,15 @@ class Pipeline(PipelineSpec):
         pipeline, choice = self._definition().pipeline, choice or Choice()
         return RefusedRowList(dlq.list_dead_letters(pipeline, limit, choice=choice, reveal=reveal, waiting=waiting))
 
-    def merge_dead_letters(self, file: str | Path | None = None) -> MergedFallback:
+    def merge_dead_letters(self) -> MergedFallback:
         """Move all refused rows that wait in the fallback into the DLQ, each once.
 
-        If Wherry cannot read the fallback, `file` has its rows with all columns of the DLQ, as parquet, JSON or CSV.
-        Raises `Refusal` without it, `Owned` while the pipeline runs, and `PipelineFailed` if the DLQ or the fallback
-        cannot be used.
+        Raises `Refusal` if the definition has no fallback, `Owned` while the pipeline runs, and `PipelineFailed` if the
+        DLQ or the fallback cannot be used.
         """
         from runners.operations.repair import merge_fallback
 
-        return merge_fallback(self._definition(), None if file is None else Path(file))
+        return merge_fallback(self._definition())
 
     def explain_dead_letter(self, letter: str, *, reveal: bool = False) -> RefusedRow:
         """Return the row of the DLQ with this id: why it was refused, and by which stage, then and now.

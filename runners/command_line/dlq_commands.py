@@ -127,18 +127,16 @@ def explain_dead_letter(letter: str, reveal: bool, json: bool, **given: Any) -> 
 
 @dlq.command("merge")
 @with_definition
-@option("--from", "rows", type=PATH, metavar="ROWS", help="Read these rows from .parquet, .json or .csv.")
 @as_json
-def merge(rows: Path | None, json: bool, **given: Any) -> int:
+def merge(json: bool, **given: Any) -> int:
     """Bring refused rows back from the fallback.
 
     For example:  wherry dlq merge orders.yaml
 
     While the DLQ fails, `on_failure: fallback` sends refused rows to its fallback. This brings each of them into the
-    DLQ once. It finishes open batches first, and processes nothing else. If Wherry cannot read the fallback, take the
-    rows out of it with all their columns, and name the file with --from.
+    DLQ once. It finishes open batches first, and processes nothing else.
     """
-    merged = load_pipeline(**given).merge_dead_letters(rows)
+    merged = load_pipeline(**given).merge_dead_letters()
     click.echo(printing.as_json(merged.json()) if json else printing_state.format_merged(merged))
     return STOPPED if merged.waiting else 0
 
@@ -234,7 +232,7 @@ def replay(choice: Choice, fix: Fix, resume: bool, how: ReplayOptions, **given: 
 
 @dlq.command("export")
 @with_definition
-@option("--to", "to", required=True, type=PATH, metavar="FILE", help="Write .csv, .json or .parquet.")
+@option("--to", "to", required=True, type=PATH, metavar="FILE", help="Write .csv or .json.")
 @option("--reveal", is_flag=True, help="Write the values of protected columns.")
 @with_choice_options
 @as_json
