@@ -73,7 +73,7 @@ COUNTS: Mapping[str, tuple[int, Callable[[], int]]] = {
     "options of commands": (387, lambda: sum(len(each.params) for each in list_commands(wherry))),
     "imports inside functions": (119, count_late_imports),
     "files": (292, lambda: len(FILES)),
-    "hundreds of lines": (695, count_lines),
+    "hundreds of lines": (693, count_lines),
 }
 """What is counted, and how many there may be."""
 

@@ -112,8 +112,7 @@ def explain_dead_letter(letter: str, reveal: bool, json: bool, **given: Any) -> 
 
     For example:  wherry dlq explain orders.yaml 5f0c9a/17
 
-    Shows why the row was refused, and the stage as it was then and is now. Then Wherry reads the rows next to it, and
-    tries the row with today's stages. Writes nothing.
+    Shows why the row was refused, and then tries it with today's stages. Writes nothing.
     """
     row = load_for_reading(**given).explain_dead_letter(letter, reveal=reveal)
     file = str(given["file"])
