@@ -12,6 +12,7 @@ from origins.crash_points import watch_points
 from runners.model.events import BatchSettled, Event
 from runners.model.run_report import PipelineFailed
 from runners.running import merge_fallback
+from runners.running.compatibility import OperatorOverrides
 from tests.child import clean_environment
 from tests.crash_injector import CrashInjector
 from tests.scenarios.conftest import ORDERS, Place, make_order
@@ -250,12 +251,13 @@ def test_two_merges_at_the_same_time_merge_each_row_once(place: Place) -> None:
 
 
 def test_rows_that_a_person_copied_are_merged_from_another_fallback(place: Place) -> None:
-    """The definition names the copy in the place of the first fallback."""
+    """The definition names the copy in the place of the first fallback, and a run learns that it moved."""
     let_wait(place)
     rows = place.spark.read.format("delta").load(str(place.folder / "refused"))
     rows.write.format("delta").save(str(place.folder / "copied"))
     (place.folder / "refused").rename(place.folder / "lost")
     copied = place.load(WITH_FALLBACK.replace("path: refused", "path: copied"))
+    assert copied.run(ruling=OperatorOverrides(moved=("dlq fallback",), reason="the disk is lost")).batches == 0
     assert copied.merge_dead_letters().rows == 3
     check_whole(place)
 
