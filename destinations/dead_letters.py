@@ -251,11 +251,10 @@ def stream_fallback(
 ) -> Iterator[pa.Table]:
     """Read the refused rows of these batches from the fallback, with these columns or all.
 
-    There may be rows of other batches, and a row twice. Raises `DestinationError` if Wherry cannot read the fallback.
+    There may be rows of other batches, and a row twice. Raises `DestinationError` if the fallback cannot be read.
     """
     columns = columns or make_dlq_schema().names
-    if fallback.read_back is None:
-        raise DestinationError(f"Wherry cannot read refused rows back from {fallback.place}.")
+    assert fallback.read_back is not None, "a DLQ has no other fallback"
     if isinstance(fallback, Delta):  # usually read without Spark
         plans = _match_plans(f"{label.batch.plan}/" for label in labels)
         selected = ", ".join(f"`{name}`" for name in columns)

@@ -144,8 +144,12 @@ class Dlq:
             raise ValueError(
                 "on_failure: expected a fallback beside it, such as fallback: {delta: {path: /other/disk/refused}}"
             )
-        if isinstance(self.fallback, Discard):
-            raise ValueError("fallback: expected a destination that keeps refused rows, got discard")
+        if self.fallback.read_back is None:
+            raise ValueError(
+                "fallback: expected a destination from which a merge can read the rows back: delta, files as parquet "
+                "or json without partition_by, or kafka as json with a topic and without value, headers and "
+                f"partition; got {self.fallback.describe()['kind']}"
+            )
         if self.fallback.stages or getattr(self.fallback, "stamp", None) or self.fallback.by_lane:
             raise ValueError(
                 "fallback: expected one place without stages and stamp, since it keeps refused rows as the DLQ does"

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from destinations.destination import Label, StatelessDestination, Written
-from destinations.dlq import FALLBACK
 from origins.batch_rows import BatchRows
 from origins.lazy import SparkSession
 from origins.nack import encode_payload
@@ -18,7 +17,6 @@ from origins.names import quote_name
 from origins.protection import Protection
 
 LOGGER = "wherry.rows"
-_ALL = 2**31 - 2
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
@@ -35,7 +33,7 @@ class Log(StatelessDestination):
     level: Literal["debug", "info", "warning", "error"] = "info"
     """The level of the log lines."""
     limit: int = 100
-    """How many rows of a batch Wherry logs. It counts all of them. As the fallback of a DLQ it logs all."""
+    """How many rows of a batch Wherry logs. It counts all of them."""
     protection: Protection = field(default=Protection(), repr=False, metadata={"hidden": True})
 
     def __post_init__(self) -> None:
@@ -53,16 +51,15 @@ class Log(StatelessDestination):
 
     def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
         frame = rows.frame()
-        most = _ALL if labels[0].destination == FALLBACK else self.limit
         columns = {name: quote_name(name) for name in frame.columns}
-        lines = frame.selectExpr(encode_payload(columns, frame.schema)).limit(most + 1).collect()
-        count = len(lines) if len(lines) <= most else frame.count()
+        lines = frame.selectExpr(encode_payload(columns, frame.schema)).limit(self.limit + 1).collect()
+        count = len(lines) if len(lines) <= self.limit else frame.count()
         level, logger = _LEVELS[self.level], logging.getLogger(LOGGER)
-        for (line,) in lines[:most]:
+        for (line,) in lines[: self.limit]:
             logger.log(level, "%s", self._mask_line(line))
-        if count > most:
+        if count > self.limit:
             batches = ", ".join(f"batch {label.batch.number} of lane {label.batch.lane}" for label in labels)
-            logger.log(level, "%d more rows of %s are not logged", count - most, batches)
+            logger.log(level, "%d more rows of %s are not logged", count - self.limit, batches)
         return Written(rows=count)
 
     def _mask_line(self, line: str) -> str:

@@ -7,17 +7,23 @@ from collections.abc import Mapping
 _COMPARE = "Compare both definitions on the same batches: wherry compare orders.yaml new.yaml"
 _IMPORT = "Use `wherry dlq export orders.yaml --id ID --to row.json`, edit the file, and use `wherry dlq import`"
 _SAVE_CASE = "Save a case from the rows that wait: wherry preview orders.yaml --save-case orders.test.yaml"
+_BY_VALUE = "Choose rows by a value with `where`, for example `get_json_object(original, '$.amount') = 'n/a'`."
 _WARM = "`wherry warm` keeps a Spark until it is interrupted, and prints the SPARK_REMOTE that commands need."
 
 GONE: Mapping[str, str] = {
     "WHERRY_WARM": _WARM,
     "batch.target": "Set the size of a batch by rows, bytes or files, for example  batch: {rows: 50000}",
+    "choice.values": _BY_VALUE,
     "dlq.weigh": "Limit the refused rows of a batch by their number, for example  limits: {rows: 5%}",
     "run.ways": "Remove it. Wherry takes the cheapest way for each batch, and `wherry validate --json` lists them.",
     "spark.keep_warm": _WARM,
     "wherry dlq edit": _IMPORT,
+    "wherry dlq search": "Use `wherry dlq show orders.yaml --text TEXT`.",
+    "wherry dlq merge --from": "Copy the rows into a Delta table, give the table as `dlq.fallback`, and merge.",
     "wherry dlq suggest": "See the causes with examples by `wherry dlq summary`, and try a change by "
     "`wherry dlq replay --set`.",
+    "wherry dlq summary --by": "Choose the time by `wherry dlq summary orders.yaml --since 2026-01-31`. "
+    "`wherry runs list` counts the refused rows of each run.",
     "wherry expect": "Write rules for the stage `expect` from the rows that `wherry preview` shows.",
     "wherry run --canary": _COMPARE,
     "wherry run --record": _SAVE_CASE,

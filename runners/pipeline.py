@@ -31,7 +31,7 @@ from runners.operations.correct_rows import (
 from runners.operations.explain_row import RefusedRow, load_refused_row
 from runners.operations.find_rows import find_rows
 from runners.operations.fix_preview import FixPreview, preview_fix
-from runners.operations.notebook_tables import CauseList, ComparedCauses, PipelineStatus, RefusedRowList, RunList
+from runners.operations.notebook_tables import CauseList, PipelineStatus, RefusedRowList, RunList
 from runners.operations.offsets import Lanes
 from runners.operations.pipeline_access import open_state
 from runners.operations.redo import check_redo, discard_old_letters
@@ -217,7 +217,7 @@ class Pipeline(PipelineSpec):
     ) -> ExportedRows:
         """Write chosen waiting rows of the DLQ into a new file, so that a person can correct them.
 
-        The file is `.csv`, `.json` or `.parquet`. Each row has its id, its code, its message and the columns that were
+        The file is `.csv` or `.json`. Each row has its id, its code, its message and the columns that were
         read. Protected columns are masked unless `reveal`, and a file with masks cannot be imported. Without a row
         that can be corrected there is no file. Raises `Refusal` if the file exists.
         """
@@ -258,14 +258,6 @@ class Pipeline(PipelineSpec):
         by column and by the form of the value.
         """
         return CauseList(dlq.summarise(self._definition().pipeline, choice or Choice()))
-
-    def compare_causes(self, choice: Choice | None = None, *, by: Literal["run", "day"] = "run") -> ComparedCauses:
-        """Return how many rows the last runs or days refused by cause, which causes are new, and which are gone.
-
-        It is a dict that a notebook shows as a table. It also has the share of the rows that were read. It needs no
-        Spark if `dead_letters` needs none.
-        """
-        return ComparedCauses(dlq.compare_causes(self._definition().pipeline, choice or Choice(), by=by))
 
     def preview(
         self, *, rows: int | None = None, shown: int = 3, lane: str | None = None, from_beginning: bool = False
@@ -373,16 +365,15 @@ class Pipeline(PipelineSpec):
         pipeline, choice = self._definition().pipeline, choice or Choice()
         return RefusedRowList(dlq.list_dead_letters(pipeline, limit, choice=choice, reveal=reveal, waiting=waiting))
 
-    def merge_dead_letters(self, file: str | Path | None = None) -> MergedFallback:
+    def merge_dead_letters(self) -> MergedFallback:
         """Move all refused rows that wait in the fallback into the DLQ, each once.
 
-        If Wherry cannot read the fallback, `file` has its rows with all columns of the DLQ, as parquet, JSON or CSV.
-        Raises `Refusal` without it, `Owned` while the pipeline runs, and `PipelineFailed` if the DLQ or the fallback
-        cannot be used.
+        Raises `Refusal` if the definition has no fallback, `Owned` while the pipeline runs, and `PipelineFailed` if the
+        DLQ or the fallback cannot be used.
         """
         from runners.operations.repair import merge_fallback
 
-        return merge_fallback(self._definition(), None if file is None else Path(file))
+        return merge_fallback(self._definition())
 
     def explain_dead_letter(self, letter: str, *, reveal: bool = False) -> RefusedRow:
         """Return the row of the DLQ with this id: why it was refused, and by which stage, then and now.

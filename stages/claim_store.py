@@ -5,7 +5,6 @@ This code also runs in Spark's Python workers, and is sent there by value.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import hashlib
 import hmac
@@ -529,18 +528,6 @@ class ValueClaims:
 def find_value(name: str) -> str:
     """Return the name of the value with this hash in a store."""
     return f"{VALUES}/{name[:2]}/{name}"
-
-
-def refers_to(reference: str, value: str) -> bool:
-    """Return whether a reference stands for this value. Both may be in base64, as JSON has bytes."""
-    known, content = REFERENCE.match(reference), value.encode("utf-8", "surrogatepass")
-    if known is None:
-        try:
-            reference_bytes, content = (base64.b64decode(each, validate=True) for each in (reference, value))
-        except ValueError:
-            return False
-        known = REFERENCE.match(reference_bytes.decode("utf-8", "replace"))
-    return known is not None and known[1] == hashlib.sha256(content).hexdigest()
 
 
 def _read_reference(text: bytes) -> tuple[str, int]:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 
 from runners.command_line import printing, printing_state
 from runners.command_line.carrying import carry_and_print, show_work
-from runners.command_line.help_sections import F, group, option
+from runners.command_line.help_sections import group, option
 from runners.command_line.options import (
     COUNT,
     FIXES,
     PATH,
     ReplayOptions,
-    add_options,
     as_json,
     confirm,
     load_for_reading,
@@ -50,49 +49,23 @@ def dlq() -> None:
     """
 
 
-def _with_shown_rows(command: F, *, has_text: bool = False) -> F:
-    options: list[Callable[[F], F]] = [
-        option("--limit", type=COUNT, metavar="N", help="Show the newest N; default: 20, --json all."),
-        option("--reveal", is_flag=True, help="Show the values of protected columns."),
-        option("--waiting", is_flag=True, help="Leave out rows that were replayed or discarded."),
-        partial(with_choice_options, has_text=has_text),
-        with_wide,
-        as_json,
-    ]
-    return add_options(command, options)
-
-
 @dlq.command("show")
 @with_definition
-@_with_shown_rows
-def show_dead_letters(**how: Any) -> None:
-    """Show refused rows: why, where, and the row itself.
-
-    For example:  wherry dlq show orders.yaml --waiting --code CAST
-    """
-    _show_rows(**how)
-
-
-@dlq.command("search")
-@partial(with_definition, rest="text")
-@click.argument("text", metavar="[TEXT]", required=False)
-@partial(_with_shown_rows, has_text=True)
-def search(choice: Choice, **how: Any) -> None:
-    """Find refused rows by a text, a column or a time.
-
-    For example:  wherry dlq search orders.yaml n/a --since 2026-01-31
-
-    TEXT may be in a value of the row, or in the reason. A row must meet all conditions. `dlq show` lists refused rows
-    with the same options; `dlq summary`, `replay` and `discard` take them too.
-    """
-    if choice.chooses_all:
-        raise click.UsageError("Say what to search for: TEXT, --column NAME=VALUE, --since TIME or another condition.")
-    _show_rows(choice, **how)
-
-
-def _show_rows(
+@option("--limit", type=COUNT, metavar="N", help="Show the newest N; default: 20, --json all.")
+@option("--reveal", is_flag=True, help="Show the values of protected columns.")
+@option("--waiting", is_flag=True, help="Leave out rows that were replayed or discarded.")
+@with_choice_options
+@with_wide
+@as_json
+def show_dead_letters(
     choice: Choice, limit: int | None, reveal: bool, waiting: bool, wide: bool, json: bool, **given: Any
 ) -> None:
+    """Show refused rows: why, where, and the row itself.
+
+    For example:  wherry dlq show orders.yaml --text n/a --since 2026-01-31
+
+    A row must meet all conditions. `dlq summary`, `replay`, `discard` and `export` take the same options.
+    """
     most = limit if limit or json else 20
     rows = load_for_reading(**given).dead_letters(most, choice=choice, reveal=reveal, waiting=waiting)
     if json:
@@ -110,26 +83,23 @@ _NO_SUCH_ROW, _NO_SUCH_ROW_WAITS = "No such row is in the DLQ.", "No such row wa
 
 @dlq.command("summary")
 @with_definition
-@option("--by", type=click.Choice(["run", "day"]), default="run", metavar="run|day", help="Compare runs, or days.")
 @with_choice_options
 @as_json
-def summarise(choice: Choice, by: Literal["run", "day"], json: bool, **given: Any) -> None:
-    """Count refused rows by cause, and compare the last runs.
+def summarise(choice: Choice, json: bool, **given: Any) -> None:
+    """Count refused rows by cause.
 
-    For example:  wherry dlq summary orders.yaml --by day
+    For example:  wherry dlq summary orders.yaml --since 2026-01-31
 
     Each cause comes with its number of rows, how many of them wait, since when, and an example. Wherry groups the rows
-    of a cause by column and by the form of the value. A chart shows what each run refused, and what is new or gone.
+    of a cause by column and by the form of the value.
     """
-    pipeline = load_for_reading(**given)
-    causes, compared = pipeline.dead_letter_causes(choice), pipeline.compare_causes(choice, by=by)
+    causes = load_for_reading(**given).dead_letter_causes(choice)
     if json:
-        click.echo(printing.as_json({"causes": causes, "compared": compared}))
+        click.echo(printing.as_json({"causes": causes}))
     elif not causes and not choice.chooses_all:
         click.echo(_NO_SUCH_ROW)
     else:
-        parts = [printing_state.format_comparison(compared), printing_state.format_summary(causes)]
-        click.echo("\n\n".join(filter(None, parts)))
+        click.echo(printing_state.format_summary(causes))
 
 
 @dlq.command("explain")
@@ -142,8 +112,7 @@ def explain_dead_letter(letter: str, reveal: bool, json: bool, **given: Any) -> 
 
     For example:  wherry dlq explain orders.yaml 5f0c9a/17
 
-    Shows why the row was refused, and the stage as it was then and is now. Then Wherry reads the rows next to it, and
-    tries the row with today's stages. Writes nothing.
+    Shows why the row was refused, and then tries it with today's stages. Writes nothing.
     """
     row = load_for_reading(**given).explain_dead_letter(letter, reveal=reveal)
     file = str(given["file"])
@@ -157,18 +126,16 @@ def explain_dead_letter(letter: str, reveal: bool, json: bool, **given: Any) -> 
 
 @dlq.command("merge")
 @with_definition
-@option("--from", "rows", type=PATH, metavar="ROWS", help="Read these rows from .parquet, .json or .csv.")
 @as_json
-def merge(rows: Path | None, json: bool, **given: Any) -> int:
+def merge(json: bool, **given: Any) -> int:
     """Bring refused rows back from the fallback.
 
     For example:  wherry dlq merge orders.yaml
 
     While the DLQ fails, `on_failure: fallback` sends refused rows to its fallback. This brings each of them into the
-    DLQ once. It finishes open batches first, and processes nothing else. If Wherry cannot read the fallback, take the
-    rows out of it with all their columns, and name the file with --from.
+    DLQ once. It finishes open batches first, and processes nothing else.
     """
-    merged = load_pipeline(**given).merge_dead_letters(rows)
+    merged = load_pipeline(**given).merge_dead_letters()
     click.echo(printing.as_json(merged.json()) if json else printing_state.format_merged(merged))
     return STOPPED if merged.waiting else 0
 
@@ -264,7 +231,7 @@ def replay(choice: Choice, fix: Fix, resume: bool, how: ReplayOptions, **given: 
 
 @dlq.command("export")
 @with_definition
-@option("--to", "to", required=True, type=PATH, metavar="FILE", help="Write .csv, .json or .parquet.")
+@option("--to", "to", required=True, type=PATH, metavar="FILE", help="Write .csv or .json.")
 @option("--reveal", is_flag=True, help="Write the values of protected columns.")
 @with_choice_options
 @as_json

@@ -248,45 +248,46 @@ def with_log_format(command: F) -> F:
     return expert_option("--log-format", type=choice, default="text", metavar="text|json", help=text)(command)
 
 
-def with_choice_options(command: F, *, has_text: bool = False) -> F:
-    """Give a command about rows of the DLQ a `Choice`, by default of all rows.
-
-    With `has_text`, an argument of the command is the text, in place of `--text`.
-    """
+def with_choice_options(command: F) -> F:
+    """Give a command about rows of the DLQ a `Choice`, by default of all rows."""
 
     @functools.wraps(command)
-    def choose(*, ids: Sequence[str], of_file: str, columns: Sequence[str], text: str | None, **given: Any) -> Any:
+    def choose(*, ids: Sequence[str], of_file: str, **given: Any) -> Any:
         from runners.running.choice import Choice
 
-        conditions = {name: given.pop(name) for name in ("code", "stage", "where", "since", "until")}
-        names = [each for each in columns if "=" not in each]
-        if len(names) > 1:
-            message = f"expected one NAME, and any number of NAME=VALUE, got {' and '.join(names)}"
-            raise click.BadParameter(message, param_hint="--column")
-        values = tuple("=".join(_split_pair(each, "--column", "NAME=VALUE")) for each in columns if "=" in each)
-        column = "".join(names)
-        choice = Choice(ids=tuple(ids), file=of_file, column=column, values=values, text=text or "", **conditions)
+        names = ("code", "stage", "column", "text", "where", "since", "until")
+        choice = Choice(ids=tuple(ids), file=of_file, **{name: given.pop(name) for name in names})
         return command(choice=choice, **given)
 
-    text = select_option("--text", default="", metavar="TEXT", help="Take rows with this text in a value or reason.")
     options = [
         select_option("--id", "ids", multiple=True, metavar="ID", help="Take this row; may be repeated."),
         select_option("--code", default="", metavar="CODE", help="Take rows with this code."),
         select_option("--stage", default="", metavar="NAME", help="Take rows that this stage or table refused."),
         select_option(
             "--column",
-            "columns",
-            multiple=True,
-            metavar="NAME[=VALUE]",
-            help="Take rows refused for NAME, or with VALUE in it.",
+            default="",
+            metavar="NAME",
+            callback=_refuse_value,
+            help="Take rows whose message names this column.",
         ),
-        *([] if has_text else [text]),
+        select_option("--text", default="", metavar="TEXT", help="Take rows with this text in the row or message."),
         select_option("--file", "of_file", default="", metavar="NAME", help="Take rows of this file, or *.csv."),
         select_option("--where", default="", metavar="SQL", help="Take rows where this is true; needs Spark."),
         time_option("--since", section=SELECTION, help="Take rows refused since 2026-01-31T06:00 (UTC)."),
         time_option("--until", section=SELECTION, help="Take rows refused before this time (UTC)."),
     ]
     return add_options(cast(F, choose), options)
+
+
+def _refuse_value(ctx: click.Context, parameter: click.Parameter, name: str) -> str:
+    column, equals, value = name.partition("=")
+    if equals:
+        condition = f"get_json_object(original, '$.{column}') = '{value}'"
+        raise click.BadParameter(
+            f'expected the name of a column, got {name!r}; choose rows by a value with  --where "{condition}"',
+            param_hint="--column",
+        )
+    return name
 
 
 def time_option(*names: str, **how: Any) -> Callable[[F], F]:

@@ -13,7 +13,6 @@ from runners.model.text import (
     escape_line,
     format_batches,
     format_count,
-    format_percent,
     format_sections,
     name_batch,
     paint,
@@ -145,39 +144,6 @@ def format_summary(causes: Sequence[Mapping[str, JSON]]) -> str:
             "",
         ]
     return "\n".join(parts).rstrip()
-
-
-def format_comparison(compared: Mapping[str, JSON]) -> str:
-    """Format a line for each cause, with a chart of the last runs or days. Empty for fewer than two of them."""
-    by, periods, causes = compared["by"], compared["periods"], compared["causes"]
-    if len(periods) < 2 or not causes:
-        return ""
-    last = periods[-1]
-    when = f"began at {show_moment(last['began'])} (UTC)" if by == "run" else f"is {last['day']}"
-    under_way = ", and is under way" if last["under_way"] else ""
-    read = "" if last["read"] is None else f" It read {format_count(last['read'])}."
-    rows = [
-        [
-            _name_cause(cause),
-            f"{cause['now']:,}",
-            f"{cause['before']:,}",
-            format_percent(cause),
-            f"{_draw_chart(cause['counts'])}  {cause['change'] or ''}".rstrip(),
-        ]
-        for cause in causes
-    ]
-    head = ["cause", f"last {by}", "before", "of rows read", f"the last {len(periods)} {by}s"]
-    began = f"The last {by} with rows {when}{under_way}.{read}"
-    return f"{began}\n\n{table(head, rows)}"
-
-
-def _draw_chart(counts: Sequence[int]) -> str:
-    """Draw a bar for each count, or a point for 0."""
-    most = max(counts)
-    return "".join(_BARS[-(-len(_BARS) * count // most) - 1] if count else "·" for count in counts)
-
-
-_BARS = "▁▂▃▄▅▆▇█"
 
 
 def _name_cause(cause: Mapping[str, JSON]) -> str:
@@ -326,12 +292,10 @@ def format_refused_row(row: RefusedRow) -> str:
     """Format a row of the DLQ, with the facts that need no Spark."""
     from runners.model.causes import name_part
 
-    letter, stage = row.letter, row.stage
+    letter = row.letter
     file = f", {name_part(letter['part'], whole=True)}" if letter["part"] else ""
     shown = _show_value(letter["row"])
     original = "was not kept" if letter["original"] is None else _show_value(letter["original"])
-    then = _show_value(stage.then) if stage.then else "" if stage.known else "The ledger no longer has that definition."
-    now = _show_value(stage.now) if stage.now else ""
     others = f"{row.refuser} refused {format_count(row.alike, 'other row', 'other rows')} with {letter['code']}"
     named: list[tuple[str, Sequence[str]]] = [
         ("refused", [f"{show_moment(letter['nacked_at'])} by {row.refuser}, {letter['code']}"]),
@@ -339,8 +303,6 @@ def format_refused_row(row: RefusedRow) -> str:
         ("why", [letter["message"], *(f"{name} is {_show_value(value)}" for name, value in row.values.items())]),
         ("row", [shown]),
         ("as read", ["the same" if original == shown else original]),
-        ("then", [then] if then else []),
-        ("now", [_compare_stages(then, now)] if then or now else []),
         ("alike", [others]),
         ("earlier", [f"row {each}, which was replayed" for each in row.earlier]),
     ]
@@ -352,22 +314,11 @@ def _format_facts(named: Sequence[tuple[str, Sequence[str]]]) -> str:
     return format_sections(safe, least=len("as read"))
 
 
-def _compare_stages(then: str, now: str) -> str:
-    if not now:
-        return "The definition has no stage of this name."
-    return "the same" if now == then else now
-
-
 def format_tried_row(row: RefusedRow, tried: TriedRow, file: str) -> str:
-    """Format the neighbouring rows, what today's definition does with the row, and what to type next."""
-    beside = [
-        f"{each.position}  {'this row' if each.position == row.position else _cut(_show_value(each.row))}"
-        for each in tried.neighbours
-    ]
-    facts = [("beside", beside or [f"not shown: {tried.why_alone}"]), ("today", [_describe_today(tried)])]
+    """Format what today's definition does with the row, and what to type next."""
     hints = list_next_commands(row, tried, file)
     shown = [paint_hint(escape_line(f"{each['what']}:  {each['command']}")) for each in hints]
-    return "\n".join([_format_facts(facts), *(["", *shown] if shown else [])])
+    return "\n".join([_format_facts([("today", [_describe_today(tried)])]), *(["", *shown] if shown else [])])
 
 
 def list_next_commands(row: RefusedRow, tried: TriedRow, file: str) -> Sequence[Mapping[str, str]]:
@@ -396,14 +347,6 @@ def _describe_today(tried: TriedRow) -> str:
     filters = ", ".join(dict.fromkeys(each for each in [today.stage, *today.filtered_for.values()] if each))
     goes = f"it would go to {', '.join(today.destinations)}" if today.destinations else ""
     return "; ".join(each for each in (goes, f"{filters} would filter it" if filters else "") if each)
-
-
-def _cut(text: str) -> str:
-    """Return the text, or its beginning and its length."""
-    return text if len(text) <= _MOST_BESIDE else f"{text[:_MOST_BESIDE]}… ({len(text):,} characters)"
-
-
-_MOST_BESIDE = 1_000
 
 
 def _show_value(value: JSON) -> str:

@@ -106,7 +106,6 @@ def list_problems(pipeline: PipelineSpec, directory: Path) -> Iterator[Problem]:
     checks = (
         _check_secret_names,
         _check_names,
-        _check_fallback,
         _check_lane_tables,
         _check_state,
         _check_workspace,
@@ -168,15 +167,6 @@ def _check_distinct(where: str, named: Sequence[Origin | Destination], taken: Ma
             yield path, f"'{each.name}' is the name of {taken[name]}; choose another `name:`"
         elif other != path:
             yield path, f"'{each.name}' is the name of {other} already; give one of them another `name:`"
-
-
-def _check_fallback(pipeline: PipelineSpec) -> Iterator[Found]:
-    """Yield a fallback that stores masks instead of protected values, because no merge could restore the values."""
-    fallback, protection = pipeline.dlq.fallback, pipeline.protection
-    if fallback is not None and protection and fallback.discreet(protection) is not fallback:
-        kind = fallback.describe()["kind"]
-        message = f"expected a destination that keeps protected values, since rows are merged back; got {kind}"
-        yield "dlq.fallback", f"{message}, which masks the columns of `protect`"
 
 
 def _check_lane_tables(pipeline: PipelineSpec) -> Iterator[Found]:

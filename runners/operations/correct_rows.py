@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from destinations.dead_letters import narrow_to_ids, stream_dlq
 from destinations.destination import Destination
@@ -18,7 +22,7 @@ from origins.nack import RAW
 from origins.protection import MASK, Protection
 from runners.model.errors import Refusal
 from runners.model.json_form import JsonForm
-from runners.model.row_values import BadValue, keep_if_same, match_name, parse_row, show_kind, write_json
+from runners.model.row_values import BadValue, Number, keep_if_same, match_name, parse_row, show_kind, write_json
 from runners.model.spec import PipelineSpec
 from runners.model.text import format_count
 from runners.operations.pipeline_access import open_state
@@ -27,8 +31,6 @@ from runners.operations.row_files import (
     OURS,
     EditableRow,
     EditedRow,
-    ParquetFormat,
-    RowFormat,
     find_format,
     read_rows,
     refuse_rows,
@@ -42,6 +44,10 @@ from runners.state.location import find_dlq
 
 MOST_CORRECTED = 100_000
 """The most rows in one correction. The ledger keeps the id of each, and this process reads them all."""
+_EXACT = 2**53
+"""A float is not exact for every whole number beyond this."""
+CellParser: TypeAlias = Callable[[Any, Json, Json], Json]
+"""Returns the value of a cell from the cell, the type of its column and the original value. Raises `BadValue`."""
 _ASKED = "id, stage, code, message, `row`, original, original_schema"
 
 
@@ -94,7 +100,7 @@ class Correctable:
             kinds=self.kinds,
         )
 
-    def correct(self, row: EditedRow, form: RowFormat) -> str | None:
+    def correct(self, row: EditedRow, parse: CellParser) -> str | None:
         """Return the corrected row as JSON of the DLQ, or None if nothing was changed.
 
         A missing column stays unchanged. Raises `BadValue`, with the column, for an impossible value.
@@ -116,7 +122,7 @@ class Correctable:
             spelled[name] = str(given)
             try:
                 kind = self.kinds[name]
-                found[name] = keep_if_same(form.parse(cell, kind, self.values[name]), self.values[name], kind)
+                found[name] = keep_if_same(parse(cell, kind, self.values[name]), self.values[name], kind)
             except BadValue as error:
                 why = f"the value is not a {show_kind(self.kinds[name])}" if name in self.protected else str(error)
                 raise BadValue(f"column {name}: {why}") from error
@@ -182,16 +188,13 @@ def export_rows(pipeline: PipelineSpec, file: Path, choice: Choice, *, reveal: b
     journal, (dlq, spark) = open_state(pipeline)[1], find_dlq(pipeline)
     decided, protection = list_decided(journal), pipeline.protection
     left: Counter[str] = Counter()
-    columns: dict[str, list[Json]] = {}
+    columns: dict[str, None] = {}
     for row in choice.list_rows(dlq, spark, "id, original_schema, original IS NOT NULL AS kept"):
         if row["id"] not in decided:
             if not row["kept"] or row["original_schema"] == RAW:
                 left[NOT_READ if row["kept"] else NOT_KEPT] += 1
                 continue
-            for each in parse_row(row["original_schema"])["fields"]:
-                kinds = columns.setdefault(each["name"], [])
-                if each["type"] not in kinds:
-                    kinds.append(each["type"])
+            columns |= dict.fromkeys(each["name"] for each in parse_row(row["original_schema"])["fields"])
     counts: Counter[str] = Counter()
 
     def list_rows() -> Iterator[EditableRow]:
@@ -232,7 +235,7 @@ class CorrectedRows(JsonForm):
 
 def correct_from_file(pipeline: PipelineSpec, file: Path, *, unchanged: bool = False) -> CorrectedRows:
     """Read the rows of an edited file. Raises `Refusal` as `correct_rows` does, and if the file cannot be read."""
-    return correct_rows(pipeline, read_rows(file), find_format(file), file, unchanged=unchanged)
+    return correct_rows(pipeline, read_rows(file), find_format(file).parse, file, unchanged=unchanged)
 
 
 def correct_from_values(
@@ -240,11 +243,46 @@ def correct_from_values(
 ) -> CorrectedRows:
     """Correct rows by the ids of their entries. Each has the columns to set, as Python values."""
     edited = [EditedRow(number=number, id=id_, cells=row) for number, (id_, row) in enumerate(values.items(), 1)]
-    return correct_rows(pipeline, edited, ParquetFormat(), None, unchanged=unchanged)
+    return correct_rows(pipeline, edited, _parse_python, None, unchanged=unchanged)
+
+
+def _parse_python(value: Any, kind: Json, _original: Json) -> Json:
+    """Return a Python value as JSON of the DLQ. A column of whole numbers also takes a float."""
+    if isinstance(value, float) and kind not in ("float", "double") and value.is_integer() and abs(value) < _EXACT:
+        return Number(int(value))
+    return _to_json(value)
+
+
+def _to_json(value: Any) -> Json:
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, float):
+        words = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        return Number(repr(value)) if math.isfinite(value) else words
+    if isinstance(value, int):
+        return Number(value)
+    if isinstance(value, Decimal):
+        return Number(f"{value:f}")
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, list):
+        return [_to_json(each) for each in value]
+    if isinstance(value, Mapping):
+        return {str(name): _to_json(each) for name, each in value.items()}
+    return str(value)
 
 
 def correct_rows(
-    pipeline: PipelineSpec, edited: Sequence[EditedRow], form: RowFormat, file: Path | None, *, unchanged: bool = False
+    pipeline: PipelineSpec,
+    edited: Sequence[EditedRow],
+    parse: CellParser,
+    file: Path | None,
+    *,
+    unchanged: bool = False,
 ) -> CorrectedRows:
     """Compare the edited rows with the DLQ. With `unchanged`, rows that were not edited count too.
 
@@ -263,7 +301,7 @@ def correct_rows(
         try:
             if entry is None:
                 raise BadValue(f"the DLQ has no row {row.id}" if row.id else "it has no id")
-            text = entry.correct(row, form)
+            text = entry.correct(row, parse)
         except BadValue as error:
             problems.append(f"row {row.number}, {error}")
             continue

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from destinations.dead_letters import format_moment, read_dead_letters, trace_replays
 from destinations.destination import Destination
@@ -29,11 +29,10 @@ from runners.model.text import format_count
 from runners.operations.pipeline_access import append_entry, open_state, sign
 from runners.running.choice import Choice, Letter, mask_causes, read_examples
 from runners.running.replay import MOST
-from runners.state.journal import DecidedLetters, Journal, list_decided, list_settled_ever
+from runners.state.journal import DecidedLetters, Journal, list_decided
 from runners.state.ledger import Conflict
 from runners.state.location import StateLocation, find_dlq
 from runners.state.ownership import is_run
-from runners.state.run_history import WantedRuns
 
 
 def list_dead_letters(
@@ -157,86 +156,6 @@ class _CauseCount:
 
 def _parse_micros(micros: int) -> datetime:
     return datetime.fromtimestamp(0, timezone.utc) + timedelta(microseconds=micros)
-
-
-MOST_PERIODS = 20
-"""The number of runs or days to compare. These are the last ones."""
-_MOST_RUNS = 1_000
-"""How many runs of the history are asked when they began. Many of them may have read nothing."""
-
-
-@dataclass
-class _Period:
-    """A run or a day: when it began, and how many rows were read and refused in it."""
-
-    began: str
-    """Of a run that the history does not have, and of a day: when its first batch was settled."""
-    read: int | None = None
-    refused: int = 0
-    under_way: bool = False
-
-    def include(self, at: str, read: int | None = None) -> None:
-        self.began = min(self.began, at)
-        self.read = self.read if read is None else (self.read or 0) + read
-
-
-def compare_causes(
-    pipeline: PipelineSpec, choice: Choice = Choice(), *, by: Literal["run", "day"] = "run"
-) -> dict[str, JSON]:
-    """Return how many of the chosen rows each run or day refused, by cause, the oldest first. Replays do not count.
-
-    `{"by", "periods": [{"run" or "day", "began", "read", "refused", "under_way"}], "causes": [{"code", "stage",
-    "destination", "now", "before", "share", "change", "counts"}]}`. `now` is the last period, and `before` is the
-    period before it. `share` is the part of the rows read in the last period, or None if that is unknown. `change` is
-    `new` for a cause that no earlier period has. It is `gone` for a cause that the period before has and the last
-    period lacks, unless the last period is under way.
-    """
-    place, (dlq, spark) = StateLocation.of(pipeline), find_dlq(pipeline)
-    journal = place.open_journal(pipeline)
-    periods: dict[str, _Period] = {}
-    for each in list_settled_ever(journal):
-        read, at = each.counts.read, datetime.fromisoformat(each.at)
-        if read and not is_replay(each.lane) and choice.covers(at):
-            name = each.run if by == "run" else each.at[:10]
-            periods.setdefault(name, _Period(each.at)).include(each.at, read)
-    counted: Counter[tuple[_CauseKey, str]] = Counter()
-    for table in choice.stream_rows(dlq, spark, ", ".join((*_BY, "run", "lane", "nacked_at"))):
-        *causes, runs, lanes, micros = _list_columns(table, (*_BY, "run", "lane", "nacked_at"))
-        moments = {each: format_moment(_parse_micros(each)) for each in {*micros}}
-        for (*cause, run, lane, at), count in Counter(zip(*causes, runs, lanes, micros, strict=True)).items():
-            if not is_replay(lane):
-                name = run if by == "run" else moments[at][:10]
-                period = periods.setdefault(name, _Period(moments[at]))
-                period.include(moments[at])
-                period.refused += count
-                counted[(cause[0], cause[1], cause[2]), name] += count
-    for name in (datetime.now(timezone.utc).date().isoformat(), *(owner.run for owner in journal.state.owners)):
-        if name in periods:
-            periods[name].under_way = True
-    last = sorted(periods, key=lambda name: (periods[name].began, name))[-MOST_PERIODS:]
-    history = place.open_history(pipeline, spark) if by == "run" and last else None
-    for row in history.list_runs(WantedRuns(limit=_MOST_RUNS)) if history is not None else ():
-        if row["run"] in last:
-            periods[row["run"]].include(row["started_at"])
-    found = [
-        _compare_cause(key, [counted[key, name] for name in last], periods[last[-1]])
-        for key in dict.fromkeys(key for key, name in counted if name in last)
-    ]
-    return {
-        "by": by,
-        "periods": [{by: name, **vars(periods[name])} for name in last],
-        "causes": sorted(found, key=lambda cause: (-cause["now"], -cause["before"], -sum(cause["counts"]), str(cause))),
-    }
-
-
-def _compare_cause(key: _CauseKey, counts: Sequence[int], last: _Period) -> dict[str, JSON]:
-    *earlier, now = counts
-    before = earlier[-1] if earlier else 0
-    gone = before and not now and not last.under_way
-    change = "new" if earlier and not any(earlier) else "gone" if gone else None
-    share = now / last.read if last.read else None
-    facts = {"now": now, "before": before, "share": share, "change": change, "counts": list(counts)}
-    return {**dict(zip(_BY, key, strict=True)), **facts}
 
 
 def discard(pipeline: PipelineSpec, choice: Choice, *, reason: str, expected: int | None = None) -> int:

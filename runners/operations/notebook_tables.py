@@ -13,7 +13,6 @@ from runners.model.causes import name_part
 from runners.model.text import (
     escape_html,
     format_count,
-    format_percent,
     join_some,
     render_html_table,
     show_moment,
@@ -82,27 +81,6 @@ class CauseList(list[dict[str, JSON]]):
             for cause in self[:MOST]
         ]
         return _render(head, rows, len(self), "causes", nothing="The DLQ has no such row.")
-
-
-class ComparedCauses(dict[str, JSON]):
-    """How many rows the last runs or days refused by cause."""
-
-    def _repr_html_(self) -> str:
-        by = self["by"]
-        head = ["code", "by", f"last {by}", "before", "of rows read", f"the last {len(self['periods'])} {by}s", ""]
-        rows = [
-            [
-                cause["code"],
-                _name_refuser(cause),
-                cause["now"],
-                cause["before"],
-                format_percent(cause),
-                ", ".join(f"{count:,}" for count in cause["counts"]),
-                cause["change"] or "",
-            ]
-            for cause in self["causes"][:MOST]
-        ]
-        return _render(head, rows, len(self["causes"]), "causes", nothing="The DLQ has no such row.")
 
 
 class RunList(list[dict[str, JSON]]):

@@ -12,35 +12,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
-from destinations.dead_letters import make_dlq_schema
 from destinations.delta.delta import Delta
 from destinations.delta.history import put_back
 from destinations.delta.table import TargetTable
 from destinations.destination import BroughtBatch, Destination, DestinationError
 from destinations.dlq import DLQ, FALLBACK
-from origins.batch import JSON, Json
+from origins.batch import JSON
 from origins.codec import named
-from origins.lazy import pa
-from origins.spark_versions import make_arrow_schema
 from runners.definitions.definition import Definition, definition_of
 from runners.model.entry import DestinationBody, Entry
 from runners.model.errors import Owned, Refusal, check_reason
 from runners.model.json_form import JsonForm
 from runners.model.pipeline_state import PipelineState
-from runners.model.row_values import BadValue, check_value, parse_row
 from runners.model.run_report import PipelineFailed
 from runners.model.spec import PipelineSpec
 from runners.model.text import format_count, format_repr
-from runners.operations.arrow_values import to_arrow_value
 from runners.operations.audit.audit import audit, read_claims
 from runners.operations.audit.finding import Audit, Finding
 from runners.operations.mend_ledger import mend_ledger
 from runners.operations.pipeline_access import hold_pipeline, open_session, open_state, sign
-from runners.operations.row_files import EditedRow, RowFormat, find_format, read_rows, refuse_rows
-from runners.running.merge_fallback import FallbackMerge, GivenLetters
+from runners.running.merge_fallback import FallbackMerge
 from runners.running.run import PipelineRun
 from runners.running.work import OpenBatches
 from runners.spark.own_session import put_settings_back
@@ -154,15 +146,6 @@ def _list_commits(brought: Sequence[BroughtBatch], plans: set[str]) -> list[list
     return [[write for write in brought if write.version == version] for version in versions]
 
 
-_NEVER_NULL = (
-    *("id", "pipeline", "origin", "lane", "number", "plan", "run", "code", "row", "row_schema", "position"),
-    "nacked_at",
-)
-"""The columns of a DLQ that are never NULL."""
-_HAVE_JSON = ("row", "row_schema", "original", "original_schema")
-"""The columns of a DLQ that have JSON. An error does not show their values, because columns may be protected."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class MergedFallback(JsonForm):
     """The refused rows that came from the fallback into the DLQ."""
@@ -173,18 +156,17 @@ class MergedFallback(JsonForm):
     """How many rows still wait in the fallback, because the merge was stopped."""
 
 
-def merge_fallback(definition: Definition, file: Path | None = None) -> MergedFallback:
+def merge_fallback(definition: Definition) -> MergedFallback:
     """Move all refused rows that wait in the fallback into the DLQ, each once. A repeated merge adds nothing.
 
-    `file` has the rows of a fallback that Wherry cannot read. The merge finishes open batches first, as the next run
-    would. Raises `Refusal` if Wherry cannot read the rows, `Owned` while the pipeline runs, and `PipelineFailed` if the
-    DLQ or the fallback cannot be used. Batches that were merged before an error stay merged.
+    The merge finishes open batches first, as the next run would. Raises `Refusal` if the definition has no fallback,
+    `Owned` while the pipeline runs, and `PipelineFailed` if the DLQ or the fallback cannot be used. Batches that were
+    merged before an error stay merged.
     """
     pipeline, state = definition.pipeline, open_state(definition.pipeline)[1].state
     if not state.fallen:
         return MergedFallback()
-    source = _find_source(pipeline, state) if file is None else read_given_letters(file)
-    merge = FallbackMerge(source=source)
+    merge = FallbackMerge(source=_find_source(pipeline, state))
     report = PipelineRun(pipeline=pipeline, text=definition.text, hash=definition.hash, work=merge).carry()
     if report.error is not None:
         raise PipelineFailed(report)
@@ -193,50 +175,12 @@ def merge_fallback(definition: Definition, file: Path | None = None) -> MergedFa
 
 
 def _find_source(pipeline: PipelineSpec, state: PipelineState) -> Destination:
-    """Return the fallback. Raises `Refusal` if Wherry cannot read it."""
-    fallback = pipeline.dlq.fallback
-    if fallback is not None and fallback.read_back is not None:
-        return fallback
+    """Return the fallback. Raises `Refusal` if the definition has none."""
+    if pipeline.dlq.fallback is not None:
+        return pipeline.dlq.fallback
     place = state.opened.destinations.get(FALLBACK, DestinationBody(place="the fallback")).place
-    waiting = f"{format_count(sum(state.fallen.values()), 'refused row waits', 'refused rows wait')} in {place}"
-    if fallback is None:
-        raise Refusal(
-            f"{waiting}, but the definition has no fallback.",
-            hint="Put `on_failure: fallback` and `fallback:` back under `dlq:`, and merge again.",
-        )
+    rows = format_count(sum(state.fallen.values()), "refused row waits", "refused rows wait")
     raise Refusal(
-        f"{waiting}, and Wherry cannot read them there.",
-        hint="Take the rows out of it with all their columns, into a .parquet, .json or .csv. Rows of other batches do "
-        "no harm. Then:  wherry dlq merge FILE --from rows.parquet",
+        f"{rows} in {place}, but the definition has no fallback.",
+        hint="Put `on_failure: fallback` and `fallback:` back under `dlq:`, and merge again.",
     )
-
-
-def read_given_letters(file: Path) -> GivenLetters:
-    """Read rows of the DLQ from a file. Raises `Refusal` if the file does not have its columns."""
-    schema = make_dlq_schema()
-    kinds: dict[str, Json] = {each.name: each.dataType.jsonValue() for each in schema}
-    form, found, problems = find_format(file), [], []
-    for row in read_rows(file, key="id"):
-        try:
-            found.append({name: _parse_cell(row, form, name, kind) for name, kind in kinds.items()})
-        except BadValue as error:
-            problems.append(f"row {row.number}, {error}")
-    if problems:
-        refuse_rows(
-            f"{file.name} was not merged", problems, hint="Take the rows out of the fallback as Wherry wrote them."
-        )
-    return GivenLetters(file=file.name, rows=pa.Table.from_pylist(found, make_arrow_schema(schema)))
-
-
-def _parse_cell(row: EditedRow, form: RowFormat, name: str, kind: Json) -> Any:
-    """Return the value of a column for Arrow; NULL if the row lacks the column. Raises `BadValue`."""
-    try:
-        value = check_value(form.parse(row.cells[name], kind, None), kind) if name in row.cells else None
-        if name in _HAVE_JSON and value is not None:
-            parse_row(str(value))
-    except ValueError as error:
-        why = "the value is not text with JSON" if name in _HAVE_JSON else error
-        raise BadValue(f"column {name}: {why}") from error
-    if value is None and name in _NEVER_NULL:
-        raise BadValue(f"column {name}: expected a value, got none")
-    return to_arrow_value(value, kind)

@@ -1,4 +1,4 @@
-"""Files in which a person edits rows: CSV, JSON and parquet, with one row for each row of the DLQ.
+"""Files in which a person edits rows: CSV and JSON, with one row for each row of the DLQ.
 
 A row has the columns that it was read with. Before them are its id, its code and the reason of its refusal.
 """
@@ -11,15 +11,13 @@ import json
 import os
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
-from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO, TypeAlias
+from typing import Any, TextIO
 
 from origins.batch import Json
-from origins.lazy import pa, pq
 from origins.names import HIDDEN
 from runners.model.errors import Refusal
 from runners.model.row_values import (
@@ -29,24 +27,19 @@ from runners.model.row_values import (
     parse_cell,
     parse_text,
     show_cell,
-    show_kind,
     show_text,
     write_json,
 )
 from runners.model.text import escape_line
-from runners.operations.arrow_values import from_arrow_value, make_arrow_type, to_arrow_value
 
 ID, CODE, MESSAGE, MASKED = (f"{HIDDEN}{name}" for name in ("id", "code", "message", "masked"))
 """The columns before the columns of the row. `MASKED` exists only if values were masked."""
 OURS = (ID, CODE, MESSAGE, MASKED)
 LONGEST_CELL = 32_767
 """The most characters in a cell of a spreadsheet, which cuts longer text."""
-_AT_ONCE = 1_000
 _MOST_NAMED = 5
 """The most problems that an error names."""
 _CSV_FIELD = 2**31 - 1
-Columns: TypeAlias = Mapping[str, Sequence[Json]]
-"""The columns of all rows, each with its types in any row."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,12 +68,12 @@ class RowFormat(ABC):
     """A file format for rows."""
 
     @abstractmethod
-    def write(self, file: Path, rows: Iterable[EditableRow], columns: Columns, masked: bool) -> None:
+    def write(self, file: Path, rows: Iterable[EditableRow], columns: Collection[str], masked: bool) -> None:
         """Write the rows. `masked` is set if values are masked."""
 
     @abstractmethod
-    def read(self, file: Path, key: str) -> Iterator[EditedRow]:
-        """Yield the rows of a file, with ids from the column `key`. Raises `Refusal` if the file has another form."""
+    def read(self, file: Path) -> Iterator[EditedRow]:
+        """Yield the rows of a file. Raises `Refusal` if the file has another form."""
 
     @abstractmethod
     def parse(self, cell: Any, kind: Json, original: Json) -> Json:
@@ -101,7 +94,7 @@ def find_format(file: Path) -> RowFormat:
     return found
 
 
-def write_rows(file: Path, rows: Iterable[EditableRow], columns: Columns, *, masked: bool = False) -> None:
+def write_rows(file: Path, rows: Iterable[EditableRow], columns: Collection[str], *, masked: bool = False) -> None:
     """Write a new file for its owner only, either whole or not at all. Raises `Refusal` if the file exists."""
     form = find_format(file)
     part = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
@@ -123,14 +116,14 @@ def _refuse_existing(file: Path) -> None:
         raise Refusal(f"{file} exists, and may hold edited rows.", hint="Remove it, or name another file.")
 
 
-def read_rows(file: Path, *, key: str = ID) -> Sequence[EditedRow]:
-    """Return the rows of an edited file, with their ids from the column `key`.
+def read_rows(file: Path) -> Sequence[EditedRow]:
+    """Return the rows of an edited file.
 
     Raises `Refusal` for a file that cannot be read, that has no ids, or whose values were masked.
     """
     form = find_format(file)
     try:
-        return list(form.read(file, key))
+        return list(form.read(file))
     except FileNotFoundError as error:
         raise Refusal(f"There is no file {file}.") from error
     except OSError as error:
@@ -146,14 +139,13 @@ def refuse_rows(what: str, problems: Sequence[str], *, hint: str) -> None:
     raise Refusal(f"{what}, and nothing was written:\n  {listed}", hint=hint)
 
 
-def check_header(names: Sequence[str], file: Path, key: str = ID) -> None:
+def check_header(names: Sequence[str], file: Path) -> None:
     """Raises `Refusal` if a file has no ids, a column twice, or masked values."""
-    if key not in names:
-        exported = "Edit a file that `wherry dlq export FILE --to rows.csv` wrote, and keep that column."
+    if ID not in names:
         raise Refusal(
-            f"{file.name} has no column {key}, so Wherry cannot tell to which refused row each of its rows belongs. "
+            f"{file.name} has no column {ID}, so Wherry cannot tell to which refused row each of its rows belongs. "
             f"Its columns are: {', '.join(names[:10]) or 'none'}.",
-            hint=exported if key == ID else "Take the rows out of the fallback with all their columns.",
+            hint="Edit a file that `wherry dlq export FILE --to rows.csv` wrote, and keep that column.",
         )
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -186,7 +178,7 @@ class CsvFormat(RowFormat):
     An empty cell is NULL, and a cell with `""` is empty text.
     """
 
-    def write(self, file: Path, rows: Iterable[EditableRow], columns: Columns, masked: bool) -> None:
+    def write(self, file: Path, rows: Iterable[EditableRow], columns: Collection[str], masked: bool) -> None:
         with file.open("w", encoding="utf-8-sig", newline="") as target:
             writer = csv.writer(target)
             ours = OURS if masked else OURS[:-1]
@@ -196,23 +188,23 @@ class CsvFormat(RowFormat):
                 own_cells = [show_text(each) if each else "" for each in _list_ours(row, masked=masked).values()]
                 writer.writerow([*own_cells, *(cells.get(name, "") for name in columns)])
 
-    def read(self, file: Path, key: str) -> Iterator[EditedRow]:
+    def read(self, file: Path) -> Iterator[EditedRow]:
         text = _read_text(file)
         limit = csv.field_size_limit(_CSV_FIELD)
         try:
-            yield from self._parse(StringIO(text, newline=""), file, key, _find_delimiter(text, key))
+            yield from self._parse(StringIO(text, newline=""), file, _find_delimiter(text))
         except csv.Error as error:
             raise Refusal(f"{file.name} is not CSV: {error}.") from error
         finally:
             csv.field_size_limit(limit)
 
-    def _parse(self, text: TextIO, file: Path, key: str, delimiter: str) -> Iterator[EditedRow]:
+    def _parse(self, text: TextIO, file: Path, delimiter: str) -> Iterator[EditedRow]:
         lines = csv.reader(text, delimiter=delimiter, strict=True)
         header = next(lines, [])
         while header and not header[-1]:
             header.pop()
         names = [parse_text(name) for name in header]
-        check_header(names, file, key)
+        check_header(names, file)
         if "" in names:
             raise Refusal(f"{file.name} has a column without a name, number {names.index('') + 1}.")
         for number, cells in enumerate(lines, 2):
@@ -225,7 +217,7 @@ class CsvFormat(RowFormat):
                     hint="A text with a comma or a line break stands in quotes.",
                 )
             found = dict(zip(names, cells, strict=False))
-            yield EditedRow(number=number, id=found[key].strip(), cells=found)
+            yield EditedRow(number=number, id=found[ID].strip(), cells=found)
 
     def parse(self, cell: Any, kind: Json, original: Json) -> Json:
         shown = show_cell(original, kind)
@@ -238,11 +230,11 @@ class CsvFormat(RowFormat):
         return parse_cell(cell, kind)
 
 
-def _find_delimiter(text: str, key: str) -> str:
+def _find_delimiter(text: str) -> str:
     """Return the character between the names of the header. Spreadsheets of some countries write a semicolon."""
     for delimiter in (",", ";", "\t"):
         with contextlib.suppress(csv.Error, StopIteration):
-            if key in next(csv.reader(StringIO(text, newline=""), delimiter=delimiter)):
+            if ID in next(csv.reader(StringIO(text, newline=""), delimiter=delimiter)):
                 return delimiter
     return ","
 
@@ -250,7 +242,7 @@ def _find_delimiter(text: str, key: str) -> str:
 class JsonFormat(RowFormat):
     """A list of objects, one on each line. It also reads objects without a list around them."""
 
-    def write(self, file: Path, rows: Iterable[EditableRow], columns: Columns, masked: bool) -> None:
+    def write(self, file: Path, rows: Iterable[EditableRow], columns: Collection[str], masked: bool) -> None:
         with file.open("w", encoding="utf-8") as target:
             target.write("[")
             for number, row in enumerate(rows):
@@ -258,16 +250,16 @@ class JsonFormat(RowFormat):
                 target.write(write_json({**_list_ours(row, masked=masked), **row.values}))
             target.write("\n]\n")
 
-    def read(self, file: Path, key: str) -> Iterator[EditedRow]:
+    def read(self, file: Path) -> Iterator[EditedRow]:
         for number, row in enumerate(_split_objects(_read_text(file), file), 1):
             if not isinstance(row, Mapping):
                 raise Refusal(f"Row {number} of {file.name} is not an object: {write_json(row)[:60]}.")
             names = [str(name) for name in row]
-            check_header(names, file, key)
-            id_ = row[key]
+            check_header(names, file)
+            id_ = row[ID]
             if not isinstance(id_, str) or isinstance(id_, Number):
                 raise Refusal(
-                    f"Row {number} of {file.name}: {key} is {write_json(id_)[:60]}, not the id of a refused row."
+                    f"Row {number} of {file.name}: {ID} is {write_json(id_)[:60]}, not the id of a refused row."
                 )
             yield EditedRow(number=number, id=id_.strip(), cells=row)
 
@@ -289,50 +281,4 @@ def _split_objects(text: str, file: Path) -> Iterator[Json]:
         raise Refusal(f"{file.name} is not JSON that can be read: it is too deep.") from error
 
 
-class ParquetFormat(RowFormat):
-    """Parquet with the types of the columns."""
-
-    def write(self, file: Path, rows: Iterable[EditableRow], columns: Columns, masked: bool) -> None:
-        for name, kinds in columns.items():
-            if len(kinds) > 1 and not masked:
-                each = " in some rows and ".join(map(show_kind, kinds))
-                raise Refusal(
-                    f"The column {name} is {each} in others, and a column of parquet has one type.",
-                    hint="Export to .csv or .json, or choose rows that were read alike, for example with --since.",
-                )
-        of_columns: dict[str, Json] = {name: "string" if masked else each[0] for name, each in columns.items()}
-        ours = [(name, pa.string()) for name in (OURS if masked else OURS[:-1])]
-        schema = pa.schema([*ours, *((name, make_arrow_type(kind)) for name, kind in of_columns.items())])
-        cells = ({**_list_ours(row, masked=masked), **_make_cells(row, of_columns, masked=masked)} for row in rows)
-        with pq.ParquetWriter(file, schema) as writer:
-            while some := [*islice(cells, _AT_ONCE)]:
-                writer.write_table(pa.Table.from_pylist(some, schema))
-
-    def read(self, file: Path, key: str) -> Iterator[EditedRow]:
-        try:
-            with pq.ParquetFile(file) as source:
-                check_header(list(source.schema_arrow.names), file, key)
-                rows = (row for batch in source.iter_batches(_AT_ONCE) for row in batch.to_pylist())
-                for number, row in enumerate(rows, 1):
-                    yield EditedRow(number=number, id=str(row[key] or "").strip(), cells=row)
-        except (pa.ArrowException, ValueError) as error:
-            raise Refusal(f"{file.name} is not parquet that can be read: {str(error).splitlines()[0]}.") from error
-
-    def parse(self, cell: Any, kind: Json, original: Json) -> Json:
-        return from_arrow_value(cell, kind)
-
-
-def _make_cells(row: EditableRow, kinds: Mapping[str, Json], *, masked: bool) -> dict[str, Any]:
-    if masked:
-        return {
-            name: None if value is None else show_cell(value, row.kinds[name]) for name, value in row.values.items()
-        }
-    try:
-        return {name: to_arrow_value(value, kinds[name]) for name, value in row.values.items()}
-    except ValueError as error:
-        raise Refusal(
-            f"Parquet cannot have a value of row {row.id}: {error}.", hint="Export to .csv or .json."
-        ) from error
-
-
-_FORMATS: Mapping[str, RowFormat] = {".csv": CsvFormat(), ".json": JsonFormat(), ".parquet": ParquetFormat()}
+_FORMATS: Mapping[str, RowFormat] = {".csv": CsvFormat(), ".json": JsonFormat()}

@@ -233,16 +233,6 @@ _REFUSED = {
 }
 
 
-def _explain_fallback(fallback: Destination) -> str:
-    waits = f"While the DLQ fails, refused rows wait in {hide_secrets(fallback).place}"
-    if fallback.read_back is not None:
-        return f"{waits} (wherry dlq merge)."
-    return (
-        f"{waits}. Wherry cannot read them there: take them out with all their columns, then  wherry dlq merge FILE "
-        "--from rows.parquet"
-    )
-
-
 def _explain_dead_letters(pipeline: PipelineSpec) -> Iterator[str]:
     dlq = pipeline.dlq
     if isinstance(dlq.destination, Discard):
@@ -255,7 +245,8 @@ def _explain_dead_letters(pipeline: PipelineSpec) -> Iterator[str]:
         some = "those that its stages leave " if copy.stages else ""
         where += f", and {some}to {hide_secrets(copy).place or copy.name}"
     if dlq.fallback is not None:
-        yield _explain_fallback(dlq.fallback)
+        place = hide_secrets(dlq.fallback).place
+        yield f"While the DLQ fails, refused rows wait in {place} (wherry dlq merge)."
     if dlq.window == 0 and not dlq.list_limits():
         yield f"Refused rows never stop a run; they {where}."
     elif dlq.window == 0:

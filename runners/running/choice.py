@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import heapq
 import json
 import logging
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from datetime import datetime
-from decimal import Decimal, InvalidOperation
-from fnmatch import fnmatchcase
-from functools import lru_cache
-from itertools import chain
-from operator import itemgetter
+from itertools import islice
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote
 
 from destinations.dead_letters import MOST_LISTED, NEWEST, lacks_replays, narrow_to_ids, query_dlq, stream_dlq
 from destinations.delta.delta import Delta
 from destinations.destination import Destination
 from origins.batch import JSON
 from origins.batch_rows import to_python_rows
+from origins.codec import named
 from origins.errors import has_condition, list_spark_errors
 from origins.lazy import SparkSession, pa
 from origins.nack import DLQ_COLUMNS
 from origins.names import quote_in_hex, quote_text
 from origins.problems import refuse_unknown
-from origins.protection import Protection, walk_texts
-from runners.model.causes import CauseCounter, Causes, find_file_name, parse_message
+from origins.protection import Protection
+from runners.model.causes import CauseCounter, Causes, match_column
 from runners.model.clock import convert_to_utc
 from runners.model.errors import Refusal
 from runners.model.run_report import MOST_REPORTED, Report
@@ -40,11 +36,21 @@ _LETTERS = (
     "id, origin, stage, destination, code, delivered_to, md5(original_schema) AS kind, message, part, nacked_at, "
     "replays"
 )
-_FIRST_JUDGED, _MORE_JUDGED = 20_000, 8
-"""The number of the newest rows that Wherry checks first, and the factor by which each later part is larger."""
 OLDEST_FIRST = "ORDER BY nacked_at, lane, number, position, id"
 """The SQL that sorts rows by the time of their refusal, the oldest first."""
+_GONE = {"values": "--column NAME=VALUE", "text": "--text, which looked only at values"}
+"""The conditions that an older version kept in the ledger, and their options."""
 _COLUMNS = ", ".join(column.split(" ")[0] for column in DLQ_COLUMNS.split(", "))
+
+
+def refuse_gone_conditions(body: Mapping[str, JSON]) -> None:
+    """Raise `Refusal` if the ledger keeps a choice with a condition that is gone. Without it, more rows are chosen."""
+    for name, option in _GONE.items():
+        if body.get(name):
+            raise Refusal(
+                f"The rows of a replay that was cut short were chosen by {option}, which is gone from Wherry.",
+                hint="Choose the rows that wait with --where, and give that replay up:  --give-up",
+            )
 
 
 @refuse_unknown
@@ -59,20 +65,15 @@ class Choice:
     column: str = ""
     """A column that the message names. Case does not matter."""
     file: str = ""
-    """The file of the rows: its name, its whole path, or a pattern such as `2026-*.csv`."""
+    """The file of the rows: its name, its path, or a pattern such as `2026-*.csv`. `*` is any text, `?` one letter."""
     where: str = ""
     """A condition in Spark's SQL over the columns of the DLQ. NULL counts as false."""
     since: datetime | None = None
     """Choose rows that were refused at this time or later. A time without a zone is in UTC."""
     until: datetime | None = None
     """Choose rows that were refused before this time."""
-    values: tuple[str, ...] = ()
-    """Choose rows that have all these values, as they were read or as their stage got them.
-
-    Each is `COLUMN=VALUE`. The value may be a pattern such as `*@shop.example`, or `NULL`.
-    """
-    text: str = ""
-    """Choose rows that have this text in a value or in their message. Case does not matter."""
+    text: str = field(default="", metadata=named("contains"))
+    """Choose rows that have this text in their message or in the JSON of the row. Case does not matter."""
 
     @property
     def chooses_all(self) -> bool:
@@ -82,11 +83,6 @@ class Choice:
     def __post_init__(self) -> None:
         for name, at in (("since", self.since), ("until", self.until)):
             object.__setattr__(self, name, at and convert_to_utc(at))
-
-    def covers(self, moment: datetime) -> bool:
-        """Whether it can choose rows that were refused at this moment."""
-        at = convert_to_utc(moment)
-        return (not self.since or at >= self.since) and (not self.until or at < self.until)
 
     def select_letters(
         self, dlq: Destination, spark: Callable[[], SparkSession], decided: Container[str]
@@ -105,34 +101,10 @@ class Choice:
     def list_newest(
         self, dlq: Destination, spark: Callable[[], SparkSession], most: int, *, but: frozenset[str] = frozenset()
     ) -> list[str]:
-        """Return the ids of the chosen rows that were refused last, the newest first, without the ids in `but`.
-
-        If SQL cannot check all conditions, it reads the newest rows first, and older rows only until it has enough.
-        """
-        order = f"ORDER BY {NEWEST} LIMIT {most + len(but)}" if not self._judged_columns else ""
-        names = [each.split(" ")[0] for each in NEWEST.split(", ")]
-        by_time = self._judged_columns and not (self.ids or self.file or self.where)
-        found: list[Mapping[str, Any]] = []
-        for window in self._list_windows(dlq, spark) if by_time else [""]:
-            rows = self.list_rows(dlq, spark, ", ".join(["id", *names]), where=window, then=order)
-            others = (row for row in rows if row["id"] not in but)
-            found = heapq.nlargest(most, chain(found, others), itemgetter(*names))
-            if len(found) == most:
-                break
-        return [row["id"] for row in found]
-
-    def _list_windows(self, dlq: Destination, spark: Callable[[], SparkSession]) -> Sequence[str]:
-        """Return conditions that divide the DLQ by time, the newest rows first, in parts of growing size."""
-        windows: list[str] = []
-        until, rows, most = "true", 0, _FIRST_JUDGED
-        for table in self._query(dlq, spark, "nacked_at, count(*) AS n", then="GROUP BY nacked_at ORDER BY 1 DESC"):
-            for row in to_python_rows(table):
-                rows += row["n"]
-                if rows >= most:
-                    moment = _write_moment(row["nacked_at"])
-                    windows.append(f"nacked_at >= {moment} AND {until}")
-                    until, rows, most = f"nacked_at < {moment}", 0, most * _MORE_JUDGED
-        return [*windows, until]
+        """Return the ids of the chosen rows that were refused last, the newest first, without the ids in `but`."""
+        limit = f" LIMIT {most + len(but)}" if len(self.ids) <= MOST_LISTED else ""
+        rows = self.list_rows(dlq, spark, "id", then=f"ORDER BY {NEWEST}{limit}")
+        return [*islice((row["id"] for row in rows if row["id"] not in but), most)]
 
     def list_rows(
         self, dlq: Destination, spark: Callable[[], SparkSession], columns: str, *, where: str = "", then: str = ""
@@ -146,28 +118,18 @@ class Choice:
     ) -> Iterator[pa.Table]:
         """Yield these columns of the chosen rows, in tables of bounded size.
 
-        `where` is a further condition. `then` is SQL after all conditions. Raises as `list_letters` does.
+        `where` is a further condition. `then` is SQL after all conditions. The id must be a column if the choice has
+        more than `MOST_LISTED` ids. Raises as `list_letters` does.
         """
-        if self.file:
-            found = (part for table in self._query(dlq, spark, "DISTINCT part") for part in table["part"].to_pylist())
-            parts = [part for part in found if _is_file(part or "", self.file)]
-            if len(parts) <= MOST_LISTED:
-                listed = f"part IN ({', '.join(map(quote_in_hex, parts))})" if parts else "false"
-                where = f"{where} AND {listed}" if where else listed
-                yield from replace(self, file="").stream_rows(dlq, spark, columns, where=where, then=then)
-                return
         if self.ids:
             self._check_ids(dlq, spark)
-        conditions = [*self._list_conditions(), *([where] if where else [])]
-        if not self._judged_columns:
-            yield from self._query(dlq, spark, columns, conditions, then)
+        tables = self._query(dlq, spark, columns, [*self._list_conditions(), *([where] if where else [])], then)
+        if len(self.ids) <= MOST_LISTED:
+            yield from tables
             return
-        ids = frozenset() if self._names_ids else frozenset(self.ids)
-        beside = [each for each in self._judged_columns if each not in columns.split(", ")]
-        for table in self._query(dlq, spark, ", ".join([columns, *beside]), conditions, then):
-            rows = [row for row in to_python_rows(table) if self._is_meant(row, ids)]
-            if rows:
-                yield pa.Table.from_pylist(rows, pa.schema([*table.schema][: len(table.schema) - len(beside)]))
+        ids = frozenset(self.ids)
+        for table in tables:  # the query chose whole batches
+            yield pa.Table.from_pylist([row for row in to_python_rows(table) if row["id"] in ids], table.schema)
 
     def _query(
         self,
@@ -203,140 +165,49 @@ class Choice:
                 hint="See the ids:  wherry dlq show FILE",
             )
 
-    @property
-    def _names_ids(self) -> bool:
-        """Whether a query can list its ids."""
-        return 0 < len(self.ids) <= MOST_LISTED
-
-    @property
-    def _judged_columns(self) -> Sequence[str]:
-        """The columns that Wherry must check itself, because SQL cannot express the whole condition."""
-        asked = {
-            "id": bool(self.ids) and not self._names_ids,
-            "part": bool(self.file),
-            "message": bool(self.column or self.text),
-            **dict.fromkeys(("`row`", "original"), bool(self.values or self.text)),
-        }
-        return [name for name, is_asked in asked.items() if is_asked]
-
     def _list_conditions(self) -> Iterator[str]:
-        """Yield SQL conditions that are true for every chosen row, and for few others."""
+        """Yield the conditions in SQL. Without `where`, Spark and deltalake give the same answer."""
         if self.ids:
             yield narrow_to_ids(self.ids)
         if self.code:
             yield f"code = {quote_in_hex(self.code)}"
         if self.stage:
             yield f"(stage = {quote_in_hex(self.stage)} OR destination = {quote_in_hex(self.stage)})"
+        if self.column:
+            yield f"regexp_like(lower(message), {quote_in_hex(match_column(self.column.lower()))})"
+        if self.file:
+            yield f"regexp_like(part, {quote_in_hex(_match_file(self.file))})"
         if self.since:
             yield f"nacked_at >= {_write_moment(self.since)}"
         if self.until:
             yield f"nacked_at < {_write_moment(self.until)}"
+        if self.text:
+            forms = dict.fromkeys((self.text, json.dumps(self.text, ensure_ascii=False)[1:-1]))
+            found = [
+                f"contains(lower({column}), lower({quote_in_hex(form)}))"
+                for column in ("message", "`row`", "original")
+                for form in forms
+            ]
+            yield f"({' OR '.join(found)})"
         if self.where:
             yield f"(\n{self.where}\n)"
-        if self.column and _is_same_in_json(self.column):
-            yield _contain(("message",), (self.column.lower(),))
-        if self.text and _is_same_in_json(self.text):
-            yield _contain(("message", "`row`", "original"), (self.text.lower(),))
-        for value in self.values:
-            if pieces := _list_pieces(value.partition("=")[2]):
-                yield _contain(("`row`", "original"), pieces)
-
-    def _is_meant(self, row: Mapping[str, JSON], ids: Container[str]) -> bool:
-        """Whether the row meets the conditions that SQL cannot check."""
-        return (
-            (not ids or row["id"] in ids)
-            and (not self.file or _is_file(row["part"] or "", self.file))
-            and (not self.column or self.column.lower() in _list_named(row["message"] or ""))
-            and (not (self.values or self.text) or self._has_values(row))
-        )
-
-    def _has_values(self, row: Mapping[str, JSON]) -> bool:
-        payloads: list[JSON] = [
-            json.loads(row[name], parse_int=_Number, parse_float=_Number)
-            for name in ("row", "original")
-            if row[name] is not None
-        ]
-        if not all(any(_has_value(each, value) for each in payloads) for value in self.values):
-            return False
-        return not self.text or any(
-            self.text.lower() in text.lower() for each in (row["message"], *payloads) for text in walk_texts(each)
-        )
-
-
-@lru_cache(maxsize=10_000)
-def _list_named(message: str) -> Sequence[str]:
-    """Return the columns that a message names, in lower case. Cached, because messages repeat."""
-    return [name.lower() for name in parse_message(message).columns]
-
-
-class _Number(str):
-    """A number in the spelling of its JSON."""
-
-
-def _has_value(payload: JSON, wanted: str) -> bool:
-    column, _, value = wanted.partition("=")
-    return any(_is_value(each, value) for each in _find_values(payload, column.lower()))
-
-
-def _find_values(row: JSON, column: str) -> Iterator[JSON]:
-    """Yield the values of this column, or of a field such as `buyer.email`. Looks into each item of a list."""
-    if isinstance(row, list):
-        for each in row:
-            yield from _find_values(each, column)
-    elif isinstance(row, Mapping):
-        for name, value in row.items():
-            if name.lower() == column:
-                yield from value if isinstance(value, list) else [value]
-            elif column.startswith(f"{name.lower()}."):
-                yield from _find_values(value, column[len(name) + 1 :])
-
-
-def _is_value(value: JSON, wanted: str) -> bool:
-    if value is None or isinstance(value, bool):
-        return wanted.lower() == ("null" if value is None else str(value).lower())
-    if isinstance(value, _Number) and _parse_number(value) == _parse_number(wanted):
-        return True
-    return isinstance(value, str) and (value == wanted or fnmatchcase(value, wanted))
-
-
-def _parse_number(text: str) -> Decimal | None:
-    try:
-        return Decimal(text)
-    except InvalidOperation:
-        return None
-
-
-def _list_pieces(wanted: str) -> Sequence[str]:
-    """Return texts of which the JSON of every row with this value contains at least one. Empty if no text is known."""
-    digits = wanted.removeprefix("-")
-    if re.fullmatch("0|[1-9][0-9]*", digits):
-        return digits, f"{digits[0]}.{digits[1:].rstrip('0') or '0'}e"  # a large number may be written as 1.7E7
-    if re.fullmatch(r"[1-9][0-9]{0,6}\.[0-9]*[1-9]", digits):
-        return (digits,)
-    if "[" in wanted or wanted.lower() in ("null", "true", "false") or _parse_number(wanted) is not None:
-        return ()
-    piece = max(re.split(r"[*?]", wanted), key=len)
-    return (piece.lower(),) if piece and _is_same_in_json(piece) else ()
-
-
-def _is_same_in_json(text: str) -> bool:
-    """Whether the text looks the same in JSON, and every engine gives it the same lower case."""
-    return all(each.isprintable() and each < "\u0100" and each not in '"\\' for each in text)
-
-
-def _contain(columns: Sequence[str], pieces: Sequence[str]) -> str:
-    """Return SQL that is true if one of the columns contains one of the pieces, which are in lower case."""
-    every = [f"contains(lower({column}), {quote_in_hex(piece)})" for column in columns for piece in pieces]
-    return f"({' OR '.join(every)})"
 
 
 def _write_moment(moment: datetime) -> str:
     return f"CAST('{convert_to_utc(moment).isoformat()}' AS TIMESTAMP)"
 
 
-def _is_file(part: str, wanted: str) -> bool:
-    names = {path for whole in {part, unquote(part)} for path in (whole, find_file_name(whole))}
-    return any(name == wanted or name.endswith(f"/{wanted}") or fnmatchcase(name, wanted) for name in names if name)
+def _match_file(wanted: str) -> str:
+    """Return a pattern, for Spark and for deltalake, for the parts of this file. A part may be a URL."""
+    anywhere = "/" in wanted
+    start = r"\A" if anywhere and "*" in wanted else r"(?:\A|/)"
+    jokers = {"*": ".*", "?": "."} if anywhere else {"*": "[^/]*", "?": "[^/]"}
+    return f"(?s){start}{''.join(jokers.get(each) or _match_in_url(each) for each in wanted)}\\z"
+
+
+def _match_in_url(letter: str) -> str:
+    quoted = quote(letter)
+    return letter if quoted == letter else f"(?:{re.escape(letter)}|{quoted})"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
@@ -32,31 +32,22 @@ _NAMED = 5
 """The number of batches that an error names."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class GivenLetters:
-    """The refused rows that a person took out of a fallback."""
-
-    file: str
-    rows: pa.Table
-    """The rows, with the columns of the DLQ."""
-
-
 @dataclass
 class FallbackMerge(Work):
     """The open batches, and then the refused rows that wait in the fallback: they move into the DLQ."""
 
     plans = False
 
-    source: Destination | GivenLetters
-    """The fallback, or the rows that a person took out of it."""
+    source: Destination
+    """The fallback."""
     rows: int = 0
     """The number of rows that it has moved."""
     batches: int = 0
     """The number of batches that it has moved."""
     lacking: list[str] = field(default_factory=list)
-    """The batches for which the source has too few rows."""
+    """The batches of which the fallback has too few rows."""
     exceeding: list[str] = field(default_factory=list)
-    """The batches for which the source has too many rows."""
+    """The batches of which the fallback has too many rows."""
 
     def complete(self, run: OpenRun) -> None:
         """Move the waiting rows until all are moved or the run is stopped.
@@ -64,7 +55,7 @@ class FallbackMerge(Work):
         The DLQ is fenced first, so that no failed write succeeds later. Then Wherry writes only the rows that the DLQ
         lacks, so a repeated merge adds nothing.
 
-        Raises `DestinationError` if the source has too few or too many rows of a batch. All other batches are merged
+        Raises `DestinationError` if the fallback has too few or too many rows of a batch. All other batches are merged
         before that.
         """
         journal, fallen = run.journal, dict(run.journal.state.fallen)
@@ -85,9 +76,6 @@ class FallbackMerge(Work):
 
     def _group(self, fallen: Mapping[str, int]) -> Iterator[Sequence[str]]:
         """Yield groups of plans whose rows are read together."""
-        if isinstance(self.source, GivenLetters):
-            yield list(fallen)
-            return
         group, waiting = list[str](), 0
         for plan, rows in fallen.items():
             if group and waiting + rows > _FEW:
@@ -100,7 +88,7 @@ class FallbackMerge(Work):
     def _merge_group(
         self, run: OpenRun, opened: OpenDestination, group: Mapping[str, Settled], fallen: Mapping[str, int]
     ) -> None:
-        few = isinstance(self.source, GivenLetters) or sum(fallen[plan] for plan in group) <= _FEW
+        few = sum(fallen[plan] for plan in group) <= _FEW
         found = self._read_few(run, group) if few else {}
         for plan, settled in group.items():
             if run.is_stopped():
@@ -129,25 +117,19 @@ class FallbackMerge(Work):
     def _read_few(self, run: OpenRun, group: Mapping[str, Settled]) -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
         """Read the rows of these batches, by plan and id. Leaves out rows of other batches."""
         name, found = run.pipeline.name, dict[str, dict[str, Mapping[str, Any]]]((plan, {}) for plan in group)
-        for table in self._stream(run, group.values()):
+        labels = [label_waiting(name, each) for each in group.values()]
+        for table in stream_fallback(self.source, lambda: run.spark, labels):
             for row in to_python_rows(table):
                 plan = row["plan"]
                 if plan in found and row["pipeline"] == name and re.fullmatch(match_id(plan), row["id"] or ""):
                     found[plan][row["id"]] = row
         return found
 
-    def _stream(self, run: OpenRun, group: Iterable[Settled]) -> Iterator[pa.Table]:
-        if isinstance(self.source, GivenLetters):
-            return iter([self.source.rows])
-        labels = [label_waiting(run.pipeline.name, each) for each in group]
-        return stream_fallback(self.source, lambda: run.spark, labels)
-
     def _read_many(self, run: OpenRun, settled: Settled) -> tuple[BatchRows, int]:
         """Return the rows of a batch that the DLQ lacks, and how many rows the batch has, without reading them here."""
         pipeline, dlq = run.pipeline.name, run.dlq
-        assert not isinstance(self.source, GivenLetters)
         assert isinstance(dlq, Delta), "no other DLQ has a fallback"
-        assert self.source.read_back is not None, "a merge asks for a file then"
+        assert self.source.read_back is not None, "a DLQ has no other fallback"
         frame = self.source.read_back(run.spark, [label_waiting(pipeline, settled)], make_dlq_schema())
         mine = (F.col("plan") == settled.plan) & (F.col("pipeline") == pipeline)
         is_one = F.col("id").rlike(f"^{match_id(settled.plan)}$")
@@ -158,17 +140,15 @@ class FallbackMerge(Work):
     def _check_whole(self) -> None:
         if not (self.lacking or self.exceeding):
             return
-        given = isinstance(self.source, GivenLetters)
-        where = self.source.file if isinstance(self.source, GivenLetters) else f"The fallback {self.source.place}"
         problems, advice = list[str](), list[str]()
         if self.lacking:
             problems.append(f"too few rows of {join_some(self.lacking, _NAMED)}")
-            advice.append("Put the missing rows into the file" if given else "Put the fallback back from a backup")
+            advice.append("Put the fallback back from a backup")
         if self.exceeding:
             problems.append(f"too many rows of {join_some(self.exceeding, _NAMED)}")
-            advice.append(f"Remove the rows that Wherry did not write from {'the file' if given else 'the fallback'}")
+            advice.append("Remove the rows that Wherry did not write from the fallback")
         raise DestinationError(
-            f"{where} has {', and '.join(problems)}.",
+            f"The fallback {self.source.place} has {', and '.join(problems)}.",
             hint=f"{'. '.join(advice)}. Then merge again. Wherry has merged all other batches.",
         )
 

@@ -29,7 +29,7 @@ from runners.model.run_report import Report
 from runners.model.spec import PipelineSpec
 from runners.model.text import format_count
 from runners.running.aggregates import OF_A_REPLAY
-from runners.running.choice import Choice, Letter
+from runners.running.choice import Choice, Letter, refuse_gone_conditions
 from runners.running.compatibility import resolve_names
 from runners.running.fix import NO_FIX, Fix, is_fix
 from runners.running.opening import make_chains
@@ -206,6 +206,7 @@ class Replay(Work):
         """Return the interrupted replay with its fix. Raises `Refusal` if no replay was interrupted."""
         if state.replay is None:
             raise Refusal("No replay with a fix was interrupted, so there is none to resume.")
+        refuse_gone_conditions(state.replay.body)
         return replace(decode(Replay, state.replay.body), give_up=False)
 
     def check(self, journal: Journal, dlq: Destination, spark: Callable[[], SparkSession]) -> None:
@@ -216,9 +217,9 @@ class Replay(Work):
         known = journal.state.replay
         if self.give_up or known is None or not known.decided:
             return
-        before = Replay.resume(journal.state)
-        if before.fix.key == self.fix.key:
+        if decode(Fix, known.body["fix"]).key == self.fix.key:
             return
+        before = Replay.resume(journal.state)
         waiting = replace(before.choice, ids=()).select_letters(dlq, spark, list_decided(journal))
         left = [each for each in waiting if not before.choice.ids or each.id in before.choice.ids]
         if left:

@@ -116,8 +116,7 @@ class PipelineRun:
         protection, dead = self.pipeline.protection, self.pipeline.dlq.destination or self.place.make_dlq()
         self.destinations = name_destinations([each.discreet(protection) for each in self.pipeline.every_destination])
         self.dlq: Destination = dead.discreet(protection)
-        fallback = self.pipeline.dlq.fallback
-        self.fallback = fallback and fallback.discreet(protection)
+        self.fallback = self.pipeline.dlq.fallback
         self.filtered = self.place.make_filtered()
         self.report_builder = RunReportBuilder(
             tuple(self.destinations), resolve_names(self.destinations), list_suites(self.pipeline)

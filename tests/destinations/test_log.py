@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from destinations.conformance import DestinationConformance, make_label
-from destinations.dlq import FALLBACK
 from destinations.log import Log
 from origins.batch_rows import FrameRows
 
@@ -41,13 +39,6 @@ def test_a_row_is_a_line_of_json(spark: SparkSession, heard: pytest.LogCaptureFi
     (line,) = heard.messages
     assert len(line.split("\n")) == 1
     assert json.loads(line) == row
-
-
-def test_as_a_fallback_it_logs_every_row(spark: SparkSession, heard: pytest.LogCaptureFixture) -> None:
-    """The log then holds the only copy of a refused row."""
-    label = dataclasses.replace(make_label(), destination=FALLBACK)
-    assert Log(limit=1).write(spark, FrameRows(spark.range(3)), [label]).rows == 3
-    assert len(heard.messages) == 3
 
 
 @pytest.mark.promise("DQ-12")

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from origins.gone import GONE, name_option
-from origins.problems import DefinitionError
+from origins.problems import DefinitionError, UnknownOption
 from runners.command_line import cli
 from runners.definitions.definition import load
+from runners.running.choice import Choice
 
 HOLDERS = {
     "batch": "run: {batch: {OPTION: 1}}",
@@ -29,7 +30,7 @@ def test_a_command_says_what_to_use_in_its_place(name: str, capsys: pytest.Captu
     assert len(said.splitlines()) == 1
 
 
-@pytest.mark.parametrize("name", [name for name in GONE if "." in name])
+@pytest.mark.parametrize("name", [name for name in GONE if name.partition(".")[0] in HOLDERS])
 def test_a_definition_says_what_to_use_in_place_of_an_option(name: str, tmp_path: Path) -> None:
     """The sentence is the error of the option."""
     holder, _, option = name.partition(".")
@@ -39,6 +40,13 @@ def test_a_definition_says_what_to_use_in_place_of_an_option(name: str, tmp_path
     with pytest.raises(DefinitionError) as raised:
         load(path)
     assert [GONE[name] in problem.message for problem in raised.value.problems] == [True]
+
+
+def test_a_class_says_what_to_use_in_place_of_an_option() -> None:
+    """The sentence is the error of the option."""
+    with pytest.raises(UnknownOption) as raised:
+        Choice(values=("id=7",))  # type: ignore[call-arg]
+    assert GONE["choice.values"] in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from collections.abc import Callable
 import pytest
 
 from origins.crash_points import watch_points
-from runners.model.errors import Refusal
 from runners.model.events import BatchSettled, Event
 from runners.model.run_report import PipelineFailed
 from runners.running import merge_fallback
+from runners.running.compatibility import OperatorOverrides
 from tests.child import clean_environment
 from tests.crash_injector import CrashInjector
 from tests.scenarios.conftest import ORDERS, Place, make_order
@@ -28,18 +28,6 @@ BATCHES = [
     [make_order(3), make_order(4, amount="y"), make_order(5, amount="-1")],
     [make_order(6)],
 ]
-
-
-KEEP = """
-from pathlib import Path
-
-
-def keep(rows, label):
-    lines = [row.line for row in rows.selectExpr("to_json(struct(*)) AS line").collect()]
-    with Path(__file__).with_name("kept.json").open("a") as kept:
-        kept.writelines(f"{line}\\n" for line in lines)
-"""
-"""The code of a fallback that Wherry cannot read. It stores a row twice if it gets the row twice."""
 
 
 def land_batches(place: Place) -> None:
@@ -207,15 +195,14 @@ def test_a_run_killed_after_the_write_of_the_fallback_leaves_each_row_once(place
 
 @pytest.mark.parametrize(
     ("kind", "few"),
-    [("files: {path: kept}", 10_000), ("files: {path: kept, format: json}", 1), ("python: 'keep:keep'", 10_000)],
+    [("files: {path: kept}", 10_000), ("files: {path: kept, format: json}", 1)],
 )
 def test_a_fallback_of_any_kind_gives_each_row_back_once(
     place: Place, monkeypatch: pytest.MonkeyPatch, kind: str, few: int
 ) -> None:
     """The first run dies after the fallback's write, and the first merge after the DLQ's. Spark reads batches with many
-    rows, and a file supplies rows that Wherry cannot read."""
+    rows."""
     monkeypatch.setattr(merge_fallback, "_FEW", few)
-    (place.folder / "keep.py").write_text(KEEP)
     land_batches(place)
     hide_table(place)
     pipeline = place.load(WITH_FALLBACK.replace("delta: {path: refused}", kind))
@@ -225,23 +212,9 @@ def test_a_fallback_of_any_kind_gives_each_row_back_once(
     bring_back(place)
     audit = pipeline.audit()
     assert (audit.balanced, audit.dlq and audit.dlq["fallback"]) == (True, 3), audit.problems
-    file = None
-    if kind.startswith("python"):
-        with pytest.raises(Refusal, match="3 refused rows wait in keep:keep, and Wherry cannot read them there"):
-            pipeline.merge_dead_letters()
-        file = place.folder / "kept.json"
-        kept = file.read_text().splitlines()
-        assert len(kept) == 4
-        (place.folder / "short.json").write_text("\n".join(kept[:3]))
-        with pytest.raises(
-            PipelineFailed, match=r"short.json has too few rows of batch 2 of lane 0 \(1 instead of 2\)"
-        ):
-            pipeline.merge_dead_letters(place.folder / "short.json")
-        assert [row["number"] for row in place.refused()] == [1]
     with watch_points(CrashInjector("after-dlq", end=None, plan=0)), pytest.raises(PipelineFailed):
-        pipeline.merge_dead_letters(file)
-    left = 2 if file is not None else 3
-    assert pipeline.merge_dead_letters(file).rows == left
+        pipeline.merge_dead_letters()
+    assert pipeline.merge_dead_letters().rows == 3
     check_whole(place)
     assert [row["code"] for row in place.refused()] == ["CAST", "CAST", "positive_amount"]
 
@@ -274,6 +247,18 @@ def test_two_merges_at_the_same_time_merge_each_row_once(place: Place) -> None:
     ended = [(process.communicate(), process.returncode) for process in processes]
     assert 0 in [code for _, code in ended], ended
     assert all(code == 0 or b"Owned" in error for (_, error), code in ended), ended
+    check_whole(place)
+
+
+def test_rows_that_a_person_copied_are_merged_from_another_fallback(place: Place) -> None:
+    """The definition names the copy in the place of the first fallback, and a run learns that it moved."""
+    let_wait(place)
+    rows = place.spark.read.format("delta").load(str(place.folder / "refused"))
+    rows.write.format("delta").save(str(place.folder / "copied"))
+    (place.folder / "refused").rename(place.folder / "lost")
+    copied = place.load(WITH_FALLBACK.replace("path: refused", "path: copied"))
+    assert copied.run(ruling=OperatorOverrides(moved=("dlq fallback",), reason="the disk is lost")).batches == 0
+    assert copied.merge_dead_letters().rows == 3
     check_whole(place)
 
 

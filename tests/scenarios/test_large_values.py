@@ -110,15 +110,6 @@ def test_refused_rows_with_references_are_replayed_with_their_values(place: Plac
     assert sorted(list_stored(place)) == [LONG, HUGE]
 
 
-def test_a_refused_row_with_a_reference_is_shown_beside_its_neighbours(place: Place) -> None:
-    """Its file has the value to which the reference points."""
-    place.land("1.json", [make_row(1), make_row(-2, LONG, LONG), make_row(3, HUGE), make_row(4)])
-    place.load(BODIES).run()
-    for row in place.refused():
-        beside = place.load().explain_dead_letter(row["id"]).try_again()
-        assert [dict(each.row)["id"] for each in beside.neighbours] == [1, -2, 3, 4], beside.why_alone
-
-
 def test_data_that_looks_like_a_reference_arrives_unchanged(place: Place) -> None:
     """This includes a reference that another pipeline would understand."""
     forged = f"{PREFIX}{'0' * 64}:2000:{'0' * 32}"

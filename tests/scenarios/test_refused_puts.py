@@ -161,12 +161,8 @@ def test_a_refused_checkpoint_loses_and_doubles_nothing(
     write_files(tmp_path, 300)
     assert carry_out(Pipeline.load(file)) == "succeeded"
     assert read_ids(s3) == [*range(301)]
-    assert (
-        sum(
-            each.counts.read or 0 for each in list_settled_ever(open_state(Pipeline.load(file)._definition().pipeline)[1])
-        )
-        == 301
-    )
+    ledger = open_state(Pipeline.load(file)._definition().pipeline)[1]
+    assert sum(each.counts.read or 0 for each in list_settled_ever(ledger)) == 301
     assert Pipeline.load(file).audit().json()["problems"] == []
 
 

@@ -228,8 +228,6 @@ def _read_fallback(pipeline: PipelineSpec, spark: Callable[[], SparkSession], cl
     if not fallen or fallback is None:
         why = "the definition has no fallback" if fallen else ""
         return FallbackContent(place=known.place, unreadable=why)
-    if fallback.read_back is None:
-        return FallbackContent(place=fallback.place, ids=None)
     ids: dict[str, set[str]] = {}
     labels = [label_waiting(pipeline.name, settled) for settled in claims.settled if settled.plan in fallen]
     try:
@@ -249,8 +247,8 @@ class FallbackContent:
     """The content of the fallback."""
 
     place: str = ""
-    ids: Mapping[str, frozenset[str]] | None = field(default_factory=dict)
-    """The ids of its refused rows, by the plan of their batch; None if Wherry cannot read the fallback."""
+    ids: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The ids of its refused rows, by the plan of their batch."""
     unreadable: str = ""
     """Why its rows cannot be read."""
 
@@ -347,9 +345,9 @@ def _check_fallback(claims: LedgerClaims, queue: DlqContent) -> Iterator[Finding
             repair=f"Put the fallback back, from a backup or in the definition. {ACCEPT}",
         )
         return
-    for settled in claims.settled if fallen and fallback.ids is not None else ():
+    for settled in claims.settled if fallen else ():
         expected, held = fallen.get(settled.plan, 0), queue.by_plan.get(settled.plan)
-        there = len((fallback.ids or {}).get(settled.plan, frozenset()) | (held.ids if held else frozenset()))
+        there = len(fallback.ids.get(settled.plan, frozenset()) | (held.ids if held else frozenset()))
         if there < expected and (held is None or held.distinct < expected):
             message = f"{expected - there:,} of {expected:,} refused rows are missing from the fallback"
             repair = f"Put the fallback back from a backup. {ACCEPT}"

@@ -1027,27 +1027,21 @@ def test_a_word_that_is_no_file_is_the_next_argument(
 def test_a_word_with_a_slash_may_follow_an_omitted_file(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It may be a text to search for, or an invalid id of a row."""
+    """It may be an invalid id of a row."""
     asked: list[str] = []
-
-    def search(_: Pipeline, *__: object, choice: Choice, **___: object) -> list[Any]:
-        asked.append(choice.text)
-        return []
 
     def explain(_: Pipeline, row: str, **__: object) -> Any:
         asked.append(row)
         raise Refusal("no such row")
 
-    monkeypatch.setattr(Pipeline, "dead_letters", search)
     monkeypatch.setattr(Pipeline, "explain_dead_letter", explain)
     for words in (["n/a"], [file, "n/a"]):
-        assert cli.execute(["dlq", "search", *words]) == 0
         assert cli.execute(["dlq", "explain", *words]) == 2
-    assert asked == ["n/a"] * 4
+    assert asked == ["n/a"] * 2
     capsys.readouterr()
     Path("silver.yaml").write_text(SMALLEST)
-    assert cli.execute(["dlq", "search", "n/a"]) == 2
-    assert capsys.readouterr().err.endswith("Name one:  wherry dlq search orders.yaml n/a\n")
+    assert cli.execute(["dlq", "explain", "n/a"]) == 2
+    assert capsys.readouterr().err.endswith("Name one:  wherry dlq explain orders.yaml n/a\n")
 
 
 def test_a_definition_is_compared_with_the_only_one_of_the_folder(

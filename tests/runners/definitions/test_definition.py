@@ -13,10 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from destinations.destination import Destination
 from destinations.dlq import Dlq
-from destinations.files import Files
-from destinations.log import Log
 from runners.definitions.checks import complete_pipeline, list_problems
 from runners.definitions.definition import Definition, definition_of, load
 from runners.definitions.document import DefinitionError
@@ -319,24 +316,6 @@ def test_options_beside_their_kind_are_refused_with_the_right_place(refused: Ref
 def test_an_invalid_setting_is_refused_with_what_to_write(refused: Refuse, more: str, said: str) -> None:
     """The message begins with the path of the setting."""
     assert [problem for problem in refused(f"{SMALLEST}{more}\n") if problem.startswith(said)]
-
-
-@pytest.mark.parametrize(
-    ("protect", "fallback", "found"),
-    [(["email"], Log(), ["dlq.fallback"]), ([], Log(), []), (["email"], Files(path="refused"), [])],
-)
-def test_a_fallback_that_masks_protected_values_is_refused(
-    protect: list[str], fallback: Destination, found: list[str]
-) -> None:
-    """The values could never be restored from the fallback. So no run begins."""
-    pipeline = PipelineSpec(
-        name="orders",
-        origin=Folder(path="landing"),
-        destinations=[Table(path="tables/orders")],
-        dlq=Dlq(window=0, on_failure="fallback", fallback=fallback),
-        protect=protect,
-    )
-    assert [problem.path for problem in list_problems(complete_pipeline(pipeline, TOYS), Path())] == found
 
 
 @pytest.mark.parametrize("directory", ["/Workspace/Users/a@b.c", "/Volumes/main/shop/definitions"])

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from destinations.destination import Label, StatelessDestination, Written
+from destinations.destination import Label, ReadBack, StatelessDestination, Written
 from origins.batch import JSON, Batch
 from origins.batch_rows import BatchRows
 from origins.origin import Backlog, Origin, Progress
@@ -14,7 +14,8 @@ from runners.definitions.kinds import Kinds
 from stages.stage import Stage
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import types as T
 
     from stages.rows import Rows
 
@@ -116,6 +117,13 @@ class Table(StatelessDestination):
     @property
     def place(self) -> str:
         return self.path or self.table or ""
+
+    @property
+    def read_back(self) -> ReadBack:
+        return self._read_rows
+
+    def _read_rows(self, spark: SparkSession, labels: Sequence[Label], schema: T.StructType) -> DataFrame:
+        raise NotImplementedError
 
     def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
         raise NotImplementedError

@@ -88,7 +88,7 @@ def test_a_restart_is_explained(explained: Explained) -> None:
         ("{window: 9, threshold: 2, say: {}}", ["Refused rows go to dlq", "2 of the last 9 rows"]),
         (
             "{window: 0, on_failure: fallback, fallback: {table: {table: a.b}}}",
-            ["wait in a.b. Wherry cannot read them there: take them out with", "Refused rows never stop a run"],
+            ["refused rows wait in a.b (wherry dlq merge)", "Refused rows never stop a run"],
         ),
     ],
 )

@@ -239,6 +239,27 @@ def test_a_replay_that_decided_nothing_blocks_no_other(dlq: Delta) -> None:
     assert cut.resumed().fix == A
 
 
+@pytest.mark.parametrize(
+    ("older", "option"),
+    [({"values": ["id=7"]}, "--column NAME=VALUE"), ({"text": "n/a"}, "--text, which looked only at values")],
+)
+def test_a_replay_of_an_older_version_is_not_widened(dlq: Delta, older: Mapping[str, Any], option: str) -> None:
+    """A condition that is gone is named. The replay can only be given up, or continued by a choice of the same fix."""
+    cut = Cut()
+    body = {**Replay(fix=A, reason="first").json(), **older}
+    cut.journal.acquire({"pipeline": "orders", "replay": body})
+    cut.decide("p/1")
+    cut.end("failed")
+    with pytest.raises(Refusal, match=f"were chosen by {option}, which is gone") as refused:
+        cut.resumed()
+    assert "--give-up" in str(refused.value.hint)
+    with pytest.raises(Refusal, match="which is gone"):
+        cut.begin(dlq, Replay(fix=B, reason="another"))
+    cut.begin(dlq, Replay(fix=A, reason="the same", choice=Choice(where="id = 'p/2'")))
+    cut.begin(dlq, Replay(fix=B, reason="another", give_up=True))
+    assert cut.resumed().fix == B
+
+
 def test_a_resumed_replay_has_only_rows_refused_before_it_began(dlq: Delta, tmp_path: Path) -> None:
     """Rows that were refused again after the fix are not resumed, and may get another fix."""
     cut = Cut()

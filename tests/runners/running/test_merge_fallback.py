@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, cast
 
-import pyarrow as pa
 import pytest
 
-from destinations.dead_letters import make_dlq_schema
 from destinations.delta.delta import Delta
 from destinations.memory import Memory
 from origins.generate import Generate
-from origins.spark_versions import make_arrow_schema
 from runners.model.entry import Settled
 from runners.model.planned_batch import SettledCounts
 from runners.pipeline import Pipeline
-from runners.running.merge_fallback import FallbackMerge, GivenLetters
-from tests.runners.running.letterbox import make_letters
+from runners.running.merge_fallback import FallbackMerge
+from tests.runners.running.letterbox import append_letters, make_letters
 from tests.runners.running.open_run import make_open_run
 
 
@@ -30,12 +28,8 @@ class Waiting(dict[str, int]):
         return super().__getitem__(plan)
 
 
-FALLBACK = Delta(path="refused")
-
-
-def make_merge(source: Delta | GivenLetters = FALLBACK) -> FallbackMerge:
-    """Return a merge from this source into another table."""
-    return FallbackMerge(source=source)
+def make_merge() -> FallbackMerge:
+    return FallbackMerge(source=Delta(path="refused"))
 
 
 def test_batches_are_read_together_up_to_a_number_of_rows() -> None:
@@ -53,11 +47,10 @@ def test_grouping_looks_up_each_waiting_batch_at_most_once() -> None:
 
 
 @pytest.mark.parametrize("id_", ["p/07", "p/00", "p/7 ", "p/x", "p/", "P/7", None])
-def test_a_row_with_an_invalid_id_is_not_merged(id_: str | None) -> None:
+def test_a_row_with_an_invalid_id_is_not_merged(tmp_path: Path, id_: str | None) -> None:
     """A user may have typed the id. In the DLQ, its row could not be found by its place in the batch."""
-    schema = make_arrow_schema(make_dlq_schema())
-    rows = [*make_letters(7, 10), {**make_letters(7)[0], "id": id_}]
+    append_letters(tmp_path, [*make_letters(7, 10), {**make_letters(7)[0], "id": id_}])
     orders = Pipeline(name="orders", origin=Generate(), destinations=[Memory(name="a")])
-    given = GivenLetters(file="rows.csv", rows=pa.Table.from_pylist(rows, schema))
     batch = Settled(lane="0", number=1, plan="p", run="r", at="", span=cast("Any", {}), counts=SettledCounts())
-    assert [*make_merge(given)._read_few(make_open_run(orders), {"p": batch})["p"]] == ["p/7", "p/10"]
+    merge = FallbackMerge(source=Delta(path=str(tmp_path)))
+    assert sorted(merge._read_few(make_open_run(orders), {"p": batch})["p"]) == ["p/10", "p/7"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import threading
 import time
@@ -15,7 +14,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from stages.claim import open_store
-from stages.claim_store import PREFIX, TableValues, ValueClaims, refers_to
+from stages.claim_store import PREFIX, TableValues, ValueClaims
 from stages.claim_worker import claim_rows, restore_rows
 from stages.python_call import FunctionCannotRun
 from tests.stages.claim.aged_values import store_at
@@ -164,16 +163,6 @@ def test_a_reference_stays_a_reference(claims: ValueClaims) -> None:
     claimed = claim_texts(claims, LONG)
     assert claim_texts(reopen(claims), *claimed) == claimed
     assert count_values(claims) == 1
-
-
-def test_a_reference_matches_only_its_value(claims: ValueClaims) -> None:
-    """Both may be in base64. Text that is no reference matches nothing."""
-    reference = claims.store_value(LONG.encode())
-    in_base64 = [base64.b64encode(each.encode()).decode() for each in (reference, LONG)]
-    assert refers_to(reference, LONG)
-    assert refers_to(in_base64[0], in_base64[1])
-    for other in ((reference, LONG + "x"), (in_base64[0], LONG), (LONG, LONG), ("no base64", "\ud800")):
-        assert not refers_to(*other)
 
 
 def spoil_file(claims: ValueClaims, name: str) -> None:

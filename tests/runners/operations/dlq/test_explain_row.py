@@ -9,17 +9,15 @@ from pathlib import Path
 import pytest
 
 from runners.command_line import cli
-from runners.command_line.printing_state import format_refused_row, format_tried_row
+from runners.command_line.printing_state import format_refused_row
 from runners.definitions.definition import Definition, load
 from runners.model.entry import Entry
 from runners.model.errors import Refusal
-from runners.operations.explain_row import NeighbourRow, TriedRow, load_refused_row, name_stages
+from runners.operations.explain_row import TriedRow, load_refused_row
 from runners.operations.trace import TracedRow
 from runners.pipeline import Pipeline
-from runners.running.opening import make_chain
 from runners.state.journal import Journal
 from runners.state.location import StateLocation
-from runners.ways.stage_chain import name_destinations
 from tests.runners.running.letterbox import append_letters, make_letters
 
 ORDERS = """
@@ -61,25 +59,6 @@ def test_a_row_is_explained_with_the_values_that_its_rule_read(definition: Defin
     row = load_refused_row(definition, "p/1")
     assert (row.refuser, row.state, row.position, row.alike) == ("require", "waiting", 1, 1)
     assert row.values == {"amount": "-1"}
-    assert row.stage.then == row.stage.now == {"require": {"positive": "amount > 0"}}
-
-
-def test_a_stage_is_shown_as_it_was_then_and_is_now(definition: Definition, tmp_path: Path) -> None:
-    """If the definition no longer has the stage, only the old one is shown."""
-    changed = read_definition(tmp_path, ORDERS.replace("amount > 0", "amount > -5"))
-    stage = load_refused_row(changed, "p/1").stage
-    assert (stage.then, stage.now) == (
-        {"require": {"positive": "amount > 0"}},
-        {"require": {"positive": "amount > -5"}},
-    )
-    without = read_definition(tmp_path, ORDERS.replace('  - require: {positive: "amount > 0"}\n', ""))
-    assert load_refused_row(without, "p/1").stage.now is None
-
-
-def test_a_definition_missing_in_the_ledger_is_not_guessed(definition: Definition) -> None:
-    """Only the stage of the current definition is shown."""
-    stage = load_refused_row(definition, "p/3").stage
-    assert (stage.known, stage.then, stage.now) == (False, None, {"cast": {"amount": "int"}})
 
 
 def test_an_unknown_id_is_named(definition: Definition) -> None:
@@ -102,39 +81,6 @@ def test_protected_values_are_masked(definition: Definition, tmp_path: Path) -> 
     row = load_refused_row(hidden, "p/1")
     assert "-1" not in json.dumps([dict(row.letter), dict(row.values)])
     assert load_refused_row(hidden, "p/1", reveal=True).values == {"amount": "-1"}
-
-
-MANY = """
-name: orders
-origins:
-  - memory: {schema: "id long"}
-    name: shop
-    stages: [{filter: "id > 0"}]
-  - memory: {schema: "id long"}
-    name: web
-    stages: [{filter: "id > 1"}, {with_columns: {id: "id + 1"}}]
-stages:
-  - filter: "id > 2"
-  - cast: {id: int}
-    name: narrow
-  - filter: "id > 3"
-destinations:
-  - memory: {}
-    name: first
-    stages: [{cast: {id: long}}, {cast: {id: int}}]
-  - files: {path: out/second}
-    stages: [{filter: "id > 4"}]
-"""
-
-
-@pytest.mark.parametrize("text", [ORDERS, MANY])
-def test_stages_have_the_same_names_as_in_a_run(text: str, tmp_path: Path) -> None:
-    """For each origin, the names are those of the run's chain of stages."""
-    made = read_definition(tmp_path, text)
-    for origin in made.pipeline.every_origin:
-        chain = make_chain(made.pipeline, origin, name_destinations(made.pipeline.every_destination))
-        names = [step.name.removeprefix("memory/") for step in chain.steps]
-        assert list(name_stages(json.loads(made.text), origin.name or "origin")) == names
 
 
 TODAY = TracedRow(row={"id": 7}, outcome="wanted", destinations=["memory"])
@@ -183,14 +129,6 @@ def test_the_outcome_of_a_row_today_is_shown(
     assert (f'wherry dlq replay orders.yaml {alike} --set "COLUMN=EXPR" --dry-run\n' in shown) == refused
     assert cli.execute(["dlq", "explain", "orders.yaml", "p/3"]) == 0
     assert "all alike" not in capsys.readouterr().out
-
-
-def test_a_long_neighbour_row_is_cut(definition: Definition) -> None:
-    """The output stays short, and states the length of the neighbour."""
-    tried = TriedRow(neighbours=[NeighbourRow(position=2, row={"text": "x" * 5_000_000})], why_not="it is gone")
-    shown = format_tried_row(load_refused_row(definition, "p/1"), tried, "orders.yaml")
-    assert len(shown) < 3_000
-    assert "(5,000,012 characters)" in shown
 
 
 def test_an_id_is_not_taken_for_a_definition_file(

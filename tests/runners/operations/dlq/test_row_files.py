@@ -7,24 +7,19 @@ import csv
 import json
 import tempfile
 from collections.abc import Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyarrow import parquet
 
-from destinations.dead_letters import make_dlq_schema
 from origins.batch import Json
 from runners.model.errors import Refusal
 from runners.model.row_values import BadValue, Number, check_value, keep_if_same, parse_cell, show_cell, write_json
-from runners.operations.repair import read_given_letters
 from runners.operations.row_files import ID, EditableRow, find_format, read_rows, write_rows
 
-ENDINGS = ["csv", "json", "parquet"]
+ENDINGS = ["csv", "json"]
 
 
 def make_struct(*fields: tuple[str, Json]) -> dict[str, Any]:
@@ -111,7 +106,7 @@ def draw_rows(draw: st.DrawFn) -> EditableRow:
 def write_and_read(row: EditableRow, ending: str, folder: Path) -> Mapping[str, Json]:
     """Write a row to a file, read it, and return its values."""
     file = folder / f"rows.{ending}"
-    write_rows(file, [row], {name: [kind] for name, kind in row.kinds.items()})
+    write_rows(file, [row], row.kinds)
     (edited,) = read_rows(file)
     form = find_format(file)
     assert edited.id == row.id
@@ -250,27 +245,10 @@ def test_json_is_read_as_a_list_or_as_lines(tmp_path: Path) -> None:
         assert read_rows(file)[0].cells["n"] == "1.10"
 
 
-def test_parquet_of_other_programs_is_read(tmp_path: Path) -> None:
-    """It may have floats for integers that can be NULL, lists of structs for maps, and times in nanoseconds."""
-    file = tmp_path / "rows.parquet"
-    at = pa.array([datetime(2026, 1, 31, 6)], pa.timestamp("ns"))
-    entries = [[{"key": "a", "value": 1}]]
-    parquet.write_table(pa.table({ID: ["p/1"], "n": [7.0], "m": entries, "at": at, "f": [7.5]}), file)
-    (row,) = read_rows(file)
-    kinds: dict[str, Json] = {"n": "long", "m": make_mapping("string", "long"), "at": "timestamp", "f": "long"}
-    form = find_format(file)
-    found = {name: form.parse(row.cells[name], kind, None) for name, kind in kinds.items()}
-    assert write_json({name: check_value(found[name], kinds[name]) for name in ("n", "m", "at")}) == (
-        '{"n": 7, "m": {"a": 1}, "at": "2026-01-31T06:00:00.000000Z"}'
-    )
-    with pytest.raises(BadValue, match=r"7\.5 is not a bigint"):
-        check_value(found["f"], "long")
-
-
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("rows.txt", b"", r"ends with \.csv, \.json or \.parquet"),
+        ("rows.parquet", b"", r"ends with \.csv or \.json, got rows\.parquet"),
         ("rows.csv", b"", "has no column _wherry_id"),
         ("rows.csv", b"id,n\n1,2\n", r"has no column _wherry_id.*id, n"),
         ("rows.csv", b"_wherry_id,n,n\n", "has the column n twice"),
@@ -286,7 +264,6 @@ def test_parquet_of_other_programs_is_read(tmp_path: Path) -> None:
         ("rows.json", b'[{"_wherry_id": "p/1",', "is not JSON: .* line 1"),
         ("rows.json", b'[{"_wherry_id": "p/1", "n": 1, "n": 2}]', "'n' is there twice"),
         ("rows.json", b"[" * 100_000, "too deep"),
-        ("rows.parquet", b"PAR1 no", "is not parquet that can be read"),
         ("none.csv", None, "There is no file"),
     ],
 )
@@ -332,23 +309,12 @@ def test_a_file_with_masks_is_never_imported(ending: str, tmp_path: Path) -> Non
 
 
 def test_rows_with_different_columns_are_in_one_file(tmp_path: Path) -> None:
-    """The cells of missing columns are empty. In parquet, a column must have one type."""
+    """The cells of missing columns are empty. A column may have several types."""
     other = EditableRow(
         id="p/2", code="", message="", values={"n": "x", "z": "y"}, kinds={"n": "string", "z": "string"}
     )
-    columns: dict[str, list[Json]] = {"n": ["long", "string"], "t": ["string"], "z": ["string"]}
-    write_rows(tmp_path / "rows.csv", [ROW, other], columns)
+    write_rows(tmp_path / "rows.csv", [ROW, other], ["n", "t", "z"])
     assert [[*row.cells.values()][3:] for row in read_rows(tmp_path / "rows.csv")] == [["7", "x", ""], ["x", "", "y"]]
-    with pytest.raises(Refusal, match="The column n is bigint in some rows and string in others"):
-        write_rows(tmp_path / "rows.parquet", [ROW, other], columns)
-
-
-def test_a_value_that_parquet_cannot_store_is_refused(tmp_path: Path) -> None:
-    """The value is a year after 9999."""
-    row = EditableRow(id="p/1", code="", message="", values={"d": "+10000-01-01"}, kinds={"d": "date"})
-    with pytest.raises(Refusal, match="Parquet cannot have a value of row p/1"):
-        write_rows(tmp_path / "rows.parquet", [row], {"d": ["date"]})
-    assert write_and_read(row, "csv", tmp_path) == row.values
 
 
 def test_a_long_value_that_a_spreadsheet_cut_is_refused() -> None:
@@ -361,63 +327,3 @@ def test_the_json_of_an_export_is_a_list(tmp_path: Path) -> None:
     """Any JSON parser can read it."""
     write_rows(tmp_path / "rows.json", [ROW], KINDS)
     assert json.loads((tmp_path / "rows.json").read_text())[0]["n"] == 7
-
-
-LETTER: dict[str, Json] = {
-    **{name: f"the {name}" for name in ("pipeline", "origin", "lane", "run", "code", "definition")},
-    "id": "p/1",
-    "plan": "p",
-    "number": Number(7),
-    "position": Number(1),
-    "stage": "",
-    "message": "=1, 'x'\n€",
-    "row": '{"id": 1, "t": "x\\"y"}',
-    "row_schema": "{}",
-    "original": None,
-    "original_schema": None,
-    "part": None,
-    "destination": None,
-    "delivered_to": ["a", "b,c"],
-    "nacked_at": "2026-01-31T06:00:00.123456Z",
-    "replays": None,
-}
-
-
-@pytest.mark.parametrize("ending", ENDINGS)
-def test_rows_taken_from_a_fallback_are_read_unchanged(tmp_path: Path, ending: str) -> None:
-    """They have the types of the DLQ. The row has only columns of the DLQ."""
-    kinds = {each.name: each.dataType.jsonValue() for each in make_dlq_schema()}
-    row = EditableRow(id="", code="", message="", values=LETTER, kinds=kinds)
-    file = tmp_path / f"rows.{ending}"
-    write_rows(file, [row], {name: [kind] for name, kind in kinds.items()})
-    (found,) = read_given_letters(file).rows.to_pylist()
-    moment = found.pop("nacked_at")
-    assert moment.isoformat() == "2026-01-31T06:00:00.123456+00:00"
-    assert found == {
-        name: int(each) if isinstance(each, Number) else each for name, each in LETTER.items() if name != "nacked_at"
-    }
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ('{"_wherry_id": "p/1"}', "has no column id"),
-        (write_json({**LETTER, "number": "x"}), "row 1, column number: 'x' is not a bigint"),
-        ('{"id": "p/1"}', "row 1, column pipeline: expected a value, got none"),
-        (
-            write_json({**LETTER, "row": '{"id": 1, "mail": "anna@sh'}),
-            "row 1, column row: the value is not text with JSON",
-        ),
-        (
-            write_json({**LETTER, "original": {"mail": "anna"}}),
-            "row 1, column original: the value is not text with JSON",
-        ),
-    ],
-)
-def test_a_file_with_invalid_rows_is_not_merged(tmp_path: Path, text: str, reason: str) -> None:
-    """The error names the row and the column. It shows no values, since they may be protected."""
-    file = tmp_path / "rows.json"
-    file.write_text(text)
-    with pytest.raises(Refusal, match=reason) as refusal:
-        read_given_letters(file)
-    assert "anna" not in str(refusal.value)
