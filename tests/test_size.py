@@ -17,6 +17,7 @@ from destinations.delta import Delta
 from destinations.delta.writers import DeltaWriter
 from origins.files import Files
 from runners.command_line.commands import wherry
+from runners.command_line.help_sections import SHARED
 from runners.definitions.kinds import CONTRACTS, get_our_kinds, list_kinds, list_options
 from runners.docs.site.reference import DEFINITION
 from runners.model.events import Event, RunEnded, RunStarted
@@ -70,7 +71,7 @@ COUNTS: Mapping[str, tuple[int, Callable[[], int]]] = {
     "kinds": (29, count_kinds),
     "options of a definition": (211, count_options),
     "commands": (40, lambda: len(list(list_commands(wherry)))),
-    "options of commands": (408, lambda: sum(len(each.params) for each in list_commands(wherry))),
+    "options of commands": (259, lambda: len(SHARED) + sum(len(each.params) for each in list_commands(wherry))),
     "imports inside functions": (119, count_late_imports),
     "files": (293, lambda: len(FILES)),
     "hundreds of lines": (700, count_lines),

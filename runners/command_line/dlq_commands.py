@@ -19,7 +19,6 @@ from runners.command_line.options import (
     PATH,
     ReplayOptions,
     add_options,
-    as_json,
     confirm,
     load_for_reading,
     load_pipeline,
@@ -57,7 +56,6 @@ def _with_shown_rows(command: F, *, has_text: bool = False) -> F:
         option("--waiting", is_flag=True, help="Leave out rows that were replayed or discarded."),
         partial(with_choice_options, has_text=has_text),
         with_wide,
-        as_json,
     ]
     return add_options(command, options)
 
@@ -112,7 +110,6 @@ _NO_SUCH_ROW, _NO_SUCH_ROW_WAITS = "No such row is in the DLQ.", "No such row wa
 @with_definition
 @option("--by", type=click.Choice(["run", "day"]), default="run", metavar="run|day", help="Compare runs, or days.")
 @with_choice_options
-@as_json
 def summarise(choice: Choice, by: Literal["run", "day"], json: bool, **given: Any) -> None:
     """Count refused rows by cause, and compare the last runs.
 
@@ -136,7 +133,6 @@ def summarise(choice: Choice, by: Literal["run", "day"], json: bool, **given: An
 @partial(with_definition, rest="letter")
 @click.argument("letter", metavar="ID", required=False)
 @option("--reveal", is_flag=True, help="Show the values of protected columns.")
-@as_json
 def explain_dead_letter(letter: str, reveal: bool, json: bool, **given: Any) -> None:
     """Explain one refused row, and try it again.
 
@@ -158,7 +154,6 @@ def explain_dead_letter(letter: str, reveal: bool, json: bool, **given: Any) -> 
 @dlq.command("merge")
 @with_definition
 @option("--from", "rows", type=PATH, metavar="ROWS", help="Read these rows from .parquet, .json or .csv.")
-@as_json
 def merge(rows: Path | None, json: bool, **given: Any) -> int:
     """Bring refused rows back from the fallback.
 
@@ -177,7 +172,6 @@ def merge(rows: Path | None, json: bool, **given: Any) -> int:
 @with_definition
 @with_choice_options
 @with_move_options
-@as_json
 def discard(choice: Choice, reason: str, yes: bool, json: bool, **given: Any) -> None:
     """Close refused rows, so that no replay delivers them.
 
@@ -204,7 +198,6 @@ def config() -> None:
 
 @config.command("get")
 @with_definition
-@as_json
 def get_config(json: bool, **given: Any) -> None:
     """Show the limits for the next batch.
 
@@ -218,7 +211,6 @@ def get_config(json: bool, **given: Any) -> None:
 @partial(with_definition, rest="changes")
 @click.argument("changes", nargs=-1, metavar="NAME=VALUE...")
 @with_reason
-@as_json
 def set_config(changes: Sequence[str], reason: str, json: bool, **given: Any) -> None:
     """Change the limits of an active run.
 
@@ -234,7 +226,7 @@ def set_config(changes: Sequence[str], reason: str, json: bool, **given: Any) ->
     click.echo(printing.as_json(facts) if json else printing_state.format_settings(facts))
 
 
-@dlq.command("replay")
+@dlq.command("replay", logs=True)
 @partial(with_definition, sets=FIXES)
 @with_choice_options
 @with_fix_options
@@ -267,7 +259,6 @@ def replay(choice: Choice, fix: Fix, resume: bool, how: ReplayOptions, **given: 
 @option("--to", "to", required=True, type=PATH, metavar="FILE", help="Write .csv, .json or .parquet.")
 @option("--reveal", is_flag=True, help="Write the values of protected columns.")
 @with_choice_options
-@as_json
 def export_rows(choice: Choice, to: Path, reveal: bool, json: bool, **given: Any) -> None:
     """Write refused rows that wait into a file, to correct them.
 
@@ -281,7 +272,7 @@ def export_rows(choice: Choice, to: Path, reveal: bool, json: bool, **given: Any
         click.echo(printing.as_json(exported.json()))
 
 
-@dlq.command("import")
+@dlq.command("import", logs=True)
 @partial(with_definition, rest="rows")
 @click.argument("rows", metavar="ROWS", required=False)
 @option("--unchanged", is_flag=True, help="Also take rows that were not edited.")

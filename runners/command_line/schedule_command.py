@@ -17,16 +17,12 @@ from rich.console import Console
 
 from origins.quantities import parse_seconds
 from runners.command_line import printing
-from runners.command_line.help_sections import command, expert_option, option
+from runners.command_line.help_sections import GivenValues, command, expert_option, option
 from runners.command_line.options import (
     COUNT,
     PATH,
-    GivenValues,
-    as_json,
     find_command,
     list_secrets_to_mask,
-    with_log_format,
-    with_variables,
 )
 from runners.command_line.process_end import FAILED, STOPPED, WRONG, end_in_time
 from runners.definitions.definition import Definition, DefinitionsFolder, list_definitions, load
@@ -106,21 +102,18 @@ def _convert_to_cron(every: str) -> str:
     return {1: "0 * * * *", 24: "0 0 * * *"}.get(int(hours), f"0 */{hours:.0f} * * *")
 
 
-@command()
+@command(logs=True)
 @click.argument("directory", type=PATH)
 @option("--plan", "only_plan", is_flag=True, help="Show the schedule; start nothing.")
 @option("--pause", metavar="NAME", help="Start no new run of this pipeline.")
 @option("--resume", metavar="NAME", help="Schedule this pipeline again.")
 @option("--reason", default="by hand", metavar="TEXT", help="Say why it is paused.")
 @option("--example", type=click.Choice([*_FILES]), metavar="NAME", help="Print a setup for cron, systemd or airflow.")
-@with_variables
 @expert_option("--at-once", type=COUNT, metavar="N", help="Run N pipelines at a time.")
 @expert_option("--metrics-port", type=click.IntRange(0, 65535), metavar="PORT", help="Serve figures to Prometheus.")
 @expert_option(
     "--metrics-host", default="127.0.0.1", metavar="HOST", help="Serve them at this address; default: 127.0.0.1."
 )
-@with_log_format
-@as_json
 def schedule(  # noqa: PLR0913 -- each is an option of the command
     directory: Path,
     values: GivenValues,

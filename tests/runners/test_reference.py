@@ -9,6 +9,7 @@ import click
 import pytest
 
 from runners.command_line.commands import wherry
+from runners.command_line.help_sections import SHARED
 from runners.definitions.definition import load
 from runners.definitions.kinds import CONTRACTS, Kind, describe_kind, get_our_kinds, list_options, read_docs
 from runners.docs.site.build_site import find_problems
@@ -97,6 +98,14 @@ def test_a_page_explains_every_option_of_a_command(name: str) -> None:
     assert [each.opts[0] for each in options if not any(each.opts[0] in term for term in terms)] == []
     assert [term for term, text in terms.items() if not text] == []
     assert PAGES[f"commands/{name}.md"].splitlines()[2].endswith(".")
+
+
+def test_the_index_of_commands_explains_the_common_options() -> None:
+    """The page of a command names those that it takes."""
+    terms = read_terms("commands/index.md")
+    assert [each.opts[0] for each in SHARED if not any(each.opts[0] in term for term in terms)] == []
+    assert "[Common options](index.md#common-options): `--json`\n" in PAGES["commands/demo.md"]
+    assert "`--secrets`, `--json`, `--log-format`\n" in PAGES["commands/dlq-replay.md"]
 
 
 @pytest.mark.parametrize("code", read_codes())

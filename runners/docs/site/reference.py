@@ -22,6 +22,7 @@ import click
 
 from destinations.dlq import Dlq
 from runners.command_line.commands import wherry
+from runners.command_line.help_sections import SHARED
 from runners.definitions.kinds import (
     CALLED,
     CONTRACTS,
@@ -249,8 +250,16 @@ def _make_commands_index(commands: Mapping[tuple[str, ...], click.Command]) -> s
         for words, each in commands.items()
     ]
     intro = "\n\n".join(_read_help(wherry))
+    common = (
+        "\n\n".join(["## Common options", "Type them after the command or before it.", *_list_options(SHARED)]) + "\n"
+    )
     return "\n".join(
-        [f"# Commands\n\n{intro}\n", *rows, _make_toctree({"-".join(words): " ".join(words) for words in commands})]
+        [
+            f"# Commands\n\n{intro}\n",
+            *rows,
+            common,
+            _make_toctree({"-".join(words): " ".join(words) for words in commands}),
+        ]
     )
 
 
@@ -259,6 +268,7 @@ def _make_command_page(words: tuple[str, ...], command: click.Command) -> str:
     context = click.Context(command, parent=above, info_name=" ".join(words))
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
     parts = [f"# `wherry {' '.join(words)}`"]
+    common = ", ".join(f"`{each.opts[0]}`" for each in getattr(command, "shared", ()))
     for paragraph in _read_help(command):
         example = paragraph.removeprefix("For example:").strip()
         parts.append(f"```console\n$ {example}\n```" if example != paragraph else _mark_options(paragraph))
@@ -271,9 +281,15 @@ def _make_command_page(words: tuple[str, ...], command: click.Command) -> str:
         parts += ["## Commands", "\n".join(inside)]
     options = [option for option in command.params if isinstance(option, click.Option) and not option.hidden]
     if options:
-        records = [option.get_help_record(context) or ("", "") for option in options]
-        parts += ["## Options", *(f"`{names}`\n: {_mark_options(text)}" for names, text in records)]
+        parts += ["## Options", *_list_options(options)]
+    if common:
+        parts.append(f"[Common options](index.md#common-options): {common}")
     return "\n\n".join(parts) + "\n"
+
+
+def _list_options(options: Sequence[click.Option]) -> Iterator[str]:
+    records = (option.get_help_record(click.Context(wherry)) or ("", "") for option in options)
+    return (f"`{names}`\n: {_mark_options(text)}" for names, text in records)
 
 
 def _mark_options(text: str) -> str:

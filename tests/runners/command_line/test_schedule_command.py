@@ -26,6 +26,7 @@ import origins
 import stages
 from runners.command_line import cli
 from runners.command_line.commands import wherry
+from runners.command_line.help_sections import GivenValues
 from runners.command_line.options import find_command
 from runners.command_line.schedule_command import render_example
 from runners.definitions.definition import Definition, DefinitionsFolder, load
@@ -118,7 +119,8 @@ def test_a_scheduler_needs_the_secrets(folder: Path) -> None:
     assert "NO_SUCH_SECRET" in missing
     given = DefinitionsFolder(path=folder, load=partial(load, secrets={"NO_SUCH_SECRET": "hunter2"})).open()
     assert [each for each in given.values() if isinstance(each, str)] == []
-    assert parse_command("schedule", [str(folder), "--secrets", "s.yaml"])["secret_file"] == Path("s.yaml")
+    values = parse_command("schedule", [str(folder), "--secrets", "s.yaml"])["values"]
+    assert values == GivenValues(secret_file=Path("s.yaml"))
 
 
 def test_a_pause_and_its_end_are_stored(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
