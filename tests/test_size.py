@@ -72,9 +72,9 @@ COUNTS: Mapping[str, tuple[int, Callable[[], int]]] = {
     "options of a definition": (211, count_options),
     "commands": (40, lambda: len(list(list_commands(wherry)))),
     "options of commands": (259, lambda: len(SHARED) + sum(len(each.params) for each in list_commands(wherry))),
-    "imports inside functions": (119, count_late_imports),
+    "imports inside functions": (117, count_late_imports),
     "files": (293, lambda: len(FILES)),
-    "hundreds of lines": (700, count_lines),
+    "hundreds of lines": (699, count_lines),
 }
 """What is counted, and how many there may be."""
 

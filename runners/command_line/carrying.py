@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import click
 
 from origins.batch import JSON
-from runners.command_line import printing
 from runners.command_line.options import CarryOptions
 from runners.command_line.process_end import BY_CODE, BY_STATUS, FAILED, end_in_time
 from runners.listeners.log_lines import LogLines, are_logs_json, complain, log
@@ -23,6 +22,7 @@ from runners.model.events import Listener
 from runners.model.masking import hide_in_errors, without
 from runners.model.run_report import Report
 from runners.model.spec import PipelineSpec
+from runners.operations import printing
 from runners.running.activity import log_on_signal
 from runners.running.stop import call_when_forced, handle_signals
 

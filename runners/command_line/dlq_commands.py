@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import click
 
-from runners.command_line import printing, printing_state
 from runners.command_line.carrying import carry_and_print, show_work
 from runners.command_line.help_sections import F, group, option
 from runners.command_line.options import (
@@ -33,6 +32,7 @@ from runners.command_line.options import (
 from runners.command_line.process_end import STOPPED
 from runners.model.errors import check_reason
 from runners.model.text import format_count
+from runners.operations import printing, printing_state
 from runners.operations.dlq import change_settings, choose_letters, read_settings
 from runners.operations.dlq import discard as discard_letters
 from runners.pipeline import Pipeline

@@ -12,7 +12,6 @@ import click
 
 from origins.batch import JSON
 from origins.errors import WherryError
-from runners.command_line import printing
 from runners.command_line.carrying import RunEnding, carry_with_progress, interrupt_on_signals, show_progress
 from runners.command_line.help_sections import GivenValues
 from runners.command_line.options import CarryOptions, list_secrets_to_mask, load_definition
@@ -35,6 +34,7 @@ from runners.model.text import (
     show_moment,
     table,
 )
+from runners.operations import printing
 from runners.operations.validate import analyse, explain
 from runners.pipeline import Pipeline
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from runners.command_line import printing
 from runners.command_line.doctor import examine, examine_destinations, examine_origins
 from runners.command_line.help_sections import command, option
 from runners.command_line.options import (
@@ -25,6 +24,7 @@ from runners.command_line.options import (
 from runners.command_line.process_end import FAILED
 from runners.model.codes import read_codes, summarise
 from runners.model.text import paint_word, table
+from runners.operations import printing
 
 
 @command(reads_definitions=False)

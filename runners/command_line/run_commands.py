@@ -11,7 +11,6 @@ from typing import Any, Literal
 import click
 from rich.console import Console
 
-from runners.command_line import printing, printing_state
 from runners.command_line.carrying import carry_and_print, show_work
 from runners.command_line.folder import run_folder
 from runners.command_line.help_sections import command, expert_option, option, select_option
@@ -33,6 +32,7 @@ from runners.command_line.options import (
 )
 from runners.command_line.state_commands import move_offsets
 from runners.definitions.definition import list_definitions
+from runners.operations import printing, printing_state
 from runners.operations.offsets import plan_backfill, plan_reset
 from runners.running.backfill import Backfill, Bound, parse_bound
 from runners.running.compatibility import OperatorOverrides

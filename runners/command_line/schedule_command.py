@@ -16,7 +16,6 @@ import click
 from rich.console import Console
 
 from origins.quantities import parse_seconds
-from runners.command_line import printing
 from runners.command_line.help_sections import GivenValues, command, expert_option, option
 from runners.command_line.options import (
     COUNT,
@@ -32,6 +31,7 @@ from runners.model.clock import Clock
 from runners.model.errors import Refusal
 from runners.model.events import Listener
 from runners.model.timetable import describe_times
+from runners.operations import printing
 from runners.operations.status import measure_known_lags
 from runners.running.activity import log_on_signal
 from runners.running.stop import handle_signals

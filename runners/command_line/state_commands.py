@@ -13,7 +13,6 @@ from typing import Any
 import click
 
 from origins.batch import JSON
-from runners.command_line import printing, printing_state
 from runners.command_line.folder import format_folder, read_folder
 from runners.command_line.help_sections import SELECTION, GivenValues, command, group, is_file, option, select_option
 from runners.command_line.options import (
@@ -37,6 +36,7 @@ from runners.definitions.definition import definition_of
 from runners.model.errors import Refusal
 from runners.model.run_report import compute_trends
 from runners.model.text import format_percent, table
+from runners.operations import printing, printing_state
 from runners.operations.mend_ledger import find_damage
 from runners.operations.offsets import OffsetMove, carry_out, plan_reset, plan_rewind, plan_set
 from runners.operations.repair import RepairResult

@@ -18,7 +18,6 @@ import click
 
 from origins.errors import WherryError
 from origins.functions import forget_own_modules
-from runners.command_line import printing
 from runners.command_line.carrying import show_progress, show_work
 from runners.command_line.folder import validate_folder
 from runners.command_line.help_sections import SELECTION, command, option, select_option
@@ -42,6 +41,7 @@ from runners.listeners.log_lines import complain
 from runners.listeners.run_progress import RunProgress
 from runners.model.masking import hide_in_errors, without
 from runners.model.text import escape_line, format_count, shorten_paths, summarise_error, table, with_file
+from runners.operations import printing
 from runners.operations.cases import (
     check_extensible,
     choose_cases,

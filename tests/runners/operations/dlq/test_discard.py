@@ -18,6 +18,7 @@ from runners.command_line import cli
 from runners.model.entry import Entry
 from runners.model.errors import Owned, Refusal
 from runners.model.pipeline_state import PipelineState
+from runners.model.run_report import Report
 from runners.pipeline import Pipeline
 from runners.running.choice import Choice
 from runners.state.journal import Journal, list_decided
@@ -330,7 +331,8 @@ def record_run(pipeline: Pipeline, run: str, at: str, *, read: int, lane: str = 
     owner.record(
         replace(make_settle_entry(), lane=lane, plan=name, body={**make_settle_entry().body, "counts": counts}, at=at)
     )
-    owner.record(Entry(kind="release", body={"status": "succeeded"}))
+    report = Report(pipeline="orders", run=run, status="succeeded", batches=1, read=read)
+    owner.record(Entry(kind="release", body=report.json()))
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from runners.command_line.printing import format_dead_letters
+from runners.model.causes import Causes, name_part
 from runners.model.text import (
     escape_controls,
     escape_line,
@@ -22,6 +22,7 @@ from runners.model.text import (
     table,
     with_file,
 )
+from runners.operations.printing import format_dead_letters
 
 if TYPE_CHECKING:
     from origins.batch import JSON
@@ -128,8 +129,6 @@ def format_merged(merged: MergedFallback) -> str:
 
 def format_summary(causes: Sequence[Mapping[str, JSON]]) -> str:
     """Format why rows were refused, the most frequent cause first."""
-    from runners.model.causes import Causes
-
     if not causes:
         return "The DLQ has no rows."
     parts = []
@@ -324,8 +323,6 @@ def _describe_leaving(leaving: int | None, condition: str | None) -> tuple[str, 
 
 def format_refused_row(row: RefusedRow) -> str:
     """Format a row of the DLQ, with the facts that need no Spark."""
-    from runners.model.causes import name_part
-
     letter, stage = row.letter, row.stage
     file = f", {name_part(letter['part'], whole=True)}" if letter["part"] else ""
     shown = _show_value(letter["row"])
