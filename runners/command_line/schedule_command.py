@@ -13,7 +13,6 @@ from pathlib import Path
 from types import FrameType
 
 import click
-from rich.console import Console
 
 from origins.quantities import parse_seconds
 from runners.command_line.help_sections import GivenValues, command, expert_option, option
@@ -35,7 +34,8 @@ from runners.operations import printing
 from runners.operations.status import measure_known_lags
 from runners.running.activity import log_on_signal
 from runners.running.stop import handle_signals
-from runners.schedules import schedule_plan, schedule_screen, scheduling
+from runners.schedules import schedule_plan, scheduling
+from runners.schedules.schedule_log import ScheduleLines, ScheduleLog
 from runners.schedules.schedule_plan import ScheduleCatalog
 
 _FILES = {"cron": "crontab", "systemd": "systemd.service", "airflow": "airflow_dag.py"}
@@ -204,10 +204,7 @@ def _run(
         make_listeners=make_listeners,
         note_secrets=list_secrets_to_mask().update,
     )
-    screen = schedule_screen.ScheduleScreen(
-        scheduler.find_next, clock=Clock(), console=Console(stderr=True, quiet=as_json)
-    )
-    scheduler.listeners = [metrics, schedule_screen.ScheduleLog() if as_json else screen]
+    scheduler.listeners = [metrics, ScheduleLog() if as_json else ScheduleLines(Clock())]
     came: list[int] = []
 
     def stop_scheduler(number: int, frame: FrameType | None) -> None:
@@ -220,7 +217,6 @@ def _run(
         end_in_time() as hurry,
         handle_signals(stop_scheduler),
         log_on_signal(),
-        contextlib.nullcontext() if as_json else screen,
     ):
         metrics.ready = True
         scheduler.run()

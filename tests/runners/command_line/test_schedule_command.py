@@ -38,7 +38,7 @@ from runners.pipeline import Pipeline
 from runners.schedules.run_marks import RunMarks
 from runners.schedules.schedule_plan import ScheduleCatalog
 from runners.schedules.scheduler import Carrier, RunOutcome, Stop
-from tests.runners.command_line.test_progress_bar import make_batch
+from tests.runners.command_line.test_carrying import make_batch
 from tests.runners.engine.toys import TOYS
 
 BODY = "origin: {folder: {path: landing}}\ndestinations: [{table: {table: main.orders}}]\n"
