@@ -74,7 +74,7 @@ COUNTS: Mapping[str, tuple[int, Callable[[], int]]] = {
     "options of commands": (259, lambda: len(SHARED) + sum(len(each.params) for each in list_commands(wherry))),
     "imports inside functions": (117, count_late_imports),
     "files": (292, lambda: len(FILES)),
-    "hundreds of lines": (697, count_lines),
+    "hundreds of lines": (696, count_lines),
 }
 """What is counted, and how many there may be."""
 
