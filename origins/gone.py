@@ -29,6 +29,8 @@ GONE: Mapping[str, str] = {
     "wherry run --record": _SAVE_CASE,
     "wherry run --record-rows": _SAVE_CASE,
     "wherry run --share": _COMPARE,
+    "wherry schedule --example": "Copy a setup for cron, systemd or Airflow from the page "
+    "runners/docs/howto/schedule.md.",
     "wherry warm start": _WARM,
     "wherry warm status": _WARM,
     "wherry warm stop": _WARM,

@@ -17,6 +17,7 @@ from destinations.delta import Delta
 from destinations.delta.writers import DeltaWriter
 from origins.files import Files
 from runners.command_line.commands import wherry
+from runners.command_line.help_sections import SHARED
 from runners.definitions.kinds import CONTRACTS, get_our_kinds, list_kinds, list_options
 from runners.docs.site.reference import DEFINITION
 from runners.model.events import Event, RunEnded, RunStarted
@@ -69,11 +70,11 @@ COUNTS: Mapping[str, tuple[int, Callable[[], int]]] = {
     "writers of Delta": (2, lambda: len(DeltaWriter.__subclasses__())),
     "kinds": (29, count_kinds),
     "options of a definition": (211, count_options),
-    "commands": (39, lambda: len(list(list_commands(wherry)))),
-    "options of commands": (387, lambda: sum(len(each.params) for each in list_commands(wherry))),
-    "imports inside functions": (119, count_late_imports),
-    "files": (292, lambda: len(FILES)),
-    "hundreds of lines": (693, count_lines),
+    "commands": (40, lambda: len(list(list_commands(wherry)))),
+    "options of commands": (258, lambda: len(SHARED) + sum(len(each.params) for each in list_commands(wherry))),
+    "imports inside functions": (117, count_late_imports),
+    "files": (291, lambda: len(FILES)),
+    "hundreds of lines": (695, count_lines),
 }
 """What is counted, and how many there may be."""
 

@@ -57,6 +57,7 @@ LATE = {
     "origins/files/files.py",
     "runners/model/text.py",
     "runners/operations/explain_row.py",
+    "runners/operations/printing.py",
     "runners/operations/pytest_cases.py",
     "runners/state/location.py",
     "runners/state/run_history.py",

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
 
 import click
 
 from origins.batch import JSON
-from runners.command_line import printing
 from runners.command_line.options import CarryOptions
 from runners.command_line.process_end import BY_CODE, BY_STATUS, FAILED, end_in_time
 from runners.listeners.log_lines import LogLines, are_logs_json, complain, log
@@ -23,10 +22,9 @@ from runners.model.events import Listener
 from runners.model.masking import hide_in_errors, without
 from runners.model.run_report import Report
 from runners.model.spec import PipelineSpec
+from runners.model.text import escape_line
+from runners.operations import printing
 from runners.running.stop import call_when_forced, handle_signals
-
-if TYPE_CHECKING:
-    from runners.command_line.progress_bar import ProgressBar
 
 SELDOM = 10.0
 """The seconds between two lines of progress."""
@@ -123,22 +121,26 @@ def _say_not_begun(pipeline: PipelineSpec) -> RunEnding:
 def show_progress(
     progress: RunProgress, secrets: Mapping[str, str], *, quiet: bool, shown: set[str] | None = None
 ) -> Iterator[list[Listener]]:
-    """Show progress on standard error: a bar on a terminal, or else a line now and every ten seconds.
+    """Show progress on standard error: one line on a terminal, or else a line now and every ten seconds.
 
     If log lines are JSON, events are shown instead. It yields the listeners that follow the progress. With `quiet`, it
     shows nothing, and there are none.
     """
     lines = LogLines("json" if are_logs_json() else "text", secrets=secrets, pipeline=progress.name, shown=shown)
+
+    def describe() -> str:
+        return str(without(secrets, progress.describe()))
+
     if quiet:
         yield []
     elif lines.json:
         yield [lines]
-    elif (bar := _make_bar(progress)) is not None:
-        with bar:
-            yield [bar]
+    elif sys.stderr and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+        with _show_line(describe):
+            yield [progress]
     else:
         log.info("%s: %s", progress.name, progress.doing)
-        with call_every(SELDOM, lambda: log.info("%s", without(secrets, progress.describe()))):
+        with call_every(SELDOM, lambda: log.info("%s", describe())):
             yield [progress, lines]
 
 
@@ -157,14 +159,16 @@ def show_work(pipeline: PipelineSpec, doing: str, *, quiet: bool) -> Iterator[Ca
         yield say
 
 
-def _make_bar(progress: RunProgress) -> ProgressBar | None:
-    """Return a bar on a terminal. Elsewhere return None, and do not import the library that draws it."""
-    if not (sys.stderr and sys.stderr.isatty()):
-        return None
-    from runners.command_line.progress_bar import ProgressBar
+@contextlib.contextmanager
+def _show_line(describe: Callable[[], str]) -> Iterator[None]:
+    """Show a line on the terminal that changes, cut at its width, until the block ends."""
+    from rich import console, live, text
 
-    bar = ProgressBar(progress)
-    return bar if bar.console.is_terminal else None
+    def draw() -> text.Text:
+        return text.Text(escape_line(describe()), no_wrap=True, overflow="ellipsis")
+
+    with live.Live(console=console.Console(stderr=True), transient=True, get_renderable=draw):
+        yield
 
 
 @contextlib.contextmanager

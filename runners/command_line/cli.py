@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 import click
 
 from runners.command_line.commands import wherry
-from runners.command_line.printing import VERSION, suggest_explain
 from runners.command_line.process_end import (
     BROKEN_PIPE,
     BY_CODE,
@@ -29,6 +28,7 @@ from runners.command_line.process_end import (
 )
 from runners.listeners.standard_error import Lines, end_json_stream, flush
 from runners.model.text import choose_colors, paint
+from runners.operations.printing import VERSION, suggest_explain
 
 
 def main() -> None:

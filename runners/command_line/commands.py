@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from runners.command_line.help_sections import CommandFiles, group, option
+from runners.command_line.help_sections import SHARED, CommandFiles, group, option
 from runners.model.text import find_version
 
 SECTIONS = {
@@ -56,6 +56,7 @@ def _print_version(ctx: click.Context, option: click.Parameter, asked: bool) -> 
 
 @group(
     commands=CommandFiles(SECTIONS),
+    params=[*SHARED],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @option(

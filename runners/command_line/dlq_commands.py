@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from runners.command_line import printing, printing_state
 from runners.command_line.carrying import carry_and_print, show_work
 from runners.command_line.help_sections import group, option
 from runners.command_line.options import (
@@ -18,7 +17,6 @@ from runners.command_line.options import (
     FIXES,
     PATH,
     ReplayOptions,
-    as_json,
     confirm,
     load_for_reading,
     load_pipeline,
@@ -33,6 +31,7 @@ from runners.command_line.options import (
 from runners.command_line.process_end import STOPPED
 from runners.model.errors import check_reason
 from runners.model.text import format_count
+from runners.operations import printing, printing_state
 from runners.operations.dlq import change_settings, choose_letters, read_settings
 from runners.operations.dlq import discard as discard_letters
 from runners.pipeline import Pipeline
@@ -56,7 +55,6 @@ def dlq() -> None:
 @option("--waiting", is_flag=True, help="Leave out rows that were replayed or discarded.")
 @with_choice_options
 @with_wide
-@as_json
 def show_dead_letters(
     choice: Choice, limit: int | None, reveal: bool, waiting: bool, wide: bool, json: bool, **given: Any
 ) -> None:
@@ -84,7 +82,6 @@ _NO_SUCH_ROW, _NO_SUCH_ROW_WAITS = "No such row is in the DLQ.", "No such row wa
 @dlq.command("summary")
 @with_definition
 @with_choice_options
-@as_json
 def summarise(choice: Choice, json: bool, **given: Any) -> None:
     """Count refused rows by cause.
 
@@ -106,7 +103,6 @@ def summarise(choice: Choice, json: bool, **given: Any) -> None:
 @partial(with_definition, rest="letter")
 @click.argument("letter", metavar="ID", required=False)
 @option("--reveal", is_flag=True, help="Show the values of protected columns.")
-@as_json
 def explain_dead_letter(letter: str, reveal: bool, json: bool, **given: Any) -> None:
     """Explain one refused row, and try it again.
 
@@ -126,7 +122,6 @@ def explain_dead_letter(letter: str, reveal: bool, json: bool, **given: Any) -> 
 
 @dlq.command("merge")
 @with_definition
-@as_json
 def merge(json: bool, **given: Any) -> int:
     """Bring refused rows back from the fallback.
 
@@ -144,7 +139,6 @@ def merge(json: bool, **given: Any) -> int:
 @with_definition
 @with_choice_options
 @with_move_options
-@as_json
 def discard(choice: Choice, reason: str, yes: bool, json: bool, **given: Any) -> None:
     """Close refused rows, so that no replay delivers them.
 
@@ -171,7 +165,6 @@ def config() -> None:
 
 @config.command("get")
 @with_definition
-@as_json
 def get_config(json: bool, **given: Any) -> None:
     """Show the limits for the next batch.
 
@@ -185,7 +178,6 @@ def get_config(json: bool, **given: Any) -> None:
 @partial(with_definition, rest="changes")
 @click.argument("changes", nargs=-1, metavar="NAME=VALUE...")
 @with_reason
-@as_json
 def set_config(changes: Sequence[str], reason: str, json: bool, **given: Any) -> None:
     """Change the limits of an active run.
 
@@ -201,7 +193,7 @@ def set_config(changes: Sequence[str], reason: str, json: bool, **given: Any) ->
     click.echo(printing.as_json(facts) if json else printing_state.format_settings(facts))
 
 
-@dlq.command("replay")
+@dlq.command("replay", logs=True)
 @partial(with_definition, sets=FIXES)
 @with_choice_options
 @with_fix_options
@@ -234,7 +226,6 @@ def replay(choice: Choice, fix: Fix, resume: bool, how: ReplayOptions, **given: 
 @option("--to", "to", required=True, type=PATH, metavar="FILE", help="Write .csv or .json.")
 @option("--reveal", is_flag=True, help="Write the values of protected columns.")
 @with_choice_options
-@as_json
 def export_rows(choice: Choice, to: Path, reveal: bool, json: bool, **given: Any) -> None:
     """Write refused rows that wait into a file, to correct them.
 
@@ -248,7 +239,7 @@ def export_rows(choice: Choice, to: Path, reveal: bool, json: bool, **given: Any
         click.echo(printing.as_json(exported.json()))
 
 
-@dlq.command("import")
+@dlq.command("import", logs=True)
 @partial(with_definition, rest="rows")
 @click.argument("rows", metavar="ROWS", required=False)
 @option("--unchanged", is_flag=True, help="Also take rows that were not edited.")

@@ -12,9 +12,9 @@ import click
 
 from origins.batch import JSON
 from origins.errors import WherryError
-from runners.command_line import printing
 from runners.command_line.carrying import RunEnding, carry_with_progress, interrupt_on_signals, show_progress
-from runners.command_line.options import CarryOptions, GivenValues, list_secrets_to_mask, load_definition
+from runners.command_line.help_sections import GivenValues
+from runners.command_line.options import CarryOptions, list_secrets_to_mask, load_definition
 from runners.command_line.process_end import BY_CODE, FAILED, OWNED, STOPPED
 from runners.definitions.definition import Definition, DefinitionsFolder, list_definitions, load
 from runners.definitions.pipeline_graph import PipelineGraph
@@ -34,6 +34,7 @@ from runners.model.text import (
     show_moment,
     table,
 )
+from runners.operations import printing
 from runners.operations.validate import analyse, explain
 from runners.pipeline import Pipeline
 

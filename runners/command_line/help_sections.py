@@ -1,4 +1,4 @@
-"""Help in sections: the options of a command, and the commands of a group, under headings."""
+"""Commands whose help is in sections, and the options that all of them share."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from click.shell_completion import CompletionItem
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-SELECTION, FIX, VALUES, EXPERTS = "Selection", "Fix for the rows", "Values for the definition", "For experts"
+SELECTION, FIX, EXPERTS = "Selection", "Fix for the rows", "For experts"
+COMMON = "Common options"
 """The headings of options. Options for the command itself have none of these."""
-_FIRST = "Options"
-_FILE = "The definition; optional if a folder holds one."
+FIRST = "Options"
+_FILE_HELP = "The definition; optional if a folder holds one."
 _ROW_ID = re.compile(r"[0-9a-f]{32}/\d+")
 """The pattern of the id of a row in the DLQ."""
 _WIDEST = 26
@@ -28,7 +29,7 @@ _WIDEST = 26
 class SectionedOption(click.Option):
     """An option that help shows under a heading."""
 
-    def __init__(self, *given: Any, section: str = _FIRST, **how: Any) -> None:
+    def __init__(self, *given: Any, section: str = FIRST, **how: Any) -> None:
         super().__init__(*given, **how)
         self.section = section
 
@@ -38,37 +39,124 @@ class SectionedOption(click.Option):
         return record and (record[0], self.help or "")
 
 
-def option(*names: str, section: str = _FIRST, **how: Any) -> Callable[[F], F]:
+def option(*names: str, section: str = FIRST, **how: Any) -> Callable[[F], F]:
     return click.option(*names, cls=SectionedOption, section=section, **how)
 
 
-select_option, fix_option, value_option, expert_option = (
-    partial(option, section=heading) for heading in (SELECTION, FIX, VALUES, EXPERTS)
+select_option, fix_option, expert_option = (partial(option, section=heading) for heading in (SELECTION, FIX, EXPERTS))
+
+_GIVEN = f"{__name__}.given"
+"""Where the contexts of a call keep the shared options that it was given."""
+
+
+def _keep_shared(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
+    if value:
+        given = ctx.meta.setdefault(_GIVEN, {})
+        name = str(parameter.name)
+        given[name] = (*given.get(name, ()), *value) if parameter.multiple else value
+
+
+def _share(names: str, metavar: str | None, text: str, **how: Any) -> SectionedOption:
+    how |= {"metavar": metavar, "help": text, "expose_value": False, "callback": _keep_shared}
+    return SectionedOption(names.split(), section=COMMON, **how)
+
+
+_FILE, _FORMAT = click.Path(path_type=Path), click.Choice(["text", "json"])
+_VALUES = (
+    _share("--var variables", "NAME=VALUE", "Set ${NAME}; falls back to the environment.", multiple=True),
+    _share("--vars variable_file", "FILE", "Read values for ${NAME} from a YAML file.", type=_FILE),
+    _share("--secrets secret_file", "FILE", "Read values for ${secret:NAME} from a YAML file.", type=_FILE),
 )
+_JSON = _share("--json", None, "Print JSON for a program.", is_flag=True)
+_LOG_FORMAT = _share("--log-format", "text|json", "Choose the format of standard error.", type=_FORMAT)
+SHARED = (*_VALUES, _JSON, _LOG_FORMAT)
+"""The options of all commands. A person may type them before the command too."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenValues:
+    """The values for definitions that a command was given."""
+
+    variables: Sequence[str] = ()
+    variable_file: Path | None = None
+    secret_file: Path | None = None
+
+    def read_variables(self) -> Mapping[str, str]:
+        """Return the values for `${NAME}`. The command line has priority over the file."""
+        pairs = (split_pair(pair, "--var", "NAME=VALUE") for pair in self.variables)
+        return {**_read_values(self.variable_file), **dict(pairs)}
+
+    def read_secrets(self) -> Mapping[str, str]:
+        """Return the values for `${secret:NAME}`."""
+        return _read_values(self.secret_file)
+
+
+def _read_values(file: Path | None) -> Mapping[str, str]:
+    from runners.definitions.parameters import read_variables
+
+    return read_variables(file) if file else {}
+
+
+def split_pair(text: str, option: str, shape: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.BadParameter(f"expected {shape}, got '{text}'", param_hint=option)
+    return name, value
+
+
+def list_given(ctx: click.Context) -> Mapping[str, Any]:
+    """Return the values of the shared options that a call was given, by their names."""
+    given: Mapping[str, Any] = ctx.meta.get(_GIVEN, {})
+    return given
 
 
 class SectionedCommand(click.Command):
-    """A command whose help groups its options. It says what to use in place of an option that is gone."""
+    """A command whose help groups its options. It says what to use in place of an option that is gone.
+
+    Its function gets `json`. It also gets the `GivenValues` if the command reads definitions, and the `log_format` if
+    it logs. The command refuses shared options that it cannot use.
+    """
+
+    def __init__(self, *given: Any, reads_definitions: bool = True, logs: bool = False, **how: Any) -> None:
+        super().__init__(*given, **how)
+        self.shared = (*(_VALUES if reads_definitions else ()), _JSON, *([_LOG_FORMAT] if logs else []))
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        return [*super().get_params(ctx), *(self.shared if ctx.resilient_parsing else SHARED)]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and not args[0].startswith("-") and not is_definition(args[0]):
             _refuse_gone(ctx, args[0])
         try:
-            return super().parse_args(ctx, args)
+            rest = super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             _refuse_gone(ctx, error.option_name)
             raise
+        given = list_given(ctx)
+        for each in SHARED:
+            if each.name in given and each not in self.shared:
+                can = "log progress" if each is _LOG_FORMAT else "read definitions"
+                raise click.UsageError(f"{each.opts[0]} is for commands that {can}.", ctx)
+        ctx.params["json"] = given.get("json", False)
+        if _LOG_FORMAT in self.shared:
+            ctx.params["log_format"] = given.get("log_format", "text")
+        if _VALUES[0] in self.shared:
+            values = {str(each.name): given[each.name] for each in _VALUES if each.name in given}
+            ctx.params["values"] = GivenValues(**values)
+        return rest
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {
-            heading: [] for heading in ("Arguments", _FIRST, SELECTION, FIX, VALUES, EXPERTS)
+            heading: [] for heading in ("Arguments", FIRST, SELECTION, FIX, EXPERTS)
         }
-        for parameter in self.get_params(ctx):
+        for parameter in super().get_params(ctx):
             if isinstance(parameter, click.Argument):
-                sections["Arguments"] += [("FILE", _FILE)] if parameter.name == "file" else []
+                sections["Arguments"] += [("FILE", _FILE_HELP)] if parameter.name == "file" else []
             elif record := parameter.get_help_record(ctx):
-                sections[getattr(parameter, "section", _FIRST)].append(record)
+                sections[getattr(parameter, "section", FIRST)].append(record)
         _write_sections(sections, formatter)
+        names = ", ".join(each.opts[0] for each in self.shared)
+        formatter.write(f"\n{COMMON}: {names} (wherry --help)\n")
 
 
 @dataclass
@@ -156,6 +244,16 @@ class SectionedGroup(click.Group):
         found = [CompletionItem(name, help=line) for name, (_, line) in places if name.startswith(incomplete)]
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
+        own, shared = (
+            [record for each in options if (each in SHARED) is is_shared and (record := each.get_help_record(ctx))]
+            for is_shared in (False, True)
+        )
+        _write_sections({FIRST: own}, formatter)
+        self.format_commands(ctx, formatter)
+        _write_sections({COMMON: shared}, formatter)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         room = formatter.width - 6 - max(map(len, self.commands))
         if isinstance(self.commands, CommandFiles):
@@ -171,8 +269,8 @@ class SectionedGroup(click.Group):
         _write_sections(sections, formatter)
 
 
-def command(name: str | None = None) -> Callable[[Callable[..., Any]], click.Command]:
-    return click.command(name, cls=SectionedCommand)
+def command(name: str | None = None, **how: Any) -> Callable[[Callable[..., Any]], click.Command]:
+    return click.command(name, cls=SectionedCommand, **how)
 
 
 def group(*, default: str = "", **how: Any) -> Callable[[Callable[..., Any]], SectionedGroup]:

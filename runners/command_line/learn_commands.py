@@ -10,12 +10,10 @@ from typing import Any
 
 import click
 
-from runners.command_line import printing
 from runners.command_line.doctor import examine, examine_destinations, examine_origins
 from runners.command_line.help_sections import command, option
 from runners.command_line.options import (
     PATH,
-    as_json,
     complete_codes,
     complete_kinds,
     find_definition,
@@ -26,12 +24,12 @@ from runners.command_line.options import (
 from runners.command_line.process_end import FAILED
 from runners.model.codes import read_codes, summarise
 from runners.model.text import paint_word, table
+from runners.operations import printing
 
 
-@command()
+@command(reads_definitions=False)
 @click.argument("kind", required=False, shell_complete=complete_kinds)
 @option("--json-schema", is_flag=True, help="Print the schema of definitions, for editors.")
-@as_json
 def kinds(kind: str | None, json_schema: bool, json: bool) -> None:
     """List all kinds of origins, stages and destinations, or show one.
 
@@ -61,9 +59,8 @@ def kinds(kind: str | None, json_schema: bool, json: bool) -> None:
         click.echo("\n\n".join(map(printing.format_kind, described)))
 
 
-@command()
+@command(reads_definitions=False)
 @click.argument("code", required=False, shell_complete=complete_codes)
-@as_json
 def explain(code: str | None, json: bool) -> None:
     """Explain the code of an error, and what to do.
 
@@ -90,7 +87,6 @@ def explain(code: str | None, json: bool) -> None:
 @option("--cluster", is_flag=True, help="Ask a cluster's executors; starts Spark.")
 @option("--databricks", is_flag=True, help="Ask the compute of this notebook or job.")
 @with_values
-@as_json
 def doctor(state: Path | None, cluster: bool, databricks: bool, json: bool, **given: Any) -> int:
     """Find what this machine, a cluster or Databricks lacks.
 

@@ -15,17 +15,18 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from runners.command_line.help_sections import (
+    FIRST,
     FIX,
     SELECTION,
-    VALUES,
     F,
-    expert_option,
+    GivenValues,
     fix_option,
     is_definition,
     is_file,
+    list_given,
     option,
     select_option,
-    value_option,
+    split_pair,
 )
 from runners.model.codes import read_codes
 from runners.model.text import with_file
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from runners.pipeline import Pipeline
 
 PATH, COUNT = click.Path(path_type=Path), click.IntRange(min=1)
-OVERRIDES = ("PATH=VALUE", "Override a field for this call only.", VALUES)
+OVERRIDES = ("PATH=VALUE", "Override a field for this call only.", FIRST)
 ROW_FILES = (".csv", ".json", ".parquet")
 """The endings of files with edited rows. Such a file is not a definition."""
 FIXES = ("COLUMN=EXPR", "Set a column; a name with a dot is a field.", FIX)
@@ -134,64 +135,9 @@ def find_definition(rest: Any = None) -> Path:
 _MOST_NAMED = 10
 
 
-def with_values(command: F, metavar: str = OVERRIDES[0], text: str = OVERRIDES[1], section: str = VALUES) -> F:
-    """Add the options for values to a command that reads a definition."""
-    change = option("--set", "overrides", section=section, multiple=True, metavar=metavar, help=text)
-    return with_variables(change(command))
-
-
-@dataclass(frozen=True, kw_only=True)
-class GivenValues:
-    """The values for definitions that a command was given."""
-
-    pairs: Sequence[str]
-    file: Path | None
-    secret_file: Path | None
-
-    def read_variables(self) -> Mapping[str, str]:
-        """Return the values for `${NAME}`. The command line has priority over the file."""
-        return {**_read_values(self.file), **dict(_split_pair(pair, "--var", "NAME=VALUE") for pair in self.pairs)}
-
-    def read_secrets(self) -> Mapping[str, str]:
-        """Return the values for `${secret:NAME}`."""
-        return _read_values(self.secret_file)
-
-
-def _read_values(file: Path | None) -> Mapping[str, str]:
-    from runners.definitions.parameters import read_variables
-
-    return read_variables(file) if file else {}
-
-
-def with_variables(command: F) -> F:
-    """Give a command that reads definitions the `GivenValues` for them."""
-
-    @functools.wraps(command)
-    def give_values(
-        *, variables: Sequence[str], variable_file: Path | None, secret_file: Path | None, **given: Any
-    ) -> Any:
-        return command(values=GivenValues(pairs=variables, file=variable_file, secret_file=secret_file), **given)
-
-    options = [
-        value_option(
-            "--var",
-            "variables",
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="Set ${NAME}; falls back to the environment.",
-        ),
-        value_option(
-            "--vars", "variable_file", type=PATH, metavar="FILE", help="Read values for ${NAME} from a YAML file."
-        ),
-        value_option(
-            "--secrets",
-            "secret_file",
-            type=PATH,
-            metavar="FILE",
-            help="Read values for ${secret:NAME} from a YAML file.",
-        ),
-    ]
-    return add_options(cast(F, give_values), options)
+def with_values(command: F, metavar: str = OVERRIDES[0], text: str = OVERRIDES[1], section: str = FIRST) -> F:
+    """Add the option for values to a command that reads one definition."""
+    return option("--set", "overrides", section=section, multiple=True, metavar=metavar, help=text)(command)
 
 
 def add_options(command: F, options: Sequence[Callable[[F], F]]) -> F:
@@ -209,7 +155,7 @@ def with_fix_options(command: F) -> F:
     def give_fix(*, overrides: Sequence[str], file_with: Path | None, start: str, **given: Any) -> Any:
         from runners.running.fix import Fix
 
-        pairs = [_split_pair(pair, "--set", "COLUMN=EXPR") for pair in overrides]
+        pairs = [split_pair(pair, "--set", "COLUMN=EXPR") for pair in overrides]
         columns = {name: sql for name, sql in pairs if "." not in name}
         own = {"columns": columns, "start": start}
         if file_with is not None and columns:
@@ -239,13 +185,6 @@ def with_move_options(command: F) -> F:
 
 def with_reason(command: F) -> F:
     return option("--reason", default="", metavar="TEXT", help="Say why; the ledger keeps it.")(command)
-
-
-def with_log_format(command: F) -> F:
-    """Add the option for the format of standard error, for a command that prints there while it works."""
-    choice = click.Choice(["text", "json"])
-    text = "Choose the format of standard error."
-    return expert_option("--log-format", type=choice, default="text", metavar="text|json", help=text)(command)
 
 
 def with_choice_options(command: F) -> F:
@@ -304,11 +243,6 @@ def _parse_moment(ctx: click.Context, parameter: click.Parameter, text: str | No
     return moment.replace(tzinfo=moment.tzinfo or timezone.utc).astimezone(timezone.utc) if moment else None
 
 
-def as_json(command: F) -> F:
-    """Add --json to a command. It prints one object, whose `version` is the version of its form."""
-    return option("--json", "json", is_flag=True, help="Print JSON for a program.")(command)
-
-
 def with_wide(command: F) -> F:
     """Add --wide to a command that shows tables. Without a terminal, which has a width, tables are always whole."""
 
@@ -351,8 +285,6 @@ def with_carry_options(command: F) -> F:
             metavar="fail|skip",
             help="If another run is active: exit with 4, or 0.",
         ),
-        with_log_format,
-        as_json,
     ]
     return add_options(cast(F, carry), options)
 
@@ -418,7 +350,7 @@ def load_definition(
     definition = load(
         file,
         variables=values.read_variables(),
-        overrides=dict(_split_pair(pair, "--set", "PATH=VALUE") for pair in overrides),
+        overrides=dict(split_pair(pair, "--set", "PATH=VALUE") for pair in overrides),
         secrets=values.read_secrets(),
         needs_secrets=needs_secrets,
         note_secrets=masked.update,
@@ -430,13 +362,6 @@ def load_definition(
 def list_secrets_to_mask() -> dict[str, str]:
     """Return the secrets that the command masks in unexpected errors, each with its reference."""
     return click.get_current_context().ensure_object(dict)
-
-
-def _split_pair(text: str, option: str, shape: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise click.BadParameter(f"expected {shape}, got '{text}'", param_hint=option)
-    return name, value
 
 
 def check_duration(ctx: click.Context, parameter: click.Parameter, text: str) -> str:
@@ -471,9 +396,10 @@ def is_terminal() -> bool:
 
 def refuse_options(names: Collection[str], reason: str) -> None:
     """Raise a usage error if one of these options was given, because the command cannot use it."""
-    ctx, given = click.get_current_context(), click.core.ParameterSource.COMMANDLINE
-    for parameter in ctx.command.params:
-        if parameter.name in names and ctx.get_parameter_source(str(parameter.name)) is given:
+    ctx, typed = click.get_current_context(), click.core.ParameterSource.COMMANDLINE
+    for parameter in ctx.command.get_params(ctx):
+        is_given = parameter.name in list_given(ctx) or ctx.get_parameter_source(str(parameter.name)) is typed
+        if parameter.name in names and is_given:
             raise click.UsageError(f"{parameter.opts[0]} {reason}")
 
 

@@ -11,14 +11,12 @@ from typing import Any, Literal
 import click
 from rich.console import Console
 
-from runners.command_line import printing, printing_state
 from runners.command_line.carrying import carry_and_print, show_work
 from runners.command_line.folder import run_folder
 from runners.command_line.help_sections import command, expert_option, option, select_option
 from runners.command_line.options import (
     PATH,
     CarryOptions,
-    as_json,
     check_duration,
     confirm,
     load_definition,
@@ -34,6 +32,7 @@ from runners.command_line.options import (
 )
 from runners.command_line.state_commands import move_offsets
 from runners.definitions.definition import list_definitions
+from runners.operations import printing, printing_state
 from runners.operations.offsets import plan_backfill, plan_reset
 from runners.running.backfill import Backfill, Bound, parse_bound
 from runners.running.compatibility import OperatorOverrides
@@ -41,7 +40,7 @@ from runners.spark.connect_server import serve
 from runners.spark.session import list_packages
 
 
-@command()
+@command(logs=True)
 @with_definition
 @option("--follow", is_flag=True, help="Process new rows as they arrive, until stopped.")
 @option("--from-beginning", is_flag=True, help="Forget the progress; process all rows again.")
@@ -109,7 +108,6 @@ _OF_ONE_PIPELINE = (*("follow", "from_beginning", "reason", "yes", "moved", "fre
     callback=check_duration,
     help="Force it after this grace period, such as 30s.",
 )
-@as_json
 def stop(reason: str, force: bool, within: str, json: bool, **given: Any) -> None:
     """Stop a run when its batches in flight are done.
 
@@ -131,7 +129,6 @@ def stop(reason: str, force: bool, within: str, json: bool, **given: Any) -> Non
 @command()
 @with_definition
 @with_reason
-@as_json
 def resume(reason: str, json: bool, **given: Any) -> None:
     """Resume a pipeline that a limit has paused.
 
@@ -157,7 +154,7 @@ def _parse_bound(ctx: click.Context, parameter: click.Parameter, text: str | Non
         raise click.BadParameter(message, param_hint=parameter.opts[0]) from error
 
 
-@command()
+@command(logs=True)
 @with_definition
 @select_option(
     "--from",
@@ -212,7 +209,7 @@ def backfill(  # noqa: PLR0913 -- each is an option of the command
     return carry_and_print(pipeline, given["file"], partial(pipeline.backfill, past, check=False), carrying)
 
 
-@command()
+@command(logs=True)
 @with_definition
 @option("--file", "name", required=True, metavar="NAME", help="Redo this file.")
 @with_move_options
@@ -240,7 +237,6 @@ def redo(name: str, reason: str, yes: bool, carrying: CarryOptions, **given: Any
 @command()
 @click.argument("file", type=PATH, required=False)
 @with_values
-@as_json
 def warm(file: Path | None, json: bool, **given: Any) -> None:
     """Keep a Spark warm for commands in other terminals.
 

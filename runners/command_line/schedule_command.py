@@ -8,25 +8,16 @@ import shlex
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from types import FrameType
 
 import click
-from rich.console import Console
 
-from origins.quantities import parse_seconds
-from runners.command_line import printing
-from runners.command_line.help_sections import command, expert_option, option
+from runners.command_line.help_sections import GivenValues, command, expert_option, option
 from runners.command_line.options import (
     COUNT,
     PATH,
-    GivenValues,
-    as_json,
-    find_command,
     list_secrets_to_mask,
-    with_log_format,
-    with_variables,
 )
 from runners.command_line.process_end import FAILED, STOPPED, WRONG, end_in_time
 from runners.definitions.definition import Definition, DefinitionsFolder, list_definitions, load
@@ -35,91 +26,24 @@ from runners.listeners.metrics import Metrics, MetricsServer
 from runners.model.clock import Clock
 from runners.model.errors import Refusal
 from runners.model.events import Listener
-from runners.model.timetable import describe_times
+from runners.operations import printing
 from runners.operations.status import measure_known_lags
 from runners.running.stop import handle_signals
-from runners.schedules import schedule_plan, schedule_screen, scheduling
-from runners.schedules.schedule_plan import ScheduleCatalog
-
-_FILES = {"cron": "crontab", "systemd": "systemd.service", "airflow": "airflow_dag.py"}
+from runners.schedules import schedule_plan, scheduling
+from runners.schedules.schedule_log import ScheduleLines, ScheduleLog
 
 
-def render_example(example: str, directory: Path, catalog: ScheduleCatalog | None = None) -> str:
-    """Return a setup for this directory. The setup for cron has the pipelines of the catalog, if it has any."""
-    text = (files("runners") / "examples" / _FILES[example]).read_text(encoding="utf-8")
-    if example == "cron" and catalog is not None and (catalog.scheduled or catalog.by_hand):
-        head, mail, _ = text.partition("MAILTO=you@example.com\n")
-        kept = [line for line in head.splitlines() if "are examples" not in line]
-        text = "\n".join([*kept, mail.rstrip(), *_list_cron_lines(catalog)]) + "\n"
-    return text.replace("DIRECTORY", str(directory.absolute())).replace("WHERRY", find_command())
-
-
-def _list_cron_lines(catalog: ScheduleCatalog) -> Iterator[str]:
-    """Yield a line for each pipeline that follows no other. It includes the pipelines that follow it."""
-    zone = ""
-    for name, definition in catalog.scheduled.items():
-        options = definition.pipeline.schedule
-        assert options is not None
-        if options.after is not None:
-            continue
-        when = options.cron or _convert_to_cron(options.every or "")
-        if not when:
-            yield f"# {name} runs {describe_times(options)}. A crontab has no line for that, so use `wherry schedule`."
-            continue
-        if options.time_zone != zone:
-            zone = options.time_zone
-            yield f"CRON_TZ={zone}"
-        yield f"{when}  {' && '.join(_list_cron_commands(name, catalog.scheduled))}"
-    for name, file in catalog.by_hand.items():
-        yield f"# {name} has no schedule. Put its times in the place of this:  TIMES  {_write_cron_command(file)}"
-    for file in catalog.broken:
-        yield f"# {file.replace(chr(10), ' ')} is broken:  wherry validate"
-
-
-def _list_cron_commands(name: str, scheduled: Mapping[str, Definition]) -> Iterator[str]:
-    """Yield the command of a pipeline, and the commands of all pipelines that run after it."""
-    path = scheduled[name].path
-    yield _write_cron_command(path.name if path else f"{name}.yaml")
-    for other, definition in scheduled.items():
-        options = definition.pipeline.schedule
-        if options is not None and options.after == name:
-            yield from _list_cron_commands(other, scheduled)
-
-
-def _write_cron_command(file: str) -> str:
-    """Return the command for cron. Cron reads a bare percent sign as a line break."""
-    quoted = shlex.quote(file).replace("%", "\\%")
-    return f"WHERRY run DIRECTORY/{quoted} --quiet --if-running skip > /dev/null"
-
-
-def _convert_to_cron(every: str) -> str:
-    """Return the fields of cron for a time between two runs; empty if cron cannot express it."""
-    minutes, rest = divmod(parse_seconds(every), 60)
-    hours, odd = divmod(minutes, 60)
-    if rest:
-        return ""
-    if minutes < 60 and 60 % minutes == 0:
-        return "* * * * *" if minutes == 1 else f"*/{minutes:.0f} * * * *"
-    if odd or hours > 24 or 24 % hours:
-        return ""
-    return {1: "0 * * * *", 24: "0 0 * * *"}.get(int(hours), f"0 */{hours:.0f} * * *")
-
-
-@command()
+@command(logs=True)
 @click.argument("directory", type=PATH)
 @option("--plan", "only_plan", is_flag=True, help="Show the schedule; start nothing.")
 @option("--pause", metavar="NAME", help="Start no new run of this pipeline.")
 @option("--resume", metavar="NAME", help="Schedule this pipeline again.")
 @option("--reason", default="by hand", metavar="TEXT", help="Say why it is paused.")
-@option("--example", type=click.Choice([*_FILES]), metavar="NAME", help="Print a setup for cron, systemd or airflow.")
-@with_variables
 @expert_option("--at-once", type=COUNT, metavar="N", help="Run N pipelines at a time.")
 @expert_option("--metrics-port", type=click.IntRange(0, 65535), metavar="PORT", help="Serve figures to Prometheus.")
 @expert_option(
     "--metrics-host", default="127.0.0.1", metavar="HOST", help="Serve them at this address; default: 127.0.0.1."
 )
-@with_log_format
-@as_json
 def schedule(  # noqa: PLR0913 -- each is an option of the command
     directory: Path,
     values: GivenValues,
@@ -131,7 +55,6 @@ def schedule(  # noqa: PLR0913 -- each is an option of the command
     pause: str | None,
     resume: str | None,
     reason: str,
-    example: str | None,
     json: bool,
 ) -> int:
     """Run the pipelines of a folder when they are due.
@@ -150,11 +73,6 @@ def schedule(  # noqa: PLR0913 -- each is an option of the command
     note_secrets = list_secrets_to_mask().update
     read = partial(load, variables=variables, needs_secrets=False, note_secrets=note_secrets)
     folder = DefinitionsFolder(path=directory, load=read)
-    if example is not None:
-        catalog = schedule_plan.ScheduleCatalog.of(folder.open()) if directory.is_dir() else None
-        text = render_example(example, directory, catalog)
-        click.echo(printing.as_json({"example": text}) if json else text.removesuffix("\n"))
-        return 0
     _check_has_definitions(directory)
     marked = {name: why for name, why in ((pause, reason), (resume, None)) if name is not None}
     for name, why in marked.items():
@@ -210,10 +128,7 @@ def _run(
         make_listeners=make_listeners,
         note_secrets=list_secrets_to_mask().update,
     )
-    screen = schedule_screen.ScheduleScreen(
-        scheduler.find_next, clock=Clock(), console=Console(stderr=True, quiet=as_json)
-    )
-    scheduler.listeners = [metrics, schedule_screen.ScheduleLog() if as_json else screen]
+    scheduler.listeners = [metrics, ScheduleLog() if as_json else ScheduleLines(Clock())]
     came: list[int] = []
 
     def stop_scheduler(number: int, frame: FrameType | None) -> None:
@@ -225,7 +140,6 @@ def _run(
     with (
         end_in_time() as hurry,
         handle_signals(stop_scheduler),
-        contextlib.nullcontext() if as_json else screen,
     ):
         metrics.ready = True
         scheduler.run()

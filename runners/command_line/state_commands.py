@@ -13,14 +13,11 @@ from typing import Any
 import click
 
 from origins.batch import JSON
-from runners.command_line import printing, printing_state
 from runners.command_line.folder import format_folder, read_folder
-from runners.command_line.help_sections import SELECTION, command, group, is_file, option, select_option
+from runners.command_line.help_sections import SELECTION, GivenValues, command, group, is_file, option, select_option
 from runners.command_line.options import (
     COUNT,
     PATH,
-    GivenValues,
-    as_json,
     confirm,
     find_definition,
     list_secrets_to_mask,
@@ -33,13 +30,13 @@ from runners.command_line.options import (
     with_move_options,
     with_select,
     with_values,
-    with_variables,
 )
 from runners.command_line.process_end import FAILED, WRONG
 from runners.definitions.definition import definition_of
 from runners.model.errors import Refusal
 from runners.model.run_report import compute_trends
 from runners.model.text import format_percent, table
+from runners.operations import printing, printing_state
 from runners.operations.mend_ledger import find_damage
 from runners.operations.offsets import OffsetMove, carry_out, plan_reset, plan_rewind, plan_set
 from runners.operations.repair import RepairResult
@@ -58,7 +55,6 @@ def offsets() -> None:
 
 @offsets.command("show")
 @with_definition
-@as_json
 def show_offsets(json: bool, **given: Any) -> None:
     """Show how far each lane was read, and open batches.
 
@@ -93,7 +89,6 @@ def _parse_offset(ctx: click.Context, parameter: click.Parameter, text: str) -> 
     help="An offset from `offsets show --json`, a word or a time.",
 )
 @with_move_options
-@as_json
 def set_offset(lane: str, offset: JSON, **given: Any) -> None:
     """Set one lane to an offset.
 
@@ -107,7 +102,6 @@ def set_offset(lane: str, offset: JSON, **given: Any) -> None:
 @option("--batches", type=COUNT, metavar="N", help="Go back N batches in every lane.")
 @time_option("--to", "moment", help="Go back to 2026-01-31T06:00 (UTC).")
 @with_move_options
-@as_json
 def rewind_offsets(batches: int | None, moment: datetime | None, **given: Any) -> None:
     """Go back, so that the next run reads rows again.
 
@@ -119,7 +113,6 @@ def rewind_offsets(batches: int | None, moment: datetime | None, **given: Any) -
 @offsets.command("reset")
 @with_definition
 @with_move_options
-@as_json
 def reset_offsets(**given: Any) -> None:
     """Go back to the beginning; the next run reads all rows again.
 
@@ -150,7 +143,6 @@ def move_offsets(pipeline: Pipeline, move: OffsetMove, *, reason: str, yes: bool
 
 @command()
 @with_definition
-@as_json
 def audit(json: bool, **given: Any) -> int:
     """Prove that every row is where it should be.
 
@@ -168,7 +160,6 @@ def audit(json: bool, **given: Any) -> int:
 @with_definition
 @option("--accept", multiple=True, metavar="ID", help="Count this finding as right; may be repeated.")
 @with_move_options
-@as_json
 def repair(accept: Sequence[str], reason: str, yes: bool, json: bool, **given: Any) -> int:
     """Repair what an audit finds, where no guess is needed.
 
@@ -206,8 +197,6 @@ def _show_repaired(result: RepairResult, *, json: bool, file: str) -> int:
 @command("ls")
 @click.argument("directory", type=PATH, default=Path())
 @with_select
-@with_variables
-@as_json
 def list_folder(directory: Path, select: Sequence[str], values: GivenValues, json: bool) -> int:
     """List the definitions of a folder, with their last runs.
 
@@ -225,7 +214,6 @@ def list_folder(directory: Path, select: Sequence[str], values: GivenValues, jso
 
 @command()
 @with_definition
-@as_json
 def status(json: bool, **given: Any) -> None:
     """Show the state of a pipeline, and what to type next.
 
@@ -255,7 +243,6 @@ def runs() -> None:
 @time_option("--since", section=SELECTION, help="Show runs since 2026-01-31T06:00 (UTC).")
 @select_option("--limit", type=COUNT, default=20, metavar="N", help="Show the newest N; default: 20.")
 @select_option("--archived", is_flag=True, help="Show runs older than run.history too.")
-@as_json
 def list_runs(status: str | None, since: datetime | None, limit: int, archived: bool, json: bool, **given: Any) -> None:
     """List the newest runs.
 
@@ -268,7 +255,6 @@ def list_runs(status: str | None, since: datetime | None, limit: int, archived: 
 @runs.command("show")
 @partial(with_definition, rest="run")
 @click.argument("run", default="")
-@as_json
 def show_run(run: str, json: bool, **given: Any) -> None:
     """Show one run, by default the last.
 
@@ -286,7 +272,6 @@ def show_run(run: str, json: bool, **given: Any) -> None:
 @option("--to", "place", type=PATH, metavar="PLACE", help="Write here; default: NAME-RUN.html.")
 @option("--index", "directory", type=PATH, metavar="DIR", help="Report on all definitions in DIR.")
 @with_values
-@as_json
 @click.pass_context
 def report(
     ctx: click.Context,
@@ -331,7 +316,6 @@ def _find_run(pipeline: Pipeline, run: str, file: object) -> Mapping[str, JSON]:
 @command()
 @with_definition
 @option("--limit", type=COUNT, default=8, metavar="N", help="Show the newest N runs; default: 8.")
-@as_json
 def quality(limit: int, json: bool, **given: Any) -> None:
     """Show which share passed each rule, run by run.
 

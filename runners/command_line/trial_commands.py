@@ -18,14 +18,12 @@ import click
 
 from origins.errors import WherryError
 from origins.functions import forget_own_modules
-from runners.command_line import printing
 from runners.command_line.carrying import show_progress, show_work
 from runners.command_line.folder import validate_folder
 from runners.command_line.help_sections import SELECTION, command, option, select_option
 from runners.command_line.options import (
     COUNT,
     PATH,
-    as_json,
     find_command,
     is_terminal,
     list_secrets_to_mask,
@@ -43,6 +41,7 @@ from runners.listeners.log_lines import complain
 from runners.listeners.run_progress import RunProgress
 from runners.model.masking import hide_in_errors, without
 from runners.model.text import escape_line, format_count, shorten_paths, summarise_error, table, with_file
+from runners.operations import printing
 from runners.operations.cases import (
     check_extensible,
     choose_cases,
@@ -59,10 +58,9 @@ from runners.operations.validate import analyse, explain
 from runners.pipeline import Pipeline
 
 
-@command()
+@command(reads_definitions=False)
 @click.argument("directory", type=PATH, default=Path("wherry-demo"))
 @with_quiet
-@as_json
 def demo(directory: Path, quiet: bool, json: bool) -> int:
     """Make a folder of orders, some of them bad, and process them.
 
@@ -82,7 +80,7 @@ def demo(directory: Path, quiet: bool, json: bool) -> int:
     return BY_STATUS[report.status]
 
 
-@command()
+@command(reads_definitions=False)
 @click.argument("directory", type=PATH, required=False)
 @option("--name", default="", metavar="NAME", help="Name the pipeline; default: DIRECTORY.")
 @option(
@@ -99,7 +97,6 @@ def demo(directory: Path, quiet: bool, json: bool) -> int:
     metavar="KIND",
     help="Choose classic in place of serverless compute.",
 )
-@as_json
 def init(
     directory: Path | None, name: str, own: Path | None, databricks: bool, compute: str | None, json: bool
 ) -> None:
@@ -175,7 +172,6 @@ def _list_databricks_steps(directory: Path) -> list[list[str]]:
 @with_definition
 @option("--spark", "with_spark", is_flag=True, help="Check types and SQL too; starts Spark.")
 @with_folder
-@as_json
 def validate(with_spark: bool, everything: bool, select: Sequence[str], json: bool, **given: Any) -> int:
     """Explain what a definition will do, or list its errors.
 
@@ -207,7 +203,6 @@ def validate(with_spark: bool, everything: bool, select: Sequence[str], json: bo
 @option("--save-case", "cases", type=PATH, metavar="FILE", help="Add the rows to FILE, as a case for `wherry test`.")
 @with_wide
 @with_quiet
-@as_json
 def preview(  # noqa: PLR0913 -- each is an option of the command
     rows: int | None,
     shown: int,
@@ -259,7 +254,6 @@ def _describe_saved(rows: int, cases: Path, file: Path) -> str:
 @click.argument("new", metavar="NEW", type=PATH, required=False)
 @select_option("--batches", type=COUNT, default=1, metavar="N", help="Try N batches; default: 1.")
 @with_quiet
-@as_json
 def compare(new: Path | str, batches: int, quiet: bool, json: bool, **given: Any) -> int:
     """Show which rows another definition treats differently.
 
@@ -283,7 +277,6 @@ def compare(new: Path | str, batches: int, quiet: bool, json: bool, **given: Any
 )
 @option("--watch", is_flag=True, help="Try them again whenever a file changes; Ctrl-C ends it.")
 @with_quiet
-@as_json
 def test_cases(
     names: Sequence[str], file_with_cases: Path | None, watch: bool, quiet: bool, json: bool, **given: Any
 ) -> int:
@@ -307,7 +300,7 @@ def test_cases(
 def _try_again_and_again(names: Sequence[str], other: Path | None, *, quiet: bool, **given: Any) -> None:
     """Try the cases after each change of a file, until an interrupt. Spark and this process stay."""
     file, values = given["file"], given["values"]
-    named = [each for each in (file, values.file, values.secret_file) if each is not None]
+    named = [each for each in (file, values.variable_file, values.secret_file) if each is not None]
     sys.dont_write_bytecode = True  # Python notices a changed file only by its whole second
     for changed in watch_cases(other or find_cases(file), file.absolute().parent, named):
         click.clear()
@@ -351,7 +344,6 @@ def _try_cases(names: Sequence[str], other: Path | None, *, quiet: bool, json: b
 @select_option("--where", required=True, metavar="SQL", help="Find rows where this is true; columns as read.")
 @time_option("--since", section=SELECTION, help="Read batches since 2026-01-31T06:00 (UTC).")
 @with_quiet
-@as_json
 def find(where: str, since: datetime | None, quiet: bool, json: bool, **given: Any) -> None:
     """Find rows in files, tables and the DLQ.
 

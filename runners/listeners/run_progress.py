@@ -8,7 +8,7 @@ import importlib
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -35,32 +35,6 @@ MOST_NAMED = 3
 """How many batches in flight are named."""
 
 
-@dataclass
-class LaneProgress:
-    """The progress of a lane."""
-
-    since: float
-    """When its first batch was planned."""
-    waiting: int | None = None
-    """How many batches waited for it when the run began; None if that is unknown."""
-    batches: int = 0
-    rows: int = 0
-    nacked: int = 0
-    label: str = ""
-    """The batch in progress, or why it waits."""
-
-    def estimate_left(self, now: float) -> timedelta | None:
-        """Return how long the rest takes at the present speed; None if that is unknown."""
-        if self.waiting is None or not self.batches:
-            return None
-        more = max(0, self.waiting - self.batches)
-        return timedelta(seconds=round((now - self.since) / self.batches * more))
-
-    def compute_rate(self, now: float) -> float:
-        """Return the rows per second."""
-        return self.rows / max(now - self.since, 0.001)
-
-
 class RunProgress:
     """A listener that follows the progress of a run."""
 
@@ -74,7 +48,6 @@ class RunProgress:
         starts_spark: Callable[[], bool] = is_starting,
     ) -> None:
         self.clock = clock or Clock()
-        self.lanes: dict[str, LaneProgress] = {}
         self.in_flight: Mapping[str, Batch] = {}
         """The open batches, by their plans. The mapping is replaced whenever a batch begins or ends."""
         self.doing = doing
@@ -82,23 +55,27 @@ class RunProgress:
         self.name, self._starts_spark = name, starts_spark
         self._batches = batches
         """How many batches there are in all; None if the caller does not know."""
-        self._waiting: dict[str, int] = {}
+        self._settled = self._rows = self._nacked = 0
+        self._lanes: set[str] = set()
         self._begins, self._ends = True, False
         self._began = self.clock.elapsed()
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, RunStarted):
-            self.doing, self._waiting, self._begins = "", dict(event.waiting), False
+            self.doing, self._begins = "", False
+            self._lanes |= {*event.waiting}
+            self._batches = self._batches or sum(event.waiting.values()) or None
         elif isinstance(event, BatchPlanned | BatchResumed):
-            self._get_lane(event.batch.lane).label = event.batch.span.label
+            self._lanes.add(event.batch.lane)
             self.in_flight = {**self.in_flight, event.batch.plan: event.batch}
         elif isinstance(event, BatchRests):
-            self._get_lane(event.batch.lane).label = f"waits {event.seconds:.0f} s for its next attempt"
+            span = replace(event.batch.span, label=f"attempt {event.tried + 1} after {event.seconds:.0f} s")
+            self.in_flight = {**self.in_flight, event.batch.plan: replace(event.batch, span=span)}
         elif isinstance(event, BatchSettled) and not event.owed:
-            lane = self._get_lane(event.batch.lane)
-            lane.batches += 1
-            lane.rows += event.counts.read
-            lane.nacked += event.counts.nacked
+            self._lanes.add(event.batch.lane)
+            self._settled += 1
+            self._rows += event.counts.read
+            self._nacked += event.counts.nacked
             self._land(event.batch)
         elif isinstance(event, BatchCancelled):
             self._land(event.batch)
@@ -109,21 +86,19 @@ class RunProgress:
 
     def describe(self) -> str:
         """Return the run in one line, with the batches in flight."""
-        return ", ".join(self.list_facts()) + self._name_in_flight()
+        return ", ".join(self._list_facts()) + self._name_in_flight()
 
-    def list_facts(self) -> Iterator[str]:
+    def _list_facts(self) -> Iterator[str]:
         """Return what the run does, how many batches and rows it has settled, and how long it has worked."""
         seconds = int(self.clock.elapsed() - self._began)
         doing = "starting Spark" if self._starts_spark() and not self._ends else self.doing
-        if self._begins and not self.lanes:
+        if self._begins and not self._lanes:
             yield f"{self.name}: {doing} … {seconds} s"
             return
         yield f"{self.name}: {doing}" if doing else self.name
-        lanes = [*self.lanes.values()]
-        yield format_progress(sum(lane.batches for lane in lanes), self._batches)
-        rows, nacked = sum(lane.rows for lane in lanes), sum(lane.nacked for lane in lanes)
-        if rows:
-            yield format_count(rows) + (f", {nacked:,} refused" if nacked else "")
+        yield format_progress(self._settled, self._batches)
+        if self._rows:
+            yield format_count(self._rows) + (f", {self._nacked:,} refused" if self._nacked else "")
         yield str(timedelta(seconds=seconds))
 
     def _name_in_flight(self) -> str:
@@ -132,7 +107,7 @@ class RunProgress:
             return ""
         labels = [f" ({batch.span.label})" if batch.span.label else "" for batch in batches]
         named = [
-            f"{name_batch(batch.number, batch.lane, {*self.lanes, *self._waiting})}{label}"
+            f"{name_batch(batch.number, batch.lane, self._lanes)}{label}"
             for batch, label in zip(batches, labels, strict=True)
         ]
         more = [f"{len(named) - MOST_NAMED} more"] if len(named) > MOST_NAMED else []
@@ -140,11 +115,6 @@ class RunProgress:
 
     def _land(self, batch: Batch) -> None:
         self.in_flight = {plan: each for plan, each in self.in_flight.items() if plan != batch.plan}
-
-    def _get_lane(self, name: str) -> LaneProgress:
-        if name not in self.lanes:
-            self.lanes[name] = LaneProgress(since=self.clock.elapsed(), waiting=self._waiting.get(name))
-        return self.lanes[name]
 
 
 def format_progress(batches: int, whole: int | None) -> str:

@@ -22,7 +22,7 @@ ROOM, PATIENCE = 10_000, 5.0
 
 
 class Lines(logging.Handler):
-    """Writes log records as lines to the current standard error, also above a progress bar.
+    """Writes log records as lines to the current standard error, also above a line of progress.
 
     A closed reader stops nothing, and nothing waits for a slow reader.
     """
@@ -44,7 +44,9 @@ class Lines(logging.Handler):
 
 def _write_lines(lines: Sequence[str]) -> None:
     with contextlib.suppress(OSError):
-        click.echo("\n".join(lines), err=True)
+        text = "\n".join(lines) + "\n"  # not by click, which writes past what draws the progress of a run
+        sys.stderr.write(text if sys.stderr.isatty() else click.unstyle(text))
+        sys.stderr.flush()
 
 
 def flush() -> None:

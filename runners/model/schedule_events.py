@@ -18,6 +18,8 @@ class Scheduled:
     """The pipeline's name."""
     file: str
     """Its definition."""
+    next: datetime | None = None
+    """When it is due next. None if it runs after another pipeline."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,6 @@ _KEPT = "\0"
 _COMMAND = re.compile(r"(?P<command>\bwherry(?: [a-z]+)+) FILE\b")
 _DETOUR = re.compile(r"(?<=/)(?!\.\./)[^/\n]+/\.\./")
 """A folder of a path that is followed by `..`."""
-_COLORS = {"refused": "#b00020", "filtered": "#777777", "failed": "#b00020"}
 
 
 def format_count(number: int, one: str = "row", many: str = "rows") -> str:
@@ -174,22 +173,14 @@ def _wrap_text(text: str, first: str, indent: str) -> str:
     return "\n".join([first + lines[0], *(indent + line for line in lines[1:])]).replace(_KEPT, " ")
 
 
-def render_html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Render a table in plain HTML for any notebook. In the first column, what happened to a row has its colour."""
-    titles = "".join(f"<th>{escape_html(title)}</th>" for title in head)
-    cells = [[_color(cell) if at == 0 else escape_html(cell) for at, cell in enumerate(row)] for row in rows]
-    lines = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in cells)
-    return f"<table><thead><tr>{titles}</tr></thead><tbody>{lines}</tbody></table>"
-
-
-def _color(word: str) -> str:
-    color = _COLORS.get(word)
-    return f'<span style="color: {color}">{escape_html(word)}</span>' if color else escape_html(word)
-
-
 def escape_html(value: object) -> str:
     """Return the text of the value as HTML, with special characters escaped."""
     return html.escape(escape_controls(str(value)))
+
+
+def render_text(text: str) -> str:
+    """Return a text for a terminal as HTML for a notebook, with its lines as they are."""
+    return f"<pre>{escape_html(text)}</pre>"
 
 
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")

@@ -5,7 +5,6 @@ Batch numbers continue: a batch after a rewind is a new batch, and no destinatio
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -21,12 +20,11 @@ from runners.model.json_form import JsonForm
 from runners.model.pipeline_state import LaneState, PipelineState, is_aside
 from runners.model.spec import PipelineSpec
 from runners.model.text import (
-    escape_html,
     escape_line,
     format_batches,
     format_count,
     format_repr,
-    render_html_table,
+    render_text,
     show_moment,
     show_offset,
     show_open_batch,
@@ -105,16 +103,7 @@ class Lanes(JsonForm):
         return "\n".join([table(["lane", "batch", "committed (UTC)", "offset"], rows), *open_batches])
 
     def _repr_html_(self) -> str:
-        rows = [
-            [name, str(lane["number"]), str(lane["committed_at"] or ""), json.dumps(lane["offset"], ensure_ascii=False)]
-            for name, lane in self.lanes.items()
-        ]
-        waiting = "".join(
-            f"<p>Batch {batch['number']} of lane {escape_html(batch['lane'])} is open.</p>" for batch in self.open
-        )
-        if not rows:
-            return f"<p><b>{escape_html(self.pipeline)}</b> has processed no batch yet.</p>{waiting}"
-        return render_html_table(["lane", "batch", "committed at", "offset"], rows) + waiting
+        return render_text(str(self))
 
 
 def list_open(state: PipelineState) -> list[dict[str, JSON]]:

@@ -18,13 +18,12 @@ from runners.model.planned_batch import StageCount
 from runners.model.spec import PipelineSpec
 from runners.model.text import (
     ShownRow,
-    escape_html,
     escape_line,
     format_count,
     format_repr,
     format_rows,
     paint,
-    render_html_table,
+    render_text,
     shorten_paths,
 )
 from runners.operations.trace import Example, Examples, Section, Snapshot, show_example, show_text
@@ -186,9 +185,7 @@ class Preview(JsonForm):
         return format_repr("Preview", self.pipeline, *(batches or ["no rows wait"]))
 
     def _repr_html_(self) -> str:
-        if not self.batches:
-            return f"<p>No rows wait for <b>{escape_html(self.pipeline)}</b>.</p>"
-        return "".join(part for batch in self.batches for part in _render_batch(batch))
+        return render_text(format_preview(self, wide=True))
 
 
 def format_preview(preview: Preview, *, wide: bool = False) -> str:
@@ -226,38 +223,3 @@ def _format_counts(stage: StagePreview) -> str:
     lost = [f"{counts.filtered:,} filtered"] if counts.filtered else []
     lost += [paint(f"{counts.nacked:,} refused", "yellow")] if counts.nacked else []
     return f"{paint(counts.stage, 'bold')}: {format_count(counts.entered)}{changed}{', '.join(['', *lost])}"
-
-
-def _render_batch(batch: BatchPreview) -> Iterator[str]:
-    yield f"<h4>Batch {batch.number} of lane {escape_html(batch.lane)}, preview: {escape_html(batch.label)}</h4>"
-    for stage in batch.stages:
-        counts = stage.counts
-        yield (
-            f"<p><b>{escape_html(counts.stage)}</b>: {counts.entered:,} in, {counts.left:,} out, "
-            f"{counts.filtered:,} filtered, {counts.nacked:,} refused</p>"
-        )
-        if stage.failure is not None:
-            why = "".join(f"<li>{escape_html(line)}</li>" for line in stage.failure.why)
-            yield f"<p>The batch fails, {stage.failure.outcome}:</p><ul>{why}</ul>"
-        if stage.causes.found:
-            causes = "".join(f"<li>{escape_html(line)}</li>" for line in stage.causes.describe(placed=False))
-            yield f"<ul>{causes}</ul>"
-        yield _render_rows(stage)
-    if batch.stops:
-        yield "<p>No row of it would be delivered: the run would stop. If that batch were only reported:</p>"
-    rows = [[name, f"{rows:,}"] for name, rows in batch.destinations.items()]
-    yield render_html_table(["destination", "would get"], rows)
-
-
-def _render_rows(stage: StagePreview) -> str:
-    seen = [(shown, shown.row if isinstance(shown.row, Mapping) else {"": shown.row}) for shown in stage.rows]
-    names = list(dict.fromkeys(name for _, row in seen for name in row))
-    lines = [[shown.outcome, *(_render_cell(row, name) for name in names), shown.message or ""] for shown, row in seen]
-    return render_html_table(["", *names, "why"], lines)
-
-
-def _render_cell(row: Mapping[str, JSON], name: str) -> str:
-    if name not in row:
-        return ""
-    value = row[name]
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

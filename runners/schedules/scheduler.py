@@ -98,10 +98,6 @@ class Scheduler:
         self._stopping = self._stopping or reason
         self.run_workers.wake()
 
-    def find_next(self, name: str) -> datetime | None:
-        """Return when a pipeline is due next, if that is known."""
-        return self._alarm.find_next(name)
-
     def take_turn(self, finished: Sequence[RunOutcome] = ()) -> float | None:
         """Do everything that is due now, after these runs ended.
 
@@ -185,9 +181,9 @@ class Scheduler:
         assert schedule is not None
         self.active[name] = definition
         self.due_queue.put(name, schedule)
-        self._emit(Scheduled(name=name, file=_name_file(definition)))
         timetable = make_timetable(schedule)
         self._alarm.put(name, timetable, now)
+        self._emit(Scheduled(name=name, file=_name_file(definition), next=self._alarm.find_next(name)))
         missed: Sequence[datetime] = ()
         if timetable is None:
             other = self.marks.get(schedule.after or "")
@@ -208,7 +204,7 @@ class Scheduler:
         self.due_queue.put(name, schedule)
         if schedule != before:
             self._alarm.put(name, make_timetable(schedule), now)
-        self._emit(Scheduled(name=name, file=_name_file(definition)))
+        self._emit(Scheduled(name=name, file=_name_file(definition), next=self._alarm.find_next(name)))
 
     def _add_due(self, name: str, moments: Sequence[datetime]) -> None:
         missed = [moment for moment in moments if moment <= self._awake]

@@ -1,4 +1,4 @@
-"""The generated reference explains each kind, option, command, code, metric and event."""
+"""The generated reference explains each kind, option, command, metric and event."""
 
 from __future__ import annotations
 
@@ -9,20 +9,18 @@ import click
 import pytest
 
 from runners.command_line.commands import wherry
+from runners.command_line.help_sections import SHARED
 from runners.definitions.definition import load
 from runners.definitions.kinds import CONTRACTS, Kind, describe_kind, get_our_kinds, list_options, read_docs
 from runners.docs.site.build_site import find_problems
 from runners.docs.site.reference import (
     DEFINITION,
     FOLDERS,
-    find_codes,
     make_example,
     make_pages,
-    read_code,
     write_reference,
 )
 from runners.listeners.metrics import METRICS
-from runners.model.codes import read_codes
 from tests.pages import count_words, list_sentences
 
 PAGES = make_pages()
@@ -68,14 +66,14 @@ def test_the_example_of_a_kind_can_be_loaded(kind: Kind, tmp_path: Path, monkeyp
     assert f"```yaml\n{make_example(kind)}```" in PAGES[f"{FOLDERS[kind.role]}/{kind.name}.md"]
 
 
-def test_the_page_of_a_kind_has_its_codes() -> None:
-    """These are the codes that its sources name."""
-    page = PAGES["origins/files.md"]
-    assert find_codes(describe_kind("origin", "files")) == ["ORIGIN", "SCHEMA", "STORE", "PARSE"]
-    assert "[`PARSE`](../codes/PARSE.md)" in page
-    assert "[`files` (origin)](../origins/files.md)" in PAGES["codes/PARSE.md"]
-    assert "LOOKUP" in find_codes(describe_kind("stage", "lookup"))
-    assert "OVERWRITTEN" in find_codes(describe_kind("destination", "delta"))
+def test_codes_are_on_one_page() -> None:
+    """The page of each kind links to it."""
+    pages = [
+        page for folder in FOLDERS.values() for page in PAGES if page.startswith(f"{folder}/") and "index" not in page
+    ]
+    assert len(pages) == len(KINDS)
+    assert [page for page in pages if "](../../runners/CODES.md)" not in PAGES[page]] == []
+    assert [page for page, text in PAGES.items() if "codes/" in page + text] == []
 
 
 @pytest.mark.parametrize("word", DEFINITION)
@@ -99,15 +97,12 @@ def test_a_page_explains_every_option_of_a_command(name: str) -> None:
     assert PAGES[f"commands/{name}.md"].splitlines()[2].endswith(".")
 
 
-@pytest.mark.parametrize("code", read_codes())
-def test_the_page_of_a_code_has_cause_checks_and_remedies(code: str) -> None:
-    """Every item of the document is a check or a remedy."""
-    text = read_code(code)
-    assert text.cause.endswith(".")
-    assert text.checks
-    assert text.remedies
-    assert len(text.checks) + len(text.remedies) == read_codes()[code].count("\n- ")
-    assert re.findall(r"^## (.+)$", PAGES[f"codes/{code}.md"], re.MULTILINE)[:3] == ["Cause", "Check", "Remedy"]
+def test_the_index_of_commands_explains_the_common_options() -> None:
+    """The page of a command names those that it takes."""
+    terms = read_terms("commands/index.md")
+    assert [each.opts[0] for each in SHARED if not any(each.opts[0] in term for term in terms)] == []
+    assert "[Common options](index.md#common-options): `--json`\n" in PAGES["commands/demo.md"]
+    assert "`--secrets`, `--json`, `--log-format`\n" in PAGES["commands/dlq-replay.md"]
 
 
 def test_every_metric_event_and_key_of_a_report_has_a_meaning() -> None:

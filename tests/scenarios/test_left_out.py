@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.command_line.printing import format_status
+from runners.operations.printing import format_status
 from runners.pipeline import Pipeline
 
 

@@ -33,11 +33,11 @@ MENU = {
     "Do": ("runners/docs/howto/command-line", "runners/docs/howto/*"),
     "Look up": (
         "reference/definition",
-        *(f"reference/{folder}/index" for folder in ("origins", "stages", "destinations", "commands", "codes")),
+        *(f"reference/{folder}/index" for folder in ("origins", "stages", "destinations", "commands")),
+        "Codes <runners/CODES>",
         "reference/*",
         "runners/docs/reference/*",
         "*/docs/*",
-        "All codes on one page <runners/CODES>",
     ),
     "Understand": (
         "runners/docs/explanation/guarantees",

@@ -1,7 +1,6 @@
-"""Writes the reference: a page for each kind, command and code, and for definitions, metrics, events and reports.
+"""Writes the reference: a page for each kind and command, and for definitions, metrics, events and reports.
 
-Everything comes from where it is defined: dataclasses and the sentences below their fields, the commands of click, and
-CODES.md.
+Everything comes from where it is defined: dataclasses and the sentences below their fields, and the commands of click.
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ import json
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +19,7 @@ import click
 
 from destinations.dlq import Dlq
 from runners.command_line.commands import wherry
+from runners.command_line.help_sections import SHARED
 from runners.definitions.kinds import (
     CALLED,
     CONTRACTS,
@@ -37,7 +35,6 @@ from runners.definitions.kinds import (
 )
 from runners.listeners import metrics
 from runners.model import events, schedule_events
-from runners.model.codes import DOCUMENT, read_codes, summarise
 from runners.model.run_report import DestinationReport, Report, RunError
 from runners.model.spec import (
     BatchOptions,
@@ -53,7 +50,6 @@ from runners.model.spec import (
 Pages = dict[str, str]
 """The text of each page, by its place below the folder of the reference."""
 
-ROOT = Path(__file__).resolve().parents[3]
 FOLDERS: Mapping[Role, str] = {"origin": "origins", "stage": "stages", "destination": "destinations"}
 DEFINITION: Mapping[str, type] = {
     "": PipelineSpec,
@@ -73,11 +69,6 @@ _AROUND: Mapping[Role, str] = {
     "destinations:\n  - delta: {{path: tables/orders}}\n",
     "destination": "name: orders\norigin:\n  files: {{path: landing/*.json, format: json}}\ndestinations:\n{example}\n",
 }
-_ROW_CODE = re.compile(
-    r"""reason\("([A-Z_]+)"|Rule\(code="([A-Z_]+)"|'code', '([A-Z_]+)'|"(REQUIRE)": |^[A-Z]+_CODE = "([A-Z_]+)\"""",
-    re.MULTILINE,
-)
-"""Where a source names the code of a refused row."""
 
 
 def write_reference(folder: Path) -> None:
@@ -95,7 +86,6 @@ def make_pages() -> Pages:
         "metrics.md": _make_metrics_page(),
         "events.md": _make_events_page(),
         "report.md": _make_report_page(),
-        "codes/index.md": _make_codes_index(),
         "commands/index.md": _make_commands_index(commands),
     }
     for role, folder in FOLDERS.items():
@@ -104,10 +94,9 @@ def make_pages() -> Pages:
         menu = _make_toctree({name: name for name in ours})
         pages[f"{folder}/index.md"] = "\n".join([f"# {folder.capitalize()}\n\n{intro}\n", _make_links(ours), menu])
     pages |= {f"{FOLDERS[kind.role]}/{kind.name}.md": _make_kind_page(kind) for kind in kinds}
-    pages |= {f"commands/{'-'.join(words)}.md": _make_command_page(words, each) for words, each in commands.items()}
-    found = [(kind, find_codes(kind)) for kind in kinds]
-    users = {code: [kind for kind, codes in found if code in codes] for code in read_codes()}
-    return pages | {f"codes/{code}.md": _make_code_page(code, users[code]) for code in read_codes()}
+    return pages | {
+        f"commands/{'-'.join(words)}.md": _make_command_page(words, each) for words, each in commands.items()
+    }
 
 
 def make_example(kind: Kind) -> str:
@@ -123,36 +112,6 @@ def read_example(component: type) -> str:
     return textwrap.dedent(below).strip()
 
 
-def find_codes(kind: Kind) -> Sequence[str]:
-    """The codes of errors and of refused rows that the sources of a kind name, in the order of CODES.md."""
-    component = get_our_kinds().resolve(kind.role, kind.name)
-    sources = [file.read_text(encoding="utf-8") for file in _list_sources(component.__module__)]
-    named = {code for source in sources for found in _ROW_CODE.findall(source) for code in found if code}
-    raised = {name for source in sources for name in re.findall(r"\b(?:raise|return) (\w+)\(", source)}
-    named |= {code for name, code in _list_errors().items() if name in raised}
-    return [code for code in read_codes() if code in named]
-
-
-@dataclass(frozen=True)
-class CodeText:
-    """What CODES.md says of a code."""
-
-    cause: str
-    checks: Sequence[str]
-    remedies: Sequence[str]
-
-
-def read_code(code: str) -> CodeText:
-    """The cause of a code, what to check, and the remedies."""
-    cause, *items = re.split(r"\n- ", read_codes()[code])
-    labelled = [item.partition(": ") for item in items]
-    return CodeText(
-        cause=cause,
-        checks=[text for label, _, text in labelled if label == "Check"],
-        remedies=[text for label, _, text in labelled if label == "Remedy"],
-    )
-
-
 def _make_links(names: Mapping[str, str]) -> str:
     return "\n".join(f"[`{name}`]({name}.md)\n: {text}\n" for name, text in names.items())
 
@@ -160,16 +119,6 @@ def _make_links(names: Mapping[str, str]) -> str:
 def _make_toctree(titles: Mapping[str, str]) -> str:
     """What the menu shows below a page: the title of each page, by its name."""
     return "```{toctree}\n:hidden:\n\n" + "\n".join(f"{title} <{name}>" for name, title in titles.items()) + "\n```\n"
-
-
-def _make_codes_index() -> str:
-    """The codes below the headings that they have in CODES.md."""
-    parts = ["# Codes\n\nEvery error and every refused row has a code. `wherry explain CODE` prints its text.\n"]
-    text = DOCUMENT.read_text(encoding="utf-8")
-    for heading, below in re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE):
-        codes = re.findall(r"^### `(\w+)`$", below, re.MULTILINE)
-        parts += [f"## {heading}\n", _make_links({code: summarise(code) for code in codes})]
-    return "\n".join([*parts, _make_toctree({code: code for code in read_codes()})])
 
 
 def _make_kind_page(kind: Kind) -> str:
@@ -188,8 +137,8 @@ def _make_kind_page(kind: Kind) -> str:
             *_make_options("Common options", common, main),
             *_make_options("Advanced options", [option for option in kind.options if option not in common], main),
             *_make_options(f"Options beside `{kind.name}`", kind.beside, None),
-            *_make_code_list(find_codes(kind)),
-            f"## More\n\n[How {FOLDERS[kind.role]} work](../../{FOLDERS[kind.role]}/README.md)\n",
+            f"## More\n\n- [How {FOLDERS[kind.role]} work](../../{FOLDERS[kind.role]}/README.md)",
+            "- [What a code of an error or of a refused row means](../../runners/CODES.md)\n",
         ]
     )
 
@@ -215,26 +164,6 @@ def _show(default: Any) -> str:
     return f"`{default if isinstance(default, str) else json.dumps(default, default=str)}`"
 
 
-def _make_code_list(codes: Sequence[str]) -> Iterator[str]:
-    if codes:
-        yield "## Codes\n\nThese codes may occur here:\n"
-        yield "\n".join(f"- [`{code}`](../codes/{code}.md): {summarise(code)}" for code in codes) + "\n"
-
-
-def _make_code_page(code: str, kinds: Sequence[Kind]) -> str:
-    explained = read_code(code)
-    parts = [f"# `{code}`", "## Cause", explained.cause, "## Check", _make_list(explained.checks)]
-    parts += ["## Remedy", _make_list(explained.remedies)]
-    if kinds:
-        links = [f"[`{kind.name}` ({kind.role})](../{FOLDERS[kind.role]}/{kind.name}.md)" for kind in kinds]
-        parts += ["## Where it occurs", _make_list(links)]
-    return "\n\n".join(parts) + "\n"
-
-
-def _make_list(items: Sequence[str]) -> str:
-    return "\n".join(f"- {' '.join(item.split())}" for item in items) if len(items) > 1 else "".join(items)
-
-
 def _walk_commands(group: click.Group, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     for name, command in group.commands.items():
         if not command.hidden:
@@ -249,8 +178,16 @@ def _make_commands_index(commands: Mapping[tuple[str, ...], click.Command]) -> s
         for words, each in commands.items()
     ]
     intro = "\n\n".join(_read_help(wherry))
+    common = (
+        "\n\n".join(["## Common options", "Type them after the command or before it.", *_list_options(SHARED)]) + "\n"
+    )
     return "\n".join(
-        [f"# Commands\n\n{intro}\n", *rows, _make_toctree({"-".join(words): " ".join(words) for words in commands})]
+        [
+            f"# Commands\n\n{intro}\n",
+            *rows,
+            common,
+            _make_toctree({"-".join(words): " ".join(words) for words in commands}),
+        ]
     )
 
 
@@ -259,6 +196,7 @@ def _make_command_page(words: tuple[str, ...], command: click.Command) -> str:
     context = click.Context(command, parent=above, info_name=" ".join(words))
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
     parts = [f"# `wherry {' '.join(words)}`"]
+    common = ", ".join(f"`{each.opts[0]}`" for each in getattr(command, "shared", ()))
     for paragraph in _read_help(command):
         example = paragraph.removeprefix("For example:").strip()
         parts.append(f"```console\n$ {example}\n```" if example != paragraph else _mark_options(paragraph))
@@ -271,9 +209,15 @@ def _make_command_page(words: tuple[str, ...], command: click.Command) -> str:
         parts += ["## Commands", "\n".join(inside)]
     options = [option for option in command.params if isinstance(option, click.Option) and not option.hidden]
     if options:
-        records = [option.get_help_record(context) or ("", "") for option in options]
-        parts += ["## Options", *(f"`{names}`\n: {_mark_options(text)}" for names, text in records)]
+        parts += ["## Options", *_list_options(options)]
+    if common:
+        parts.append(f"[Common options](index.md#common-options): {common}")
     return "\n\n".join(parts) + "\n"
+
+
+def _list_options(options: Sequence[click.Option]) -> Iterator[str]:
+    records = (option.get_help_record(click.Context(wherry)) or ("", "") for option in options)
+    return (f"`{names}`\n: {_mark_options(text)}" for names, text in records)
 
 
 def _mark_options(text: str) -> str:
@@ -350,29 +294,3 @@ def _make_report_page() -> str:
     )
     inside = [_describe_fields(DestinationReport, "destinations.NAME"), _describe_fields(RunError, "error")]
     return "\n".join([f"# The report of a run\n\n{intro}\n", "## Keys\n", *rows, "## Objects inside\n", *inside])
-
-
-@cache
-def _list_errors() -> Mapping[str, str]:
-    sources = [
-        file.read_text(encoding="utf-8") for folder in FOLDERS.values() for file in ROOT.glob(f"{folder}/**/*.py")
-    ]
-    error = re.compile(r'^class (\w+)\(.*\):\n(?:    .*\n|\n)*?    code(?:: .+)? = "(\w+)"', re.MULTILINE)
-    return {name: code for source in sources for name, code in error.findall(source)}
-
-
-@cache
-def _list_sources(module: str) -> Sequence[Path]:
-    """The sources of a module and of what it imports from its own top folder, but for the contract and for Spark."""
-    folder = module.partition(".")[0]
-    seen: dict[Path, None] = {}
-    waiting = [module]
-    while waiting:
-        file = ROOT / f"{waiting.pop().replace('.', '/')}.py"
-        if file in seen or not file.is_file() or file.stem in (folder.rstrip("s"), "spark_versions"):
-            continue
-        seen[file] = None
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{folder}."):
-                waiting += [str(node.module), *(f"{node.module}.{imported.name}" for imported in node.names)]
-    return list(seen)

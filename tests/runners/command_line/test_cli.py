@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,8 @@ from runners.running.backfill import Backfill
 from runners.running.choice import Choice
 from runners.running.compatibility import OperatorOverrides
 from tests.pace import measure_pace
+from tests.runners.command_line.test_carrying import make_settled, read_everything
 from tests.runners.command_line.test_help_sections import ALL
-from tests.runners.command_line.test_progress_bar import make_settled, read_everything
 from tests.runners.engine.toys import TOYS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -682,21 +683,23 @@ def test_log_lines_go_to_stderr_and_a_closed_stderr_is_ignored(
 def test_a_slow_reader_of_log_lines_delays_no_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines that do not fit are dropped. Their count is logged when the reader continues."""
     log, hangs = logging.getLogger("wherry"), threading.Event()
-    written: list[str] = []
 
-    def hang(text: str, *, err: bool) -> None:
-        hangs.wait(60)
-        written.extend(text.splitlines())
+    class Slow(StringIO):
+        def write(self, text: str) -> int:
+            hangs.wait(60)
+            return super().write(text)
 
+    slow = Slow()
     monkeypatch.setattr(log, "handlers", [])
     monkeypatch.setattr("runners.listeners.standard_error.ROOM", 10)
     assert cli.execute(["--version"]) == 0
-    monkeypatch.setattr("click.echo", hang)
+    monkeypatch.setattr(sys, "stderr", slow)
     for number in range(100):
         log.info("line %d", number)
-    assert written == []
+    assert slow.getvalue() == ""
     hangs.set()
     flush()
+    written = slow.getvalue().splitlines()
     assert written[-1].endswith("log lines were not written: the reader of standard error is too slow")
     assert 10 <= len(written) - 1 < 100
 
@@ -856,7 +859,7 @@ def test_a_quiet_command_prints_only_its_end(
 def test_progress_is_drawn_on_a_terminal(
     file: str, monkeypatch: pytest.MonkeyPatch, words: list[str], drawn: bool
 ) -> None:
-    """Each lane has a line. With `--quiet` nothing is drawn."""
+    """With `--quiet` nothing is drawn."""
     replace_run(monkeypatch)
     monkeypatch.setenv("TERM", "xterm")
     ours, theirs = pty.openpty()
@@ -864,7 +867,6 @@ def test_progress_is_drawn_on_a_terminal(
         monkeypatch.setattr(sys, "stderr", terminal)
         assert cli.execute(["run", file, *words]) == 0
     written = read_everything(ours)
-    assert ("lane 0" in written) is drawn
     assert ("1,000 rows" in written) is drawn
     assert bool(written) is drawn
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.shell_completion import ShellComplete
 
 from runners.command_line import cli
 from runners.command_line.commands import wherry
@@ -80,18 +81,88 @@ def test_options_are_below_headings(capsys: pytest.CaptureFixture[str]) -> None:
         "Arguments:",
         "Options:",
         "Selection:",
-        "Values for the definition:",
-        "For experts:",
+        "Common options: --var, --vars, --secrets, --json, --log-format (wherry --help)",
     ]
-    experts = read_help(("run",), capsys).partition("For experts:")[2]
+    experts = read_help(("run",), capsys).partition("For experts:")[2].partition("Common")[0]
     assert re.findall(r"--[a-z-]+", experts) == [
-        "--log-format",
         "--moved",
         "--fresh",
         "--forget",
         "--assume",
         "--take-over",
     ]
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A definition with two variables and a secret."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "orders.yaml").write_text(
+        'name: orders\norigin: {files: {path: "${PLACE}", format: json, schema: "id long"}}\n'
+        'spark: {conf: {spark.app.name: "${secret:KEY}"}}\ndestinations: [{delta: {path: "${TABLE}"}}]\n'
+    )
+    (tmp_path / "vars.yaml").write_text("PLACE: from-file\nTABLE: table\n")
+    (tmp_path / "secrets.yaml").write_text("KEY: hunter2\n")
+    return "orders.yaml"
+
+
+@pytest.mark.parametrize("before", range(0, 9, 2))
+def test_common_options_stand_before_or_after_the_command(
+    small: str, before: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--var` may be on both sides, and has priority over `--vars`."""
+    given = ["--vars", "vars.yaml", "--var", "PLACE=landing", "--secrets", "secrets.yaml", "--var", "TABLE=other"]
+    assert cli.execute([*given[:before], "--json", "validate", small, *given[before:]]) == 0
+    first = capsys.readouterr().out
+    assert cli.execute([*given[:before], "validate", small, *given[before:], "--json"]) == 0
+    assert first == capsys.readouterr().out
+    assert [place in first for place in ("landing", "other", "from-file")] == [True, True, False]
+    assert json.loads(first)["version"] == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["demo", "--var", "A=b"], "--var is for commands that read definitions."),
+        (["--vars", "vars.yaml", "init"], "--vars is for commands that read definitions."),
+        (["kinds", "--secrets", "secrets.yaml"], "--secrets is for commands that read definitions."),
+        (["status", "--log-format", "json"], "--log-format is for commands that log progress."),
+        (["--var", "A=b", "doctor"], "--var is for a definition."),
+    ],
+)
+def test_a_command_refuses_a_common_option_that_it_cannot_use(
+    small: str, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It does nothing then."""
+    before = sorted(Path().iterdir())
+    assert cli.execute(words) == 2
+    assert said in capsys.readouterr().err
+    assert sorted(Path().iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        (["run"], ["--var", "--vars"]),
+        (["demo"], []),
+        (["dlq", "replay"], ["--var", "--vars"]),
+        ([], ["--var", "--vars", "--version"]),
+    ],
+)
+def test_a_shell_completes_common_options(words: list[str], completed: list[str]) -> None:
+    """It offers those that the command can use."""
+    found = ShellComplete(wherry, {}, "wherry", "_WHERRY_COMPLETE").get_completions(words, "--v")
+    assert sorted(each.value for each in found) == completed
+
+
+@pytest.mark.parametrize(
+    "words", [("run",), ("dlq",), *((*each,) for each in ALL if each[:1] == ("dlq",))], ids=" ".join
+)
+def test_help_fits_a_screen(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    """A screen has 40 lines. A replay has more options than that."""
+    lines = read_help(words, capsys).splitlines()
+    assert len(lines) <= (44 if words == ("dlq", "replay") else 40)
+    assert max(map(len, lines)) <= 80
 
 
 def test_the_bounds_of_a_backfill_are_times_of_loading(capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,7 +177,15 @@ def test_the_bounds_of_a_backfill_are_times_of_loading(capsys: pytest.CaptureFix
 def test_commands_are_below_headings(capsys: pytest.CaptureFixture[str]) -> None:
     """Each command is below one heading."""
     shown = read_help((), capsys)
-    assert list_headings(shown) == ["Options:", "Start:", "Run:", "Look:", "Check and repair:", "Learn:"]
+    assert list_headings(shown) == [
+        "Options:",
+        "Start:",
+        "Run:",
+        "Look:",
+        "Check and repair:",
+        "Learn:",
+        "Common options:",
+    ]
     assert sorted(re.findall(r"^  (\w+)  ", shown.partition("Start:")[2], re.MULTILINE)) == sorted(wherry.commands)
 
 

@@ -26,8 +26,7 @@ import origins
 import stages
 from runners.command_line import cli
 from runners.command_line.commands import wherry
-from runners.command_line.options import find_command
-from runners.command_line.schedule_command import render_example
+from runners.command_line.help_sections import GivenValues
 from runners.definitions.definition import Definition, DefinitionsFolder, load
 from runners.definitions.kinds import get_our_kinds
 from runners.listeners.standard_error import flush
@@ -35,9 +34,9 @@ from runners.model.errors import Owned
 from runners.model.events import BatchPlanned, Listener
 from runners.pipeline import Pipeline
 from runners.schedules.run_marks import RunMarks
-from runners.schedules.schedule_plan import ScheduleCatalog
 from runners.schedules.scheduler import Carrier, RunOutcome, Stop
-from tests.runners.command_line.test_progress_bar import make_batch
+from tests.pages import GUIDES, list_blocks
+from tests.runners.command_line.test_carrying import make_batch
 from tests.runners.engine.toys import TOYS
 
 BODY = "origin: {folder: {path: landing}}\ndestinations: [{table: {table: main.orders}}]\n"
@@ -118,7 +117,8 @@ def test_a_scheduler_needs_the_secrets(folder: Path) -> None:
     assert "NO_SUCH_SECRET" in missing
     given = DefinitionsFolder(path=folder, load=partial(load, secrets={"NO_SUCH_SECRET": "hunter2"})).open()
     assert [each for each in given.values() if isinstance(each, str)] == []
-    assert parse_command("schedule", [str(folder), "--secrets", "s.yaml"])["secret_file"] == Path("s.yaml")
+    values = parse_command("schedule", [str(folder), "--secrets", "s.yaml"])["values"]
+    assert values == GivenValues(secret_file=Path("s.yaml"))
 
 
 def test_a_pause_and_its_end_are_stored(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -247,59 +247,33 @@ def test_a_scheduler_serves_metrics_and_logs_json(
     assert (planned["pipeline"], planned["run"], planned["lane"]) == ("orders", "r", "0")
 
 
-def test_the_example_for_cron_has_valid_commands(folder: Path) -> None:
-    """Each line has five valid fields and a call that parses. The commands are examples."""
+def find_block(start: str) -> str:
+    """Return the block of the page about schedules that begins with this text."""
+    (page,) = [page for page in GUIDES if page.parts[-2:] == ("howto", "schedule.md")]
+    (block,) = [block.text for block in list_blocks(page) if block.text.startswith(start)]
+    return block
+
+
+def test_an_example_is_on_the_page_about_schedules(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The option that printed one is gone, and its error names the page."""
+    assert cli.execute(["schedule", str(folder), "--example", "cron"]) == 2
+    assert "from the page runners/docs/howto/schedule.md." in capsys.readouterr().err
+
+
+def test_the_example_for_cron_has_valid_commands() -> None:
+    """Each line has five valid fields and a call that parses."""
     from runners.model.timetable import parse
 
-    lines = [line for line in render_example("cron", folder).splitlines() if line[:1] in "*0123456789"]
+    lines = [line for line in find_block("CRON_TZ=").splitlines() if line[:1] in "*0123456789"]
     assert len(lines) == 2
     for line in lines:
         *fields, command = line.split(maxsplit=5)
         assert parse(" ".join(fields))
         assert "%" not in command
         program, name, *words = shlex.split(command.partition(" > ")[0])
-        assert (program, name) == (find_command(), "run")
+        assert (program, name) == ("/srv/venv/bin/wherry", "run")
         given = parse_command(name, words)
-        assert (given["if_running"], given["quiet"], given["file"].parent) == ("skip", True, folder)
-
-
-@pytest.mark.parametrize(
-    ("schedule", "line"),
-    [
-        ("{every: 5m}", "*/5 * * * *  "),
-        ("{every: 1m}", "* * * * *  "),
-        ("{every: 1h}", "0 * * * *  "),
-        ("{every: 6h}", "0 */6 * * *  "),
-        ("{every: 1d}", "0 0 * * *  "),
-        ("{cron: '30 2 * * mon-fri'}", "30 2 * * mon-fri  "),
-        ("{every: 7m}", "# orders runs every 7m. A crontab has no line for that"),
-        ("{every: 90s}", "# orders runs every 90s. A crontab has no line for that"),
-        ("{every: 36h}", "# orders runs every 36h. A crontab has no line for that"),
-    ],
-)
-def test_the_lines_for_cron_match_the_definitions_of_the_folder(
-    folder: Path, capsys: pytest.CaptureFixture[str], schedule: str, line: str
-) -> None:
-    """A pipeline that runs after another is in the same line. A pipeline without a schedule has no line."""
-    (folder / "orders.yaml").write_text(f"name: orders\n{BODY}schedule: {schedule}\n")
-    assert cli.execute(["schedule", str(folder), "--example", "cron"]) == 0
-    said = capsys.readouterr().out
-    (found,) = [each for each in said.splitlines() if each.startswith(line)]
-    programs = [shlex.split(each)[1:3] for each in found.removeprefix(line).split(" && ") if line[0] != "#"]
-    assert programs == [["run", str(folder / name)] for name in ("orders.yaml", "prices.yaml") if line[0] != "#"]
-    assert "# odd has no schedule." in said
-    assert "MAILTO=" in said
-    assert "examples" not in said
-
-
-def test_the_lines_for_cron_name_their_time_zone(folder: Path) -> None:
-    """It is the time zone of the definition, and not the machine's."""
-    (folder / "orders.yaml").write_text(f"name: orders\n{BODY}schedule: {{cron: '@daily', time_zone: Europe/Vienna}}\n")
-    lines = render_example(
-        "cron", folder, ScheduleCatalog.of(DefinitionsFolder(path=folder, load=load).open())
-    ).splitlines()
-    at = lines.index("CRON_TZ=Europe/Vienna")
-    assert lines[at + 1].startswith("@daily  ")
+        assert (given["if_running"], given["quiet"], given["file"].parent) == ("skip", True, Path("/srv/pipelines"))
 
 
 @pytest.mark.parametrize("words", [["--plan"], [], ["--pause", "orders"]])
@@ -345,17 +319,17 @@ def test_a_run_of_a_running_pipeline_may_be_no_failure_for_cron(
     assert (said.out, said.err.splitlines()[:1]) == ("", ["orders is being run already."] if code else [])
 
 
-def test_systemd_signals_only_wherry_and_waits(folder: Path) -> None:
+def test_systemd_signals_only_wherry_and_waits() -> None:
     """The JVM gets no signal. A run that ends with exit code 2 is not restarted."""
     unit = configparser.ConfigParser(comment_prefixes=("#",), interpolation=None)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
-    unit.read_string(render_example("systemd", folder))
+    unit.read_string(find_block("[Unit]"))
     service = unit["Service"]
     assert (service["KillMode"], service["TimeoutStopSec"]) == ("mixed", "10min")
     assert (service["Restart"], service["RestartPreventExitStatus"]) == ("on-failure", "2")
     program, name, *words = shlex.split(service["ExecStart"])
-    assert (program, name) == (find_command(), "schedule")
-    assert parse_command(name, words)["directory"] == folder
+    assert (program, name) == ("/srv/venv/bin/wherry", "schedule")
+    assert str(parse_command(name, words)["directory"]) == service["WorkingDirectory"]
 
 
 @pytest.mark.parametrize(
@@ -369,14 +343,14 @@ def test_systemd_signals_only_wherry_and_waits(folder: Path) -> None:
     ],
 )
 def test_airflow_retries_only_what_a_retry_can_help(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, code: int, raised: str | None
+    monkeypatch: pytest.MonkeyPatch, code: int, raised: str | None
 ) -> None:
     """An invalid definition fails at once. A pipeline that is running already is skipped."""
     tasks = load_airflow_dag(monkeypatch)
-    exec(compile(render_example("airflow", folder), "airflow_dag.py", "exec"), {"__name__": "airflow_dag"})  # noqa: S102
+    exec(find_block("import subprocess"), {"__name__": "airflow_dag"})  # noqa: S102
     called: list[list[str]] = []
 
-    def run(words: list[str], *, check: bool) -> SimpleNamespace:
+    def run(words: list[str]) -> SimpleNamespace:
         called.append(words)
         return SimpleNamespace(returncode=code)
 
@@ -387,7 +361,7 @@ def test_airflow_retries_only_what_a_retry_can_help(
     except Exception as error:
         found = type(error).__name__
     assert found == raised
-    assert called == [[find_command(), "run", str(folder / "orders.yaml"), "--quiet"]]
+    assert called == [["/srv/venv/bin/wherry", "run", "/srv/pipelines/orders.yaml", "--quiet"]]
     assert sorted(tasks) == ["orders", "prices"]
 
 

@@ -25,9 +25,9 @@ from runners.model.errors import Refusal
 from runners.model.events import BatchCancelled, BatchPlanned, BatchRests, BatchSettled, Noticed
 from runners.model.planned_batch import SettledCounts
 from runners.model.schedule_events import Began, Broken, Draining, Ended, LeftOut, Mended
-from runners.schedules.schedule_screen import ScheduleLog
+from runners.schedules.schedule_log import ScheduleLog
 from tests.manual_clock import ManualClock
-from tests.runners.command_line.test_progress_bar import make_batch
+from tests.runners.command_line.test_carrying import make_batch
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 COUNTS: dict[str, Any] = {

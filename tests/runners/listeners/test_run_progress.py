@@ -13,7 +13,16 @@ import pytest
 from origins.batch import Batch, Span
 from runners.listeners import run_progress
 from runners.listeners.run_progress import RunProgress, call_every, show_in_notebook
-from runners.model.events import BatchCancelled, BatchPlanned, BatchSettled, Event, RunEnded, RunStarted, RunStopping
+from runners.model.events import (
+    BatchCancelled,
+    BatchPlanned,
+    BatchRests,
+    BatchSettled,
+    Event,
+    RunEnded,
+    RunStarted,
+    RunStopping,
+)
 from runners.model.planned_batch import SettledCounts
 from tests.manual_clock import ManualClock
 
@@ -57,6 +66,16 @@ def make_settled(number: int, *, owed: tuple[str, ...] = ()) -> BatchSettled:
          "orders, 0 batches, 0:00:12; in flight: batch 1, batch 2, batch 3, 2 more"),
         ([RunStarted(pipeline="orders", run="r"), make_settled(1), RunEnded(status="succeeded", reason="")],
          "orders: succeeded, 1 batch, 1,000 rows, 1 refused, 0:00:12"),
+        ([RunStarted(pipeline="orders", run="r", waiting={"0": 3, "1": 1}), make_settled(1)],
+         "orders, 1/4 batches, 1,000 rows, 1 refused, 0:00:12"),
+        ([RunStarted(pipeline="orders", run="r", waiting={"0": 1}), make_settled(1), make_settled(2)],
+         "orders, 2/2 batches, 2,000 rows, 2 refused, 0:00:12"),
+        ([RunStarted(pipeline="orders", run="r"), BatchPlanned(batch=make_batch(1)),
+          BatchRests(batch=make_batch(1), error=ValueError(), tried=1, seconds=8.0)],
+         "orders, 0 batches, 0:00:12; in flight: batch 1 (attempt 2 after 8 s)"),
+        ([RunStopping(reason="Ctrl-C")], "orders: stopping (Ctrl-C) … 12 s"),
+        ([RunStopping(reason="signal SIGINT")],
+         "orders: stopping (signal SIGINT; a second signal cancels open batches) … 12 s"),
     ],
 )  # fmt: skip
 def test_a_line_shows_the_progress_of_the_run_and_the_batches_in_flight(events: list[Event], line: str) -> None:

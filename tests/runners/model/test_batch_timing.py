@@ -10,13 +10,13 @@ import pytest
 
 from destinations.dlq import DLQ
 from origins.codec import decode
-from runners.command_line.printing import format_report
 from runners.model.batch_timing import PHASES, BatchTiming
 from runners.model.entry import Entry
 from runners.model.events import BatchPlanned, BatchSettled
 from runners.model.planned_batch import Counts, DecidedBatch, PlannedBatch, SettledCounts
 from runners.model.run_report import DestinationReport, Report, RunReportBuilder
 from runners.model.tasks import Declined, Deliver, Landed, Outcome, Prepare, Prepared, Task, WriteStraight
+from runners.operations.printing import format_report
 from tests.manual_clock import ManualClock
 from tests.runners.engine.test_dispatcher import Bench
 from tests.runners.state.ledger.memory_ledger import MemoryLedger

@@ -240,3 +240,11 @@ def test_the_suggested_window_accepts_the_batch(window: int, threshold: int, nac
     assert before.advance(nacked, range(1, nacked + 1), Dlq(window=window, threshold=threshold))[1] is not None
     assert before.advance(nacked, range(1, nacked + 1), wider)[1] is None
     assert wider.window == 0 or (wider.threshold > threshold and wider.window >= window)
+
+
+@pytest.mark.parametrize("code", read_codes())
+def test_a_code_has_a_cause_checks_and_remedies(code: str) -> None:
+    """Every item of the document is a check or a remedy."""
+    cause, *items = re.split(r"\n- ", read_codes()[code])
+    assert cause.endswith(".")
+    assert {item.partition(": ")[0] for item in items} == {"Check", "Remedy"}

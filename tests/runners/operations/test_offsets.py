@@ -12,10 +12,10 @@ from deltalake import DeltaTable, write_deltalake
 
 from origins.batch import JSON
 from origins.codec import encode
-from runners.command_line.printing import format_move
 from runners.model.entry import Entry
 from runners.model.errors import Refusal
 from runners.operations.offsets import OffsetMove, carry_out, plan_backfill, plan_reset, plan_rewind, plan_set
+from runners.operations.printing import format_move
 from runners.pipeline import Pipeline
 from runners.running.backfill import Backfill
 from runners.state.delta_ledger import DeltaLedger

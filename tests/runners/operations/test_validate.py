@@ -15,11 +15,11 @@ from destinations.files import Files as ToFiles
 from origins.delta import Delta as FromDelta
 from origins.files import Files
 from origins.origin import Origin
-from runners.command_line.printing import format_explanation
 from runners.definitions.definition import definition_of, load
 from runners.definitions.document import DefinitionError
 from runners.model.clock import Clock
 from runners.model.spec import SparkOptions
+from runners.operations.printing import format_explanation
 from runners.operations.validate import Explanation, explain
 from runners.pipeline import Pipeline
 from stages.deduplicate import Deduplicate

@@ -16,10 +16,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from runners.command_line import cli, printing
+from runners.command_line import cli
 from runners.model.entry import OwnerBody
 from runners.model.pipeline_state import PipelineState
 from runners.model.run_report import DestinationReport, Report, RunError
+from runners.operations import printing
 from runners.operations.status import find_fates
 from runners.state import run_history
 from runners.state.background_writer import BackgroundWriter

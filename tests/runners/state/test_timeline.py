@@ -9,7 +9,7 @@ import pytest
 
 from runners.state.run_history import MOST_LANES, MOST_PARTS, Timeline
 from tests.manual_clock import ManualClock
-from tests.runners.command_line.test_progress_bar import make_settled
+from tests.runners.command_line.test_carrying import make_settled
 
 
 def test_a_part_is_a_batch_from_its_plan_to_its_settle() -> None:

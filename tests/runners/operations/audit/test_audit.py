@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from destinations.destination import BatchLabel, BroughtBatch, DeliveryAccount, Loss
 from origins.batch import Span
-from runners.command_line.printing_state import format_problem
 from runners.model.entry import DestinationBody, OpenBody, Settled
 from runners.model.pipeline_state import LaneState, PipelineState
 from runners.model.planned_batch import BranchCounts, PlannedBatch, SettledCounts
 from runners.operations.audit.audit import DlqContent, HeldLetters, make_audit
 from runners.operations.audit.finding import FOUND, Audit, Finding
 from runners.operations.audit.ledger_claims import LedgerClaims
+from runners.operations.printing_state import format_problem
 from tests.runners.model.test_codes import find_commands, parse_command
 from tests.runners.operations.audit.evidence import make_batch
 

@@ -15,10 +15,10 @@ import pytest
 
 from origins.batch import Span
 from origins.codec import decode, encode
-from runners.command_line.printing_state import format_corrected, format_exported
 from runners.model.entry import Entry
 from runners.model.errors import Refusal
 from runners.operations import correct_rows
+from runners.operations.printing_state import format_corrected, format_exported
 from runners.operations.row_files import ID
 from runners.pipeline import Pipeline
 from runners.running.choice import Choice

@@ -17,6 +17,7 @@ from runners.model.entry import Entry
 from runners.model.errors import Owned, Refusal
 from runners.model.nack_window import DlqSettings
 from runners.model.pipeline_state import PipelineState
+from runners.model.run_report import Report
 from runners.pipeline import Pipeline
 from runners.running.choice import Choice
 from runners.state.journal import Journal, list_decided
@@ -298,7 +299,8 @@ def record_run(pipeline: Pipeline, run: str, at: str, *, read: int, lane: str = 
     owner.record(
         replace(make_settle_entry(), lane=lane, plan=name, body={**make_settle_entry().body, "counts": counts}, at=at)
     )
-    owner.record(Entry(kind="release", body={"status": "succeeded"}))
+    report = Report(pipeline="orders", run=run, status="succeeded", batches=1, read=read)
+    owner.record(Entry(kind="release", body=report.json()))
 
 
 def test_the_summary_counts_rows_refused_in_a_time(

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from runners.command_line import cli
-from runners.command_line.printing_state import format_refused_row
 from runners.definitions.definition import Definition, load
 from runners.model.entry import Entry
 from runners.model.errors import Refusal
 from runners.operations.explain_row import TriedRow, load_refused_row
+from runners.operations.printing_state import format_refused_row
 from runners.operations.trace import TracedRow
 from runners.pipeline import Pipeline
 from runners.state.journal import Journal

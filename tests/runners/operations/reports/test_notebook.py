@@ -119,25 +119,23 @@ def test_python_shows_a_pipeline_in_one_line(tmp_path: Path) -> None:
     assert re.fullmatch(r"<Pipeline orders: \w+ → \d stages? → \w+>", repr(Pipeline.load(tmp_path / "orders.yaml")))
 
 
-def test_a_preview_has_a_table_for_each_stage() -> None:
-    """The columns of all rows are side by side, also if the rows differ. A refused row has its reason."""
+def test_a_preview_is_shown_as_its_text() -> None:
+    """Rows are whole. A refused row has its reason."""
+    long = "n" * 300
     rows = (
-        SeenRow(outcome="kept", row={"id": 1, "note": "<script>"}),
+        SeenRow(outcome="kept", row={"id": 1, "note": f"<script>{long}"}),
         SeenRow(outcome="refused", row={"id": None, "other": [2]}, code="CAST", message="no number"),
     )
     stage = StagePreview(counts=StageCount(stage="cast", entered=2, left=1, nacked=1), rows=rows)
     batch = BatchPreview(lane="0", number=7, label="a&b.json", read=2, stages=(stage,), destinations={"orders": 1})
-    shown = Shown(Preview(pipeline="orders", batches=(batch,))._repr_html_())
-    assert shown.rows == [
-        ["", "id", "note", "other", "why"],
-        ["kept", "1", "<script>", "", ""],
-        ["refused", "null", "", "[2]", "no number"],
-        ["destination", "would get"],
-        ["orders", "1"],
-    ]
-    assert "Batch 7 of lane 0, preview: a&b.json" in shown.text
-    assert "cast: 2 in, 1 out, 0 filtered, 1 refused" in shown.text
-    assert "No rows wait for orders" in Shown(Preview(pipeline="orders", batches=())._repr_html_()).text
+    preview = Preview(pipeline="orders", batches=(batch,))
+    shown = Shown(preview._repr_html_()).text
+    assert shown.splitlines()[0] == str(preview).splitlines()[0]
+    assert "lane 0 (a&b.json)" in shown
+    assert f"<script>{long}" in shown
+    assert "no number" in shown
+    empty = Preview(pipeline="orders", batches=())
+    assert Shown(empty._repr_html_()).text == str(empty)
 
 
 def test_a_preview_shows_that_the_batch_fails() -> None:
@@ -145,19 +143,19 @@ def test_a_preview_shows_that_the_batch_fails() -> None:
     failure = StageFailure(why=("expect_a of <b>, found 2",), then="stop")
     stage = StagePreview(counts=StageCount(stage="expect", entered=2, left=2), rows=(), failure=failure)
     batch = BatchPreview(lane="0", number=7, label="", read=2, stages=(stage,), destinations={"orders": 2})
-    shown = Shown(Preview(pipeline="orders", batches=(batch,))._repr_html_())
-    assert "The batch fails, which stops the run:" in shown.text
-    assert "expect_a of <b>, found 2" in shown.text
-    assert "No row of it would be delivered" in shown.text
+    preview = Preview(pipeline="orders", batches=(batch,))
+    shown = Shown(preview._repr_html_()).text
+    assert shown == str(preview)
+    assert "the batch fails, which stops the run:" in shown
+    assert "expect_a of <b>, found 2" in shown
+    assert "No row of it would be delivered" in shown
 
 
-def test_lanes_are_a_table() -> None:
+def test_lanes_are_shown_as_their_text() -> None:
     """Open batches are below the table."""
     lane = {"offset": {"file": "a"}, "number": 3, "epoch": 1, "committed_at": None}
     lanes = Lanes(pipeline="orders", lanes={"0": lane}, open=[{"lane": "0", "number": 4, "label": ""}])
-    shown = Shown(lanes._repr_html_())
-    assert shown.rows == [["lane", "batch", "committed at", "offset"], ["0", "3", "", '{"file": "a"}']]
-    assert "Batch 4 of lane 0 is open." in shown.text
+    assert Shown(lanes._repr_html_()).text == str(lanes)
     assert "batch 4 is open; the next run finishes it first" in str(lanes)
     two = Lanes(pipeline="orders", lanes={"0": lane, "1": lane}, open=lanes.open)
     assert "batch 4 of lane 0 is open" in str(two)
@@ -170,5 +168,4 @@ def test_a_pipeline_that_never_ran_has_no_lanes(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "orders.yaml").write_text(DEFINITION)
     lanes = Pipeline.load(tmp_path / "orders.yaml").lanes()
     assert (str(lanes), lanes.json()) == ("No batch was processed yet.", {"lanes": {}, "open": []})
-    assert "orders has processed no batch yet." in Shown(lanes._repr_html_()).text
     assert [file.name for file in tmp_path.iterdir()] == ["orders.yaml"]

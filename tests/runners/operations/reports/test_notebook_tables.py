@@ -1,4 +1,4 @@
-"""A notebook shows lists and dicts about a pipeline as tables, and code uses them as before. Without Spark."""
+"""A notebook shows lists and dicts about a pipeline as a terminal does, and code uses them. Without Spark."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from destinations.memory import Memory
 from origins.memory import Memory as Rows
+from runners.command_line import cli
 from runners.operations.notebook_tables import MOST, PipelineStatus, RefusedRowList
 from runners.pipeline import Pipeline
 from runners.running.choice import Choice
@@ -36,72 +37,76 @@ def pipeline(tmp_path: Path) -> Pipeline:
     )
     append_letters(tmp_path / "state" / "dlq", letters)
     made.discard_dead_letters(Choice(ids=("p/1",)), reason="a test")
-    history = RunHistory(tmp_path / "state" / "runs", timedelta(days=9_999))
-    history.write([RunRow.make_running("orders", "run <a>", "", datetime(2026, 1, 1, 12, tzinfo=timezone.utc))])
+    record_history(tmp_path / "state" / "runs", "run <a>")
     return made
 
 
-def test_refused_rows_are_shown_as_a_table(pipeline: Pipeline) -> None:
-    """Each line has the state, the stage, the reason and the row. Values are text, and never HTML."""
-    shown = Shown(pipeline.dead_letters()._repr_html_())
-    assert shown.rows == [
-        ["state", "refused (UTC)", "by", "code", "reason", "row", "from", "id"],
-        ["discarded", "2026-01-01 12:01:00", "cast", "CAST", "no", '{"id": 7}', "file <b>.json", "p/1"],
-        [
-            "waiting",
-            "2026-01-01 12:02:00",
-            "cast",
-            "CAST",
-            "<script>no</script>",
-            '{"id": 7}',
-            "batch 1 of lane 0",
-            "p/2",
-        ],
-    ]
+def record_history(folder: Path, run: str) -> None:
+    history = RunHistory(folder, timedelta(days=9_999))
+    history.write([RunRow.make_running("orders", run, "", datetime(2026, 1, 1, 12, tzinfo=timezone.utc))])
 
 
-def test_causes_are_shown_as_a_table(pipeline: Pipeline) -> None:
-    """Each line has the rows, the waiting rows, the time and an example."""
-    shown = Shown(pipeline.dead_letter_causes()._repr_html_())
-    assert shown.rows[1:] == [
-        ["CAST", "cast", "2", "1", "2026-01-01 12:01:00", "2026-01-01 12:02:00", "<script>no</script>"]
-    ]
+def read_cell(shown: object) -> str:
+    """Return the text of the only element of what a notebook shows."""
+    html: str = shown._repr_html_()  # type: ignore[attr-defined]
+    assert html.startswith("<pre>")
+    assert html.count("<") == 2
+    return Shown(html).text
 
 
-def test_runs_are_shown_as_a_table(pipeline: Pipeline) -> None:
-    """A run that has no end has no counts."""
-    shown = Shown(pipeline.runs()._repr_html_())
-    assert shown.rows == [
-        ["status", "run", "began (UTC)", "seconds", "batches", "read", "filtered", "refused", "error"],
-        ["killed", "run <a>", "2026-01-01 12:00:00", "", "", "", "", "", ""],
-    ]
+def test_values_are_text_and_never_html(pipeline: Pipeline) -> None:
+    """Each refused row has its state, its stage, the reason and its file."""
+    shown = read_cell(pipeline.dead_letters())
+    assert "cast: <script>no</script>" in shown
+    assert "discarded  id p/1  file <b>.json" in shown
+    assert "waiting  id p/2" in shown
+    assert "run <a>" in read_cell(pipeline.runs())
 
 
-def test_the_status_is_shown_as_a_table_of_facts(pipeline: Pipeline) -> None:
-    """It has the same facts as the command `wherry status`."""
-    shown = Shown(pipeline.status()._repr_html_())
-    facts = dict(shown.rows[1:])
-    assert shown.rows[0] == ["", "orders"]
-    assert (facts["state"], facts["next"]) == ("idle", "wherry dlq show FILE --waiting")
-    assert facts["refused rows"] == "2 rows in the DLQ, 1 of them waiting"
-    assert facts["lane 0"].startswith("batch 2, up to ")
+def test_a_notebook_shows_the_text_of_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Commands name their file, and some add a hint."""
+    (tmp_path / "orders.yaml").write_text(
+        'name: orders\norigin: {files: {path: x, format: json, schema: "id long"}}\n'
+        "destinations: [{delta: {path: t}}]\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    made = Pipeline.load(tmp_path / "orders.yaml")
+    record_run(made, "a", "2026-01-01T12:00:00.000+00:00", read=1_200)
+    record_run(made, "b", "2026-01-02T12:00:00.000+00:00", read=10)
+    append_letters(tmp_path / ".wherry/orders/dlq", make_letters(1, run="a") + make_letters(2, run="b"))
+    record_history(tmp_path / ".wherry/orders/runs", "c")
+    cells: dict[str, list[object]] = {
+        "status": [made.status()],
+        "runs list": [made.runs()],
+        "offsets show": [made.lanes()],
+        "dlq show": [made.dead_letters()],
+        "dlq summary": [made.dead_letter_causes()],
+    }
+    for typed, shown in cells.items():
+        assert cli.execute([*typed.split(), "orders.yaml"]) == 0
+        out = capsys.readouterr().out
+        texts = [read_cell(each).replace("FILE", "orders.yaml") for each in shown]
+        assert [text for text in texts if text not in out] == []
+        assert min(map(len, texts)) > 20
 
 
 def test_the_status_shows_a_run_under_way(pipeline: Pipeline) -> None:
     """It has the process of the run."""
     acquire_journal(pipeline, run="c")
-    facts = dict(Shown(pipeline.status()._repr_html_()).rows[1:])
-    assert facts["state"] == "running"
-    assert f"process {os.getpid()}, since " in facts["run by"]
+    shown = read_cell(pipeline.status())
+    assert shown.startswith("orders: running\n")
+    assert f"process {os.getpid()}, since " in shown
 
 
 def test_the_status_shows_what_a_definition_leaves_out_and_what_a_stop_does(pipeline: Pipeline) -> None:
-    """The command shows the same."""
+    """Each fact has a line."""
     more = {"left_out": {"files": ["extra"]}, "removed": ["old"], "stopping": "by ann", "forced": True}
-    facts = dict(Shown(PipelineStatus({**pipeline.status(), **more})._repr_html_()).rows[1:])
-    assert facts["left out"] == "extra of files, not in the schema"
-    assert facts["removed"] == "old: the next run delivers nothing to it; its rows stay"
-    assert facts["stops"] == "by ann; open batches are cancelled"
+    shown = read_cell(PipelineStatus({**pipeline.status(), **more}))
+    assert "1 column of files that the schema does not have: extra" in shown
+    assert "old: the next run delivers nothing to it; its rows stay" in shown
+    assert "by ann; open batches are cancelled" in shown
 
 
 def test_code_uses_them_as_lists_and_dicts(pipeline: Pipeline) -> None:
@@ -121,15 +126,15 @@ def test_an_empty_list_is_shown_as_a_sentence(tmp_path: Path) -> None:
     made = Pipeline(
         name="orders", origin=Rows(schema="id long"), destinations=[Memory()], state=str(tmp_path / "state")
     )
-    assert Shown(made.dead_letters()._repr_html_()).text == "The DLQ has no such row."
-    assert Shown(made.dead_letter_causes()._repr_html_()).text == "The DLQ has no such row."
-    assert Shown(made.runs()._repr_html_()).text == "No run matches."
-    assert "never run" in Shown(made.status()._repr_html_()).text
+    assert read_cell(made.dead_letters()) == read_cell(made.dead_letter_causes()) == "The DLQ has no rows."
+    assert read_cell(made.runs()) == "No run matches."
+    assert read_cell(made.lanes()) == "No batch was processed yet."
+    assert "never run" in read_cell(made.status())
 
 
 def test_a_long_list_shows_its_newest_rows(pipeline: Pipeline) -> None:
     """It counts all of them."""
     first, last = pipeline.dead_letters()
-    shown = Shown(RefusedRowList([*[first] * MOST, last])._repr_html_())
-    assert [len(shown.rows), shown.rows[-1][-1]] == [MOST + 1, "p/2"]
-    assert "100 of 101 refused rows are shown." in shown.text
+    shown = read_cell(RefusedRowList([*[first] * MOST, last]))
+    assert [shown.count("id p/1"), shown.count("id p/2")] == [MOST - 1, 1]
+    assert shown.endswith("100 of 101 rows are shown.")

@@ -16,7 +16,7 @@ from runners.operations.reports.report_page import render_page
 from runners.state.run_history import RunHistory, Timeline
 from tests.manual_clock import ManualClock
 from tests.pace import measure_pace
-from tests.runners.command_line.test_progress_bar import make_settled
+from tests.runners.command_line.test_carrying import make_settled
 from tests.runners.state.test_run_history import ORDERS, history
 
 __all__ = ["history"]

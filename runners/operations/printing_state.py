@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from runners.command_line.printing import format_dead_letters
+from runners.model.causes import Causes, name_part
 from runners.model.text import (
     escape_controls,
     escape_line,
@@ -21,6 +21,7 @@ from runners.model.text import (
     table,
     with_file,
 )
+from runners.operations.printing import format_dead_letters
 
 if TYPE_CHECKING:
     from origins.batch import JSON
@@ -127,8 +128,6 @@ def format_merged(merged: MergedFallback) -> str:
 
 def format_summary(causes: Sequence[Mapping[str, JSON]]) -> str:
     """Format why rows were refused, the most frequent cause first."""
-    from runners.model.causes import Causes
-
     if not causes:
         return "The DLQ has no rows."
     parts = []
@@ -290,7 +289,6 @@ def _describe_leaving(leaving: int | None, condition: str | None) -> tuple[str, 
 
 def format_refused_row(row: RefusedRow) -> str:
     """Format a row of the DLQ, with the facts that need no Spark."""
-    from runners.model.causes import name_part
 
     letter = row.letter
     file = f", {name_part(letter['part'], whole=True)}" if letter["part"] else ""

@@ -12,12 +12,12 @@ import pytest
 
 from origins.batch import Json
 from origins.errors import WherryError
-from runners.command_line import printing, printing_state
 from runners.model.causes import CauseCounter
 from runners.model.errors import WindowTripped
 from runners.model.planned_batch import StageCount
 from runners.model.run_report import DestinationReport, Report, RunError
 from runners.model.text import escape_html, format_sections, table
+from runners.operations import printing, printing_state
 from runners.operations.audit.finding import Finding
 from runners.operations.offsets import LaneMove, Lanes, OffsetMove
 from runners.operations.preview import BatchPreview, Preview, SeenRow, StagePreview
