@@ -59,7 +59,7 @@ NEW = {
 }
 """The kinds of objects that only the first run writes, each with a pattern of its keys."""
 FENCE = "/tables/orders/_delta_log/"
-"""The key of the version by which a run fences one that failed and left a batch open."""
+"""The pattern of the version with which a run fences an earlier run."""
 CHECKPOINTS = {
     "entries": "/ledger/_delta_log/.*checkpoint.parquet",
     "last of the entries": "/ledger/_delta_log/_last_checkpoint",
