@@ -19,6 +19,7 @@ GONE: Mapping[str, str] = {
     "wherry dlq suggest": "See the causes with examples by `wherry dlq summary`, and try a change by "
     "`wherry dlq replay --set`.",
     "wherry expect": "Write rules for the stage `expect` from the rows that `wherry preview` shows.",
+    "wherry offsets reset": "Use `wherry offsets rewind FILE --to-beginning`.",
     "wherry run --canary": _COMPARE,
     "wherry run --record": _SAVE_CASE,
     "wherry run --record-rows": _SAVE_CASE,

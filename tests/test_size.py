@@ -70,11 +70,11 @@ COUNTS: Mapping[str, tuple[int, Callable[[], int]]] = {
     "writers of Delta": (2, lambda: len(DeltaWriter.__subclasses__())),
     "kinds": (29, count_kinds),
     "options of a definition": (211, count_options),
-    "commands": (40, lambda: len(list(list_commands(wherry)))),
-    "options of commands": (258, lambda: len(SHARED) + sum(len(each.params) for each in list_commands(wherry))),
+    "commands": (39, lambda: len(list(list_commands(wherry)))),
+    "options of commands": (255, lambda: len(SHARED) + sum(len(each.params) for each in list_commands(wherry))),
     "imports inside functions": (117, count_late_imports),
     "files": (291, lambda: len(FILES)),
-    "hundreds of lines": (695, count_lines),
+    "hundreds of lines": (694, count_lines),
 }
 """What is counted, and how many there may be."""
 
