@@ -25,6 +25,7 @@ GONE: Mapping[str, str] = {
     "wherry dlq summary --by": "Choose the time by `wherry dlq summary orders.yaml --since 2026-01-31`. "
     "`wherry runs list` counts the refused rows of each run.",
     "wherry expect": "Write rules for the stage `expect` from the rows that `wherry preview` shows.",
+    "wherry offsets reset": "Use `wherry offsets rewind FILE --to-beginning`.",
     "wherry run --canary": _COMPARE,
     "wherry run --record": _SAVE_CASE,
     "wherry run --record-rows": _SAVE_CASE,

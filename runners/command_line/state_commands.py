@@ -101,24 +101,16 @@ def set_offset(lane: str, offset: JSON, **given: Any) -> None:
 @with_definition
 @option("--batches", type=COUNT, metavar="N", help="Go back N batches in every lane.")
 @time_option("--to", "moment", help="Go back to 2026-01-31T06:00 (UTC).")
+@option("--to-beginning", is_flag=True, help="Go back to the beginning; read all rows again.")
 @with_move_options
-def rewind_offsets(batches: int | None, moment: datetime | None, **given: Any) -> None:
+def rewind_offsets(batches: int | None, moment: datetime | None, to_beginning: bool, **given: Any) -> None:
     """Go back, so that the next run reads rows again.
 
     For example:  wherry offsets rewind orders.yaml --batches 2 --reason "the prices were wrong"
     """
-    _plan_and_move(partial(plan_rewind, batches=batches, to=moment), **given)
-
-
-@offsets.command("reset")
-@with_definition
-@with_move_options
-def reset_offsets(**given: Any) -> None:
-    """Go back to the beginning; the next run reads all rows again.
-
-    For example:  wherry offsets reset orders.yaml --reason "a new price list"
-    """
-    _plan_and_move(plan_reset, **given)
+    if to_beginning and (batches is not None or moment is not None):
+        raise click.UsageError("Give one of --batches N, --to TIME and --to-beginning.")
+    _plan_and_move(plan_reset if to_beginning else partial(plan_rewind, batches=batches, to=moment), **given)
 
 
 def _plan_and_move(plan: Callable[[Pipeline], OffsetMove], *, reason: str, yes: bool, json: bool, **given: Any) -> None:

@@ -131,7 +131,7 @@ def plan_reset(pipeline: PipelineSpec) -> OffsetMove:
 def plan_rewind(pipeline: PipelineSpec, *, batches: int | None = None, to: datetime | None = None) -> OffsetMove:
     """Plan to move every lane back by this many batches, or to its offset at that time."""
     if (batches is None) == (to is None):
-        raise Refusal("A rewind needs one of --batches N and --to TIME.")
+        raise Refusal("A rewind needs one of --batches N, --to TIME and --to-beginning.")
     with _hold_settled(pipeline) as journal:
         if to is not None:
             moment = to if to.tzinfo else to.replace(tzinfo=timezone.utc)
@@ -149,7 +149,7 @@ def plan_set(pipeline: PipelineSpec, lane: str, offset: JSON) -> OffsetMove:
     if owner is not None and owner.keeps_parts:
         raise Refusal(
             "This origin tracks its files by name, so no offset can be set.",
-            hint="Use  wherry offsets rewind FILE --batches N  or  wherry offsets reset FILE",
+            hint="Use  wherry offsets rewind FILE --batches N  or  --to-beginning",
         )
     with _hold_settled(pipeline) as journal:
         state = journal.state

@@ -91,7 +91,7 @@ def test_an_invalid_offset_is_refused(place: Place, offset: object) -> None:
     ("words", "ends"),
     [
         (["run", "--from-beginning"], []),
-        (["offsets", "reset"], ["run"]),
+        (["offsets", "rewind", "--to-beginning"], ["run"]),
         (["offsets", "rewind", "--batches", "2"], ["run"]),
     ],
 )

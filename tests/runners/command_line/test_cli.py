@@ -125,6 +125,8 @@ def test_fields_and_parameters_are_set_for_one_call(file: str, capsys: pytest.Ca
         (["offsets", "set", "orders.yaml", "--lane", "0", "--offset", "{"], "expected JSON, got '{'"),
         (["stop", "orders.yaml", "--within", "soon"], "expected a duration such as 500ms"),
         (["offsets", "rewind", "orders.yaml", "--to", "yesterday"], "expected a time such as 2026-01-31T06:00"),
+        (["offsets", "rewind", "orders.yaml", "--to-beginning", "--batches", "1"], "Give one of --batches N"),
+        (["offsets", "reset", "orders.yaml"], "Use `wherry offsets rewind FILE --to-beginning`."),
     ],
 )
 def test_an_invalid_call_exits_with_2_and_states_what_is_valid(
@@ -589,7 +591,7 @@ def test_a_run_from_the_beginning_moves_the_offsets_first(
     assert "5     the beginning" in said
     assert "Done." not in said
     assert (moves, len(calls)) == (["again"], 1)
-    assert cli.execute(["offsets", "reset", file, "--reason", "once more", "--yes", "--json"]) == 0
+    assert cli.execute(["offsets", "rewind", file, "--to-beginning", "--reason", "once more", "--yes", "--json"]) == 0
     out, said = capsys.readouterr()
     assert json.loads(out)["lanes"]["0"]["rows"] == 9
     assert said.endswith("\nDone. The next run continues from there:  wherry run orders.yaml\n")
@@ -597,10 +599,10 @@ def test_a_run_from_the_beginning_moves_the_offsets_first(
 
 
 def test_a_pipeline_that_never_ran_has_no_offsets(file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The reset has nothing to move, and needs no reason."""
+    """A rewind has nothing to move, and needs no reason."""
     assert cli.execute(["offsets", "show", file]) == 0
     assert cli.execute(["offsets", "show", file, "--json"]) == 0
-    assert cli.execute(["offsets", "reset", file]) == 0
+    assert cli.execute(["offsets", "rewind", file, "--to-beginning"]) == 0
     out, err = capsys.readouterr()
     assert out.startswith("No batch was processed yet.\n{")
     assert err == "There is nothing to move: no batch was processed yet.\n"

@@ -136,14 +136,14 @@ def test_a_command_that_finds_a_problem_answers_at_once(words: str, folder: Path
     check_quick(words.split(), folder, code=1)
 
 
-@pytest.mark.parametrize("words", ["set --lane 0 --offset 500", "rewind --batches 2", "reset"])
+@pytest.mark.parametrize("words", ["set --lane 0 --offset 500", "rewind --batches 2", "rewind --to-beginning"])
 def test_offsets_are_changed_at_once(words: str, folder: Path, tmp_path: Path) -> None:
     """The command counts what is processed again, and writes the ledger."""
     there = shutil.copytree(folder, tmp_path / "orders")
     how, *options = words.split()
     check_quick(["offsets", how, "orders.yaml", *options, "--reason", "again", "--yes"], there)
     lane = json.loads(check_quick(["offsets", "show", "orders.yaml", "--json"], there))["lanes"]["0"]
-    assert lane["offset"] == {"set": 500, "rewind": 598, "reset": None}[how]
+    assert lane["offset"] == {"500": 500, "2": 598, "--to-beginning": None}[options[-1]]
 
 
 def test_a_state_is_shown_at_once_without_a_jvm(folder: Path) -> None:
