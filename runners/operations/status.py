@@ -97,7 +97,7 @@ def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str =
         "open": list_open(state),
         "removed": _list_removed(pipeline, state),
         "left_out": {
-            name: columns
+            name: list(columns)
             for name, origin in state.opened.origins.items()
             if (columns := origin.left_out) and name in pipeline.origins_by_name
         },

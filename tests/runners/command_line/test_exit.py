@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import select
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -127,8 +129,13 @@ def test_a_signal_prints_the_stacks_of_a_run_and_changes_nothing(tmp_path: Path)
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as run:
         assert select.select([started], [], [], 300)[0]
         run.send_signal(signal.SIGUSR1)
+        assert run.stderr is not None
+        late = threading.Timer(300, run.kill)
+        late.start()
+        said = "".join(itertools.takewhile(lambda line: "in main" not in line, run.stderr))
+        late.cancel()
         run.send_signal(signal.SIGTERM)
-        said = run.communicate(timeout=300)[1]
+        said += run.communicate(timeout=300)[1]
     os.close(started)
     assert run.returncode == 3, said
     assert said.count("(most recent call first):") > 1

@@ -30,7 +30,7 @@ from runners.state.process_locks import identify_host
 JVM = 'echo $$; : > "$_PYSPARK_DRIVER_CONN_INFO_PATH"; while sleep 1; do :; done'
 with suppress(EOFError):  # the file is empty
     launch_jvm({}, nullcontext(), 2, ["sh", "-c", JVM, "sh", "org.apache.spark.deploy.SparkSubmit"])
-print(json.dumps({**identify_host(), "jvm": None}), flush=True)
+print(json.dumps(vars(identify_host())), flush=True)
 sys.stdin.read()
 """
 """A process with a busy program in place of its JVM. The launch is over when it says so, and then a watcher stands."""
@@ -48,7 +48,7 @@ class Started:
         assert self.process.stdout is not None
         self._number = int(self.process.stdout.readline())
         self._jvm = os.pidfd_open(self._number)
-        self.owner: OwnerBody = json.loads(self.process.stdout.readline())
+        self.owner = OwnerBody(**json.loads(self.process.stdout.readline()), run="r")
 
     def list_watchers(self) -> list[int]:
         """Return the processes that this process started beside the JVM."""
