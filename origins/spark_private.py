@@ -119,11 +119,15 @@ _WATCHERS: list[Popen[bytes]] = []
 
 def _watch_jvm(number: int) -> None:
     """Let this JVM not outlive this process by more than ten seconds, on a system that can watch processes."""
-    if hasattr(os, "pidfd_open"):
+    try:
         jvm = os.pidfd_open(number)
-        words = [sys.executable, "-I", "-S", "-c", _WATCH, str(jvm)]
-        given: Any = {"stdin": PIPE, "stdout": DEVNULL, "stderr": DEVNULL, "start_new_session": True, "cwd": "/"}
+    except (AttributeError, OSError):  # some sandboxes forbid it
+        return
+    words = [sys.executable, "-I", "-S", "-c", _WATCH, str(jvm)]
+    given: Any = {"stdin": PIPE, "stdout": DEVNULL, "stderr": DEVNULL, "start_new_session": True, "cwd": "/"}
+    try:
         _WATCHERS.append(Popen(words, pass_fds=[jvm], **given))
+    finally:
         os.close(jvm)
 
 

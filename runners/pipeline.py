@@ -252,7 +252,7 @@ class Pipeline(PipelineSpec):
         return dlq.discard(self._definition().pipeline, choice or Choice(), reason=reason)
 
     def dead_letter_causes(self, choice: Choice | None = None) -> CauseList:
-        """Return the causes of refused rows, as a list that a notebook shows as a table.
+        """Return the causes of refused rows, as a list that a notebook shows as text.
 
         Each has its rows, its waiting rows, the first and last time, and an example. `forms` groups the rows of a cause
         by column and by the form of the value.
@@ -333,7 +333,7 @@ class Pipeline(PipelineSpec):
         report: bool = False,
         archived: bool = False,
     ) -> RunList:
-        """Return the newest runs, the newest first, as a list that a notebook shows as a table.
+        """Return the newest runs, the newest first, as a list that a notebook shows as text.
 
         `run` is the beginning of a run's name.
 
@@ -376,9 +376,9 @@ class Pipeline(PipelineSpec):
         return merge_fallback(self._definition())
 
     def explain_dead_letter(self, letter: str, *, reveal: bool = False) -> RefusedRow:
-        """Return the row of the DLQ with this id: why it was refused, and by which stage, then and now.
+        """Return the row of the DLQ with this id: why it was refused, and by which stage.
 
-        Its `try_again` passes the row through the stages of today, and reads the rows beside it. It writes nothing.
+        Its `try_again` passes the row through the stages of today. It writes nothing.
         `reveal` shows protected columns. Raises `Refusal` if there is no such id.
         """
         return load_refused_row(self._definition(), letter, reveal=reveal)

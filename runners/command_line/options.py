@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from origins.names import quote_text
 from runners.command_line.help_sections import (
     FIRST,
     FIX,
@@ -221,7 +222,7 @@ def with_choice_options(command: F) -> F:
 def _refuse_value(ctx: click.Context, parameter: click.Parameter, name: str) -> str:
     column, equals, value = name.partition("=")
     if equals:
-        condition = f"get_json_object(original, '$.{column}') = '{value}'"
+        condition = f"get_json_object(original, {quote_text(f'$.{column}')}) = {quote_text(value)}"
         raise click.BadParameter(
             f'expected the name of a column, got {name!r}; choose rows by a value with  --where "{condition}"',
             param_hint="--column",

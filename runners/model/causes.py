@@ -72,7 +72,7 @@ def match_column(name: str) -> str:
     """Return a pattern, for Spark and for deltalake, for messages in lower case that name this column."""
     name = re.escape(name)
     value = r"(?:null\b|'.*'(?: is not |; |, |\n?\z)|[^';, ]*\*\*\*)"
-    return rf"(?s)(?: has no row with (?:.*, )?{name} = |\bcolumn {name}: {value})"
+    return rf"(?s)(?: has no row with (?:.*, )?{name} = |(?:\A|[:;,\n] ?)column {name}: {value})"
 
 
 def find_form(value: str) -> str:

@@ -102,7 +102,7 @@ class OwnerBody(HostBody):
     ruling: Json = None
     finish: bool = False
     assignment: str = "single"
-    hash: str | None = None
+    hash: str | None = field(default=None, metadata=LEFT_OUT)
     """None if an older version recorded the owner."""
     follow: bool = False
     job: Mapping[str, str] = field(default_factory=dict, metadata=LEFT_OUT)

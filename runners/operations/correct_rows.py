@@ -22,7 +22,17 @@ from origins.nack import RAW
 from origins.protection import MASK, Protection
 from runners.model.errors import Refusal
 from runners.model.json_form import JsonForm
-from runners.model.row_values import BadValue, Number, keep_if_same, match_name, parse_row, show_kind, write_json
+from runners.model.row_values import (
+    BadValue,
+    Number,
+    is_text,
+    keep_if_same,
+    match_name,
+    parse_edited,
+    parse_row,
+    show_kind,
+    write_json,
+)
 from runners.model.spec import PipelineSpec
 from runners.model.text import format_count
 from runners.operations.pipeline_access import open_state
@@ -246,10 +256,32 @@ def correct_from_values(
     return correct_rows(pipeline, edited, _parse_python, None, unchanged=unchanged)
 
 
-def _parse_python(value: Any, kind: Json, _original: Json) -> Json:
-    """Return a Python value as JSON of the DLQ. A column of whole numbers also takes a float."""
-    if isinstance(value, float) and kind not in ("float", "double") and value.is_integer() and abs(value) < _EXACT:
+def _parse_python(value: Any, kind: Json, _original: Json = None) -> Json:
+    """Return a Python value as JSON of the DLQ.
+
+    A column of whole numbers also takes a float, a map takes a list of pairs, and a nested column takes its JSON.
+    """
+    if isinstance(kind, Mapping) or kind == "variant":
+        return parse_edited(value) if isinstance(value, str) else _parse_nested(value, kind)
+    is_exact = kind in ("byte", "short", "integer", "long") or str(kind).startswith("decimal")
+    if is_exact and isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
         return Number(int(value))
+    return _to_json(value)
+
+
+def _parse_nested(value: Any, kind: Any) -> Json:
+    shape = kind["type"] if isinstance(kind, Mapping) else ""
+    if shape == "struct" and isinstance(value, Mapping):
+        kinds = {each["name"]: each["type"] for each in kind["fields"]}
+        return {str(name): _parse_python(each, kinds.get(name, "string")) for name, each in value.items()}
+    if shape == "array" and isinstance(value, list | tuple):
+        return [_parse_python(each, kind["elementType"]) for each in value]
+    if shape == "map" and isinstance(value, Mapping | list | tuple):
+        pairs = value.items() if isinstance(value, Mapping) else value
+        entries = [(_parse_python(key, kind["keyType"]), _parse_python(each, kind["valueType"])) for key, each in pairs]
+        if is_text(kind["keyType"]):
+            return {str(key): each for key, each in entries}
+        return [{"key": key, "value": each} for key, each in entries]
     return _to_json(value)
 
 

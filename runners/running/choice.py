@@ -206,8 +206,8 @@ def _match_file(wanted: str) -> str:
 
 
 def _match_in_url(letter: str) -> str:
-    quoted = quote(letter)
-    return letter if quoted == letter else f"(?:{re.escape(letter)}|{quoted})"
+    plain, quoted = re.escape(letter), quote(letter)
+    return plain if quoted == letter else f"(?:{plain}|{quoted})"
 
 
 @dataclass(frozen=True, kw_only=True)

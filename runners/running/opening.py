@@ -43,6 +43,9 @@ from stages.expect.expect import Expect
 from stages.rows import Rows
 from stages.stage import Stage
 
+_FACTS = ("kind", "place", "given")
+"""What the ledger stores of what a destination says of itself."""
+
 
 @dataclass
 class RunOpening:
@@ -150,7 +153,7 @@ class RunOpening:
             destinations={
                 each: replace(
                     self._describe_identity(journal.state.identities.get(each), identity, journal),
-                    **hide_secrets(self.ends[each]).describe(),
+                    **{name: fact for name, fact in hide_secrets(self.ends[each]).describe().items() if name in _FACTS},
                 )
                 for each, identity in identities.items()
             },

@@ -137,7 +137,7 @@ def _is_same_replay(pinned: Mapping[str, Json], replay: Mapping[str, Json]) -> b
     """Whether a replay selects the same rows as the pinned replay, with the same fix."""
 
     def describe(body: Mapping[str, Json]) -> Mapping[str, Json]:
-        choice = {name: each for name, each in body.items() if name not in ("reason", "give_up", "fix")}
+        choice = {name: each for name, each in body.items() if each and name not in ("reason", "give_up", "fix")}
         return {**choice, "until": body.get("until") or pinned.get("until"), "fix": _get_fix(body)}
 
     return describe(pinned) == describe(replay)

@@ -152,14 +152,17 @@ class CatalogTable(LedgerTable):
             ) from error
 
     def add(self, rows: Sequence[Row]) -> None:
-        try:
+        def append() -> None:
             self._make()
             self._make_frame(rows).writeTo(self.name).append()
+
+        try:
+            append()
         except list_spark_errors() as error:
             if not classify(error).is_session_lost:
                 raise
             reconnect(self.spark)
-            self.add(rows)
+            append()
 
     def _make_frame(self, rows: Sequence[Row]) -> DataFrame:
         kinds = {name: _TYPES[kind] for name, kind in self.columns.items()}

@@ -170,9 +170,13 @@ LETTERS: Sequence[Mapping[str, Any]] = [
     {"message": None, "row": '{"Stadt": "ΟΔΟΣ İzmir", "raw": "STRASSE"}', "original": None},
     {"code": ODD, "destination": ODD, "stage": None, "message": f"column {ODD}: '{ODD}' is not an int"},
     {"row": json.dumps({"note": ODD}), "part": f"file:///in/{ODD}.csv"},
+    {"message": "column note: 'column fare: 'x' is not an int' is not a date", "part": "file:///in/a.1.csv"},
+    {"message": "a.json: column fare: 'x' is not an int", "part": "file:///in/a-1.csv"},
 ]
 ALIKE = [
-    (Choice(column="FARE"), [1]),
+    (Choice(column="FARE"), [1, 10]),
+    (Choice(column="note"), [9]),
+    (Choice(file="a.1.csv"), [9]),
     (Choice(column="größe"), [2]),
     (Choice(column="tip"), [2]),
     (Choice(column="shop"), [3]),

@@ -277,6 +277,7 @@ def test_the_state_keeps_corrected_rows_until_all_are_settled() -> None:
     assert not find_given(journal)
 
 
+INSIDE = {"type": "struct", "fields": [{"name": "n", "type": "long", "nullable": True, "metadata": {}}]}
 PYTHON_VALUES: list[tuple[Any, Any, str]] = [
     ("long", 7.0, "7"),
     ("double", 7.0, "7.0"),
@@ -288,6 +289,10 @@ PYTHON_VALUES: list[tuple[Any, Any, str]] = [
     ("binary", b"ab", '"YWI="'),
     ({"type": "array", "elementType": "long", "containsNull": True}, [1, None], "[1, null]"),
     ({"type": "map", "keyType": "string", "valueType": "long", "valueContainsNull": True}, {"a": 1}, '{"a": 1}'),
+    ({"type": "map", "keyType": "string", "valueType": "long", "valueContainsNull": True}, [("a", 1)], '{"a": 1}'),
+    ({"type": "array", "elementType": "long", "containsNull": True}, (5.0,), "[5]"),
+    (INSIDE, {"n": 5.0}, '{"n": 5}'),
+    (INSIDE, '{"n": 5}', '{"n": 5}'),
 ]
 
 
