@@ -6,6 +6,7 @@ import os
 import re
 import weakref
 from collections.abc import Iterable, Mapping
+from datetime import datetime, timezone
 from typing import SupportsIndex
 
 from origins.errors import has_condition
@@ -58,6 +59,11 @@ def quote_text(value: str) -> str:
 def quote_in_hex(value: str) -> str:
     """Return the value as a SQL string for Spark and for deltalake, whose literals differ."""
     return f"CAST(X'{value.encode().hex()}' AS STRING)"
+
+
+def quote_moment(moment: datetime) -> str:
+    """Return the moment as SQL for Spark and for deltalake. It must have a zone."""
+    return f"timestamp '{moment.astimezone(timezone.utc).isoformat()}'"
 
 
 def escape_name(name: str) -> str:

@@ -245,11 +245,6 @@ def make_arrow_schema(schema: T.StructType) -> pa.Schema:
     return to_arrow_schema(schema)
 
 
-def make_arrow_type(kind: T.DataType) -> pa.DataType:
-    """Return the type as Arrow has it."""
-    return arrow_types.to_arrow_type(kind)
-
-
 def read_arrow_schema(schema: pa.Schema) -> T.StructType:
     """Return Spark's types for the columns. A moment without a zone is a `timestamp_ntz`."""
     return arrow_types.from_arrow_schema(schema, prefer_timestamp_ntz=True)  # before 4.2 it is not the default

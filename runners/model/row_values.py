@@ -332,6 +332,11 @@ def _is_same(one: Json, other: Json) -> bool:
     return write_json(one) == write_json(other)
 
 
+def is_exact(kind: Json) -> bool:
+    """Whether it is a type of whole numbers or of decimals."""
+    return kind in _BITS or str(kind).startswith("decimal")
+
+
 def is_text(kind: Json) -> bool:
     """Whether values of this kind are text."""
     return isinstance(kind, str) and kind.startswith(("string", "varchar", "char"))
@@ -388,7 +393,7 @@ def parse_cell(cell: str, kind: Json) -> Json:
     text = parse_text(cell).strip()
     if kind == "boolean":
         return {"true": True, "false": False}.get(text.lower(), text)
-    if kind in _BITS or kind in ("float", "double") or str(kind).startswith("decimal"):
+    if is_exact(kind) or kind in ("float", "double"):
         found_number = _NUMBER.fullmatch(text)
         if found_number is None:
             return text

@@ -25,6 +25,7 @@ from runners.model.json_form import JsonForm
 from runners.model.row_values import (
     BadValue,
     Number,
+    is_exact,
     is_text,
     keep_if_same,
     match_name,
@@ -263,8 +264,7 @@ def _parse_python(value: Any, kind: Json, _original: Json = None) -> Json:
     """
     if isinstance(kind, Mapping) or kind == "variant":
         return parse_edited(value) if isinstance(value, str) else _parse_nested(value, kind)
-    is_exact = kind in ("byte", "short", "integer", "long") or str(kind).startswith("decimal")
-    if is_exact and isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
+    if is_exact(kind) and isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
         return Number(int(value))
     return _to_json(value)
 

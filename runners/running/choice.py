@@ -21,7 +21,7 @@ from origins.codec import named
 from origins.errors import has_condition, list_spark_errors
 from origins.lazy import SparkSession, pa
 from origins.nack import DLQ_COLUMNS
-from origins.names import quote_in_hex, quote_text
+from origins.names import quote_in_hex, quote_moment, quote_text
 from origins.problems import refuse_unknown
 from origins.protection import Protection
 from runners.model.causes import CauseCounter, Causes, match_column
@@ -178,9 +178,9 @@ class Choice:
         if self.file:
             yield f"regexp_like(part, {quote_in_hex(_match_file(self.file))})"
         if self.since:
-            yield f"nacked_at >= {_write_moment(self.since)}"
+            yield f"nacked_at >= {quote_moment(self.since)}"
         if self.until:
-            yield f"nacked_at < {_write_moment(self.until)}"
+            yield f"nacked_at < {quote_moment(self.until)}"
         if self.text:
             forms = dict.fromkeys((self.text, json.dumps(self.text, ensure_ascii=False)[1:-1]))
             found = [
@@ -191,10 +191,6 @@ class Choice:
             yield f"({' OR '.join(found)})"
         if self.where:
             yield f"(\n{self.where}\n)"
-
-
-def _write_moment(moment: datetime) -> str:
-    return f"CAST('{convert_to_utc(moment).isoformat()}' AS TIMESTAMP)"
 
 
 def _match_file(wanted: str) -> str:

@@ -311,7 +311,7 @@ class RunOpening:
             if any(demands.values()):
                 analyse_chain(spark, schema, chains[name])
         self.chains = chains
-        for name in [DLQ, *[FALLBACK] * (FALLBACK in self.ends)]:
+        for name in (each for each in (DLQ, FALLBACK) if each in self.ends):
             identities[name] = self.ensure_place(name, spark, make_dlq_schema())
         if self.pipeline.keeps_filtered:
             identities[FILTERED] = self.opened[FILTERED].ensure_place(spark, make_filtered_schema())

@@ -11,12 +11,13 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TypedDict
 
 from origins.batch import JSON
 from origins.lazy import SparkSession
+from origins.names import quote_in_hex, quote_moment
 from origins.store_access import StoreUrl
 from runners.model.clock import Clock
 from runners.model.entry import OwnerBody, as_text
@@ -120,7 +121,7 @@ class WantedRuns:
 
     @property
     def status_in_sql(self) -> str:
-        known = (f"WHEN run = {_quote_text(run)} THEN {_quote_text(status)}" for run, status in self.fates.items())
+        known = (f"WHEN run = {quote_in_hex(run)} THEN {quote_in_hex(status)}" for run, status in self.fates.items())
         return f"CASE WHEN status <> 'running' THEN status {' '.join(known)} ELSE status END"
 
     def format_query(self, source: str) -> str:
@@ -129,10 +130,6 @@ class WantedRuns:
         listed = ", ".join(name for name in names if self.report or name != "report")
         where = " AND ".join(make_conditions(source, self))
         return f"SELECT {listed} FROM {source} AS runs WHERE {where} ORDER BY started_at DESC, run LIMIT {self.limit}"
-
-
-def _quote_text(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 NEWEST = WantedRuns()
@@ -177,11 +174,11 @@ class RunHistory:
 
         A repeated call has no effect.
         """
-        where = [f"started_at < {_make_moment_sql(before)}", *make_conditions(self.kept.name)]
+        where = [f"started_at < {quote_moment(before)}", *make_conditions(self.kept.name)]
         old = self.kept.select(f"SELECT * FROM {self.kept.name} WHERE {' AND '.join(where)}")
         if not old:
             return
-        runs = f"run IN ({', '.join(_quote_text(row['run']) for row in old)})"
+        runs = f"run IN ({', '.join(quote_in_hex(row['run']) for row in old)})"
         query = f"SELECT run FROM {self.archive.name} WHERE {runs}"
         there = {row["run"] for row in self.archive.select(query)} if self.archive.exists() else set()
         new = [{**row, "report": None} for row in old if row["run"] not in there]
@@ -255,14 +252,10 @@ def make_conditions(table: str, wanted: WantedRuns = NEWEST) -> list[str]:
         f"(status NOT IN ('running', '{KILLED}') OR (status = 'running' AND run NOT IN ({ended} <> 'running')) "
         f"OR (status = '{KILLED}' AND run NOT IN ({ended} NOT IN ('running', '{KILLED}'))))"
     ]
-    conditions += [f"{wanted.status_in_sql} = {_quote_text(wanted.status)}"] if wanted.status else []
-    conditions += [f"left(run, {len(wanted.run)}) = {_quote_text(wanted.run)}"] if wanted.run else []
-    conditions += [f"started_at >= {_make_moment_sql(wanted.since)}"] if wanted.since else []
+    conditions += [f"{wanted.status_in_sql} = {quote_in_hex(wanted.status)}"] if wanted.status else []
+    conditions += [f"left(run, {len(wanted.run)}) = {quote_in_hex(wanted.run)}"] if wanted.run else []
+    conditions += [f"started_at >= {quote_moment(wanted.since)}"] if wanted.since else []
     return conditions
-
-
-def _make_moment_sql(moment: datetime) -> str:
-    return f"timestamp '{moment.astimezone(timezone.utc).isoformat()}'"
 
 
 def to_json_row(row: Row) -> dict[str, JSON]:

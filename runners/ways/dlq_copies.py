@@ -38,13 +38,11 @@ def open_dlq(
     `ours` says whether the DLQ is the table in the state.
     """
     opened_copies = [_open_copy(each.as_copy()) for each in copies]
-    has_fallback = FALLBACK in opened
-    dlq = OpenDlq(kept=opened[DLQ], copies=opened_copies, assume=assume, grows=ours, has_fallback=has_fallback)
-    fallback = {
-        name: OpenDlq(kept=opened[name], copies=opened_copies, grows=True, is_fallback=True)
-        for name in [FALLBACK] * has_fallback
-    }
-    return {DLQ: dlq, **fallback}
+    falls = FALLBACK in opened
+    ends = {DLQ: OpenDlq(kept=opened[DLQ], copies=opened_copies, assume=assume, grows=ours, has_fallback=falls)}
+    if falls:
+        ends[FALLBACK] = OpenDlq(kept=opened[FALLBACK], copies=opened_copies, grows=True, is_fallback=True)
+    return ends
 
 
 @dataclass(eq=False, kw_only=True)
