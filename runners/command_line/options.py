@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from origins.names import quote_text
 from runners.command_line.help_sections import (
     FIRST,
     FIX,
@@ -192,24 +191,27 @@ def with_choice_options(command: F) -> F:
     """Give a command about rows of the DLQ a `Choice`, by default of all rows."""
 
     @functools.wraps(command)
-    def choose(*, ids: Sequence[str], of_file: str, **given: Any) -> Any:
-        from runners.running.choice import Choice
+    def choose(*, ids: Sequence[str], of_file: str, column: str, **given: Any) -> Any:
+        from runners.running.choice import Choice, match_value
 
-        names = ("code", "stage", "column", "text", "where", "since", "until")
-        choice = Choice(ids=tuple(ids), file=of_file, **{name: given.pop(name) for name in names})
+        name, equals, value = column.partition("=")
+        if equals:
+            raise click.BadParameter(
+                f"expected the name of a column, got {column!r}; choose rows by a value with  "
+                f'--where "{match_value(name, value)}"',
+                ctx=click.get_current_context(),
+                param_hint="--column",
+            )
+        names = ("code", "stage", "text", "where", "since", "until")
+        conditions = {each: given.pop(each) for each in names}
+        choice = Choice(ids=tuple(ids), file=of_file, column=column, **conditions)
         return command(choice=choice, **given)
 
     options = [
         select_option("--id", "ids", multiple=True, metavar="ID", help="Take this row; may be repeated."),
         select_option("--code", default="", metavar="CODE", help="Take rows with this code."),
         select_option("--stage", default="", metavar="NAME", help="Take rows that this stage or table refused."),
-        select_option(
-            "--column",
-            default="",
-            metavar="NAME",
-            callback=_refuse_value,
-            help="Take rows whose message names this column.",
-        ),
+        select_option("--column", default="", metavar="NAME", help="Take rows whose message names this column."),
         select_option("--text", default="", metavar="TEXT", help="Take rows with this text in the row or message."),
         select_option("--file", "of_file", default="", metavar="NAME", help="Take rows of this file, or *.csv."),
         select_option("--where", default="", metavar="SQL", help="Take rows where this is true; needs Spark."),
@@ -217,17 +219,6 @@ def with_choice_options(command: F) -> F:
         time_option("--until", section=SELECTION, help="Take rows refused before this time (UTC)."),
     ]
     return add_options(cast(F, choose), options)
-
-
-def _refuse_value(ctx: click.Context, parameter: click.Parameter, name: str) -> str:
-    column, equals, value = name.partition("=")
-    if equals:
-        condition = f"get_json_object(original, {quote_text(f'$.{column}')}) = {quote_text(value)}"
-        raise click.BadParameter(
-            f'expected the name of a column, got {name!r}; choose rows by a value with  --where "{condition}"',
-            param_hint="--column",
-        )
-    return name
 
 
 def time_option(*names: str, **how: Any) -> Callable[[F], F]:

@@ -193,6 +193,11 @@ class Choice:
             yield f"(\n{self.where}\n)"
 
 
+def match_value(column: str, value: str) -> str:
+    """Return the condition in Spark's SQL for rows that were read with this text in this column."""
+    return f"get_json_object(original, {quote_text(f'$.{column}')}) = {quote_text(value)}"
+
+
 def _match_file(wanted: str) -> str:
     """Return a pattern, for Spark and for deltalake, for the parts of this file. A part may be a URL."""
     anywhere = "/" in wanted
