@@ -20,7 +20,6 @@ from runners.spark.session import reconnect
 from runners.state.ledger import (
     BODIES,
     ENTRIES,
-    KEPT_DAYS,
     MOST,
     SETTLED,
     Columns,
@@ -77,12 +76,13 @@ PROPERTIES = {
     "delta.isolationLevel": "Serializable",
     "delta.checkpointInterval": "100",
     "delta.dataSkippingNumIndexedCols": "1",
-    "delta.deletedFileRetentionDuration": f"interval {KEPT_DAYS} days",
+    "delta.deletedFileRetentionDuration": "interval 1 days",
     "delta.logRetentionDuration": "interval 7 days",
 }
 """The properties of a ledger's tables in a catalog.
 
-`Serializable` makes a condition hold until the commit. Nothing is removed for seven days.
+`Serializable` makes a condition hold until the commit. A file that no version of the table needs any more, and one of
+an unfinished commit, stay for a day.
 """
 
 _TYPES = {"long": "bigint", "integer": "int", **{kind: kind for kind in ("string", "double", "timestamp")}}

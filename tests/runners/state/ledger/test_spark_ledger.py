@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -13,7 +17,7 @@ from runners.model.entry import FORMAT, Entry, Settled
 from runners.model.planned_batch import SettledCounts
 from runners.spark.own_session import make_own_session
 from runners.state import spark_ledger
-from runners.state.ledger import Conflict, Ledger, LedgerError
+from runners.state.ledger import ENTRIES, Conflict, Ledger, LedgerError
 from runners.state.spark_ledger import CatalogTable, SparkLedger, quote_table
 from tests.runners.state.ledger.conformance import NOWHERE, LedgerConformance
 
@@ -151,13 +155,26 @@ def test_a_missing_schema_is_reported_plainly(spark: SparkSession) -> None:
     assert "\n" not in caught.value.message
 
 
-def test_files_are_kept_for_seven_days(spark: SparkSession, table: str) -> None:
+def test_files_are_kept_for_a_day(spark: SparkSession, table: str) -> None:
     """This holds for every vacuum of the table. Commits are serializable."""
     SparkLedger(spark, table).append(make_entries("a"), after=0)
     found = {row["key"]: row["value"] for row in spark.sql(f"SHOW TBLPROPERTIES {table}").collect()}
     assert {key: found[key] for key in spark_ledger.PROPERTIES} == spark_ledger.PROPERTIES
-    assert found["delta.deletedFileRetentionDuration"] == "interval 7 days"
+    assert found["delta.deletedFileRetentionDuration"] == "interval 1 days"
     assert found["delta.isolationLevel"] == "Serializable"
+
+
+def test_a_vacuum_removes_what_is_older_than_a_day(spark: SparkSession, table: str) -> None:
+    """A younger file may belong to a commit that is about to land."""
+    entries = CatalogTable(spark, quote_table(table), ENTRIES)
+    SparkLedger(spark, table).append(make_entries("a"), after=0)
+    place = Path(urlsplit(spark.sql(f"DESCRIBE DETAIL {table}").collect()[0]["location"]).path)
+    for name, hours in (("young", 23), ("old", 25)):
+        (place / f"{name}.parquet").touch()
+        os.utime(place / f"{name}.parquet", (time.time() - hours * 3600,) * 2)
+    entries.vacuum()
+    assert [each.stem for each in place.glob("*.parquet") if each.stem in ("young", "old")] == ["young"]
+    assert list_ids(SparkLedger(spark, table)) == ["a"]
 
 
 def test_no_entry_is_larger_than_16_kib(spark: SparkSession, table: str) -> None:
