@@ -39,7 +39,7 @@ CHOSEN = (
     "tests/stages/claim/test_claim.py::test_claim_and_unclaim_together_change_nothing",
 )
 """The tests: files, or single tests."""
-_RUN_THERE = ("limits", "proxy", "wheel_task", "example", "scenario")
+_RUN_THERE = ("limits", "proxy", "wheel_task", "example", "scenario", "ledger_writers")
 ON_DATABRICKS = tuple(f"tests/databricks/test_{name}.py" for name in _RUN_THERE)
 """The tests of a runtime of Databricks. They take the kinds of compute that have the installed Spark.
 
