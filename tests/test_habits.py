@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = ("origins", "stages", "destinations", "runners")
 DECISIONS = ROOT / "runners/docs/decisions"
 FILES = sorted(DECISIONS.glob("[0-9]*.md"))
+REPLACED = [file for file in FILES if "\nReplaced by " in file.read_text(encoding="utf-8")]
 LONGEST = 25
 """The largest number of words in a sentence."""
 
@@ -34,19 +35,27 @@ def test_decisions_are_numbered_without_a_gap() -> None:
 def test_the_index_lists_each_decision_under_a_topic() -> None:
     """The index shows each decision's title. Decisions below a topic are in the order of their numbers."""
     topics = (DECISIONS / "README.md").read_text(encoding="utf-8").split("\n## ")[1:]
-    rows = [re.findall(r"^\| \[(\d+)\]\((.+?)\) \| (.+?) \|", topic, re.MULTILINE) for topic in topics]
+    rows = [re.findall(r"^- \[(\d+)\]\((.+?)\) (.+)$", topic, re.MULTILINE) for topic in topics]
     assert [topic for topic in rows if not topic or topic != sorted(topic)] == []
     listed = sorted(row for topic in rows for row in topic)
     assert listed == [(file.name[:4], file.name, read_title(file)) for file in FILES]
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.name[:4]))
+@pytest.mark.parametrize("file", sorted({*FILES} - {*REPLACED}), ids=lambda file: str(file.name[:4]))
 def test_a_decision_has_a_context_a_decision_and_a_price(file: Path) -> None:
     """It has these three headings, and its sentences are short."""
     text = file.read_text(encoding="utf-8")
     assert re.findall(r"^## (.+)$", text, re.MULTILINE) == ["Context", "Decision", "Price"]
     sentences = re.split(r"(?<=[.!?:])\s+|\n\n", text)
     assert [each for each in sentences if len(each.split()) > LONGEST] == []
+
+
+@pytest.mark.parametrize("file", REPLACED, ids=lambda file: str(file.name[:4]))
+def test_a_replaced_decision_is_one_line_that_names_a_decision_that_holds(file: Path) -> None:
+    """A reader needs one step to what holds now."""
+    found = re.fullmatch(r"# .+\n\nReplaced by \[\d+\]\((\S+)\)[^\n]+\n", file.read_text(encoding="utf-8"))
+    assert found is not None
+    assert DECISIONS / found[1] in {*FILES} - {*REPLACED}
 
 
 @pytest.mark.parametrize("script", ["fast", "run", "nightly", "site"])
