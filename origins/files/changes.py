@@ -24,13 +24,16 @@ _MAY: Mapping[str, tuple[str, ...]] = {
     "doubled": ("nack", "keep_last"),
 }
 
-DIFFERENCES = {
+_DIFFERENCES = {
     "missing": "has no column {}",
     "extra": "has the column {}, which the schema does not have",
     "wider": "has the column {}",
     "other": "has the column {}",
+    "twice": "has the column {} more than once",
 }
-"""The text of a message about a file with such columns."""
+"""The text of a message about a file with such columns. A column that is there twice always stops the run."""
+_REFUSES = (("missing", "nack"), ("extra", "nack"), ("extra", "evolve"))
+"""The policies that refuse a file as a whole. Columns that evolve are in the schema before the file is read."""
 _WHOLE = r"^[+-]?([0-9]{1,38})()$"
 _NUMBER = r"^[+-]?([0-9]*)[.]?([0-9]*)$"
 
@@ -39,15 +42,6 @@ class SchemaChanged(OriginError):
     """Files do not match their schema, and the policy for that is `stop`."""
 
     code = "SCHEMA"
-
-
-def describe_remedies(kinds: Collection[str]) -> str:
-    """Return the possible remedies for such changes, as the end of a sentence."""
-    let = ", ".join(f"{kind}: {'evolve' if 'evolve' in _MAY[kind] else 'rescue'}" for kind in kinds)
-    refuse = ", ".join(f"{kind}: nack" for kind in kinds)
-    return (
-        f"say in the definition: `on_change: {{{let}}}` accepts the change, `on_change: {{{refuse}}}` refuses its rows"
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +84,30 @@ class Changes:
     def rescues(self) -> bool:
         """Whether rows have the column `RESCUED`."""
         return "rescue" in (self.extra, self.wider, self.other, self.corrupt)
+
+    def judge_file(
+        self, file: str, differences: Mapping[str, Sequence[str]], *, fix: str, note: str = "", rescues: bool = True
+    ) -> str:
+        """Return why all rows of a file with these differences, by their kinds, are refused; empty if they are not.
+
+        Raise `SchemaChanged` if a policy is to stop. `rescues` is false if an extra column cannot be rescued.
+        """
+        found = {kind: words.format(", ".join(differences.get(kind, ()))) for kind, words in _DIFFERENCES.items()}
+        policies = {kind: getattr(self, kind, "stop") for kind in found if differences.get(kind)}
+        stops = [kind for kind, policy in policies.items() if policy == "stop"]
+        if stops:
+            let = ", ".join(f"{kind}: {'evolve' if 'evolve' in _MAY.get(kind, ()) else 'rescue'}" for kind in stops)
+            remedy = (
+                f", move it out of the path, or say in the definition: `on_change: {{{let}}}` accepts the change, "
+                f"`on_change: {{{', '.join(f'{kind}: nack' for kind in stops)}}}` refuses its rows"
+            )
+            raise SchemaChanged(
+                f"{file} {' and '.join(found[kind] for kind in stops)}.{note}",
+                hint=f"{fix} the file{', or move it out of the path' if 'twice' in stops else remedy}.",
+            )
+        refuses = _REFUSES if rescues else (*_REFUSES, ("extra", "rescue"))
+        wrong = [found[kind] for kind in policies if (kind, policies[kind]) in refuses]
+        return f"the file {' and '.join(wrong)}" if wrong else ""
 
     def limit_lost(self, is_lost: str, is_wider: str, policies: Collection[str]) -> str:
         """Return SQL that is true for a value that does not fit (`is_lost`), if the policy for it is one of these.

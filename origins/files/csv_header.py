@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from origins.errors import OriginError
-from origins.files.changes import DIFFERENCES, Changes, SchemaChanged, describe_remedies
+from origins.files.changes import Changes
 from origins.files.file_systems import SMALL, ReadableFile, escape_pattern, is_moderate, is_small, read_pieces
 from origins.files.listing import PACKED, FilePattern
 from origins.files.options import is_whole
@@ -29,8 +29,6 @@ from origins.names import HIDDEN, quote_text
 
 OPENERS: Mapping[str, Callable[..., IO[Any]]] = {".gz": gzip.open, ".bz2": bz2.open}
 """The endings of packed files that this process can read without Spark."""
-_NACKS = (("missing", "nack"), ("extra", "nack"), ("extra", "evolve"))
-"""The policies that refuse all lines of a file. Columns that evolve are in the schema before the file is read."""
 _PREAMBLE = 100
 """The number of empty lines and comments that may precede the header."""
 
@@ -93,20 +91,9 @@ def match_header(
     known = wanted.keys() | {name.lower() for name in besides}
     extra = [name for name, key in zip(found, keys, strict=True) if key not in known]
     twice = [name for name in columns if keys.count(name.lower()) > 1]
-    differs = {"missing": [name for name in columns if name.lower() not in keys], "extra": extra}
-    messages = {kind: DIFFERENCES[kind].format(", ".join(names)) for kind, names in differs.items() if names}
-    stopping = [kind for kind in messages if getattr(changes, kind) == "stop"]
-    stops = [messages[kind] for kind in stopping]
-    if twice:
-        stops.append(f"has the column {', '.join(twice)} more than once")
-    if stops:
-        raise SchemaChanged(
-            f"{path} {' and '.join(stops)}. Its header is: {', '.join(found)}",
-            hint="Correct the file, or move it out of the path."
-            if twice
-            else f"Correct the file, move it out of the path, or {describe_remedies(stopping)}.",
-        )
-    nacks = [messages[kind] for kind in messages if (kind, getattr(changes, kind)) in _NACKS]
+    missing = [name for name in columns if name.lower() not in keys]
+    differences = {"missing": missing, "extra": extra, "twice": twice}
+    wrong = changes.judge_file(path, differences, fix="Correct", note=f" Its header is: {', '.join(found)}")
     ours = {index: f"{HIDDEN}other_{index}" for index, key in enumerate(keys) if key not in wanted}
     others = {ours[index]: name for index, name in enumerate(found) if index in ours and keys[index] not in known}
     return Header(
@@ -115,7 +102,7 @@ def match_header(
             (name, real if list(others.values()).count(real) == 1 else f"{real} ({name.removeprefix(HIDDEN)})")
             for name, real in others.items()
         ),
-        f"the file {' and '.join(nacks)}" if nacks else "",
+        wrong,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ from typing import IO, Any
 
 from origins.errors import OriginError
 from origins.files.bad_lines import Verdict
-from origins.files.changes import DIFFERENCES, RESCUED, Changes, SchemaChanged, describe_remedies
+from origins.files.changes import RESCUED
 from origins.files.file_scan import FileScan
 from origins.files.file_systems import ReadableFile
 from origins.files.listing import FilePattern
@@ -27,6 +26,7 @@ from origins.files.parquet_values import (
 )
 from origins.lazy import DataFrame, F, SparkSession, T, pa, pq, spark_errors
 from origins.names import HIDDEN, quote_name, quote_text
+from origins.schema import get_sql_type
 from origins.spark_settings import NANOS_AS_LONG
 from origins.spark_versions import find_platform, read_arrow_schema, read_arrow_type
 
@@ -39,7 +39,6 @@ ROWS = 8_192
 _OURS = HIDDEN + "typed_"
 _NANOS = HIDDEN + "nanos_"
 _CUT = " nanoseconds since 1970 are not whole microseconds, and Spark has no finer unit"
-_GOOD = Verdict(is_bad="false", why="cast(null as string)", raw="cast(null as string)")
 
 
 @dataclass(frozen=True)
@@ -50,8 +49,10 @@ class Footer:
     """Why all rows of the files are refused; empty if they are not."""
     extra: tuple[str, ...] = ()
     """The columns that are rescued."""
-    types: str = ""
-    """The types with which the columns are read; empty if these are the schema's."""
+    others: tuple[OtherColumn, ...] = ()
+    """The columns with other types than in the schema."""
+    types: T.StructType | None = None
+    """The columns with which the files are read; None if these are the schema's."""
     nanos: tuple[str, ...] = ()
     """The columns with moments in nanoseconds, in lower case."""
 
@@ -115,84 +116,60 @@ class ParquetRows:
             raw=f"to_json(struct({values}))",
         )
 
-    @property
-    def _changes(self) -> Changes:
-        return self.files.changes
-
     def _judge_file(self, spark: SparkSession, name: str, found: T.StructType) -> Footer:
         empty = {column.name.lower() for column in found if isinstance(column.dataType, T.NullType)}
-        others = bool(empty) or differs(self.schema, found)
-        if others:
+        is_read = bool(empty) or differs(self.schema, found)
+        if is_read:
             try:
                 found = read_schema(spark, self.files.place, name)
             except spark_errors.AnalysisException:
                 return Footer()  # Spark has no such type; the error comes when the file is read
         passed = {"extra": {name.lower() for name in self.files.added}, "wider": empty, "other": empty}
         differences: dict[str, list[str]] = {}
-        extra = []
         for kind, path, what in list_differences(self.schema, found):
             if path.lower() not in passed.get(kind, ()):
                 differences.setdefault(kind, []).append(what)
-                extra += [path] if kind == "extra" else []
-        messages = {
-            kind: words.format(", ".join(differences[kind]))
-            for kind, words in DIFFERENCES.items()
-            if kind in differences
-        }
-        stops = {kind: what for kind, what in messages.items() if getattr(self._changes, kind) == "stop"}
-        if stops:
-            raise SchemaChanged(
-                f"{self.files.place.join_path(name)} {' and '.join(stops.values())}.",
-                hint=f"Replace the file, move it out of the path, or {describe_remedies(stops)}.",
-            )
-        rescues = self._changes.extra == "rescue"
-        kept = tuple(column for column in found.names if column in extra) if rescues else ()
-        refuses = {"missing": ("nack",), "extra": ("nack", "evolve", *(["rescue"] if set(extra) - set(kept) else []))}
-        wrong = [messages[kind] for kind in messages if getattr(self._changes, kind) in refuses.get(kind, ())]
-        if wrong or kept or differs(self.schema, found):
-            types = found if others else read_schema(spark, self.files.place, name)
-            return Footer(f"the file {' and '.join(wrong)}" if wrong else "", kept, types.json())
-        return Footer()
+        extra, changes = {*differences.get("extra", ())}, self.files.changes
+        kept = tuple(name for name in found.names if name in extra) if changes.extra == "rescue" else ()
+        path = self.files.place.join_path(name)
+        wrong = changes.judge_file(path, differences, fix="Replace", rescues=len(kept) == len(extra))
+        has = {column.name.lower(): column for column in found}
+        both = [(column, has[column.name.lower()]) for column in self.schema if column.name.lower() in has]
+        others = tuple(OtherColumn(column, own) for column, own in both if differs(column.dataType, own.dataType))
+        if not (wrong or kept or others):
+            return Footer()
+        types = found if is_read else read_schema(spark, self.files.place, name)
+        return Footer(wrong, types=types) if wrong else Footer(extra=kept, others=others, types=types)
 
     def _read_group(self, spark: SparkSession, footer: Footer, names: Sequence[str], *, alike: bool) -> DataFrame:
-        """Return the rows of the files with this footer.
+        """Return the rows of the files with this footer. Columns of other types are read with these types, and cast.
 
         They need no verdict if all files are `alike` and no value is bad.
         """
-        if not footer.types:
-            rows = self._load(spark, footer, names, self.schema)
-            given = dict(zip(self.schema.names, self.schema.names, strict=True))
-            verdict = self._judge_nanos(footer, self.schema, _GOOD)
-            return self.files.select_columns(rows, given, None if alike and verdict is _GOOD else verdict, self.places)
-        found = T.StructType.fromJson(json.loads(footer.types))
-        if footer.wrong:
-            whole = self._load(spark, footer, names, found)
-            nothing = [F.lit(None).cast(column.dataType).alias(f"{_OURS}{n}") for n, column in enumerate(self.schema)]
-            given = {name: f"{_OURS}{number}" for number, name in enumerate(self.schema.names)}
-            verdict = Verdict(
-                is_bad="true", why=quote_text(footer.wrong), raw=make_row_sql(found.names), is_change="true"
-            )
-            return self.files.select_columns(whole.select("*", *nothing), given, verdict, self.places)
-        return self._cast_rows(spark, footer, names, found)
-
-    def _cast_rows(self, spark: SparkSession, footer: Footer, names: Sequence[str], found: T.StructType) -> DataFrame:
-        """Return the rows of files whose columns have other types. The columns are read with these types, and cast."""
+        changes, found = self.files.changes, self.schema if footer.types is None else footer.types
         known, has = ({column.name.lower(): column for column in columns} for columns in (self.schema, found))
-        both = [(column, has[key]) for key, column in known.items() if key in has]
-        others = [OtherColumn(column, own) for column, own in both if differs(column.dataType, own.dataType)]
-        as_wanted = {**known, **{other.own.name.lower(): other.own for other in others}}
-        read = [column for column in found if others or column.name.lower() in known or column.name in footer.extra]
-        columns = [T.StructField(column.name, as_wanted.get(column.name.lower(), column).dataType) for column in read]
-        missing = [column for key, column in known.items() if key not in has]
-        schema = T.StructType([*columns, *missing])
+        if footer.wrong:
+            schema, raw = found, make_row_sql(found.names)
+            verdict = Verdict(is_bad="true", why=quote_text(footer.wrong), raw=raw, is_change="true")
+            values = {each.name: f"cast(null as {get_sql_type(each.dataType)})" for each in self.schema}
+        else:
+            kinds = {**known, **{other.own.name.lower(): other.own for other in footer.others}}
+            read = [each for each in found if footer.others or each.name.lower() in known or each.name in footer.extra]
+            columns = [(each.name, kinds.get(each.name.lower(), each)) for each in read]
+            missing = [column for key, column in known.items() if key not in has]
+            schema = T.StructType(
+                [*(T.StructField(name, kind.dataType, metadata=kind.metadata) for name, kind in columns), *missing]
+            )
+            verdict = self._judge_nanos(footer, schema, judge_values(found.names, footer.others, changes))
+            values = {other.wanted.name: other.value for other in footer.others}
+        typed = {name: f"{_OURS}{number}" for number, name in enumerate(values)}
         rows = self._load(spark, footer, names, schema)
-        typed = {other.wanted.name: f"{_OURS}{number}" for number, other in enumerate(others)}
-        rows = rows.selectExpr("*", *(f"{other.value} as {typed[other.wanted.name]}" for other in others))
+        rows = rows.selectExpr("*", *(f"{value} as {typed[name]}" for name, value in values.items()))
         given = {name: typed.get(name) or has.get(name.lower(), known[name.lower()]).name for name in self.schema.names}
-        rescued = {RESCUED: make_rescued_sql(others, footer.extra, self._changes)} if self._changes.rescues else {}
-        judged = self._judge_nanos(footer, schema, judge_values([each.name for each in read], others, self._changes))
+        rescued = {RESCUED: make_rescued_sql(footer.others, footer.extra, changes)} if changes.rescues else {}
         files = replace(self.files, added={**self.files.added, **rescued})
-        return files.select_columns(rows, given, judged, self.places)
+        is_good = alike and footer.types is None and verdict.is_bad == "false"
+        return files.select_columns(rows, given, None if is_good else verdict, self.places)
 
 
 def read_footers(

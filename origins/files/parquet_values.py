@@ -198,7 +198,7 @@ def judge_values(columns: Iterable[str], others: Sequence[OtherColumn], changes:
     return Verdict(
         is_bad=join_conditions(bad.values()),
         why=f"concat_ws('; ', {messages})" if messages else "cast(null as string)",
-        raw=make_row_sql(columns),
+        raw=make_row_sql(columns) if others else "cast(null as string)",
         stops=join_conditions(other.make_lost_sql(changes, "stop") for other in others),
     )
 
