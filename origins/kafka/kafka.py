@@ -7,16 +7,18 @@ import importlib
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from origins.batch import Batch, Json, Limits, Span
 from origins.batch_rows import BatchRows
 from origins.errors import OriginError
+from origins.examination import Examinable, Need
 from origins.files.options import check_options, complete_options
 from origins.kafka.avro import AvroCoding
 from origins.kafka.client import Cluster, Ends, Partition
+from origins.kafka.examine import examine_jars, examine_reading
 from origins.kafka.formats import CODED, FORMATS, Coding, make_fit
 from origins.kafka.offsets import (
     describe_positions,
@@ -58,7 +60,7 @@ _OWN = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kafka(Origin):
+class Kafka(Origin, Examinable):
     """Reads the messages of Kafka topics. A batch is an exact range of offsets of each partition.
 
     A partition stays in its lane, and so each key stays in order. Messages of transactions that were aborted are not
@@ -298,6 +300,12 @@ class Kafka(Origin):
             positions = {each: offset for each, (_, offset) in read_positions(batch.span.end).items()}
             if positions:
                 self.cluster.commit(self.commit_group, positions)
+
+    def examine(self, jars: Sequence[str]) -> Iterator[Need]:
+        yield from examine_reading(
+            self.cluster, self.names, self.pattern, self.commit_group, self.schemas, self.find_subjects
+        )
+        yield from examine_jars(jars)
 
     def find_subjects(self, topic: str) -> Sequence[str]:
         """Return the subjects of the registry that have the schemas of a topic."""

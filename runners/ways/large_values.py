@@ -22,12 +22,12 @@ from origins.quantities import parse_seconds
 from origins.store_access import StoreError, is_store_url
 from runners.model.text import summarise_error
 from runners.ways.stage_chain import StageChain
+from stages.batch_rules import StatesRules
 from stages.claim import Claim, Format, Unclaim, open_store
 from stages.claim_store import KEEPERS, KEY, PREFIX, REFERENCE, SWEPT, USERS, ValueStore
 from stages.columns import Drop, Rename
 from stages.conditions import Filter, Require
 from stages.deduplicate import Deduplicate
-from stages.expect.expect import Expect
 from stages.lookup import Lookup
 from stages.python_call import FunctionCannotRun
 from stages.stage import Stage
@@ -85,7 +85,7 @@ def _does_keep(chain: StageChain, place: _Place) -> bool:
     return any(_may_leave([step.stage for step in way], place) for way in ways)
 
 
-_PASSING = (Claim, Deduplicate, Drop, Expect, Filter, Lookup, Rename, Require)
+_PASSING = (Claim, Deduplicate, Drop, StatesRules, Filter, Lookup, Rename, Require)
 """The stages that copy no value of a row into another column."""
 
 
