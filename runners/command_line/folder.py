@@ -138,7 +138,7 @@ def run_folder(directory: Path, select: Sequence[str], *, carrying: CarryOptions
 
 def _open_spark(definitions: Sequence[Definition], carrying: CarryOptions) -> bool:
     """Start the one Spark for all pipelines, unless it is running. Return false if a signal stopped that."""
-    from runners.schedules.scheduling import open_session
+    from runners.running.shared_session import open_session
 
     signals: list[int] = []
     progress = RunProgress(format_count(len(definitions), "pipeline", "pipelines"), doing="starting Spark")

@@ -21,7 +21,7 @@ from runners.model.json_form import JsonForm
 from runners.model.masking import without
 from runners.model.planned_batch import StageCount
 from runners.model.text import format_batches, format_count, format_repr, summarise_error
-from stages.batch_rules import Rule, StatesRules
+from stages.capabilities import Rule, StatesRules
 
 MOST_NOTICES = 100
 MOST_REPORTED = 20

@@ -28,7 +28,7 @@ from runners.ways.bisect_rows import RowErrorIsolator, split_runs
 from runners.ways.deciding import FILTERED_BY, BatchDecision, pass_branches
 from runners.ways.row_outcomes import count_by_spark, group_refusals
 from runners.ways.stage_chain import PlacedStage, StageChain, apply_chain, make_labels
-from stages.batch_rules import StatesRules
+from stages.capabilities import StatesRules
 from stages.rows import (
     ORIGINAL,
     REFUSED_BY_ORIGIN,

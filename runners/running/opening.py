@@ -39,7 +39,7 @@ from runners.state.journal import Journal
 from runners.ways.choose import GROUPED, STRAIGHT
 from runners.ways.stage_chain import PlacedStage, StageChain, apply_chain, make_empty_rows, name_destinations
 from runners.ways.way import Candidate
-from stages.batch_rules import StatesRules
+from stages.capabilities import StatesRules
 from stages.rows import Rows
 from stages.stage import Stage
 

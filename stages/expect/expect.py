@@ -16,7 +16,7 @@ from origins.nack import make_reason, show_value
 from origins.names import HIDDEN, quote_name
 from origins.protection import MASK, Protection
 from origins.secret import cut_text
-from stages.batch_rules import Finding, StatesRules
+from stages.capabilities import Finding, StatesRules
 from stages.expect import gx
 from stages.expect.expectation import (
     BROKEN,

@@ -14,8 +14,8 @@ from runners.definitions.definition import Definition
 from runners.model.errors import Refusal
 from runners.model.spec import SparkOptions
 from runners.pipeline import Pipeline
+from runners.running.shared_session import open_session
 from runners.schedules.scheduler import RunOutcome, RunThreads, Stop
-from runners.schedules.scheduling import open_session
 from tests.runners.engine.toys import Folder, Table
 
 

@@ -1,10 +1,10 @@
-"""What a stage can do that states rules about its rows and batches: reports then add up how each rule fares."""
+"""What some stages can do besides `apply`. A stage that can do it inherits the class too."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 from origins.batch import JSON
 from stages.stage import Stage
@@ -57,3 +57,18 @@ class StatesRules(ABC):
 
         `suite` is the stage's name, and `at` is when the batch was planned.
         """
+
+
+class WorksInPython(ABC):
+    """A stage that calls Python in Spark's workers."""
+
+    @abstractmethod
+    def list_worker_packages(self) -> set[str]:
+        """Return the packages that the workers need."""
+
+
+class StoresValues(ABC):
+    """A stage that puts values of rows into a store of its own, and takes them from there."""
+
+    upkeep: ClassVar[str]
+    """The class that keeps these stores in order, as `module:Class`. It is an `Upkeep`."""
