@@ -13,7 +13,7 @@ Finding: TypeAlias = Mapping[str, Any]
 """What was found for one rule in a batch: `success`, and for a rule about rows how many there were."""
 
 
-class Rule(Protocol):
+class BatchRule(Protocol):
     """A rule about each row, or about a batch."""
 
     @property
@@ -33,7 +33,7 @@ class StatesRules(ABC):
 
     @property
     @abstractmethod
-    def rules(self) -> Sequence[Rule]:
+    def rules(self) -> Sequence[BatchRule]:
         """Return the rules, in the order of the findings."""
 
     @property

@@ -40,7 +40,7 @@ class Claim(Stage, StoresValues, WorksInPython):
           refuse_over: 10MiB
     """
 
-    upkeep: ClassVar[str] = "runners.claims.large_values:LargeValues"
+    upkeep: ClassVar[str] = "runners.claims:LargeValues"
 
     path: str = field(metadata={"path": True})
     """The folder of the store, relative to the definition; or the URL of a folder in an object store."""
@@ -121,7 +121,7 @@ class Unclaim(Stage, StoresValues, WorksInPython):
 
     enlarges: ClassVar[bool] = True
 
-    upkeep: ClassVar[str] = "runners.claims.large_values:LargeValues"
+    upkeep: ClassVar[str] = "runners.claims:LargeValues"
 
     path: str = field(metadata={"path": True})
     """The folder of the store, as `claim` has it."""

@@ -17,7 +17,7 @@ ROOMS = ("origins", "stages", "destinations", "runners")
 WINGS: Mapping[str, Sequence[str]] = {
     "kafka": ("origins/kafka", "destinations/kafka"),
     "expect": ("stages/expect",),
-    "claim": ("stages/claim.py", "stages/claim_store.py", "stages/claim_worker.py", "runners/claims"),
+    "claim": ("stages/claim.py", "stages/claim_store.py", "stages/claim_worker.py", "runners/claims.py"),
     "schedules": ("runners/schedules", "runners/command_line/schedule_command.py"),
 }
 """What belongs to each wing."""

@@ -36,15 +36,15 @@ from origins.batch_rows import BatchRows, TableRows
 from origins.codec import LEFT_OUT, decode, encode
 from origins.crash_points import reach
 from origins.errors import OriginError, WherryError, list_spark_errors
-from origins.examination import Examinable, Need
 from origins.kafka.avro import AvroCoding
 from origins.kafka.client import Cluster, Partition
-from origins.kafka.examine import GIVE_RIGHTS
 from origins.kafka.formats import CODED, FORMATS, Coding
+from origins.kafka.kafka import GIVE_RIGHTS
 from origins.kafka.rows import KafkaRows
 from origins.kafka.schema_registry import SchemaRegistry, check_coding, explain_coding, read_schema_file
 from origins.lazy import DataFrame, F, Row, SparkSession, T
 from origins.names import quote_text
+from origins.origin import Examinable, Need
 from origins.schema import make_empty_frame
 from stages.stage import Stage
 

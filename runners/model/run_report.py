@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypedDict
 
 from origins.batch import JSON, Batch, Json
-from origins.codec import UNSTORED, decode, encode_fields, named
+from origins.codec import UNSTORED, JsonForm, decode, encode_fields, named
 from origins.errors import WherryError
 from origins.protection import Protection
 from origins.store_access import suggest_connector
@@ -17,11 +17,10 @@ from runners.model.causes import Causes
 from runners.model.error_kinds import is_disk_full
 from runners.model.errors import add_full_disk, wrap_file_error
 from runners.model.events import BatchSettled, Event, Noticed, describe_warning
-from runners.model.json_form import JsonForm
 from runners.model.masking import without
 from runners.model.planned_batch import StageCount
 from runners.model.text import format_batches, format_count, format_repr, summarise_error
-from stages.capabilities import Rule, StatesRules
+from stages.capabilities import BatchRule, StatesRules
 
 MOST_NOTICES = 100
 MOST_REPORTED = 20
@@ -373,7 +372,7 @@ class _Finding:
 class _ExpectationFigures:
     """The figures of one expectation over a run."""
 
-    rule: Rule
+    rule: BatchRule
     batches: int = 0
     failed: int = 0
     rows: int = 0

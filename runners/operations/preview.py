@@ -8,11 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from origins.batch import JSON, Batch
-from origins.codec import INLINE
+from origins.codec import INLINE, JsonForm
 from origins.lazy import DataFrame, SparkSession
 from origins.origin import Origin
 from runners.model.causes import CauseCounter, Causes
-from runners.model.json_form import JsonForm
 from runners.model.masking import without
 from runners.model.planned_batch import StageCount
 from runners.model.spec import PipelineSpec

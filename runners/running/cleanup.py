@@ -28,7 +28,7 @@ from runners.running.fix import find_given
 from runners.running.opening import make_chains
 from runners.state.journal import DecidedLetters, Journal, list_decided
 from runners.state.location import StateLocation
-from runners.ways.upkeep import list_upkeep
+from runners.ways.stage_chain import list_upkeep
 
 log = logging.getLogger("wherry")
 

@@ -18,11 +18,11 @@ from runners.model.masking import without
 from runners.model.run_report import Report
 from runners.model.text import format_batches, format_count, join_some, summarise_error
 from runners.running.run import PipelineRun
-from runners.running.shared_session import open_session
 from runners.schedules.schedule_plan import ScheduleCatalog, open_marks
 from runners.schedules.scheduler import Carrier, RunOutcome, RunThreads, Scheduler, Stop
 from runners.spark.session import is_alive
 from runners.spark.session_pool import tag_work
+from runners.state.location import open_shared_session
 
 HOOKS_WAIT = 1.0
 """How many seconds a run waits for its hooks at its end. Hooks continue after that, and other runs begin."""
@@ -104,5 +104,9 @@ def scheduler_of(
             f"wherry run {shlex.quote(str(folder.path))} --all",
         )
     marks = open_marks(folder.path)
-    run_workers = RunThreads(make_carrier(open_session(list(schedule_catalog.scheduled.values())), make_listeners))
+    run_workers = RunThreads(
+        make_carrier(
+            open_shared_session([each.pipeline for each in schedule_catalog.scheduled.values()]), make_listeners
+        )
+    )
     return Scheduler(folder=folder, marks=marks, run_workers=run_workers, at_once=at_once or os.cpu_count() or 1)

@@ -26,8 +26,7 @@ from runners.model.error_kinds import classify
 from runners.model.pipeline_state import REPLAY, is_replay
 from runners.model.planned_batch import PlannedBatch
 from runners.ways.row_outcomes import StateTally
-from runners.ways.stage_chain import StageChain, apply_chain, make_empty_rows, make_labels
-from runners.ways.upkeep import list_upkeep
+from runners.ways.stage_chain import StageChain, apply_chain, list_upkeep, make_empty_rows, make_labels
 from stages.expressions import put_in
 from stages.query import Schemas
 from stages.rows import Rows

@@ -21,8 +21,7 @@ from origins.object_store import open_store as open_object_store
 from origins.quantities import parse_seconds
 from origins.store_access import StoreError, is_store_url
 from runners.model.text import summarise_error
-from runners.ways.stage_chain import StageChain
-from runners.ways.upkeep import Upkeep
+from runners.ways.stage_chain import StageChain, Upkeep
 from stages.capabilities import StatesRules
 from stages.claim import Claim, Format, Unclaim, open_store
 from stages.claim_store import KEEPERS, KEY, PREFIX, REFERENCE, SWEPT, USERS, ValueStore

@@ -1,1 +1,0 @@
-"""The upkeep of stores with large values, which the stages `claim` and `unclaim` name."""
