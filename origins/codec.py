@@ -222,3 +222,11 @@ def _decode_fields(shape: Any) -> Decoder:
         return shape(**made)
 
     return decode_fields
+
+
+class JsonForm:
+    """A result that is printed with all its fields. A class that shows more has its own `json`."""
+
+    def json(self) -> dict[str, Any]:
+        """Return the form that `--json` prints."""
+        return encode_fields(self)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -293,3 +293,21 @@ def check_count(offset: Json, most: int, what: str) -> None:
     """Raise ValueError unless the offset is a number of items from 0 to `most`."""
     if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset <= most:
         raise ValueError(f"expected a number from 0 to {most}, of {what}, got {json.dumps(offset)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Need:
+    """One thing that was looked for."""
+
+    state: Literal["ok", "problem", "not needed"]
+    found: str
+    advice: str = ""
+    """What to do; empty if nothing needs to be done."""
+
+
+class Examinable(ABC):
+    """An origin or destination that can look, without Spark, whether what it needs is there."""
+
+    @abstractmethod
+    def examine(self, jars: Sequence[str]) -> Iterator[Need]:
+        """Yield what was looked for. `jars` are the packages and files that the definition gives to Spark."""

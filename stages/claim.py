@@ -15,6 +15,7 @@ from origins.quantities import check_seconds, parse_size
 from origins.schema import walk_types
 from origins.spark_versions import call_in_workers
 from origins.store_access import canonicalise, get_options, is_store_url, make_client_arguments
+from stages.capabilities import StoresValues, WorksInPython
 from stages.claim_store import PREFIX, TABLE, FolderFiles, ObjectFiles, StoreFiles, TableValues, ValueClaims, ValueStore
 from stages.expressions import check_names
 from stages.rows import Rows
@@ -29,7 +30,7 @@ _LEAST = 1_024
 
 
 @dataclass(frozen=True, kw_only=True)
-class Claim(Stage):
+class Claim(Stage, StoresValues, WorksInPython):
     """Stores large values elsewhere, once each. Rows have a reference in their place, until `unclaim` puts them back.
 
     Example:
@@ -38,6 +39,8 @@ class Claim(Stage):
           over: 1MiB
           refuse_over: 10MiB
     """
+
+    upkeep: ClassVar[str] = "runners.claims:LargeValues"
 
     path: str = field(metadata={"path": True})
     """The folder of the store, relative to the definition; or the URL of a folder in an object store."""
@@ -62,6 +65,9 @@ class Claim(Stage):
             raise ValueError(f"refuse_over: expected at least {self.over}, as `over` has it, got {self.refuse_over!r}")
         if self.retain is not None and check_seconds("retain", self.retain) < 86_400:
             raise ValueError(f"retain: expected at least 1d, got {self.retain!r}")
+
+    def list_worker_packages(self) -> set[str]:
+        return _list_worker_packages(self)
 
     def apply(self, rows: Rows) -> Rows:
         kinds = _find_columns(self.columns, rows)
@@ -105,7 +111,7 @@ class Claim(Stage):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unclaim(Stage):
+class Unclaim(Stage, StoresValues, WorksInPython):
     """Puts values back that `claim` stored, in the place of their references.
 
     Example:
@@ -114,6 +120,8 @@ class Unclaim(Stage):
     """
 
     enlarges: ClassVar[bool] = True
+
+    upkeep: ClassVar[str] = "runners.claims:LargeValues"
 
     path: str = field(metadata={"path": True})
     """The folder of the store, as `claim` has it."""
@@ -124,6 +132,9 @@ class Unclaim(Stage):
 
     def __post_init__(self) -> None:
         _check_place(self)
+
+    def list_worker_packages(self) -> set[str]:
+        return _list_worker_packages(self)
 
     def apply(self, rows: Rows) -> Rows:
         from stages.claim_worker import make_restore_function
@@ -164,8 +175,7 @@ def open_store(path: str, format: Format = "files") -> ValueStore:  # noqa: A002
     return TableValues(files, {"table_uri": f"{place}/{TABLE}", "storage_options": get_options(path)})
 
 
-def list_worker_packages(stage: Claim | Unclaim) -> set[str]:
-    """Return the packages that the stage needs in Spark's workers."""
+def _list_worker_packages(stage: Claim | Unclaim) -> set[str]:
     store = {"obstore"} if is_store_url(stage.path) else set()
     return {"pyarrow", *store, *({"deltalake"} if stage.format == "delta" else ())}
 

@@ -12,11 +12,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from origins.functions import check_function, load_function, ship_by_value, ship_modules, shorten_name
+from origins.functions import (
+    check_function,
+    list_imported_packages,
+    load_function,
+    ship_by_value,
+    ship_modules,
+    shorten_name,
+)
 from origins.lazy import Column, F, T
 from origins.names import HIDDEN
 from origins.quantities import check_seconds, parse_seconds
 from origins.spark_versions import call_in_workers
+from stages.capabilities import WorksInPython
 from stages.expressions import check_row_expressions
 from stages.python_call import FunctionCall, Takes
 from stages.rows import Rows
@@ -115,7 +123,7 @@ _SENT = ("origins.spark_versions", "stages.bisection", "stages.python_call", "st
 
 
 @dataclass(frozen=True, kw_only=True)
-class Handler(Stage):
+class Handler(Stage, WorksInPython):
     """Passes rows to a Python function. For each row it answers: keep, change, discard or refuse.
 
     Example:
@@ -152,6 +160,10 @@ class Handler(Stage):
     def repeatable(self) -> bool:
         """Return False, since a function may answer differently each time."""
         return False
+
+    def list_worker_packages(self) -> set[str]:
+        function = load_function(self.function)
+        return list_imported_packages(function) | ({"pandas"} if find_takes(function, "") == "pandas" else set())
 
     def apply(self, rows: Rows) -> Rows:
         leaving = self._list_leaving_columns(rows)

@@ -46,7 +46,6 @@ DIFFERENT = {
 RUNTIME_VARIABLE = "DATABRICKS_RUNTIME_VERSION"
 PRINTED = {
     "runners/model/comparison.py",
-    "runners/model/json_form.py",
     "runners/model/spec.py",
     "runners/model/text.py",
     "runners/model/run_report.py",

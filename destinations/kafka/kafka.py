@@ -35,14 +35,16 @@ from destinations.kafka.producer import OWN, OutgoingMessage, ProducerFenced, Se
 from origins.batch_rows import BatchRows, TableRows
 from origins.codec import LEFT_OUT, decode, encode
 from origins.crash_points import reach
-from origins.errors import OriginError, list_spark_errors
+from origins.errors import OriginError, WherryError, list_spark_errors
 from origins.kafka.avro import AvroCoding
 from origins.kafka.client import Cluster, Partition
 from origins.kafka.formats import CODED, FORMATS, Coding
+from origins.kafka.kafka import GIVE_RIGHTS
 from origins.kafka.rows import KafkaRows
 from origins.kafka.schema_registry import SchemaRegistry, check_coding, explain_coding, read_schema_file
 from origins.lazy import DataFrame, F, Row, SparkSession, T
 from origins.names import quote_text
+from origins.origin import Examinable, Need
 from origins.schema import make_empty_frame
 from stages.stage import Stage
 
@@ -59,7 +61,7 @@ _ASKER = ("READ", *_WRITER)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kafka(Destination):
+class Kafka(Destination, Examinable):
     """Sends each row as a message to a Kafka topic. Headers name the batch and the number of the row in it.
 
     Example:
@@ -202,6 +204,19 @@ class Kafka(Destination):
                 Sender(self.cluster, f"{self.transactional_id}.doctor")
             except ProducerFenced as error:
                 raise DestinationError(str(error), hint="Run `wherry doctor FILE` again, one at a time.") from error
+
+    def examine(self, jars: Sequence[str]) -> Iterator[Need]:
+        try:
+            missing = self.find_missing_rights()
+            if missing:
+                yield Need(state="problem", found=f"the user lacks rights: {', '.join(missing)}", advice=GIVE_RIGHTS)
+                return
+            self.try_out()
+        except (WherryError, OSError) as error:
+            yield Need(state="problem", found=getattr(error, "message", str(error)), advice=getattr(error, "hint", ""))
+            return
+        once = f"; transactions as {self.transactional_id}" if self.exactly_once else ""
+        yield Need(state="ok", found=f"writes to {self.place}{once}")
 
     def find_missing_rights(self) -> Sequence[str]:
         """Return the rights on the topic and on the topic of the labels that the user lacks."""

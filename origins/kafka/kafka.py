@@ -7,13 +7,13 @@ import importlib
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from origins.batch import Batch, Json, Limits, Span
 from origins.batch_rows import BatchRows
-from origins.errors import OriginError
+from origins.errors import OriginError, WherryError
 from origins.files.options import check_options, complete_options
 from origins.kafka.avro import AvroCoding
 from origins.kafka.client import Cluster, Ends, Partition
@@ -31,9 +31,9 @@ from origins.kafka.offsets import (
 from origins.kafka.rows import HEADERS, METADATA, SMALL, KafkaRows
 from origins.kafka.schema_registry import SchemaRegistry, check_coding, explain_coding, make_digest, read_schema_file
 from origins.lazy import SparkSession, T
-from origins.origin import Backlog, Lag, Origin, Progress
+from origins.origin import Backlog, Examinable, Lag, Need, Origin, Progress
 from origins.schema import check_schema, parse_schema
-from origins.spark_versions import make_arrow_schema
+from origins.spark_versions import find_kafka_package, make_arrow_schema
 
 _IMPATIENT = 3.0
 """The seconds that `status` waits for the brokers."""
@@ -58,7 +58,7 @@ _OWN = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kafka(Origin):
+class Kafka(Origin, Examinable):
     """Reads the messages of Kafka topics. A batch is an exact range of offsets of each partition.
 
     A partition stays in its lane, and so each key stays in order. Messages of transactions that were aborted are not
@@ -299,6 +299,12 @@ class Kafka(Origin):
             if positions:
                 self.cluster.commit(self.commit_group, positions)
 
+    def examine(self, jars: Sequence[str]) -> Iterator[Need]:
+        yield from examine_reading(
+            self.cluster, self.names, self.pattern, self.commit_group, self.schemas, self.find_subjects
+        )
+        yield from examine_jars(jars)
+
     def find_subjects(self, topic: str) -> Sequence[str]:
         """Return the subjects of the registry that have the schemas of a topic."""
         return self.subjects or [f"{topic}-value"]
@@ -513,3 +519,50 @@ def _check_format(origin: Kafka) -> None:
 def _make_headers_type() -> T.DataType:
     fields = [T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())]
     return T.ArrayType(T.StructType(fields))
+
+
+GIVE_RIGHTS = "Give the user these rights with kafka-acls.sh."
+
+
+def examine_reading(
+    cluster: Cluster,
+    names: Sequence[str],
+    pattern: str | None,
+    group: str | None,
+    registry: SchemaRegistry | None,
+    find_subjects: Callable[[str], Sequence[str]],
+) -> Iterator[Need]:
+    """Yield whether the topics can be read, and whether the registry has their schemas."""
+    try:
+        topics = cluster.find_topics(names, pattern)
+        cluster.list_ends(topics)
+        missing = cluster.find_missing_rights(list(topics), group)
+        subjects = [each for topic in topics for each in find_subjects(topic)]
+        unknown = [each for each in subjects if registry and not registry.list_schemas(each)]
+    except WherryError as error:
+        yield Need(state="problem", found=error.message, advice=error.hint)
+        return
+    count = sum(len(partitions) for _, partitions in topics.values())
+    named = ", ".join(topics) or f"no topic that fits {pattern}"
+    yield Need(state="ok", found=f"{named} in Kafka at {cluster.servers}; {count} partition{'s' * (count != 1)}")
+    if missing:
+        yield Need(state="problem", found=f"the user lacks rights: {', '.join(missing)}", advice=GIVE_RIGHTS)
+    if registry is not None:
+        at = f"the schema registry at {registry.url}"
+        advice = "Name the subjects with `subjects`."
+        yield (
+            Need(state="problem", found=f"{at} has no subject {', '.join(unknown)}", advice=advice)
+            if unknown
+            else Need(state="ok", found=f"{at} has the schemas of {', '.join(subjects)}")
+        )
+
+
+def examine_jars(jars: Sequence[str]) -> Iterator[Need]:
+    """Yield a need if no JAR lets Spark read large batches of Kafka."""
+    package = find_kafka_package()
+    if not any(package.split(":")[1] in each for each in jars):
+        yield Need(
+            state="not needed",
+            found="the definition names no JAR for Kafka; small batches need none",
+            advice=f"For large batches, write in the definition:  spark: {{packages: [{package!r}]}}",
+        )

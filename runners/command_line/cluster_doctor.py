@@ -11,7 +11,6 @@ from dataclasses import replace
 from destinations.delta.delta import Delta
 from origins.errors import WherryError, has_condition, list_spark_errors
 from origins.files.file_systems import is_local
-from origins.functions import list_imported_packages, load_function
 from origins.lazy import SparkSession
 from origins.spark_private import count_executors
 from origins.spark_settings import DRIVER_HOST
@@ -26,8 +25,7 @@ from runners.spark.session import find_master, is_here
 from runners.spark.session_pool import cancel, tag_work
 from runners.spark.start import find_executor_python
 from runners.state.location import find_dlq
-from stages.claim import Claim, Unclaim, list_worker_packages
-from stages.python import Handler, find_takes
+from stages.capabilities import WorksInPython
 
 PATIENCE = 60.0
 """The seconds that the first executor may need to start."""
@@ -116,9 +114,8 @@ def _check_delta_and_clocks(spark: SparkSession) -> Iterator[DoctorCheck]:
 def _check_python(pipeline: PipelineSpec, spark: SparkSession) -> Iterator[DoctorCheck]:
     every = [stage for origin in pipeline.every_origin for stage in origin.stages]
     every += [*pipeline.stages, *(stage for each in pipeline.every_destination for stage in each.stages)]
-    handlers = [stage for stage in every if isinstance(stage, Handler)]
-    claims = [stage for stage in every if isinstance(stage, Claim | Unclaim)]
-    if not handlers and not claims:
+    workers = [stage for stage in every if isinstance(stage, WorksInPython)]
+    if not workers:
         yield DoctorCheck(name="Python", state="not needed", found="no stage works in Python")
         return
     ours = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -127,11 +124,7 @@ def _check_python(pipeline: PipelineSpec, spark: SparkSession) -> Iterator[Docto
         f"Install Python {ours} there, and name it: spark: {{conf: {{spark.pyspark.python: /path/to/python{ours}}}}}"
     )
     try:
-        packages = {"pyarrow"}.union(*map(list_worker_packages, claims))
-        for stage in handlers:
-            function = load_function(stage.function)
-            packages |= list_imported_packages(function)
-            packages |= {"pandas"} if find_takes(function, "") == "pandas" else set()
+        packages = {"pyarrow"}.union(*[stage.list_worker_packages() for stage in workers])
         facts = ask_python(spark, packages)
     except WherryError as error:
         yield make_problem("Python", error.message, error.hint)

@@ -57,69 +57,15 @@ def examine(state: Path) -> list[DoctorCheck]:
     return [*checks, check_writable(state)]
 
 
-def examine_origins(pipeline: PipelineSpec) -> Iterator[DoctorCheck]:
-    """Check what the origins of a pipeline need in addition to Spark."""
-    from origins.errors import WherryError
-    from origins.kafka.kafka import Kafka
-    from origins.spark_versions import find_kafka_package
+def examine_ends(pipeline: PipelineSpec) -> Iterator[DoctorCheck]:
+    """Check what the origins and destinations of a pipeline, and of its DLQ, need in addition to Spark."""
+    from origins.origin import Examinable
 
-    for origin in pipeline.every_origin:
-        if not isinstance(origin, Kafka):
-            continue
-        try:
-            topics = origin.cluster.find_topics(origin.names, origin.pattern)
-            origin.cluster.list_ends(topics)
-            missing = origin.cluster.find_missing_rights(list(topics), origin.commit_group)
-            subjects = [each for topic in topics for each in origin.find_subjects(topic)]
-            unknown = [each for each in subjects if origin.schemas and not origin.schemas.list_schemas(each)]
-        except WherryError as error:
-            yield make_problem("Kafka", error.message, error.hint)
-            continue
-        count = sum(len(partitions) for _, partitions in topics.values())
-        named = ", ".join(topics) or f"no topic that fits {origin.pattern}"
-        found = f"{named} in Kafka at {origin.servers}; {count} partition{'s' * (count != 1)}"
-        yield DoctorCheck(name="Kafka", state="ok", found=found)
-        if missing:
-            yield make_problem("Kafka", f"the user lacks rights: {', '.join(missing)}", _GIVE_RIGHTS)
-        if origin.schemas is not None:
-            at = f"the schema registry at {origin.schemas.url}"
-            advice = "Name the subjects with `subjects`."
-            yield (
-                make_problem("Kafka", f"{at} has no subject {', '.join(unknown)}", advice)
-                if unknown
-                else DoctorCheck(name="Kafka", state="ok", found=f"{at} has the schemas of {', '.join(subjects)}")
-            )
-        package = find_kafka_package()
-        name = package.split(":")[1]
-        conf = pipeline.spark.conf.get("spark.jars", "") + pipeline.spark.conf.get("spark.jars.packages", "")
-        if not any(name in each for each in (*pipeline.spark.packages, conf)):
-            advice = f"For large batches, write in the definition:  spark: {{packages: [{package!r}]}}"
-            found = "the definition names no JAR for Kafka; small batches need none"
-            yield DoctorCheck(name="Kafka", state="not needed", found=found, advice=advice)
-
-
-_GIVE_RIGHTS = "Give the user these rights with kafka-acls.sh."
-
-
-def examine_destinations(pipeline: PipelineSpec) -> Iterator[DoctorCheck]:
-    """Check what the destinations of a pipeline and of its DLQ need in addition to Spark."""
-    from destinations.kafka.kafka import Kafka
-    from origins.errors import WherryError
-
-    for destination in (*pipeline.every_destination, *pipeline.dlq.given_destinations):
-        if not isinstance(destination, Kafka):
-            continue
-        try:
-            missing = destination.find_missing_rights()
-            if missing:
-                yield make_problem("Kafka", f"the user lacks rights: {', '.join(missing)}", _GIVE_RIGHTS)
-                continue
-            destination.try_out()
-        except (WherryError, OSError) as error:
-            yield make_problem("Kafka", getattr(error, "message", str(error)), getattr(error, "hint", ""))
-            continue
-        once = f"; transactions as {destination.transactional_id}" if destination.exactly_once else ""
-        yield DoctorCheck(name="Kafka", state="ok", found=f"writes to {destination.place}{once}")
+    conf = pipeline.spark.conf
+    jars = (*pipeline.spark.packages, conf.get("spark.jars", ""), conf.get("spark.jars.packages", ""))
+    for each in (*pipeline.every_origin, *pipeline.every_destination, *pipeline.dlq.given_destinations):
+        for need in each.examine(jars) if isinstance(each, Examinable) else ():
+            yield DoctorCheck(name=type(each).__name__, **vars(need))
 
 
 def find_foreign_packages() -> Iterator[DoctorCheck]:

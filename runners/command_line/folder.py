@@ -138,14 +138,14 @@ def run_folder(directory: Path, select: Sequence[str], *, carrying: CarryOptions
 
 def _open_spark(definitions: Sequence[Definition], carrying: CarryOptions) -> bool:
     """Start the one Spark for all pipelines, unless it is running. Return false if a signal stopped that."""
-    from runners.schedules.scheduling import open_session
+    from runners.state.location import open_shared_session
 
     signals: list[int] = []
     progress = RunProgress(format_count(len(definitions), "pipeline", "pipelines"), doing="starting Spark")
     shown = show_progress(progress, {}, quiet=carrying.quiet)
     try:
         with interrupt_on_signals(signals), shown:
-            open_session(definitions)
+            open_shared_session([each.pipeline for each in definitions])
     except (KeyboardInterrupt, Exception):  # a Spark that is interrupted during a call raises other errors
         if not signals:
             raise

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from runners.command_line.doctor import examine, examine_destinations, examine_origins
+from runners.command_line.doctor import examine, examine_ends
 from runners.command_line.help_sections import command, option
 from runners.command_line.options import (
     PATH,
@@ -108,7 +108,7 @@ def doctor(state: Path | None, cluster: bool, databricks: bool, json: bool, **gi
         checks = [*examine_cluster(load_definition(file=state or find_definition(), **given).pipeline)]
     elif state is not None and state.is_file():
         pipeline = load_definition(file=state, **given).pipeline
-        checks = [*examine(Path(".wherry")), *examine_origins(pipeline), *examine_destinations(pipeline)]
+        checks = [*examine(Path(".wherry")), *examine_ends(pipeline)]
     else:
         refuse_options(
             ("overrides", "variables", "variable_file", "secret_file"),

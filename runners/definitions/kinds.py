@@ -21,10 +21,10 @@ import origins
 import stages
 from destinations.destination import Destination
 from origins.batch import JSON
+from origins.codec import JsonForm
 from origins.errors import WherryError
 from origins.functions import FunctionMissing, check_function, load_function
 from origins.origin import Origin
-from runners.model.json_form import JsonForm
 from stages.stage import Stage
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from origins.batch import JSON
-from runners.model.json_form import JsonForm
+from origins.codec import JsonForm
 from runners.model.text import escape_line, format_count, paint, shorten_paths
 
 Fate = Literal["delivered", "filtered", "refused"]

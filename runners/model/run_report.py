@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypedDict
 
 from origins.batch import JSON, Batch, Json
-from origins.codec import UNSTORED, decode, encode_fields, named
+from origins.codec import UNSTORED, JsonForm, decode, encode_fields, named
 from origins.errors import WherryError
 from origins.protection import Protection
 from origins.store_access import suggest_connector
@@ -17,11 +17,10 @@ from runners.model.causes import Causes
 from runners.model.error_kinds import is_disk_full
 from runners.model.errors import add_full_disk, wrap_file_error
 from runners.model.events import BatchSettled, Event, Noticed, describe_warning
-from runners.model.json_form import JsonForm
 from runners.model.masking import without
 from runners.model.planned_batch import StageCount
 from runners.model.text import format_batches, format_count, format_repr, summarise_error
-from stages.expect.expectation import Expectation, make_validation_result
+from stages.capabilities import BatchRule, StatesRules
 
 MOST_NOTICES = 100
 MOST_REPORTED = 20
@@ -355,8 +354,8 @@ def _add_counts(first: StageCount, second: StageCount) -> StageCount:
 
 MOST_VALIDATIONS = 20
 """For how many of the last batches a report has the whole validation result. The figures cover all batches."""
-Suites: TypeAlias = Mapping[str, Mapping[str, Sequence[Expectation]]]
-"""The expectations, by origin and by the name of a stage."""
+Suites: TypeAlias = Mapping[str, Mapping[str, StatesRules]]
+"""The stages with rules, by origin and by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -373,7 +372,7 @@ class _Finding:
 class _ExpectationFigures:
     """The figures of one expectation over a run."""
 
-    rule: Expectation
+    rule: BatchRule
     batches: int = 0
     failed: int = 0
     rows: int = 0
@@ -388,19 +387,19 @@ class _ExpectationFigures:
     @property
     def share(self) -> float | None:
         """The share of rows that was as expected, or of batches if the expectation is not about rows."""
-        if not self.rule.known.of_rows:
+        if not self.rule.of_rows:
             return 1 - self.failed / self.batches
         return 1 - self.unexpected / self.rows if self.rows else None
 
     def json(self, stage: str) -> dict[str, JSON]:
         return {
             "stage": stage,
-            "rule": _format_label(self.rule),
+            "rule": self.rule.label,
             "severity": self.rule.severity,
             "batches": self.batches,
             "failed": self.failed,
-            "rows": self.rows if self.rule.known.of_rows else None,
-            "unexpected": self.unexpected if self.rule.known.of_rows else None,
+            "rows": self.rows if self.rule.of_rows else None,
+            "unexpected": self.unexpected if self.rule.of_rows else None,
             "share": self.share,
         }
 
@@ -417,15 +416,14 @@ class Quality:
     def add(self, batch: Batch, findings: Mapping[str, Json]) -> None:
         """Add a settled batch. Findings of a stage that the definition no longer has are left out."""
         for stage, results in findings.items():
-            rules = self.suites.get(batch.origin, {}).get(stage, ())
-            if not isinstance(results, list | tuple) or len(rules) != len(results):
+            found = self.suites.get(batch.origin, {}).get(stage)
+            if found is None or not isinstance(results, list | tuple) or len(found.rules) != len(results):
                 continue
-            figures = self._figures.setdefault(stage, [*map(_ExpectationFigures, rules)])
+            figures = self._figures.setdefault(stage, [*map(_ExpectationFigures, found.rules)])
             for figure, result in zip(figures, results, strict=True):
                 figure.add(decode(_Finding, result))
             asset, at = f"{batch.origin}, lane {batch.lane}, batch {batch.number}", batch.time.isoformat()
-            result = make_validation_result(rules, results, suite=stage, run=batch.run, batch=asset, at=at)
-            self.validations.append(result)
+            self.validations.append(found.make_validation(results, suite=stage, run=batch.run, batch=asset, at=at))
 
     def json(self) -> list[dict[str, JSON]]:
         """Return the figures of each expectation."""
@@ -444,9 +442,3 @@ def compute_trends(runs: Sequence[Mapping[str, JSON]]) -> list[dict[str, JSON]]:
             facts = {"run": run["run"], "started_at": run["started_at"], **figures}
             trends.setdefault((rule["stage"], rule["rule"]), []).append(facts)
     return [{"stage": stage, "rule": rule, "runs": fared} for (stage, rule), fared in trends.items()]
-
-
-def _format_label(rule: Expectation) -> str:
-    of = f"({', '.join(rule.columns)})" if rule.columns else ""
-    expected = f" {rule.expected}" if rule.expected else ""
-    return f"{rule.type}{of}{expected}"

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from origins.batch import JSON
+from origins.codec import JsonForm
 from runners.definitions.definition import CASES
 from runners.definitions.document import LARGEST, DefinitionError, Problem, decode_text, find_nearest, parse
 from runners.definitions.kinds import get_our_kinds
 from runners.definitions.yaml_reader import DefinitionReader
 from runners.model.errors import Refusal
-from runners.model.json_form import JsonForm
 from runners.model.text import escape_line, paint
 
 

@@ -16,12 +16,11 @@ from destinations.dead_letters import narrow_to_ids, stream_dlq
 from destinations.destination import Destination
 from origins.batch import Json
 from origins.batch_rows import to_python_rows
-from origins.codec import UNSTORED
+from origins.codec import UNSTORED, JsonForm
 from origins.lazy import SparkSession
 from origins.nack import RAW
 from origins.protection import MASK, Protection
 from runners.model.errors import Refusal
-from runners.model.json_form import JsonForm
 from runners.model.row_values import (
     BadValue,
     Number,

@@ -10,9 +10,9 @@ from destinations.dead_letters import query_dlq, read_dead_letters, trace_replay
 from destinations.delta.delta import Delta
 from destinations.destination import Destination
 from origins.batch import JSON
+from origins.codec import JsonForm
 from origins.origin import Origin
 from runners.definitions.definition import Definition
-from runners.model.json_form import JsonForm
 from runners.operations.pipeline_access import open_state
 from runners.operations.trace import TracedRow
 from runners.operations.tracer import Tracer

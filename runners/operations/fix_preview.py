@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 from destinations.dead_letters import read_dead_letters
 from destinations.delta.delta import Delta
 from origins.batch import JSON
-from origins.codec import encode
+from origins.codec import JsonForm, encode
 from origins.lazy import SparkSession
 from runners.definitions.definition import Definition
 from runners.model.causes import CauseCounter, Causes
 from runners.model.errors import Refusal
-from runners.model.json_form import JsonForm
 from runners.model.spec import PipelineSpec
 from runners.operations.trace import TracedRow
 from runners.operations.tracer import Tracer

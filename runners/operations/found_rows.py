@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from origins.batch import JSON
-from runners.model.json_form import JsonForm
+from origins.codec import JsonForm
 from runners.model.text import escape_line, format_batches, format_count, format_sections, shorten_paths, show_moment
 from runners.operations.trace import TracedRow
 

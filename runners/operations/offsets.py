@@ -12,11 +12,10 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from origins.batch import JSON
-from origins.codec import LEFT_OUT, UNSTORED, named
+from origins.codec import LEFT_OUT, UNSTORED, JsonForm, named
 from origins.origin import Origin
 from runners.model.entry import Entry, Settled
 from runners.model.errors import Owned, Refusal, check_reason
-from runners.model.json_form import JsonForm
 from runners.model.pipeline_state import LaneState, PipelineState, is_aside
 from runners.model.spec import PipelineSpec
 from runners.model.text import (

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from origins.batch import JSON, Batch
-from origins.codec import INLINE
+from origins.codec import INLINE, JsonForm
 from origins.lazy import DataFrame, SparkSession
 from origins.origin import Origin
 from runners.model.causes import CauseCounter, Causes
-from runners.model.json_form import JsonForm
 from runners.model.masking import without
 from runners.model.planned_batch import StageCount
 from runners.model.spec import PipelineSpec
@@ -108,7 +107,7 @@ def describe_batch(pipeline: PipelineSpec, origin: Origin, batch: Batch, found: 
         for at in section.snapshots
     ]
     failures = {
-        name: StageFailure(why=tuple(without(pipeline.secrets, why)), then=stage.on_batch_failure)
+        name: StageFailure(why=tuple(without(pipeline.secrets, why)), then=stage.after_failure)
         for name, stage, why in found.trace.list_failures()
     }
     return BatchPreview(

@@ -19,11 +19,10 @@ from destinations.delta.table import TargetTable
 from destinations.destination import BroughtBatch, Destination, DestinationError
 from destinations.dlq import DLQ, FALLBACK
 from origins.batch import JSON
-from origins.codec import named
+from origins.codec import JsonForm, named
 from runners.definitions.definition import Definition, definition_of
 from runners.model.entry import DestinationBody, Entry
 from runners.model.errors import Owned, Refusal, check_reason
-from runners.model.json_form import JsonForm
 from runners.model.pipeline_state import PipelineState
 from runners.model.run_report import PipelineFailed
 from runners.model.spec import PipelineSpec

@@ -28,8 +28,7 @@ from runners.ways.bisect_rows import RowErrorIsolator, split_runs
 from runners.ways.deciding import FILTERED_BY, BatchDecision, pass_branches
 from runners.ways.row_outcomes import count_by_spark, group_refusals
 from runners.ways.stage_chain import PlacedStage, StageChain, apply_chain, make_labels
-from stages.expect.expect import Expect
-from stages.expect.expectation import list_failures
+from stages.capabilities import StatesRules
 from stages.rows import (
     ORIGINAL,
     REFUSED_BY_ORIGIN,
@@ -145,11 +144,11 @@ class Trace:
         names = {0: "", -REFUSED_BY_ORIGIN: "origin", **{step.number: step.name for step in self.chain.steps}}
         return names[abs(state)]
 
-    def list_failures(self) -> Iterator[tuple[str, Expect, Sequence[str]]]:
+    def list_failures(self) -> Iterator[tuple[str, StatesRules, Sequence[str]]]:
         """Yield the stages at which the whole batch fails, each with why: a line for each expectation."""
         for step in self.chain.steps:
-            if step.name in self.findings and isinstance(step.stage, Expect):
-                why = list_failures(step.stage.rules, self.findings[step.name])
+            if step.name in self.findings and isinstance(step.stage, StatesRules):
+                why = step.stage.list_failures(self.findings[step.name])
                 yield from [(step.name, step.stage, why)] if why else []
 
     def collect(self, most: int) -> Examples:
@@ -445,10 +444,7 @@ def _hold_nothing(rows: Rows, note: str) -> tuple[Rows, Mapping[str, int]]:
 
 def _without_stop(step: PlacedStage) -> PlacedStage:
     """Return the step in a form that stops no batch that fails as a whole, so that later steps can be seen."""
-    stage = step.stage
-    if isinstance(stage, Expect) and stage.on_batch_failure == "stop":
-        return replace(step, stage=replace(stage, on_batch_failure="report"))
-    return step
+    return replace(step, stage=step.stage.without_stop()) if isinstance(step.stage, StatesRules) else step
 
 
 def _make_isolator(rows: Rows, chain: StageChain, pins: Mapping[str, JSON]) -> RowErrorIsolator:

@@ -12,6 +12,7 @@ from destinations.destination import Destination
 from destinations.discard import Discard
 from destinations.dlq import Limit
 from origins.batch import JSON
+from origins.codec import JsonForm
 from origins.delta import Delta
 from origins.files.files import Files
 from origins.files.listing import parse_pattern
@@ -22,7 +23,6 @@ from origins.store_access import is_store_url
 from runners.definitions.definition import Definition
 from runners.definitions.kinds import Kinds, find_kind, list_options
 from runners.model.clock import Clock
-from runners.model.json_form import JsonForm
 from runners.model.masking import hide_secrets, warn_of_short_secrets
 from runners.model.spec import WAYS, BatchOptions, Hook, PipelineSpec, SchemaState
 from runners.model.text import format_batches, format_count

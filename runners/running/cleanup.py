@@ -28,7 +28,7 @@ from runners.running.fix import find_given
 from runners.running.opening import make_chains
 from runners.state.journal import DecidedLetters, Journal, list_decided
 from runners.state.location import StateLocation
-from runners.ways.large_values import sweep_stores
+from runners.ways.stage_chain import list_upkeep
 
 log = logging.getLogger("wherry")
 
@@ -93,8 +93,9 @@ class Cleanup:
         if journal.state.open_plans or journal.is_shared:
             return
         kept = [self.dlq, *([self.filtered] if self.pipeline.keeps_filtered else [])]
-        chains = make_chains(self.pipeline, self.destinations)
-        sweep_stores(list(chains.values()), self.pipeline.name, kept, lambda: spark, self.clock.now().timestamp())
+        chains = list(make_chains(self.pipeline, self.destinations).values())
+        for upkeep in list_upkeep(chains):
+            upkeep.sweep(chains, self.pipeline.name, kept, lambda: spark, self.clock.now().timestamp())
 
 
 def _match_old(retain: Mapping[str, float], now: datetime) -> str:

@@ -39,7 +39,7 @@ from runners.state.journal import Journal
 from runners.ways.choose import GROUPED, STRAIGHT
 from runners.ways.stage_chain import PlacedStage, StageChain, apply_chain, make_empty_rows, name_destinations
 from runners.ways.way import Candidate
-from stages.expect.expect import Expect
+from stages.capabilities import StatesRules
 from stages.rows import Rows
 from stages.stage import Stage
 
@@ -480,9 +480,9 @@ A match outside an expression does no harm: Wherry then reads everything again.
 
 
 def list_suites(pipeline: PipelineSpec) -> Suites:
-    """Return the rules that the stages of a pipeline expect, by origin and stage."""
+    """Return the stages of a pipeline that state rules, by origin and name."""
     return {
-        origin: {step.name: step.stage.rules for step in chain.steps if isinstance(step.stage, Expect)}
+        origin: {step.name: step.stage for step in chain.steps if isinstance(step.stage, StatesRules)}
         for origin, chain in make_chains(pipeline).items()
     }
 

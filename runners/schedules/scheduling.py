@@ -11,50 +11,21 @@ from pathlib import Path
 
 from origins.errors import WherryError
 from origins.lazy import SparkSession
-from origins.secret import SECRET
 from runners.definitions.definition import Definition, DefinitionsFolder, load
 from runners.model.errors import Owned, Refusal
 from runners.model.events import Listener
 from runners.model.masking import without
 from runners.model.run_report import Report
-from runners.model.spec import SparkOptions
 from runners.model.text import format_batches, format_count, join_some, summarise_error
 from runners.running.run import PipelineRun
 from runners.schedules.schedule_plan import ScheduleCatalog, open_marks
 from runners.schedules.scheduler import Carrier, RunOutcome, RunThreads, Scheduler, Stop
-from runners.spark.session import is_alive, is_given, list_packages, obtain
+from runners.spark.session import is_alive
 from runners.spark.session_pool import tag_work
-from runners.state.location import check_lasting
+from runners.state.location import open_shared_session
 
 HOOKS_WAIT = 1.0
 """How many seconds a run waits for its hooks at its end. Hooks continue after that, and other runs begin."""
-
-
-def open_session(definitions: Sequence[Definition]) -> SparkSession:
-    """Return one Spark session for all these definitions. If Wherry starts it, it has the settings of each.
-
-    Raise `Refusal` if the settings of two definitions differ.
-    """
-    conf: dict[str, str] = {}
-    first: dict[str, str] = {}
-    for definition in definitions:
-        name, wanted = definition.pipeline.name, definition.pipeline.spark
-        for key, value in wanted.settings.items():
-            if conf.setdefault(key, value) != value:
-                hidden = isinstance(conf[key], SECRET) or isinstance(value, SECRET)
-                values = "two values, which stay secret" if hidden else f"{conf[key]} and {value}"
-                raise Refusal(
-                    f"{first[key]} and {name} share one Spark, but they set {key} to {values}.",
-                    hint="Set one value in both, or schedule them in two directories.",
-                )
-            first.setdefault(key, name)
-    packages = dict.fromkeys(each for definition in definitions for each in list_packages(definition.pipeline))
-    starts = not is_given()
-    spark = obtain(SparkOptions(conf=conf, packages=tuple(packages)))
-    if starts:
-        for definition in definitions:
-            check_lasting(definition.pipeline, spark)
-    return spark
 
 
 def make_carrier(
@@ -133,5 +104,9 @@ def scheduler_of(
             f"wherry run {shlex.quote(str(folder.path))} --all",
         )
     marks = open_marks(folder.path)
-    run_workers = RunThreads(make_carrier(open_session(list(schedule_catalog.scheduled.values())), make_listeners))
+    run_workers = RunThreads(
+        make_carrier(
+            open_shared_session([each.pipeline for each in schedule_catalog.scheduled.values()]), make_listeners
+        )
+    )
     return Scheduler(folder=folder, marks=marks, run_workers=run_workers, at_once=at_once or os.cpu_count() or 1)

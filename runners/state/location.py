@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -15,11 +15,12 @@ from destinations.destination import Destination
 from destinations.dlq import FILTERED
 from origins.lazy import SparkSession
 from origins.quantities import parse_seconds
+from origins.secret import SECRET
 from origins.store_access import StoreUrl, is_store_url
 from runners.model.errors import Refusal
 from runners.model.pipeline_state import PipelineState
-from runners.model.spec import PipelineSpec, SchemaState
-from runners.spark.session import list_forgotten_tables, obtain_for, stop
+from runners.model.spec import PipelineSpec, SchemaState, SparkOptions
+from runners.spark.session import is_given, list_forgotten_tables, list_packages, obtain, obtain_for, stop
 from runners.state.journal import Journal
 from runners.state.ledger import Ledger
 from runners.state.prepared_store import FolderStore, PreparedStore, TableStore, UrlStore, VolumeStore
@@ -182,3 +183,30 @@ def check_lasting(pipeline: PipelineSpec, spark: SparkSession) -> None:
             hint="Name folders, with `path` and `state`, or give Spark a lasting catalog, with `spark: {conf: …}`; "
             "see runners/README.md.",
         )
+
+
+def open_shared_session(pipelines: Sequence[PipelineSpec]) -> SparkSession:
+    """Return one Spark session for all these pipelines. If Wherry starts it, it has the settings of each.
+
+    Raise `Refusal` if the settings of two pipelines differ.
+    """
+    conf: dict[str, str] = {}
+    first: dict[str, str] = {}
+    for pipeline in pipelines:
+        name, wanted = pipeline.name, pipeline.spark
+        for key, value in wanted.settings.items():
+            if conf.setdefault(key, value) != value:
+                hidden = isinstance(conf[key], SECRET) or isinstance(value, SECRET)
+                values = "two values, which stay secret" if hidden else f"{conf[key]} and {value}"
+                raise Refusal(
+                    f"{first[key]} and {name} share one Spark, but they set {key} to {values}.",
+                    hint="Set one value in both, or schedule them in two directories.",
+                )
+            first.setdefault(key, name)
+    packages = dict.fromkeys(each for pipeline in pipelines for each in list_packages(pipeline))
+    starts = not is_given()
+    spark = obtain(SparkOptions(conf=conf, packages=tuple(packages)))
+    if starts:
+        for pipeline in pipelines:
+            check_lasting(pipeline, spark)
+    return spark

@@ -25,9 +25,8 @@ from origins.protection import Protection
 from runners.model.error_kinds import classify
 from runners.model.pipeline_state import REPLAY, is_replay
 from runners.model.planned_batch import PlannedBatch
-from runners.ways.large_values import note_user
 from runners.ways.row_outcomes import StateTally
-from runners.ways.stage_chain import StageChain, apply_chain, make_empty_rows, make_labels
+from runners.ways.stage_chain import StageChain, apply_chain, list_upkeep, make_empty_rows, make_labels
 from stages.expressions import put_in
 from stages.query import Schemas
 from stages.rows import Rows
@@ -102,7 +101,9 @@ class BatchReader:
 
     def begin_claims(self, plan: PlannedBatch) -> None:
         """From now on, put large values of the batch's lane into their store, and read them from it."""
-        note_user(self.find_known_chain(plan), plan.batch.pipeline)
+        chain = self.find_known_chain(plan)
+        for upkeep in list_upkeep([chain]):
+            upkeep.note_user(chain, plan.batch.pipeline)
         self.fit_large_rows()
         self.claiming.add(plan.batch.lane)
 

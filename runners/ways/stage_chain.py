@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
@@ -15,6 +17,7 @@ from origins.names import get_last_part
 from origins.schema import make_empty_frame
 from runners.model.errors import Refusal, StageError
 from runners.model.text import summarise_error
+from stages.capabilities import StoresValues
 from stages.rows import Rows
 from stages.stage import Stage, apply_stage, is_repeatable
 
@@ -193,3 +196,33 @@ def make_labels(batch: Batch) -> Mapping[str, str | int | datetime]:
         "run": batch.run,
         "batch_time": batch.time,
     }
+
+
+class Upkeep(ABC):
+    """Keeps the stores of one kind of stage in order."""
+
+    @abstractmethod
+    def note_user(self, chain: StageChain, pipeline: str) -> None:
+        """Record in the stores of a chain that this pipeline uses them. Raise an error if a store cannot be used."""
+
+    @abstractmethod
+    def sweep(
+        self,
+        chains: Iterable[StageChain],
+        pipeline: str,
+        kept: Sequence[Destination],
+        spark: Callable[[], SparkSession],
+        now: float,
+    ) -> None:
+        """Remove values that no row needs. `kept` are the tables with refused or filtered rows.
+
+        No batch of the pipeline may be in progress. An error here only costs space.
+        """
+
+
+def list_upkeep(chains: Iterable[StageChain]) -> Sequence[Upkeep]:
+    """Return the upkeep of each kind of stage in these chains that stores values."""
+    stages = (step.stage for chain in chains for step in chain.steps)
+    names = dict.fromkeys(stage.upkeep for stage in stages if isinstance(stage, StoresValues))
+    parts = (name.partition(":") for name in names)
+    return [getattr(importlib.import_module(module), name)() for module, _, name in parts]

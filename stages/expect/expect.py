@@ -16,6 +16,7 @@ from origins.nack import make_reason, show_value
 from origins.names import HIDDEN, quote_name
 from origins.protection import MASK, Protection
 from origins.secret import cut_text
+from stages.capabilities import Finding, StatesRules
 from stages.expect import gx
 from stages.expect.expectation import (
     BROKEN,
@@ -28,6 +29,7 @@ from stages.expect.expectation import (
     Expectation,
     list_failures,
     list_findings,
+    make_validation_result,
     parse_expectations,
     read_suite,
 )
@@ -48,7 +50,7 @@ _MESSAGE_SHOWN = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Expect(Stage):
+class Expect(Stage, StatesRules):
     """Checks rows and whole batches by rules of Great Expectations, and refuses rows that fail one.
 
     Example:
@@ -128,6 +130,21 @@ class Expect(Stage):
     @property
     def usual_note(self) -> JSON:
         return MET * sum(rule.known.of_rows for rule in self.rules)
+
+    @property
+    def after_failure(self) -> Literal["stop", "quarantine", "report"]:
+        return self.on_batch_failure
+
+    def without_stop(self) -> Stage:
+        return replace(self, on_batch_failure="report") if self.on_batch_failure == "stop" else self
+
+    def list_failures(self, found: Sequence[Finding]) -> Sequence[str]:
+        return list_failures(self.rules, found)
+
+    def make_validation(
+        self, found: Sequence[Finding], *, suite: str, run: str, batch: str, at: str
+    ) -> Mapping[str, JSON]:
+        return make_validation_result(self.rules, found, suite=suite, run=run, batch=batch, at=at)
 
     @cached_property
     def _of_rows(self) -> Sequence[Expectation]:

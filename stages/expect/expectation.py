@@ -61,6 +61,15 @@ class Expectation:
         return self.severity == "critical" and (not self.known.of_rows or "mostly" in self.options)
 
     @property
+    def of_rows(self) -> bool:
+        return self.known.of_rows
+
+    @property
+    def label(self) -> str:
+        of = f"({', '.join(self.columns)})" if self.columns else ""
+        return f"{self.type}{of}{f' {self.expected}' if self.expected else ''}"
+
+    @property
     def expected(self) -> str:
         """Return the expected values for a person; empty if the expectation's name is enough."""
         apart = ("column", "column_A", "column_B", "column_list", "mostly", "condition_parser")

@@ -22,7 +22,7 @@ TURNS = 10
 def test_two_processes_that_append_at_once_leave_no_gap_and_no_duplicate(
     connect_server: Server, tmp_path: Path, name: str
 ) -> None:
-    """Either may find no ledger and make it. An entry that a process was told of is stored once."""
+    """Either may find no ledger and make it. Each entry that landed is stored once."""
     from pyspark.sql.connect.session import SparkSession
 
     compute, schema = COMPUTES[name], re.sub(r"\W", "_", f"ledger_{name}")

@@ -25,7 +25,7 @@ from origins.kafka.kafka import Kafka as KafkaOrigin
 from origins.memory import Memory
 from origins.secret import SecretText
 from runners.command_line.commands import wherry
-from runners.command_line.doctor import examine_destinations
+from runners.command_line.doctor import examine_ends
 from runners.definitions.definition import definition_of
 from runners.model.events import BatchRests, Event
 from runners.model.spec import BatchOptions, RetryOptions, RunOptions
@@ -445,7 +445,7 @@ def test_doctor_names_the_rights_that_a_destination_lacks(kafka: Broker) -> None
             label_topic=labels, options=make_options(PASSWORD),
         )  # fmt: skip
         pipeline = Pipeline(name="orders", origin=Memory(items=[], schema="id int"), destinations=[destination])
-        return [(check.state, check.found) for check in examine_destinations(pipeline)]
+        return [(check.state, check.found) for check in examine_ends(pipeline)]
 
     assert examine() == [("problem", f"the user lacks rights: WRITE on the topic {target}, READ on the topic {labels}")]
     kafka.allow("ada", topic=target, operations=("WRITE",))

@@ -27,7 +27,7 @@ from origins.lazy import LazyModule
 from origins.nack import REFUSED
 from origins.origin import Origin, Progress
 from origins.spark_versions import find_kafka_package
-from runners.command_line.doctor import examine_origins
+from runners.command_line.doctor import examine_ends
 from runners.model.spec import SparkOptions
 from runners.pipeline import Pipeline
 from tests.child import clean_environment, run
@@ -504,16 +504,16 @@ def test_doctor_names_missing_rights(kafka: Broker, registry: Registry) -> None:
     given = {"servers": kafka.secure_servers, "options": make_options(PASSWORD), "format": "avro", "schema": "id int"}
     origin = Kafka(topic=topic, registry={"url": registry.url}, **cast("Any", given))
     pipeline = Pipeline(name="orders", origin=origin, destinations=[Memory(name="a")])
-    problems = [check.found for check in examine_origins(pipeline) if check.state == "problem"]
+    problems = [check.found for check in examine_ends(pipeline) if check.state == "problem"]
     assert problems == [
         f"the user lacks rights: READ on the topic {topic}",
         f"the schema registry at {registry.url} has no subject {topic}-value",
     ]
     registry.register(f"{topic}-value", ORDER)
-    found = [check.found for check in examine_origins(pipeline) if check.state == "ok"]
+    found = [check.found for check in examine_ends(pipeline) if check.state == "ok"]
     assert f"the schema registry at {registry.url} has the schemas of {topic}-value" in found
     registry.close()
-    assert "gives no answer" in next(check.found for check in examine_origins(pipeline) if check.state == "problem")
+    assert "gives no answer" in next(check.found for check in examine_ends(pipeline) if check.state == "problem")
 
 
 def test_doctor_checks_whether_the_definition_has_the_jar_of_spark(kafka: Broker) -> None:
@@ -522,7 +522,7 @@ def test_doctor_checks_whether_the_definition_has_the_jar_of_spark(kafka: Broker
 
     def examine(spark: SparkOptions) -> list[tuple[str, str]]:
         pipeline = Pipeline(name="orders", origin=origin, destinations=[Memory(name="a")], spark=spark)
-        return [(check.state, check.advice) for check in examine_origins(pipeline)]
+        return [(check.state, check.advice) for check in examine_ends(pipeline)]
 
     line = f"For large batches, write in the definition:  spark: {{packages: ['{find_kafka_package()}']}}"
     assert examine(SparkOptions()) == [("ok", ""), ("not needed", line)]

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
 from origins.batch import JSON
-from origins.codec import UNSTORED
-from runners.model.json_form import JsonForm
+from origins.codec import UNSTORED, JsonForm
 from runners.model.text import format_count, format_repr
 
 FOUND = frozenset({

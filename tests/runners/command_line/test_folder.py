@@ -51,7 +51,7 @@ def replace_runs(monkeypatch: pytest.MonkeyPatch, **outcomes: str | Exception | 
         return Report(pipeline=pipeline.name, run="r", status=status, error=error)
 
     monkeypatch.setattr(Pipeline, "run", run)
-    monkeypatch.setattr("runners.schedules.scheduling.open_session", lambda _: None)
+    monkeypatch.setattr("runners.state.location.open_shared_session", lambda _: None)
     return ran
 
 

@@ -195,7 +195,7 @@ def test_a_signal_ends_the_scheduler(
             name="orders", status="failed" if gone else "stopped", message="no answer", spark_is_gone=gone
         )
 
-    monkeypatch.setattr("runners.schedules.scheduling.open_session", lambda definitions: None)
+    monkeypatch.setattr("runners.schedules.scheduling.open_shared_session", lambda definitions: None)
     monkeypatch.setattr("runners.schedules.scheduling.make_carrier", lambda spark, make_listeners: carry)
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     assert cli.execute(["schedule", str(folder)]) == code
@@ -232,7 +232,7 @@ def test_a_scheduler_serves_metrics_and_logs_json(
 
         return carry
 
-    monkeypatch.setattr("runners.schedules.scheduling.open_session", lambda definitions: None)
+    monkeypatch.setattr("runners.schedules.scheduling.open_shared_session", lambda definitions: None)
     monkeypatch.setattr("runners.schedules.scheduling.make_carrier", make_carrier)
     words = ["schedule", str(folder), "--metrics-port", "0", "--log-format", "json", "--at-once", "1"]
     assert cli.execute(words) == 0

@@ -18,12 +18,14 @@ from runners.model.text import format_percent
 from runners.operations.reports.report_page import render_plot, render_quality
 from runners.state.run_history import RunHistory
 from stages.expect import gx
-from stages.expect.expectation import VERSION, make_validation_result, parse_expectation
+from stages.expect.expect import Expect
+from stages.expect.expectation import VERSION
 from tests.runners.state.test_run_history import ORDERS, begin_row
 
-BETWEEN = parse_expectation("expect_column_values_to_be_between", {"column": "a", "min_value": 0, "mostly": 0.9})
-COUNT = parse_expectation("expect_table_row_count_to_equal", {"value": 10, "severity": "warning"})
-RULES = [BETWEEN, COUNT]
+RULES: list[dict[str, JSON]] = [
+    {"expect_column_values_to_be_between": {"column": "a", "min_value": 0, "mostly": 0.9}},
+    {"expect_table_row_count_to_equal": {"value": 10, "severity": "warning"}},
+]
 
 
 def make_findings(unexpected: int = 1, *, rows: int = 10, observed: int = 10) -> list[dict[str, JSON]]:
@@ -54,7 +56,7 @@ def make_batch(number: int = 1) -> Batch:
 
 
 def make_quality(*batches: list[dict[str, JSON]]) -> Quality:
-    quality = Quality({"landing": {"rules": RULES}})
+    quality = Quality({"landing": {"rules": Expect(RULES)}})
     for number, each in enumerate(batches, 1):
         quality.add(make_batch(number), {"rules": each})
     return quality
@@ -72,7 +74,7 @@ def test_a_run_adds_up_the_results_of_its_batches() -> None:
 
 def test_rules_that_the_definition_no_longer_has_are_omitted() -> None:
     """A batch that an earlier run checked by other rules is not counted."""
-    quality = Quality({"landing": {"rules": RULES[:1]}})
+    quality = Quality({"landing": {"rules": Expect(RULES[:1])}})
     quality.add(make_batch(), {"rules": make_findings(), "gone": make_findings()})
     assert (quality.json(), list(quality.validations)) == ([], [])
 
@@ -91,8 +93,8 @@ def test_a_validation_result_is_valid_for_great_expectations() -> None:
     from great_expectations.render.renderer import ValidationResultsPageRenderer
     from great_expectations.render.view import DefaultJinjaPageView
 
-    said = make_validation_result(
-        RULES, make_findings(3), suite="rules", run="r1", batch="landing", at="2026-01-01T00:00:00+00:00"
+    said = Expect(RULES).make_validation(
+        make_findings(3), suite="rules", run="r1", batch="landing", at="2026-01-01T00:00:00+00:00"
     )
     said = json.loads(json.dumps(said))
     with gx.silence_logs():
@@ -151,7 +153,7 @@ def test_a_table_fits_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     runs = [f"{number}".ljust(32, "0") for number in range(8)]
     options = {"column": "country", "value_set": [f"C{number}" for number in range(60)]}
-    told = Quality({"landing": {"rules": [parse_expectation("expect_column_values_to_be_in_set", options)]}})
+    told = Quality({"landing": {"rules": Expect([{"expect_column_values_to_be_in_set": options}])}})
     told.add(make_batch(), {"rules": make_findings()[:1]})
     asked = compute_trends(
         [{"run": run, "started_at": "x", "report": {"quality": told.json()}} for run in reversed(runs)]

@@ -15,18 +15,21 @@ from runners.model.errors import Refusal
 from runners.model.spec import SparkOptions
 from runners.pipeline import Pipeline
 from runners.schedules.scheduler import RunOutcome, RunThreads, Stop
-from runners.schedules.scheduling import open_session
+from runners.state.location import open_shared_session
 from tests.runners.engine.toys import Folder, Table
 
 
-def make_definition(name: str, **conf: str) -> Definition:
-    pipeline = Pipeline(
+def make_pipeline(name: str, **conf: str) -> Pipeline:
+    return Pipeline(
         name=name,
         origin=Folder(path="landing"),
         destinations=[Table(table="main.orders")],
         spark=SparkOptions(conf=conf),
     )
-    return Definition(pipeline=pipeline, path=Path(f"{name}.yaml"), text="{}", hash="0")
+
+
+def make_definition(name: str) -> Definition:
+    return Definition(pipeline=make_pipeline(name), path=Path(f"{name}.yaml"), text="{}", hash="0")
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no disk"), SystemExit(3), KeyboardInterrupt()])
@@ -84,7 +87,7 @@ def test_a_wait_can_be_ended() -> None:
 def test_definitions_with_different_spark_settings_are_refused() -> None:
     """The message has both pipelines, and the value of each."""
     with pytest.raises(Refusal, match=r"orders and prices share one Spark, but they set spark\.x to 1 and 2"):
-        open_session([make_definition("orders", **{"spark.x": "1"}), make_definition("prices", **{"spark.x": "2"})])
+        open_shared_session([make_pipeline("orders", **{"spark.x": "1"}), make_pipeline("prices", **{"spark.x": "2"})])
 
 
 @pytest.mark.parametrize("other", ["4321-word", SecretText("4321-word", "${secret:B}")])
@@ -93,15 +96,15 @@ def test_settings_with_secrets_are_not_shown_in_the_refusal(other: str) -> None:
     key = "spark.hadoop.fs.s3a.secret.key"
     mine = SecretText("word-1234", "${secret:A}")
     with pytest.raises(Refusal, match=rf"they set {re.escape(key)} to two values, which stay secret") as refused:
-        open_session([make_definition("orders", **{key: mine}), make_definition("prices", **{key: other})])
+        open_shared_session([make_pipeline("orders", **{key: mine}), make_pipeline("prices", **{key: other})])
     assert "word" not in f"{refused.value} {refused.value.hint}"
 
 
 def test_one_spark_has_the_settings_of_all_definitions(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has their packages too."""
     wanted: list[object] = []
-    monkeypatch.setattr("runners.schedules.scheduling.obtain", wanted.append)
-    open_session(
-        [make_definition("orders", **{"spark.x": "1"}), make_definition("prices", **{"spark.y": "2", "spark.x": "1"})]
+    monkeypatch.setattr("runners.state.location.obtain", wanted.append)
+    open_shared_session(
+        [make_pipeline("orders", **{"spark.x": "1"}), make_pipeline("prices", **{"spark.y": "2", "spark.x": "1"})]
     )
     assert wanted == [SparkOptions(conf={"spark.x": "1", "spark.y": "2"}, packages=())]

@@ -15,7 +15,7 @@ from origins.lazy import F
 from origins.nack import restore
 from stages.bisection import LARGE
 from stages.cast import Cast
-from stages.claim import Claim, Format, Unclaim, list_worker_packages
+from stages.claim import Claim, Format, Unclaim
 from stages.claim_store import PREFIX
 from stages.columns import Drop, Rename, Select, WithColumns
 from stages.conditions import Filter, Require
@@ -374,5 +374,5 @@ def test_other_readers_can_read_a_table_of_values(spark: SparkSession, path: str
 
 def test_the_packages_on_workers_depend_on_the_store() -> None:
     """A folder needs only the package that each worker with Arrow has."""
-    assert list_worker_packages(Claim(path="p")) == {"pyarrow"}
-    assert list_worker_packages(Unclaim(path="s3://b/p", format="delta")) == {"pyarrow", "obstore", "deltalake"}
+    assert Claim(path="p").list_worker_packages() == {"pyarrow"}
+    assert Unclaim(path="s3://b/p", format="delta").list_worker_packages() == {"pyarrow", "obstore", "deltalake"}

@@ -21,13 +21,13 @@ from origins.object_store import open_store as open_object_store
 from origins.quantities import parse_seconds
 from origins.store_access import StoreError, is_store_url
 from runners.model.text import summarise_error
-from runners.ways.stage_chain import StageChain
+from runners.ways.stage_chain import StageChain, Upkeep
+from stages.capabilities import StatesRules
 from stages.claim import Claim, Format, Unclaim, open_store
 from stages.claim_store import KEEPERS, KEY, PREFIX, REFERENCE, SWEPT, USERS, ValueStore
 from stages.columns import Drop, Rename
 from stages.conditions import Filter, Require
 from stages.deduplicate import Deduplicate
-from stages.expect.expect import Expect
 from stages.lookup import Lookup
 from stages.python_call import FunctionCannotRun
 from stages.stage import Stage
@@ -42,6 +42,23 @@ _OFTEN = 86_400.0
 _IN_BYTES = base64.b64encode(PREFIX[:12].encode()).decode()
 """The beginning of a reference in a column of bytes, which the DLQ stores in base64."""
 _BYTES = re.compile(rf"{re.escape(_IN_BYTES)}[A-Za-z0-9+/]+")
+
+
+class LargeValues(Upkeep):
+    """The upkeep of the stores of `claim` and `unclaim`."""
+
+    def note_user(self, chain: StageChain, pipeline: str) -> None:
+        note_user(chain, pipeline)
+
+    def sweep(
+        self,
+        chains: Iterable[StageChain],
+        pipeline: str,
+        kept: Sequence[Destination],
+        spark: Callable[[], SparkSession],
+        now: float,
+    ) -> None:
+        sweep_stores(chains, pipeline, kept, spark, now)
 
 
 def note_user(chain: StageChain, pipeline: str) -> None:
@@ -85,7 +102,7 @@ def _does_keep(chain: StageChain, place: _Place) -> bool:
     return any(_may_leave([step.stage for step in way], place) for way in ways)
 
 
-_PASSING = (Claim, Deduplicate, Drop, Expect, Filter, Lookup, Rename, Require)
+_PASSING = (Claim, Deduplicate, Drop, StatesRules, Filter, Lookup, Rename, Require)
 """The stages that copy no value of a row into another column."""
 
 

@@ -22,7 +22,7 @@ from destinations.log import Log
 from destinations.memory import Memory
 from origins.nack import DLQ_COLUMNS
 from origins.store_access import StoreError, StoreUrl
-from runners.ways.large_values import note_user, sweep_stores
+from runners.claims import note_user, sweep_stores
 from runners.ways.stage_chain import StageChain
 from stages.claim import Claim, Format, Unclaim, open_store
 from stages.claim_store import ValueClaims
