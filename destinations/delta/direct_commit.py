@@ -7,7 +7,9 @@ holds if the change was undone since.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import itertools
 import json
 import os
 import re
@@ -17,7 +19,7 @@ import tempfile
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +32,7 @@ from origins.delta_actions import ActionBody, FileBody, explain_broken_log
 from origins.errors import WherryError, clean_up_by
 from origins.lazy import deltalake
 from origins.object_store import open_delta_table
+from origins.store_access import StoreError
 
 Mark: TypeAlias = tuple[int, int] | str
 """What distinguishes a version's file from another file with this name."""
@@ -96,9 +99,47 @@ class TablePlace(ABC):
             raise FileNotFoundError(self.name)
         return table
 
+    @property
+    def sure(self) -> float:
+        """For how many seconds a look at the versions counts as current."""
+        return 0.0
+
     @abstractmethod
+    def list_names(self, first: int) -> Iterable[str]:
+        """Return the names in the log, from this version on. Earlier ones may be among them."""
+
+    @abstractmethod
+    def look(self, first: int) -> Callable[[int], Mark | None]:
+        """Return a function that gives the mark of a version from `first` on; None if the version has no file."""
+
+    @abstractmethod
+    def read(self, name: str) -> bytes | None:
+        """Return the content of a file below the place; None if it is missing."""
+
+    def list_versions(self) -> list[int]:
+        """Return all versions that have a file, in any order; none if this process may not list them."""
+        with contextlib.suppress(PermissionError):
+            return [int(match[1]) for name in self.list_names(0) if (match := _VERSION.fullmatch(name))]
+        return []
+
+    def find_newest(self, known: int = -1) -> int:
+        """Return the newest version; -1 without one. It is found quickly if `known` is a recent one."""
+        later = self._follow(known) if known >= 0 else ()
+        return max(later or self.list_versions(), default=-1)
+
     def identify(self, version: int) -> Mark | None:
         """Return the mark of a version's file; None if there is none."""
+        return self.look(version)(version)
+
+    def _follow(self, version: int) -> Mapping[int, Mark | None]:
+        """Return the mark of this version, and of each version after it up to the first gap."""
+        mark_of = self.look(version)
+        marks = ((each, mark_of(each)) for each in itertools.count(version))
+        return dict(itertools.takewhile(lambda each: each[1] is not None, marks))
+
+    def list_checkpoints(self, after: int) -> list[str]:
+        """Return the names of the checkpoints of later versions."""
+        return [name for name in self.list_names(after) if _CHECKPOINT.match(name) and int(name[:20]) > after]
 
     def open_head(self) -> tuple[deltalake.DeltaTable, LogHead]:
         """Return the table and its newest version. Raises as `open` does."""
@@ -117,15 +158,28 @@ class TablePlace(ABC):
 
     def find_head(self, known: LogHead | None) -> LogHead:
         """Return the newest version. It is faster with a known version. Raises as `open` does."""
+        if known is not None and known.file is not None and read_clock() - known.seen < self.sure:
+            return known
         later = None if known is None else self.advance(known)
         return self.open_head()[1] if later is None else later
 
-    @abstractmethod
     def advance(self, head: LogHead) -> LogHead | None:
         """Return the newest version, reading only the versions after this one.
 
         It is None if one of them changes the table's metadata, or if some of them may be missing.
         """
+        now, found = read_clock(), self._follow(head.version)
+        if head.file is None or found.get(head.version) != head.file:
+            return None
+        newest = max(found)
+        for version in range(head.version + 1, newest + 1):
+            with explain_broken_log(DestinationError, self.name, version):
+                content = self.read(format_key(version))
+                if content is None or changes_table(content.decode()):
+                    return None
+        if head.is_old and self.list_checkpoints(newest):
+            return None
+        return replace(head, version=newest, file=found[newest], seen=now)
 
     def advance_or_raise(self, head: LogHead) -> LogHead:
         """Return the newest version. Raises `MetadataChanged` if another table may have replaced this one."""
@@ -156,12 +210,20 @@ class TablePlace(ABC):
     def make_staging(self, staging: str, schema: str, properties: Mapping[str, str]) -> None:
         """Create a table in a folder below this place, with these columns and properties."""
 
-    @abstractmethod
     def read_staged(self, staging: str, token: str, after: int) -> tuple[int, Sequence[FileBody]]:
         """Return the later version with this token, and its files by their names from this place.
 
         If there was nothing to commit, return `after` and no files. Raises `StoreError` if that is unknown.
         """
+        version = after
+        while (content := self.read(f"{staging}/{format_key(version + 1)}")) is not None:
+            version += 1
+            files = find_staged(content.decode(), token, staging)
+            if files is not None:
+                return version, files
+        if version == after and self.read(known := f"{staging}/{format_key(after)}") is None:
+            raise StoreError(f"{self.name}/{known} is missing.", hint="Run again. The destination wrote nothing.")
+        return after, ()
 
     @abstractmethod
     def open_staged(self, file: FileBody) -> Path | IO[bytes]:
@@ -203,24 +265,19 @@ class FolderPlace(TablePlace):
     def name(self) -> str:
         return str(self.folder)
 
-    def identify(self, version: int) -> Mark | None:
-        return identify_file(_get_version_file(self.folder, version))
+    def list_names(self, first: int) -> Iterable[str]:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return os.listdir(self.folder / "_delta_log")
+        return ()
 
-    def advance(self, head: LogHead) -> LogHead | None:
-        now, version = read_clock(), head.version
+    def look(self, first: int) -> Callable[[int], Mark | None]:
+        return lambda version: identify_file(self.folder / format_key(version))
+
+    def read(self, name: str) -> bytes | None:
         try:
-            if not self._has(head):
-                return None
-            while (later := _get_version_file(self.folder, version + 1)).exists():
-                with explain_broken_log(DestinationError, self.name, version + 1):
-                    if changes_table(later.read_text(encoding="utf-8")):
-                        return None
-                version += 1
-        except FileNotFoundError:
+            return (self.folder / name).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
             return None
-        if head.is_old and any(found > version for found, _ in _list_checkpoints(self.folder)):
-            return None
-        return replace(head, version=version, file=self.identify(version), seen=now)
 
     def _has(self, head: LogHead) -> bool:
         return head.file is not None and self.identify(head.version) == head.file
@@ -247,15 +304,10 @@ class FolderPlace(TablePlace):
         create_in_folder(self.folder / staging, schema, properties)
 
     def read_staged(self, staging: str, token: str, after: int) -> tuple[int, Sequence[FileBody]]:
-        version = after
-        while (file := _get_version_file(self.folder / staging, version + 1)).exists():
-            version += 1
-            files = find_staged(file.read_text(encoding="utf-8"), token, staging)
-            if files is not None:
-                for each in files:  # on the disk now, since a commit makes them durable while it holds the table
-                    _make_durable(self.open_staged(each))
-                return version, files
-        return after, ()
+        version, files = super().read_staged(staging, token, after)
+        for each in files:  # on the disk now, since a commit makes them durable while it holds the table
+            _make_durable(self.open_staged(each))
+        return version, files
 
     def open_staged(self, file: FileBody) -> Path:
         return self.folder / unquote(file["path"])
@@ -293,7 +345,7 @@ class FolderPlace(TablePlace):
         while True:
             if not self._has(head):
                 raise MetadataChanged(f"The newest version of {self.folder} was replaced during the write.")
-            if _try_link(whole, _get_version_file(self.folder, head.version + 1)):
+            if _try_link(whole, self.folder / format_key(head.version + 1)):
                 break
             later = self.advance_or_raise(head)
             if later.version == head.version:
@@ -308,10 +360,10 @@ class FolderPlace(TablePlace):
         If the log was cleaned up meanwhile, the version's name was free again. A file with this name is then below an
         older checkpoint, so no reader reads it.
         """
-        linked = _get_version_file(self.folder, head.version + 1)
+        linked = self.folder / format_key(head.version + 1)
         passed = head.is_old and any(
-            version > head.version + 1 and file.stat().st_ctime_ns <= linked.stat().st_ctime_ns
-            for version, file in _list_checkpoints(self.folder)
+            linked.with_name(name).stat().st_ctime_ns <= linked.stat().st_ctime_ns
+            for name in self.list_checkpoints(head.version + 1)
         )
         if passed:
             linked.unlink(missing_ok=True)
@@ -326,7 +378,7 @@ class FolderPlace(TablePlace):
             table.alter.set_table_properties(
                 dict(properties), raise_if_not_exists=False, post_commithook_properties=nothing_more
             )
-            open_to_readers(_get_version_file(self.folder, table.version()))
+            open_to_readers(self.folder / format_key(table.version()))
 
 
 def describe_batches(tag: str) -> str:
@@ -373,7 +425,7 @@ def create_in_folder(folder: Path, columns: str, properties: Mapping[str, str]) 
     missing = [parent for parent in (log, *log.parents) if not parent.exists()]
     schema = deltalake.Schema.from_json(columns)
     deltalake.DeltaTable.create(str(folder), schema, mode="error", configuration=dict(properties))
-    first = _get_version_file(folder, 0)
+    first = folder / format_key(0)
     whole = log / f".{first.stem}.crc.{os.getpid()}.tmp"
     whole.write_text(make_checksum(first.read_text(encoding="utf-8")), encoding="utf-8")
     whole.replace(first.with_suffix(".crc"))
@@ -451,11 +503,6 @@ def count_rows(files: Sequence[FileBody]) -> int:
     return sum(json.loads(file["stats"] or "{}")["numRecords"] for file in files)
 
 
-def _list_checkpoints(folder: Path) -> list[tuple[int, Path]]:
-    with os.scandir(folder / "_delta_log") as entries:
-        return [(int(entry.name[:20]), Path(entry.path)) for entry in entries if _CHECKPOINT.match(entry.name)]
-
-
 def changes_table(commit: str) -> bool:
     """Whether a version with these lines changes the table's metadata."""
     lines = (line for line in commit.split("\n") if any(action in line for action in _SAME))
@@ -463,6 +510,7 @@ def changes_table(commit: str) -> bool:
 
 
 _SAME = frozenset({"metaData", "protocol"})
+_VERSION = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"\d{20}\.checkpoint\.")
 _RECENT = 60.0
 """How many seconds old a head may be so that no log clean-up can have passed it."""
@@ -483,5 +531,6 @@ def identify_file(file: Path) -> tuple[int, int] | None:
     return status.st_ino, status.st_mtime_ns
 
 
-def _get_version_file(folder: Path, version: int) -> Path:
-    return folder / "_delta_log" / f"{version:020}.json"
+def format_key(version: int) -> str:
+    """Return the name of a version's file below its table."""
+    return f"_delta_log/{version:020}.json"
