@@ -1,8 +1,8 @@
-"""An append to a plain Delta table on this machine: a file in its log that takes the next version or fails.
+"""An append to a plain Delta table: a file in its log that takes the next version or fails.
 
-The file of a version gets its name by a hard link, so only one writer can take the version. After the version at which
-a write began, nothing may have changed the table's metadata: no columns, no property, no rule and no fence. This also
-holds if the change was undone since.
+In a folder, a version's file gets its name by a hard link, so only one writer can take the version. After the version
+at which a write began, nothing may have changed the table's metadata: no columns, no property, no rule and no fence.
+This also holds if the change was undone since.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import IO, TypeAlias
 from urllib.parse import unquote
@@ -237,7 +238,6 @@ class TablePlace(ABC):
     def clear_staging(self, staging: str, keep: Collection[str]) -> None:
         """Remove the staging table's log, and all its files except these."""
 
-    @abstractmethod
     def append(self, began: LogHead, files: Sequence[FileBody], tag: str, check: Callable[[], None]) -> LogHead:
         """Add files that are in place to the table in one version with the tag. Return the table at that version.
 
@@ -247,10 +247,59 @@ class TablePlace(ABC):
         Raises `Overwritten` if another writer replaced this version, or the one below it, at the same moment. A version
         that other readers may have read is never removed.
         """
+        return self._commit(began, format_commit(files, tag, began.version).encode(), files, check)
+
+    def _commit(
+        self, head: LogHead, content: bytes, files: Sequence[FileBody], check: Callable[[], None] = lambda: None
+    ) -> LogHead:
+        """Make this content the version after the newest one. Return the table at that version."""
+        with self.offer(content, files) as take:
+            if read_clock() - head.seen >= self.sure:  # after a deletion of the table, its next version is free
+                head = self.advance_or_raise(head)
+            while True:
+                check()
+                taken = take(head)
+                if taken is not None:
+                    return replace(head, version=head.version + 1, file=taken or None)
+                later = self.advance_or_raise(head)
+                for version in range(head.version + 1, later.version + 1):
+                    if self.read(format_key(version)) == content:  # an earlier request was carried out after all
+                        return replace(head, version=version, file=self.identify(version))
+                if later.version == head.version:
+                    raise StoreError(
+                        f"{self.name} has version {head.version + 1}, and does not list it.",
+                        hint="Wait a little, and run again.",
+                        is_away=True,
+                    )
+                head = later
 
     @abstractmethod
+    def offer(
+        self, content: bytes, files: Sequence[FileBody]
+    ) -> AbstractContextManager[Callable[[LogHead], Mark | None]]:
+        """Give a function that makes the content the version after a head, if that version is free.
+
+        It returns the version's mark, or an empty string if that is unknown; None if the version is not free. The
+        content adds these files.
+        """
+
     def mark(self, properties: Mapping[str, str]) -> None:
-        """Set these properties in one commit. Raises as `open` does, also after a conflict with another writer."""
+        """Set these properties in one commit. Raises as `open` and `append` do."""
+        table, head = self.open_head()  # deltalake's way to set them blocks all threads
+        known = table.metadata()
+        body = {
+            "id": str(known.id),
+            "name": known.name,
+            "description": known.description,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": table.schema().to_json(),
+            "partitionColumns": known.partition_columns,
+            "configuration": {**known.configuration, **properties},
+            "createdTime": known.created_time,
+        }
+        parameters = {"properties": json.dumps(dict(properties))}
+        info = {"operation": "SET TBLPROPERTIES", "operationParameters": parameters}
+        self._commit(head, _format_version(info, [{"metaData": body}]).encode(), ())
 
 
 @dataclass(frozen=True)
@@ -278,9 +327,6 @@ class FolderPlace(TablePlace):
             return (self.folder / name).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             return None
-
-    def _has(self, head: LogHead) -> bool:
-        return head.file is not None and self.identify(head.version) == head.file
 
     def is_kept_apart(self) -> bool:
         try:
@@ -322,45 +368,36 @@ class FolderPlace(TablePlace):
         shutil.rmtree(self.folder / staging, ignore_errors=True)  # the files cost only space, and no table has them
 
     def append(self, began: LogHead, files: Sequence[FileBody], tag: str, check: Callable[[], None]) -> LogHead:
+        head = super().append(began, files, tag, check)
+        if self.identify(head.version) != head.file:
+            raise Overwritten(self.folder, head.version, describe_batches(tag))
+        return head
+
+    @contextlib.contextmanager
+    def offer(self, content: bytes, files: Sequence[FileBody]) -> Iterator[Callable[[LogHead], Mark | None]]:
         log = self.folder / "_delta_log"
         whole = log / f".{uuid.uuid4()}.tmp"
         with clean_up_by(lambda: whole.unlink(missing_ok=True)):
-            whole.write_text(format_commit(files, tag, began.version), encoding="utf-8")
+            whole.write_bytes(content)
             for file in (whole, *map(self.open_staged, files)):
                 open_to_readers(file)
                 _make_durable(file)
             _make_durable(self.folder)
             with self.commits.hold(self.folder):
-                head = self._take_version(whole, began, check)
-            version, mine = head.version + 1, identify_file(whole)
-            if self.identify(version) != mine:
-                raise Overwritten(self.folder, version, describe_batches(tag))
+                yield partial(self._take_next, whole)
         _make_durable(log)
-        return replace(head, version=version, file=mine)
 
-    def _take_version(self, whole: Path, began: LogHead, check: Callable[[], None]) -> LogHead:
-        """Give the file the name of the next version. Return the table at the version below it."""
-        head = self.advance_or_raise(began)
-        check()
-        while True:
-            if not self._has(head):
-                raise MetadataChanged(f"The newest version of {self.folder} was replaced during the write.")
-            if _try_link(whole, self.folder / format_key(head.version + 1)):
-                break
-            later = self.advance_or_raise(head)
-            if later.version == head.version:
-                raise MetadataChanged(f"The log of {self.folder} was cleaned up during the write.")
-            head = later
-        self._see_that_it_counts(head)
-        return head
-
-    def _see_that_it_counts(self, head: LogHead) -> None:
-        """Check that the version after this one, which was just taken, is part of the table.
+    def _take_next(self, whole: Path, head: LogHead) -> Mark | None:
+        """Give the file the name of the version after this one. Return its mark; None if another file has the name.
 
         If the log was cleaned up meanwhile, the version's name was free again. A file with this name is then below an
         older checkpoint, so no reader reads it.
         """
         linked = self.folder / format_key(head.version + 1)
+        if self.identify(head.version) != head.file:
+            raise MetadataChanged(f"The newest version of {self.folder} was replaced during the write.")
+        if not _try_link(whole, linked):
+            return None
         passed = head.is_old and any(
             linked.with_name(name).stat().st_ctime_ns <= linked.stat().st_ctime_ns
             for name in self.list_checkpoints(head.version + 1)
@@ -368,8 +405,9 @@ class FolderPlace(TablePlace):
         if passed:
             linked.unlink(missing_ok=True)
             raise MetadataChanged(f"The log of {self.folder} was cleaned up during the write.")
-        if not self._has(head):
+        if self.identify(head.version) != head.file:
             raise Overwritten(self.folder, head.version, "rows of an earlier commit")
+        return identify_file(whole)
 
     def mark(self, properties: Mapping[str, str]) -> None:
         nothing_more = deltalake.PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
@@ -476,14 +514,12 @@ def make_checksum(commit: str) -> str:
 
 def format_commit(files: Sequence[FileBody], tag: str, before: int) -> str:
     """Return the content of a version's file, in the form in which Spark describes an append."""
-    now = int(time.time() * 1000)
     metrics = {
         "numFiles": len(files),
         "numOutputRows": count_rows(files),
         "numOutputBytes": sum(file["size"] for file in files),
     }
     info = {
-        "timestamp": now,
         "userMetadata": tag,
         "operation": "WRITE",
         "operationParameters": {"mode": "Append", "partitionBy": "[]"},
@@ -491,10 +527,13 @@ def format_commit(files: Sequence[FileBody], tag: str, before: int) -> str:
         "isolationLevel": "Serializable",
         "isBlindAppend": True,
         "operationMetrics": {name: str(value) for name, value in metrics.items()},
-        "engineInfo": "wherry",
-        "txnId": str(uuid.uuid4()),
     }
-    lines = [{"commitInfo": info}, *({"add": file} for file in files)]
+    return _format_version(info, [{"add": file} for file in files])
+
+
+def _format_version(info: Mapping[str, object], actions: Sequence[Mapping[str, object]]) -> str:
+    made = {"timestamp": int(time.time() * 1000), **info, "engineInfo": "wherry", "txnId": str(uuid.uuid4())}
+    lines = [{"commitInfo": made}, *actions]
     return "".join(f"{json.dumps(line, ensure_ascii=False, separators=(',', ':'))}\n" for line in lines)
 
 

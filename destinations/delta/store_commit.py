@@ -9,22 +9,14 @@ from __future__ import annotations
 import contextlib
 import json
 import tempfile
-import time
-import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 from urllib.parse import unquote
 
-from destinations.delta.direct_commit import (
-    LogHead,
-    TablePlace,
-    format_commit,
-    format_key,
-    make_checksum,
-    read_clock,
-)
+from destinations.delta.direct_commit import LogHead, TablePlace, format_key, make_checksum
 from origins.delta_actions import FileBody
 from origins.files.stored_files import StoredFile
 from origins.lazy import delta_errors, deltalake
@@ -111,55 +103,11 @@ class StorePlace(TablePlace):
             for keys in store.list_pages(staging):
                 store.delete([key for key in keys if key not in keep])
 
-    def append(self, began: LogHead, files: Sequence[FileBody], tag: str, check: Callable[[], None]) -> LogHead:
-        content, store, head = format_commit(files, tag, began.version).encode(), self.store, began
-        if read_clock() - began.seen > SURE:  # the table may have been deleted, which makes its next version free
-            head = self.advance_or_raise(head)
-        while True:
-            check()
-            taken = store.take(format_key(head.version + 1), content)
-            if taken is not None:
-                return replace(head, version=head.version + 1, file=taken or None)
-            later = self.advance_or_raise(head)
-            for version in range(head.version + 1, later.version + 1):
-                if store.holds(format_key(version), content):  # an earlier request was carried out after all
-                    return replace(head, version=version, file=None)
-            if later.version == head.version:
-                raise StoreError(
-                    f"{self.url} has version {head.version + 1}, and does not list it.",
-                    hint="Wait a little, and run again.",
-                    is_away=True,
-                )
-            head = later
-
-    def mark(self, properties: Mapping[str, str]) -> None:
+    def offer(
+        self, content: bytes, files: Sequence[FileBody]
+    ) -> AbstractContextManager[Callable[[LogHead], str | None]]:
         store = self.store
-        table, head = self.open_head()  # deltalake's way to set them blocks all threads
-        known = table.metadata()
-        body = {
-            "id": str(known.id),
-            "name": known.name,
-            "description": known.description,
-            "format": {"provider": "parquet", "options": {}},
-            "schemaString": table.schema().to_json(),
-            "partitionColumns": known.partition_columns,
-            "configuration": {**known.configuration, **properties},
-            "createdTime": known.created_time,
-        }
-        info = {
-            "timestamp": int(time.time() * 1000),
-            "operation": "SET TBLPROPERTIES",
-            "operationParameters": {"properties": json.dumps(dict(properties))},
-            "engineInfo": "wherry",
-            "txnId": str(uuid.uuid4()),
-        }
-        lines = [{"commitInfo": info}, {"metaData": body}]
-        content = "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines).encode()
-        while store.take(format_key(head.version + 1), content) is None:
-            later = self.advance(head)
-            if later is None or later.version == head.version:
-                raise FileExistsError(f"{self.url} has a newer version.")
-            head = later
+        return contextlib.nullcontext(lambda head: store.take(format_key(head.version + 1), content))
 
     def is_long(self, version: int) -> bool:
         try:
