@@ -44,6 +44,7 @@ from destinations.delta.data_files import (
 from destinations.delta.direct_commit import (
     FolderPlace,
     LogHead,
+    MetadataChanged,
     TablePlace,
     count_rows,
     create_in_folder,
@@ -128,7 +129,7 @@ class DirectTable:
             try:
                 self.doubt_newest()
                 self.place.mark(properties)
-            except (delta_errors.DeltaError, OSError):
+            except (delta_errors.DeltaError, OSError, MetadataChanged):
                 return False
             return True
 

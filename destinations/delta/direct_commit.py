@@ -1,13 +1,15 @@
-"""An append to a plain Delta table on this machine: a file in its log that takes the next version or fails.
+"""An append to a plain Delta table: a file in its log that takes the next version or fails.
 
-The file of a version gets its name by a hard link, so only one writer can take the version. After the version at which
-a write began, nothing may have changed the table's metadata: no columns, no property, no rule and no fence. This also
-holds if the change was undone since.
+In a folder, a version's file gets its name by a hard link, so only one writer can take the version. After the version
+at which a write began, nothing may have changed the table's metadata: no columns, no property, no rule and no fence.
+This also holds if the change was undone since.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import itertools
 import json
 import os
 import re
@@ -17,9 +19,10 @@ import tempfile
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import IO, TypeAlias
 from urllib.parse import unquote
@@ -30,6 +33,7 @@ from origins.delta_actions import ActionBody, FileBody, explain_broken_log
 from origins.errors import WherryError, clean_up_by
 from origins.lazy import deltalake
 from origins.object_store import open_delta_table
+from origins.store_access import StoreError
 
 Mark: TypeAlias = tuple[int, int] | str
 """What distinguishes a version's file from another file with this name."""
@@ -96,9 +100,47 @@ class TablePlace(ABC):
             raise FileNotFoundError(self.name)
         return table
 
+    @property
+    def sure(self) -> float:
+        """For how many seconds a look at the versions counts as current."""
+        return 0.0
+
     @abstractmethod
+    def list_names(self, first: int) -> Iterable[str]:
+        """Return the names in the log, from this version on. Earlier ones may be among them."""
+
+    @abstractmethod
+    def look(self, first: int) -> Callable[[int], Mark | None]:
+        """Return a function that gives the mark of a version from `first` on; None if the version has no file."""
+
+    @abstractmethod
+    def read(self, name: str) -> bytes | None:
+        """Return the content of a file below the place; None if it is missing."""
+
+    def list_versions(self) -> list[int]:
+        """Return all versions that have a file, in any order; none if this process may not list them."""
+        with contextlib.suppress(PermissionError):
+            return [int(match[1]) for name in self.list_names(0) if (match := _VERSION.fullmatch(name))]
+        return []
+
+    def find_newest(self, known: int = -1) -> int:
+        """Return the newest version; -1 without one. It is found quickly if `known` is a recent one."""
+        later = self._follow(known) if known >= 0 else ()
+        return max(later or self.list_versions(), default=-1)
+
     def identify(self, version: int) -> Mark | None:
         """Return the mark of a version's file; None if there is none."""
+        return self.look(version)(version)
+
+    def _follow(self, version: int) -> Mapping[int, Mark | None]:
+        """Return the mark of this version, and of each version after it up to the first gap."""
+        mark_of = self.look(version)
+        marks = ((each, mark_of(each)) for each in itertools.count(version))
+        return dict(itertools.takewhile(lambda each: each[1] is not None, marks))
+
+    def list_checkpoints(self, after: int) -> list[str]:
+        """Return the names of the checkpoints of later versions."""
+        return [name for name in self.list_names(after) if _CHECKPOINT.match(name) and int(name[:20]) > after]
 
     def open_head(self) -> tuple[deltalake.DeltaTable, LogHead]:
         """Return the table and its newest version. Raises as `open` does."""
@@ -117,15 +159,28 @@ class TablePlace(ABC):
 
     def find_head(self, known: LogHead | None) -> LogHead:
         """Return the newest version. It is faster with a known version. Raises as `open` does."""
+        if known is not None and known.file is not None and read_clock() - known.seen < self.sure:
+            return known
         later = None if known is None else self.advance(known)
         return self.open_head()[1] if later is None else later
 
-    @abstractmethod
     def advance(self, head: LogHead) -> LogHead | None:
         """Return the newest version, reading only the versions after this one.
 
         It is None if one of them changes the table's metadata, or if some of them may be missing.
         """
+        now, found = read_clock(), self._follow(head.version)
+        if head.file is None or found.get(head.version) != head.file:
+            return None
+        newest = max(found)
+        for version in range(head.version + 1, newest + 1):
+            with explain_broken_log(DestinationError, self.name, version):
+                content = self.read(format_key(version))
+                if content is None or changes_table(content.decode()):
+                    return None
+        if head.is_old and self.list_checkpoints(newest):
+            return None
+        return replace(head, version=newest, file=found[newest], seen=now)
 
     def advance_or_raise(self, head: LogHead) -> LogHead:
         """Return the newest version. Raises `MetadataChanged` if another table may have replaced this one."""
@@ -156,12 +211,20 @@ class TablePlace(ABC):
     def make_staging(self, staging: str, schema: str, properties: Mapping[str, str]) -> None:
         """Create a table in a folder below this place, with these columns and properties."""
 
-    @abstractmethod
     def read_staged(self, staging: str, token: str, after: int) -> tuple[int, Sequence[FileBody]]:
         """Return the later version with this token, and its files by their names from this place.
 
         If there was nothing to commit, return `after` and no files. Raises `StoreError` if that is unknown.
         """
+        version = after
+        while (content := self.read(f"{staging}/{format_key(version + 1)}")) is not None:
+            version += 1
+            files = find_staged(content.decode(), token, staging)
+            if files is not None:
+                return version, files
+        if version == after and self.read(known := f"{staging}/{format_key(after)}") is None:
+            raise StoreError(f"{self.name}/{known} is missing.", hint="Run again. The destination wrote nothing.")
+        return after, ()
 
     @abstractmethod
     def open_staged(self, file: FileBody) -> Path | IO[bytes]:
@@ -175,7 +238,6 @@ class TablePlace(ABC):
     def clear_staging(self, staging: str, keep: Collection[str]) -> None:
         """Remove the staging table's log, and all its files except these."""
 
-    @abstractmethod
     def append(self, began: LogHead, files: Sequence[FileBody], tag: str, check: Callable[[], None]) -> LogHead:
         """Add files that are in place to the table in one version with the tag. Return the table at that version.
 
@@ -185,10 +247,59 @@ class TablePlace(ABC):
         Raises `Overwritten` if another writer replaced this version, or the one below it, at the same moment. A version
         that other readers may have read is never removed.
         """
+        return self._commit(began, format_commit(files, tag, began.version).encode(), files, check)
+
+    def _commit(
+        self, head: LogHead, content: bytes, files: Sequence[FileBody], check: Callable[[], None] = lambda: None
+    ) -> LogHead:
+        """Make this content the version after the newest one. Return the table at that version."""
+        with self.offer(content, files) as take:
+            if read_clock() - head.seen >= self.sure:  # after a deletion of the table, its next version is free
+                head = self.advance_or_raise(head)
+            while True:
+                check()
+                taken = take(head)
+                if taken is not None:
+                    return replace(head, version=head.version + 1, file=taken or None)
+                later = self.advance_or_raise(head)
+                for version in range(head.version + 1, later.version + 1):
+                    if self.read(format_key(version)) == content:  # an earlier request was carried out after all
+                        return replace(head, version=version, file=self.identify(version))
+                if later.version == head.version:
+                    raise StoreError(
+                        f"{self.name} has version {head.version + 1}, and does not list it.",
+                        hint="Wait a little, and run again.",
+                        is_away=True,
+                    )
+                head = later
 
     @abstractmethod
+    def offer(
+        self, content: bytes, files: Sequence[FileBody]
+    ) -> AbstractContextManager[Callable[[LogHead], Mark | None]]:
+        """Give a function that makes the content the version after a head, if that version is free.
+
+        It returns the version's mark, or an empty string if that is unknown; None if the version is not free. The
+        content adds these files.
+        """
+
     def mark(self, properties: Mapping[str, str]) -> None:
-        """Set these properties in one commit. Raises as `open` does, also after a conflict with another writer."""
+        """Set these properties in one commit. Raises as `open` and `append` do."""
+        table, head = self.open_head()  # deltalake's way to set them blocks all threads
+        known = table.metadata()
+        body = {
+            "id": str(known.id),
+            "name": known.name,
+            "description": known.description,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": table.schema().to_json(),
+            "partitionColumns": known.partition_columns,
+            "configuration": {**known.configuration, **properties},
+            "createdTime": known.created_time,
+        }
+        parameters = {"properties": json.dumps(dict(properties))}
+        info = {"operation": "SET TBLPROPERTIES", "operationParameters": parameters}
+        self._commit(head, _format_version(info, [{"metaData": body}]).encode(), ())
 
 
 @dataclass(frozen=True)
@@ -203,27 +314,19 @@ class FolderPlace(TablePlace):
     def name(self) -> str:
         return str(self.folder)
 
-    def identify(self, version: int) -> Mark | None:
-        return identify_file(_get_version_file(self.folder, version))
+    def list_names(self, first: int) -> Iterable[str]:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return os.listdir(self.folder / "_delta_log")
+        return ()
 
-    def advance(self, head: LogHead) -> LogHead | None:
-        now, version = read_clock(), head.version
+    def look(self, first: int) -> Callable[[int], Mark | None]:
+        return lambda version: identify_file(self.folder / format_key(version))
+
+    def read(self, name: str) -> bytes | None:
         try:
-            if not self._has(head):
-                return None
-            while (later := _get_version_file(self.folder, version + 1)).exists():
-                with explain_broken_log(DestinationError, self.name, version + 1):
-                    if changes_table(later.read_text(encoding="utf-8")):
-                        return None
-                version += 1
-        except FileNotFoundError:
+            return (self.folder / name).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
             return None
-        if head.is_old and any(found > version for found, _ in _list_checkpoints(self.folder)):
-            return None
-        return replace(head, version=version, file=self.identify(version), seen=now)
-
-    def _has(self, head: LogHead) -> bool:
-        return head.file is not None and self.identify(head.version) == head.file
 
     def is_kept_apart(self) -> bool:
         try:
@@ -247,15 +350,10 @@ class FolderPlace(TablePlace):
         create_in_folder(self.folder / staging, schema, properties)
 
     def read_staged(self, staging: str, token: str, after: int) -> tuple[int, Sequence[FileBody]]:
-        version = after
-        while (file := _get_version_file(self.folder / staging, version + 1)).exists():
-            version += 1
-            files = find_staged(file.read_text(encoding="utf-8"), token, staging)
-            if files is not None:
-                for each in files:  # on the disk now, since a commit makes them durable while it holds the table
-                    _make_durable(self.open_staged(each))
-                return version, files
-        return after, ()
+        version, files = super().read_staged(staging, token, after)
+        for each in files:  # on the disk now, since a commit makes them durable while it holds the table
+            _make_durable(self.open_staged(each))
+        return version, files
 
     def open_staged(self, file: FileBody) -> Path:
         return self.folder / unquote(file["path"])
@@ -270,54 +368,46 @@ class FolderPlace(TablePlace):
         shutil.rmtree(self.folder / staging, ignore_errors=True)  # the files cost only space, and no table has them
 
     def append(self, began: LogHead, files: Sequence[FileBody], tag: str, check: Callable[[], None]) -> LogHead:
+        head = super().append(began, files, tag, check)
+        if self.identify(head.version) != head.file:
+            raise Overwritten(self.folder, head.version, describe_batches(tag))
+        return head
+
+    @contextlib.contextmanager
+    def offer(self, content: bytes, files: Sequence[FileBody]) -> Iterator[Callable[[LogHead], Mark | None]]:
         log = self.folder / "_delta_log"
         whole = log / f".{uuid.uuid4()}.tmp"
         with clean_up_by(lambda: whole.unlink(missing_ok=True)):
-            whole.write_text(format_commit(files, tag, began.version), encoding="utf-8")
+            whole.write_bytes(content)
             for file in (whole, *map(self.open_staged, files)):
                 open_to_readers(file)
                 _make_durable(file)
             _make_durable(self.folder)
             with self.commits.hold(self.folder):
-                head = self._take_version(whole, began, check)
-            version, mine = head.version + 1, identify_file(whole)
-            if self.identify(version) != mine:
-                raise Overwritten(self.folder, version, describe_batches(tag))
+                yield partial(self._take_next, whole)
         _make_durable(log)
-        return replace(head, version=version, file=mine)
 
-    def _take_version(self, whole: Path, began: LogHead, check: Callable[[], None]) -> LogHead:
-        """Give the file the name of the next version. Return the table at the version below it."""
-        head = self.advance_or_raise(began)
-        check()
-        while True:
-            if not self._has(head):
-                raise MetadataChanged(f"The newest version of {self.folder} was replaced during the write.")
-            if _try_link(whole, _get_version_file(self.folder, head.version + 1)):
-                break
-            later = self.advance_or_raise(head)
-            if later.version == head.version:
-                raise MetadataChanged(f"The log of {self.folder} was cleaned up during the write.")
-            head = later
-        self._see_that_it_counts(head)
-        return head
-
-    def _see_that_it_counts(self, head: LogHead) -> None:
-        """Check that the version after this one, which was just taken, is part of the table.
+    def _take_next(self, whole: Path, head: LogHead) -> Mark | None:
+        """Give the file the name of the version after this one. Return its mark; None if another file has the name.
 
         If the log was cleaned up meanwhile, the version's name was free again. A file with this name is then below an
         older checkpoint, so no reader reads it.
         """
-        linked = _get_version_file(self.folder, head.version + 1)
+        linked = self.folder / format_key(head.version + 1)
+        if self.identify(head.version) != head.file:
+            raise MetadataChanged(f"The newest version of {self.folder} was replaced during the write.")
+        if not _try_link(whole, linked):
+            return None
         passed = head.is_old and any(
-            version > head.version + 1 and file.stat().st_ctime_ns <= linked.stat().st_ctime_ns
-            for version, file in _list_checkpoints(self.folder)
+            linked.with_name(name).stat().st_ctime_ns <= linked.stat().st_ctime_ns
+            for name in self.list_checkpoints(head.version + 1)
         )
         if passed:
             linked.unlink(missing_ok=True)
             raise MetadataChanged(f"The log of {self.folder} was cleaned up during the write.")
-        if not self._has(head):
+        if self.identify(head.version) != head.file:
             raise Overwritten(self.folder, head.version, "rows of an earlier commit")
+        return identify_file(whole)
 
     def mark(self, properties: Mapping[str, str]) -> None:
         nothing_more = deltalake.PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
@@ -326,7 +416,7 @@ class FolderPlace(TablePlace):
             table.alter.set_table_properties(
                 dict(properties), raise_if_not_exists=False, post_commithook_properties=nothing_more
             )
-            open_to_readers(_get_version_file(self.folder, table.version()))
+            open_to_readers(self.folder / format_key(table.version()))
 
 
 def describe_batches(tag: str) -> str:
@@ -373,7 +463,7 @@ def create_in_folder(folder: Path, columns: str, properties: Mapping[str, str]) 
     missing = [parent for parent in (log, *log.parents) if not parent.exists()]
     schema = deltalake.Schema.from_json(columns)
     deltalake.DeltaTable.create(str(folder), schema, mode="error", configuration=dict(properties))
-    first = _get_version_file(folder, 0)
+    first = folder / format_key(0)
     whole = log / f".{first.stem}.crc.{os.getpid()}.tmp"
     whole.write_text(make_checksum(first.read_text(encoding="utf-8")), encoding="utf-8")
     whole.replace(first.with_suffix(".crc"))
@@ -424,14 +514,12 @@ def make_checksum(commit: str) -> str:
 
 def format_commit(files: Sequence[FileBody], tag: str, before: int) -> str:
     """Return the content of a version's file, in the form in which Spark describes an append."""
-    now = int(time.time() * 1000)
     metrics = {
         "numFiles": len(files),
         "numOutputRows": count_rows(files),
         "numOutputBytes": sum(file["size"] for file in files),
     }
     info = {
-        "timestamp": now,
         "userMetadata": tag,
         "operation": "WRITE",
         "operationParameters": {"mode": "Append", "partitionBy": "[]"},
@@ -439,21 +527,19 @@ def format_commit(files: Sequence[FileBody], tag: str, before: int) -> str:
         "isolationLevel": "Serializable",
         "isBlindAppend": True,
         "operationMetrics": {name: str(value) for name, value in metrics.items()},
-        "engineInfo": "wherry",
-        "txnId": str(uuid.uuid4()),
     }
-    lines = [{"commitInfo": info}, *({"add": file} for file in files)]
+    return _format_version(info, [{"add": file} for file in files])
+
+
+def _format_version(info: Mapping[str, object], actions: Sequence[Mapping[str, object]]) -> str:
+    made = {"timestamp": int(time.time() * 1000), **info, "engineInfo": "wherry", "txnId": str(uuid.uuid4())}
+    lines = [{"commitInfo": made}, *actions]
     return "".join(f"{json.dumps(line, ensure_ascii=False, separators=(',', ':'))}\n" for line in lines)
 
 
 def count_rows(files: Sequence[FileBody]) -> int:
     """Return how many rows these files have, by their statistics."""
     return sum(json.loads(file["stats"] or "{}")["numRecords"] for file in files)
-
-
-def _list_checkpoints(folder: Path) -> list[tuple[int, Path]]:
-    with os.scandir(folder / "_delta_log") as entries:
-        return [(int(entry.name[:20]), Path(entry.path)) for entry in entries if _CHECKPOINT.match(entry.name)]
 
 
 def changes_table(commit: str) -> bool:
@@ -463,6 +549,7 @@ def changes_table(commit: str) -> bool:
 
 
 _SAME = frozenset({"metaData", "protocol"})
+_VERSION = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"\d{20}\.checkpoint\.")
 _RECENT = 60.0
 """How many seconds old a head may be so that no log clean-up can have passed it."""
@@ -483,5 +570,6 @@ def identify_file(file: Path) -> tuple[int, int] | None:
     return status.st_ino, status.st_mtime_ns
 
 
-def _get_version_file(folder: Path, version: int) -> Path:
-    return folder / "_delta_log" / f"{version:020}.json"
+def format_key(version: int) -> str:
+    """Return the name of a version's file below its table."""
+    return f"_delta_log/{version:020}.json"

@@ -27,7 +27,9 @@ from typing import TypeAlias
 from urllib.parse import unquote
 
 from destinations.delta.data_files import find_harm, find_untouched
-from destinations.delta.log import VERSION_KEY, LocalLog, LogCommit, SparkLog, StoreLog, format_tag
+from destinations.delta.direct_commit import format_key
+from destinations.delta.log import LocalLog, LogCommit, SparkLog, StoreLog, format_tag
+from destinations.delta.store_commit import StorePlace
 from destinations.delta.table import TargetTable
 from destinations.destination import BatchLabel, BroughtBatch, DeliveryAccount, DestinationError, Loss
 from destinations.dlq import DLQ
@@ -35,7 +37,7 @@ from origins.delta_actions import AddedFile, Version, VersionLog
 from origins.errors import OriginError, WherryError, list_spark_errors
 from origins.lazy import DataFrame, SparkSession, T, delta_errors, deltalake
 from origins.names import quote_text
-from origins.object_store import ObjectStore, open_delta_table
+from origins.object_store import open_delta_table
 from origins.secret import cut_text
 from origins.store_access import StoreError
 
@@ -409,15 +411,14 @@ def _copy_log(url: str, folder: Path) -> int:
     Each copy is read twice: for the commit's label and for its files. Fetching many versions at a time is faster than
     one by one.
     """
-    store = ObjectStore(url)
+    place = StorePlace(url)
     folder.mkdir()
 
-    def copy(key: str) -> None:
-        (folder / PurePosixPath(key).name).write_bytes(store.read(key))
+    def copy(version: int) -> None:
+        (folder.parent / format_key(version)).write_bytes(place.store.read(format_key(version)))
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        pages = (filter(VERSION_KEY.fullmatch, keys) for keys in store.list_pages("_delta_log"))
-        return sum(len(list(pool.map(copy, keys))) for keys in pages)
+        return len(list(pool.map(copy, place.list_versions())))
 
 
 _AT_ONCE = 16

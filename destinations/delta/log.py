@@ -14,24 +14,31 @@ import math
 import re
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, TextIO
+from typing import TextIO
 from urllib.parse import quote_plus, unquote_plus
 
 from destinations.delta.direct_append import UNUSABLE
-from destinations.delta.direct_commit import FolderPlace, Mark, Overwritten, describe_batches, identify_file, read_clock
-from destinations.delta.store_commit import SURE, format_key, list_log
+from destinations.delta.direct_commit import (
+    FolderPlace,
+    Mark,
+    Overwritten,
+    TablePlace,
+    describe_batches,
+    format_key,
+    read_clock,
+)
+from destinations.delta.store_commit import StorePlace
 from destinations.destination import BatchLabel, DestinationError, Label, Written
 from origins.batch import Json
 from origins.codec import decode, encode
 from origins.delta_actions import ActionBody, CommitBody, MetadataBody, check_columns, explain_broken_log
 from origins.errors import list_spark_errors
 from origins.lazy import SparkSession, delta_errors
-from origins.object_store import ObjectStore, open_store
 from origins.store_access import StoreError
 
 _METRICS = {"WRITE": ("numOutputRows", "numOutputBytes"), "MERGE": ("numSourceRows", "numTargetBytesAdded")}
@@ -129,21 +136,33 @@ class TableLog(ABC):
 class OwnLog(TableLog):
     """A log in which this process can distinguish the versions' files."""
 
-    sure: ClassVar[float] = 0.0
-    """For how many seconds a look at the versions counts as current."""
-
     @property
     @abstractmethod
-    def name(self) -> str:
+    def place(self) -> TablePlace:
         """The table's place."""
 
-    @abstractmethod
-    def identify(self, versions: Collection[int]) -> Mapping[int, Mark]:
-        """Return the mark of each of these versions that still exists."""
+    def find_latest(self, spark: SparkSession | None = None, known: int = -1) -> int:
+        """Return the newest version. It is found quickly if `known` is a recent one."""
+        return self.place.find_newest(known)
 
-    @abstractmethod
+    def list_commits(self, spark: SparkSession | None, after: int) -> Iterator[LogCommit]:
+        for version in range(self.place.find_newest(after), after, -1):
+            commit = self._read_commit(version)
+            if commit is None:
+                return
+            yield commit
+
     def has_label(self, version: int, key: str) -> bool:
         """Whether the version exists and has the label with this key."""
+        commit = self._read_commit(version)
+        return commit is not None and commit.has_label(key)
+
+    def _read_commit(self, version: int) -> LogCommit | None:
+        content = self.place.read(format_key(version))
+        if content is None:
+            return None
+        with explain_broken_log(DestinationError, self.place.name, version):
+            return _make_commit(version, io.TextIOWrapper(io.BytesIO(content), "utf-8"))
 
 
 @dataclass(frozen=True)
@@ -152,18 +171,9 @@ class LocalLog(OwnLog):
 
     folder: Path
 
-    def find_latest(self, spark: SparkSession | None = None, known: int = -1) -> int:
-        """Return the newest version. It is found quickly if `known` is a recent one."""
-        version = known if self.has(known) else max(self._list_versions(), default=-1)
-        while self.has(version + 1):
-            version += 1
-        return version
-
-    def list_commits(self, spark: SparkSession | None, after: int) -> Iterator[LogCommit]:
-        for version in range(self.find_latest(known=after), after, -1):
-            if not self.has(version):
-                return
-            yield self._read_commit(version)
+    @property
+    def place(self) -> TablePlace:
+        return FolderPlace(self.folder)
 
     def has(self, version: int) -> bool:
         return self.path_of(version).exists()
@@ -174,11 +184,11 @@ class LocalLog(OwnLog):
 
     def read_metadata(self, spark: SparkSession | None = None) -> MetadataBody:
         """Return the metadata in the checksum that Spark writes beside a version, or else as `deltalake` finds it."""
-        metadata = parse_metadata(self.read_checksum(max(self._list_versions(), default=-1)))
+        metadata = parse_metadata(self.read_checksum(self.place.find_newest()))
         if metadata or UNUSABLE.search(str(self.folder)):
             return metadata
         try:
-            head = FolderPlace(self.folder).open_head()[1]
+            head = self.place.open_head()[1]
         except (delta_errors.DeltaError, OSError):
             return {}
         return {"id": head.id, "configuration": head.configuration, "schemaString": head.schema}
@@ -190,34 +200,6 @@ class LocalLog(OwnLog):
 
     def path_of(self, version: int, kind: str = "json") -> Path:
         return self.folder / "_delta_log" / f"{version:020}.{kind}"
-
-    @property
-    def name(self) -> str:
-        return str(self.folder)
-
-    def identify(self, versions: Collection[int]) -> Mapping[int, Mark]:
-        found = ((version, identify_file(self.path_of(version))) for version in versions)
-        return {version: mark for version, mark in found if mark is not None}
-
-    def has_label(self, version: int, key: str) -> bool:
-        try:
-            return self._read_commit(version).has_label(key)
-        except FileNotFoundError:
-            return False
-
-    def _list_versions(self) -> list[int]:
-        names = (path.name for path in (self.folder / "_delta_log").glob("*.json"))
-        return [int(match.group(1)) for name in names if (match := re.fullmatch(r"(\d{20})\.json", name))]
-
-    def _read_commit(self, version: int) -> LogCommit:
-        with self.path_of(version).open(encoding="utf-8") as lines:
-            return _parse_commit(self.name, version, lines)
-
-
-def _parse_commit(place: str, version: int, lines: TextIO) -> LogCommit:
-    """Return the commit in a version's file."""
-    with explain_broken_log(DestinationError, place, version):
-        return _make_commit(version, lines)
 
 
 def _make_commit(version: int, lines: TextIO) -> LogCommit:
@@ -277,7 +259,7 @@ class OwnCommits:
         """
         if not isinstance(log, OwnLog) or version is None:
             return
-        file = log.identify([version]).get(version) if isinstance(log, LocalLog) else mark
+        file = log.place.identify(version) if isinstance(log, LocalLog) else mark
         if isinstance(log, LocalLog) and file is not None and not log.has_label(version, labels[0].key):
             raise _make_overwritten_error(log, version, labels)
         with self._lock:
@@ -295,15 +277,15 @@ class OwnCommits:
             return
         with self._lock:
             now = read_clock()
-            if newest is not None and now - self._looked < log.sure:
+            if newest is not None and now - self._looked < log.place.sure:
                 return
             self._looked = now
             if not self._known:
                 return
             known = list(itertools.islice(reversed(self._known.items()), newest))
-            there = log.identify([version for version, _ in known])
+            mark_of = log.place.look(min(version for version, _ in known))
             for version, (labels, before) in known:
-                found = there.get(version)
+                found = mark_of(version)
                 if found in (before, None):
                     continue
                 if not log.has_label(version, labels[0].key):
@@ -313,7 +295,7 @@ class OwnCommits:
 
 
 def _make_overwritten_error(log: OwnLog, version: int, labels: Sequence[Label]) -> Overwritten:
-    error = Overwritten(log.name, version, describe_batches(make_tag(labels)))
+    error = Overwritten(log.place.name, version, describe_batches(make_tag(labels)))
     error.batch = labels[0].batch
     return error
 
@@ -372,8 +354,6 @@ class SparkLog(TableLog):
 class StoreLog(OwnLog):
     """The log of a table in an object store that this process reads. Spark reads what this process cannot."""
 
-    sure: ClassVar[float] = SURE
-
     table: str
     url: str
     metadata: MetadataBody
@@ -382,7 +362,11 @@ class StoreLog(OwnLog):
     def read_metadata(self, spark: SparkSession) -> MetadataBody:
         return self.metadata
 
-    def find_latest(self, spark: SparkSession) -> int:
+    @property
+    def place(self) -> TablePlace:
+        return StorePlace(self.url)
+
+    def find_latest(self, spark: SparkSession | None = None, known: int = -1) -> int:
         return next((commit.version for commit in self.list_commits(spark, -1)), -1)
 
     def list_commits(self, spark: SparkSession | None, after: int) -> Iterator[LogCommit]:
@@ -391,43 +375,15 @@ class StoreLog(OwnLog):
         Without `spark`, raises `StoreError` if this process cannot read them.
         """
         upto: float = math.inf
-        store = open_store(self.url)
         try:
-            for version in _list_versions(store, after):
-                content = io.BytesIO(store.read(format_key(version)))
-                yield _parse_commit(self.name, version, io.TextIOWrapper(content, "utf-8"))
-                upto = version
+            for commit in super().list_commits(spark, after):
+                yield commit
+                upto = commit.version
         except StoreError as error:
             if spark is None or error.is_away:
                 raise
             known = SparkLog(self.table, self.url).list_commits(spark, after)
             yield from (commit for commit in known if commit.version < upto)
-
-    @property
-    def name(self) -> str:
-        return self.url
-
-    def identify(self, versions: Collection[int]) -> Mapping[int, Mark]:
-        tags = list_log(open_store(self.url), min(versions))
-        return {version: tags[format_key(version)] for version in versions if format_key(version) in tags}
-
-    def has_label(self, version: int, key: str) -> bool:
-        found = open_store(self.url).read_object(format_key(version))
-        if found is None:
-            return False
-        lines = io.TextIOWrapper(io.BytesIO(found[1]), "utf-8")
-        return _parse_commit(self.name, version, lines).has_label(key)
-
-
-def _list_versions(store: ObjectStore, after: int) -> list[int]:
-    """Return the versions after this one, up to the first gap, newest first."""
-    pages = store.list_pages("_delta_log", after=f"_delta_log/{after:020}.json")
-    found = {int(match[1]) for keys in pages for key in keys if (match := VERSION_KEY.fullmatch(key))}
-    newest = max(found, default=after)
-    return list(itertools.takewhile(found.__contains__, range(newest, after, -1)))
-
-
-VERSION_KEY = re.compile(r"_delta_log/(\d{20})\.json")
 
 
 def parse_metadata(checksum: str) -> MetadataBody:

@@ -8,27 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import tempfile
-import time
-import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 from urllib.parse import unquote
 
-from destinations.delta.direct_commit import (
-    LogHead,
-    TablePlace,
-    changes_table,
-    find_staged,
-    format_commit,
-    make_checksum,
-    read_clock,
-)
-from destinations.destination import DestinationError
-from origins.delta_actions import FileBody, explain_broken_log
+from destinations.delta.direct_commit import LogHead, TablePlace, format_key, make_checksum
+from origins.delta_actions import FileBody
 from origins.files.stored_files import StoredFile
 from origins.lazy import delta_errors, deltalake
 from origins.object_store import PROBE, ObjectStore, make_store_error, open_bucket, open_store
@@ -46,7 +35,6 @@ _LONG = 10
 """How many versions without a checkpoint make a new one worthwhile. Opening the table takes two requests for each."""
 _ACTIONS = 1_000
 """A checkpoint with this many actions raises that number by one."""
-_CHECKPOINT = re.compile(r"_delta_log/(\d{20})\.checkpoint\.")
 
 
 @dataclass(frozen=True)
@@ -63,13 +51,24 @@ class StorePlace(TablePlace):
     def store(self) -> ObjectStore:
         return open_store(self.url)
 
-    def identify(self, version: int) -> str | None:
-        return list_log(self.store, version).get(format_key(version))
+    @property
+    def sure(self) -> float:
+        return SURE
 
-    def find_head(self, known: LogHead | None) -> LogHead:
-        if known is not None and known.file is not None and read_clock() - known.seen <= SURE:
-            return known
-        return super().find_head(known)
+    def list_names(self, first: int) -> Iterable[str]:
+        return [key.removeprefix("_delta_log/") for key in self._list_log(first)]
+
+    def look(self, first: int) -> Callable[[int], str | None]:
+        tags = self._list_log(first)
+        return lambda version: tags.get(format_key(version))
+
+    def read(self, name: str) -> bytes | None:
+        found = self.store.read_object(name)
+        return None if found is None else found[1]
+
+    def _list_log(self, first: int) -> dict[str, str]:
+        """Return the keys of the log from this version on, each with the tag that identifies its object."""
+        return self.store.list_tags("_delta_log", format_key(first - 1) if first else "_delta_log/")
 
     def is_kept_apart(self) -> bool:
         self.store.check_put_if_new()
@@ -94,20 +93,6 @@ class StorePlace(TablePlace):
         except (delta_errors.DeltaError, OSError) as error:
             raise make_store_error(error, url, "cannot be written") from error
 
-    def read_staged(self, staging: str, token: str, after: int) -> tuple[int, Sequence[FileBody]]:
-        store, log = self.store, f"{staging}/_delta_log/"
-        known = f"{staging}/{format_key(after)}"
-        keys = sorted(store.list_tags(log.rstrip("/"), f"{staging}/{format_key(after - 1)}" if after else log))
-        if known not in keys:
-            raise StoreError(f"{self.url}/{known} is missing.", hint="Run again. The destination wrote nothing.")
-        for key in keys:
-            if key <= known or not key.endswith(".json"):
-                continue
-            files = find_staged(store.read(key).decode(), token, staging)
-            if files is not None:
-                return int(key.removesuffix(".json")[-20:]), files
-        return after, ()
-
     def open_staged(self, file: FileBody) -> IO[bytes]:
         place = f"{canonicalise(self.url)}/{unquote(file['path'])}"
         return StoredFile(open_bucket(self.url), place, file["size"]).open_parts(_FOOTER)
@@ -118,78 +103,19 @@ class StorePlace(TablePlace):
             for keys in store.list_pages(staging):
                 store.delete([key for key in keys if key not in keep])
 
-    def append(self, began: LogHead, files: Sequence[FileBody], tag: str, check: Callable[[], None]) -> LogHead:
-        content, store, head = format_commit(files, tag, began.version).encode(), self.store, began
-        if read_clock() - began.seen > SURE:  # the table may have been deleted, which makes its next version free
-            head = self.advance_or_raise(head)
-        while True:
-            check()
-            taken = store.take(format_key(head.version + 1), content)
-            if taken is not None:
-                return replace(head, version=head.version + 1, file=taken or None)
-            later = self.advance_or_raise(head)
-            for version in range(head.version + 1, later.version + 1):
-                if store.holds(format_key(version), content):  # an earlier request was carried out after all
-                    return replace(head, version=version, file=None)
-            if later.version == head.version:
-                raise StoreError(
-                    f"{self.url} has version {head.version + 1}, and does not list it.",
-                    hint="Wait a little, and run again.",
-                    is_away=True,
-                )
-            head = later
-
-    def mark(self, properties: Mapping[str, str]) -> None:
+    def offer(
+        self, content: bytes, files: Sequence[FileBody]
+    ) -> AbstractContextManager[Callable[[LogHead], str | None]]:
         store = self.store
-        table, head = self.open_head()  # deltalake's way to set them blocks all threads
-        known = table.metadata()
-        body = {
-            "id": str(known.id),
-            "name": known.name,
-            "description": known.description,
-            "format": {"provider": "parquet", "options": {}},
-            "schemaString": table.schema().to_json(),
-            "partitionColumns": known.partition_columns,
-            "configuration": {**known.configuration, **properties},
-            "createdTime": known.created_time,
-        }
-        info = {
-            "timestamp": int(time.time() * 1000),
-            "operation": "SET TBLPROPERTIES",
-            "operationParameters": {"properties": json.dumps(dict(properties))},
-            "engineInfo": "wherry",
-            "txnId": str(uuid.uuid4()),
-        }
-        lines = [{"commitInfo": info}, {"metaData": body}]
-        content = "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines).encode()
-        while store.take(format_key(head.version + 1), content) is None:
-            later = self.advance(head)
-            if later is None or later.version == head.version:
-                raise FileExistsError(f"{self.url} has a newer version.")
-            head = later
+        return contextlib.nullcontext(lambda head: store.take(format_key(head.version + 1), content))
 
     def is_long(self, version: int) -> bool:
-        found = self.store.read_object("_delta_log/_last_checkpoint")
         try:
-            last = json.loads(found[1]) if found else {}
+            last = json.loads(self.read("_delta_log/_last_checkpoint") or "{}")
             at, size = int(last.get("version", -1)), int(last.get("size", 0))
         except (ValueError, TypeError, AttributeError):  # another program wrote it, and the log needs none
             at, size = -1, 0
         return version - at >= max(_LONG, size // _ACTIONS)
-
-    def advance(self, head: LogHead) -> LogHead | None:
-        now, version, store = read_clock(), head.version, self.store
-        tags = list_log(store, version)
-        if head.file is None or tags.get(format_key(version)) != head.file:
-            return None
-        while format_key(version + 1) in tags:
-            with explain_broken_log(DestinationError, self.name, version + 1):
-                if changes_table(store.read(format_key(version + 1)).decode()):
-                    return None
-            version += 1
-        if any(int(match[1]) > version for key in tags if (match := _CHECKPOINT.match(key))):
-            return None
-        return replace(head, version=version, file=tags[format_key(version)], seen=now)
 
 
 def create_in_store(url: str, columns: str, properties: Mapping[str, str]) -> None:
@@ -212,13 +138,3 @@ def is_empty_store(url: str) -> bool:
         return all(key == PROBE for page in open_store(url).list_pages() for key in page)
     except StoreError:
         return False
-
-
-def format_key(version: int) -> str:
-    """Return the key of a version's file below its table."""
-    return f"_delta_log/{version:020}.json"
-
-
-def list_log(store: ObjectStore, version: int) -> dict[str, str]:
-    """Return the keys of the log from this version on, each with the tag that identifies its object."""
-    return store.list_tags("_delta_log", format_key(version - 1) if version else "_delta_log/")

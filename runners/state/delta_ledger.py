@@ -27,8 +27,8 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from destinations.delta.data_files import make_file_name
 from destinations.delta.direct_append import UNUSABLE, write_checkpoint
-from destinations.delta.direct_commit import format_commit, read_clock
-from destinations.delta.store_commit import StorePlace, format_key
+from destinations.delta.direct_commit import FolderPlace, TablePlace, format_commit, format_key, read_clock
+from destinations.delta.store_commit import StorePlace
 from origins.batch_rows import to_python_rows
 from origins.delta_actions import FileBody
 from origins.lazy import pa, pq
@@ -177,6 +177,8 @@ def name_beside(place: Path | StoreUrl, ending: str) -> Path | StoreUrl:
 class TableHome(ABC):
     """The place of a table, with the operations that `deltalake` does not offer."""
 
+    place: TablePlace
+    """Its files."""
     properties: Mapping[str, str] = PROPERTIES
     """The properties of a table that is created in this place."""
     kept_an_hour: Sequence[str] = ("delta.deletedFileRetentionDuration",)
@@ -196,16 +198,8 @@ class TableHome(ABC):
         """Raise `OSError` if the place is full. `deltalake` would print lines of its own about that."""
 
     @abstractmethod
-    def list_log(self, after: int) -> Iterable[str]:
-        """Return the names in the table's log. Names of versions up to `after` may be missing."""
-
-    @abstractmethod
     def read_rows(self, table: DeltaTable, column: str, first: int, last: int) -> Iterator[Row]:
         """Yield the rows of the table whose value of the column is from `first` to `last`."""
-
-    @abstractmethod
-    def read_file(self, name: str) -> bytes | None:
-        """Return the content of a file of the table, or None if it is missing."""
 
     @abstractmethod
     def list_data(self) -> Iterable[tuple[str, float]]:
@@ -238,7 +232,7 @@ class DiskHome(TableHome):
     """A folder of this machine."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.place = path, FolderPlace(path)
         unusable = UNUSABLE.search(str(path))
         if unusable:
             raise LedgerError(
@@ -273,17 +267,8 @@ class DiskHome(TableHome):
         if disk.f_blocks and free * disk.f_frsize < _NEEDED_SPACE:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
 
-    def list_log(self, after: int) -> Iterable[str]:
-        return os.listdir(self.path / "_delta_log")
-
     def read_rows(self, table: DeltaTable, column: str, first: int, last: int) -> Iterator[Row]:
         return _scan_rows(table.scan(predicate=f"{column} >= {first} and {column} <= {last}"))
-
-    def read_file(self, name: str) -> bytes | None:
-        try:
-            return (self.path / name).read_bytes()
-        except FileNotFoundError:
-            return None
 
     def list_data(self) -> Iterable[tuple[str, float]]:
         with os.scandir(self.path) as found:
@@ -316,17 +301,13 @@ class StoreHome(TableHome):
     sure = 3.0  # a log that was copied from a folder is kept only for five seconds
 
     def __init__(self, url: StoreUrl) -> None:
-        self.url = url
+        self.url, self.place = url, StorePlace(url)
 
     def may_be_there(self) -> bool:
         return True
 
     def check(self) -> None:
         open_store(self.url).check_put_if_new()
-
-    def list_log(self, after: int) -> Iterable[str]:
-        for page in open_store(self.url).list_pages("_delta_log", after=f"_delta_log/{after:020}.z"):
-            yield from (key.rpartition("/")[2] for key in page)
 
     def read_rows(self, table: DeltaTable, column: str, first: int, last: int) -> Iterator[Row]:
         """Yield the rows with one request for each file that may have some, several at a time.
@@ -345,10 +326,6 @@ class StoreHome(TableHome):
             for content in pool.map(open_store(self.url).read, files):
                 for batch in pq.ParquetFile(pa.BufferReader(content)).iter_batches():
                     yield from (row for row in batch.to_pylist() if first <= row[column] <= last)
-
-    def read_file(self, name: str) -> bytes | None:
-        found = open_store(self.url).read_object(name)
-        return None if found is None else found[1]
 
     def list_data(self) -> Iterable[tuple[str, float]]:
         found = open_store(self.url).list_folder()[1]
@@ -376,7 +353,7 @@ class StoreHome(TableHome):
 
     def sum_up(self, version: int) -> None:
         if version % STORE_CHECKPOINT_EVERY == 0:
-            write_checkpoint(StorePlace(self.url))
+            write_checkpoint(self.place)
 
     def explain(self, error: Exception, *, reading: bool) -> tuple[str, str]:
         if isinstance(error, StoreError):
@@ -460,7 +437,7 @@ class LocalTable(LedgerTable):
         """Return the rows that can be read, and the files that are missing or broken."""
         if self._table is None:
             return [], []
-        return salvage_rows(self._table, self.home, next(iter(self.columns)))
+        return salvage_rows(self._table, self.home.place, next(iter(self.columns)))
 
     def find_highest(self, column: str) -> int:
         """Return the highest value of the table's first column, from the files' statistics, or 0 without files."""
@@ -651,8 +628,7 @@ class LocalTable(LedgerTable):
         The log below it may then be cleaned up. A process that was suspended for long may find its version number free
         again, but what it commits there is part of no table.
         """
-        checkpoints = [name for name in self.home.list_log(version) if ".checkpoint." in name]
-        return any(int(name.partition(".")[0]) > version for name in checkpoints)
+        return bool(self.home.place.list_checkpoints(version))
 
 
 _ONCE = CommitProperties(max_commit_retries=0)

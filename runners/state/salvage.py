@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from arro3.core import RecordBatchReader
 
+from destinations.delta.direct_commit import TablePlace, format_key
 from origins.lazy import pa, pq
 from runners.state.ledger import Row
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-
-
-class TableFiles(Protocol):
-    """The files of a table."""
-
-    def read_file(self, name: str) -> bytes | None:
-        """Return the content of a file, or None if it is missing."""
-
-    def list_log(self, after: int) -> Iterable[str]:
-        """Return the names in the table's log. Names of versions up to `after` may be missing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,12 +35,12 @@ class LostFile:
         return f"the file {self.name}{version} is {'missing' if self.is_missing else 'broken'}, and had {lost}"
 
 
-def salvage_rows(table: DeltaTable, home: TableFiles, column: str) -> tuple[list[Row], list[LostFile]]:
+def salvage_rows(table: DeltaTable, place: TablePlace, column: str) -> tuple[list[Row], list[LostFile]]:
     """Return the rows of all files that can be read, and the other files in the order of their rows."""
     rows: list[Row] = []
     lost: list[LostFile] = []
     for name, first, last in _list_files(table, column):
-        content = home.read_file(name)
+        content = place.read(name)
         try:
             rows += [] if content is None else pq.ParquetFile(pa.BufferReader(content)).read().to_pylist()
         except (pa.ArrowException, OSError):
@@ -59,7 +49,7 @@ def salvage_rows(table: DeltaTable, home: TableFiles, column: str) -> tuple[list
         else:
             missing = content is None
         if content is None:
-            version = _find_version(home, name)
+            version = _find_version(place, name)
             lost.append(LostFile(name=name, is_missing=missing, version=version, first=first, last=last))
     return rows, sorted(lost, key=lambda file: file.first)
 
@@ -74,7 +64,6 @@ def _list_files(table: DeltaTable, column: str) -> Iterator[tuple[str, int, int]
             yield path, first or 0, last or 0
 
 
-def _find_version(home: TableFiles, name: str) -> int | None:
-    logs = sorted(each for each in home.list_log(-1) if re.fullmatch(r"\d{20}\.json", each))
-    found = (each for each in logs if name.encode() in (home.read_file(f"_delta_log/{each}") or b""))
-    return next((int(each[:20]) for each in found), None)
+def _find_version(place: TablePlace, name: str) -> int | None:
+    versions = sorted(place.list_versions())
+    return next((each for each in versions if name.encode() in (place.read(format_key(each)) or b"")), None)

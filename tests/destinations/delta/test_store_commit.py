@@ -18,9 +18,9 @@ from destinations.conformance import make_label
 from destinations.delta import log as table_log
 from destinations.delta import store_commit
 from destinations.delta.direct_append import DirectTable, DirectWrite, are_stores_plain
-from destinations.delta.direct_commit import MetadataChanged, Overwritten
+from destinations.delta.direct_commit import MetadataChanged, Overwritten, format_key
 from destinations.delta.log import OwnCommits, SparkLog, StoreLog, make_tag
-from destinations.delta.store_commit import StorePlace, format_key
+from destinations.delta.store_commit import StorePlace
 from destinations.delta.table import TargetTable
 from origins.object_store import ObjectStore
 from origins.store_access import StoreError, StoreUrl

@@ -35,6 +35,7 @@ from destinations.delta.lock import SparkCommits
 from destinations.delta.log import LocalLog, OwnCommits, make_tag
 from destinations.destination import DestinationError
 from origins.delta_actions import FileBody, NestedBody
+from origins.store_access import StoreError
 from tests.destinations.delta.features import demand_feature
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -97,6 +98,16 @@ def test_other_readers_find_the_appended_rows(orders: Path) -> None:
     assert (newest["operation"], newest["userMetadata"]) == ("WRITE", "tag 4")
     assert newest["operationMetrics"]["numOutputRows"] == "1"
     assert list_litter(orders) == []
+
+
+def test_a_staging_table_that_is_gone_is_an_error(orders: Path) -> None:
+    """Without its log, it is unknown which files Spark has written there."""
+    place = FolderPlace(orders)
+    place.make_staging("spark", json.dumps(COLUMNS), {})
+    assert place.read_staged("spark", "token", 0) == (0, ())
+    shutil.rmtree(orders / "spark")
+    with pytest.raises(StoreError, match=r"spark/_delta_log/0+\.json is missing"):
+        place.read_staged("spark", "token", 0)
 
 
 def test_an_append_takes_the_next_free_version(orders: Path) -> None:
