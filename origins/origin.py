@@ -302,7 +302,6 @@ class Need:
     state: Literal["ok", "problem", "not needed"]
     found: str
     advice: str = ""
-    """What to do; empty if nothing needs to be done."""
 
 
 class Examinable(ABC):

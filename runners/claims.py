@@ -21,7 +21,7 @@ from origins.object_store import open_store as open_object_store
 from origins.quantities import parse_seconds
 from origins.store_access import StoreError, is_store_url
 from runners.model.text import summarise_error
-from runners.ways.stage_chain import StageChain, Upkeep
+from runners.ways.stage_chain import StageChain
 from stages.capabilities import StatesRules
 from stages.claim import Claim, Format, Unclaim, open_store
 from stages.claim_store import KEEPERS, KEY, PREFIX, REFERENCE, SWEPT, USERS, ValueStore
@@ -42,23 +42,6 @@ _OFTEN = 86_400.0
 _IN_BYTES = base64.b64encode(PREFIX[:12].encode()).decode()
 """The beginning of a reference in a column of bytes, which the DLQ stores in base64."""
 _BYTES = re.compile(rf"{re.escape(_IN_BYTES)}[A-Za-z0-9+/]+")
-
-
-class LargeValues(Upkeep):
-    """The upkeep of the stores of `claim` and `unclaim`."""
-
-    def note_user(self, chain: StageChain, pipeline: str) -> None:
-        note_user(chain, pipeline)
-
-    def sweep(
-        self,
-        chains: Iterable[StageChain],
-        pipeline: str,
-        kept: Sequence[Destination],
-        spark: Callable[[], SparkSession],
-        now: float,
-    ) -> None:
-        sweep_stores(chains, pipeline, kept, spark, now)
 
 
 def note_user(chain: StageChain, pipeline: str) -> None:
@@ -122,7 +105,7 @@ def _may_leave(stages: Sequence[Stage], place: _Place) -> bool:
     return there or leave
 
 
-def sweep_stores(
+def sweep(
     chains: Iterable[StageChain],
     pipeline: str,
     kept: Sequence[Destination],

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, Protocol
 
 from origins.batch import JSON
 from stages.stage import Stage
-
-Finding: TypeAlias = Mapping[str, Any]
-"""What was found for one rule in a batch: `success`, and for a rule about rows how many there were."""
 
 
 class BatchRule(Protocol):
@@ -31,32 +28,27 @@ class BatchRule(Protocol):
 class StatesRules(ABC):
     """A stage with rules. Its `summarise_notes` gives a finding for each rule. It copies no value of a row."""
 
+    on_batch_failure: Literal["stop", "quarantine", "report"]
+    """What happens to a batch that fails as a whole."""
+
     @property
     @abstractmethod
     def rules(self) -> Sequence[BatchRule]:
         """Return the rules, in the order of the findings."""
-
-    @property
-    @abstractmethod
-    def after_failure(self) -> Literal["stop", "quarantine", "report"]:
-        """Return what happens to a batch that fails as a whole."""
 
     @abstractmethod
     def without_stop(self) -> Stage:
         """Return the stage in a form that stops no batch."""
 
     @abstractmethod
-    def list_failures(self, found: Sequence[Finding]) -> Sequence[str]:
+    def list_failures(self, found: Sequence[Mapping[str, Any]]) -> Sequence[str]:
         """Return why the batch with these findings fails as a whole, one line for each rule that it fails."""
 
     @abstractmethod
     def make_validation(
-        self, found: Sequence[Finding], *, suite: str, run: str, batch: str, at: str
+        self, found: Sequence[Mapping[str, Any]], *, suite: str, run: str, batch: str, at: str
     ) -> Mapping[str, JSON]:
-        """Return the findings of a batch as a validation result of Great Expectations.
-
-        `suite` is the stage's name, and `at` is when the batch was planned.
-        """
+        """Return the findings of a batch as Great Expectations writes them. It was planned `at` this moment."""
 
 
 class WorksInPython(ABC):
@@ -71,4 +63,4 @@ class StoresValues(ABC):
     """A stage that puts values of rows into a store of its own, and takes them from there."""
 
     upkeep: ClassVar[str]
-    """The class that keeps these stores in order, as `module:Class`. It is an `Upkeep`."""
+    """The module that keeps these stores in order. It is an `Upkeep`."""

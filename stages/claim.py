@@ -29,8 +29,20 @@ _LEAST = 1_024
 """The smallest limit. A reference has up to 130 bytes, and must be shorter than the value that it replaces."""
 
 
+class _Storing(StoresValues, WorksInPython):
+    """What both stages do with a store."""
+
+    upkeep: ClassVar[str] = "runners.claims"
+    path: str
+    format: Format
+
+    def list_worker_packages(self) -> set[str]:
+        store = {"obstore"} if is_store_url(self.path) else set()
+        return {"pyarrow", *store, *({"deltalake"} if self.format == "delta" else ())}
+
+
 @dataclass(frozen=True, kw_only=True)
-class Claim(Stage, StoresValues, WorksInPython):
+class Claim(Stage, _Storing):
     """Stores large values elsewhere, once each. Rows have a reference in their place, until `unclaim` puts them back.
 
     Example:
@@ -39,8 +51,6 @@ class Claim(Stage, StoresValues, WorksInPython):
           over: 1MiB
           refuse_over: 10MiB
     """
-
-    upkeep: ClassVar[str] = "runners.claims:LargeValues"
 
     path: str = field(metadata={"path": True})
     """The folder of the store, relative to the definition; or the URL of a folder in an object store."""
@@ -65,9 +75,6 @@ class Claim(Stage, StoresValues, WorksInPython):
             raise ValueError(f"refuse_over: expected at least {self.over}, as `over` has it, got {self.refuse_over!r}")
         if self.retain is not None and check_seconds("retain", self.retain) < 86_400:
             raise ValueError(f"retain: expected at least 1d, got {self.retain!r}")
-
-    def list_worker_packages(self) -> set[str]:
-        return _list_worker_packages(self)
 
     def apply(self, rows: Rows) -> Rows:
         kinds = _find_columns(self.columns, rows)
@@ -111,7 +118,7 @@ class Claim(Stage, StoresValues, WorksInPython):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unclaim(Stage, StoresValues, WorksInPython):
+class Unclaim(Stage, _Storing):
     """Puts values back that `claim` stored, in the place of their references.
 
     Example:
@@ -120,8 +127,6 @@ class Unclaim(Stage, StoresValues, WorksInPython):
     """
 
     enlarges: ClassVar[bool] = True
-
-    upkeep: ClassVar[str] = "runners.claims:LargeValues"
 
     path: str = field(metadata={"path": True})
     """The folder of the store, as `claim` has it."""
@@ -132,9 +137,6 @@ class Unclaim(Stage, StoresValues, WorksInPython):
 
     def __post_init__(self) -> None:
         _check_place(self)
-
-    def list_worker_packages(self) -> set[str]:
-        return _list_worker_packages(self)
 
     def apply(self, rows: Rows) -> Rows:
         from stages.claim_worker import make_restore_function
@@ -173,11 +175,6 @@ def open_store(path: str, format: Format = "files") -> ValueStore:  # noqa: A002
     if format == "files":
         return ValueStore(files)
     return TableValues(files, {"table_uri": f"{place}/{TABLE}", "storage_options": get_options(path)})
-
-
-def _list_worker_packages(stage: Claim | Unclaim) -> set[str]:
-    store = {"obstore"} if is_store_url(stage.path) else set()
-    return {"pyarrow", *store, *({"deltalake"} if stage.format == "delta" else ())}
 
 
 def _ask_workers(

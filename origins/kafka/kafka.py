@@ -7,7 +7,7 @@ import importlib
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
@@ -55,6 +55,7 @@ _OWN = (
     "error_cb",
 )
 """The client settings that Wherry sets itself."""
+GIVE_RIGHTS = "Give the user these rights with kafka-acls.sh."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,10 +301,31 @@ class Kafka(Origin, Examinable):
                 self.cluster.commit(self.commit_group, positions)
 
     def examine(self, jars: Sequence[str]) -> Iterator[Need]:
-        yield from examine_reading(
-            self.cluster, self.names, self.pattern, self.commit_group, self.schemas, self.find_subjects
-        )
-        yield from examine_jars(jars)
+        try:
+            topics = self.cluster.find_topics(self.names, self.pattern)
+            self.cluster.list_ends(topics)
+            missing = self.cluster.find_missing_rights(list(topics), self.commit_group)
+            subjects = [each for topic in topics for each in self.find_subjects(topic)]
+            unknown = [each for each in subjects if self.schemas and not self.schemas.list_schemas(each)]
+        except WherryError as error:
+            yield Need(state="problem", found=error.message, advice=error.hint)
+            return
+        count = sum(len(partitions) for _, partitions in topics.values())
+        named = ", ".join(topics) or f"no topic that fits {self.pattern}"
+        yield Need(state="ok", found=f"{named} in Kafka at {self.servers}; {count} partition{'s' * (count != 1)}")
+        if missing:
+            yield Need(state="problem", found=f"the user lacks rights: {', '.join(missing)}", advice=GIVE_RIGHTS)
+        at = f"the schema registry at {self.schemas.url}" if self.schemas else ""
+        if unknown:
+            found = f"{at} has no subject {', '.join(unknown)}"
+            yield Need(state="problem", found=found, advice="Name the subjects with `subjects`.")
+        elif at:
+            yield Need(state="ok", found=f"{at} has the schemas of {', '.join(subjects)}")
+        package = find_kafka_package()
+        if not any(package.split(":")[1] in each for each in jars):
+            advice = f"For large batches, write in the definition:  spark: {{packages: [{package!r}]}}"
+            found = "the definition names no JAR for Kafka; small batches need none"
+            yield Need(state="not needed", found=found, advice=advice)
 
     def find_subjects(self, topic: str) -> Sequence[str]:
         """Return the subjects of the registry that have the schemas of a topic."""
@@ -519,50 +541,3 @@ def _check_format(origin: Kafka) -> None:
 def _make_headers_type() -> T.DataType:
     fields = [T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())]
     return T.ArrayType(T.StructType(fields))
-
-
-GIVE_RIGHTS = "Give the user these rights with kafka-acls.sh."
-
-
-def examine_reading(
-    cluster: Cluster,
-    names: Sequence[str],
-    pattern: str | None,
-    group: str | None,
-    registry: SchemaRegistry | None,
-    find_subjects: Callable[[str], Sequence[str]],
-) -> Iterator[Need]:
-    """Yield whether the topics can be read, and whether the registry has their schemas."""
-    try:
-        topics = cluster.find_topics(names, pattern)
-        cluster.list_ends(topics)
-        missing = cluster.find_missing_rights(list(topics), group)
-        subjects = [each for topic in topics for each in find_subjects(topic)]
-        unknown = [each for each in subjects if registry and not registry.list_schemas(each)]
-    except WherryError as error:
-        yield Need(state="problem", found=error.message, advice=error.hint)
-        return
-    count = sum(len(partitions) for _, partitions in topics.values())
-    named = ", ".join(topics) or f"no topic that fits {pattern}"
-    yield Need(state="ok", found=f"{named} in Kafka at {cluster.servers}; {count} partition{'s' * (count != 1)}")
-    if missing:
-        yield Need(state="problem", found=f"the user lacks rights: {', '.join(missing)}", advice=GIVE_RIGHTS)
-    if registry is not None:
-        at = f"the schema registry at {registry.url}"
-        advice = "Name the subjects with `subjects`."
-        yield (
-            Need(state="problem", found=f"{at} has no subject {', '.join(unknown)}", advice=advice)
-            if unknown
-            else Need(state="ok", found=f"{at} has the schemas of {', '.join(subjects)}")
-        )
-
-
-def examine_jars(jars: Sequence[str]) -> Iterator[Need]:
-    """Yield a need if no JAR lets Spark read large batches of Kafka."""
-    package = find_kafka_package()
-    if not any(package.split(":")[1] in each for each in jars):
-        yield Need(
-            state="not needed",
-            found="the definition names no JAR for Kafka; small batches need none",
-            advice=f"For large batches, write in the definition:  spark: {{packages: [{package!r}]}}",
-        )

@@ -107,7 +107,7 @@ def describe_batch(pipeline: PipelineSpec, origin: Origin, batch: Batch, found: 
         for at in section.snapshots
     ]
     failures = {
-        name: StageFailure(why=tuple(without(pipeline.secrets, why)), then=stage.after_failure)
+        name: StageFailure(why=tuple(without(pipeline.secrets, why)), then=stage.on_batch_failure)
         for name, stage, why in found.trace.list_failures()
     }
     return BatchPreview(

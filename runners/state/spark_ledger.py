@@ -81,8 +81,7 @@ PROPERTIES = {
 }
 """The properties of a ledger's tables in a catalog.
 
-`Serializable` makes a condition hold until the commit. A file that no version of the table needs any more, and one of
-an unfinished commit, stay for a day.
+`Serializable` makes a condition hold until the commit. Nothing is removed for a day.
 """
 
 _TYPES = {"long": "bigint", "integer": "int", **{kind: kind for kind in ("string", "double", "timestamp")}}

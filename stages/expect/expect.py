@@ -16,7 +16,7 @@ from origins.nack import make_reason, show_value
 from origins.names import HIDDEN, quote_name
 from origins.protection import MASK, Protection
 from origins.secret import cut_text
-from stages.capabilities import Finding, StatesRules
+from stages.capabilities import StatesRules
 from stages.expect import gx
 from stages.expect.expectation import (
     BROKEN,
@@ -131,18 +131,14 @@ class Expect(Stage, StatesRules):
     def usual_note(self) -> JSON:
         return MET * sum(rule.known.of_rows for rule in self.rules)
 
-    @property
-    def after_failure(self) -> Literal["stop", "quarantine", "report"]:
-        return self.on_batch_failure
-
     def without_stop(self) -> Stage:
         return replace(self, on_batch_failure="report") if self.on_batch_failure == "stop" else self
 
-    def list_failures(self, found: Sequence[Finding]) -> Sequence[str]:
+    def list_failures(self, found: Sequence[Mapping[str, Any]]) -> Sequence[str]:
         return list_failures(self.rules, found)
 
     def make_validation(
-        self, found: Sequence[Finding], *, suite: str, run: str, batch: str, at: str
+        self, found: Sequence[Mapping[str, Any]], *, suite: str, run: str, batch: str, at: str
     ) -> Mapping[str, JSON]:
         return make_validation_result(self.rules, found, suite=suite, run=run, batch=batch, at=at)
 

@@ -22,7 +22,7 @@ from destinations.log import Log
 from destinations.memory import Memory
 from origins.nack import DLQ_COLUMNS
 from origins.store_access import StoreError, StoreUrl
-from runners.claims import note_user, sweep_stores
+from runners.claims import note_user, sweep
 from runners.ways.stage_chain import StageChain
 from stages.claim import Claim, Format, Unclaim, open_store
 from stages.claim_store import ValueClaims
@@ -77,7 +77,7 @@ class Place:
         def no_spark() -> SparkSession:
             raise AssertionError("Spark is asked")
 
-        sweep_stores([self.chain], "orders", kept or [self.dlq], no_spark, now)
+        sweep([self.chain], "orders", kept or [self.dlq], no_spark, now)
         store = open_store(self.store, self.kind)
         return sorted((store.read_value(value.name) or b"").decode() for value in store.list_values())
 
