@@ -52,9 +52,12 @@ def list_modules(folder: Path) -> list[str]:
 
 
 def list_core_tests(folder: Path, wing: str) -> list[str]:
-    """Return the test files that need no Spark and do not speak of the wing. The list of codes has those of all."""
+    """Return the test files that need no Spark and do not speak of the wing.
+
+    The list of codes, and the command line, have what belongs to every wing.
+    """
     modules = [part.removesuffix(".py").replace("/", ".") for part in WINGS[wing]]
-    of_wing = re.compile("|".join([*map(re.escape, modules), rf"\b{wing}\b"]), re.IGNORECASE)
+    of_wing = re.compile("|".join([*map(re.escape, modules), rf"\b{wing}\b", "command_line"]), re.IGNORECASE)
     rooms = ("stages", "runners/model", "runners/engine")
     found = (file for room in rooms for file in sorted((folder / "tests" / room).rglob("test_*.py")))
     files = [file for file in found if file.name != "test_codes.py"]
