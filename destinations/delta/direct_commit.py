@@ -117,10 +117,10 @@ class TablePlace(ABC):
     def read(self, name: str) -> bytes | None:
         """Return the content of a file below the place; None if it is missing."""
 
-    def list_versions(self) -> list[int]:
-        """Return all versions that have a file, in any order; none if this process may not list them."""
+    def list_versions(self, first: int = 0) -> list[int]:
+        """Return at least the versions from this one on, in any order; none if this process may not list them."""
         with contextlib.suppress(PermissionError):
-            return [int(match[1]) for name in self.list_names(0) if (match := _VERSION.fullmatch(name))]
+            return [int(match[1]) for name in self.list_names(first) if (match := _VERSION.fullmatch(name))]
         return []
 
     def find_newest(self, known: int = -1) -> int:
@@ -214,7 +214,7 @@ class TablePlace(ABC):
     def read_staged(self, staging: str, token: str, after: int) -> tuple[int, Sequence[FileBody]]:
         """Return the later version with this token, and its files by their names from this place.
 
-        If there was nothing to commit, return `after` and no files. Raises `StoreError` if that is unknown.
+        If there was nothing to commit, return `after` and no files. Raises `DestinationError` if that is unknown.
         """
         version = after
         while (content := self.read(f"{staging}/{format_key(version + 1)}")) is not None:
@@ -223,7 +223,7 @@ class TablePlace(ABC):
             if files is not None:
                 return version, files
         if version == after and self.read(known := f"{staging}/{format_key(after)}") is None:
-            raise StoreError(f"{self.name}/{known} is missing.", hint="Run again. The destination wrote nothing.")
+            raise DestinationError(f"{self.name}/{known} is missing.", hint="Run again. The destination wrote nothing.")
         return after, ()
 
     @abstractmethod
@@ -265,6 +265,8 @@ class TablePlace(ABC):
                 for version in range(head.version + 1, later.version + 1):
                     if self.read(format_key(version)) == content:  # an earlier request was carried out after all
                         return replace(head, version=version, file=self.identify(version))
+                if later.version == head.version and not self.sure:
+                    raise MetadataChanged(f"The log of {self.name} was cleaned up during the write.")
                 if later.version == head.version:
                     raise StoreError(
                         f"{self.name} has version {head.version + 1}, and does not list it.",
@@ -565,7 +567,7 @@ def identify_file(file: Path) -> tuple[int, int] | None:
     """Return what distinguishes a version's file from another file with this name; None if the file is gone."""
     try:
         status = file.stat()
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     return status.st_ino, status.st_mtime_ns
 

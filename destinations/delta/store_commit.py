@@ -58,6 +58,9 @@ class StorePlace(TablePlace):
     def list_names(self, first: int) -> Iterable[str]:
         return [key.removeprefix("_delta_log/") for key in self._list_log(first)]
 
+    def find_newest(self, known: int = -1) -> int:
+        return max(self.list_versions(max(known, 0)) or self.list_versions(), default=-1)
+
     def look(self, first: int) -> Callable[[int], str | None]:
         tags = self._list_log(first)
         return lambda version: tags.get(format_key(version))

@@ -80,7 +80,7 @@ TRIES = 5
 FILES = 64
 """How many files the history may have. Every compaction with settled batches adds one."""
 KEPT_DAYS = 7
-"""How many days a file stays after it left its table, because another process may be reading it."""
+"""How many days a vacuum leaves a file of a folder or a store, because another process may be reading it."""
 Columns = Mapping[str, str]
 """The columns of a table, in order, with their types as Delta and Spark write them in JSON."""
 Row = dict[str, Any]
@@ -176,7 +176,7 @@ class LedgerTable(ABC):
 
     @abstractmethod
     def vacuum(self) -> None:
-        """Remove files that have not been part of the table for `KEPT_DAYS`."""
+        """Remove files that left the table longer ago than its properties demand."""
 
     def check_columns(self, schema: str, read_formats: Callable[[], Iterable[Row]]) -> None:
         """Raise `LedgerError` unless a table with this schema has these columns.

@@ -105,7 +105,7 @@ class Expect(Stage, StatesRules):
     def tags(self) -> bool:
         """Whether rows that fail an expectation may continue, and so must be reported."""
         kept = self.on_error == "keep"
-        return any(rule.known.of_rows and (kept or rule.severity != "critical") for rule in self.rules)
+        return any(rule.of_rows and (kept or rule.severity != "critical") for rule in self.rules)
 
     @property
     def judges(self) -> bool:
@@ -129,7 +129,7 @@ class Expect(Stage, StatesRules):
 
     @property
     def usual_note(self) -> JSON:
-        return MET * sum(rule.known.of_rows for rule in self.rules)
+        return MET * sum(rule.of_rows for rule in self.rules)
 
     def without_stop(self) -> Stage:
         return replace(self, on_batch_failure="report") if self.on_batch_failure == "stop" else self
@@ -144,7 +144,7 @@ class Expect(Stage, StatesRules):
 
     @cached_property
     def _of_rows(self) -> Sequence[Expectation]:
-        return [rule for rule in self.rules if rule.known.of_rows]
+        return [rule for rule in self.rules if rule.of_rows]
 
     def apply(self, rows: Rows) -> Rows:
         self._check_rows(rows)
@@ -189,7 +189,7 @@ class Expect(Stage, StatesRules):
         held, notes = _hold_rows(rows, rows.note)
         names = {name: f"{HIDDEN}{at}" if "." in name or "`" in name else name for at, name in enumerate(held.names)}
         live = held.frame.where(held.live)
-        of_batch = [rule for rule in self.rules if not rule.known.of_rows]
+        of_batch = [rule for rule in self.rules if not rule.of_rows]
         answers: dict[int, Mapping[str, JSON]] = {}
         for plain in (True, False):
             asked = [(at, rule) for at, rule in enumerate(of_batch) if plain == _is_about_schema(rule)]

@@ -58,11 +58,11 @@ class Expectation:
 
         That is so if it has one result for the batch, or states which share of its rows is enough.
         """
-        return self.severity == "critical" and (not self.known.of_rows or "mostly" in self.options)
+        return self.severity == "critical" and (not self.of_rows or "mostly" in self.options)
 
     @property
     def of_rows(self) -> bool:
-        return self.known.of_rows
+        return self.known.way not in ("batch", "")
 
     @property
     def label(self) -> str:
@@ -242,10 +242,6 @@ class KnownExpectation:
     """Why it is not supported."""
 
     @property
-    def of_rows(self) -> bool:
-        return self.way not in ("batch", "")
-
-    @property
     def way_in_words(self) -> str:
         """Return the words for the way in the README's table."""
         return _HOW[self.way] + self.why
@@ -379,7 +375,7 @@ def list_findings(
     """
     answers, numbers = iter(judged), itertools.count()
     return [
-        _count_finding(rule, next(numbers), notes) if rule.known.of_rows else dict(next(answers, {"success": None}))
+        _count_finding(rule, next(numbers), notes) if rule.of_rows else dict(next(answers, {"success": None}))
         for rule in rules
     ]
 
@@ -408,7 +404,7 @@ def _count_finding(rule: Expectation, at: int, notes: Mapping[str, int]) -> dict
 def _describe_failure(rule: Expectation, found: Mapping[str, JSON]) -> str:
     of = f" of {', '.join(rule.columns)}" if rule.columns else ""
     expected = f", expected {rule.expected}" if rule.expected else ""
-    if not rule.known.of_rows:
+    if not rule.of_rows:
         observed = found["exception"] or f"found {(found.get('result') or {}).get('observed_value')!r}"
         return f"{rule.type}{of}{expected}, {observed}"
     rows = found["element_count"] - (found["missing_count"] or 0)
@@ -452,7 +448,7 @@ def _make_result(rule: Expectation, found: Mapping[str, JSON]) -> dict[str, JSON
     return {
         "success": bool(found["success"]),
         "expectation_config": rule.config(),
-        "result": _select_figures(found) if rule.known.of_rows else dict(found.get("result") or {}),
+        "result": _select_figures(found) if rule.of_rows else dict(found.get("result") or {}),
         "exception_info": {
             "raised_exception": raised is not None,
             "exception_message": raised,

@@ -12,10 +12,12 @@ import pytest
 
 from destinations.conformance import make_label
 from destinations.delta import Delta
-from destinations.delta.log import LocalLog, LogCommit, SparkLog, format_for_clause, make_tag, parse_metadata
+from destinations.delta.direct_commit import format_key
+from destinations.delta.log import LocalLog, LogCommit, SparkLog, StoreLog, format_for_clause, make_tag, parse_metadata
 from destinations.delta.table import TargetTable, find_seen_alike
 from destinations.destination import DestinationError, Written
 from origins.batch_rows import FrameRows
+from origins.object_store import open_store
 from origins.store_access import StoreUrl
 from tests.stores.s3 import S3
 
@@ -73,6 +75,26 @@ def test_versions_come_newest_first(log: LocalLog) -> None:
     for version in range(12):
         put_version(log, version)
     assert list_versions(log, 8) == [11, 10, 9]
+
+
+def test_a_version_that_cannot_be_looked_at_is_not_a_missing_one(log: LocalLog) -> None:
+    """Otherwise a batch whose version landed would be written again."""
+    put_version(log, 0)
+    log.path_of(1).symlink_to(log.path_of(1))
+    with pytest.raises(OSError, match="symbolic links"):
+        list(log.list_commits(None, 0))
+
+
+def test_versions_in_a_store_are_found_above_a_gap(s3: S3) -> None:
+    """Another program may have cleaned the log up in any order."""
+    from deltalake import write_deltalake
+
+    url = StoreUrl(s3.make_url("orders"), s3.spark_settings)
+    for _ in range(4):
+        write_deltalake(str(url), pa.table({"id": [1]}), mode="append", storage_options=s3.storage_options)
+    open_store(url).delete([format_key(1)])
+    log = StoreLog(table="unused", url=url, metadata={})
+    assert [commit.version for commit in log.list_commits(NO_SPARK, 0)] == [3, 2]
 
 
 def test_the_newest_batch_in_a_store_is_found_without_spark(s3: S3) -> None:

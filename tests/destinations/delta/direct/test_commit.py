@@ -35,7 +35,6 @@ from destinations.delta.lock import SparkCommits
 from destinations.delta.log import LocalLog, OwnCommits, make_tag
 from destinations.destination import DestinationError
 from origins.delta_actions import FileBody, NestedBody
-from origins.store_access import StoreError
 from tests.destinations.delta.features import demand_feature
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -106,7 +105,7 @@ def test_a_staging_table_that_is_gone_is_an_error(orders: Path) -> None:
     place.make_staging("spark", json.dumps(COLUMNS), {})
     assert place.read_staged("spark", "token", 0) == (0, ())
     shutil.rmtree(orders / "spark")
-    with pytest.raises(StoreError, match=r"spark/_delta_log/0+\.json is missing"):
+    with pytest.raises(DestinationError, match=r"spark/_delta_log/0+\.json is missing"):
         place.read_staged("spark", "token", 0)
 
 
