@@ -208,15 +208,16 @@ class Kafka(Destination, Examinable):
     def examine(self, jars: Sequence[str]) -> Iterator[Need]:
         try:
             missing = self.find_missing_rights()
-            if missing:
-                yield Need(state="problem", found=f"the user lacks rights: {', '.join(missing)}", advice=GIVE_RIGHTS)
-                return
-            self.try_out()
+            if not missing:
+                self.try_out()
         except (WherryError, OSError) as error:
             yield Need(state="problem", found=getattr(error, "message", str(error)), advice=getattr(error, "hint", ""))
             return
         once = f"; transactions as {self.transactional_id}" if self.exactly_once else ""
-        yield Need(state="ok", found=f"writes to {self.place}{once}")
+        if missing:
+            yield Need(state="problem", found=f"the user lacks rights: {', '.join(missing)}", advice=GIVE_RIGHTS)
+        else:
+            yield Need(state="ok", found=f"writes to {self.place}{once}")
 
     def find_missing_rights(self) -> Sequence[str]:
         """Return the rights on the topic and on the topic of the labels that the user lacks."""

@@ -11,8 +11,9 @@ from itertools import islice
 from destinations.destination import NEWEST, BatchLabel, Destination
 from origins.errors import WherryError
 from origins.lazy import SparkSession
+from origins.object_store import open_store
 from origins.origin import Origin
-from origins.store_access import StoreUrl
+from origins.store_access import StoreError, StoreUrl, get_key
 from runners.model.entry import OpenBody
 from runners.model.errors import Refusal
 from runners.model.masking import hide_secrets
@@ -57,8 +58,7 @@ def check_renamed(
     asked = {name: each for name, each in destinations.items() if name not in ruling.fresh}
     place = StateLocation.of(pipeline)
     labels = {name: list(islice(each.list_labels(spark), NEWEST)) for name, each in asked.items()}
-    names = {label.pipeline for each in labels.values() for label in each} - {pipeline.name}
-    states = list_states_beside(place) if place.directory else (_move_beside(place, name) for name in sorted(names))
+    states = list_states_beside(place, sorted({label.pipeline for each in labels.values() for label in each}))
     twin = find_twin(pipeline, asked, states, spark) or _find_stranger(pipeline, labels)
     if twin is not None:
         fresh = " ".join(f"--fresh {name}" for name in twin.destinations)
@@ -70,12 +70,17 @@ def check_renamed(
         )
 
 
-def list_states_beside(place: StateLocation) -> Iterator[StateLocation]:
-    """Yield the other states in the folder of a state that is in a directory."""
-    assert place.directory is not None
-    for ledger in sorted(place.directory.parent.glob("*/ledger")):
-        if ledger.parent != place.directory:
-            yield replace(place, directory=ledger.parent, name=ledger.parent.name)
+def list_states_beside(place: StateLocation, known: Iterable[str] = ()) -> Iterator[StateLocation]:
+    """Yield the other states in a state's folder. In a catalog, yield the states of the pipelines that are known."""
+    names = list(known)
+    if place.directory is not None:
+        names = sorted(each.parent.name for each in place.directory.parent.glob("*/ledger"))
+    elif place.url and "/" in get_key(place.url):
+        with contextlib.suppress(StoreError):  # this user may read there, but not list what is there
+            folders, _ = open_store(_move_beside(place, "").url or "").list_folder()
+            names += [folder.strip("/").rpartition("/")[2] for folder in folders[:100]]
+    found = (_move_beside(place, name) for name in dict.fromkeys(names))
+    yield from (each for each in found if str(each) != str(place))
 
 
 def find_twin(
@@ -126,4 +131,4 @@ def digest_place(origin: Origin) -> str:
 def _move_beside(place: StateLocation, name: str) -> StateLocation:
     """Return the usual place of another pipeline's state beside this one."""
     url = place.url and StoreUrl(f"{place.url.rpartition('/')[0]}/{name}", place.url.settings)
-    return replace(place, name=name, url=url)
+    return replace(place, name=name, url=url, directory=place.directory and place.directory.with_name(name))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -21,7 +22,9 @@ from runners.model.run_report import Report
 from runners.operations.offsets import carry_out, plan_rewind
 from runners.operations.status import describe_pipelines
 from runners.pipeline import Pipeline
+from runners.running.renamed import find_twin, list_states_beside
 from runners.state.location import StateLocation
+from runners.ways.stage_chain import name_destinations
 from tests.stores.fault_proxy import Fault
 from tests.stores.s3 import S3, make_client
 
@@ -81,6 +84,21 @@ def put_refused(s3: S3, *ids: str) -> None:
     table = pa.Table.from_pylist(rows, schema)
     write_deltalake(url, table, mode="append", storage_options=s3.storage_options)
     make_client(s3.endpoint).put_object(Bucket=s3.bucket, Key="wherry/orders/dlq/_delta_log/_staged_commits/", Body=b"")
+
+
+def test_a_renamed_pipeline_finds_the_older_state_beside_its_own(tmp_path: Path, s3: S3) -> None:
+    """So a run asks before it reads a row, also if its destinations know no pipeline. It needs the right to list."""
+    write_file(tmp_path, 1)
+    run_and_move(tmp_path, s3)
+    old = load_pipeline(tmp_path, s3)
+    renamed = replace(old, name="sales", state=StoreUrl(s3.make_url("wherry/sales"), s3.spark_settings))
+    place, named = StateLocation.of(renamed), name_destinations(renamed.every_destination)
+    twin = find_twin(renamed, named, list_states_beside(place))
+    assert twin is not None
+    assert (twin.name, twin.state) == ("orders", str(StateLocation.of(old)))
+    assert list(list_states_beside(StateLocation.of(old))) == []
+    s3.proxy.add(Fault("forbid", kind="LIST", times=None))
+    assert list(list_states_beside(place)) == []
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a"])
