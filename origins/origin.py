@@ -302,6 +302,7 @@ class Need:
     state: Literal["ok", "problem", "not needed"]
     found: str
     advice: str = ""
+    """What to do; empty if nothing needs to be done."""
 
 
 class Examinable(ABC):

@@ -24,7 +24,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import IO, TypeAlias
+from typing import IO, ClassVar, TypeAlias
 from urllib.parse import unquote
 
 from destinations.delta.lock import SparkCommits
@@ -33,7 +33,6 @@ from origins.delta_actions import ActionBody, FileBody, explain_broken_log
 from origins.errors import WherryError, clean_up_by
 from origins.lazy import deltalake
 from origins.object_store import open_delta_table
-from origins.store_access import StoreError
 
 Mark: TypeAlias = tuple[int, int] | str
 """What distinguishes a version's file from another file with this name."""
@@ -100,10 +99,8 @@ class TablePlace(ABC):
             raise FileNotFoundError(self.name)
         return table
 
-    @property
-    def sure(self) -> float:
-        """For how many seconds a look at the versions counts as current."""
-        return 0.0
+    sure: ClassVar[float] = 0.0
+    """For how many seconds a look at the versions counts as current."""
 
     @abstractmethod
     def list_names(self, first: int) -> Iterable[str]:
@@ -265,15 +262,13 @@ class TablePlace(ABC):
                 for version in range(head.version + 1, later.version + 1):
                     if self.read(format_key(version)) == content:  # an earlier request was carried out after all
                         return replace(head, version=version, file=self.identify(version))
-                if later.version == head.version and not self.sure:
-                    raise MetadataChanged(f"The log of {self.name} was cleaned up during the write.")
                 if later.version == head.version:
-                    raise StoreError(
-                        f"{self.name} has version {head.version + 1}, and does not list it.",
-                        hint="Wait a little, and run again.",
-                        is_away=True,
-                    )
+                    raise self.explain_unlisted(head.version + 1)
                 head = later
+
+    def explain_unlisted(self, version: int) -> Exception:
+        """Return the error for a version that is not free, although the place does not list it."""
+        return MetadataChanged(f"The log of {self.name} was cleaned up during the write.")
 
     @abstractmethod
     def offer(
@@ -330,16 +325,20 @@ class FolderPlace(TablePlace):
         except (FileNotFoundError, NotADirectoryError):
             return None
 
+    @staticmethod
+    def keeps_names_apart(folder: Path) -> bool:
+        """Whether a name in a folder that is taken stays taken. Raises `OSError` if the folder cannot be written."""
+        with tempfile.TemporaryDirectory(prefix=".probe-", dir=folder) as place:
+            first, second, name = (Path(place, label) for label in ("first", "second", "name"))
+            first.touch()
+            second.touch()
+            open_to_readers(first)
+            return _try_link(first, name) and not _try_link(second, name)
+
     def is_kept_apart(self) -> bool:
-        try:
-            with tempfile.TemporaryDirectory(prefix=".probe-", dir=self.folder / "_delta_log") as place:
-                first, second, name = (Path(place, label) for label in ("first", "second", "name"))
-                first.touch()
-                second.touch()
-                open_to_readers(first)
-                return _try_link(first, name) and not _try_link(second, name)
-        except OSError:
-            return False
+        with contextlib.suppress(OSError):
+            return self.keeps_names_apart(self.folder / "_delta_log")
+        return False
 
     def stage(self, names: Sequence[str]) -> AbstractContextManager[Path]:
         return nullcontext(self.folder)

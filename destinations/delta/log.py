@@ -175,9 +175,6 @@ class LocalLog(OwnLog):
     def place(self) -> TablePlace:
         return FolderPlace(self.folder)
 
-    def has(self, version: int) -> bool:
-        return self.path_of(version).exists()
-
     def is_of(self, table_id: str) -> bool:
         """Whether it is the log of the table with this id."""
         return bool(self.read_metadata().get("id") == table_id)

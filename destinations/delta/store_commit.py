@@ -51,15 +51,14 @@ class StorePlace(TablePlace):
     def store(self) -> ObjectStore:
         return open_store(self.url)
 
-    @property
-    def sure(self) -> float:
-        return SURE
+    sure = SURE
 
     def list_names(self, first: int) -> Iterable[str]:
         return [key.removeprefix("_delta_log/") for key in self._list_log(first)]
 
     def find_newest(self, known: int = -1) -> int:
-        return max(self.list_versions(max(known, 0)) or self.list_versions(), default=-1)
+        later = self.list_versions(known) if known > 0 else ()
+        return max(later or self.list_versions(), default=-1)
 
     def look(self, first: int) -> Callable[[int], str | None]:
         tags = self._list_log(first)
@@ -111,6 +110,10 @@ class StorePlace(TablePlace):
     ) -> AbstractContextManager[Callable[[LogHead], str | None]]:
         store = self.store
         return contextlib.nullcontext(lambda head: store.take(format_key(head.version + 1), content))
+
+    def explain_unlisted(self, version: int) -> StoreError:
+        found = f"{self.url} has version {version}, and does not list it."
+        return StoreError(found, hint="Wait a little, and run again.", is_away=True)
 
     def is_long(self, version: int) -> bool:
         try:

@@ -129,7 +129,7 @@ class TargetTable:
     @property
     def stands(self) -> bool:
         """Whether the table's last seen version still exists, as far as that is known at once."""
-        return not isinstance(self.log, LocalLog) or self.log.has(self.version)
+        return not isinstance(self.log, LocalLog) or self.log.path_of(self.version).exists()
 
     def refresh(self) -> bool:
         """Look at the log again. Return false if that needs Spark, or if the log belongs to another table."""

@@ -37,9 +37,8 @@ from origins.codec import LEFT_OUT, decode, encode
 from origins.crash_points import reach
 from origins.errors import OriginError, WherryError, list_spark_errors
 from origins.kafka.avro import AvroCoding
-from origins.kafka.client import Cluster, Partition
+from origins.kafka.client import Cluster, Partition, describe_missing_rights
 from origins.kafka.formats import CODED, FORMATS, Coding
-from origins.kafka.kafka import GIVE_RIGHTS
 from origins.kafka.rows import KafkaRows
 from origins.kafka.schema_registry import SchemaRegistry, check_coding, explain_coding, read_schema_file
 from origins.lazy import DataFrame, F, Row, SparkSession, T
@@ -215,7 +214,7 @@ class Kafka(Destination, Examinable):
             return
         once = f"; transactions as {self.transactional_id}" if self.exactly_once else ""
         if missing:
-            yield Need(state="problem", found=f"the user lacks rights: {', '.join(missing)}", advice=GIVE_RIGHTS)
+            yield describe_missing_rights(missing)
         else:
             yield Need(state="ok", found=f"writes to {self.place}{once}")
 

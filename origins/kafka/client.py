@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from origins.errors import OriginError
 from origins.lazy import LazyModule
+from origins.origin import Need
 
 if TYPE_CHECKING:
     import confluent_kafka as ck
@@ -386,3 +387,9 @@ def silence_client() -> Any:
     logger = logging.getLogger("wherry.kafka")
     logger.setLevel(logging.CRITICAL + 1)
     return logger
+
+
+def describe_missing_rights(missing: Sequence[str]) -> Need:
+    """Return the problem that a user lacks these rights."""
+    advice = "Give the user these rights with kafka-acls.sh."
+    return Need(state="problem", found=f"the user lacks rights: {', '.join(missing)}", advice=advice)

@@ -16,7 +16,7 @@ from origins.batch_rows import BatchRows
 from origins.errors import OriginError, WherryError
 from origins.files.options import check_options, complete_options
 from origins.kafka.avro import AvroCoding
-from origins.kafka.client import Cluster, Ends, Partition
+from origins.kafka.client import Cluster, Ends, Partition, describe_missing_rights
 from origins.kafka.formats import CODED, FORMATS, Coding, make_fit
 from origins.kafka.offsets import (
     describe_positions,
@@ -55,7 +55,6 @@ _OWN = (
     "error_cb",
 )
 """The client settings that Wherry sets itself."""
-GIVE_RIGHTS = "Give the user these rights with kafka-acls.sh."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,7 +313,7 @@ class Kafka(Origin, Examinable):
         named = ", ".join(topics) or f"no topic that fits {self.pattern}"
         yield Need(state="ok", found=f"{named} in Kafka at {self.servers}; {count} partition{'s' * (count != 1)}")
         if missing:
-            yield Need(state="problem", found=f"the user lacks rights: {', '.join(missing)}", advice=GIVE_RIGHTS)
+            yield describe_missing_rights(missing)
         at = f"the schema registry at {self.schemas.url}" if self.schemas else ""
         if unknown:
             found = f"{at} has no subject {', '.join(unknown)}"

@@ -34,6 +34,7 @@ class DoctorCheck:
     state: Literal["ok", "problem", "not needed"]
     found: str
     advice: str = ""
+    """What to do; empty if nothing needs to be done."""
 
     def json(self) -> dict[str, JSON]:
         return dict(vars(self))

@@ -36,10 +36,17 @@ class BatchTiming:
         if isinstance(outcome, Landed) and outcome.outlasted:
             self.mark("write", max(self._last, now - outcome.outlasted))
             self.mark("dlq", now)
-        is_dlq = isinstance(task, Explain) or (isinstance(task, Deliver) and list(task.names) == [DLQ])
-        self.mark("read" if isinstance(task, Prepare | CountSpan) else "dlq" if is_dlq else "write", now)
+        self.mark(_find_phase(task), now)
 
 
 def add_times(totals: Mapping[str, float], spent: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
     """Return the totals with the time since the batch's last report added."""
     return {phase: totals[phase] + spent.get(phase, 0.0) - before.get(phase, 0.0) for phase in PHASES}
+
+
+def _find_phase(task: Task) -> str:
+    if isinstance(task, Prepare | CountSpan):
+        return "read"
+    if isinstance(task, Explain) or (isinstance(task, Deliver) and list(task.names) == [DLQ]):
+        return "dlq"
+    return "write"

@@ -416,14 +416,14 @@ class Quality:
     def add(self, batch: Batch, findings: Mapping[str, Json]) -> None:
         """Add a settled batch. Findings of a stage that the definition no longer has are left out."""
         for stage, results in findings.items():
-            found = self.suites.get(batch.origin, {}).get(stage)
-            if found is None or not isinstance(results, list | tuple) or len(found.rules) != len(results):
+            judge = self.suites.get(batch.origin, {}).get(stage)
+            if judge is None or not isinstance(results, list | tuple) or len(judge.rules) != len(results):
                 continue
-            figures = self._figures.setdefault(stage, [*map(_ExpectationFigures, found.rules)])
+            figures = self._figures.setdefault(stage, [*map(_ExpectationFigures, judge.rules)])
             for figure, result in zip(figures, results, strict=True):
                 figure.add(decode(_Finding, result))
             asset, at = f"{batch.origin}, lane {batch.lane}, batch {batch.number}", batch.time.isoformat()
-            self.validations.append(found.make_validation(results, suite=stage, run=batch.run, batch=asset, at=at))
+            self.validations.append(judge.make_validation(results, suite=stage, run=batch.run, batch=asset, at=at))
 
     def json(self) -> list[dict[str, JSON]]:
         """Return the figures of each expectation."""

@@ -77,7 +77,7 @@ def list_states_beside(place: StateLocation, known: Iterable[str] = ()) -> Itera
         names = sorted(each.parent.name for each in place.directory.parent.glob("*/ledger"))
     elif place.url and "/" in get_key(place.url):
         with contextlib.suppress(StoreError):  # this user may read there, but not list what is there
-            folders, _ = open_store(_move_beside(place, "").url or "").list_folder()
+            folders, _ = open_store(StoreUrl(place.url.rpartition("/")[0], place.url.settings)).list_folder()
             names += [folder.strip("/").rpartition("/")[2] for folder in folders[:100]]
     found = (_move_beside(place, name) for name in dict.fromkeys(names))
     yield from (each for each in found if str(each) != str(place))

@@ -104,9 +104,6 @@ def scheduler_of(
             f"wherry run {shlex.quote(str(folder.path))} --all",
         )
     marks = open_marks(folder.path)
-    run_workers = RunThreads(
-        make_carrier(
-            open_shared_session([each.pipeline for each in schedule_catalog.scheduled.values()]), make_listeners
-        )
-    )
+    spark = open_shared_session([each.pipeline for each in schedule_catalog.scheduled.values()])
+    run_workers = RunThreads(make_carrier(spark, make_listeners))
     return Scheduler(folder=folder, marks=marks, run_workers=run_workers, at_once=at_once or os.cpu_count() or 1)

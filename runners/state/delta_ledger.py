@@ -12,7 +12,6 @@ import json
 import math
 import os
 import re
-import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -248,14 +247,7 @@ class DiskHome(TableHome):
         return bool(DeltaTable.is_deltatable(str(self.path)))
 
     def check(self) -> None:
-        with tempfile.TemporaryDirectory(prefix="_probe-", dir=self.path) as place:
-            own, taken = Path(place, "own"), Path(place, "taken")
-            own.touch()
-            os.link(own, taken)
-            try:
-                os.link(own, taken)
-            except FileExistsError:
-                return
+        if not FolderPlace.keeps_names_apart(self.path):
             raise OSError(
                 "its file system lets a new file replace another one, so Wherry cannot keep two writers apart"
             )

@@ -201,12 +201,11 @@ def make_labels(batch: Batch) -> Mapping[str, str | int | datetime]:
 class Upkeep(Protocol):
     """A module that keeps the stores of one kind of stage in order."""
 
-    @staticmethod
-    def note_user(chain: StageChain, pipeline: str) -> None:
+    def note_user(self, chain: StageChain, pipeline: str) -> None:
         """Record in the stores of a chain that this pipeline uses them. Raise an error if a store cannot be used."""
 
-    @staticmethod
     def sweep(
+        self,
         chains: Iterable[StageChain],
         pipeline: str,
         kept: Sequence[Destination],

@@ -22,8 +22,9 @@ from destinations.log import Log
 from destinations.memory import Memory
 from origins.nack import DLQ_COLUMNS
 from origins.store_access import StoreError, StoreUrl
+from runners import claims
 from runners.claims import note_user, sweep
-from runners.ways.stage_chain import StageChain
+from runners.ways.stage_chain import StageChain, Upkeep
 from stages.claim import Claim, Format, Unclaim, open_store
 from stages.claim_store import ValueClaims
 from stages.columns import WithColumns
@@ -36,6 +37,8 @@ from tests.stores.s3 import S3
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+UPKEEP: Upkeep = claims
+"""The types of the module are those of its contract, or mypy refuses this line."""
 DAY = 86_400.0
 NOW = 1_800_000_000.0
 

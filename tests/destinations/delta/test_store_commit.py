@@ -88,7 +88,7 @@ def test_on_azure_a_listing_identifies_a_version_as_its_commit_did(
     azure: Azure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So the log is listed, and the table is not read again."""
-    monkeypatch.setattr(store_commit, "SURE", -1.0)
+    monkeypatch.setattr(StorePlace, "sure", -1.0)
     url = StoreUrl(azure.make_url("orders"), azure.spark_settings)
     made = DeltaTable.create(str(url), Schema.from_arrow(SCHEMA), storage_options=azure.storage_options)
     direct = DirectTable(StorePlace(url), str(made.metadata().id))
@@ -336,7 +336,7 @@ def test_a_broken_note_of_the_last_checkpoint_counts_as_none(s3: S3, url: StoreU
 
 def test_a_late_append_to_a_deleted_table_fails(s3: S3, url: StoreUrl, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next version would be free, and would be in a log without a beginning."""
-    monkeypatch.setattr(store_commit, "SURE", -1.0)
+    monkeypatch.setattr(StorePlace, "sure", -1.0)
     write = begin_write(open_direct(s3, url))
     client = make_client(s3.behind)
     for found in client.list_objects_v2(Bucket=s3.bucket, Prefix="orders/")["Contents"]:
