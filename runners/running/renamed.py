@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from destinations.destination import NEWEST, BatchLabel, Destination
-from origins.errors import WherryError
+from origins.errors import WherryError, list_spark_errors
 from origins.lazy import SparkSession
 from origins.object_store import open_store
 from origins.origin import Origin
@@ -21,6 +21,10 @@ from runners.model.spec import PipelineSpec
 from runners.running.compatibility import OperatorOverrides, canonicalise_all
 from runners.state.journal import Journal
 from runners.state.location import StateLocation
+from runners.state.spark_ledger import quote_table
+
+_MOST = 100
+"""How many states beside a new one are looked at."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +62,9 @@ def check_renamed(
     asked = {name: each for name, each in destinations.items() if name not in ruling.fresh}
     place = StateLocation.of(pipeline)
     labels = {name: list(islice(each.list_labels(spark), NEWEST)) for name, each in asked.items()}
-    states = list_states_beside(place, sorted({label.pipeline for each in labels.values() for label in each}))
+    tells_nothing = any(type(each).list_labels is Destination.list_labels for each in asked.values())
+    known = sorted({label.pipeline for each in labels.values() for label in each})
+    states = list_states_beside(place, known, spark if tells_nothing else None)
     twin = find_twin(pipeline, asked, states, spark) or _find_stranger(pipeline, labels)
     if twin is not None:
         fresh = " ".join(f"--fresh {name}" for name in twin.destinations)
@@ -70,15 +76,24 @@ def check_renamed(
         )
 
 
-def list_states_beside(place: StateLocation, known: Iterable[str] = ()) -> Iterator[StateLocation]:
-    """Yield the other states in a state's folder. In a catalog, yield the states of the pipelines that are known."""
+def list_states_beside(
+    place: StateLocation, known: Iterable[str] = (), spark: SparkSession | None = None
+) -> Iterator[StateLocation]:
+    """Yield the other states in a state's folder, or in its schema if `spark` is given.
+
+    Yield the states of the pipelines that are known, too.
+    """
     names = list(known)
     if place.directory is not None:
         names = sorted(each.parent.name for each in place.directory.parent.glob("*/ledger"))
     elif place.url and "/" in get_key(place.url):
         with contextlib.suppress(StoreError):  # this user may read there, but not list what is there
             folders, _ = open_store(StoreUrl(place.url.rpartition("/")[0], place.url.settings)).list_folder()
-            names += [folder.strip("/").rpartition("/")[2] for folder in folders[:100]]
+            names += [folder.strip("/").rpartition("/")[2] for folder in folders[:_MOST]]
+    elif place.schema and spark is not None:
+        with contextlib.suppress(*list_spark_errors()):  # this user may not list what is there
+            ledgers = spark.sql(f"show tables in {quote_table(place.schema)} like '*_ledger'").limit(_MOST).collect()
+            names += [row.tableName.removesuffix("_ledger") for row in ledgers if not row.isTemporary]
     found = (_move_beside(place, name) for name in dict.fromkeys(names))
     yield from (each for each in found if str(each) != str(place))
 

@@ -77,6 +77,20 @@ def test_a_renamed_pipeline_with_its_state_in_a_catalog_asks(place: Place) -> No
     assert "(renamed_state.orders_ledger)" in error.message
 
 
+def test_a_renamed_pipeline_into_python_asks_in_a_catalog(place: Place) -> None:
+    """A Python destination knows no pipeline, so the run looks at the ledgers of the schema."""
+    place.spark.sql("create schema if not exists renamed_python")
+    place.spark.sql("create table renamed_python.other_ledger (id bigint) using delta")
+    place.land("a.json", [make_order(1)])
+    text = ORDERS.replace("delta: {path: tables/orders}", 'python: "builtins:print"\n    name: orders')
+    text += "state: {schema: renamed_python}\n"
+    place.load(text).run()
+    error = place.load(text.replace("name: orders", "name: sales", 1)).run(check=False).error
+    assert error is not None
+    assert error.message.startswith("Was orders renamed to sales, or is this a second pipeline? ")
+    assert "(renamed_python.orders_ledger)" in error.message
+
+
 TO_FILES = "delta: {path: tables/orders}", "files: {path: tables/orders, format: json}\n    name: orders"
 
 
