@@ -18,6 +18,7 @@ from runners.definitions.first_pipeline import make
 from runners.definitions.kinds import CONTRACTS, Role, get_our_kinds, list_options
 from runners.model.spec import BatchOptions, Hook, RetryOptions, RunOptions, ScheduleOptions
 from tests.pages import PAGES, PageReader
+from tests.traces import list_unnamed
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -78,9 +79,13 @@ def test_the_commands_of_the_readme_run_in_order(
 @pytest.mark.every_case
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_can_be_followed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: object) -> None:
-    """Each block runs after the blocks above it, and prints what the page shows. The demo has fewer orders here."""
+    """Each block runs after the blocks above it, and prints what the page shows. The demo has fewer orders here.
+
+    It leaves only files that a page names.
+    """
     monkeypatch.setattr("runners.command_line.trial_commands.make", partial(make, files=2, rows=1_000))
     PageReader(monkeypatch).follow(page, tmp_path)
+    assert list_unnamed(tmp_path) == []
 
 
 @pytest.mark.spark
