@@ -23,7 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from destinations.destination import BatchLabel, BroughtBatch, DestinationError, Label, Loss, Written
+from destinations.capabilities import BroughtBatch, Loss
+from destinations.destination import BatchLabel, DestinationError, Label, Written
 from origins.codec import LEFT_OUT, decode, encode
 from origins.errors import has_no_links
 

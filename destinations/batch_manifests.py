@@ -29,7 +29,8 @@ from destinations.batch_folders import (
     make_note,
     name_folder,
 )
-from destinations.destination import BatchLabel, BroughtBatch, DestinationError, Label, Loss, Written, make_unsure_error
+from destinations.capabilities import BroughtBatch, Loss
+from destinations.destination import BatchLabel, DestinationError, Label, Written, make_unsure_error
 from origins.codec import decode, encode
 from origins.object_store import ObjectStore, open_store
 from origins.store_access import StoreError, StoreUrl, find_problem

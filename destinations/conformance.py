@@ -27,6 +27,7 @@ from typing import Any
 
 import pytest
 
+from destinations.capabilities import StopsWriters
 from destinations.destination import Destination, Identity, Label, OpenDestination, Written
 from origins.batch import Batch, Span
 from origins.batch_rows import BatchRows, FrameRows
@@ -222,7 +223,7 @@ class RememberingConformance(DestinationConformance):
         opened, identity = open_for(spark, destination, spark.createDataFrame([], "id bigint, text string"))
         late = make_label(number=2)
         with start_paused_write(spark, opened, late, self.rows) as (write, let_go):
-            opened.fence(spark, uuid.uuid4().hex)
+            stop_writers(spark, opened)
             let_go()
             assert write.exception() is not None
         assert opened.find(spark, late, identity) is None
@@ -235,10 +236,16 @@ class RememberingConformance(DestinationConformance):
         opened, identity = open_for(spark, destination, spark.range(1))
         before = make_label(number=1)
         written = opened.write(spark, self.rows(spark.range(1)), [before])
-        opened.fence(spark, uuid.uuid4().hex)
+        stop_writers(spark, opened)
         assert opened.find(spark, before, identity) == written
         assert opened.write(spark, self.rows(spark.range(1, 2)), [make_label(number=2)]).rows == 1
         self.holds(spark, destination, [{"id": 0}, {"id": 1}])
+
+
+def stop_writers(spark: SparkSession, opened: OpenDestination) -> None:
+    """Fence a destination that remembers. It must be able to do so."""
+    assert isinstance(opened, StopsWriters), "inherit StopsWriters too, since the destination remembers"
+    opened.fence(spark, uuid.uuid4().hex)
 
 
 def make_label(*, number: int = 1, lane: str = "0", destination: str = "orders") -> Label:

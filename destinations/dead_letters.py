@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 from itertools import islice
 from typing import Any
 
+from destinations.capabilities import find_read_back
 from destinations.delta.delta import Delta, OpenDelta
 from destinations.delta.table import TargetTable
 from destinations.destination import Destination, DestinationError, Identity, Label, Misfit, OpenDestination
@@ -254,13 +255,14 @@ def stream_fallback(
     There may be rows of other batches, and a row twice. Raises `DestinationError` if the fallback cannot be read.
     """
     columns = columns or make_dlq_schema().names
-    assert fallback.read_back is not None, "a DLQ has no other fallback"
+    read_back = find_read_back(fallback)
+    assert read_back is not None, "a DLQ has no other fallback"
     if isinstance(fallback, Delta):  # usually read without Spark
         plans = _match_plans(f"{label.batch.plan}/" for label in labels)
         selected = ", ".join(f"`{name}`" for name in columns)
         yield from stream_dlq(fallback, spark, f"SELECT {selected} FROM {{table}} WHERE {plans}")
     else:
-        yield fallback.read_back(spark(), labels, make_dlq_schema()).select(*columns).toArrow()
+        yield read_back(spark(), labels, make_dlq_schema()).select(*columns).toArrow()
 
 
 def match_id(plan: str) -> str:

@@ -9,7 +9,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 from origins.batch import Batch
 from origins.batch_rows import BatchRows
@@ -85,10 +85,6 @@ class Written:
     """
 
 
-ReadBack: TypeAlias = "Callable[[SparkSession, Sequence[Label], T.StructType], DataFrame]"
-"""Reads the rows of these labels, with these columns. It may also give other rows, and a row twice."""
-NEWEST = 100
-"""How many of a destination's newest writes tell which pipelines write to it."""
 LANE = "{lane}"
 """Stands for the lane's name in a destination's place and name. Each lane then has its own destination."""
 
@@ -146,12 +142,6 @@ class OpenDestination(ABC):
         effect.
         """
 
-    def share(self) -> None:
-        """Prepare for other runs that write here at the same time.
-
-        From now on, a write that could harm theirs raises.
-        """
-
     @abstractmethod
     def ensure_place(self, spark: SparkSession, schema: T.StructType | None) -> Identity:
         """Create the place if it is missing, and check that rows of this schema fit.
@@ -160,28 +150,6 @@ class OpenDestination(ABC):
         which names every problem.
         """
 
-    def newest(self, pipeline: str) -> BatchLabel | None:
-        """Return the label of the newest batch that it has of this pipeline, if it knows that at once; else None.
-
-        Wherry asks this after `ensure_place`.
-        """
-        return None
-
-    def grow(self, spark: SparkSession, schema: T.StructType) -> None:
-        """Add the new columns and wider types of an evolving origin, as far as the place can.
-
-        A second call has no further effect. Wherry calls this before `ensure_place`.
-        """
-
-    def demands(self, spark: SparkSession, schema: T.StructType) -> Sequence[Stage]:
-        """Return what the place demands of rows with this schema, as stages that run after all others.
-
-        The stages refuse the rows that the place would refuse, and filter the rows that it would leave out. Wherry
-        asks after `ensure_place`, and again if the place may refuse rows that were already decided. A preview asks
-        too, and creates nothing: a missing place demands what it will demand once it exists.
-        """
-        return ()
-
     @abstractmethod
     def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
         """Write all rows and the labels, or nothing. Several runner threads may call this at the same time.
@@ -189,31 +157,12 @@ class OpenDestination(ABC):
         `rows.frame()` always has the rows. A destination that can use a cheaper form asks for that form first.
         """
 
-    def tick(self, spark: SparkSession, rows: DataFrame, label: Label) -> None:
-        """React to a while without rows. `rows` is empty, and has the columns of a batch.
-
-        Wherry calls this only with `run.idle`. The destination must not write anything.
-        """
-
-    def maintain(self, spark: SparkSession) -> None:
-        """Do housekeeping that changes no row.
-
-        A thread beside the runners calls this after writes, one call at a time, and the run waits for its end. A
-        failure costs only space and time: Wherry logs it and tries again later.
-        """
-
-    def confirm(self) -> None:
-        """Raise if it is known at once that a batch of this run is missing. Wherry asks at the end of a run."""
-
     def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
         """Return what was written with this label; None if surely nothing was. Raises `Unsure` if it does not know.
 
         Wherry asks only if it did not see the end of a write. A destination that does not remember answers None.
         """
         return None
-
-    def fence(self, spark: SparkSession, token: str) -> None:
-        """Make every write that began earlier fail. A destination that does not remember does nothing."""
 
     def close(self) -> None:
         """Release what it holds, for example a connection.
@@ -282,11 +231,6 @@ class Destination(ABC):
         return False
 
     @property
-    def needs_maintenance(self) -> bool:
-        """Whether `maintain` has anything to do, now or later."""
-        return False
-
-    @property
     @abstractmethod
     def place(self) -> str:
         """Where the rows go, as a person would name it. Its last part is the default name."""
@@ -300,11 +244,6 @@ class Destination(ABC):
     def again(self) -> str:
         """What happens to rows that it already has, if a person moves offsets back."""
         return "gets the rows again; rows that it has already will be there twice"
-
-    @property
-    def read_back(self) -> ReadBack | None:
-        """The function that reads written rows back, such as refused rows in a fallback; None if Wherry cannot."""
-        return None
 
     @property
     def ordered(self) -> bool:
@@ -322,17 +261,6 @@ class Destination(ABC):
     @abstractmethod
     def open(self) -> OpenDestination:
         """Open the destination for one run. It must be quick and start no Spark; `ensure_place` looks at the place."""
-
-    def account(self, spark: Callable[[], SparkSession], pipeline: str) -> DeliveryAccount | None:
-        """Return what its history and its rows prove about the batches of this pipeline; None if it proves nothing.
-
-        It changes nothing. It calls `spark` only if there is no other way.
-        """
-        return None
-
-    def list_labels(self, spark: SparkSession) -> Iterator[BatchLabel]:
-        """Yield the labels of its `NEWEST` writes, of any pipeline, the newest first. By default it knows none."""
-        return iter(())
 
     def describe(self) -> dict[str, Any]:
         """Return the kind and the place, as the ledger stores them."""
@@ -428,79 +356,6 @@ class BatchLabel:
     """A digest of the place that the origin reads. Empty if the batch has no origin, or in older labels."""
     job: Mapping[str, str] = field(default_factory=dict, metadata=LEFT_OUT)
     """The ids of the job that planned the batch. Empty without a job."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Loss:
-    """What removed or changed rows of a batch after they arrived."""
-
-    code: str
-    """`ROWS_GONE`, `RESTORED`, `FILE_GONE`, `FILE_CHANGED` or `LOG_BROKEN`; for a doubt, `NOT_PROVED`."""
-    reason: str
-    """What happened, as the end of a sentence about the rows."""
-    version: int | None = None
-    whole: bool = False
-    """Whether all rows of the batch are gone."""
-    restore: str = ""
-    """The SQL statement that restores the earlier table; empty if it would also remove rows of other batches."""
-    takes_later: bool = False
-    """Whether `restore` also removes later batches, which a person can add again."""
-    insert: str = ""
-    """The SQL statement that adds the missing rows, without the batch's label; empty if no statement can."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class BroughtBatch:
-    """A write that names the batch that it added."""
-
-    label: BatchLabel
-    rows: int | None
-    """How many rows the write added by its figures, including the rows of its other batches."""
-    together: Sequence[str] = ()
-    """The keys of all batches of the write, with this batch's key."""
-    version: int | None = None
-    listed: int | None = None
-    """How many rows are in the files that it added; None if that cannot be compared."""
-    files: Sequence[str] = ()
-    """The names of the files that it added, if they belong to a table."""
-    copied: int = 0
-    """How many rows of earlier batches are in its files too."""
-    loss: Loss | None = None
-    """What happened to the rows, if they are gone or changed."""
-    doubt: Loss | None = None
-    """A change of a file that has these rows and other rows, if the changed rows are unknown."""
-
-    @property
-    def key(self) -> str:
-        return self.label.key
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeliveryAccount:
-    """What a destination proves about the batches that it got."""
-
-    place: str
-    proof: str
-    """One sentence: what its history proves, and what it does not prove."""
-    there: bool = True
-    """Whether the table or folder exists."""
-    id: str = ""
-    """The id of the table or folder; empty if it has none."""
-    silent: bool = False
-    """Whether a batch with rows may leave no trace: a merge that changes nothing makes no commit."""
-    mends: bool = False
-    """Whether lost rows can be added again from their own files, because rows were only ever added."""
-    since: int = 0
-    """The first version in its history."""
-    brought: Sequence[BroughtBatch] = ()
-    """The writes, in their order."""
-    losses: Sequence[Loss] = ()
-    """The losses of rows whose batches are unknown now."""
-
-    @property
-    def whole(self) -> bool:
-        """Whether its history goes back to its beginning."""
-        return self.since == 0
 
 
 class Late(WherryError):

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, cast, get_args
 
+from destinations.capabilities import find_read_back
 from destinations.destination import Destination
 from destinations.discard import Discard
 from origins.problems import refuse_unknown
@@ -144,7 +145,7 @@ class Dlq:
             raise ValueError(
                 "on_failure: expected a fallback beside it, such as fallback: {delta: {path: /other/disk/refused}}"
             )
-        if self.fallback.read_back is None:
+        if find_read_back(self.fallback) is None:
             raise ValueError(
                 "fallback: expected a destination from which a merge can read the rows back: delta, files as parquet "
                 "or json without partition_by, or kafka as json with a topic and without value, headers and "

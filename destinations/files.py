@@ -16,16 +16,15 @@ from typing import ClassVar, Literal
 
 from destinations.batch_folders import NOTE, BatchFolders, NameTaken, list_data_files, make_note, name_folder
 from destinations.batch_manifests import BatchManifests
+from destinations.capabilities import DeliveryAccount, ProvesDeliveries, ReadBack, ReadsBack
 from destinations.destination import (
     BatchLabel,
-    DeliveryAccount,
     Destination,
     DestinationError,
     Identity,
     Label,
     Misfit,
     OpenDestination,
-    ReadBack,
     Written,
     make_other_place_error,
     make_unsure_error,
@@ -64,7 +63,7 @@ _MARK = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "true"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Files(Destination):
+class Files(Destination, ProvesDeliveries, ReadsBack):
     """Writes each batch to a folder of its own, as parquet, JSON or CSV.
 
     Example:

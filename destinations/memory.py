@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from destinations.capabilities import StopsWriters
 from destinations.destination import DestinationError, Identity, Label, StatelessDestination, Written
 from origins.batch_rows import BatchRows
 from origins.lazy import SparkSession
@@ -28,7 +29,7 @@ class _KeptRows:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Memory(StatelessDestination):
+class Memory(StatelessDestination, StopsWriters):
     """Keeps rows in memory, for tests of pipelines. It keeps the same promises as a table, until the process ends.
 
     Example:

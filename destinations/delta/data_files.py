@@ -28,8 +28,8 @@ from urllib.parse import quote
 
 from arro3.core import Array
 
+from destinations.capabilities import Loss
 from destinations.delta.direct_commit import open_to_readers
-from destinations.destination import Loss
 from origins.batch import Json
 from origins.delta_actions import AddedFile, FileBody, NestedBody, StatisticsBody
 from origins.errors import clean_up_by

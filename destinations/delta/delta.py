@@ -12,6 +12,19 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from destinations.capabilities import (
+    NEWEST,
+    DeliveryAccount,
+    GrowsColumns,
+    HasDemands,
+    KnowsNewest,
+    NeedsMaintenance,
+    ProvesDeliveries,
+    ReadBack,
+    ReadsBack,
+    SharesPlace,
+    StopsWriters,
+)
 from destinations.delta.history import describe_dropped, find_newest, make_account
 from destinations.delta.lock import hold_thread_lock
 from destinations.delta.log import LocalLog, OwnCommits, StoreLog
@@ -27,16 +40,13 @@ from destinations.delta.schema import (
 from destinations.delta.table import TargetTable, make
 from destinations.delta.writers import TRIES, PendingAppend, RowsWithText, append_rows, commit_by_spark, merge_rows
 from destinations.destination import (
-    NEWEST,
     BatchLabel,
-    DeliveryAccount,
     Demands,
     DestinationError,
     Identity,
     Label,
     Misfit,
     OpenDestination,
-    ReadBack,
     Rule,
     Unsure,
     Written,
@@ -66,7 +76,7 @@ _AGAIN = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Delta(DeltaOptions):
+class Delta(DeltaOptions, ProvesDeliveries, ReadsBack):
     """Writes rows to a Delta table, and creates the table if it is missing. Give its `path` or its name as `table`.
 
     Example:
@@ -90,10 +100,6 @@ class Delta(DeltaOptions):
     @property
     def takes_several(self) -> bool:
         return self.mode == "append" and not self.stamp
-
-    @property
-    def needs_maintenance(self) -> bool:
-        return self.optimize is not None
 
     @property
     def ordered(self) -> bool:
@@ -125,7 +131,7 @@ class Delta(DeltaOptions):
 
 
 @dataclass(eq=False)
-class OpenDelta(OpenDestination):
+class OpenDelta(OpenDestination, GrowsColumns, HasDemands, KnowsNewest, NeedsMaintenance, SharesPlace, StopsWriters):
     """The table of a Delta destination that a run has open."""
 
     destination: Delta
@@ -242,6 +248,10 @@ class OpenDelta(OpenDestination):
                 label, f"its history no longer reaches back to version {identity.version}, where the run began"
             )
         return None
+
+    @property
+    def needs_maintenance(self) -> bool:
+        return self.destination.optimize is not None
 
     def maintain(self, spark: SparkSession) -> None:
         table = self._table

@@ -26,12 +26,13 @@ from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 from urllib.parse import unquote
 
+from destinations.capabilities import BroughtBatch, DeliveryAccount, Loss
 from destinations.delta.data_files import find_harm, find_untouched
 from destinations.delta.direct_commit import format_key
 from destinations.delta.log import LocalLog, LogCommit, SparkLog, StoreLog, format_tag
 from destinations.delta.store_commit import StorePlace
 from destinations.delta.table import TargetTable
-from destinations.destination import BatchLabel, BroughtBatch, DeliveryAccount, DestinationError, Loss
+from destinations.destination import BatchLabel, DestinationError
 from destinations.dlq import DLQ
 from origins.delta_actions import AddedFile, Version, VersionLog
 from origins.errors import OriginError, WherryError, list_spark_errors

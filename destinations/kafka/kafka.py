@@ -16,6 +16,7 @@ from functools import cached_property
 from itertools import chain, count
 from typing import Any, ClassVar, Literal
 
+from destinations.capabilities import HasDemands, ReadBack, ReadsBack, StopsWriters
 from destinations.destination import (
     LANE,
     Destination,
@@ -24,7 +25,6 @@ from destinations.destination import (
     Label,
     Misfit,
     OpenDestination,
-    ReadBack,
     Unsure,
     Written,
     make_other_place_error,
@@ -60,7 +60,7 @@ _ASKER = ("READ", *_WRITER)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kafka(Destination, Examinable):
+class Kafka(Destination, ReadsBack, Examinable):
     """Sends each row as a message to a Kafka topic. Headers name the batch and the number of the row in it.
 
     Example:
@@ -267,7 +267,7 @@ class Kafka(Destination, Examinable):
 
 
 @dataclass(eq=False)
-class OpenKafka(OpenDestination):
+class OpenKafka(OpenDestination, HasDemands, StopsWriters):
     """The topics of a Kafka destination that a run has open."""
 
     destination: Kafka

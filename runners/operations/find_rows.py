@@ -14,10 +14,11 @@ from datetime import datetime
 from typing import Any, Literal, TypeVar
 from urllib.parse import unquote
 
+from destinations.capabilities import BroughtBatch, find_account
 from destinations.dead_letters import format_moment, narrow_to_ids, query_dlq
 from destinations.delta.delta import Delta
 from destinations.delta.table import TargetTable
-from destinations.destination import BroughtBatch, Destination, DestinationError
+from destinations.destination import Destination, DestinationError
 from origins.batch import JSON, Batch
 from origins.errors import WherryError, clean_up_by, list_spark_errors
 from origins.lazy import Column, DataFrame, F, Row, T, pa
@@ -280,7 +281,7 @@ class _RowSearch:
             return DestinationMatches(rows=None, why=self.tracer.mask_error(error))
         if not files:
             return DestinationMatches(rows=0)
-        account = destination.account(lambda: spark, self._pipeline.name)
+        account = find_account(destination, lambda: spark, self._pipeline.name)
         rows = {find_file_name(unquote(each[_FILE])): each["count"] for each in files}
         return DestinationMatches(
             rows=sum(rows.values()),

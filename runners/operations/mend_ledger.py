@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from destinations.destination import BroughtBatch
+from destinations.capabilities import BroughtBatch, find_account
 from origins.batch import JSON
 from origins.codec import encode
 from runners.model.clock import Clock
@@ -108,7 +108,7 @@ def _keeps_parts(pipeline: PipelineSpec, lane: str) -> bool:
 def _list_brought(pipeline: PipelineSpec) -> list[BroughtBatch]:
     """Return what the destinations show of this pipeline's batches, except batches that are gone again."""
     spark, destinations = partial(obtain_for, pipeline), name_destinations(pipeline.every_destination).values()
-    accounts = [each.account(spark, pipeline.name) for each in destinations]
+    accounts = [find_account(each, spark, pipeline.name) for each in destinations]
     brought = [batch for account in accounts if account is not None for batch in account.brought]
     there = [each for each in brought if each.loss is None or not each.loss.whole]
     return [each for each in there if each.label.pipeline == pipeline.name]

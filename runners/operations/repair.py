@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from destinations.capabilities import BroughtBatch
 from destinations.delta.delta import Delta
 from destinations.delta.history import put_back
 from destinations.delta.table import TargetTable
-from destinations.destination import BroughtBatch, Destination, DestinationError
+from destinations.destination import Destination, DestinationError
 from destinations.dlq import DLQ, FALLBACK
 from origins.batch import JSON
 from origins.codec import JsonForm, named

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from destinations.capabilities import KnowsNewest
 from destinations.destination import Destination, OpenDestination
 from destinations.dlq import DLQ, FALLBACK
 from origins.lazy import SparkSession
@@ -93,7 +94,8 @@ def check_newest(
 ) -> None:
     """Raises `LedgerError` if a destination has a batch that the ledger never planned: the ledger is not the newest."""
     for name, destination in destinations.items():
-        label = None if name in ruling.fresh else opened[name].newest(pipeline)
+        place = opened[name]
+        label = place.newest(pipeline) if isinstance(place, KnowsNewest) and name not in ruling.fresh else None
         if label is None or label.destination not in (name, destination.was):
             continue
         lane, number = label.lane, label.number

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
+from destinations.capabilities import StopsWriters, find_read_back
 from destinations.dead_letters import ensure_dlq, make_dlq_schema, match_id, query_dlq, select_lacking, stream_fallback
 from destinations.delta.delta import Delta
 from destinations.destination import Destination, DestinationError, Identity, Label, OpenDestination
@@ -66,7 +67,8 @@ class FallbackMerge(Work):
         with clean_up_by(opened.close):
             opened.expects(journal.state.identities.get(DLQ, Identity(place="")))
             ensure_dlq(opened, run.spark)
-            opened.fence(run.spark, uuid.uuid4().hex)
+            if isinstance(opened, StopsWriters):
+                opened.fence(run.spark, uuid.uuid4().hex)
             known = {settled.plan: settled for settled in list_settled_ever(journal)}
             for group in self._group(fallen):
                 if run.is_stopped():
@@ -129,8 +131,9 @@ class FallbackMerge(Work):
         """Return the rows of a batch that the DLQ lacks, and how many rows the batch has, without reading them here."""
         pipeline, dlq = run.pipeline.name, run.dlq
         assert isinstance(dlq, Delta), "no other DLQ has a fallback"
-        assert self.source.read_back is not None, "a DLQ has no other fallback"
-        frame = self.source.read_back(run.spark, [label_waiting(pipeline, settled)], make_dlq_schema())
+        read_back = find_read_back(self.source)
+        assert read_back is not None, "a DLQ has no other fallback"
+        frame = read_back(run.spark, [label_waiting(pipeline, settled)], make_dlq_schema())
         mine = (F.col("plan") == settled.plan) & (F.col("pipeline") == pipeline)
         is_one = F.col("id").rlike(f"^{match_id(settled.plan)}$")
         rows = frame.where(mine & is_one).dropDuplicates(["id"])

@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from destinations.capabilities import GrowsColumns, SharesPlace, list_demands
 from destinations.dead_letters import make_dlq_schema, make_filtered_schema
 from destinations.destination import Destination, DestinationError, Identity, OpenDestination
 from destinations.dlq import DLQ, FALLBACK, FILTERED
@@ -290,9 +291,10 @@ class RunOpening:
         for name in [name for name in self.ends if name != FILTERED]:
             before = known.get(name) or known.get(self.ends[name].was or "")
             ruled = name in (*self.ruling.fresh, *self.ruling.moved) or name == self.work.refilled
-            self.opened[name].expects(Identity(place="") if before is None or ruled else before)
-            if journal.is_shared:
-                self.opened[name].share()
+            destination = self.opened[name]
+            destination.expects(Identity(place="") if before is None or ruled else before)
+            if journal.is_shared and isinstance(destination, SharesPlace):
+                destination.share()
 
     def _open_destinations(self, spark: SparkSession, schemas: Mapping[str, str]) -> Mapping[str, Identity]:
         """Return the identity of each destination. Makes missing tables and checks each schema that will arrive."""
@@ -303,10 +305,10 @@ class RunOpening:
             demands: dict[str, list[Stage]] = {}
             for each in chain.branches:
                 destination = self.opened[each]
-                if self._origins[name].evolves:
+                if self._origins[name].evolves and isinstance(destination, GrowsColumns):
                     destination.grow(spark, leaving[each])
                 identities[each] = self.ensure_place(each, spark, leaving[each])
-                demands[each] = list(destination.demands(spark, leaving[each]))
+                demands[each] = list(list_demands(destination, spark, leaving[each]))
             chains[name] = make_chain(self.pipeline, self._origins[name], self.destinations, demands)
             if any(demands.values()):
                 analyse_chain(spark, schema, chains[name])

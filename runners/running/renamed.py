@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from destinations.destination import NEWEST, BatchLabel, Destination
+from destinations.capabilities import NEWEST, ProvesDeliveries
+from destinations.destination import BatchLabel, Destination
 from origins.errors import WherryError, list_spark_errors
 from origins.lazy import SparkSession
 from origins.object_store import open_store
@@ -61,10 +62,13 @@ def check_renamed(
         return
     asked = {name: each for name, each in destinations.items() if name not in ruling.fresh}
     place = StateLocation.of(pipeline)
-    labels = {name: list(islice(each.list_labels(spark), NEWEST)) for name, each in asked.items()}
-    tells_nothing = any(type(each).list_labels is Destination.list_labels for each in asked.values())
+    labels = {
+        name: list(islice(each.list_labels(spark), NEWEST))
+        for name, each in asked.items()
+        if isinstance(each, ProvesDeliveries)
+    }
     known = sorted({label.pipeline for each in labels.values() for label in each})
-    states = list_states_beside(place, known, spark if tells_nothing else None)
+    states = list_states_beside(place, known, spark if labels.keys() != asked.keys() else None)
     twin = find_twin(pipeline, asked, states, spark) or _find_stranger(pipeline, labels)
     if twin is not None:
         fresh = " ".join(f"--fresh {name}" for name in twin.destinations)

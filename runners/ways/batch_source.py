@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from destinations.capabilities import list_demands
 from destinations.destination import Demands, Destination
 from origins.batch import Batch, Span
 from origins.batch_rows import BatchRows
@@ -185,7 +186,7 @@ def list_columns(batch: Batch) -> tuple[str, ...]:
 def list_demands_now(spark: SparkSession, destination: Destination, rows: T.StructType) -> Sequence[Stage]:
     """Return the stages that such rows pass before they are written."""
     with contextlib.closing(destination.open()) as opened:
-        return opened.demands(spark, rows)
+        return list_demands(opened, spark, rows)
 
 
 def would_refuse(
@@ -197,7 +198,7 @@ def would_refuse(
     """
     with contextlib.closing(destination.open()) as opened:
         opened.ensure_place(spark, rows.schema)
-        demands = [stage for stage in opened.demands(spark, rows.schema) if isinstance(stage, Demands)]
+        demands = [stage for stage in list_demands(opened, spark, rows.schema) if isinstance(stage, Demands)]
     holds = [F.expr(put_in(rule.holds, labels)) for stage in demands for rule in stage.rules]
     if not holds:
         return False

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from destinations.capabilities import StopsWriters
 from destinations.dead_letters import DeadLetters, make_dlq_schema, make_filtered_schema, select_lacking
 from destinations.delta.delta import Delta
 from destinations.destination import Deadline, Label, Misfit, OpenDestination, Written, find_or_assume
@@ -155,7 +156,9 @@ class Delivery:
                 failed[name] = self.fail(task.plan.batch, error)
 
         def fence(name: str) -> None:
-            self.opened[name].fence(spark, token)
+            destination = self.opened[name]
+            if isinstance(destination, StopsWriters):
+                destination.fence(spark, token)
             reach("after-fence", name)
 
         def find(name: str) -> None:

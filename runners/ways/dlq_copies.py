@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from destinations.capabilities import ConfirmsBatches, NeedsMaintenance, SharesPlace, StopsWriters
 from destinations.dead_letters import ensure_dlq, make_dlq_schema
 from destinations.destination import (
     Destination,
@@ -46,7 +47,7 @@ def open_dlq(
 
 
 @dataclass(eq=False, kw_only=True)
-class OpenDlq(OpenDestination):
+class OpenDlq(OpenDestination, ConfirmsBatches, NeedsMaintenance, SharesPlace, StopsWriters):
     """A DLQ, or its fallback, that a run has open.
 
     Refused rows are written to the copies before the DLQ. So the copies have all rows that the DLQ has, and a look at
@@ -75,7 +76,8 @@ class OpenDlq(OpenDestination):
 
     def share(self) -> None:
         for each in (self.kept, *self._list_own()):
-            each.share()
+            if isinstance(each, SharesPlace):
+                each.share()
 
     def ensure_place(self, spark: SparkSession, schema: T.StructType | None) -> Identity:
         """Create the missing places of the copies and of the DLQ, and check that refused rows fit.
@@ -105,11 +107,17 @@ class OpenDlq(OpenDestination):
             each.forget(own)
         return written
 
+    @property
+    def needs_maintenance(self) -> bool:
+        return isinstance(self.kept, NeedsMaintenance) and self.kept.needs_maintenance
+
     def maintain(self, spark: SparkSession) -> None:
-        self.kept.maintain(spark)
+        if isinstance(self.kept, NeedsMaintenance):
+            self.kept.maintain(spark)
 
     def confirm(self) -> None:
-        self.kept.confirm()
+        if isinstance(self.kept, ConfirmsBatches):
+            self.kept.confirm()
 
     def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
         found = None
@@ -125,10 +133,11 @@ class OpenDlq(OpenDestination):
         return found
 
     def fence(self, spark: SparkSession, token: str) -> None:
-        for each in self._list_own():
-            each.fence(spark, token)
-        self._check()
-        self.kept.fence(spark, token)
+        for each in (*self._list_own(), self.kept):
+            if each is self.kept:
+                self._check()
+            if isinstance(each, StopsWriters):
+                each.fence(spark, token)
 
     def close(self) -> None:
         for each in (*self._list_own(), self.kept):

@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from destinations.capabilities import ConfirmsBatches, NeedsMaintenance, NoticesPauses
 from destinations.destination import Deadline, Destination, Label, Late, OpenDestination
 from destinations.dlq import FILTERED
 from origins.batch import JSON, Batch
@@ -166,9 +167,7 @@ class TaskExecutor:
             assume=self.assume,
         )
         self._lookahead = Lookahead(self.sessions)
-        self._maintenance = Maintenance(
-            lambda name: name == FILTERED or self.destinations[name].needs_maintenance, self._maintain
-        )
+        self._maintenance = Maintenance(self._needs_maintenance, self._maintain)
 
     def process(self, task: Task) -> Outcome:
         """Do the task. An error is returned as the outcome `Failed`, which names the batch."""
@@ -195,7 +194,8 @@ class TaskExecutor:
         """Return the destinations' errors about batches of this run that they no longer have."""
         for destination in {id(each): each for each in self.opened.values()}.values():
             try:
-                destination.confirm()
+                if isinstance(destination, ConfirmsBatches):
+                    destination.confirm()
             except Exception as error:  # noqa: BLE001 -- the run's report has it behind the first error
                 yield error
 
@@ -350,13 +350,22 @@ class TaskExecutor:
         rows = apply_chain(self.reading.make_empty_rows(spark, batch), chain.common, {})
         for name, steps in chain.branches.items():
             own_rows = apply_chain(rows, steps, {})
-            self.opened[name].tick(spark, own_rows.take_live(), Label(batch=batch, destination=name))
+            destination = self.opened[name]
+            if isinstance(destination, NoticesPauses):
+                destination.tick(spark, own_rows.take_live(), Label(batch=batch, destination=name))
         return EmptyBatchShown()
+
+    def _needs_maintenance(self, name: str) -> bool:
+        destination = self.opened.get(name)
+        return name == FILTERED or (isinstance(destination, NeedsMaintenance) and destination.needs_maintenance)
 
     def _maintain(self, name: str) -> None:
         with self.sessions.use_session() as spark:
-            maintain = self.drop_filtered if name == FILTERED else self.opened[name].maintain
-            maintain(spark)
+            destination = self.opened.get(name)
+            if name == FILTERED:
+                self.drop_filtered(spark)
+            elif isinstance(destination, NeedsMaintenance):
+                destination.maintain(spark)
 
     def _explain(self, batches: Sequence[Batch], error: Exception) -> WherryError:
         """Return the error with its batches.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from destinations.capabilities import NoticesPauses
 from destinations.destination import Label
 from destinations.memory import Memory
 from runners.model.events import BatchSettled, Event, RunStarted
@@ -92,7 +93,7 @@ def test_a_file_that_changed_after_its_delivery_is_reported_and_not_read_again(p
 
 
 @dataclass(frozen=True, kw_only=True)
-class Heard(Memory):
+class Heard(Memory, NoticesPauses):
     """A destination that stops the run at the first empty batch."""
 
     ticks: list[tuple[str, ...]] = field(default_factory=list)

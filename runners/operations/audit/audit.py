@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
+from destinations.capabilities import DeliveryAccount, find_account
 from destinations.dead_letters import match_id, query_dlq, stream_fallback
 from destinations.delta.delta import Delta
-from destinations.destination import DeliveryAccount, Destination, DestinationError
+from destinations.destination import Destination, DestinationError
 from destinations.dlq import DLQ, FALLBACK
 from origins.batch import JSON
 from origins.errors import WherryError, list_spark_errors
@@ -146,7 +147,7 @@ def audit(pipeline: PipelineSpec) -> Audit:
     dlq, spark = find_dlq(pipeline)
     destinations = name_destinations(pipeline.every_destination)
     claims = read_claims(pipeline)
-    accounts = {name: each.account(spark, pipeline.name) for name, each in destinations.items()}
+    accounts = {name: find_account(each, spark, pipeline.name) for name, each in destinations.items()}
     queue = replace(_read_dlq(dlq, spark, claims), fallback=_read_fallback(pipeline, spark, claims))
     claims = _find_changed(pipeline, claims)
     afterwards = read_claims(pipeline)
@@ -216,7 +217,7 @@ def _read_dlq(dlq: Destination, spark: Callable[[], SparkSession], claims: Ledge
     ]
     distinct = {letters.plan: letters.distinct for letters in held}
     lacks = not held or any(distinct.get(plan, 0) < rows for plan, rows in refused.items())
-    account = dlq.account(spark, claims.state.pipeline) if lacks else None
+    account = find_account(dlq, spark, claims.state.pipeline) if lacks else None
     there = account is None or account.there
     return DlqContent(place=dlq.place, held=held, account=account, there=there)
 

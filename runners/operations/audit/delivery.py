@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
-from destinations.destination import BroughtBatch, DeliveryAccount, Loss
+from destinations.capabilities import BroughtBatch, DeliveryAccount, Loss
 from runners.model.entry import Settled
 from runners.model.pipeline_state import is_aside, make_rows_key
 from runners.model.text import format_count

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 import pytest
 from pyspark import SparkContext
 
+from destinations.capabilities import find_read_back
 from destinations.conformance import make_label
 from destinations.dead_letters import DeadLetters, ensure_dlq, make_dlq_schema, read_dead_letters
 from destinations.delta import Delta
@@ -94,8 +95,9 @@ def check_read_back(spark: SparkSession, fallback: Destination) -> None:
     opened.ensure_place(spark, make_dlq_schema())
     for label, frame in zip(labels, frames, strict=True):
         opened.write(spark, FrameRows(frame), [label])
-    assert fallback.read_back is not None
-    found = fallback.read_back(spark, labels[1:], make_dlq_schema())
+    read_back = find_read_back(fallback)
+    assert read_back is not None
+    found = read_back(spark, labels[1:], make_dlq_schema())
     assert found.schema.names == make_dlq_schema().names
     mine = found.where(found["plan"] != labels[0].batch.plan).sort("number", "position").collect()
     assert mine == [row for frame in frames[1:] for row in frame.collect()]
@@ -125,9 +127,10 @@ def test_a_fallback_that_lost_a_batch_returns_the_others(
     opened, frames = fallback.open(), make_tricky_letters(spark, labels)
     opened.ensure_place(spark, make_dlq_schema())
     opened.write(spark, FrameRows(frames[1]), [labels[1]])
-    assert fallback.read_back is not None
-    assert fallback.read_back(spark, labels, make_dlq_schema()).count() == 2
-    assert fallback.read_back(spark, labels[:1], make_dlq_schema()).count() == 0
+    read_back = find_read_back(fallback)
+    assert read_back is not None
+    assert read_back(spark, labels, make_dlq_schema()).count() == 2
+    assert read_back(spark, labels[:1], make_dlq_schema()).count() == 0
 
 
 def refuse_spark() -> NoReturn:

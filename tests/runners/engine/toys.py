@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from destinations.destination import Label, ReadBack, StatelessDestination, Written
+from destinations.capabilities import ReadBack, ReadsBack
+from destinations.destination import Label, StatelessDestination, Written
 from origins.batch import JSON, Batch
 from origins.batch_rows import BatchRows
 from origins.origin import Backlog, Origin, Progress
@@ -100,7 +101,7 @@ class Call(Stage):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table(StatelessDestination):
+class Table(StatelessDestination, ReadsBack):
     """A table."""
 
     remembers: ClassVar[bool] = True

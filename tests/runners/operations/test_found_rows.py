@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from destinations.destination import BatchLabel, BroughtBatch
+from destinations.capabilities import BroughtBatch
+from destinations.destination import BatchLabel
 from runners.operations.find_rows import group_writes
 from runners.operations.found_rows import (
     SHOWN,

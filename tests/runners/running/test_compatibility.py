@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from destinations.capabilities import KnowsNewest
 from destinations.delta import Delta
 from destinations.destination import BatchLabel, Identity, Label, StatelessDestination, Written
 from destinations.memory import Memory
@@ -89,7 +90,7 @@ def check_run(before: Pipeline, now: Pipeline, **ruling: Any) -> None:
     check_layout(now, name_destinations(now.destinations), open_journal(before).state, told)
 
 
-class Told(Memory):
+class Told(Memory, KnowsNewest):
     """A destination that reports batch 2 as its newest batch."""
 
     def newest(self, pipeline: str) -> BatchLabel | None:

@@ -14,6 +14,7 @@ from py4j.protocol import Py4JNetworkError
 
 import destinations
 import origins
+from destinations.capabilities import ConfirmsBatches
 from destinations.destination import Deadline, DestinationError, Written
 from destinations.dlq import DLQ
 from origins.batch import Batch, Span
@@ -97,7 +98,7 @@ class Batches:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Telling(destinations.Memory):
+class Telling(destinations.Memory, ConfirmsBatches):
     """A destination that may raise an error about earlier batches. It notes each call."""
 
     said: Exception | None = None

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from destinations.capabilities import BroughtBatch
 from destinations.conformance import make_label
 from destinations.delta.history import TableHistory, trace_history
 from destinations.delta.log import LogCommit, make_tag
-from destinations.destination import BroughtBatch
 from origins.delta_actions import AddedFile, Version
 
 

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from destinations.destination import BatchLabel, BroughtBatch, DeliveryAccount, Loss
+from destinations.capabilities import BroughtBatch, DeliveryAccount, Loss
+from destinations.destination import BatchLabel
 from origins.batch import Span
 from runners.model.entry import DestinationBody, OpenBody, Settled
 from runners.model.pipeline_state import LaneState, PipelineState
