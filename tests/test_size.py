@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
@@ -14,14 +15,20 @@ import click
 import pytest
 
 from destinations.delta import Delta
+from destinations.delta.direct_commit import TablePlace
 from destinations.delta.writers import DeltaWriter
+from destinations.destination import OpenDestination
+from origins.batch_rows import BatchRows
 from origins.files import Files
+from origins.origin import Backlog, Origin
 from runners.command_line.commands import wherry
 from runners.command_line.help_sections import SHARED
 from runners.definitions.kinds import CONTRACTS, get_our_kinds, list_kinds, list_options
 from runners.docs.site.reference import DEFINITION
 from runners.model.events import Event, RunEnded, RunStarted
 from runners.pipeline import Pipeline
+from runners.state.delta_ledger import LocalTable
+from runners.state.ledger import Ledger
 from runners.ways.choose import EVERY
 
 ROOT = Path(__file__).parents[1]
@@ -80,6 +87,18 @@ COUNTS: Mapping[str, tuple[int, Callable[[], int]]] = {
 
 FILES_OF_A_BATCH = 80
 """In how many files code runs while a batch passes from its plan to the ledger."""
+FILES_ON_THE_WAY = 21
+"""How many of them a reader meets on the way from `Pipeline.run` to each of these steps."""
+STEPS: Mapping[str, type | tuple[type, ...]] = {
+    "take": Backlog,
+    "append": Ledger,
+    "fetch": Origin,
+    "table": BatchRows,
+    "write": OpenDestination,
+    "offer": TablePlace,
+    "commit": LocalTable,
+}
+"""What is done with a batch, and by which class: it is taken, recorded, fetched, read, written and committed."""
 
 
 @pytest.mark.parametrize("what", COUNTS)
@@ -93,18 +112,20 @@ class _Follower:
     """Notes the files whose code the run and its runners execute between the first plan and the end."""
 
     def __init__(self) -> None:
-        self.follows, self.files = False, set[Path]()
+        self.follows, self.files, self.way = False, set[Path](), set[Path]()
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
         if self.follows and event == "call" and threading.current_thread().name.startswith(("Main", "wherry-runner")):
             self.files.add(Path(frame.f_code.co_filename))
+            if isinstance(frame.f_locals.get("self"), STEPS.get(frame.f_code.co_name, ())):
+                self.way.update(Path(each.f_code.co_filename) for each, _ in traceback.walk_stack(frame))
 
     def listen(self, event: Event) -> None:
         self.follows = isinstance(event, RunStarted) or (self.follows and not isinstance(event, RunEnded))
 
 
 def test_a_batch_passes_few_files(tmp_path: Path) -> None:
-    """The code of a batch, from its plan to its last entry in the ledger, is in at most 80 files."""
+    """Its code, from its plan to its last entry in the ledger, is in 80 files. A reader follows it through 21."""
     (tmp_path / "a.json").write_text('{"id": 1}\n')
     follower = _Follower()
     pipeline = Pipeline(
@@ -122,3 +143,4 @@ def test_a_batch_passes_few_files(tmp_path: Path) -> None:
         threading.setprofile(None)
     assert (report.read, report.batches) == (1, 1)
     assert len(follower.files.intersection(FILES)) <= FILES_OF_A_BATCH
+    assert len(follower.way.intersection(FILES)) <= FILES_ON_THE_WAY, sorted(map(str, follower.way))
