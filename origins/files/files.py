@@ -14,13 +14,7 @@ from origins.batch import Batch, Json, Span
 from origins.batch_rows import BatchRows, TableRows, compute_once
 from origins.errors import OriginError
 from origins.files.changes import RESCUED, Changes, check_changes, grow_schema
-from origins.files.file_scan import (
-    METADATA,
-    list_folder_columns,
-    make_index_sql,
-    with_metadata,
-    with_text,
-)
+from origins.files.file_scan import METADATA, list_folder_columns, make_index_sql, with_metadata, with_text
 from origins.files.file_systems import SMALL, File, is_local, without_scheme
 from origins.files.in_process import make_plain_array
 from origins.files.listing import FileBacklog, FilePattern, Terms, list_files, make_span, parse_pattern

@@ -68,11 +68,7 @@ def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str =
     hashes = [owner.hash or definition for owner in state.owners]
     shared = any(owner.assignment != "single" for owner in state.owners)
     owners = [
-        {
-            **_describe_owner(each),
-            "lanes": [*state.lanes_of(each.owner)],
-            "lives": is_owner_alive(each, place, Clock()),
-        }
+        {**_describe_owner(each), "lanes": [*state.lanes_of(each.owner)], "lives": is_owner_alive(each, place, Clock())}
         for each in (state.owners if shared else ())
     ]
     return {

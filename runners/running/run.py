@@ -62,13 +62,7 @@ from runners.running.stop import (
 )
 from runners.running.work import OpenRun, WaitingBatches, Work
 from runners.spark.own_session import make_own_session, put_settings_back
-from runners.spark.session import (
-    check_alive,
-    check_store_access,
-    give_up_waiting,
-    is_given,
-    obtain_for,
-)
+from runners.spark.session import check_alive, check_store_access, give_up_waiting, is_given, obtain_for
 from runners.state.journal import Journal, Lease
 from runners.state.location import StateLocation, check_lasting
 from runners.state.ownership import Ownership, make_deadline, make_kept_error
@@ -130,11 +124,7 @@ class PipelineRun:
         self.dispatcher: Dispatcher | None = None
         self.errors_before: Sequence[Exception] | None = None
         """The errors before a forced run stopped waiting for Spark; None if it did not."""
-        self.patience = StorePatience(
-            self.pipeline.run_options.retry,
-            self.clock,
-            is_forced=self._is_forced,
-        )
+        self.patience = StorePatience(self.pipeline.run_options.retry, self.clock, is_forced=self._is_forced)
         self.snapshot: Mapping[str, JSON] | None = None
         self.timeline = Timeline(self.clock)
         self.cleanup = Cleanup(self.pipeline, self.place, self.destinations, self.dlq, self.filtered, self.clock)

@@ -35,17 +35,7 @@ from runners.ways.stage_chain import StageChain, apply_chain, make_labels
 from runners.ways.way import Candidate, Thresholds
 from stages.expressions import SqlText
 from stages.query import Schemas
-from stages.rows import (
-    NOTE,
-    ORIGINAL,
-    POISON,
-    STATE,
-    VERDICT,
-    Expression,
-    Rows,
-    compute_once,
-    make_struct,
-)
+from stages.rows import NOTE, ORIGINAL, POISON, STATE, VERDICT, Expression, Rows, compute_once, make_struct
 
 B = TypeVar("B")
 Noted: TypeAlias = "Callable[[str, Sequence[str]], Mapping[str, Mapping[str, int]]]"
