@@ -73,7 +73,7 @@ COUNTS: Mapping[str, tuple[int, Callable[[], int]]] = {
     "commands": (38, lambda: len(list(list_commands(wherry)))),
     "options of commands": (238, lambda: len(SHARED) + sum(len(each.params) for each in list_commands(wherry))),
     "imports inside functions": (112, count_late_imports),
-    "files": (288, lambda: len(FILES)),
+    "files": (289, lambda: len(FILES)),
     "hundreds of lines": (679, count_lines),
 }
 """What is counted, and how many there may be."""

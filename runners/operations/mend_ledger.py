@@ -9,6 +9,7 @@ from functools import partial
 
 from destinations.destination import BroughtBatch
 from origins.batch import JSON, Batch, Json, Span
+from origins.capabilities import KeepsParts
 from origins.codec import encode
 from runners.model.clock import Clock
 from runners.model.entry import Entry, OffsetBody, PauseBody, SetBody
@@ -125,7 +126,7 @@ def mend_ledger(pipeline: PipelineSpec, *, reason: str) -> list[str]:
 
 
 def _keeps_parts(pipeline: PipelineSpec, lane: str) -> bool:
-    return any(origin.keeps_parts and pipeline.owns(origin, lane) for origin in pipeline.every_origin)
+    return any(isinstance(each, KeepsParts) and pipeline.owns(each, lane) for each in pipeline.every_origin)
 
 
 def _list_brought(pipeline: PipelineSpec) -> list[BroughtBatch]:

@@ -18,6 +18,7 @@ from origins.batch import JSON, Batch
 from origins.codec import encode
 from origins.errors import WherryError, list_errors
 from origins.lazy import SparkSession
+from origins.origin import RowSource
 from origins.quantities import parse_seconds
 from origins.spark_private import forget_context_settings
 from runners.engine.batch_machine import DeliveryRules
@@ -504,7 +505,7 @@ class PipelineRun:
             listener(event)
 
     def _make_executor(self, spark: SparkSession, tenure: Lease | None) -> TaskExecutor:
-        origins = dict(self.pipeline.origins_by_name)
+        origins = dict[str, RowSource](self.pipeline.origins_by_name)
         if isinstance(self.dlq, Delta):
             origins[REPLAY] = DeadLetterRows(dlq=self.dlq)
         names = resolve_names(self.destinations)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from destinations.destination import Label, ReadBack, StatelessDestination, Written
-from origins.batch import JSON, Batch
+from origins.batch import JSON, Backlog, Batch
 from origins.batch_rows import BatchRows
-from origins.origin import Backlog, Origin, Progress
+from origins.origin import Origin, Progress
 from runners.definitions.kinds import Kinds
 from stages.stage import Stage
 
