@@ -101,8 +101,7 @@ class BatchManifests:
             if error.is_away:
                 raise
             raise DestinationError(
-                f"The manifests of {self.root} cannot be written: {error.message}",
-                hint=f"{error.hint} {_ALONE}",
+                f"The manifests of {self.root} cannot be written: {error.message}", hint=f"{error.hint} {_ALONE}"
             ) from error
         return self.id
 

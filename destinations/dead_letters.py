@@ -240,8 +240,7 @@ def stream_dlq(
     """
     if not isinstance(dlq, Delta):
         raise DestinationError(
-            f"The DLQ keeps refused rows in {dlq.place}.",
-            hint="Only a DLQ of the kind `delta` can be read again.",
+            f"The DLQ keeps refused rows in {dlq.place}.", hint="Only a DLQ of the kind `delta` can be read again."
         )
     tables = None if in_sparks_words else _stream_local(dlq, query)
     yield from _query_through_spark(spark(), dlq, query) if tables is None else tables

@@ -100,7 +100,7 @@ class DestinationError(WherryError):
 def make_other_place_error(place: str, *, gone: bool) -> DestinationError:
     """Return the error for a place that no longer has what an earlier run wrote to."""
     error = DestinationError(
-        f"{place} {'is missing' if gone else 'was replaced'}, and this pipeline has delivered to it.",
+        f"{place} {'is missing' if gone else 'was replaced'}, and this pipeline has delivered to it."
     )
     error.is_other_place = True
     return error

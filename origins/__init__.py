@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from origins.lazy import export_late
 
 if TYPE_CHECKING:
-    from origins.batch import Batch, Limits, Span
+    from origins.batch import Backlog, Batch, Limits, Span
     from origins.batch_rows import BatchRows, FrameRows
     from origins.conformance import OriginConformance
     from origins.delta import Delta
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from origins.generate import Generate
     from origins.kafka.kafka import Kafka
     from origins.memory import Crash, End, Memory, Pause
-    from origins.origin import PLACE, Backlog, Origin, Progress
+    from origins.origin import PLACE, Origin, Progress
 else:
     __getattr__, __dir__ = export_late(__name__)
 

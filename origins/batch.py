@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeAlias
 
 from origins.codec import LEFT_OUT, UNSTORED, named
+from origins.lazy import SparkSession
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 """A value that `json.dumps` accepts. An offset is such a value, and only its origin can interpret it."""
@@ -43,6 +45,31 @@ class Span:
     """Whether the batch is complete. Without a limit it may grow while the run waits for more."""
     bytes: int | None = field(default=None, compare=False, metadata=UNSTORED)
     """The approximate size of the rows in bytes, uncompressed; None if unknown."""
+
+
+class Backlog(ABC):
+    """The rows that waited at an origin at one moment, divided into batches."""
+
+    @abstractmethod
+    def take(self, lane: str, start: Json, limits: Limits) -> Span | None:
+        """Return the lane's next batch after `start`, no larger than `limits`; None when the lane is exhausted.
+
+        The one thread that owns progress calls this. It must be quick, and must not start a Spark job. A unit (a file
+        or a row) that is larger than a limit is a batch of its own.
+        """
+
+    def again(self, spark: SparkSession, offsets: Mapping[str, Json]) -> Backlog:
+        """Return what waits now, later in the same run.
+
+        `offsets` has the end of each lane's last planned batch. It must be quick, and starts a Spark job only if there
+        is no other way.
+        """
+        return self
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """Return what the origin found and will not read: one sentence each, for people."""
+        return ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
-from origins.batch import Batch, Json, Limits, Span
+from origins.batch import Backlog, Batch, Json, Limits, Span
 from origins.batch_rows import FrameRows
+from origins.capabilities import KnowsPlace, NamesSources, TakesOffsets
 from origins.catalog.history import HistoryLog
 from origins.codec import decode
 from origins.delta_actions import AddedFile, Version, VersionLog, describe_versions
@@ -26,12 +27,12 @@ from origins.delta_table import (
 from origins.errors import OriginError
 from origins.lazy import SparkSession, T
 from origins.names import TABLE, get_last_part, get_table_name, make_absolute
-from origins.origin import Backlog, Origin, Progress
+from origins.origin import Origin, Progress
 from origins.schema import check_schema
 
 
 @dataclass(frozen=True, kw_only=True)
-class Delta(Origin):
+class Delta(Origin, KnowsPlace, NamesSources, TakesOffsets):
     """Reads the rows that were added to a Delta table, version by version. One batch holds all rows of a version.
 
     Versions without new rows, such as those of OPTIMIZE, give no rows. A version that changed or deleted rows is an
@@ -44,7 +45,6 @@ class Delta(Origin):
     """
 
     binds: ClassVar[frozenset[str]] = frozenset({"rows", "bytes", "files"})
-    regroups: ClassVar[bool] = False
     whole_by: ClassVar[str] = "read: whole"
 
     path: str | None = field(default=None, metadata={"path": True})
@@ -82,9 +82,6 @@ class Delta(Origin):
         if self.table or self.tables:
             return self.table or ", ".join(self.tables)
         return ", ".join(map(make_absolute, self.paths or (self.path or "",)))
-
-    def may_give_several(self) -> bool:
-        return self.read != "whole"
 
     def lane_names(self) -> tuple[str, ...]:
         return (*map(get_table_name, self.tables), *map(get_last_part, self.paths)) or super().lane_names()

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import ClassVar, Literal
 
-from origins.batch import Batch, Json, Limits, Span
+from origins.batch import Backlog, Batch, Json, Limits, Span
 from origins.batch_rows import FrameRows
+from origins.capabilities import KnowsPlace, NamesSources, TakesOffsets
 from origins.codec import decode
 from origins.delta import Delta, DeltaBacklog
 from origins.delta_actions import AddedFile, StatisticsBody
@@ -30,7 +31,7 @@ from origins.nack import (
     restore,
 )
 from origins.names import HIDDEN, is_no_such_table
-from origins.origin import PLACE, Backlog, Origin, Progress
+from origins.origin import PLACE, Origin, Progress
 from origins.schema import check_schema, format_ddl, parse_schema
 
 _NEEDED = ("id", "plan", "code", "row", "row_schema", "nacked_at")
@@ -45,7 +46,7 @@ _PLAN, _SINCE, _UNTIL = HIDDEN + "plan", HIDDEN + "since", HIDDEN + "until"
 
 
 @dataclass(frozen=True, kw_only=True)
-class DlqEntries(Origin):
+class DlqEntries(Origin, KnowsPlace, NamesSources, TakesOffsets):
     """Reads the rows that another pipeline refused, once each, from the Delta table in which it keeps them.
 
     A row is an entry of the DLQ with its reason, or with `rows` the refused row itself. Neither a replay nor a discard
@@ -58,7 +59,6 @@ class DlqEntries(Origin):
     """
 
     binds: ClassVar[frozenset[str]] = frozenset({"rows", "bytes", "files"})
-    regroups: ClassVar[bool] = False
     whole_by: ClassVar[str] = "read: whole"
 
     path: str | None = field(default=None, metadata={"path": True})
@@ -111,9 +111,6 @@ class DlqEntries(Origin):
     @property
     def place(self) -> str:
         return self._delta.place
-
-    def may_give_several(self) -> bool:
-        return self._delta.may_give_several()
 
     def check_offset(self, lane: str, offset: Json) -> None:
         self._delta.check_offset(lane, offset)

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from origins.batch import Batch, Json, Limits, Span
+from origins.batch import Backlog, Batch, Json, Limits, Span
 from origins.batch_rows import FrameRows
+from origins.capabilities import TakesOffsets
 from origins.lazy import SparkSession
 from origins.names import quote_text
-from origins.origin import PLACE, Backlog, Origin, Progress, check_count, read_count
+from origins.origin import PLACE, Origin, Progress, check_count, read_count
 
 SCHEMA = "id long, at timestamp, email string, country string, item string, quantity int, amount string"
 _BYTES = 150
@@ -18,7 +19,7 @@ _BYTES = 150
 
 
 @dataclass(frozen=True, kw_only=True)
-class Generate(Origin):
+class Generate(Origin, TakesOffsets):
     """Makes up orders of a shop, for trials. Each order is the same in every run and for any batches.
 
     The order's number decides what is in it. Of two lanes, lane 0 has every second order from the first on, and lane 1
@@ -29,7 +30,6 @@ class Generate(Origin):
     """
 
     binds: ClassVar[frozenset[str]] = frozenset({"rows"})
-    regroups: ClassVar[bool] = False
     whole_by: ClassVar[str] = "batch: whole"
 
     rows: int = 1_000

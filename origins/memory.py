@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
-from origins.batch import Batch, Json, Limits, Span
+from origins.batch import Backlog, Batch, Json, Limits, Span
 from origins.batch_rows import FrameRows
+from origins.capabilities import TakesOffsets
 from origins.errors import OriginError
 from origins.lazy import F, SparkSession, T
 from origins.names import HIDDEN
-from origins.origin import PLACE, Backlog, Origin, Progress, check_count, read_count
+from origins.origin import PLACE, Origin, Progress, check_count, read_count
 from origins.schema import check_schema, parse_schema
 
 
@@ -45,7 +46,7 @@ Item: TypeAlias = Mapping[str, Any] | Crash | End | Pause
 
 
 @dataclass(frozen=True, kw_only=True)
-class Memory(Origin):
+class Memory(Origin, TakesOffsets):
     """Reads rows from a list, for tests. In Python the list may also hold `Crash()`, `End()` and `Pause(seconds)`.
 
     An offset is the number of items that were read in its lane. A key that a row lacks is NULL.
@@ -59,7 +60,6 @@ class Memory(Origin):
     """
 
     binds: ClassVar[frozenset[str]] = frozenset({"rows"})
-    regroups: ClassVar[bool] = False
     whole_by: ClassVar[str] = "batch: whole"
 
     items: Sequence[Item] | Mapping[str, Sequence[Item]] = ()

@@ -288,11 +288,7 @@ def _find_arrow_udf() -> Callable[..., Any] | None:
 
 
 def add_answers(
-    function: ArrowFunction,
-    given: Sequence[str],
-    name: str,
-    schema: pa.Schema,
-    batches: Iterator[pa.RecordBatch],
+    function: ArrowFunction, given: Sequence[str], name: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the batches with the answers of the function to their columns `given`, which are left out.
 

@@ -18,9 +18,10 @@ from destinations.delta import Delta
 from destinations.delta.direct_commit import TablePlace
 from destinations.delta.writers import DeltaWriter
 from destinations.destination import OpenDestination
+from origins.batch import Backlog
 from origins.batch_rows import BatchRows
 from origins.files import Files
-from origins.origin import Backlog, Origin
+from origins.origin import Origin
 from runners.command_line.commands import wherry
 from runners.command_line.help_sections import SHARED
 from runners.definitions.kinds import CONTRACTS, get_our_kinds, list_kinds, list_options

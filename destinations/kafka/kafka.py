@@ -33,6 +33,7 @@ from destinations.destination import (
 from destinations.kafka.messages import CSV_OPTIONS, JSON_OPTIONS, MessageColumns, TopicLimits
 from destinations.kafka.producer import OWN, OutgoingMessage, ProducerFenced, Sender
 from origins.batch_rows import BatchRows, TableRows
+from origins.capabilities import Examinable, Need
 from origins.codec import LEFT_OUT, decode, encode
 from origins.crash_points import reach
 from origins.errors import OriginError, WherryError, list_spark_errors
@@ -43,7 +44,6 @@ from origins.kafka.rows import KafkaRows
 from origins.kafka.schema_registry import SchemaRegistry, check_coding, explain_coding, read_schema_file
 from origins.lazy import DataFrame, F, Row, SparkSession, T
 from origins.names import quote_text
-from origins.origin import Examinable, Need
 from origins.schema import make_empty_frame
 from stages.stage import Stage
 

@@ -10,24 +10,19 @@ from datetime import datetime, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Literal, cast
 
-from origins.batch import Batch, Json, Span
+from origins.batch import Backlog, Batch, Json, Span
 from origins.batch_rows import BatchRows, TableRows, compute_once
+from origins.capabilities import AddsColumns, EvolvesSchema, FetchesAhead, KeepsParts, ReactsToCommits, SeesOtherColumns
 from origins.errors import OriginError
 from origins.files.changes import RESCUED, Changes, check_changes, grow_schema
-from origins.files.file_scan import (
-    METADATA,
-    list_folder_columns,
-    make_index_sql,
-    with_metadata,
-    with_text,
-)
+from origins.files.file_scan import METADATA, list_folder_columns, make_index_sql, with_metadata, with_text
 from origins.files.file_systems import SMALL, File, is_local, without_scheme
 from origins.files.in_process import make_plain_array
 from origins.files.listing import FileBacklog, FilePattern, Terms, list_files, make_span, parse_pattern
 from origins.files.options import FORMATS, check_options, complete_options
 from origins.lazy import DataFrame, SparkSession, T, pa
 from origins.names import HIDDEN, is_one_disk, quote_name
-from origins.origin import BATCH, PLACE, Backlog, Origin, Progress
+from origins.origin import BATCH, PLACE, Origin, Progress
 from origins.quantities import check_seconds, parse_seconds
 from origins.schema import check_schema, parse_schema
 from origins.store_access import StoreError, canonicalise, is_store_url
@@ -47,7 +42,7 @@ _RUN_AGAIN = "Run again: if no destination has the batch yet, Wherry plans it ag
 
 
 @dataclass(frozen=True, kw_only=True)
-class Files(Origin):
+class Files(Origin, AddsColumns, EvolvesSchema, FetchesAhead, SeesOtherColumns, KeepsParts, ReactsToCommits):
     """Reads the rows of files in a folder. Each file is read once, and one batch holds all of it.
 
     Wherry reads files in the order of their time, then of their names. It remembers each file that it has read. So a
@@ -63,8 +58,8 @@ class Files(Origin):
     """
 
     binds: ClassVar[frozenset[str]] = frozenset({"files", "bytes"})
-    keeps_parts: ClassVar[bool] = True
     whole_by: ClassVar[str] = "batch: whole"
+    decides_by: ClassVar[str] = "`on_change: {extra: evolve}` or `{extra: ignore}`"
 
     path: str = field(metadata={"path": "pattern"})
     """A file, a folder, or a pattern with `*`, `?`, `[a-z]` and `**`."""

@@ -32,14 +32,7 @@ from origins.files.json_text import (
     make_value_under_key_sql,
     split_objects_sql,
 )
-from origins.files.json_written import (
-    INEXACT,
-    MARK,
-    PARSED,
-    parse_exactly,
-    quote_numbers,
-    unquote_numbers,
-)
+from origins.files.json_written import INEXACT, MARK, PARSED, parse_exactly, quote_numbers, unquote_numbers
 from origins.files.options import is_whole
 from origins.lazy import DataFrame, F, T
 from origins.names import HIDDEN, quote_name, quote_text

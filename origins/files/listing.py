@@ -21,7 +21,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
 
-from origins.batch import Json, Limits, Span
+from origins.batch import Backlog, Json, Limits, Span
 from origins.codec import decode, encode
 from origins.files.file_systems import (
     SMALL,
@@ -42,7 +42,6 @@ from origins.files.file_systems import (
 from origins.files.stored_files import StoredFiles
 from origins.lazy import SparkSession
 from origins.object_store import can_reach_stores, open_bucket
-from origins.origin import Backlog
 from origins.store_access import StoreError, StoreUrl, is_driver_here, is_store_url
 
 T = TypeVar("T")

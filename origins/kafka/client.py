@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from origins.capabilities import Need
 from origins.errors import OriginError
 from origins.lazy import LazyModule
-from origins.origin import Need
 
 if TYPE_CHECKING:
     import confluent_kafka as ck

@@ -11,8 +11,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
-from origins.batch import Batch, Json, Limits, Span
+from origins.batch import Backlog, Batch, Json, Limits, Span
 from origins.batch_rows import BatchRows
+from origins.capabilities import (
+    AddsColumns,
+    Examinable,
+    KnowsPlace,
+    Lag,
+    MeasuresLag,
+    Need,
+    ReactsToCommits,
+    SeesOtherColumns,
+    TakesOffsets,
+)
 from origins.errors import OriginError, WherryError
 from origins.files.options import check_options, complete_options
 from origins.kafka.avro import AvroCoding
@@ -31,7 +42,7 @@ from origins.kafka.offsets import (
 from origins.kafka.rows import HEADERS, METADATA, SMALL, KafkaRows
 from origins.kafka.schema_registry import SchemaRegistry, check_coding, explain_coding, make_digest, read_schema_file
 from origins.lazy import SparkSession, T
-from origins.origin import Backlog, Examinable, Lag, Need, Origin, Progress
+from origins.origin import Origin, Progress
 from origins.schema import check_schema, parse_schema
 from origins.spark_versions import find_kafka_package, make_arrow_schema
 
@@ -58,7 +69,7 @@ _OWN = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kafka(Origin, Examinable):
+class Kafka(Origin, AddsColumns, Examinable, SeesOtherColumns, KnowsPlace, MeasuresLag, ReactsToCommits, TakesOffsets):
     """Reads the messages of Kafka topics. A batch is an exact range of offsets of each partition.
 
     A partition stays in its lane, and so each key stays in order. Messages of transactions that were aborted are not
@@ -73,7 +84,6 @@ class Kafka(Origin, Examinable):
     """
 
     binds: ClassVar[frozenset[str]] = frozenset({"rows"})
-    regroups: ClassVar[bool] = False
     whole_by: ClassVar[str] = "batch: whole"
 
     servers: str = field(metadata={"like": "broker-1:9092,broker-2:9092"})
@@ -197,10 +207,6 @@ class Kafka(Origin, Examinable):
         except (OriginError, ValueError):
             return False
         return bool(known) and all(topic == there.get(name, ("",))[0] for name, topic in known.items())
-
-    def stands(self, spark: SparkSession, offsets: Mapping[str, Json]) -> bool:
-        waiting = self.survey(spark, Progress(offsets=offsets))
-        return all(waiting.take(lane, offsets.get(lane), Limits()) is None for lane in self.lane_names())
 
     def measure_lag(self, offsets: Mapping[str, Json]) -> Mapping[str, Lag]:
         if any("${secret:" in str(value) for value in self.options.values()):

@@ -59,7 +59,7 @@ def examine(state: Path) -> list[DoctorCheck]:
 
 def examine_ends(pipeline: PipelineSpec) -> Iterator[DoctorCheck]:
     """Check what the origins and destinations of a pipeline, and of its DLQ, need in addition to Spark."""
-    from origins.origin import Examinable
+    from origins.capabilities import Examinable
 
     conf = pipeline.spark.conf
     jars = (*pipeline.spark.packages, conf.get("spark.jars", ""), conf.get("spark.jars.packages", ""))

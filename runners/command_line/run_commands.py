@@ -157,25 +157,12 @@ def _parse_bound(ctx: click.Context, parameter: click.Parameter, text: str | Non
 @command(logs=True)
 @with_definition
 @select_option(
-    "--from",
-    "start",
-    metavar="WHEN",
-    callback=_parse_bound,
-    help="Begin with this batch, or time or day of loading.",
+    "--from", "start", metavar="WHEN", callback=_parse_bound, help="Begin with this batch, or time or day of loading."
 )
 @select_option(
-    "--to",
-    "end",
-    metavar="WHEN",
-    callback=_parse_bound,
-    help="End with this batch, or time or day of loading.",
+    "--to", "end", metavar="WHEN", callback=_parse_bound, help="End with this batch, or time or day of loading."
 )
-@select_option(
-    "--where",
-    default="",
-    metavar="SQL",
-    help="Deliver rows where this is true; columns as read.",
-)
+@select_option("--where", default="", metavar="SQL", help="Deliver rows where this is true; columns as read.")
 @select_option("--only", metavar="NAME", help="Deliver only to this destination.")
 @select_option("--lane", metavar="LANE", help="Read only this lane.")
 @option("--again", is_flag=True, help="Deliver also batches that a destination has.")

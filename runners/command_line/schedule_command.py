@@ -14,11 +14,7 @@ from types import FrameType
 import click
 
 from runners.command_line.help_sections import GivenValues, command, expert_option, option
-from runners.command_line.options import (
-    COUNT,
-    PATH,
-    list_secrets_to_mask,
-)
+from runners.command_line.options import COUNT, PATH, list_secrets_to_mask
 from runners.command_line.process_end import FAILED, STOPPED, WRONG, end_in_time
 from runners.definitions.definition import Definition, DefinitionsFolder, list_definitions, load
 from runners.listeners.log_lines import LogLines, complain, configure_logs
@@ -137,10 +133,7 @@ def _run(
         if len(came) > 1:
             hurry()
 
-    with (
-        end_in_time() as hurry,
-        handle_signals(stop_scheduler),
-    ):
+    with end_in_time() as hurry, handle_signals(stop_scheduler):
         metrics.ready = True
         scheduler.run()
     if scheduler.error:

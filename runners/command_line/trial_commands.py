@@ -42,14 +42,7 @@ from runners.listeners.run_progress import RunProgress
 from runners.model.masking import hide_in_errors, without
 from runners.model.text import escape_line, format_count, shorten_paths, summarise_error, table, with_file
 from runners.operations import printing
-from runners.operations.cases import (
-    check_extensible,
-    choose_cases,
-    find_cases,
-    format_results,
-    load_cases,
-    watch_cases,
-)
+from runners.operations.cases import check_extensible, choose_cases, find_cases, format_results, load_cases, watch_cases
 from runners.operations.compare import compare_definitions
 from runners.operations.find_rows import find_rows
 from runners.operations.preview import format_preview

@@ -14,6 +14,7 @@ from destinations.delta.delta import Delta
 from destinations.delta.table import LOG_STORES
 from destinations.destination import LANE, Destination
 from destinations.dlq import DLQ, FALLBACK, ONLY_COPY
+from origins.capabilities import EvolvesSchema
 from origins.delta import Delta as DeltaOrigin
 from origins.dlq import DlqEntries
 from origins.files.files import Files
@@ -341,7 +342,7 @@ def _check_assignment(pipeline: PipelineSpec) -> Iterator[Found]:
         if origin.read == "whole":
             message = f"expected new {shared}; a run that starts over would also start the lanes of other runs over"
             yield f"{path}.read", message
-        if origin.evolves:
+        if isinstance(origin, EvolvesSchema) and origin.evolves:
             yield path, f"expected fixed columns {shared}; other runs write the table while it changes"
     for at, destination in enumerate(pipeline.destinations):
         if destination.replaces:

@@ -101,10 +101,7 @@ def load(  # noqa: PLR0913 -- each is an option of the commands
         )
     if problems:
         problems.sort(key=lambda problem: (problem.line or 0, problem.column or 0))
-        raise DefinitionError(
-            file.name,
-            [_mask_problem(problem, parameters.secrets) for problem in problems],
-        )
+        raise DefinitionError(file.name, [_mask_problem(problem, parameters.secrets) for problem in problems])
     definition = _make_definition(pipeline, file, reader.directory, kinds)
     note_secrets(definition.pipeline.secrets)
     return definition

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from origins.batch import Batch, Json, Limits, Span
-from origins.origin import Backlog
+from origins.batch import Backlog, Batch, Json, Limits, Span
 from runners.model.clock import Clock
 from runners.model.pipeline_state import LaneState
 from runners.model.planned_batch import PlannedBatch

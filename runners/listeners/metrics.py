@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from origins.origin import Lag
+from origins.capabilities import Lag
 from runners.model.clock import Clock
 from runners.model.errors import Refusal
 from runners.model.events import (

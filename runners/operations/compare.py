@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from origins.batch import JSON, Batch
+from origins.capabilities import check_source, complete_schema
 from origins.lazy import Column, DataFrame, F, Row, T
 from origins.names import HIDDEN
 from origins.origin import Origin
@@ -118,7 +119,7 @@ class _OriginPair:
             return [self._compare_contents(first, second, name) for name in both]
 
         with self.new.name_failure(batch, "compared"):
-            self.origin.check(self.old.spark, strip_lane_prefix(batch))
+            check_source(self.origin, self.old.spark, strip_lane_prefix(batch))
             found = ask(view)
         return ComparedBatch(
             origin=batch.origin,
@@ -175,7 +176,7 @@ class _OriginPair:
         """
         theirs = schema
         if not self.reads_alike:
-            theirs = self.other.complete_schema(self.new.find_schema(self.other) or schema)
+            theirs = complete_schema(self.other, self.new.find_schema(self.other) or schema)
         return self.old.make_chain(self.origin, schema), self.new.make_chain(self.other, theirs), theirs
 
     def mask_row(self, row: JSON, as_it_came: JSON = None) -> JSON:

@@ -133,10 +133,5 @@ def load_refused_row(definition: Definition, id_: str, *, reveal: bool = False) 
     by = ("code", "stage", "destination")
     alike = sum(each["n"] for each in query_dlq(dlq, spark, _ALIKE) if all(each[name] == own[name] for name in by))
     return RefusedRow(
-        pipeline=pipeline.name,
-        letter=letter,
-        choice=choice,
-        alike=alike - 1,
-        earlier=earlier,
-        definition=definition,
+        pipeline=pipeline.name, letter=letter, choice=choice, alike=alike - 1, earlier=earlier, definition=definition
     )

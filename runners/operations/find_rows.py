@@ -20,6 +20,7 @@ from destinations.delta.delta import Delta
 from destinations.delta.table import TargetTable
 from destinations.destination import Destination, DestinationError
 from origins.batch import JSON, Batch
+from origins.capabilities import check_source
 from origins.errors import WherryError, clean_up_by, list_spark_errors
 from origins.lazy import Column, DataFrame, F, Row, T, pa
 from origins.nack import RAW, REFUSED, restore
@@ -194,7 +195,7 @@ class _RowSearch:
             try:
                 if not each.origin.repeatable:
                     raise CarryFailed("the origin cannot be read twice")
-                each.origin.check(self.tracer.spark, strip_lane_prefix(each.batch))
+                check_source(each.origin, self.tracer.spark, strip_lane_prefix(each.batch))
                 there.append(each)
             except (WherryError, OSError) as error:
                 unread.append(each.leave_out(self.tracer.mask_error(error)))

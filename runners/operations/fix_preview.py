@@ -70,11 +70,7 @@ class FixPreview(JsonForm):
 
 @put_settings_back()
 def preview_fix(
-    definition: Definition,
-    letters: SortedLetters,
-    replay: Replay,
-    *,
-    say: Callable[[str], None] = lambda _: None,
+    definition: Definition, letters: SortedLetters, replay: Replay, *, say: Callable[[str], None] = lambda _: None
 ) -> FixPreview:
     """Return what a replay of these rows with this fix would do. `say` gets messages about progress. Writes nothing.
 

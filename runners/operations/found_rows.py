@@ -163,11 +163,7 @@ class FoundRows(JsonForm):
     def json(self) -> dict[str, JSON]:
         """Return the form that `wherry find --json` prints."""
         names: tuple[Literal["filtered", "rejected", "wanted"], ...] = ("filtered", "rejected", "wanted")
-        return {
-            **super().json(),
-            "since": self.since or None,
-            **{name: self.count(name) for name in names},
-        }
+        return {**super().json(), "since": self.since or None, **{name: self.count(name) for name in names}}
 
     def __str__(self) -> str:
         return "\n\n".join(self._format_parts())

@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from origins.batch import JSON
+from origins.capabilities import KeepsParts, TakesOffsets
 from origins.codec import LEFT_OUT, UNSTORED, JsonForm, named
 from origins.origin import Origin
 from runners.model.entry import Entry, Settled
@@ -145,7 +146,7 @@ def plan_rewind(pipeline: PipelineSpec, *, batches: int | None = None, to: datet
 def plan_set(pipeline: PipelineSpec, lane: str, offset: JSON) -> OffsetMove:
     """Plan to move one lane to an offset in the form of its origin."""
     owner = next((origin for origin in pipeline.every_origin if pipeline.owns(origin, lane)), None)
-    if owner is not None and owner.keeps_parts:
+    if isinstance(owner, KeepsParts):
         raise Refusal(
             "This origin tracks its files by name, so no offset can be set.",
             hint="Use  wherry offsets rewind FILE --batches N  or  --to-beginning",
@@ -158,7 +159,7 @@ def plan_set(pipeline: PipelineSpec, lane: str, offset: JSON) -> OffsetMove:
         _check_offset(pipeline, owner, lane, offset)
         carried = [settled for settled in journal.list_settled() if settled.lane == lane]
         move = _move_to(state.get_lane(lane), offset, carried)
-        if owner is not None:
+        if isinstance(owner, TakesOffsets):
             move = replace(move, skipped=owner.describe_skipped(state.get_lane(lane).offset, offset))
         return OffsetMove(lanes={lane: move}, destinations=_list_again(pipeline))
 
@@ -191,7 +192,7 @@ def _check_offset(pipeline: PipelineSpec, owner: Origin | None, lane: str, offse
     if offset is None:
         return
     try:
-        if owner is not None and lane in pipeline.lanes_of(owner):
+        if isinstance(owner, TakesOffsets) and lane in pipeline.lanes_of(owner):
             owner.check_offset(pipeline.lanes_of(owner)[lane], offset)
     except ValueError as error:
         raise Refusal(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from origins.batch import JSON, Batch
+from origins.capabilities import NamesSources
 from origins.codec import INLINE, JsonForm
 from origins.lazy import DataFrame, SparkSession
 from origins.origin import Origin
@@ -100,7 +101,8 @@ class BatchPreview(JsonForm):
 
 def describe_batch(pipeline: PipelineSpec, origin: Origin, batch: Batch, found: Examples) -> BatchPreview:
     """Return what the examples of a trace show about a batch of the origin."""
-    sections, source = found.trace.sections, origin.name_source(batch.span)
+    sections = found.trace.sections
+    source = origin.name_source(batch.span) if isinstance(origin, NamesSources) else ""
     stages = [
         _describe_stage(found, section, at, before if at is section.snapshots[0] else None, pipeline, source)
         for before, section in zip([None, *sections], sections, strict=False)

@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 
 from destinations.delta.delta import Delta
 from origins.batch import JSON, Batch
+from origins.capabilities import complete_schema
 from origins.lazy import SparkSession
 from runners.model.errors import Refusal
 from runners.model.spec import PipelineSpec
@@ -158,7 +159,7 @@ def _count_rows(spark: SparkSession, plan: FileRedo, pipeline: PipelineSpec, jou
         number=0,
         plan="",
         span=replace(plan.span, start=None),
-        schema=plan.origin.complete_schema(schema),
+        schema=complete_schema(plan.origin, schema),
         time=datetime.now(timezone.utc),
     )
     rows = plan.origin.fetch(spark, [batch])

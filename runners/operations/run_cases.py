@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from origins.batch import Batch, Limits, Span
+from origins.capabilities import complete_schema
 from origins.errors import has_condition, list_spark_errors
 from origins.files.files import Files
 from origins.lazy import DataFrame, SparkSession
@@ -118,7 +119,7 @@ class CaseRunner:
                     f"The columns of {name} are not known: it declares no schema, and no row waits.",
                     hint='Declare them in the definition:  schema: "id long, name string"',
                 )
-            self._schemas[name] = origin.complete_schema(schema)
+            self._schemas[name] = complete_schema(origin, schema)
         return self._schemas[name]
 
     def _make_rows(self, cases: Sequence[Case], origin: Origin) -> tuple[Batch, DataFrame, Sequence[str]]:
@@ -161,7 +162,7 @@ class CaseRunner:
         span = next((each for each in spans if each is not None), None)
         if schema is None or span is None:
             raise Refusal(f"Case {case.name!r}: the file {case.file} has nothing to read.")
-        batch = self._make_batch(case, reader, reader.complete_schema(schema), span)
+        batch = self._make_batch(case, reader, complete_schema(reader, schema), span)
         return batch, reader.fetch(self._spark, [batch], places=True).frame(), reader.parts(batch)
 
     def _make_batch(self, case: Case, origin: Origin, schema: str, span: Span | None = None) -> Batch:

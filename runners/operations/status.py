@@ -12,6 +12,7 @@ from destinations.dead_letters import count_dead_letters
 from destinations.destination import DestinationError
 from destinations.dlq import DLQ, FALLBACK, FILTERED
 from origins.batch import JSON
+from origins.capabilities import Lag, MeasuresLag
 from origins.codec import encode
 from origins.delta import Delta
 from origins.delta_actions import VersionLog
@@ -22,7 +23,7 @@ from origins.files.file_systems import is_local, without_scheme
 from origins.files.files import Files
 from origins.files.listing import FileBacklog
 from origins.lazy import SparkSession
-from origins.origin import Lag, Origin
+from origins.origin import Origin
 from runners.definitions.definition import Definition
 from runners.definitions.pipeline_graph import PipelineGraph
 from runners.model.clock import Clock
@@ -68,11 +69,7 @@ def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str =
     hashes = [owner.hash or definition for owner in state.owners]
     shared = any(owner.assignment != "single" for owner in state.owners)
     owners = [
-        {
-            **_describe_owner(each),
-            "lanes": [*state.lanes_of(each.owner)],
-            "lives": is_owner_alive(each, place, Clock()),
-        }
+        {**_describe_owner(each), "lanes": [*state.lanes_of(each.owner)], "lives": is_owner_alive(each, place, Clock())}
         for each in (state.owners if shared else ())
     ]
     return {
@@ -119,7 +116,7 @@ def measure_known_lags(pipeline: PipelineSpec) -> Mapping[str, Lag]:
 def measure_lags(pipeline: PipelineSpec, state: PipelineState) -> Mapping[str, Lag]:
     """Return what waits in each lane, for origins that know it without Spark."""
     found: dict[str, Lag] = {}
-    for origin in pipeline.every_origin:
+    for origin in [each for each in pipeline.every_origin if isinstance(each, MeasuresLag)]:
         lanes = {own: lane for lane, own in pipeline.lanes_of(origin).items() if lane in state.lanes}
         lags = origin.measure_lag({own: state.lanes[lane].offset for own, lane in lanes.items()})
         found.update({lanes[own]: lag for own, lag in lags.items()})

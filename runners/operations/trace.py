@@ -62,7 +62,7 @@ def ask(view: Callable[[PassRows], Found]) -> Found:
 
 
 def begin_rows(frame: DataFrame, batch: Batch, parts: Sequence[str], *, most: int | None = None) -> Rows:
-    """Return the rows of `Origin.fetch`, with their places, ready for a trace. `most` limits their number."""
+    """Return the rows of `RowSource.fetch`, with their places, ready for a trace. `most` limits their number."""
     frame = frame if most is None else frame.orderBy(*list_arrival_columns(parts)).limit(most)
     rows = Rows.begin(frame, list_columns(batch), make_labels(batch), Rows.take_live)
     return replace(rows, parts=parts, hold=_hold_nothing, claims=None)

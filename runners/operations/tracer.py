@@ -9,10 +9,11 @@ from datetime import datetime, timezone
 from itertools import islice
 
 from origins.batch import JSON, Batch, Span
+from origins.capabilities import complete_schema
 from origins.errors import OriginError, WherryError
 from origins.files.changes import find_schema_stop
 from origins.lazy import SparkSession
-from origins.origin import Origin, Progress
+from origins.origin import Origin, Progress, RowSource
 from runners.definitions.definition import Definition
 from runners.definitions.document import suggest_nearest
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
@@ -88,7 +89,7 @@ class Tracer:
         schema = find_schema(origin, find_recorded_schema(origin, self.journal), self.spark, backlog)
         if schema is None:
             return
-        schema = origin.complete_schema(schema)
+        schema = complete_schema(origin, schema)
         chain = self.make_chain(origin, schema)
         source = BatchPlanner(
             pipeline=pipeline.name,
@@ -121,7 +122,7 @@ class Tracer:
         with contextlib.suppress(OriginError):
             backlog = survey_origin(self.definition.pipeline, origin, self.journal, self.spark)
             schema = find_schema(origin, recorded, self.spark, backlog)
-        return origin.complete_schema(schema) if schema else None
+        return complete_schema(origin, schema) if schema else None
 
     def make_batch(self, settled: Settled, origin: str, schema: str) -> Batch:
         """Return a settled batch in a form that is read again with this schema."""
@@ -175,7 +176,7 @@ class Tracer:
 
     def trace_batch(
         self,
-        origin: Origin,
+        origin: RowSource,
         chain: StageChain,
         batch: Batch,
         pins: Mapping[str, JSON],
@@ -198,7 +199,7 @@ class Tracer:
         with self.name_failure(batch, "previewed"):
             return ask(view)
 
-    def begin_rows(self, origin: Origin, batch: Batch, *, most: int | None = None) -> Rows:
+    def begin_rows(self, origin: RowSource, batch: Batch, *, most: int | None = None) -> Rows:
         """Read the batch's rows for a trace. `most` limits their number."""
         own = strip_lane_prefix(batch)
         frame = origin.fetch(self.spark, [own], places=True).frame()

@@ -12,6 +12,7 @@ from destinations.destination import Destination
 from destinations.discard import Discard
 from destinations.dlq import Limit
 from origins.batch import JSON
+from origins.capabilities import complete_schema
 from origins.codec import JsonForm
 from origins.delta import Delta
 from origins.files.files import Files
@@ -158,7 +159,7 @@ def analyse(definition: Definition) -> Analysis:
     for name, origin in pipeline.origins_by_name.items():
         columns = origin.columns(spark, origin.survey(spark, Progress()))
         if columns is not None:
-            schemas[name] = origin.complete_schema(columns)
+            schemas[name] = complete_schema(origin, columns)
             arrived = analyse_chain(spark, schemas[name], chains[name])
             arriving.update({destination: schema.toDDL() for destination, schema in arrived.items()})
     if len(schemas) == len(pipeline.every_origin):

@@ -13,6 +13,7 @@ from typing import Literal
 from destinations.capabilities import KnowsNewest
 from destinations.destination import Destination, OpenDestination
 from destinations.dlq import DLQ, FALLBACK
+from origins.capabilities import KeepsParts, KnowsPlace
 from origins.lazy import SparkSession
 from origins.names import list_given_paths
 from origins.origin import Origin
@@ -41,8 +42,9 @@ def make_recogniser(
 
     def recognise(name: str) -> bool:
         if name in origins:
-            lanes = [lane for lane in state.lanes if pipeline.owns(origins[name], lane)]
-            return origins[name].is_still(spark, [state.lanes[lane].offset for lane in lanes])
+            origin, lanes = origins[name], [lane for lane in state.lanes if pipeline.owns(origins[name], lane)]
+            offsets = [state.lanes[lane].offset for lane in lanes]
+            return isinstance(origin, KnowsPlace) and origin.is_still(spark, offsets)
         called = name if name in state.identities else destinations[name].was or ""
         known = state.identities.get(called)
         return known is not None and destinations[name].is_still(spark, known, find_newest_label(journal, called))
@@ -115,7 +117,7 @@ def check_newest(
 
 def _check_lanes(pipeline: PipelineSpec, origin: Origin, before: Sequence[str]) -> None:
     now = list(pipeline.lanes_of(origin))
-    if list(before) != now and not (origin.regroups and ("/" in before[0]) == ("/" in now[0])):
+    if list(before) != now and not (isinstance(origin, KeepsParts) and ("/" in before[0]) == ("/" in now[0])):
         raise Refusal(
             f"The lanes of '{origin.name}' were {', '.join(before)} and are now {', '.join(now)}; its offsets belong "
             "to the old lanes.",

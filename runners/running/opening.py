@@ -15,11 +15,12 @@ from destinations.capabilities import GrowsColumns, SharesPlace, list_demands
 from destinations.dead_letters import make_dlq_schema, make_filtered_schema
 from destinations.destination import Destination, DestinationError, Identity, OpenDestination
 from destinations.dlq import DLQ, FALLBACK, FILTERED
-from origins.batch import JSON, Limits
+from origins.batch import JSON, Backlog, Limits
+from origins.capabilities import EvolvesSchema, FetchesAhead, KeepsParts, KnowsPlace, SeesOtherColumns, complete_schema
 from origins.codec import encode
 from origins.lazy import SparkSession, T
 from origins.names import list_given_paths
-from origins.origin import Backlog, Origin, Progress
+from origins.origin import Origin, Progress
 from origins.quantities import parse_seconds, parse_size
 from origins.schema import format_ddl
 from runners.definitions.document import suggest_nearest
@@ -116,7 +117,7 @@ class RunOpening:
     def _make_source(
         self, journal: Journal, spark: SparkSession, backlogs: Mapping[str, Backlog], schemas: Mapping[str, str]
     ) -> BatchPlanner:
-        whole = {name: self._origins[name].complete_schema(schema) for name, schema in schemas.items()}
+        whole = {name: complete_schema(self._origins[name], schema) for name, schema in schemas.items()}
         news = {name: list(self._describe_schema(name, schema, journal)) for name, schema in schemas.items()}
         if len(whole) == len(self._origins):
             check_protected(self.pipeline.protect, spark, make_chains(self.pipeline, self.destinations), whole)
@@ -124,8 +125,9 @@ class RunOpening:
             news[name] += sentences
         for name, columns in self._list_left_out(backlogs, whole).items():
             if columns != self.left_out.get(name, ()):
-                decide = ", or decide with `on_change: {extra: evolve}` or `{extra: ignore}`"
-                add = f"Add them to it{decide if hasattr(self._origins[name], 'on_change') else ''}"
+                origin = self._origins[name]
+                assert isinstance(origin, SeesOtherColumns)
+                add = f"Add them to it{origin.decides_by and f', or decide with {origin.decides_by}'}"
                 news[name].append(f"the rows have columns that the schema leaves out: {join_some(columns)}. {add}")
                 self.left_out = {**self.left_out, name: columns}
         self._expect(journal)
@@ -198,11 +200,11 @@ class RunOpening:
         is_told = all(
             columns == self.left_out.get(name) for name, columns in self._list_left_out(backlogs, known).items()
         )
-        if is_told and not unopened and not any(self._origins[name].evolves for name in backlogs):
+        if is_told and not unopened and not any(_evolves(self._origins[name]) for name in backlogs):
             return source
         backlogs |= {name: survey_origin(self.pipeline, self._origins[name], journal, spark) for name in unopened}
         schemas = self._find_schemas(journal, spark, backlogs)
-        whole = {name: self._origins[name].complete_schema(schema) for name, schema in schemas.items()}
+        whole = {name: complete_schema(self._origins[name], schema) for name, schema in schemas.items()}
         if is_told and whole == known:
             return source
         return self._make_source(journal, spark, backlogs, schemas)
@@ -253,16 +255,17 @@ class RunOpening:
         """Return the columns that each origin's schema leaves out, those that the run knows first."""
         found = {}
         for name, schema in schemas.items():
-            known = self.left_out.get(name, ())
-            new = [each for each in self._origins[name].list_left_out(backlogs[name], schema) if each not in known]
-            if known or new:
-                found[name] = [*known, *new]
+            origin, known = self._origins[name], self.left_out.get(name, ())
+            if isinstance(origin, SeesOtherColumns):
+                new = [each for each in origin.list_left_out(backlogs[name], schema) if each not in known]
+                if known or new:
+                    found[name] = [*known, *new]
         return found
 
     def _describe_schema(self, name: str, schema: str, journal: Journal) -> Iterator[str]:
         """Yield a notice about an inferred schema, once and after each change."""
         origin, before = self._origins[name], find_recorded_schema(self._origins[name], journal)
-        if schema == before or not (origin.infers or (origin.evolves and before)):
+        if schema == before or not (origin.infers or (_evolves(origin) and before)):
             return
         message = "changed schema" if before else "inferred schema, now fixed"
         yield f'{message}. To declare it:  schema: "{format_ddl(T.StructType.fromJson(json.loads(schema)))}"'
@@ -280,7 +283,7 @@ class RunOpening:
             straight=not STRAIGHT.why_not(candidate),
             shares=not GROUPED.why_not(candidate),
             destinations=(lambda span: own) if len(own) < len(self.destinations) else None,
-            predictable=origin.checks and chain.is_describable,
+            predictable=isinstance(origin, FetchesAhead) and chain.is_describable,
             pins=lambda: chain.pins(spark),
             whole=origin.batch == "whole",
         )
@@ -305,7 +308,7 @@ class RunOpening:
             demands: dict[str, list[Stage]] = {}
             for each in chain.branches:
                 destination = self.opened[each]
-                if self._origins[name].evolves and isinstance(destination, GrowsColumns):
+                if _evolves(self._origins[name]) and isinstance(destination, GrowsColumns):
                     destination.grow(spark, leaving[each])
                 identities[each] = self.ensure_place(each, spark, leaving[each])
                 demands[each] = list(list_demands(destination, spark, leaving[each]))
@@ -395,7 +398,7 @@ def make_candidate(
 
 def survey_origin(pipeline: PipelineSpec, origin: Origin, journal: Journal, spark: SparkSession) -> Backlog:
     """Return the rows that wait at the origin, beyond what the run has processed according to the ledger."""
-    parts = list_carried_parts(pipeline, origin, journal.list_settled()) if origin.keeps_parts else []
+    parts = list_carried_parts(pipeline, origin, journal.list_settled()) if isinstance(origin, KeepsParts) else []
     lanes = journal.state.lanes
     offsets = {own: lanes[lane].offset for lane, own in pipeline.lanes_of(origin).items() if lane in lanes}
     return origin.survey(spark, Progress(offsets=offsets, parts=parts))
@@ -437,8 +440,10 @@ def list_unchanged(opening: RunOpening, journal: Journal, spark: SparkSession) -
     if opening.ruling or state.opened.hash != opening.hash or _OF_A_RUN.search(opening.text):
         return found
     for name, origin in pipeline.origins_by_name.items():
+        if origin.read != "whole" or not isinstance(origin, KnowsPlace):
+            continue
         offsets = {own: state.get_lane(lane).offset for lane, own in pipeline.lanes_of(origin).items()}
-        if origin.read != "whole" or None in offsets.values() or not origin.stands(spark, offsets):
+        if None in offsets.values() or not origin.stands(spark, offsets):
             continue
         chain = make_chain(pipeline, origin, opening.destinations)
         known = {destination: state.identities.get(destination) for destination in chain.branches}
@@ -462,7 +467,13 @@ def find_schema(origin: Origin, recorded: str | None, spark: SparkSession, backl
     An inferred schema stays as recorded. A given schema has priority. Both may evolve.
     """
     schema = recorded if origin.infers and recorded else origin.columns(spark, backlog)
-    return schema and origin.evolve_schema(spark, backlog, schema, recorded)
+    if not schema or not isinstance(origin, EvolvesSchema):
+        return schema
+    return origin.evolve_schema(spark, backlog, schema, recorded)
+
+
+def _evolves(origin: Origin) -> bool:
+    return isinstance(origin, EvolvesSchema) and origin.evolves
 
 
 def analyse_chain(spark: SparkSession, schema: str, chain: StageChain) -> Mapping[str, T.StructType]:

@@ -14,6 +14,7 @@ from destinations.delta.delta import Delta
 from destinations.delta.table import TargetTable
 from destinations.destination import Destination
 from origins.batch import Span
+from origins.capabilities import KeepsParts
 from origins.lazy import DataFrame, SparkSession
 from origins.names import make_absolute, quote_name, quote_text
 from origins.origin import Origin
@@ -138,6 +139,7 @@ def plan_redo(pipeline: PipelineSpec, journal: Journal, spark: SparkSession, fil
     origin, name = _find_file(pipeline, carried, file)
     if origin.read == "whole":
         raise Refusal(f"Each run reads {origin.place} whole, so a run redoes {name}.", hint="wherry run FILE")
+    assert isinstance(origin, KeepsParts)  # only such an origin has files
     span = origin.make_span(spark, name)
     if span is None:
         raise Refusal(f"{name} is missing at {origin.place}.", hint="Put the corrected file there under its old name.")
@@ -241,7 +243,7 @@ class _Tracer:
         self._check_alone_in(name, destination, spark)
         self._check_marks(name, spark.table(destination.sql_name), mark)
         if fact == "file_path":
-            return OldRows(condition=f"{fact} IN ({', '.join(map(quote_text, self.origin.list_paths(self.file)))})")
+            return OldRows(condition=f"{fact} IN ({', '.join(map(quote_text, _list_paths(self.origin, self.file)))})")
         if not fact:
             return self._trace_stamp(name, mark)
         base = os.path.basename(self.file)
@@ -301,14 +303,15 @@ class _Tracer:
     def _list_folders(self) -> Sequence[str]:
         """Return the folders of all origins' files, as in the column `file_path`."""
         origins = self.pipeline.origins_by_name
-        return sorted({path.removesuffix(file) for name, file in self.names for path in origins[name].list_paths(file)})
+        known = [(file, path) for name, file in self.names for path in _list_paths(origins[name], file)]
+        return sorted({path.removesuffix(file) for file, path in known})
 
     def _check_only_origin(self) -> None:
         """Raises `Refusal` if another origin of the pipeline read the same file."""
-        own = set(self.origin.list_paths(self.file))
+        own = set(_list_paths(self.origin, self.file))
         for name, each in self.pipeline.origins_by_name.items():
             files = [file for origin, file in self.names if origin == name]
-            if each != self.origin and any(own.intersection(each.list_paths(file)) for file in files):
+            if each != self.origin and any(own.intersection(_list_paths(each, file)) for file in files):
                 raise Refusal(f"The origins {self.origin.name} and {name} both read {self.file}.")
 
     def _check_alone_in(self, name: str, destination: Delta, spark: SparkSession) -> None:
@@ -325,7 +328,7 @@ def _find_file(pipeline: PipelineSpec, carried: Sequence[Settled], file: str) ->
     path = make_absolute(canonicalise(file))
     for fits in (
         lambda origin, name: name == file,
-        lambda origin, name: path in origin.list_paths(name),
+        lambda origin, name: path in _list_paths(origin, name),
         lambda origin, name: name.endswith(f"/{file}"),
     ):
         found = [pair for pair in known if fits(*pair)]
@@ -344,10 +347,14 @@ def _find_file(pipeline: PipelineSpec, carried: Sequence[Settled], file: str) ->
 
 
 def _list_files(pipeline: PipelineSpec, origin: Origin, carried: Sequence[Settled]) -> list[str]:
-    if not origin.keeps_parts:
+    if not isinstance(origin, KeepsParts):
         return []
     own = (each for each in carried if pipeline.owns(origin, each.lane))
     return list(dict.fromkeys(name for each in own for name in _list_names(each)))
+
+
+def _list_paths(origin: Origin, file: str) -> Sequence[str]:
+    return origin.list_paths(file) if isinstance(origin, KeepsParts) else ()
 
 
 def _list_names(settled: Settled) -> list[str]:

@@ -21,7 +21,7 @@ from origins.codec import INLINE, LEFT_OUT, decode, encode_fields
 from origins.lazy import DataFrame, F, SparkSession, T
 from origins.nack import RAW, REFUSED, convert_value, describe_misfit, make_refusal, restore
 from origins.names import HIDDEN
-from origins.origin import PLACE, Backlog, Origin, Progress
+from origins.origin import PLACE, RowSource
 from origins.problems import refuse_unknown
 from runners.model.errors import Refusal, check_reason
 from runners.model.pipeline_state import REPLAY, PipelineState, is_replay, list_meant, make_rows_key
@@ -294,22 +294,17 @@ def make_empty_report(pipeline: PipelineSpec) -> Report:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeadLetterRows(Origin):
+class DeadLetterRows(RowSource):
     """The rows of a DLQ that a batch names in its span, with today's columns of their origin.
 
     A new column is NULL. A removed column is left out. Wherry converts the values of a column that has another type
     now, and refuses a row with a value that cannot be converted.
     """
 
+    name: str | None = None
     dlq: Delta
     corrected: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Corrected rows by the ids of their entries. They are read in place of the rows in the DLQ."""
-
-    def survey(self, spark: SparkSession, progress: Progress) -> Backlog:
-        raise NotImplementedError("a replay chooses the rows of a DLQ")
-
-    def columns(self, spark: SparkSession, backlog: Backlog) -> str | None:
-        raise NotImplementedError("its rows have the columns of the origin that read them")
 
     def fetch(self, spark: SparkSession, batches: Sequence[Batch], *, places: bool = False) -> FrameRows:
         (batch,) = batches
@@ -350,9 +345,6 @@ class DeadLetterRows(Origin):
         first = f"SELECT original_schema FROM {{table}} WHERE {narrow_to_ids(ids[:1])}"
         kept = spark.sql(f"SELECT {columns} FROM {self.dlq.sql_name} WHERE {narrow_to_ids(ids)}")
         return kept, _find_schema(query_dlq(self.dlq, lambda: spark, first))
-
-    def parts(self, batch: Batch) -> Sequence[str]:
-        return ("",)
 
 
 def _find_schema(rows: Sequence[Mapping[str, Any]]) -> str:

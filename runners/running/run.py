@@ -18,6 +18,7 @@ from origins.batch import JSON, Batch
 from origins.codec import encode
 from origins.errors import WherryError, list_errors
 from origins.lazy import SparkSession
+from origins.origin import RowSource
 from origins.quantities import parse_seconds
 from origins.spark_private import forget_context_settings
 from runners.engine.batch_machine import DeliveryRules
@@ -62,13 +63,7 @@ from runners.running.stop import (
 )
 from runners.running.work import OpenRun, WaitingBatches, Work
 from runners.spark.own_session import make_own_session, put_settings_back
-from runners.spark.session import (
-    check_alive,
-    check_store_access,
-    give_up_waiting,
-    is_given,
-    obtain_for,
-)
+from runners.spark.session import check_alive, check_store_access, give_up_waiting, is_given, obtain_for
 from runners.state.journal import Journal, Lease
 from runners.state.location import StateLocation, check_lasting
 from runners.state.ownership import Ownership, make_deadline, make_kept_error
@@ -130,11 +125,7 @@ class PipelineRun:
         self.dispatcher: Dispatcher | None = None
         self.errors_before: Sequence[Exception] | None = None
         """The errors before a forced run stopped waiting for Spark; None if it did not."""
-        self.patience = StorePatience(
-            self.pipeline.run_options.retry,
-            self.clock,
-            is_forced=self._is_forced,
-        )
+        self.patience = StorePatience(self.pipeline.run_options.retry, self.clock, is_forced=self._is_forced)
         self.snapshot: Mapping[str, JSON] | None = None
         self.timeline = Timeline(self.clock)
         self.cleanup = Cleanup(self.pipeline, self.place, self.destinations, self.dlq, self.filtered, self.clock)
@@ -514,7 +505,7 @@ class PipelineRun:
             listener(event)
 
     def _make_executor(self, spark: SparkSession, tenure: Lease | None) -> TaskExecutor:
-        origins = dict(self.pipeline.origins_by_name)
+        origins = dict[str, RowSource](self.pipeline.origins_by_name)
         if isinstance(self.dlq, Delta):
             origins[REPLAY] = DeadLetterRows(dlq=self.dlq)
         names = resolve_names(self.destinations)

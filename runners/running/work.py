@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from destinations.destination import Deadline, Destination
-from origins.batch import JSON, Json, Limits, Span
+from origins.batch import JSON, Backlog, Json, Limits, Span
 from origins.lazy import SparkSession
-from origins.origin import Backlog
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.model.entry import BegunBackfill, Entry
 from runners.model.pipeline_state import BACKFILL, is_replay

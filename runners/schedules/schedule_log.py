@@ -12,16 +12,7 @@ import click
 
 from origins.batch import JSON
 from runners.model.clock import Clock
-from runners.model.schedule_events import (
-    Began,
-    Broken,
-    Ended,
-    LeftOut,
-    Mended,
-    Scheduled,
-    ScheduleEvent,
-    Unscheduled,
-)
+from runners.model.schedule_events import Began, Broken, Ended, LeftOut, Mended, Scheduled, ScheduleEvent, Unscheduled
 from runners.model.text import escape_line, paint
 
 

@@ -20,11 +20,7 @@ _STORES = tuple(
     for name in ("Local", "HDFS")
 )
 
-_LOCKED = {
-    COMMIT_LOCK.key: ("true",),
-    LOG_STORE.key: ("", *_STORES),
-    LOG_STORE_FILES.key: ("", *_STORES),
-}
+_LOCKED = {COMMIT_LOCK.key: ("true",), LOG_STORE.key: ("", *_STORES), LOG_STORE_FILES.key: ("", *_STORES)}
 """The settings with which Delta locks a table's log in its JVM for a commit on a local disk.
 
 The first value is the default.

@@ -34,13 +34,7 @@ from origins.spark_private import (
     put_client,
 )
 from origins.spark_settings import ANSI, CASE, CATALOG, CATALOG_KIND, DEFAULT_CATALOG, LOCAL_FOLDERS, read_all
-from origins.spark_versions import (
-    check_client,
-    check_pyspark_of_databricks,
-    check_start,
-    is_connect,
-    is_on_databricks,
-)
+from origins.spark_versions import check_client, check_pyspark_of_databricks, check_start, is_connect, is_on_databricks
 from origins.store_access import StoreUrl, canonicalise, is_store_url
 from runners.model.error_kinds import classify
 from runners.model.spec import MASTER, PipelineSpec, SparkOptions
@@ -162,8 +156,7 @@ def obtain_now(conf: Mapping[str, str], packages: Sequence[str] = ()) -> SparkSe
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise SparkMissing(
-            "Spark is not installed in this environment.",
-            hint='Install it with:  pip install "wherry[spark]"',
+            "Spark is not installed in this environment.", hint='Install it with:  pip install "wherry[spark]"'
         ) from error
     check_client()
     found = _find_active()

@@ -365,8 +365,7 @@ def check_java() -> str:
     if found is None or int(found.group(1)) not in (17, 21):
         version = found.group(1) if found else "a program that does not print its version"
         raise SparkMissing(
-            f"Java 17 or 21 is needed, and {java} is {version}.",
-            hint="Set JAVA_HOME to a Java 17 or 21.",
+            f"Java 17 or 21 is needed, and {java} is {version}.", hint="Set JAVA_HOME to a Java 17 or 21."
         )
     return f"Java {found.group(1)} ({java})"
 

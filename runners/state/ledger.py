@@ -107,11 +107,7 @@ SETTLED: Columns = {
     "span": "string",
     "counts": "string",
 }
-BODIES: Columns = {
-    "seq": "long",
-    "id": "string",
-    "body": "string",
-}
+BODIES: Columns = {"seq": "long", "id": "string", "body": "string"}
 
 
 class LedgerTable(ABC):
@@ -447,7 +443,4 @@ class _OldSnapshot:
     heard: tuple[int, str] = (0, "")
 
 
-_CHANGES: Mapping[str, Callable[[Body], Body]] = {
-    "open": _migrate_opened,
-    "snapshot": _migrate_snapshot,
-}
+_CHANGES: Mapping[str, Callable[[Body], Body]] = {"open": _migrate_opened, "snapshot": _migrate_snapshot}

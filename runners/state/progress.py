@@ -59,8 +59,7 @@ def read_body(entry: Entry, shape: type[Shape]) -> Shape:
         return decode(shape, entry.body)
     except Malformed as error:
         raise LedgerError(
-            f"Entry {entry.seq} of the ledger ({entry.kind}) cannot be understood: {error}.",
-            hint=RESTORE,
+            f"Entry {entry.seq} of the ledger ({entry.kind}) cannot be understood: {error}.", hint=RESTORE
         ) from error
 
 

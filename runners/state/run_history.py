@@ -234,10 +234,7 @@ def await_writer(writer: BackgroundWriter[RunRow], name: str, seconds: float = P
         log.warning("The run history of %s is not whole: it takes too long to write.", name)
     elif writer.dropped:
         log.warning(
-            "The run history of %s is not whole, %d entries were dropped: %s",
-            name,
-            writer.dropped,
-            writer.error,
+            "The run history of %s is not whole, %d entries were dropped: %s", name, writer.dropped, writer.error
         )
 
 

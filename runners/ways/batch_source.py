@@ -19,9 +19,10 @@ from destinations.capabilities import list_demands
 from destinations.destination import Demands, Destination
 from origins.batch import Batch, Span
 from origins.batch_rows import BatchRows
+from origins.capabilities import NamesSources
 from origins.errors import OriginError, list_spark_errors
 from origins.lazy import DataFrame, F, SparkSession, T
-from origins.origin import Origin
+from origins.origin import RowSource
 from origins.protection import Protection
 from runners.model.error_kinds import classify
 from runners.model.pipeline_state import REPLAY, is_replay
@@ -45,7 +46,7 @@ Describe = Callable[["SparkSession", PlannedBatch], Described]
 class BatchReader:
     """The origins of a run, and the stages of each origin's rows."""
 
-    origins: Mapping[str, Origin]
+    origins: Mapping[str, RowSource]
     destinations: Mapping[str, Destination]
     """The destinations by all names that they have or had, with the DLQ and its fallback."""
     chains: Mapping[str, StageChain] = field(default_factory=dict)
@@ -65,7 +66,7 @@ class BatchReader:
     fix: Callable[[StageChain, Span], StageChain] | None = None
     """Returns the stages of a replay's rows, from the stages of their origin's rows."""
 
-    def find_origin(self, batch: Batch) -> Origin:
+    def find_origin(self, batch: Batch) -> RowSource:
         """Return the origin from which the batch's rows are read."""
         found = self.origins.get(REPLAY if is_replay(batch.lane) else batch.origin)
         if found is None:
@@ -78,7 +79,7 @@ class BatchReader:
     def name_source(self, batch: Batch) -> str:
         """Return where all rows of the batch came from; empty if each row has a part, or if the origin is gone."""
         origin = self.origins.get(REPLAY if is_replay(batch.lane) else batch.origin)
-        return origin.name_source(batch.span) if origin else ""
+        return origin.name_source(batch.span) if isinstance(origin, NamesSources) else ""
 
     def find_chain(self, plan: PlannedBatch) -> StageChain:
         """Return the stages of a batch's rows.

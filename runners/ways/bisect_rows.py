@@ -69,10 +69,7 @@ class RowErrorIsolator:
         return self._isolate(rows, last, self._apply_branches) if last else rows
 
     def _isolate(
-        self,
-        rows: Rows,
-        steps: Sequence[PlacedStage],
-        behind: Callable[[Rows, Sequence[PlacedStage]], DataFrame],
+        self, rows: Rows, steps: Sequence[PlacedStage], behind: Callable[[Rows, Sequence[PlacedStage]], DataFrame]
     ) -> Rows:
         """Return the rows. Those at which one of the steps raises have the error beside them (`POISON`)."""
         kept = tuple(name for name in rows.kept if name != POISON)
@@ -131,10 +128,7 @@ class RowErrorIsolator:
             raise AttemptRaised(message or summarise_error(error), code) from error
 
     def _find_raising_step(
-        self,
-        row: Rows,
-        steps: Sequence[PlacedStage],
-        behind: Callable[[Rows, Sequence[PlacedStage]], DataFrame],
+        self, row: Rows, steps: Sequence[PlacedStage], behind: Callable[[Rows, Sequence[PlacedStage]], DataFrame]
     ) -> int:
         """Return the number of the first step at which the row raises."""
         for upto in range(1, len(steps)):

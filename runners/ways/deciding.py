@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeVar
 
 from origins.batch import JSON
+from origins.capabilities import check_source
 from origins.lazy import DataFrame, F, SparkSession, pa
 from origins.names import HIDDEN, quote_name, quote_text
 from origins.origin import PLACE
@@ -35,17 +36,7 @@ from runners.ways.stage_chain import StageChain, apply_chain, make_labels
 from runners.ways.way import Candidate, Thresholds
 from stages.expressions import SqlText
 from stages.query import Schemas
-from stages.rows import (
-    NOTE,
-    ORIGINAL,
-    POISON,
-    STATE,
-    VERDICT,
-    Expression,
-    Rows,
-    compute_once,
-    make_struct,
-)
+from stages.rows import NOTE, ORIGINAL, POISON, STATE, VERDICT, Expression, Rows, compute_once, make_struct
 
 B = TypeVar("B")
 Noted: TypeAlias = "Callable[[str, Sequence[str]], Mapping[str, Mapping[str, int]]]"
@@ -82,7 +73,7 @@ class BatchDecision:
     described: DataFrame = field(init=False)
     """The rows after all stages, with their verdicts."""
     check: Callable[[], None] = lambda: None
-    """Raises if the batch is no longer what was planned; `Origin.check`."""
+    """Raises if the batch is no longer what was planned; `FetchesAhead.check`."""
     holds: int = 0
     """How often rows were written down between stages, for a stage that judges them."""
     protected: Sequence[str] = ()
@@ -114,7 +105,7 @@ class BatchDecision:
             protected=protected,
             keeps_filtered=batch.keeps_filtered,
             claims=batch.claims,
-            check=lambda: batch.origin.check(spark, mine),
+            check=lambda: check_source(batch.origin, spark, mine),
             limits=batch.thresholds,
             count_parts=rows.count_parts,
         )

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from origins.batch import Batch
 from origins.batch_rows import BatchRows, FrameRows, TableRows
+from origins.capabilities import FetchesAhead
 from origins.lazy import pa
 from origins.protection import Protection
 from runners.model.planned_batch import Counts
@@ -84,7 +85,7 @@ class Grouped(Way[Commit, "GroupWritten | Declined"]):
         mine = [strip_lane_prefix(batch) for batch in planned]
         plans = [batch.plan for batch in batches if batch.plan is not None]
         alike = all((plan.pins, plan.batch.schema) == (first.plan.pins, first.plan.batch.schema) for plan in plans)
-        if not alike or not first.origin.joins(mine):
+        if not alike or not (isinstance(first.origin, FetchesAhead) and first.origin.joins(mine)):
             return Declined(reason="one scan cannot read them all")
         labels = CommonLabels(planned)
         tally = StateTally(first.chain, batches=len(batches))

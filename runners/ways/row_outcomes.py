@@ -276,11 +276,7 @@ class StateTally:
         return StateTally(chain, _read=[lambda: known], _sections=[lambda: known])
 
     def begin(
-        self,
-        frame: DataFrame,
-        names: tuple[str, ...],
-        labels: Mapping[str, str | int | datetime],
-        schemas: Schemas,
+        self, frame: DataFrame, names: tuple[str, ...], labels: Mapping[str, str | int | datetime], schemas: Schemas
     ) -> Rows:
         """Return the rows as they are read, with their state. `schemas` has what earlier batches found out."""
         kept = (BATCH,) if self.batches else ()

@@ -17,13 +17,14 @@ from destinations.destination import Deadline, Destination, Label, Late, OpenDes
 from destinations.dlq import FILTERED
 from origins.batch import JSON, Batch
 from origins.batch_rows import FrameRows
+from origins.capabilities import ReactsToCommits, check_source
 from origins.crash_points import reach
 from origins.errors import WherryError, list_errors
 from origins.files.changes import find_schema_stop
 from origins.lazy import DataFrame, F, SparkSession
 from origins.nack import REFUSED, encode_payload
 from origins.names import quote_name
-from origins.origin import Origin
+from origins.origin import RowSource
 from origins.protection import Protection
 from origins.secret import cut_text
 from origins.spark_versions import is_connect
@@ -121,7 +122,7 @@ class TaskExecutor:
     group: str
     """The name with which all its work on Spark can be cancelled."""
     pipeline: PipelineSpec
-    origins: Mapping[str, Origin]
+    origins: Mapping[str, RowSource]
     destinations: Mapping[str, Destination]
     """The destinations by all names that they have or had, with the DLQ, its fallback, and the filtered rows."""
     opened: Mapping[str, OpenDestination]
@@ -213,11 +214,12 @@ class TaskExecutor:
     def list_listening(self, spark: SparkSession) -> Mapping[str, Callable[[Batch], None]]:
         """Return what to call once a batch's offset is durable, by the names of the origins that need it."""
 
-        def notify(origin: Origin, batch: Batch) -> None:
+        def notify(origin: ReactsToCommits, batch: Batch) -> None:
             if not is_aside(batch.lane):
                 origin.committed(spark, strip_lane_prefix(batch))
 
-        return {name: partial(notify, origin) for name, origin in self.origins.items() if origin.listens}
+        listening = {name: each for name, each in self.origins.items() if isinstance(each, ReactsToCommits)}
+        return {name: partial(notify, each) for name, each in listening.items() if each.listens}
 
     def describe_failure(self, spark: SparkSession, error: Exception, most: int) -> Mapping[str, JSON] | None:
         """Return the batch in which the run failed, masked.
@@ -298,7 +300,7 @@ class TaskExecutor:
         """Return the description of the batch, perhaps made before its turn. Also begin to describe the next batch."""
         batch, found = task.plan.batch, self._lookahead.take(task.plan, spark)
         if found is not None:
-            self.reading.find_origin(batch).check(spark, strip_lane_prefix(batch))
+            check_source(self.reading.find_origin(batch), spark, strip_lane_prefix(batch))
         described: Described = describe(spark, task.plan) if found is None else found
         if task.following is not None:
             describe_next = self._describe_straight if task.following.straight else self._describe_decision

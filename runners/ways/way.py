@@ -9,7 +9,7 @@ from typing import ClassVar, Generic, TypeVar
 
 from destinations.destination import Destination
 from origins.batch_rows import BatchRows
-from origins.origin import Origin
+from origins.origin import RowSource
 from runners.model.planned_batch import PlannedBatch
 from runners.model.spec import WAYS
 from runners.ways.stage_chain import StageChain
@@ -45,7 +45,7 @@ Result = TypeVar("Result")
 class Candidate:
     """What a way may look at to decide whether it can take a batch. Nothing here starts a Spark job."""
 
-    origin: Origin
+    origin: RowSource
     chain: StageChain
     destinations: Sequence[Destination]
     """The destinations that get its rows."""

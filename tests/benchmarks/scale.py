@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from destinations.destination import Written
-from origins.batch import Json, Limits, Span
+from origins.batch import Backlog, Json, Limits, Span
 from origins.codec import encode
-from origins.origin import Backlog, read_count
+from origins.origin import read_count
 from origins.store_access import StoreUrl
 from runners.engine.batch_machine import DeliveryRules
 from runners.engine.batch_planner import BatchPlanner, OriginFeed

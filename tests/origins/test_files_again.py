@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from origins.batch import JSON, Json, Limits
+from origins.batch import JSON, Backlog, Json, Limits
 from origins.files import Files
 from origins.files import listing as file_backlog
 from origins.files.file_systems import File
 from origins.files.listing import FileBacklog, list_files
-from origins.origin import Backlog, Progress
+from origins.origin import Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,8 +16,9 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from origins.batch import JSON, Batch, Limits, Span
+from origins.batch import JSON, Backlog, Batch, Limits, Span
 from origins.batch_rows import FrameRows
+from origins.capabilities import FetchesAhead, ReactsToCommits
 from origins.conformance import OriginConformance
 from origins.delta import Delta
 from origins.dlq import DlqEntries
@@ -26,7 +27,7 @@ from origins.files import Files
 from origins.files.listing import list_files
 from origins.generate import Generate
 from origins.memory import Crash, End, Item, Memory
-from origins.origin import BATCH, PLACE, Backlog, Origin, Progress
+from origins.origin import BATCH, PLACE, Origin, Progress
 from tests.runners.running.letterbox import append_letters, make_letters
 
 if TYPE_CHECKING:
@@ -231,7 +232,7 @@ SPOILT = -1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Numbers(Origin):
+class Numbers(Origin, FetchesAhead, ReactsToCommits):
     """Four numbers, with one promise broken."""
 
     binds = frozenset({"rows"})

@@ -14,8 +14,8 @@ from typing import Any
 
 from destinations.destination import Written
 from destinations.dlq import DLQ, FALLBACK, Dlq
-from origins.batch import JSON, Batch, Limits, Span
-from origins.origin import Backlog, read_count
+from origins.batch import JSON, Backlog, Batch, Limits, Span
+from origins.origin import read_count
 from runners.engine.batch_machine import DeliveryRules
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.engine.dispatcher import Dispatcher

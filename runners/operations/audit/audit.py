@@ -14,6 +14,7 @@ from destinations.delta.delta import Delta
 from destinations.destination import Destination, DestinationError
 from destinations.dlq import DLQ, FALLBACK
 from origins.batch import JSON
+from origins.capabilities import KeepsParts
 from origins.errors import WherryError, list_spark_errors
 from origins.lazy import SparkSession
 from runners.model.clock import Clock
@@ -173,7 +174,7 @@ def read_claims(pipeline: PipelineSpec) -> LedgerClaims:
             each.lane
             for each in settled
             for origin in pipeline.every_origin
-            if origin.keeps_parts and not is_aside(each.lane) and pipeline.owns(origin, each.lane)
+            if isinstance(origin, KeepsParts) and not is_aside(each.lane) and pipeline.owns(origin, each.lane)
         ),
     )
 
@@ -182,10 +183,10 @@ def _find_changed(pipeline: PipelineSpec, claims: LedgerClaims) -> LedgerClaims:
     """Add what has changed at the origins since it was processed."""
     changes: dict[str, Mapping[str, str]] = {}
     for origin in pipeline.every_origin if claims.whole else ():
-        lanes = [lane for lane in claims.whole if pipeline.owns(origin, lane)]
-        parts = list_carried_parts(pipeline, origin, claims.counting) if lanes else ()
-        changed = origin.find_changed(parts) if parts else {}
-        changes.update(dict.fromkeys(lanes, changed))
+        if isinstance(origin, KeepsParts):
+            lanes = [lane for lane in claims.whole if pipeline.owns(origin, lane)]
+            parts = list_carried_parts(pipeline, origin, claims.counting) if lanes else ()
+            changes.update(dict.fromkeys(lanes, origin.find_changed(parts) if parts else {}))
     return replace(claims, changed=changes)
 
 

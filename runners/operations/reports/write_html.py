@@ -100,11 +100,7 @@ def write_run(pipeline: PipelineSpec, run: Mapping[str, JSON], file: Path | None
 
 
 def write_directory(
-    directory: Path,
-    folder: Path,
-    *,
-    variables: Mapping[str, str],
-    note_secrets: Callable[[Mapping[str, str]], None],
+    directory: Path, folder: Path, *, variables: Mapping[str, str], note_secrets: Callable[[Mapping[str, str]], None]
 ) -> Path:
     """Write the pages of the newest runs of all pipelines that a directory defines, and an index."""
     try:

@@ -13,7 +13,6 @@ from origins.delta import Delta
 from origins.delta_actions import VersionLog
 from origins.dlq import DlqEntries
 from origins.errors import OriginError
-from origins.files.files import Files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -142,4 +141,3 @@ def test_the_versions_of_a_span_are_the_source_of_its_rows(origin: Delta | DlqEn
     """A person does not know the table's data files by their names."""
     span = Span(start=None, end={"version": 5, "table": "t"}, parts=(["part-0.parquet", 9],), label="versions 3 to 5")
     assert origin.name_source(span) == "versions 3 to 5"
-    assert Files(path="landing", format="json").name_source(span) == ""

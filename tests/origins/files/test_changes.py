@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from origins.capabilities import EvolvesSchema
 from origins.files import Files
 from origins.files.changes import STOPS, Changes, SchemaChanged, find_schema_stop
 from origins.files.csv_header import Header, match_header
@@ -201,4 +202,5 @@ def test_the_example_in_the_documentation_is_valid(tmp_path: Path) -> None:
     file = tmp_path / "orders.yaml"
     file.write_text(example)
     (origin,) = load(file).pipeline.every_origin
+    assert isinstance(origin, EvolvesSchema)
     assert origin.evolves

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from origins.batch import JSON, Limits, Span
+from origins.batch import JSON, Backlog, Limits, Span
 from origins.codec import decode, encode
-from origins.origin import Backlog
 from runners.engine.batch_planner import BLINK, BatchPlanner, OriginFeed
 from runners.model.pipeline_state import LaneState
 from runners.model.planned_batch import PlannedBatch

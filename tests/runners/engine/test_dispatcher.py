@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from destinations.dlq import Dlq
-from origins.batch import JSON, Batch, Limits, Span
-from origins.origin import Backlog, read_count
+from origins.batch import JSON, Backlog, Batch, Limits, Span
+from origins.origin import read_count
 from runners.engine.batch_machine import DeliveryRules
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.engine.dispatcher import Dispatcher

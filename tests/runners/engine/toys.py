@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from destinations.capabilities import ReadBack, ReadsBack
 from destinations.destination import Label, StatelessDestination, Written
-from origins.batch import JSON, Batch
+from origins.batch import JSON, Backlog, Batch
 from origins.batch_rows import BatchRows
-from origins.origin import Backlog, Origin, Progress
+from origins.origin import Origin, Progress
 from runners.definitions.kinds import Kinds
 from stages.stage import Stage
 

@@ -16,8 +16,8 @@ from urllib.error import HTTPError
 
 import pytest
 
+from origins.capabilities import Lag
 from origins.codec import decode
-from origins.origin import Lag
 from runners.command_line import cli
 from runners.listeners.log_lines import JsonLines
 from runners.listeners.metrics import METRICS, Metrics, MetricsServer

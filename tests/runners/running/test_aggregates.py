@@ -12,12 +12,12 @@ from pyspark.sql import functions as F
 
 from destinations.delta import Delta
 from destinations.destination import Destination
-from origins.batch import Batch
+from origins.batch import Backlog, Batch
 from origins.batch_rows import BatchRows
 from origins.delta import Delta as DeltaOrigin
 from origins.generate import Generate
 from origins.memory import Memory, Pause
-from origins.origin import Backlog, Origin, Progress
+from origins.origin import Origin, Progress
 from runners.definitions.definition import definition_of
 from runners.model.errors import SplitAggregate
 from runners.model.spec import PipelineSpec

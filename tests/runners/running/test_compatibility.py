@@ -17,6 +17,7 @@ from destinations.destination import BatchLabel, Identity, Label, StatelessDesti
 from destinations.memory import Memory
 from origins.batch import JSON, Batch, Span
 from origins.batch_rows import BatchRows
+from origins.capabilities import KnowsPlace
 from origins.codec import decode, encode
 from origins.delta import Delta as Table
 from origins.files import Files
@@ -389,8 +390,11 @@ def test_a_state_without_given_paths_is_understood(kept: str, same: bool) -> Non
 
 
 @dataclass(frozen=True, kw_only=True)
-class Still(Generate):
+class Still(Generate, KnowsPlace):
     """An origin that has nothing new after the offset 5."""
+
+    def is_still(self, spark: SparkSession, offsets: Sequence[JSON]) -> bool:
+        raise NotImplementedError
 
     def stands(self, spark: SparkSession, offsets: Mapping[str, JSON]) -> bool:
         return offsets == {"0": 5}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, cast
 
@@ -10,9 +10,10 @@ import pytest
 
 from destinations.memory import Memory as MemoryTable
 from destinations.python import Python
-from origins.batch import JSON, Batch, Limits, Span
+from origins.batch import JSON, Backlog, Batch, Limits, Span
 from origins.batch_rows import BatchRows
-from origins.origin import Backlog, Origin, Progress
+from origins.capabilities import KeepsParts
+from origins.origin import Origin, Progress
 from runners.model.entry import Entry
 from runners.model.spec import BatchOptions
 from runners.pipeline import Pipeline
@@ -74,10 +75,17 @@ class Numbers(Origin):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parts(Numbers):
+class Parts(Numbers, KeepsParts):
     """An origin that keeps progress by parts."""
 
-    keeps_parts: ClassVar[bool] = True
+    def find_changed(self, parts: Sequence[JSON]) -> Mapping[str, str]:
+        return {}
+
+    def make_span(self, spark: SparkSession, part: str) -> Span | None:
+        return None
+
+    def list_paths(self, part: str) -> Sequence[str]:
+        return ()
 
 
 @dataclass(frozen=True, kw_only=True)

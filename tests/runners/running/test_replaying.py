@@ -11,6 +11,7 @@ import pytest
 from destinations.delta import Delta
 from destinations.dlq import DLQ, Dlq
 from destinations.memory import Memory
+from origins.capabilities import ReactsToCommits
 from origins.codec import encode
 from origins.generate import Generate
 from origins.memory import Memory as Rows
@@ -147,7 +148,7 @@ def test_an_origin_is_not_notified_of_replayed_rows() -> None:
     """It would look for them among its files."""
     told: list[str] = []
 
-    class Listening(Generate):
+    class Listening(Generate, ReactsToCommits):
         def committed(self, spark: object, batch: Any) -> None:
             told.append(batch.lane)
 

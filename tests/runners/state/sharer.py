@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 from destinations.destination import Written
-from origins.batch import JSON, Limits, Span
-from origins.origin import Backlog, read_count
+from origins.batch import JSON, Backlog, Limits, Span
+from origins.origin import read_count
 from runners.engine.batch_machine import DeliveryRules
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.engine.dispatcher import Dispatcher

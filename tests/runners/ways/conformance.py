@@ -35,11 +35,11 @@ from destinations.delta import Delta
 from destinations.destination import Destination
 from destinations.dlq import DLQ
 from destinations.memory import Memory
-from origins.batch import JSON, Batch, Limits
+from origins.batch import JSON, Backlog, Batch, Limits
 from origins.codec import encode
 from origins.crash_points import watch_points
 from origins.files.files import Files
-from origins.origin import Backlog, Progress
+from origins.origin import Progress
 from runners.model.nack_window import NackWindow
 from runners.model.planned_batch import DecidedBatch, PlannedBatch
 from runners.model.spec import PipelineSpec

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pytest
@@ -19,6 +19,7 @@ from destinations.destination import Deadline, DestinationError, Written
 from destinations.dlq import DLQ
 from origins.batch import Batch, Span
 from origins.batch_rows import TableRows
+from origins.capabilities import ReactsToCommits
 from origins.errors import WherryError
 from origins.protection import Protection
 from runners.model.errors import CarryFailed, StageError, Unbalanced
@@ -111,10 +112,9 @@ class Telling(destinations.Memory, ConfirmsBatches):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Listening(origins.Memory):
+class Listening(origins.Memory, ReactsToCommits):
     """An origin that notes which batches are durable."""
 
-    listens: ClassVar[bool] = True
     heard: list[str] = field(default_factory=list, compare=False)
 
     def committed(self, spark: SparkSession, batch: Batch) -> None:
