@@ -23,7 +23,6 @@ if TYPE_CHECKING:
         Destination,
         DestinationError,
         Identity,
-        Label,
         Misfit,
         OpenDestination,
         StatelessDestination,
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from destinations.dlq import Dlq
     from destinations.files import Files
     from destinations.kafka.kafka import Kafka
+    from destinations.labels import Label
     from destinations.log import Log
     from destinations.memory import Memory
     from destinations.python import Python

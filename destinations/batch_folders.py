@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from destinations.capabilities import BroughtBatch, Loss
-from destinations.destination import BatchLabel, DestinationError, Label, Written
+from destinations.destination import DestinationError, Written
+from destinations.labels import BatchLabel, Label
 from origins.codec import LEFT_OUT, decode, encode
 from origins.errors import has_no_links
 

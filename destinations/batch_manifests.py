@@ -30,7 +30,8 @@ from destinations.batch_folders import (
     name_folder,
 )
 from destinations.capabilities import BroughtBatch, Loss
-from destinations.destination import BatchLabel, DestinationError, Label, Written, make_unsure_error
+from destinations.destination import DestinationError, Written, make_unsure_error
+from destinations.labels import BatchLabel, Label
 from origins.codec import decode, encode
 from origins.object_store import ObjectStore, open_store
 from origins.store_access import StoreError, StoreUrl, find_problem

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from destinations.destination import BatchLabel, Destination, Label, OpenDestination
+from destinations.labels import BatchLabel, Label
 from origins.lazy import DataFrame, SparkSession, T
 from stages.stage import Stage
 
@@ -90,7 +90,15 @@ class DeliveryAccount:
         return self.since == 0
 
 
-class ProvesDeliveries(ABC):
+class DestinationCapability(ABC):  # noqa: B024 -- its subclasses have the methods
+    """Members that Wherry uses only on a destination that inherits their class."""
+
+
+class OpenCapability(ABC):  # noqa: B024 -- its subclasses have the methods
+    """Members that Wherry uses only on an open destination that inherits their class."""
+
+
+class ProvesDeliveries(DestinationCapability):
     """A destination whose history says which batches it got."""
 
     @abstractmethod
@@ -105,12 +113,12 @@ class ProvesDeliveries(ABC):
         """Yield the labels of its `NEWEST` writes, of any pipeline, the newest first."""
 
 
-def find_account(destination: Destination, spark: Callable[[], SparkSession], pipeline: str) -> DeliveryAccount | None:
+def find_account(destination: object, spark: Callable[[], SparkSession], pipeline: str) -> DeliveryAccount | None:
     """Return what the destination proves about the batches of this pipeline; None if it proves nothing."""
     return destination.account(spark, pipeline) if isinstance(destination, ProvesDeliveries) else None
 
 
-class ReadsBack(ABC):
+class ReadsBack(DestinationCapability):
     """A destination whose rows Wherry can read back, so that it can be the fallback of a DLQ."""
 
     @property
@@ -119,12 +127,12 @@ class ReadsBack(ABC):
         """The function that reads written rows back, such as refused rows in a fallback; None if Wherry cannot."""
 
 
-def find_read_back(destination: Destination) -> ReadBack | None:
+def find_read_back(destination: object) -> ReadBack | None:
     """Return the function that reads written rows back; None if Wherry cannot."""
     return destination.read_back if isinstance(destination, ReadsBack) else None
 
 
-class GrowsColumns(ABC):
+class GrowsColumns(OpenCapability):
     """An open destination whose place can take new columns."""
 
     @abstractmethod
@@ -135,7 +143,7 @@ class GrowsColumns(ABC):
         """
 
 
-class HasDemands(ABC):
+class HasDemands(OpenCapability):
     """An open destination whose place refuses some rows, or leaves them out."""
 
     @abstractmethod
@@ -148,12 +156,12 @@ class HasDemands(ABC):
         """
 
 
-def list_demands(opened: OpenDestination, spark: SparkSession, schema: T.StructType) -> Sequence[Stage]:
+def list_demands(opened: object, spark: SparkSession, schema: T.StructType) -> Sequence[Stage]:
     """Return what the place demands of rows with this schema, as stages that run after all others."""
     return opened.demands(spark, schema) if isinstance(opened, HasDemands) else ()
 
 
-class KnowsNewest(ABC):
+class KnowsNewest(OpenCapability):
     """An open destination that knows its newest batch of a pipeline."""
 
     @abstractmethod
@@ -164,7 +172,7 @@ class KnowsNewest(ABC):
         """
 
 
-class ConfirmsBatches(ABC):
+class ConfirmsBatches(OpenCapability):
     """An open destination that notices if a batch of this run is gone."""
 
     @abstractmethod
@@ -172,7 +180,7 @@ class ConfirmsBatches(ABC):
         """Raise if it is known at once that a batch of this run is missing. Wherry asks at the end of a run."""
 
 
-class StopsWriters(ABC):
+class StopsWriters(OpenCapability):
     """An open destination that can make writes of the past fail."""
 
     @abstractmethod
@@ -180,7 +188,7 @@ class StopsWriters(ABC):
         """Make every write that began earlier fail."""
 
 
-class SharesPlace(ABC):
+class SharesPlace(OpenCapability):
     """An open destination that can harm another run, if both write at the same time."""
 
     @abstractmethod
@@ -191,7 +199,7 @@ class SharesPlace(ABC):
         """
 
 
-class NeedsMaintenance(ABC):
+class NeedsMaintenance(OpenCapability):
     """An open destination whose place needs housekeeping."""
 
     @property
@@ -208,7 +216,7 @@ class NeedsMaintenance(ABC):
         """
 
 
-class NoticesPauses(ABC):
+class NoticesPauses(OpenCapability):
     """An open destination that does something while no rows come."""
 
     @abstractmethod

@@ -28,7 +28,8 @@ from typing import Any
 import pytest
 
 from destinations.capabilities import StopsWriters
-from destinations.destination import Destination, Identity, Label, OpenDestination, Written
+from destinations.destination import Destination, Identity, OpenDestination, Written
+from destinations.labels import Label
 from origins.batch import Batch, Span
 from origins.batch_rows import BatchRows, FrameRows
 from origins.lazy import DataFrame, F, SparkSession

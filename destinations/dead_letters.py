@@ -13,7 +13,8 @@ from typing import Any
 from destinations.capabilities import find_read_back
 from destinations.delta.delta import Delta, OpenDelta
 from destinations.delta.table import TargetTable
-from destinations.destination import Destination, DestinationError, Identity, Label, Misfit, OpenDestination
+from destinations.destination import Destination, DestinationError, Identity, Misfit, OpenDestination
+from destinations.labels import Label
 from origins.batch import Batch, Json
 from origins.batch_rows import BatchRows, compute_once, to_python_rows
 from origins.lazy import DataFrame, F, SparkSession, T, delta_errors, deltalake, pa

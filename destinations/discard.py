@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from destinations.destination import Label, StatelessDestination, Written
+from destinations.destination import StatelessDestination, Written
+from destinations.labels import Label
 from origins.batch_rows import BatchRows
 from origins.lazy import SparkSession
 

@@ -16,19 +16,18 @@ from typing import ClassVar, Literal
 
 from destinations.batch_folders import NOTE, BatchFolders, NameTaken, list_data_files, make_note, name_folder
 from destinations.batch_manifests import BatchManifests
-from destinations.capabilities import DeliveryAccount, ProvesDeliveries, ReadBack, ReadsBack
+from destinations.capabilities import DeliveryAccount, ProvesDeliveries, ReadBack, ReadsBack, StopsWriters
 from destinations.destination import (
-    BatchLabel,
     Destination,
     DestinationError,
     Identity,
-    Label,
     Misfit,
     OpenDestination,
     Written,
     make_other_place_error,
     make_unsure_error,
 )
+from destinations.labels import BatchLabel, Label
 from origins.batch_rows import BatchRows
 from origins.codec import encode
 from origins.crash_points import reach, reach_within
@@ -195,7 +194,7 @@ def _is_there(reader: pyspark.sql.DataFrameReader, folder: str) -> bool:
 
 
 @dataclass(eq=False)
-class OpenFiles(OpenDestination):
+class OpenFiles(OpenDestination, StopsWriters):
     """The folder of a files destination that a run has open."""
 
     destination: Files

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from destinations.destination import Label, StatelessDestination, Written
+from destinations.destination import StatelessDestination, Written
+from destinations.labels import Label
 from origins.batch_rows import BatchRows
 from origins.lazy import SparkSession
 from origins.nack import encode_payload

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from destinations.capabilities import StopsWriters
-from destinations.destination import DestinationError, Identity, Label, StatelessDestination, Written
+from destinations.destination import DestinationError, Identity, StatelessDestination, Written
+from destinations.labels import Label
 from origins.batch_rows import BatchRows
 from origins.lazy import SparkSession
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from destinations.destination import DestinationError, Identity, Label, StatelessDestination, Written
+from destinations.destination import DestinationError, Identity, StatelessDestination, Written
+from destinations.labels import Label
 from origins.batch_rows import BatchRows
 from origins.functions import check_function, load_function, shorten_name
 from origins.lazy import SparkSession, T

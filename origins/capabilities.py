@@ -15,6 +15,16 @@ class Capability(ABC):  # noqa: B024 -- its subclasses have the methods
     """Members that Wherry uses only on an origin that inherits their class."""
 
 
+def refuse_ignored(kind: type, capabilities: type) -> None:
+    """Raise TypeError for a member of a capability that the kind does not inherit, since Wherry ignores it."""
+    kinds: list[type] = capabilities.__subclasses__()
+    for capability in kinds:
+        members = {name for name in vars(capability) if not name.startswith("_")}
+        if capability not in kind.__mro__ and (ignored := sorted(members.intersection(dir(kind)))):
+            base = f"{capability.__module__}.{capability.__name__}"
+            raise TypeError(f"{kind.__name__} has `{ignored[0]}`, so it must inherit {base} too.")
+
+
 class AddsColumns(Capability):
     """An origin whose definition adds columns to those that are read. Wherry pins only the columns that are read."""
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from origins.batch import Backlog, Batch, Json
 from origins.batch_rows import BatchRows
-from origins.capabilities import Capability
+from origins.capabilities import Capability, refuse_ignored
 from origins.codec import decode
 from origins.lazy import SparkSession
 from origins.names import list_given_paths
@@ -92,11 +92,7 @@ class Origin(RowSource):
     def __init_subclass__(cls) -> None:
         """Raise TypeError for a member of a capability that the class does not inherit, since Wherry ignores it."""
         super().__init_subclass__()
-        for capability in Capability.__subclasses__():
-            members = {name for name in vars(capability) if not name.startswith("_")}
-            if capability not in cls.__mro__ and (ignored := sorted(members.intersection(dir(cls)))):
-                base = f"{capability.__module__}.{capability.__name__}"
-                raise TypeError(f"{cls.__name__} has `{ignored[0]}`, so it must inherit {base} too.")
+        refuse_ignored(cls, Capability)
 
     def __post_init__(self) -> None:
         if self.read not in ("new", "whole"):

@@ -14,6 +14,7 @@ from typing import ClassVar
 
 from destinations.capabilities import (
     NEWEST,
+    ConfirmsBatches,
     DeliveryAccount,
     GrowsColumns,
     HasDemands,
@@ -40,11 +41,9 @@ from destinations.delta.schema import (
 from destinations.delta.table import TargetTable, make
 from destinations.delta.writers import TRIES, PendingAppend, RowsWithText, append_rows, commit_by_spark, merge_rows
 from destinations.destination import (
-    BatchLabel,
     Demands,
     DestinationError,
     Identity,
-    Label,
     Misfit,
     OpenDestination,
     Rule,
@@ -53,6 +52,7 @@ from destinations.destination import (
     make_other_place_error,
     make_unsure_error,
 )
+from destinations.labels import BatchLabel, Label
 from origins.batch_rows import BatchRows
 from origins.lazy import DataFrame, SparkSession, T, spark_errors
 from origins.names import quote_name, quote_text
@@ -131,7 +131,9 @@ class Delta(DeltaOptions, ProvesDeliveries, ReadsBack):
 
 
 @dataclass(eq=False)
-class OpenDelta(OpenDestination, GrowsColumns, HasDemands, KnowsNewest, NeedsMaintenance, SharesPlace, StopsWriters):
+class OpenDelta(
+    OpenDestination, ConfirmsBatches, GrowsColumns, HasDemands, KnowsNewest, NeedsMaintenance, SharesPlace, StopsWriters
+):
     """The table of a Delta destination that a run has open."""
 
     destination: Delta

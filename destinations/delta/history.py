@@ -32,8 +32,9 @@ from destinations.delta.direct_commit import format_key
 from destinations.delta.log import LocalLog, LogCommit, SparkLog, StoreLog, format_tag
 from destinations.delta.store_commit import StorePlace
 from destinations.delta.table import TargetTable
-from destinations.destination import BatchLabel, DestinationError
+from destinations.destination import DestinationError
 from destinations.dlq import DLQ
+from destinations.labels import BatchLabel
 from origins.delta_actions import AddedFile, Version, VersionLog
 from origins.errors import OriginError, WherryError, list_spark_errors
 from origins.lazy import DataFrame, SparkSession, T, delta_errors, deltalake

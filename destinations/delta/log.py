@@ -33,7 +33,8 @@ from destinations.delta.direct_commit import (
     read_clock,
 )
 from destinations.delta.store_commit import StorePlace
-from destinations.destination import BatchLabel, DestinationError, Label, Written
+from destinations.destination import DestinationError, Written
+from destinations.labels import BatchLabel, Label
 from origins.batch import Json
 from origins.codec import decode, encode
 from origins.delta_actions import ActionBody, CommitBody, MetadataBody, check_columns, explain_broken_log

@@ -19,7 +19,8 @@ from destinations.delta.direct_commit import Overwritten
 from destinations.delta.log import format_for_clause, make_tag
 from destinations.delta.options import DeltaOptions
 from destinations.delta.table import TargetTable
-from destinations.destination import Deadline, DestinationError, Label, Late, Written
+from destinations.destination import DestinationError, Written
+from destinations.labels import Deadline, Label, Late
 from origins.batch_rows import BatchRows, compute_once
 from origins.crash_points import reach_within
 from origins.errors import clean_up_by, has_condition, list_spark_errors

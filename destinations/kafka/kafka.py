@@ -22,7 +22,6 @@ from destinations.destination import (
     Destination,
     DestinationError,
     Identity,
-    Label,
     Misfit,
     OpenDestination,
     Unsure,
@@ -32,6 +31,7 @@ from destinations.destination import (
 )
 from destinations.kafka.messages import CSV_OPTIONS, JSON_OPTIONS, MessageColumns, TopicLimits
 from destinations.kafka.producer import OWN, OutgoingMessage, ProducerFenced, Sender
+from destinations.labels import Label
 from origins.batch_rows import BatchRows, TableRows
 from origins.capabilities import Examinable, Need
 from origins.codec import LEFT_OUT, decode, encode

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from destinations.batch_folders import NameTaken
-from destinations.destination import Late
+from destinations.labels import Late
 from origins.errors import RAISED, ErrorCause, WherryError, get_raised_words, is_store_silent, list_causes, list_errors
 from runners.model.errors import NO_ROOM, CarryFailed, WorkCancelled
 from stages.bisection import EXPRESSION_CODE, LARGE, MARK

@@ -12,8 +12,9 @@ from typing import Any
 from destinations.capabilities import StopsWriters, find_read_back
 from destinations.dead_letters import ensure_dlq, make_dlq_schema, match_id, query_dlq, select_lacking, stream_fallback
 from destinations.delta.delta import Delta
-from destinations.destination import Destination, DestinationError, Identity, Label, OpenDestination
+from destinations.destination import Destination, DestinationError, Identity, OpenDestination
 from destinations.dlq import DLQ, FALLBACK
+from destinations.labels import Label
 from origins.batch import Batch, Span
 from origins.batch_rows import BatchRows, FrameRows, TableRows, to_python_rows
 from origins.codec import encode

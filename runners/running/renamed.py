@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from destinations.capabilities import NEWEST, ProvesDeliveries
-from destinations.destination import BatchLabel, Destination
+from destinations.destination import Destination
+from destinations.labels import BatchLabel
 from origins.errors import WherryError, list_spark_errors
 from origins.lazy import SparkSession
 from origins.object_store import open_store

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from destinations.destination import Deadline, Destination
+from destinations.destination import Destination
+from destinations.labels import Deadline
 from origins.batch import JSON, Backlog, Json, Limits, Span
 from origins.lazy import SparkSession
 from runners.engine.batch_planner import BatchPlanner, OriginFeed

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from destinations.destination import Late
+from destinations.labels import Late
 from origins.codec import encode
 from origins.crash_points import reach_recording
 from runners.model.clock import Clock

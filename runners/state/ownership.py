@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from destinations.destination import Deadline
+from destinations.labels import Deadline
 from origins.batch import Json
 from origins.codec import encode
 from origins.errors import WherryError

@@ -13,8 +13,9 @@ from functools import partial
 from destinations.capabilities import StopsWriters
 from destinations.dead_letters import DeadLetters, make_dlq_schema, make_filtered_schema, select_lacking
 from destinations.delta.delta import Delta
-from destinations.destination import Deadline, Label, Misfit, OpenDestination, Written, find_or_assume
+from destinations.destination import Misfit, OpenDestination, Written, find_or_assume
 from destinations.dlq import DLQ, FALLBACK, FILTERED
+from destinations.labels import Deadline, Label
 from origins.batch import Batch, Json
 from origins.batch_rows import BatchRows, FrameRows
 from origins.crash_points import reach

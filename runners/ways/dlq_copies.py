@@ -9,16 +9,9 @@ from datetime import datetime
 
 from destinations.capabilities import ConfirmsBatches, NeedsMaintenance, SharesPlace, StopsWriters
 from destinations.dead_letters import ensure_dlq, make_dlq_schema
-from destinations.destination import (
-    Destination,
-    DestinationError,
-    Identity,
-    Label,
-    OpenDestination,
-    Written,
-    find_or_assume,
-)
+from destinations.destination import Destination, DestinationError, Identity, OpenDestination, Written, find_or_assume
 from destinations.dlq import DLQ, FALLBACK
+from destinations.labels import Label
 from origins.batch import Batch
 from origins.batch_rows import BatchRows, compute_once
 from origins.crash_points import reach

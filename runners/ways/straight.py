@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from destinations.destination import Deadline, Label, OpenDestination, Written
+from destinations.destination import OpenDestination, Written
+from destinations.labels import Deadline, Label
 from origins.batch_rows import BatchRows, TableRows
 from origins.crash_points import reach
 from origins.lazy import SparkSession

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from destinations.capabilities import ConfirmsBatches, NeedsMaintenance, NoticesPauses
-from destinations.destination import Deadline, Destination, Label, Late, OpenDestination
+from destinations.destination import Destination, OpenDestination
 from destinations.dlq import FILTERED
+from destinations.labels import Deadline, Label, Late
 from origins.batch import JSON, Batch
 from origins.batch_rows import FrameRows
 from origins.capabilities import ReactsToCommits, check_source

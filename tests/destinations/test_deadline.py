@@ -20,7 +20,8 @@ from destinations.conformance import make_label
 from destinations.delta import Delta
 from destinations.delta.delta import OpenDelta
 from destinations.delta.table import TargetTable
-from destinations.destination import Deadline, Late, Written
+from destinations.destination import Written
+from destinations.labels import Deadline, Late
 from origins.batch_rows import FrameRows
 from tests.spark_errors import make_raised_error, make_spark_error
 

@@ -12,7 +12,8 @@ from destinations.conformance import RememberingConformance, Row, make_label, st
 from destinations.delta import Delta
 from destinations.delta import table as delta_table
 from destinations.delta.delta import OpenDelta
-from destinations.destination import DestinationError, Label, Misfit, Unsure, Written
+from destinations.destination import DestinationError, Misfit, Unsure, Written
+from destinations.labels import Label
 from origins.batch_rows import FrameRows
 
 if TYPE_CHECKING:

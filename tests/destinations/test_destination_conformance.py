@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from destinations.conformance import RememberingConformance, Row
-from destinations.destination import Destination, Identity, Label, Written
+from destinations.destination import Destination, Identity, Written
+from destinations.labels import Label
 from destinations.memory import Memory
 from origins.batch_rows import BatchRows, FrameRows
 from origins.names import quote_name

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from destinations.conformance import DestinationConformance, Row, make_label
-from destinations.destination import DestinationError, Label
+from destinations.destination import DestinationError
+from destinations.labels import Label
 from destinations.python import Python
 from origins.batch_rows import FrameRows
 from origins.functions import FunctionMissing

@@ -24,9 +24,10 @@ from destinations.conformance import (
     open_for,
     start_paused_write,
 )
-from destinations.destination import Demands, Destination, DestinationError, Identity, Label, Misfit, Unsure
+from destinations.destination import Demands, Destination, DestinationError, Identity, Misfit, Unsure
 from destinations.kafka.kafka import Kafka, OpenKafka
 from destinations.kafka.producer import ProducerFenced
+from destinations.labels import Label
 from origins.batch_rows import FrameRows, TableRows
 from runners.model.error_kinds import classify
 from tests.kafka.broker import PASSWORD, Broker, KafkaAddress, make_options, make_tls_options

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from destinations.delta.writers import FileAppend
-from destinations.destination import Label
+from destinations.labels import Label
 from origins.crash_points import reach, watch_points
 from runners.pipeline import Pipeline
 from runners.spark import session as spark_session

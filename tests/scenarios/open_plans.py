@@ -35,7 +35,7 @@ from tests.scenarios.shared_jvm import Server, Spark
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from destinations.destination import Label
+    from destinations.labels import Label
 
 ONE = "  - delta: {path: tables/a}\n"
 TWO = ONE + "  - delta: {path: tables/b}\n"

@@ -128,7 +128,8 @@ def draw_destinations(chance: random.Random, folder: Path) -> list[Destination]:
     kind: Literal["json", "parquet"] = chance.choice(["json", "parquet"])
     some = destinations.Delta(path=str(folder / "some"), stages=[Filter("b > 0")])
     files = destinations.Files(path=str(folder / "files"), format=kind, stages=[Require({"large": "id > 2"})])
-    return [destinations.Delta(path=str(folder / "all")), some, files][: chance.choice([1, 1, 2, 3])]
+    ends: list[Destination] = [destinations.Delta(path=str(folder / "all")), some, files]
+    return ends[: chance.choice([1, 1, 2, 3])]
 
 
 class Expected:

@@ -11,7 +11,8 @@ import pytest
 
 from destinations.delta import Delta
 from destinations.delta.delta import OpenDelta
-from destinations.destination import DestinationError, Label, Written
+from destinations.destination import DestinationError, Written
+from destinations.labels import Label
 from origins.batch_rows import BatchRows
 from runners.model.events import BatchPlanned, Event
 from runners.model.run_report import PipelineFailed

@@ -10,7 +10,8 @@ import pytest
 
 from destinations.delta import Delta
 from destinations.delta.delta import OpenDelta
-from destinations.destination import Destination, Identity, Label, OpenDestination, Written
+from destinations.destination import Destination, Identity, OpenDestination, Written
+from destinations.labels import Label
 from destinations.memory import Memory
 from origins.batch_rows import BatchRows
 from tests.scenarios.conftest import ORDERS, Place, make_order

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from destinations.capabilities import NoticesPauses
-from destinations.destination import Label
+from destinations.labels import Label
 from destinations.memory import Memory
 from runners.model.events import BatchSettled, Event, RunStarted
 from runners.pipeline import Pipeline

@@ -16,7 +16,7 @@ from tests.scenarios.conftest import ORDERS, Place, make_order
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from destinations.destination import Label
+    from destinations.labels import Label
 
 pytestmark = [pytest.mark.spark]
 

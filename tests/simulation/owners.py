@@ -12,7 +12,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from destinations.destination import Late
+from destinations.labels import Late
 from origins.batch import JSON
 from runners.model.errors import Fenced, Owned
 from runners.model.spec import FOR_EVER, RetryOptions

@@ -18,7 +18,8 @@ from destinations.delta.direct_append import DirectTable
 from destinations.delta.direct_commit import format_key
 from destinations.delta.store_commit import StorePlace
 from destinations.delta.writers import WRITERS, FileAppend, PendingAppend, SparkAppend
-from destinations.destination import Deadline, Written
+from destinations.destination import Written
+from destinations.labels import Deadline
 from origins.batch_rows import FrameRows
 from origins.crash_points import watch_points
 from origins.object_store import ObjectStore

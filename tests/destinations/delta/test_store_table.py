@@ -12,7 +12,8 @@ from deltalake import CommitProperties, write_deltalake
 
 from destinations.delta.log import StoreLog, format_tag
 from destinations.delta.table import TargetTable
-from destinations.destination import BatchLabel, DestinationError
+from destinations.destination import DestinationError
+from destinations.labels import BatchLabel
 from origins.store_access import StoreUrl
 from tests.stores.fault_proxy import Fault
 from tests.stores.s3 import S3

@@ -29,7 +29,8 @@ from destinations.delta.writers import (
     SparkAppend,
     append_rows,
 )
-from destinations.destination import Deadline, Late, Written
+from destinations.destination import Written
+from destinations.labels import Deadline, Late
 from origins.batch_rows import BatchRows, FrameRows, TableRows
 from origins.delta_actions import NestedBody
 from runners.state import prepared_store

@@ -21,7 +21,8 @@ from destinations.delta.direct_commit import MetadataChanged
 from destinations.delta.log import LocalLog
 from destinations.delta.table import TargetTable
 from destinations.delta.writers import DeltaWriter, PendingAppend, SparkAppend
-from destinations.destination import Deadline, Late, Written
+from destinations.destination import Written
+from destinations.labels import Deadline, Late
 from origins.batch import JSON
 from origins.batch_rows import BatchRows, FrameRows
 from origins.crash_points import watch_points

@@ -16,9 +16,10 @@ from destinations.conformance import make_label
 from destinations.dead_letters import DeadLetters, ensure_dlq, make_dlq_schema, read_dead_letters
 from destinations.delta import Delta
 from destinations.delta.delta import OpenDelta
-from destinations.destination import Destination, DestinationError, Label
+from destinations.destination import Destination, DestinationError
 from destinations.discard import Discard
 from destinations.files import Files
+from destinations.labels import Label
 from origins.batch import Batch
 from origins.batch_rows import FrameRows, TableRows
 from origins.nack import DLQ_COLUMNS, NACK

@@ -17,8 +17,9 @@ import pytest
 
 from destinations.batch_manifests import MANIFESTS, BatchManifests
 from destinations.conformance import RememberingConformance, Row, make_label
-from destinations.destination import DestinationError, Identity, Label, Unsure, Written
+from destinations.destination import DestinationError, Identity, Unsure, Written
 from destinations.files import Files, OpenFiles
+from destinations.labels import Label
 from origins.batch_rows import BatchRows
 from origins.memory import Memory
 from origins.object_store import ObjectStore, open_bucket

@@ -9,8 +9,9 @@ from typing import Literal
 import pytest
 
 from destinations.delta import Delta
-from destinations.destination import Late, Written
+from destinations.destination import Written
 from destinations.dlq import DLQ, FALLBACK, Dlq
+from destinations.labels import Late
 from runners.engine.batch_machine import (
     BatchInFlight,
     DeliveryRules,

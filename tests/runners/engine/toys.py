@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from destinations.capabilities import ReadBack, ReadsBack
-from destinations.destination import Label, StatelessDestination, Written
+from destinations.destination import StatelessDestination, Written
+from destinations.labels import Label
 from origins.batch import JSON, Backlog, Batch
 from origins.batch_rows import BatchRows
 from origins.origin import Origin, Progress

@@ -19,7 +19,8 @@ from pyspark.sql import functions as F
 
 from destinations.batch_folders import NameTaken
 from destinations.delta.direct_commit import MetadataChanged
-from destinations.destination import DestinationError, Late, Misfit
+from destinations.destination import DestinationError, Misfit
+from destinations.labels import Late
 from origins.errors import get_raised_words, has_condition, is_too_large, parse_heads
 from origins.store_access import StoreError
 from runners.model.error_kinds import (

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 from destinations.capabilities import BroughtBatch
-from destinations.destination import BatchLabel
+from destinations.labels import BatchLabel
 from runners.operations.find_rows import group_writes
 from runners.operations.found_rows import (
     SHOWN,

@@ -13,7 +13,8 @@ import pytest
 
 from destinations.capabilities import KnowsNewest
 from destinations.delta import Delta
-from destinations.destination import BatchLabel, Identity, Label, StatelessDestination, Written
+from destinations.destination import Identity, StatelessDestination, Written
+from destinations.labels import BatchLabel, Label
 from destinations.memory import Memory
 from origins.batch import JSON, Batch, Span
 from origins.batch_rows import BatchRows

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from destinations.destination import Late
+from destinations.labels import Late
 from runners.model.clock import Clock
 from runners.model.entry import Entry
 from runners.model.errors import Fenced

@@ -15,8 +15,9 @@ from py4j.protocol import Py4JNetworkError
 import destinations
 import origins
 from destinations.capabilities import ConfirmsBatches
-from destinations.destination import Deadline, DestinationError, Written
+from destinations.destination import DestinationError, Written
 from destinations.dlq import DLQ
+from destinations.labels import Deadline
 from origins.batch import Batch, Span
 from origins.batch_rows import TableRows
 from origins.capabilities import ReactsToCommits

@@ -15,7 +15,8 @@ from destinations.conformance import make_label
 from destinations.delta import Delta
 from destinations.delta.data_files import bring
 from destinations.delta.writers import SparkAppend
-from destinations.destination import Deadline, Late, Written
+from destinations.destination import Written
+from destinations.labels import Deadline, Late
 from origins.batch_rows import BatchRows, FrameRows
 from tests.destinations.delta.direct.test_append import (
     COMPARED,

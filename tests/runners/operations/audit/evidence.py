@@ -14,7 +14,8 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from destinations.delta import Delta
 from destinations.delta.log import make_tag
-from destinations.destination import Destination, Label
+from destinations.destination import Destination
+from destinations.labels import Label
 from origins.batch import Batch, Span
 from origins.codec import encode
 from origins.memory import Memory

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from destinations.capabilities import BroughtBatch, DeliveryAccount, Loss
-from destinations.destination import BatchLabel
+from destinations.labels import BatchLabel
 from origins.batch import Span
 from runners.model.entry import DestinationBody, OpenBody, Settled
 from runners.model.pipeline_state import LaneState, PipelineState

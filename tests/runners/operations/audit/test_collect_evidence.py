@@ -14,9 +14,9 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.errors import PySparkException
 
 from destinations.delta import Delta
-from destinations.destination import Label
 from destinations.dlq import FALLBACK, Dlq
 from destinations.files import Files
+from destinations.labels import Label
 from origins.store_access import StoreError
 from runners.model.spec import PipelineSpec
 from runners.operations.audit.finding import Audit

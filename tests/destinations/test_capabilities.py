@@ -1,0 +1,41 @@
+"""What only some destinations can do is in classes beside the contract, and no method is ignored silently."""
+
+from __future__ import annotations
+
+import pytest
+
+from destinations.capabilities import DestinationCapability, OpenCapability
+from destinations.destination import Destination, OpenDestination, StatelessDestination
+
+MEMBERS = [
+    (base, each, name)
+    for base, kinds in ((Destination, DestinationCapability), (OpenDestination, OpenCapability))
+    for each in kinds.__subclasses__()
+    for name in vars(each)
+    if not name.startswith("_")
+]
+
+
+def do_nothing(*_: object) -> None:
+    """Stand for any method."""
+
+
+@pytest.mark.parametrize(("base", "capability", "name"), MEMBERS, ids=lambda each: getattr(each, "__name__", each))
+def test_a_member_needs_its_capability(base: type, capability: type, name: str) -> None:
+    """A destination that was written when the contract had all methods learns which class to inherit."""
+    said = rf"Queue has `{name}`, so it must inherit destinations.capabilities.{capability.__name__}"
+    for contract in (base, StatelessDestination):
+        with pytest.raises(TypeError, match=said):
+            type("Queue", (contract,), {name: do_nothing})
+    assert issubclass(type("Queue", (base, capability), {name: do_nothing}), capability)
+
+
+@pytest.mark.parametrize(
+    ("contract", "abstract", "most"),
+    [(Destination, {"place", "open"}, 16), (OpenDestination, {"ensure_place", "write"}, 5)],
+)
+def test_the_contract_itself_is_small(contract: type, abstract: set[str], most: int) -> None:
+    """An author fills four members. All others have an answer already."""
+    members = {name for each in contract.__mro__[:-1] for name in vars(each) if not name.startswith("_")}
+    assert contract.__abstractmethods__ == abstract  # type: ignore[attr-defined]  # each is an ABC
+    assert len(members - set(getattr(contract, "__dataclass_fields__", {}))) <= most
