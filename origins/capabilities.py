@@ -5,10 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeVar
 
 from origins.batch import Backlog, Batch, Json, Span
 from origins.lazy import SparkSession
+
+T = TypeVar("T")
 
 
 class Capability(ABC):  # noqa: B024 -- its subclasses have the methods
@@ -163,6 +165,22 @@ class ReactsToCommits(Capability):
     @abstractmethod
     def committed(self, spark: SparkSession, batch: Batch) -> None:
         """React to the batch's offset being durable. This may be called twice for a batch."""
+
+
+class StandsForSeveral(Capability):
+    """An origin that Wherry reads as several origins, one for each lane, because each lane has columns of its own."""
+
+    only_lane: str
+    """The name of its only lane, if it is one of these origins; else empty."""
+
+    @abstractmethod
+    def each(self: T, prefix: str = "") -> Sequence[T]:
+        """Return these origins, or itself if it has one. Their names are the prefix and the lane's name."""
+
+
+def get_only_lane(origin: object) -> str:
+    """Return the name of the origin's only lane, if it is one of several that another origin stands for; else empty."""
+    return origin.only_lane if isinstance(origin, StandsForSeveral) else ""
 
 
 class TakesOffsets(Capability):

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 
 from origins.batch import Backlog, Batch, Json, Limits, Span
 from origins.batch_rows import FrameRows
-from origins.capabilities import KnowsPlace, NamesSources, TakesOffsets
+from origins.capabilities import KnowsPlace, NamesSources, StandsForSeveral, TakesOffsets
 from origins.catalog.history import HistoryLog
 from origins.codec import decode
 from origins.delta_actions import AddedFile, Version, VersionLog, describe_versions
@@ -32,7 +32,7 @@ from origins.schema import check_schema
 
 
 @dataclass(frozen=True, kw_only=True)
-class Delta(Origin, KnowsPlace, NamesSources, TakesOffsets):
+class Delta(Origin, KnowsPlace, NamesSources, StandsForSeveral, TakesOffsets):
     """Reads the rows that were added to a Delta table, version by version. One batch holds all rows of a version.
 
     Versions without new rows, such as those of OPTIMIZE, give no rows. A version that changed or deleted rows is an
@@ -64,6 +64,7 @@ class Delta(Origin, KnowsPlace, NamesSources, TakesOffsets):
     on_rewrite: Literal["stop", "snapshot", "ignore_deletes"] = "stop"
     """Without `changes`, what happens after an update or delete. The choices are an error, the whole table again, or
     to ignore deletes."""
+    only_lane: str = field(default="", repr=False, metadata={"hidden": True})
     is_dlq: bool = field(default=False, repr=False, metadata={"hidden": True})
     """Whether its rows are entries of a DLQ. An entry that existed before is never new, even if it was changed."""
 
@@ -84,9 +85,10 @@ class Delta(Origin, KnowsPlace, NamesSources, TakesOffsets):
         return ", ".join(map(make_absolute, self.paths or (self.path or "",)))
 
     def lane_names(self) -> tuple[str, ...]:
-        return (*map(get_table_name, self.tables), *map(get_last_part, self.paths)) or super().lane_names()
+        lanes = (self.only_lane,) if self.only_lane else super().lane_names()
+        return (*map(get_table_name, self.tables), *map(get_last_part, self.paths)) or lanes
 
-    def each(self, prefix: str = "") -> Sequence[Origin]:
+    def each(self, prefix: str = "") -> Sequence[Delta]:
         places = [*((table, None) for table in self.tables), *((None, path) for path in self.paths)]
         if not places:
             return (self,)

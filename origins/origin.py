@@ -86,9 +86,6 @@ class Origin(RowSource):
     stages: Sequence[Any] = field(default=(), metadata={"holds": "stage"})
     """What is done to the rows of this origin only, before the pipeline's stages."""
 
-    only_lane: str = field(default="", repr=False, metadata={"hidden": True})
-    """The name of its only lane, if this origin stands for one lane of another origin; else empty."""
-
     def __init_subclass__(cls) -> None:
         """Raise TypeError for a member of a capability that the class does not inherit, since Wherry ignores it."""
         super().__init_subclass__()
@@ -129,14 +126,7 @@ class Origin(RowSource):
 
     def lane_names(self) -> tuple[str, ...]:
         """Return the lanes, in the order in which they are served."""
-        return (self.only_lane,) if self.only_lane else tuple(str(lane) for lane in range(self.lanes))
-
-    def each(self, prefix: str = "") -> Sequence[Origin]:
-        """Return the origins that Wherry reads instead of this one. By default that is the origin itself.
-
-        If every lane has separate columns, each lane has an origin. Its name is the prefix and the lane's name.
-        """
-        return (self,)
+        return tuple(str(lane) for lane in range(self.lanes))
 
     @abstractmethod
     def survey(self, spark: SparkSession, progress: Progress) -> Backlog:

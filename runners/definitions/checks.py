@@ -14,7 +14,7 @@ from destinations.delta.delta import Delta
 from destinations.delta.table import LOG_STORES
 from destinations.destination import LANE, Destination
 from destinations.dlq import DLQ, FALLBACK, ONLY_COPY
-from origins.capabilities import EvolvesSchema
+from origins.capabilities import EvolvesSchema, get_only_lane
 from origins.delta import Delta as DeltaOrigin
 from origins.dlq import DlqEntries
 from origins.files.files import Files
@@ -171,12 +171,12 @@ def _check_distinct(where: str, named: Sequence[Origin | Destination], taken: Ma
 
 
 def _check_lane_tables(pipeline: PipelineSpec) -> Iterator[Found]:
-    tables = [origin for origin in pipeline.every_origin if origin.only_lane]
+    tables = [origin for origin in pipeline.every_origin if get_only_lane(origin)]
     for origin in tables:
         for message in _check_lane_name(origin):
             yield "origin" if pipeline.origin else "origins", message
     lanes = [origin.name or "" for origin in tables]
-    others = [origin.name for origin in pipeline.every_origin if not origin.only_lane]
+    others = [origin.name for origin in pipeline.every_origin if not get_only_lane(origin)]
     first = {(each.name or "").lower(): f"destinations[{at}]" for at, each in enumerate(pipeline.destinations)}
     for at, destination in enumerate(pipeline.destinations):
         path = f"destinations[{at}]"
@@ -197,7 +197,7 @@ def _check_lane_tables(pipeline: PipelineSpec) -> Iterator[Found]:
 
 def _check_lane_name(origin: Origin) -> Iterator[str]:
     """Yield why the name of a table cannot be the name of a lane."""
-    name, lane = origin.name or "", origin.only_lane
+    name, lane = origin.name or "", get_only_lane(origin)
     if not lane.isprintable() or not lane.strip() or len(lane) > 100 or lane in (".", "..") or set(lane) & set("/\\#`"):
         yield f"expected a table's name of at most 100 characters without / \\ # and `, got {shorten(lane)}"
     if get_last_part(hide_secrets(origin).place) != get_last_part(origin.place):

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from destinations.destination import Destination
 from destinations.dlq import Dlq
 from origins.batch import JSON
+from origins.capabilities import StandsForSeveral, get_only_lane
 from origins.functions import check_function
 from origins.origin import Origin
 from origins.problems import refuse_unknown
@@ -237,9 +238,9 @@ class PipelineSpec:
 
         If there are several origins, the name of each such table begins with the name of its origin.
         """
-        if self.origin is not None:
-            return self.origin.each()
-        return [each for given in self.origins for each in given.each(f"{given.name}/")]
+        given = [(each, "" if self.origin is not None else f"{each.name}/") for each in self.given_origins]
+        several = [(each.each(prefix) if isinstance(each, StandsForSeveral) else (each,)) for each, prefix in given]
+        return [each for origins in several for each in origins]
 
     @cached_property
     def origins_by_name(self) -> Mapping[str, Origin]:
@@ -252,20 +253,20 @@ class PipelineSpec:
 
         A destination with `{lane}` in its place becomes one destination for each lane that is a table.
         """
-        lanes = [origin.name or "" for origin in self.every_origin if origin.only_lane]
+        lanes = [origin.name or "" for origin in self.every_origin if get_only_lane(origin)]
         given = [(each, lanes if each.by_lane else ("",)) for each in self.destinations]
         return [each.of_lane(lane) if lane else each for each, own in given for lane in own]
 
     def lanes_of(self, origin: Origin) -> Mapping[str, str]:
         """Return the names that the origin gives its lanes, by the names that these have in the pipeline."""
-        if origin.only_lane:
-            return {origin.name or origin.only_lane: origin.only_lane}
+        if lane := get_only_lane(origin):
+            return {origin.name or lane: lane}
         prefix = "" if self.origin is not None else f"{origin.name}/"
         return {prefix + lane: lane for lane in origin.lane_names()}
 
     def owns(self, origin: Origin, lane: str) -> bool:
         """Whether a lane of the pipeline belongs or belonged to this origin."""
-        if origin.only_lane:
+        if get_only_lane(origin):
             return lane == origin.name
         return "/" not in lane if self.origin is not None else lane.startswith(f"{origin.name}/")
 
