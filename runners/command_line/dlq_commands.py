@@ -14,7 +14,6 @@ from runners.command_line.carrying import carry_and_print, show_work
 from runners.command_line.help_sections import group, option
 from runners.command_line.options import (
     COUNT,
-    FIXES,
     PATH,
     ReplayOptions,
     confirm,
@@ -193,8 +192,8 @@ def set_config(changes: Sequence[str], reason: str, json: bool, **given: Any) ->
     click.echo(printing.as_json(facts) if json else printing_state.format_settings(facts))
 
 
-@dlq.command("replay", logs=True)
-@partial(with_definition, sets=FIXES)
+@dlq.command("replay", shows_progress=True, logs=True)
+@with_definition
 @with_choice_options
 @with_fix_options
 @option("--resume", is_flag=True, help="Continue a replay that was interrupted.")
@@ -239,7 +238,7 @@ def export_rows(choice: Choice, to: Path, reveal: bool, json: bool, **given: Any
         click.echo(printing.as_json(exported.json()))
 
 
-@dlq.command("import", logs=True)
+@dlq.command("import", shows_progress=True, logs=True)
 @partial(with_definition, rest="rows")
 @click.argument("rows", metavar="ROWS", required=False)
 @option("--unchanged", is_flag=True, help="Also take rows that were not edited.")

@@ -7,7 +7,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from runners.command_line.help_sections import (
-    FIRST,
-    FIX,
     SELECTION,
     F,
     GivenValues,
     fix_option,
     is_definition,
     is_file,
+    keep_shared,
     list_given,
     option,
     select_option,
@@ -36,18 +35,15 @@ if TYPE_CHECKING:
     from runners.pipeline import Pipeline
 
 PATH, COUNT = click.Path(path_type=Path), click.IntRange(min=1)
-OVERRIDES = ("PATH=VALUE", "Override a field for this call only.", FIRST)
 ROW_FILES = (".csv", ".json", ".parquet")
 """The endings of files with edited rows. Such a file is not a definition."""
-FIXES = ("COLUMN=EXPR", "Set a column; a name with a dot is a field.", FIX)
-"""The form, the help and the heading of --set: `OVERRIDES` for most commands, `FIXES` for commands with a fix."""
 
 
-def with_definition(command: F, rest: str = "", sets: tuple[str, str, str] = OVERRIDES) -> F:
-    """Give a command a definition file and values for it. Without a file, the only one in this folder is used.
+def with_definition(command: F, rest: str = "") -> F:
+    """Give a command a definition file. Without a file, the only one in this folder is used.
 
     The hints of the command's errors name the file. An argument `rest` may follow the file; a first word that is not a
-    file belongs to `rest`. Some of these arguments are required. `sets` is how help shows --set.
+    file belongs to `rest`. Some of these arguments are required.
     """
 
     @functools.wraps(command)
@@ -68,8 +64,7 @@ def with_definition(command: F, rest: str = "", sets: tuple[str, str, str] = OVE
             error.hint = with_file(error.hint, given["file"])
             raise
 
-    file = click.argument("file", type=PATH, required=False)
-    return file(with_values(cast(F, name_file), *sets))
+    return click.argument("file", type=PATH, required=False)(cast(F, name_file))
 
 
 _IS_NAMED: Mapping[str, Callable[[str], bool]] = {"run": is_file, "new": lambda _: False}
@@ -135,11 +130,6 @@ def find_definition(rest: Any = None) -> Path:
 _MOST_NAMED = 10
 
 
-def with_values(command: F, metavar: str = OVERRIDES[0], text: str = OVERRIDES[1], section: str = FIRST) -> F:
-    """Add the option for values to a command that reads one definition."""
-    return option("--set", "overrides", section=section, multiple=True, metavar=metavar, help=text)(command)
-
-
 def add_options(command: F, options: Sequence[Callable[[F], F]]) -> F:
     """Add these options to the command, in their order."""
     return functools.reduce(lambda given, add: add(given), reversed(options), command)
@@ -152,19 +142,28 @@ def with_fix_options(command: F) -> F:
     """
 
     @functools.wraps(command)
-    def give_fix(*, overrides: Sequence[str], file_with: Path | None, start: str, **given: Any) -> Any:
+    def give_fix(*, values: GivenValues, file_with: Path | None, start: str, **given: Any) -> Any:
         from runners.running.fix import Fix
 
-        pairs = [split_pair(pair, "--set", "COLUMN=EXPR") for pair in overrides]
+        pairs = [split_pair(pair, "--set", "COLUMN=EXPR") for pair in values.overrides]
         columns = {name: sql for name, sql in pairs if "." not in name}
         own = {"columns": columns, "start": start}
         if file_with is not None and columns:
             raise click.UsageError("Give --set or --with, not both.")
         fix = Fix.read(file_with, start=cast(Any, start)) if file_with is not None else Fix(**cast(Any, own))
-        fields = tuple(pair for pair in overrides if "." in pair.partition("=")[0])
-        return command(overrides=fields, fix=fix, **given)
+        fields = tuple(pair for pair in values.overrides if "." in pair.partition("=")[0])
+        return command(values=replace(values, overrides=fields), fix=fix, **given)
 
     options = [
+        fix_option(
+            "--set",
+            "overrides",
+            multiple=True,
+            metavar="COLUMN=EXPR",
+            expose_value=False,
+            callback=keep_shared,
+            help="Set a column; a name with a dot is a field.",
+        ),
         fix_option("--with", "file_with", type=PATH, metavar="FILE", help="Apply a SELECT (.sql) or a function (.py)."),
         fix_option(
             "--fix-at",
@@ -244,11 +243,6 @@ def with_wide(command: F) -> F:
     return option("--wide", is_flag=True, callback=is_wide, help="Show all columns and whole values.")(command)
 
 
-def with_quiet(command: F) -> F:
-    """Add --quiet to a command that shows progress."""
-    return option("--quiet", is_flag=True, help="Print no progress.")(command)
-
-
 @dataclass(frozen=True, kw_only=True)
 class CarryOptions:
     """How a command runs a pipeline: what it prints meanwhile, and what it does if another run is active."""
@@ -268,17 +262,13 @@ def with_carry_options(command: F) -> F:
         configure_logs(log_format)
         return command(carrying=CarryOptions(quiet=quiet, if_running=if_running, json=json), **given)
 
-    options = [
-        with_quiet,
-        option(
-            "--if-running",
-            type=click.Choice(["fail", "skip"]),
-            default="fail",
-            metavar="fail|skip",
-            help="If another run is active: exit with 4, or 0.",
-        ),
-    ]
-    return add_options(cast(F, carry), options)
+    return option(
+        "--if-running",
+        type=click.Choice(["fail", "skip"]),
+        default="fail",
+        metavar="fail|skip",
+        help="If another run is active: exit with 4, or 0.",
+    )(cast(F, carry))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -333,16 +323,14 @@ def load_pipeline(**given: Any) -> Pipeline:
     return Pipeline.of(load_definition(**given).pipeline)
 
 
-def load_definition(
-    file: Path, values: GivenValues, overrides: Sequence[str], needs_secrets: bool = True
-) -> Definition:
+def load_definition(file: Path, values: GivenValues, needs_secrets: bool = True) -> Definition:
     from runners.definitions.definition import list_secrets, load
 
     masked = list_secrets_to_mask()
     definition = load(
         file,
         variables=values.read_variables(),
-        overrides=dict(split_pair(pair, "--set", "PATH=VALUE") for pair in overrides),
+        overrides=values.read_overrides(),
         secrets=values.read_secrets(),
         needs_secrets=needs_secrets,
         note_secrets=masked.update,

@@ -24,12 +24,12 @@ from runners.command_line.options import (
     load_definition,
     load_for_reading,
     load_pipeline,
+    refuse_options,
     split_words,
     time_option,
     with_definition,
     with_move_options,
     with_select,
-    with_values,
 )
 from runners.command_line.process_end import FAILED, WRONG
 from runners.definitions.definition import definition_of
@@ -263,7 +263,6 @@ def show_run(run: str, json: bool, **given: Any) -> None:
 @click.argument("run", default="")
 @option("--to", "place", type=PATH, metavar="PLACE", help="Write here; default: NAME-RUN.html.")
 @option("--index", "directory", type=PATH, metavar="DIR", help="Report on all definitions in DIR.")
-@with_values
 @click.pass_context
 def report(
     ctx: click.Context,
@@ -286,6 +285,7 @@ def report(
     if file is not None and directory is not None:
         raise click.UsageError("Name a definition, or with --index a directory of them.", ctx)
     if directory is not None:
+        refuse_options(("overrides",), "is for one definition.")
         variables: Mapping[str, str] = given["values"].read_variables()
         secrets = list_secrets_to_mask()
         page = write_directory(directory, place or Path("reports"), variables=variables, note_secrets=secrets.update)

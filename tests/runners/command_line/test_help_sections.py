@@ -81,7 +81,8 @@ def test_options_are_below_headings(capsys: pytest.CaptureFixture[str]) -> None:
         "Arguments:",
         "Options:",
         "Selection:",
-        "Common options: --var, --vars, --secrets, --json, --log-format (wherry --help)",
+        "Common options: --set, --var, --vars, --secrets, --quiet, --json, --log-format",
+        "`wherry --help` explains them.",
     ]
     experts = read_help(("run",), capsys).partition("For experts:")[2].partition("Common")[0]
     assert re.findall(r"--[a-z-]+", experts) == [
@@ -106,12 +107,13 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "orders.yaml"
 
 
-@pytest.mark.parametrize("before", range(0, 9, 2))
+@pytest.mark.parametrize("before", range(0, 11, 2))
 def test_common_options_stand_before_or_after_the_command(
     small: str, before: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`--var` may be on both sides, and has priority over `--vars`."""
+    """`--var` and `--set` may be on both sides, and `--var` has priority over `--vars`."""
     given = ["--vars", "vars.yaml", "--var", "PLACE=landing", "--secrets", "secrets.yaml", "--var", "TABLE=other"]
+    given += ["--set", "dlq.window=0"]
     assert cli.execute([*given[:before], "--json", "validate", small, *given[before:]]) == 0
     first = capsys.readouterr().out
     assert cli.execute([*given[:before], "validate", small, *given[before:], "--json"]) == 0
@@ -127,6 +129,10 @@ def test_common_options_stand_before_or_after_the_command(
         (["--vars", "vars.yaml", "init"], "--vars is for commands that read definitions."),
         (["kinds", "--secrets", "secrets.yaml"], "--secrets is for commands that read definitions."),
         (["status", "--log-format", "json"], "--log-format is for commands that log progress."),
+        (["--quiet", "status"], "--quiet is for commands that show progress."),
+        (["kinds", "--set", "dlq.window=0"], "--set is for commands that read definitions."),
+        (["--set", "dlq.window=0", "schedule", "."], "--set is for one definition."),
+        (["report", "--index", ".", "--set", "dlq.window=0"], "--set is for one definition."),
         (["--var", "A=b", "doctor"], "--var is for a definition."),
     ],
 )
