@@ -190,32 +190,20 @@ def with_choice_options(command: F) -> F:
     """Give a command about rows of the DLQ a `Choice`, by default of all rows."""
 
     @functools.wraps(command)
-    def choose(*, ids: Sequence[str], of_file: str, column: str, **given: Any) -> Any:
-        from runners.running.choice import Choice, match_value
+    def choose(*, ids: Sequence[str], of_file: str, **given: Any) -> Any:
+        from runners.running.choice import Choice
 
-        name, equals, value = column.partition("=")
-        if equals:
-            raise click.BadParameter(
-                f"expected the name of a column, got {column!r}; choose rows by a value with  "
-                f'--where "{match_value(name, value)}"',
-                ctx=click.get_current_context(),
-                param_hint="--column",
-            )
-        names = ("code", "stage", "text", "where", "since", "until")
-        conditions = {each: given.pop(each) for each in names}
-        choice = Choice(ids=tuple(ids), file=of_file, column=column, **conditions)
-        return command(choice=choice, **given)
+        conditions = {each: given.pop(each) for each in ("code", "stage", "text", "where", "since")}
+        return command(choice=Choice(ids=tuple(ids), file=of_file, **conditions), **given)
 
     options = [
         select_option("--id", "ids", multiple=True, metavar="ID", help="Take this row; may be repeated."),
         select_option("--code", default="", metavar="CODE", help="Take rows with this code."),
         select_option("--stage", default="", metavar="NAME", help="Take rows that this stage or table refused."),
-        select_option("--column", default="", metavar="NAME", help="Take rows whose message names this column."),
         select_option("--text", default="", metavar="TEXT", help="Take rows with this text in the row or message."),
         select_option("--file", "of_file", default="", metavar="NAME", help="Take rows of this file, or *.csv."),
         select_option("--where", default="", metavar="SQL", help="Take rows where this is true; needs Spark."),
         time_option("--since", section=SELECTION, help="Take rows refused since 2026-01-31T06:00 (UTC)."),
-        time_option("--until", section=SELECTION, help="Take rows refused before this time (UTC)."),
     ]
     return add_options(cast(F, choose), options)
 
