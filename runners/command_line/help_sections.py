@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -122,7 +122,8 @@ class SectionedCommand(click.Command):
     """A command whose help groups its options. It says what to use in place of an option that is gone.
 
     Its function gets `json`. It also gets the `GivenValues` if the command reads definitions, `quiet` if it shows
-    progress, and the `log_format` if it logs. The command refuses shared options that it cannot use.
+    progress, and the `log_format` if it logs. The command refuses shared options that it cannot use. It may have one of
+    them as an option of its own, with another help.
     """
 
     def __init__(
@@ -135,15 +136,12 @@ class SectionedCommand(click.Command):
     ) -> None:
         super().__init__(*given, **how)
         used = ((_VALUES, reads_definitions), ((_QUIET,), shows_progress), ((_JSON,), True), ((_LOG_FORMAT,), logs))
-        self.shared = [each for options, is_used in used if is_used for each in options]
+        self._own = {each.name for each in self.params}
+        self.shared = [each for options, is_used in used if is_used for each in options if each.name not in self._own]
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        return [*super().get_params(ctx), *self._leave_out_own(self.shared if ctx.resilient_parsing else SHARED)]
-
-    def _leave_out_own(self, shared: Iterable[SectionedOption]) -> list[SectionedOption]:
-        """Return the shared options without those that the command has under a heading of its own."""
-        own = {each.name for each in self.params}
-        return [each for each in shared if each.name not in own]
+        shared = self.shared if ctx.resilient_parsing else [each for each in SHARED if each.name not in self._own]
+        return [*super().get_params(ctx), *shared]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and not args[0].startswith("-") and not is_definition(args[0]):
@@ -155,7 +153,7 @@ class SectionedCommand(click.Command):
             raise
         given = list_given(ctx)
         for each in SHARED:
-            if each.name in given and each not in self.shared:
+            if each.name in given and each not in self.shared and each.name not in self._own:
                 can = {"quiet": "show progress", "log_format": "log progress"}.get(str(each.name), "read definitions")
                 raise click.UsageError(f"{each.opts[0]} is for commands that {can}.", ctx)
         ctx.params["json"] = given.get("json", False)
@@ -163,7 +161,7 @@ class SectionedCommand(click.Command):
             ctx.params["quiet"] = given.get("quiet", False)
         if _LOG_FORMAT in self.shared:
             ctx.params["log_format"] = given.get("log_format", "text")
-        if _VALUES[0] in self.shared:
+        if _VALUES[-1] in self.shared:
             values = {str(each.name): given[each.name] for each in _VALUES if each.name in given}
             ctx.params["values"] = GivenValues(**values)
         return rest
@@ -178,7 +176,7 @@ class SectionedCommand(click.Command):
             elif record := parameter.get_help_record(ctx):
                 sections[getattr(parameter, "section", FIRST)].append(record)
         _write_sections(sections, formatter)
-        names = ", ".join(each.opts[0] for each in self._leave_out_own(self.shared))
+        names = ", ".join(each.opts[0] for each in self.shared)
         formatter.write(f"\n{COMMON}: {names}\n`wherry --help` explains them.\n")
 
 
