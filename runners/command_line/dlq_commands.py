@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from runners.command_line.carrying import carry_and_print, show_work
-from runners.command_line.help_sections import group, option
+from runners.command_line.help_sections import fix_option, group, option
 from runners.command_line.options import (
     COUNT,
     PATH,
@@ -154,41 +154,27 @@ def discard(choice: Choice, reason: str, yes: bool, json: bool, **given: Any) ->
     click.echo(printing.as_json({"discarded": done}) if json else f"Discarded: {format_count(done)}.")
 
 
-@dlq.group(default="get")
-def config() -> None:
+@dlq.command("config")
+@partial(with_definition, rest="changes")
+@click.argument("changes", nargs=-1, metavar="[NAME=VALUE]...")
+@with_reason
+def config(changes: Sequence[str], reason: str, json: bool, **given: Any) -> None:
     """Show or change the limits of an active run.
 
-    `wherry dlq config orders.yaml` means `wherry dlq config get orders.yaml`.
-    """
+    For example:  wherry dlq config orders.yaml window=0 limits.rows=5% --reason "known"
 
-
-@config.command("get")
-@with_definition
-def get_config(json: bool, **given: Any) -> None:
-    """Show the limits for the next batch.
-
-    For example:  wherry dlq config get orders.yaml
-    """
-    facts = read_settings(load_for_reading(**given))
-    click.echo(printing.as_json(facts) if json else printing_state.format_settings(facts))
-
-
-@config.command("set")
-@partial(with_definition, rest="changes")
-@click.argument("changes", nargs=-1, metavar="NAME=VALUE...")
-@with_reason
-def set_config(changes: Sequence[str], reason: str, json: bool, **given: Any) -> None:
-    """Change the limits of an active run.
-
-    For example:  wherry dlq config set orders.yaml window=0 limits.rows=5% --reason "they are known"
-
-    They apply from the next batch to the end of the run. NAME is window, threshold or limits.rows.
+    Without a change, it shows the limits for the next batch. Changes apply from the next batch to the end of the run.
+    NAME is window, threshold or limits.rows.
     """
     pairs = [change.partition("=") for change in changes]
     wrong = next((name + equals for name, equals, _ in pairs if not (name and equals)), None)
     if wrong is not None:
         raise click.BadParameter(f"expected NAME=VALUE, got '{wrong}'", param_hint="NAME=VALUE")
-    facts = change_settings(load_for_reading(**given), {name: value for name, _, value in pairs}, reason=reason)
+    pipeline = load_for_reading(**given)
+    if pairs:
+        facts = change_settings(pipeline, {name: value for name, _, value in pairs}, reason=reason)
+    else:
+        facts = read_settings(pipeline)
     click.echo(printing.as_json(facts) if json else printing_state.format_settings(facts))
 
 
@@ -196,20 +182,36 @@ def set_config(changes: Sequence[str], reason: str, json: bool, **given: Any) ->
 @with_definition
 @with_choice_options
 @with_fix_options
+@fix_option("--unchanged", is_flag=True, help="Also take rows of a file that were not edited.")
 @option("--resume", is_flag=True, help="Continue a replay that was interrupted.")
 @with_replay_options
-def replay(choice: Choice, fix: Fix, resume: bool, how: ReplayOptions, **given: Any) -> int:
+def replay(
+    choice: Choice,
+    fix: Fix,
+    rows: Path | None,
+    unchanged: bool,
+    resume: bool,
+    how: ReplayOptions,
+    **given: Any,
+) -> int:
     """Process refused rows again, as they were read or with a fix.
 
-    For example:  wherry dlq replay orders.yaml --code CAST --reason "the amounts are text now"
+    For example:  wherry dlq replay orders.yaml --code CAST --reason "corrected"
 
     Each row goes through today's stages once, to the destinations that lack it. A row that is refused again becomes a
-    new row of the DLQ. A second replay takes only rows that still wait.
+    new row of the DLQ.
 
-    --set and --with change the rows first. Wherry then shows what would happen to them before it asks.
+    --set and --with change the rows first, and Wherry shows what would happen. An edited file of `dlq export` is for
+    --with too, and names its rows.
     """
-    if resume and (fix or how.give_up or not choice.chooses_all):
+    if resume and (fix or rows or how.give_up or not choice.chooses_all):
         raise click.UsageError("--resume takes the rows and the fix of the replay that was cut short, and no others.")
+    if rows is not None:
+        if not choice.chooses_all:
+            raise click.UsageError("The file of --with chooses the rows. Leave the other conditions out.")
+        return _replay_edited(rows, unchanged, how, **given)
+    if unchanged:
+        raise click.UsageError("--unchanged is for --with and a file of rows.")
     pipeline = load_pipeline(**given)
     if resume:
         cut = pipeline.find_cut_replay()
@@ -217,7 +219,7 @@ def replay(choice: Choice, fix: Fix, resume: bool, how: ReplayOptions, **given: 
     else:
         reason = how.reason or ("a dry run" if how.dry_run else "")
         again = Replay(choice=choice, fix=fix, give_up=how.give_up, reason=reason)
-    return replay_and_print(pipeline, again, how, given["file"])
+    return _replay_and_print(pipeline, again, how, given["file"])
 
 
 @dlq.command("export")
@@ -230,7 +232,7 @@ def export_rows(choice: Choice, to: Path, reveal: bool, json: bool, **given: Any
 
     For example:  wherry dlq export orders.yaml --to rows.csv
 
-    Each row has its id, its code, its message, and the columns that were read. `dlq import` takes the file back.
+    Each row has its id, its code, its message, and the columns that were read. `dlq replay --with` takes the file back.
     """
     exported = load_for_reading(**given).export_dead_letters(to, choice=choice, reveal=reveal)
     click.echo(printing_state.format_exported(exported, str(given["file"])), err=True)
@@ -238,33 +240,22 @@ def export_rows(choice: Choice, to: Path, reveal: bool, json: bool, **given: Any
         click.echo(printing.as_json(exported.json()))
 
 
-@dlq.command("import", shows_progress=True, logs=True)
-@partial(with_definition, rest="rows")
-@click.argument("rows", metavar="ROWS", required=False)
-@option("--unchanged", is_flag=True, help="Also take rows that were not edited.")
-@with_replay_options
-def import_rows(rows: str, unchanged: bool, how: ReplayOptions, **given: Any) -> int:
-    """Replay the rows of a file that `dlq export` wrote.
-
-    For example:  wherry dlq import orders.yaml rows.csv --reason "amounts corrected by hand"
-
-    Wherry compares the file with the DLQ, and shows what would happen to each row before it asks. Rows that were not
-    edited still wait. After a crash, import the same file again: each row is delivered once.
-    """
+def _replay_edited(rows: Path, unchanged: bool, how: ReplayOptions, **given: Any) -> int:
+    """Compare the file with the DLQ, say what a person changed, and replay the changed rows."""
     if not how.dry_run:
         check_reason(how.reason, "A replay")
     pipeline = load_pipeline(**given)
-    corrected = pipeline.correct_dead_letters(Path(rows), unchanged=unchanged)
+    corrected = pipeline.correct_dead_letters(rows, unchanged=unchanged)
     click.echo(printing_state.format_corrected(corrected), err=True)
     if not corrected.rows:
         if how.carrying.json:
             click.echo(printing.as_json({**make_empty_report(pipeline).json(), "corrected": corrected.json()}))
         return 0
     again = corrected.make_replay(reason=how.reason or "a dry run", give_up=how.give_up)
-    return replay_and_print(pipeline, again, how, given["file"])
+    return _replay_and_print(pipeline, again, how, given["file"])
 
 
-def replay_and_print(pipeline: Pipeline, again: Replay, how: ReplayOptions, file: Path) -> int:
+def _replay_and_print(pipeline: Pipeline, again: Replay, how: ReplayOptions, file: Path) -> int:
     """Show what the replay would do, ask, and do it. Return the exit code."""
     carrying, letters = how.carrying, plan_replay(pipeline, again)
     click.echo(printing_state.format_replay(letters), err=True)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 PATH, COUNT = click.Path(path_type=Path), click.IntRange(min=1)
 ROW_FILES = (".csv", ".json", ".parquet")
-"""The endings of files with edited rows. Such a file is not a definition."""
+"""The endings of files with edited rows. Such a file is not a query."""
 
 
 def with_definition(command: F, rest: str = "") -> F:
@@ -69,19 +69,17 @@ def with_definition(command: F, rest: str = "") -> F:
 
 _IS_NAMED: Mapping[str, Callable[[str], bool]] = {"run": is_file, "new": lambda _: False}
 """By the name of `rest`, whether a single word means the definition and not that argument."""
-_REQUIRED = {"new": "NEW", "letter": "ID", "rows": "ROWS", "changes": "NAME=VALUE"}
+_REQUIRED = {"new": "NEW", "letter": "ID"}
 """How an error calls an argument that a command cannot do without, by the name of `rest`."""
 
 
 def with_folder(command: F) -> F:
     """Let the file of a command be a folder, and add options that select its pipelines."""
-    text = "Take every definition of a folder."
-    return select_option("--all", "everything", is_flag=True, help=text)(with_select(command))
-
-
-def with_select(command: F) -> F:
-    text = "Take some of a folder: gold, gold+ or +gold."
-    return select_option("--select", multiple=True, metavar="NAME", help=text)(command)
+    options = [
+        select_option("--all", "everything", is_flag=True, help="Take every definition of a folder."),
+        select_option("--select", multiple=True, metavar="NAME", help="Take some of a folder: gold, gold+ or +gold."),
+    ]
+    return add_options(command, options)
 
 
 def split_words(file: Path | None, rest: Any, is_named: Callable[[str], bool]) -> tuple[Path | None, Any]:
@@ -89,8 +87,6 @@ def split_words(file: Path | None, rest: Any, is_named: Callable[[str], bool]) -
 
     `is_named` decides whether a single word means a file.
     """
-    if file is not None and rest is None and file.suffix.lower() in ROW_FILES:
-        return None, str(file)
     if file is None or is_named(str(file)):
         return file, rest
     if isinstance(rest, tuple):
@@ -136,7 +132,8 @@ def add_options(command: F, options: Sequence[Callable[[F], F]]) -> F:
 
 
 def with_fix_options(command: F) -> F:
-    """Give a command that replays rows of the DLQ a `Fix`, and its definition the rest of --set.
+    """Give a command that replays rows of the DLQ a `Fix` or a file of edited `rows`, and its definition the rest of
+    --set.
 
     A name with a dot is a field of the definition, as in other commands. A name without a dot is a column.
     """
@@ -145,14 +142,18 @@ def with_fix_options(command: F) -> F:
     def give_fix(*, values: GivenValues, file_with: Path | None, start: str, **given: Any) -> Any:
         from runners.running.fix import Fix
 
+        rows = file_with if file_with is not None and file_with.suffix.lower() in ROW_FILES else None
         pairs = [split_pair(pair, "--set", "COLUMN=EXPR") for pair in values.overrides]
         columns = {name: sql for name, sql in pairs if "." not in name}
         own = {"columns": columns, "start": start}
         if file_with is not None and columns:
             raise click.UsageError("Give --set or --with, not both.")
-        fix = Fix.read(file_with, start=cast(Any, start)) if file_with is not None else Fix(**cast(Any, own))
+        if rows is not None and start != "beginning":
+            raise click.UsageError("--fix-at is not for a file of rows, which are processed from the beginning.")
+        query = file_with if rows is None else None
+        fix = Fix.read(query, start=cast(Any, start)) if query is not None else Fix(**cast(Any, own))
         fields = tuple(pair for pair in values.overrides if "." in pair.partition("=")[0])
-        return command(values=replace(values, overrides=fields), fix=fix, **given)
+        return command(values=replace(values, overrides=fields), fix=fix, rows=rows, **given)
 
     options = [
         fix_option(
@@ -164,7 +165,13 @@ def with_fix_options(command: F) -> F:
             callback=keep_shared,
             help="Set a column; a name with a dot is a field.",
         ),
-        fix_option("--with", "file_with", type=PATH, metavar="FILE", help="Apply a SELECT (.sql) or a function (.py)."),
+        fix_option(
+            "--with",
+            "file_with",
+            type=PATH,
+            metavar="FILE",
+            help="Apply a .sql, a .py, or edited rows (.csv, .json).",
+        ),
         fix_option(
             "--fix-at",
             "start",
