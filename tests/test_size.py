@@ -72,9 +72,9 @@ COUNTS: Mapping[str, tuple[int, Callable[[], int]]] = {
     "options of a definition": (211, count_options),
     "commands": (32, lambda: len(list(list_commands(wherry)))),
     "options of commands": (176, lambda: len(SHARED) + sum(len(each.params) for each in list_commands(wherry))),
-    "imports inside functions": (112, count_late_imports),
+    "imports inside functions": (110, count_late_imports),
     "files": (289, lambda: len(FILES)),
-    "hundreds of lines": (679, count_lines),
+    "hundreds of lines": (678, count_lines),
 }
 """What is counted, and how many there may be."""
 

@@ -6,8 +6,8 @@ import functools
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -15,17 +15,13 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from runners.command_line.help_sections import (
-    SELECTION,
     F,
     GivenValues,
-    fix_option,
     is_definition,
     is_file,
-    keep_shared,
     list_given,
     option,
     select_option,
-    split_pair,
 )
 from runners.model.codes import read_codes
 from runners.model.text import with_file
@@ -35,8 +31,6 @@ if TYPE_CHECKING:
     from runners.pipeline import Pipeline
 
 PATH, COUNT = click.Path(path_type=Path), click.IntRange(min=1)
-ROW_FILES = (".csv", ".json", ".parquet")
-"""The endings of files with edited rows. Such a file is not a query."""
 
 
 def with_definition(command: F, rest: str = "") -> F:
@@ -75,11 +69,8 @@ _REQUIRED = {"new": "NEW", "letter": "ID"}
 
 def with_folder(command: F) -> F:
     """Let the file of a command be a folder, and add options that select its pipelines."""
-    options = [
-        select_option("--all", "everything", is_flag=True, help="Take every definition of a folder."),
-        select_option("--select", multiple=True, metavar="NAME", help="Take some of a folder: gold, gold+ or +gold."),
-    ]
-    return add_options(command, options)
+    some = select_option("--select", multiple=True, metavar="NAME", help="Take some of a folder: gold, gold+ or +gold.")
+    return select_option("--all", "everything", is_flag=True, help="Take every definition of a folder.")(some(command))
 
 
 def split_words(file: Path | None, rest: Any, is_named: Callable[[str], bool]) -> tuple[Path | None, Any]:
@@ -126,64 +117,6 @@ def find_definition(rest: Any = None) -> Path:
 _MOST_NAMED = 10
 
 
-def add_options(command: F, options: Sequence[Callable[[F], F]]) -> F:
-    """Add these options to the command, in their order."""
-    return functools.reduce(lambda given, add: add(given), reversed(options), command)
-
-
-def with_fix_options(command: F) -> F:
-    """Give a command that replays rows of the DLQ a `Fix` or a file of edited `rows`, and its definition the rest of
-    --set.
-
-    A name with a dot is a field of the definition, as in other commands. A name without a dot is a column.
-    """
-
-    @functools.wraps(command)
-    def give_fix(*, values: GivenValues, file_with: Path | None, start: str, **given: Any) -> Any:
-        from runners.running.fix import Fix
-
-        rows = file_with if file_with is not None and file_with.suffix.lower() in ROW_FILES else None
-        pairs = [split_pair(pair, "--set", "COLUMN=EXPR") for pair in values.overrides]
-        columns = {name: sql for name, sql in pairs if "." not in name}
-        own = {"columns": columns, "start": start}
-        if file_with is not None and columns:
-            raise click.UsageError("Give --set or --with, not both.")
-        if rows is not None and start != "beginning":
-            raise click.UsageError("--fix-at is not for a file of rows, which are processed from the beginning.")
-        query = file_with if rows is None else None
-        fix = Fix.read(query, start=cast(Any, start)) if query is not None else Fix(**cast(Any, own))
-        fields = tuple(pair for pair in values.overrides if "." in pair.partition("=")[0])
-        return command(values=replace(values, overrides=fields), fix=fix, rows=rows, **given)
-
-    options = [
-        fix_option(
-            "--set",
-            "overrides",
-            multiple=True,
-            metavar="COLUMN=EXPR",
-            expose_value=False,
-            callback=keep_shared,
-            help="Set a column; a name with a dot is a field.",
-        ),
-        fix_option(
-            "--with",
-            "file_with",
-            type=PATH,
-            metavar="FILE",
-            help="Apply a .sql, a .py, or edited rows (.csv, .json).",
-        ),
-        fix_option(
-            "--fix-at",
-            "start",
-            type=click.Choice(["beginning", "refused"]),
-            default="beginning",
-            metavar="PLACE",
-            help="Apply it at the beginning, or where refused.",
-        ),
-    ]
-    return add_options(cast(F, give_fix), options)
-
-
 def with_move_options(command: F) -> F:
     """Add the options for the reason, and for not asking, to a command that changes what a run does next."""
     return with_reason(option("--yes", is_flag=True, help="Do it without asking.")(command))
@@ -191,28 +124,6 @@ def with_move_options(command: F) -> F:
 
 def with_reason(command: F) -> F:
     return option("--reason", default="", metavar="TEXT", help="Say why; the ledger keeps it.")(command)
-
-
-def with_choice_options(command: F) -> F:
-    """Give a command about rows of the DLQ a `Choice`, by default of all rows."""
-
-    @functools.wraps(command)
-    def choose(*, ids: Sequence[str], of_file: str, **given: Any) -> Any:
-        from runners.running.choice import Choice
-
-        conditions = {each: given.pop(each) for each in ("code", "stage", "text", "where", "since")}
-        return command(choice=Choice(ids=tuple(ids), file=of_file, **conditions), **given)
-
-    options = [
-        select_option("--id", "ids", multiple=True, metavar="ID", help="Take this row; may be repeated."),
-        select_option("--code", default="", metavar="CODE", help="Take rows with this code."),
-        select_option("--stage", default="", metavar="NAME", help="Take rows that this stage or table refused."),
-        select_option("--text", default="", metavar="TEXT", help="Take rows with this text in the row or message."),
-        select_option("--file", "of_file", default="", metavar="NAME", help="Take rows of this file, or *.csv."),
-        select_option("--where", default="", metavar="SQL", help="Take rows where this is true; needs Spark."),
-        time_option("--since", section=SELECTION, help="Take rows refused since 2026-01-31T06:00 (UTC)."),
-    ]
-    return add_options(cast(F, choose), options)
 
 
 def time_option(*names: str, **how: Any) -> Callable[[F], F]:
@@ -264,34 +175,6 @@ def with_carry_options(command: F) -> F:
         metavar="fail|skip",
         help="If another run is active: exit with 4, or 0.",
     )(cast(F, carry))
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReplayOptions:
-    """How a command replays rows."""
-
-    reason: str
-    yes: bool
-    dry_run: bool
-    give_up: bool
-    carrying: CarryOptions
-
-
-def with_replay_options(command: F) -> F:
-    """Give a command that replays rows its `ReplayOptions`."""
-
-    @functools.wraps(command)
-    def replay(*, reason: str, yes: bool, dry_run: bool, give_up: bool, carrying: CarryOptions, **given: Any) -> Any:
-        how = ReplayOptions(reason=reason, yes=yes, dry_run=dry_run, give_up=give_up, carrying=carrying)
-        return command(how=how, **given)
-
-    options = [
-        option("--dry-run", is_flag=True, help="Show what would happen, and stop."),
-        option("--give-up", is_flag=True, help="Give up a replay that was interrupted."),
-        with_move_options,
-        with_carry_options,
-    ]
-    return add_options(cast(F, replay), options)
 
 
 def complete_kinds(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:

@@ -169,12 +169,7 @@ def _parse_bound(ctx: click.Context, parameter: click.Parameter, text: str | Non
     callback=_parse_bound,
     help="End with this batch, or time or day of loading.",
 )
-@select_option(
-    "--where",
-    default="",
-    metavar="SQL",
-    help="Deliver rows where this is true; columns as read.",
-)
+@select_option("--where", default="", metavar="SQL", help="Deliver rows where this is true; columns as read.")
 @select_option("--only", metavar="NAME", help="Deliver only to this destination.")
 @select_option("--lane", metavar="LANE", help="Read only this lane.")
 @option("--again", is_flag=True, help="Deliver also batches that a destination has.")

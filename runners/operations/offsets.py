@@ -129,8 +129,6 @@ def plan_reset(pipeline: PipelineSpec) -> OffsetMove:
 
 def plan_rewind(pipeline: PipelineSpec, *, batches: int | None = None, to: datetime | None = None) -> OffsetMove:
     """Plan to move every lane back by this many batches, or to its offset at that time."""
-    if (batches is None) == (to is None):
-        raise Refusal("To go back, give one of --back N, --to TIME and --to-beginning.")
     with _hold_settled(pipeline) as journal:
         if to is not None:
             moment = to if to.tzinfo else to.replace(tzinfo=timezone.utc)

@@ -38,11 +38,7 @@ _LETTERS = (
 )
 OLDEST_FIRST = "ORDER BY nacked_at, lane, number, position, id"
 """The SQL that sorts rows by the time of their refusal, the oldest first."""
-_GONE = {
-    "values": "--column NAME=VALUE",
-    "text": "--text, which looked only at values",
-    "column": "--column",
-}
+_GONE = {"values": "--column NAME=VALUE", "text": "--text, which looked only at values", "column": "--column"}
 """The conditions that an older version kept in the ledger, and their options."""
 _COLUMNS = ", ".join(column.split(" ")[0] for column in DLQ_COLUMNS.split(", "))
 

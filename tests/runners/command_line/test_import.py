@@ -36,9 +36,9 @@ def test_unedited_rows_of_a_file_are_not_replayed(
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["--with", "row.json", "--code", "CAST"], "The file of --with chooses the rows."),
+        (["--with", "row.json", "--code", "CAST"], "The file of --with names its rows"),
         (["--with", "row.json", "--resume"], "--resume takes the rows and the fix"),
-        (["--with", "row.json", "--fix-at", "refused"], "--fix-at is not for a file of rows"),
+        (["--with", "row.json", "--fix-at", "refused"], "The file of --with names its rows"),
         (["--with", "row.json", "--set", "id=1"], "Give --set or --with, not both."),
         (["--unchanged"], "--unchanged is for --with and a file of rows."),
         (["--with", "row.txt"], "A fix is a .sql or a .py file"),
