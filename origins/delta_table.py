@@ -209,7 +209,7 @@ class DeltaTable:
     def format_offset_command(self, version: int) -> str:
         """Return the command that continues after a version."""
         offset = json.dumps(self.make_offset(version))
-        return f"wherry offsets set FILE --lane {self.lane} --reason … --offset '{offset}'"
+        return f"wherry offsets FILE --lane {self.lane} --reason … --offset '{offset}'"
 
     def _describe_skip(
         self, version: int, skipped: str, options: Mapping[str, str] = {}, *, start_over: str = _READS_ALL

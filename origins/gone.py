@@ -5,36 +5,53 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _COMPARE = "Compare both definitions on the same batches: wherry compare orders.yaml new.yaml"
-_IMPORT = "Use `wherry dlq export orders.yaml --id ID --to row.json`, edit the file, and use `wherry dlq import`"
+_EDIT = (
+    "Use `wherry dlq export FILE --id ID --to row.json`, edit the file, and use `wherry dlq replay --with row.json`."
+)
 _SAVE_CASE = "Save a case from the rows that wait: wherry preview orders.yaml --save-case orders.test.yaml"
 _BY_VALUE = "Choose rows by a value with `where`, for example `get_json_object(original, '$.amount') = 'n/a'`."
+_BY_COLUMN = 'Use `--text "column amount:"`, which is how messages name a column.'
+_BEFORE = "Use `--where \"nacked_at < timestamp '2026-01-31T06:00:00Z'\"`."
+_CHOOSES = ("discard", "export", "replay", "show", "summary")
 _WARM = "`wherry warm` keeps a Spark until it is interrupted, and prints the SPARK_REMOTE that commands need."
 
 GONE: Mapping[str, str] = {
     "WHERRY_WARM": _WARM,
     "batch.target": "Set the size of a batch by rows, bytes or files, for example  batch: {rows: 50000}",
+    "choice.column": "Use `text`, for example `text='column amount:'`, which is how messages name a column.",
     "choice.values": _BY_VALUE,
     "dlq.weigh": "Limit the refused rows of a batch by their number, for example  limits: {rows: 5%}",
     "run.ways": "Remove it. Wherry takes the cheapest way for each batch, and `wherry validate --json` lists them.",
     "spark.keep_warm": _WARM,
-    "wherry dlq edit": _IMPORT,
+    "wherry dlq config get": "Use `wherry dlq config FILE`.",
+    "wherry dlq config set": "Use `wherry dlq config FILE NAME=VALUE`.",
+    "wherry dlq edit": _EDIT,
+    "wherry dlq import": "Use `wherry dlq replay FILE --with rows.csv`.",
     "wherry dlq search": "Use `wherry dlq show orders.yaml --text TEXT`.",
     "wherry dlq merge --from": "Copy the rows into a Delta table, give the table as `dlq.fallback`, and merge.",
     "wherry dlq suggest": "See the causes with examples by `wherry dlq summary`, and try a change by "
     "`wherry dlq replay --set`.",
     "wherry dlq summary --by": "Choose the time by `wherry dlq summary orders.yaml --since 2026-01-31`. "
-    "`wherry runs list` counts the refused rows of each run.",
+    "`wherry runs` counts the refused rows of each run.",
     "wherry expect": "Write rules for the stage `expect` from the rows that `wherry preview` shows.",
-    "wherry offsets reset": "Use `wherry offsets rewind FILE --to-beginning`.",
+    "wherry ls": "Use `wherry status --all`, or `wherry status FOLDER`.",
+    "wherry offsets reset": "Use `wherry offsets FILE --to-beginning`.",
+    "wherry offsets rewind": "Use `wherry offsets FILE` with --back N, --to TIME or --to-beginning.",
+    "wherry offsets set": "Use `wherry offsets FILE --lane LANE --offset OFFSET`.",
+    "wherry offsets show": "Use `wherry offsets FILE`.",
     "wherry run --canary": _COMPARE,
     "wherry run --record": _SAVE_CASE,
     "wherry run --record-rows": _SAVE_CASE,
     "wherry run --share": _COMPARE,
+    "wherry runs list": "Use `wherry runs FILE`.",
+    "wherry runs show": "Use `wherry runs FILE RUN`, or `wherry runs FILE last`.",
     "wherry schedule --example": "Copy a setup for cron, systemd or Airflow from the page "
     "runners/docs/howto/schedule.md.",
     "wherry warm start": _WARM,
     "wherry warm status": _WARM,
     "wherry warm stop": _WARM,
+    **{f"wherry dlq {each} --column": _BY_COLUMN for each in _CHOOSES},
+    **{f"wherry dlq {each} --until": _BEFORE for each in _CHOOSES},
 }
 """One sentence for each thing that is gone, by its name.
 

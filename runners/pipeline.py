@@ -218,7 +218,7 @@ class Pipeline(PipelineSpec):
         """Write chosen waiting rows of the DLQ into a new file, so that a person can correct them.
 
         The file is `.csv` or `.json`. Each row has its id, its code, its message and the columns that were
-        read. Protected columns are masked unless `reveal`, and a file with masks cannot be imported. Without a row
+        read. Protected columns are masked unless `reveal`, and no replay takes a file with masks. Without a row
         that can be corrected there is no file. Raises `Refusal` if the file exists.
         """
         return export_rows(self._definition().pipeline, Path(to), choice or Choice(), reveal=reveal)

@@ -243,7 +243,7 @@ class Kafka(Origin, AddsColumns, Examinable, SeesOtherColumns, KnowsPlace, Measu
             raise OriginError(
                 " ".join(notices),
                 hint="Set `on_gap: record` to go on behind the gap, or move the offsets:  "
-                "wherry offsets set FILE --lane LANE --reason … --offset '\"earliest\"'",
+                "wherry offsets FILE --lane LANE --reason … --offset '\"earliest\"'",
             )
         return replace(waiting, notices=notices)
 

@@ -26,8 +26,7 @@ SECTIONS = {
         "warm": ("run_commands", "Keep a Spark warm for commands in other terminals."),
     },
     "Look": {
-        "ls": ("state_commands", "List the definitions of a folder, with their last runs."),
-        "status": ("state_commands", "Show the state of a pipeline, and what to type next."),
+        "status": ("state_commands", "Show the state of a pipeline or a folder, and what to type next."),
         "find": ("trial_commands", "Find rows in files, tables and the DLQ."),
         "runs": ("state_commands", "List the runs of a pipeline, or show one."),
         "report": ("state_commands", "Write one HTML file about a run."),

@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
 import click
 
 from runners.command_line.carrying import carry_and_print, show_work
-from runners.command_line.help_sections import group, option
+from runners.command_line.help_sections import (
+    SELECTION,
+    F,
+    GivenValues,
+    fix_option,
+    group,
+    keep_shared,
+    option,
+    select_option,
+    split_pair,
+)
 from runners.command_line.options import (
     COUNT,
-    FIXES,
     PATH,
-    ReplayOptions,
+    CarryOptions,
     confirm,
     load_for_reading,
     load_pipeline,
-    with_choice_options,
+    time_option,
+    with_carry_options,
     with_definition,
-    with_fix_options,
     with_move_options,
     with_reason,
-    with_replay_options,
     with_wide,
 )
 from runners.command_line.process_end import STOPPED
@@ -36,7 +45,7 @@ from runners.operations.dlq import change_settings, choose_letters, read_setting
 from runners.operations.dlq import discard as discard_letters
 from runners.pipeline import Pipeline
 from runners.running.choice import Choice
-from runners.running.fix import Fix
+from runners.running.fix import NO_FIX, Fix
 from runners.running.replay import Replay, make_empty_report, plan_replay
 
 
@@ -48,12 +57,32 @@ def dlq() -> None:
     """
 
 
+def _with_choice(command: F) -> F:
+    """Give a command about rows of the DLQ a `Choice`, by default of all rows."""
+
+    @functools.wraps(command)
+    def choose(*, ids: Sequence[str], of_file: str, **given: Any) -> Any:
+        conditions = {each: given.pop(each) for each in ("code", "stage", "text", "where", "since")}
+        return command(choice=Choice(ids=tuple(ids), file=of_file, **conditions), **given)
+
+    options = [
+        select_option("--id", "ids", multiple=True, metavar="ID", help="Take this row; may be repeated."),
+        select_option("--code", default="", metavar="CODE", help="Take rows with this code."),
+        select_option("--stage", default="", metavar="NAME", help="Take rows that this stage or table refused."),
+        select_option("--text", default="", metavar="TEXT", help="Take rows with this text in the row or message."),
+        select_option("--file", "of_file", default="", metavar="NAME", help="Take rows of this file, or *.csv."),
+        select_option("--where", default="", metavar="SQL", help="Take rows where this is true; needs Spark."),
+        time_option("--since", section=SELECTION, help="Take rows refused since 2026-01-31T06:00 (UTC)."),
+    ]
+    return functools.reduce(lambda given, add: add(given), reversed(options), cast(F, choose))
+
+
 @dlq.command("show")
 @with_definition
 @option("--limit", type=COUNT, metavar="N", help="Show the newest N; default: 20, --json all.")
 @option("--reveal", is_flag=True, help="Show the values of protected columns.")
 @option("--waiting", is_flag=True, help="Leave out rows that were replayed or discarded.")
-@with_choice_options
+@_with_choice
 @with_wide
 def show_dead_letters(
     choice: Choice, limit: int | None, reveal: bool, waiting: bool, wide: bool, json: bool, **given: Any
@@ -81,7 +110,7 @@ _NO_SUCH_ROW, _NO_SUCH_ROW_WAITS = "No such row is in the DLQ.", "No such row wa
 
 @dlq.command("summary")
 @with_definition
-@with_choice_options
+@_with_choice
 def summarise(choice: Choice, json: bool, **given: Any) -> None:
     """Count refused rows by cause.
 
@@ -137,7 +166,7 @@ def merge(json: bool, **given: Any) -> int:
 
 @dlq.command("discard")
 @with_definition
-@with_choice_options
+@_with_choice
 @with_move_options
 def discard(choice: Choice, reason: str, yes: bool, json: bool, **given: Any) -> None:
     """Close refused rows, so that no replay delivers them.
@@ -155,132 +184,161 @@ def discard(choice: Choice, reason: str, yes: bool, json: bool, **given: Any) ->
     click.echo(printing.as_json({"discarded": done}) if json else f"Discarded: {format_count(done)}.")
 
 
-@dlq.group(default="get")
-def config() -> None:
+@dlq.command("config")
+@partial(with_definition, rest="changes")
+@click.argument("changes", nargs=-1, metavar="[NAME=VALUE]...")
+@with_reason
+def config(changes: Sequence[str], reason: str, json: bool, **given: Any) -> None:
     """Show or change the limits of an active run.
 
-    `wherry dlq config orders.yaml` means `wherry dlq config get orders.yaml`.
-    """
+    For example:  wherry dlq config orders.yaml window=0 limits.rows=5% --reason "known"
 
-
-@config.command("get")
-@with_definition
-def get_config(json: bool, **given: Any) -> None:
-    """Show the limits for the next batch.
-
-    For example:  wherry dlq config get orders.yaml
-    """
-    facts = read_settings(load_for_reading(**given))
-    click.echo(printing.as_json(facts) if json else printing_state.format_settings(facts))
-
-
-@config.command("set")
-@partial(with_definition, rest="changes")
-@click.argument("changes", nargs=-1, metavar="NAME=VALUE...")
-@with_reason
-def set_config(changes: Sequence[str], reason: str, json: bool, **given: Any) -> None:
-    """Change the limits of an active run.
-
-    For example:  wherry dlq config set orders.yaml window=0 limits.rows=5% --reason "they are known"
-
-    They apply from the next batch to the end of the run. NAME is window, threshold or limits.rows.
+    Without a change, it shows the limits for the next batch. Changes apply from the next batch to the end of the run.
+    NAME is window, threshold or limits.rows.
     """
     pairs = [change.partition("=") for change in changes]
     wrong = next((name + equals for name, equals, _ in pairs if not (name and equals)), None)
     if wrong is not None:
         raise click.BadParameter(f"expected NAME=VALUE, got '{wrong}'", param_hint="NAME=VALUE")
-    facts = change_settings(load_for_reading(**given), {name: value for name, _, value in pairs}, reason=reason)
+    pipeline = load_for_reading(**given)
+    if pairs:
+        facts = change_settings(pipeline, {name: value for name, _, value in pairs}, reason=reason)
+    else:
+        facts = read_settings(pipeline)
     click.echo(printing.as_json(facts) if json else printing_state.format_settings(facts))
 
 
-@dlq.command("replay", logs=True)
-@partial(with_definition, sets=FIXES)
-@with_choice_options
-@with_fix_options
+@dlq.command("replay", shows_progress=True, logs=True)
+@with_definition
+@_with_choice
+@fix_option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="COLUMN=EXPR",
+    expose_value=False,
+    callback=keep_shared,
+    help="Set a column; a name with a dot is a field.",
+)
+@fix_option("--with", "file_with", type=PATH, metavar="FILE", help="Apply a .sql, a .py, or edited rows (.csv, .json).")
+@fix_option(
+    "--fix-at",
+    "start",
+    type=click.Choice(["beginning", "refused"]),
+    default="beginning",
+    metavar="PLACE",
+    help="Apply it at the beginning, or where refused.",
+)
+@fix_option("--unchanged", is_flag=True, help="Also take rows of a file that were not edited.")
 @option("--resume", is_flag=True, help="Continue a replay that was interrupted.")
-@with_replay_options
-def replay(choice: Choice, fix: Fix, resume: bool, how: ReplayOptions, **given: Any) -> int:
+@option("--dry-run", is_flag=True, help="Show what would happen, and stop.")
+@option("--give-up", is_flag=True, help="Give up a replay that was interrupted.")
+@with_move_options
+@with_carry_options
+def replay(  # noqa: PLR0913 -- each is an option of the command
+    choice: Choice,
+    values: GivenValues,
+    file_with: Path | None,
+    start: Literal["beginning", "refused"],
+    unchanged: bool,
+    resume: bool,
+    dry_run: bool,
+    give_up: bool,
+    reason: str,
+    yes: bool,
+    carrying: CarryOptions,
+    **given: Any,
+) -> int:
     """Process refused rows again, as they were read or with a fix.
 
-    For example:  wherry dlq replay orders.yaml --code CAST --reason "the amounts are text now"
+    For example:  wherry dlq replay orders.yaml --code CAST --reason "corrected"
 
     Each row goes through today's stages once, to the destinations that lack it. A row that is refused again becomes a
-    new row of the DLQ. A second replay takes only rows that still wait.
+    new row of the DLQ.
 
-    --set and --with change the rows first. Wherry then shows what would happen to them before it asks.
+    --set and --with change the rows first, and Wherry shows what would happen. An edited file of `dlq export` is for
+    --with too, and names its rows.
     """
-    if resume and (fix or how.give_up or not choice.chooses_all):
+    rows = file_with if file_with is not None and file_with.suffix.lower() in _ROW_FILES else None
+    fix = _read_fix(values.overrides, file_with, start)
+    if resume and (fix or rows or give_up or not choice.chooses_all):
         raise click.UsageError("--resume takes the rows and the fix of the replay that was cut short, and no others.")
-    pipeline = load_pipeline(**given)
+    if rows is not None and not (choice.chooses_all and start == "beginning"):
+        raise click.UsageError("The file of --with names its rows, as they were read. Leave out what chooses others.")
+    if unchanged and rows is None:
+        raise click.UsageError("--unchanged is for --with and a file of rows.")
+    why = reason or ("a dry run" if dry_run else "")
+    if rows is not None:
+        check_reason(why, "A replay")
+    fields = [pair for pair in values.overrides if "." in pair.partition("=")[0]]
+    pipeline = load_pipeline(values=replace(values, overrides=fields), **given)
     if resume:
         cut = pipeline.find_cut_replay()
-        again = replace(cut, reason=how.reason or cut.reason)
+        again = replace(cut, reason=reason or cut.reason)
+    elif rows is not None:
+        corrected = pipeline.correct_dead_letters(rows, unchanged=unchanged)
+        click.echo(printing_state.format_corrected(corrected), err=True)
+        if not corrected.rows:
+            if carrying.json:
+                click.echo(printing.as_json({**make_empty_report(pipeline).json(), "corrected": corrected.json()}))
+            return 0
+        again = corrected.make_replay(reason=why, give_up=give_up)
     else:
-        reason = how.reason or ("a dry run" if how.dry_run else "")
-        again = Replay(choice=choice, fix=fix, give_up=how.give_up, reason=reason)
-    return replay_and_print(pipeline, again, how, given["file"])
+        again = Replay(choice=choice, fix=fix, give_up=give_up, reason=why)
+    return _replay_and_print(pipeline, again, given["file"], carrying, dry_run=dry_run, yes=yes)
+
+
+_ROW_FILES = (".csv", ".json", ".parquet")
+"""The endings of files with edited rows. An error explains the last one."""
+
+
+def _read_fix(overrides: Sequence[str], file: Path | None, start: Literal["beginning", "refused"]) -> Fix:
+    """Return the fix of --set and --with. A file of rows is none. A name with a dot is a field of the definition."""
+    pairs = [split_pair(pair, "--set", "COLUMN=EXPR") for pair in overrides]
+    columns = {name: sql for name, sql in pairs if "." not in name}
+    if file is None:
+        return Fix(columns=columns, start=start)
+    if columns:
+        raise click.UsageError("Give --set or --with, not both.")
+    return NO_FIX if file.suffix.lower() in _ROW_FILES else Fix.read(file, start=start)
+
+
+def _replay_and_print(
+    pipeline: Pipeline, again: Replay, file: Path, carrying: CarryOptions, *, dry_run: bool, yes: bool
+) -> int:
+    """Show what the replay would do, ask, and do it. Return the exit code."""
+    letters = plan_replay(pipeline, again)
+    click.echo(printing_state.format_replay(letters), err=True)
+    if not letters.rows:
+        if carrying.json:
+            click.echo(printing.as_json(make_empty_report(pipeline).json()))
+        return 0
+    if again.fix or dry_run:
+        with show_work(pipeline, "trying the rows", quiet=carrying.quiet) as say:
+            preview = pipeline.preview_replay(again, say=say)
+        click.echo(printing_state.format_fix_preview(preview), err=not dry_run or carrying.json)
+        if dry_run:
+            if carrying.json:
+                click.echo(printing.as_json(preview.json()))
+            return 0
+    confirm(yes=yes)
+    carry = partial(pipeline.replay, again, check=False)
+    return carry_and_print(pipeline, file, carry, carrying, shown=letters.notices)
 
 
 @dlq.command("export")
 @with_definition
 @option("--to", "to", required=True, type=PATH, metavar="FILE", help="Write .csv or .json.")
 @option("--reveal", is_flag=True, help="Write the values of protected columns.")
-@with_choice_options
+@_with_choice
 def export_rows(choice: Choice, to: Path, reveal: bool, json: bool, **given: Any) -> None:
     """Write refused rows that wait into a file, to correct them.
 
     For example:  wherry dlq export orders.yaml --to rows.csv
 
-    Each row has its id, its code, its message, and the columns that were read. `dlq import` takes the file back.
+    Each row has its id, its code, its message, and the columns that were read. `dlq replay --with` takes the file back.
     """
     exported = load_for_reading(**given).export_dead_letters(to, choice=choice, reveal=reveal)
     click.echo(printing_state.format_exported(exported, str(given["file"])), err=True)
     if json:
         click.echo(printing.as_json(exported.json()))
-
-
-@dlq.command("import", logs=True)
-@partial(with_definition, rest="rows")
-@click.argument("rows", metavar="ROWS", required=False)
-@option("--unchanged", is_flag=True, help="Also take rows that were not edited.")
-@with_replay_options
-def import_rows(rows: str, unchanged: bool, how: ReplayOptions, **given: Any) -> int:
-    """Replay the rows of a file that `dlq export` wrote.
-
-    For example:  wherry dlq import orders.yaml rows.csv --reason "amounts corrected by hand"
-
-    Wherry compares the file with the DLQ, and shows what would happen to each row before it asks. Rows that were not
-    edited still wait. After a crash, import the same file again: each row is delivered once.
-    """
-    if not how.dry_run:
-        check_reason(how.reason, "A replay")
-    pipeline = load_pipeline(**given)
-    corrected = pipeline.correct_dead_letters(Path(rows), unchanged=unchanged)
-    click.echo(printing_state.format_corrected(corrected), err=True)
-    if not corrected.rows:
-        if how.carrying.json:
-            click.echo(printing.as_json({**make_empty_report(pipeline).json(), "corrected": corrected.json()}))
-        return 0
-    again = corrected.make_replay(reason=how.reason or "a dry run", give_up=how.give_up)
-    return replay_and_print(pipeline, again, how, given["file"])
-
-
-def replay_and_print(pipeline: Pipeline, again: Replay, how: ReplayOptions, file: Path) -> int:
-    """Show what the replay would do, ask, and do it. Return the exit code."""
-    carrying, letters = how.carrying, plan_replay(pipeline, again)
-    click.echo(printing_state.format_replay(letters), err=True)
-    if not letters.rows:
-        if carrying.json:
-            click.echo(printing.as_json(make_empty_report(pipeline).json()))
-        return 0
-    if again.fix or how.dry_run:
-        with show_work(pipeline, "trying the rows", quiet=carrying.quiet) as say:
-            preview = pipeline.preview_replay(again, say=say)
-        click.echo(printing_state.format_fix_preview(preview), err=not how.dry_run or carrying.json)
-        if how.dry_run:
-            if carrying.json:
-                click.echo(printing.as_json(preview.json()))
-            return 0
-    confirm(yes=how.yes)
-    carry = partial(pipeline.replay, again, check=False)
-    return carry_and_print(pipeline, file, carry, carrying, shown=letters.notices)

@@ -49,7 +49,8 @@ _GIVEN = f"{__name__}.given"
 """Where the contexts of a call keep the shared options that it was given."""
 
 
-def _keep_shared(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
+def keep_shared(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
+    """Keep the value of a shared option for the command. This is the callback of the option."""
     if value:
         given = ctx.meta.setdefault(_GIVEN, {})
         name = str(parameter.name)
@@ -57,19 +58,21 @@ def _keep_shared(ctx: click.Context, parameter: click.Parameter, value: Any) -> 
 
 
 def _share(names: str, metavar: str | None, text: str, **how: Any) -> SectionedOption:
-    how |= {"metavar": metavar, "help": text, "expose_value": False, "callback": _keep_shared}
+    how |= {"metavar": metavar, "help": text, "expose_value": False, "callback": keep_shared}
     return SectionedOption(names.split(), section=COMMON, **how)
 
 
 _FILE, _FORMAT = click.Path(path_type=Path), click.Choice(["text", "json"])
 _VALUES = (
+    _share("--set overrides", "PATH=VALUE", "Override a field for this call only.", multiple=True),
     _share("--var variables", "NAME=VALUE", "Set ${NAME}; falls back to the environment.", multiple=True),
     _share("--vars variable_file", "FILE", "Read values for ${NAME} from a YAML file.", type=_FILE),
     _share("--secrets secret_file", "FILE", "Read values for ${secret:NAME} from a YAML file.", type=_FILE),
 )
+_QUIET = _share("--quiet", None, "Print no progress.", is_flag=True)
 _JSON = _share("--json", None, "Print JSON for a program.", is_flag=True)
 _LOG_FORMAT = _share("--log-format", "text|json", "Choose the format of standard error.", type=_FORMAT)
-SHARED = (*_VALUES, _JSON, _LOG_FORMAT)
+SHARED = (*_VALUES, _QUIET, _JSON, _LOG_FORMAT)
 """The options of all commands. A person may type them before the command too."""
 
 
@@ -77,9 +80,14 @@ SHARED = (*_VALUES, _JSON, _LOG_FORMAT)
 class GivenValues:
     """The values for definitions that a command was given."""
 
+    overrides: Sequence[str] = ()
     variables: Sequence[str] = ()
     variable_file: Path | None = None
     secret_file: Path | None = None
+
+    def read_overrides(self) -> Mapping[str, str]:
+        """Return the values by their paths in the definition, such as `dlq.window`."""
+        return dict(split_pair(pair, "--set", "PATH=VALUE") for pair in self.overrides)
 
     def read_variables(self) -> Mapping[str, str]:
         """Return the values for `${NAME}`. The command line has priority over the file."""
@@ -113,16 +121,27 @@ def list_given(ctx: click.Context) -> Mapping[str, Any]:
 class SectionedCommand(click.Command):
     """A command whose help groups its options. It says what to use in place of an option that is gone.
 
-    Its function gets `json`. It also gets the `GivenValues` if the command reads definitions, and the `log_format` if
-    it logs. The command refuses shared options that it cannot use.
+    Its function gets `json`. It also gets the `GivenValues` if the command reads definitions, `quiet` if it shows
+    progress, and the `log_format` if it logs. The command refuses shared options that it cannot use. It may have one of
+    them as an option of its own, with another help.
     """
 
-    def __init__(self, *given: Any, reads_definitions: bool = True, logs: bool = False, **how: Any) -> None:
+    def __init__(
+        self,
+        *given: Any,
+        reads_definitions: bool = True,
+        shows_progress: bool = False,
+        logs: bool = False,
+        **how: Any,
+    ) -> None:
         super().__init__(*given, **how)
-        self.shared = (*(_VALUES if reads_definitions else ()), _JSON, *([_LOG_FORMAT] if logs else []))
+        used = ((_VALUES, reads_definitions), ((_QUIET,), shows_progress), ((_JSON,), True), ((_LOG_FORMAT,), logs))
+        self._own = {each.name for each in self.params}
+        self.shared = [each for options, is_used in used if is_used for each in options if each.name not in self._own]
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        return [*super().get_params(ctx), *(self.shared if ctx.resilient_parsing else SHARED)]
+        shared = self.shared if ctx.resilient_parsing else [each for each in SHARED if each.name not in self._own]
+        return [*super().get_params(ctx), *shared]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and not args[0].startswith("-") and not is_definition(args[0]):
@@ -134,13 +153,15 @@ class SectionedCommand(click.Command):
             raise
         given = list_given(ctx)
         for each in SHARED:
-            if each.name in given and each not in self.shared:
-                can = "log progress" if each is _LOG_FORMAT else "read definitions"
+            if each.name in given and each not in self.shared and each.name not in self._own:
+                can = {"quiet": "show progress", "log_format": "log progress"}.get(str(each.name), "read definitions")
                 raise click.UsageError(f"{each.opts[0]} is for commands that {can}.", ctx)
         ctx.params["json"] = given.get("json", False)
+        if _QUIET in self.shared:
+            ctx.params["quiet"] = given.get("quiet", False)
         if _LOG_FORMAT in self.shared:
             ctx.params["log_format"] = given.get("log_format", "text")
-        if _VALUES[0] in self.shared:
+        if _VALUES[-1] in self.shared:
             values = {str(each.name): given[each.name] for each in _VALUES if each.name in given}
             ctx.params["values"] = GivenValues(**values)
         return rest
@@ -156,7 +177,7 @@ class SectionedCommand(click.Command):
                 sections[getattr(parameter, "section", FIRST)].append(record)
         _write_sections(sections, formatter)
         names = ", ".join(each.opts[0] for each in self.shared)
-        formatter.write(f"\n{COMMON}: {names} (wherry --help)\n")
+        formatter.write(f"\n{COMMON}: {names}\n`wherry --help` explains them.\n")
 
 
 @dataclass

@@ -19,7 +19,6 @@ from runners.command_line.options import (
     find_definition,
     load_definition,
     refuse_options,
-    with_values,
 )
 from runners.command_line.process_end import FAILED
 from runners.model.codes import read_codes, summarise
@@ -86,7 +85,6 @@ def explain(code: str | None, json: bool) -> None:
 @click.argument("state", metavar="[STATE|FILE]", type=PATH, required=False)
 @option("--cluster", is_flag=True, help="Ask a cluster's executors; starts Spark.")
 @option("--databricks", is_flag=True, help="Ask the compute of this notebook or job.")
-@with_values
 def doctor(state: Path | None, cluster: bool, databricks: bool, json: bool, **given: Any) -> int:
     """Find what this machine, a cluster or Databricks lacks.
 

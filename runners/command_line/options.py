@@ -6,7 +6,7 @@ import functools
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -15,18 +15,13 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from runners.command_line.help_sections import (
-    FIRST,
-    FIX,
-    SELECTION,
     F,
     GivenValues,
-    fix_option,
     is_definition,
     is_file,
     list_given,
     option,
     select_option,
-    split_pair,
 )
 from runners.model.codes import read_codes
 from runners.model.text import with_file
@@ -36,18 +31,13 @@ if TYPE_CHECKING:
     from runners.pipeline import Pipeline
 
 PATH, COUNT = click.Path(path_type=Path), click.IntRange(min=1)
-OVERRIDES = ("PATH=VALUE", "Override a field for this call only.", FIRST)
-ROW_FILES = (".csv", ".json", ".parquet")
-"""The endings of files with edited rows. Such a file is not a definition."""
-FIXES = ("COLUMN=EXPR", "Set a column; a name with a dot is a field.", FIX)
-"""The form, the help and the heading of --set: `OVERRIDES` for most commands, `FIXES` for commands with a fix."""
 
 
-def with_definition(command: F, rest: str = "", sets: tuple[str, str, str] = OVERRIDES) -> F:
-    """Give a command a definition file and values for it. Without a file, the only one in this folder is used.
+def with_definition(command: F, rest: str = "") -> F:
+    """Give a command a definition file. Without a file, the only one in this folder is used.
 
     The hints of the command's errors name the file. An argument `rest` may follow the file; a first word that is not a
-    file belongs to `rest`. Some of these arguments are required. `sets` is how help shows --set.
+    file belongs to `rest`. Some of these arguments are required.
     """
 
     @functools.wraps(command)
@@ -68,25 +58,19 @@ def with_definition(command: F, rest: str = "", sets: tuple[str, str, str] = OVE
             error.hint = with_file(error.hint, given["file"])
             raise
 
-    file = click.argument("file", type=PATH, required=False)
-    return file(with_values(cast(F, name_file), *sets))
+    return click.argument("file", type=PATH, required=False)(cast(F, name_file))
 
 
 _IS_NAMED: Mapping[str, Callable[[str], bool]] = {"run": is_file, "new": lambda _: False}
 """By the name of `rest`, whether a single word means the definition and not that argument."""
-_REQUIRED = {"new": "NEW", "letter": "ID", "rows": "ROWS", "changes": "NAME=VALUE"}
+_REQUIRED = {"new": "NEW", "letter": "ID"}
 """How an error calls an argument that a command cannot do without, by the name of `rest`."""
 
 
 def with_folder(command: F) -> F:
     """Let the file of a command be a folder, and add options that select its pipelines."""
-    text = "Take every definition of a folder."
-    return select_option("--all", "everything", is_flag=True, help=text)(with_select(command))
-
-
-def with_select(command: F) -> F:
-    text = "Take some of a folder: gold, gold+ or +gold."
-    return select_option("--select", multiple=True, metavar="NAME", help=text)(command)
+    some = select_option("--select", multiple=True, metavar="NAME", help="Take some of a folder: gold, gold+ or +gold.")
+    return select_option("--all", "everything", is_flag=True, help="Take every definition of a folder.")(some(command))
 
 
 def split_words(file: Path | None, rest: Any, is_named: Callable[[str], bool]) -> tuple[Path | None, Any]:
@@ -94,8 +78,6 @@ def split_words(file: Path | None, rest: Any, is_named: Callable[[str], bool]) -
 
     `is_named` decides whether a single word means a file.
     """
-    if file is not None and rest is None and file.suffix.lower() in ROW_FILES:
-        return None, str(file)
     if file is None or is_named(str(file)):
         return file, rest
     if isinstance(rest, tuple):
@@ -135,49 +117,6 @@ def find_definition(rest: Any = None) -> Path:
 _MOST_NAMED = 10
 
 
-def with_values(command: F, metavar: str = OVERRIDES[0], text: str = OVERRIDES[1], section: str = FIRST) -> F:
-    """Add the option for values to a command that reads one definition."""
-    return option("--set", "overrides", section=section, multiple=True, metavar=metavar, help=text)(command)
-
-
-def add_options(command: F, options: Sequence[Callable[[F], F]]) -> F:
-    """Add these options to the command, in their order."""
-    return functools.reduce(lambda given, add: add(given), reversed(options), command)
-
-
-def with_fix_options(command: F) -> F:
-    """Give a command that replays rows of the DLQ a `Fix`, and its definition the rest of --set.
-
-    A name with a dot is a field of the definition, as in other commands. A name without a dot is a column.
-    """
-
-    @functools.wraps(command)
-    def give_fix(*, overrides: Sequence[str], file_with: Path | None, start: str, **given: Any) -> Any:
-        from runners.running.fix import Fix
-
-        pairs = [split_pair(pair, "--set", "COLUMN=EXPR") for pair in overrides]
-        columns = {name: sql for name, sql in pairs if "." not in name}
-        own = {"columns": columns, "start": start}
-        if file_with is not None and columns:
-            raise click.UsageError("Give --set or --with, not both.")
-        fix = Fix.read(file_with, start=cast(Any, start)) if file_with is not None else Fix(**cast(Any, own))
-        fields = tuple(pair for pair in overrides if "." in pair.partition("=")[0])
-        return command(overrides=fields, fix=fix, **given)
-
-    options = [
-        fix_option("--with", "file_with", type=PATH, metavar="FILE", help="Apply a SELECT (.sql) or a function (.py)."),
-        fix_option(
-            "--fix-at",
-            "start",
-            type=click.Choice(["beginning", "refused"]),
-            default="beginning",
-            metavar="PLACE",
-            help="Apply it at the beginning, or where refused.",
-        ),
-    ]
-    return add_options(cast(F, give_fix), options)
-
-
 def with_move_options(command: F) -> F:
     """Add the options for the reason, and for not asking, to a command that changes what a run does next."""
     return with_reason(option("--yes", is_flag=True, help="Do it without asking.")(command))
@@ -185,40 +124,6 @@ def with_move_options(command: F) -> F:
 
 def with_reason(command: F) -> F:
     return option("--reason", default="", metavar="TEXT", help="Say why; the ledger keeps it.")(command)
-
-
-def with_choice_options(command: F) -> F:
-    """Give a command about rows of the DLQ a `Choice`, by default of all rows."""
-
-    @functools.wraps(command)
-    def choose(*, ids: Sequence[str], of_file: str, column: str, **given: Any) -> Any:
-        from runners.running.choice import Choice, match_value
-
-        name, equals, value = column.partition("=")
-        if equals:
-            raise click.BadParameter(
-                f"expected the name of a column, got {column!r}; choose rows by a value with  "
-                f'--where "{match_value(name, value)}"',
-                ctx=click.get_current_context(),
-                param_hint="--column",
-            )
-        names = ("code", "stage", "text", "where", "since", "until")
-        conditions = {each: given.pop(each) for each in names}
-        choice = Choice(ids=tuple(ids), file=of_file, column=column, **conditions)
-        return command(choice=choice, **given)
-
-    options = [
-        select_option("--id", "ids", multiple=True, metavar="ID", help="Take this row; may be repeated."),
-        select_option("--code", default="", metavar="CODE", help="Take rows with this code."),
-        select_option("--stage", default="", metavar="NAME", help="Take rows that this stage or table refused."),
-        select_option("--column", default="", metavar="NAME", help="Take rows whose message names this column."),
-        select_option("--text", default="", metavar="TEXT", help="Take rows with this text in the row or message."),
-        select_option("--file", "of_file", default="", metavar="NAME", help="Take rows of this file, or *.csv."),
-        select_option("--where", default="", metavar="SQL", help="Take rows where this is true; needs Spark."),
-        time_option("--since", section=SELECTION, help="Take rows refused since 2026-01-31T06:00 (UTC)."),
-        time_option("--until", section=SELECTION, help="Take rows refused before this time (UTC)."),
-    ]
-    return add_options(cast(F, choose), options)
 
 
 def time_option(*names: str, **how: Any) -> Callable[[F], F]:
@@ -244,11 +149,6 @@ def with_wide(command: F) -> F:
     return option("--wide", is_flag=True, callback=is_wide, help="Show all columns and whole values.")(command)
 
 
-def with_quiet(command: F) -> F:
-    """Add --quiet to a command that shows progress."""
-    return option("--quiet", is_flag=True, help="Print no progress.")(command)
-
-
 @dataclass(frozen=True, kw_only=True)
 class CarryOptions:
     """How a command runs a pipeline: what it prints meanwhile, and what it does if another run is active."""
@@ -268,45 +168,13 @@ def with_carry_options(command: F) -> F:
         configure_logs(log_format)
         return command(carrying=CarryOptions(quiet=quiet, if_running=if_running, json=json), **given)
 
-    options = [
-        with_quiet,
-        option(
-            "--if-running",
-            type=click.Choice(["fail", "skip"]),
-            default="fail",
-            metavar="fail|skip",
-            help="If another run is active: exit with 4, or 0.",
-        ),
-    ]
-    return add_options(cast(F, carry), options)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReplayOptions:
-    """How a command replays rows."""
-
-    reason: str
-    yes: bool
-    dry_run: bool
-    give_up: bool
-    carrying: CarryOptions
-
-
-def with_replay_options(command: F) -> F:
-    """Give a command that replays rows its `ReplayOptions`."""
-
-    @functools.wraps(command)
-    def replay(*, reason: str, yes: bool, dry_run: bool, give_up: bool, carrying: CarryOptions, **given: Any) -> Any:
-        how = ReplayOptions(reason=reason, yes=yes, dry_run=dry_run, give_up=give_up, carrying=carrying)
-        return command(how=how, **given)
-
-    options = [
-        option("--dry-run", is_flag=True, help="Show what would happen, and stop."),
-        option("--give-up", is_flag=True, help="Give up a replay that was interrupted."),
-        with_move_options,
-        with_carry_options,
-    ]
-    return add_options(cast(F, replay), options)
+    return option(
+        "--if-running",
+        type=click.Choice(["fail", "skip"]),
+        default="fail",
+        metavar="fail|skip",
+        help="If another run is active: exit with 4, or 0.",
+    )(cast(F, carry))
 
 
 def complete_kinds(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -333,16 +201,14 @@ def load_pipeline(**given: Any) -> Pipeline:
     return Pipeline.of(load_definition(**given).pipeline)
 
 
-def load_definition(
-    file: Path, values: GivenValues, overrides: Sequence[str], needs_secrets: bool = True
-) -> Definition:
+def load_definition(file: Path, values: GivenValues, needs_secrets: bool = True) -> Definition:
     from runners.definitions.definition import list_secrets, load
 
     masked = list_secrets_to_mask()
     definition = load(
         file,
         variables=values.read_variables(),
-        overrides=dict(split_pair(pair, "--set", "PATH=VALUE") for pair in overrides),
+        overrides=values.read_overrides(),
         secrets=values.read_secrets(),
         needs_secrets=needs_secrets,
         note_secrets=masked.update,

@@ -28,7 +28,6 @@ from runners.command_line.options import (
     with_folder,
     with_move_options,
     with_reason,
-    with_values,
 )
 from runners.command_line.state_commands import move_offsets
 from runners.definitions.definition import list_definitions
@@ -40,7 +39,7 @@ from runners.spark.connect_server import serve
 from runners.spark.session import list_packages
 
 
-@command(logs=True)
+@command(shows_progress=True, logs=True)
 @with_definition
 @option("--follow", is_flag=True, help="Process new rows as they arrive, until stopped.")
 @option("--from-beginning", is_flag=True, help="Forget the progress; process all rows again.")
@@ -154,7 +153,7 @@ def _parse_bound(ctx: click.Context, parameter: click.Parameter, text: str | Non
         raise click.BadParameter(message, param_hint=parameter.opts[0]) from error
 
 
-@command(logs=True)
+@command(shows_progress=True, logs=True)
 @with_definition
 @select_option(
     "--from", "start", metavar="WHEN", callback=_parse_bound, help="Begin with this batch, or time or day of loading."
@@ -196,7 +195,7 @@ def backfill(  # noqa: PLR0913 -- each is an option of the command
     return carry_and_print(pipeline, given["file"], partial(pipeline.backfill, past, check=False), carrying)
 
 
-@command(logs=True)
+@command(shows_progress=True, logs=True)
 @with_definition
 @option("--file", "name", required=True, metavar="NAME", help="Redo this file.")
 @with_move_options
@@ -223,7 +222,6 @@ def redo(name: str, reason: str, yes: bool, carrying: CarryOptions, **given: Any
 
 @command()
 @click.argument("file", type=PATH, required=False)
-@with_values
 def warm(file: Path | None, json: bool, **given: Any) -> None:
     """Keep a Spark warm for commands in other terminals.
 

@@ -14,7 +14,7 @@ from types import FrameType
 import click
 
 from runners.command_line.help_sections import GivenValues, command, expert_option, option
-from runners.command_line.options import COUNT, PATH, list_secrets_to_mask
+from runners.command_line.options import COUNT, PATH, list_secrets_to_mask, refuse_options
 from runners.command_line.process_end import FAILED, STOPPED, WRONG, end_in_time
 from runners.definitions.definition import Definition, DefinitionsFolder, list_definitions, load
 from runners.listeners.log_lines import LogLines, complain, configure_logs
@@ -62,6 +62,7 @@ def schedule(  # noqa: PLR0913 -- each is an option of the command
     0 asked to end, 1 Spark is gone, 2 no such folder or no schedule in it, 3 cancelled by a second signal. --plan
     ends with 2 if a definition is broken.
     """
+    refuse_options(("overrides",), "is for one definition.")
     variables, now = values.read_variables(), Clock().now()
     if directory.is_file():
         name = shlex.quote(str(directory.parent))

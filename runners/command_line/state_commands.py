@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as json_format
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ import click
 
 from origins.batch import JSON
 from runners.command_line.folder import format_folder, read_folder
-from runners.command_line.help_sections import SELECTION, GivenValues, command, group, is_file, option, select_option
+from runners.command_line.help_sections import SELECTION, GivenValues, command, is_file, option, select_option
 from runners.command_line.options import (
     COUNT,
     PATH,
@@ -24,12 +24,12 @@ from runners.command_line.options import (
     load_definition,
     load_for_reading,
     load_pipeline,
+    refuse_options,
     split_words,
     time_option,
     with_definition,
+    with_folder,
     with_move_options,
-    with_select,
-    with_values,
 )
 from runners.command_line.process_end import FAILED, WRONG
 from runners.definitions.definition import definition_of
@@ -45,30 +45,57 @@ from runners.operations.status import describe_pipelines, read_status
 from runners.pipeline import Pipeline
 
 
-@group(default="show")
-def offsets() -> None:
+@command()
+@with_definition
+@option("--lane", metavar="LANE", help="Move this lane to --offset.")
+@option("--offset", metavar="OFFSET", help="An offset from this command with --json, a word or a time.")
+@option("--back", "batches", type=COUNT, metavar="N", help="Go back N batches in every lane.")
+@time_option("--to", "moment", help="Go back to 2026-01-31T06:00 (UTC) in every lane.")
+@option("--to-beginning", is_flag=True, help="Go back to the beginning; read all rows again.")
+@with_move_options
+def offsets(  # noqa: PLR0913 -- each is an option of the command
+    lane: str | None,
+    offset: str | None,
+    batches: int | None,
+    moment: datetime | None,
+    to_beginning: bool,
+    reason: str,
+    yes: bool,
+    json: bool,
+    **given: Any,
+) -> None:
     """Show how far each lane was read, or move it by hand.
 
-    `wherry offsets orders.yaml` means `wherry offsets show orders.yaml`.
+    For example:  wherry offsets orders.yaml --back 2 --reason "wrong prices"
+
+    Without an option, it also shows open batches. After a move back, the next run reads rows again. A move needs a
+    --reason.
     """
-
-
-@offsets.command("show")
-@with_definition
-def show_offsets(json: bool, **given: Any) -> None:
-    """Show how far each lane was read, and open batches.
-
-    For example:  wherry offsets show orders.yaml
-    """
-    lanes = load_for_reading(**given).lanes()
-    click.echo(printing.as_json(lanes.json()) if json else str(lanes))
+    asked = [lane is not None or offset is not None, batches is not None, moment is not None, to_beginning]
+    if sum(asked) > 1 or (not any(asked) and (reason or yes)) or (lane is None) is not (offset is None):
+        raise click.UsageError("Give one of --lane with --offset, --back N, --to TIME and --to-beginning.")
+    position = None if offset is None else _parse_offset(offset)
+    pipeline = load_for_reading(**given)
+    if not any(asked):
+        lanes = pipeline.lanes()
+        click.echo(printing.as_json(lanes.json()) if json else str(lanes))
+        return
+    if lane is not None:
+        move = plan_set(pipeline, lane=lane, offset=position)
+    else:
+        move = plan_reset(pipeline) if to_beginning else plan_rewind(pipeline, batches=batches, to=moment)
+    move_offsets(pipeline, move, reason=reason, yes=yes)
+    if move.lanes:
+        click.echo(f"Done. The next run continues from there:  wherry run {given['file']}", err=True)
+    if json:
+        click.echo(printing.as_json(move.json()))
 
 
 _WORD_OR_TIME = re.compile(r"[a-z]+|\d{4}-\d\d-\d\d.*")
 """Offsets that need no quotes. A shell removes the quotes that JSON needs."""
 
 
-def _parse_offset(ctx: click.Context, parameter: click.Parameter, text: str) -> JSON:
+def _parse_offset(text: str) -> JSON:
     try:
         return json_format.loads(text)
     except json_format.JSONDecodeError as error:
@@ -76,51 +103,6 @@ def _parse_offset(ctx: click.Context, parameter: click.Parameter, text: str) -> 
             return text
         message = f"expected JSON, got {text!r}: {error.msg}"
         raise click.BadParameter(message, param_hint="--offset") from error
-
-
-@offsets.command("set")
-@with_definition
-@option("--lane", required=True, metavar="LANE", help="Move this lane.")
-@option(
-    "--offset",
-    required=True,
-    metavar="OFFSET",
-    callback=_parse_offset,
-    help="An offset from `offsets show --json`, a word or a time.",
-)
-@with_move_options
-def set_offset(lane: str, offset: JSON, **given: Any) -> None:
-    """Set one lane to an offset.
-
-    For example:  wherry offsets set orders.yaml --lane 0 --offset 500 --reason "skip the test orders"
-    """
-    _plan_and_move(partial(plan_set, lane=lane, offset=offset), **given)
-
-
-@offsets.command("rewind")
-@with_definition
-@option("--batches", type=COUNT, metavar="N", help="Go back N batches in every lane.")
-@time_option("--to", "moment", help="Go back to 2026-01-31T06:00 (UTC).")
-@option("--to-beginning", is_flag=True, help="Go back to the beginning; read all rows again.")
-@with_move_options
-def rewind_offsets(batches: int | None, moment: datetime | None, to_beginning: bool, **given: Any) -> None:
-    """Go back, so that the next run reads rows again.
-
-    For example:  wherry offsets rewind orders.yaml --batches 2 --reason "the prices were wrong"
-    """
-    if to_beginning and (batches is not None or moment is not None):
-        raise click.UsageError("Give one of --batches N, --to TIME and --to-beginning.")
-    _plan_and_move(plan_reset if to_beginning else partial(plan_rewind, batches=batches, to=moment), **given)
-
-
-def _plan_and_move(plan: Callable[[Pipeline], OffsetMove], *, reason: str, yes: bool, json: bool, **given: Any) -> None:
-    pipeline = load_for_reading(**given)
-    move = plan(pipeline)
-    move_offsets(pipeline, move, reason=reason, yes=yes)
-    if move.lanes:
-        click.echo(f"Done. The next run continues from there:  wherry run {given['file']}", err=True)
-    if json:
-        click.echo(printing.as_json(move.json()))
 
 
 def move_offsets(pipeline: Pipeline, move: OffsetMove, *, reason: str, yes: bool) -> None:
@@ -186,17 +168,27 @@ def _show_repaired(result: RepairResult, *, json: bool, file: str) -> int:
     return 0 if result.audit.balanced else FAILED
 
 
-@command("ls")
-@click.argument("directory", type=PATH, default=Path())
-@with_select
-def list_folder(directory: Path, select: Sequence[str], values: GivenValues, json: bool) -> int:
-    """List the definitions of a folder, with their last runs.
+@command()
+@with_definition
+@with_folder
+def status(everything: bool, select: Sequence[str], json: bool, **given: Any) -> int:
+    """Show the state of a pipeline or a folder, and what to type next.
 
-    For example:  wherry ls pipelines
+    For example:  wherry status orders.yaml
 
-    DIRECTORY is by default the current folder. A pipeline is listed after the pipelines whose tables it reads. Starts
-    no Spark. Ends with 2 if a definition is broken.
+    For a folder, and with --all or --select, it lists the definitions of the folder, by default of this one. A pipeline
+    comes after the pipelines whose tables it reads. Starts no Spark. Ends with 2 if a definition is broken.
     """
+    if everything or select or given["file"].is_dir():
+        refuse_options(("overrides",), "is for one definition.")
+        return _list_folder(given["file"], select, given["values"], json=json)
+    definition = load_definition(needs_secrets=False, **given)
+    facts = read_status(definition.pipeline, str(given["file"]), definition=definition.hash)
+    click.echo(printing.as_json(facts) if json else printing.format_status(facts, str(given["file"])))
+    return 0
+
+
+def _list_folder(directory: Path, select: Sequence[str], values: GivenValues, *, json: bool) -> int:
     folder = read_folder(directory, values)
     facts = describe_pipelines(folder.definitions, folder.graph, folder.graph.sort(folder.graph.select(select)))
     document = {"pipelines": facts, "broken": folder.broken}
@@ -205,27 +197,8 @@ def list_folder(directory: Path, select: Sequence[str], values: GivenValues, jso
 
 
 @command()
-@with_definition
-def status(json: bool, **given: Any) -> None:
-    """Show the state of a pipeline, and what to type next.
-
-    For example:  wherry status orders.yaml
-    """
-    definition = load_definition(needs_secrets=False, **given)
-    facts = read_status(definition.pipeline, str(given["file"]), definition=definition.hash)
-    click.echo(printing.as_json(facts) if json else printing.format_status(facts, str(given["file"])))
-
-
-@group(default="list")
-def runs() -> None:
-    """List the runs of a pipeline, or show one.
-
-    `wherry runs orders.yaml` means `wherry runs list orders.yaml`.
-    """
-
-
-@runs.command("list")
-@with_definition
+@partial(with_definition, rest="run")
+@click.argument("run", default="")
 @select_option(
     "--status",
     type=click.Choice(["running", "succeeded", "failed", "stopped", "killed"]),
@@ -235,27 +208,23 @@ def runs() -> None:
 @time_option("--since", section=SELECTION, help="Show runs since 2026-01-31T06:00 (UTC).")
 @select_option("--limit", type=COUNT, default=20, metavar="N", help="Show the newest N; default: 20.")
 @select_option("--archived", is_flag=True, help="Show runs older than run.history too.")
-def list_runs(status: str | None, since: datetime | None, limit: int, archived: bool, json: bool, **given: Any) -> None:
-    """List the newest runs.
+def runs(
+    run: str, status: str | None, since: datetime | None, limit: int, archived: bool, json: bool, **given: Any
+) -> None:
+    """List the runs of a pipeline, or show one.
 
-    For example:  wherry runs list orders.yaml --status failed
+    For example:  wherry runs orders.yaml --status failed
+
+    RUN is the name of a run, or its first letters, or `last`.
     """
-    listed = load_for_reading(**given).runs(status=status or "", since=since, limit=limit, archived=archived)
+    pipeline = load_for_reading(**given)
+    if run:
+        refuse_options(("status", "since", "limit", "archived"), "is for the list of runs, and not for one run.")
+        facts = _find_run(pipeline, run, given["file"])
+        click.echo(printing.as_json(facts) if json else printing.format_run(facts))
+        return
+    listed = pipeline.runs(status=status or "", since=since, limit=limit, archived=archived)
     click.echo(printing.as_json({"runs": listed}) if json else printing.format_runs(listed))
-
-
-@runs.command("show")
-@partial(with_definition, rest="run")
-@click.argument("run", default="")
-def show_run(run: str, json: bool, **given: Any) -> None:
-    """Show one run, by default the last.
-
-    For example:  wherry runs show orders.yaml 3f9a
-
-    RUN is the name of a run, or its first letters.
-    """
-    facts = _find_run(load_for_reading(**given), run, given["file"])
-    click.echo(printing.as_json(facts) if json else printing.format_run(facts))
 
 
 @command()
@@ -263,7 +232,6 @@ def show_run(run: str, json: bool, **given: Any) -> None:
 @click.argument("run", default="")
 @option("--to", "place", type=PATH, metavar="PLACE", help="Write here; default: NAME-RUN.html.")
 @option("--index", "directory", type=PATH, metavar="DIR", help="Report on all definitions in DIR.")
-@with_values
 @click.pass_context
 def report(
     ctx: click.Context,
@@ -279,29 +247,31 @@ def report(
 
     For example:  wherry report orders.yaml 3f9a --to report.html
 
-    RUN is the name of a run, or its first letters; default: the last run. The page needs no network. With --index,
+    RUN is the name of a run, or its first letters; default: last. The page needs no network. With --index,
     PLACE is a folder, by default reports; it gets an index and a page for each of the newest runs.
     """
     file, run = split_words(file, run, is_file)
     if file is not None and directory is not None:
         raise click.UsageError("Name a definition, or with --index a directory of them.", ctx)
     if directory is not None:
+        refuse_options(("overrides",), "is for one definition.")
         variables: Mapping[str, str] = given["values"].read_variables()
         secrets = list_secrets_to_mask()
         page = write_directory(directory, place or Path("reports"), variables=variables, note_secrets=secrets.update)
     else:
         file = file or find_definition()
         pipeline = load_for_reading(file=file, **given)
-        page = write_run(pipeline, _find_run(pipeline, run, file), place)
+        page = write_run(pipeline, _find_run(pipeline, run or "last", file), place)
     click.echo(printing.as_json({"file": str(page)}) if json else str(page))
 
 
 def _find_run(pipeline: Pipeline, run: str, file: object) -> Mapping[str, JSON]:
-    """Return the run whose name begins with this text, or the last run if the text is empty."""
-    listed = pipeline.runs(run=run, limit=2 if run else 1, report=True)
+    """Return the run whose name begins with this text, or the last run."""
+    last = run == "last"
+    listed = pipeline.runs(run="" if last else run, limit=1 if last else 2, report=True)
     if len(listed) != 1:
-        message = f"Several runs begin with {run!r}" if listed else f"There is no run {run!r}" if run else "No run yet"
-        raise Refusal(f"{message}.", hint=f"See all runs:  wherry runs list {file}")
+        message = f"Several runs begin with {run!r}" if listed else "No run yet" if last else f"There is no run {run!r}"
+        raise Refusal(f"{message}.", hint=f"See all runs:  wherry runs {file}")
     return listed[0]
 
 

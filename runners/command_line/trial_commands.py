@@ -31,7 +31,6 @@ from runners.command_line.options import (
     time_option,
     with_definition,
     with_folder,
-    with_quiet,
     with_wide,
 )
 from runners.command_line.process_end import BY_STATUS, FAILED, is_interrupted
@@ -51,9 +50,8 @@ from runners.operations.validate import analyse, explain
 from runners.pipeline import Pipeline
 
 
-@command(reads_definitions=False)
+@command(reads_definitions=False, shows_progress=True)
 @click.argument("directory", type=PATH, default=Path("wherry-demo"))
-@with_quiet
 def demo(directory: Path, quiet: bool, json: bool) -> int:
     """Make a folder of orders, some of them bad, and process them.
 
@@ -187,7 +185,7 @@ def validate(with_spark: bool, everything: bool, select: Sequence[str], json: bo
     return 0
 
 
-@command()
+@command(shows_progress=True)
 @with_definition
 @select_option("--rows", type=COUNT, metavar="N", help="Take the first N rows only.")
 @select_option("--lane", metavar="LANE", help="Take this lane; default: the one that failed.")
@@ -195,7 +193,6 @@ def validate(with_spark: bool, everything: bool, select: Sequence[str], json: bo
 @option("--shown", type=COUNT, default=3, metavar="N", help="Show N rows of each kind; default: 3.")
 @option("--save-case", "cases", type=PATH, metavar="FILE", help="Add the rows to FILE, as a case for `wherry test`.")
 @with_wide
-@with_quiet
 def preview(  # noqa: PLR0913 -- each is an option of the command
     rows: int | None,
     shown: int,
@@ -242,11 +239,10 @@ def _describe_saved(rows: int, cases: Path, file: Path) -> str:
     return f"Saved {format_count(rows)} in {cases}. Try them:  {typed}"
 
 
-@command()
+@command(shows_progress=True)
 @partial(with_definition, rest="new")
 @click.argument("new", metavar="NEW", type=PATH, required=False)
 @select_option("--batches", type=COUNT, default=1, metavar="N", help="Try N batches; default: 1.")
-@with_quiet
 def compare(new: Path | str, batches: int, quiet: bool, json: bool, **given: Any) -> int:
     """Show which rows another definition treats differently.
 
@@ -262,14 +258,13 @@ def compare(new: Path | str, batches: int, quiet: bool, json: bool, **given: Any
     return 0 if compared.is_same else FAILED
 
 
-@command("test")
+@command("test", shows_progress=True)
 @with_definition
 @select_option("--case", "names", multiple=True, metavar="NAME", help="Try this case; may be repeated.")
 @option(
     "--cases", "file_with_cases", type=PATH, metavar="PATH", help="Try the cases in this file; default: FILE.test.yaml."
 )
 @option("--watch", is_flag=True, help="Try them again whenever a file changes; Ctrl-C ends it.")
-@with_quiet
 def test_cases(
     names: Sequence[str], file_with_cases: Path | None, watch: bool, quiet: bool, json: bool, **given: Any
 ) -> int:
@@ -332,11 +327,10 @@ def _try_cases(names: Sequence[str], other: Path | None, *, quiet: bool, json: b
     return FAILED if any(result.problems for result in results) else 0
 
 
-@command()
+@command(shows_progress=True)
 @with_definition
 @select_option("--where", required=True, metavar="SQL", help="Find rows where this is true; columns as read.")
 @time_option("--since", section=SELECTION, help="Read batches since 2026-01-31T06:00 (UTC).")
-@with_quiet
 def find(where: str, since: datetime | None, quiet: bool, json: bool, **given: Any) -> None:
     """Find rows in files, tables and the DLQ.
 

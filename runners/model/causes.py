@@ -68,13 +68,6 @@ def parse_message(message: str) -> ParsedMessage:
     return ParsedMessage(columns=columns, values=values, problem=pattern.sub(lambda match: match[1], message))
 
 
-def match_column(name: str) -> str:
-    """Return a pattern, for Spark and for deltalake, for messages in lower case that name this column."""
-    name = re.escape(name)
-    value = r"(?:null\b|'.*'(?: is not |; |, |\n?\z)|[^';, ]*\*\*\*)"
-    return rf"(?s)(?: has no row with (?:.*, )?{name} = |(?:\A|[:;,\n] ?)column {name}: {value})"
-
-
 def find_form(value: str) -> str:
     """Return the form of a value. Values of the same form are probably wrong for the same reason.
 

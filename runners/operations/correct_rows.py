@@ -1,4 +1,4 @@
-"""Refused rows that a person corrects in a file: their export, and their import as a fix."""
+"""Refused rows that a person corrects in a file: their export, and the file as a fix."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class ExportedRows(JsonForm):
     left: Mapping[str, int]
     """How many chosen rows cannot be corrected, by reason."""
     masked: bool
-    """Whether values are masked, so that the file cannot be imported."""
+    """Whether values are masked, so that no replay takes the file."""
     long: int
     """How many values are longer than a cell of a spreadsheet can be."""
 
@@ -344,13 +344,13 @@ def correct_rows(
     name = file.name if file else "These rows"
     if problems:
         hint = "Correct these rows in the file. A row of another pipeline does not belong there."
-        refuse_rows(f"{name} was not imported", problems, hint=hint)
+        refuse_rows(f"{name} was not taken", problems, hint=hint)
     originals = {id_: write_json(dict(found[id_].values)) for id_, text in texts.items() if text is None and unchanged}
     kept = {id_: text for id_, text in texts.items() if text is not None} | originals
     if len(kept) > MOST_CORRECTED:
         raise Refusal(
             f"{name} changes {format_count(len(kept))}; Wherry takes at most {MOST_CORRECTED:,} at once.",
-            hint="Split the file, and import its parts one after the other.",
+            hint="Split the file, and replay with its parts one after the other.",
         )
     return CorrectedRows(
         file=str(file.absolute()) if file else "",

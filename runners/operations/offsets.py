@@ -65,7 +65,7 @@ class OffsetMove(JsonForm):
 
 @dataclass(frozen=True, kw_only=True)
 class Lanes(JsonForm):
-    """The result of `wherry offsets show`."""
+    """The result of `wherry offsets`, of a pipeline that is not moved."""
 
     pipeline: str = field(metadata=UNSTORED)
     lanes: Mapping[str, Mapping[str, JSON]]
@@ -130,8 +130,6 @@ def plan_reset(pipeline: PipelineSpec) -> OffsetMove:
 
 def plan_rewind(pipeline: PipelineSpec, *, batches: int | None = None, to: datetime | None = None) -> OffsetMove:
     """Plan to move every lane back by this many batches, or to its offset at that time."""
-    if (batches is None) == (to is None):
-        raise Refusal("A rewind needs one of --batches N, --to TIME and --to-beginning.")
     with _hold_settled(pipeline) as journal:
         if to is not None:
             moment = to if to.tzinfo else to.replace(tzinfo=timezone.utc)
@@ -149,7 +147,7 @@ def plan_set(pipeline: PipelineSpec, lane: str, offset: JSON) -> OffsetMove:
     if isinstance(owner, KeepsParts):
         raise Refusal(
             "This origin tracks its files by name, so no offset can be set.",
-            hint="Use  wherry offsets rewind FILE --batches N  or  --to-beginning",
+            hint="Use  wherry offsets FILE --back N  or  --to-beginning",
         )
     with _hold_settled(pipeline) as journal:
         state = journal.state
@@ -197,7 +195,7 @@ def _check_offset(pipeline: PipelineSpec, owner: Origin | None, lane: str, offse
     except ValueError as error:
         raise Refusal(
             f"Lane {lane} cannot be set to this offset: {error}.",
-            hint="`null` is its beginning; `wherry offsets show FILE --json` shows its offset.",
+            hint="`null` is its beginning; `wherry offsets FILE --json` shows its offset.",
         ) from error
 
 
@@ -279,7 +277,7 @@ def carry_out(pipeline: PipelineSpec, move: OffsetMove, *, reason: str) -> None:
             if state.get_lane(name).offset != lane.before:
                 raise Refusal(
                     f"Lane {name} has moved in the meantime.",
-                    hint="See the offsets again, then decide:  wherry offsets show FILE",
+                    hint="See the offsets again, then decide:  wherry offsets FILE",
                 )
         entry = Entry(
             kind="set",

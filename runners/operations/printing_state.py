@@ -183,19 +183,19 @@ def format_replay(found: SortedLetters) -> str:
 
 
 def format_exported(exported: ExportedRows, file: str) -> str:
-    """Format what an export wrote and left out, and how to import its file. Without a row it wrote no file."""
+    """Format what an export wrote and left out, and how to replay with its file. Without a row it wrote no file."""
     left = [f"{format_count(rows)} cannot be corrected: {why}" for why, rows in exported.left.items()]
     long = f"{format_count(exported.long, 'value is', 'values are')} longer than a cell of a spreadsheet can be."
     if not exported.rows:
         found = "None of the chosen rows can be corrected" if left else "No row that waits meets the choice"
         return "\n".join([f"{found}, so no file was written.", *map(escape_line, left)])
-    typed = f"wherry dlq import {shlex.quote(file)} {shlex.quote(str(exported.file))} --reason …"
+    typed = f"wherry dlq replay {shlex.quote(file)} --with {shlex.quote(str(exported.file))} --reason …"
     return "\n".join(
         [
             f"Wrote {format_count(exported.rows)} to {exported.file}.",
             *map(escape_line, left),
             *([long] if exported.long else []),
-            "Protected values are masked, so the file cannot be imported. --reveal writes the values."
+            "Protected values are masked, so no replay takes the file. --reveal writes the values."
             if exported.masked
             else paint_hint(f"When they are corrected:  {typed}"),
         ]

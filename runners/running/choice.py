@@ -24,7 +24,7 @@ from origins.nack import DLQ_COLUMNS
 from origins.names import quote_in_hex, quote_moment, quote_text
 from origins.problems import refuse_unknown
 from origins.protection import Protection
-from runners.model.causes import CauseCounter, Causes, match_column
+from runners.model.causes import CauseCounter, Causes
 from runners.model.clock import convert_to_utc
 from runners.model.errors import Refusal
 from runners.model.run_report import MOST_REPORTED, Report
@@ -38,7 +38,7 @@ _LETTERS = (
 )
 OLDEST_FIRST = "ORDER BY nacked_at, lane, number, position, id"
 """The SQL that sorts rows by the time of their refusal, the oldest first."""
-_GONE = {"values": "--column NAME=VALUE", "text": "--text, which looked only at values"}
+_GONE = {"values": "--column NAME=VALUE", "text": "--text, which looked only at values", "column": "--column"}
 """The conditions that an older version kept in the ledger, and their options."""
 _COLUMNS = ", ".join(column.split(" ")[0] for column in DLQ_COLUMNS.split(", "))
 
@@ -62,8 +62,6 @@ class Choice:
     code: str = ""
     stage: str = ""
     """The stage or the destination that refused the rows."""
-    column: str = ""
-    """A column that the message names. Case does not matter."""
     file: str = ""
     """The file of the rows: its name, its path, or a pattern such as `2026-*.csv`. `*` is any text, `?` one letter."""
     where: str = ""
@@ -173,8 +171,6 @@ class Choice:
             yield f"code = {quote_in_hex(self.code)}"
         if self.stage:
             yield f"(stage = {quote_in_hex(self.stage)} OR destination = {quote_in_hex(self.stage)})"
-        if self.column:
-            yield f"regexp_like(lower(message), {quote_in_hex(match_column(self.column.lower()))})"
         if self.file:
             yield f"regexp_like(part, {quote_in_hex(_match_file(self.file))})"
         if self.since:
@@ -191,11 +187,6 @@ class Choice:
             yield f"({' OR '.join(found)})"
         if self.where:
             yield f"(\n{self.where}\n)"
-
-
-def match_value(column: str, value: str) -> str:
-    """Return the condition in Spark's SQL for rows that were read with this text in this column."""
-    return f"get_json_object(original, {quote_text(f'$.{column}')}) = {quote_text(value)}"
 
 
 def _match_file(wanted: str) -> str:

@@ -107,7 +107,8 @@ class GivenRows:
             raise Refusal(
                 f"The state no longer has the {format_count(self.count, 'corrected row', 'corrected rows')} of this "
                 "replay.",
-                hint="Import the same file again:  wherry dlq import FILE rows.csv\nOr give the replay up:  --give-up",
+                hint="Give the same file again:  wherry dlq replay FILE --with rows.csv\n"
+                "Or give the replay up:  --give-up",
             )
         return replace(self, texts=texts)
 

@@ -73,7 +73,6 @@ def measure_refused(place: Path, turns: int) -> Taken:
     shows = {
         "`dlq show --limit 5`": [],
         "the same with `--code known`": ["--code", "known"],
-        "the same with `--column amount`": ["--column", "amount"],
         "the same with `--text 4711@shop`": ["--text", "4711@shop"],
         "the same with `--file 00007.json`": ["--file", "00007.json"],
     }

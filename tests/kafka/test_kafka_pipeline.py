@@ -235,7 +235,7 @@ dlq: {{window: 0}}
 
 
 def test_the_commands_support_kafka(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
-    """`preview` reads messages, `status` has the lag, `offsets set` takes a position's name, and `doctor` checks the
+    """`preview` reads messages, `status` has the lag, `offsets` takes a position's name, and `doctor` checks the
     broker.
     """
     topic = kafka.make_topic(1)
@@ -256,7 +256,7 @@ def test_the_commands_support_kafka(kafka: Broker, spark: SparkSession, tmp_path
     assert lane["lag"]["rows"] == 1
     assert 0 <= lane["lag"]["seconds"] < 60
     moved = ["--lane", "0", "--offset", "earliest", "--reason", "again", "--yes"]
-    CliRunner().invoke(wherry, ["offsets", "set", str(file), *moved], catch_exceptions=False)
+    CliRunner().invoke(wherry, ["offsets", str(file), *moved], catch_exceptions=False)
     assert call("run", str(file), "--json")["read"] == 3
     assert read_ids(tmp_path) == [1, 1, 2, 2, 3]
     found = [check["found"] for check in call("doctor", str(file), "--json")["checks"] if check["name"] == "Kafka"]
@@ -280,7 +280,7 @@ def test_offsets_are_set_in_every_way(kafka: Broker, spark: SparkSession, tmp_pa
     def carry(offset: Any) -> int:
         """Return how many rows a run reads after this offset."""
         given = ["--lane", "0", "--offset", json.dumps(offset), "--reason", "again", "--yes"]
-        call("offsets", "set", str(file), *given)
+        call("offsets", str(file), *given)
         return int(json.loads(call("run", str(file), "--json").stdout)["read"])
 
     def tell_time() -> str:
@@ -293,16 +293,16 @@ def test_offsets_are_set_in_every_way(kafka: Broker, spark: SparkSession, tmp_pa
     assert carry("2025-01-01T00:00:00Z") == 2
     assert carry("latest") == 0
     assert carry("earliest") == 3
-    shown = json.loads(call("offsets", "show", str(file), "--json").stdout)["lanes"]["0"]["offset"]
+    shown = json.loads(call("offsets", str(file), "--json").stdout)["lanes"]["0"]["offset"]
     assert shown[topic]["next"] == {"0": 3}
     assert json.loads(call("backfill", str(file), *bounds, "--json").stdout)["read"] == 1
     assert Counter(read_ids(tmp_path)) == {0: 2, 1: 3, 2: 5}
-    call("offsets", "rewind", str(file), "--batches", "1", "--reason", "again", "--yes")
+    call("offsets", str(file), "--back", "1", "--reason", "again", "--yes")
     assert json.loads(call("run", str(file), "--json").stdout)["read"] == 3
     before = tell_time()
     kafka.send(topic, ['{"id": 3}'])
     assert json.loads(call("run", str(file), "--json").stdout)["read"] == 1
-    call("offsets", "rewind", str(file), "--to", before, "--reason", "again", "--yes")
+    call("offsets", str(file), "--to", before, "--reason", "again", "--yes")
     assert json.loads(call("run", str(file), "--json").stdout)["read"] == 1
 
 

@@ -42,11 +42,12 @@ def test_a_definition_says_what_to_use_in_place_of_an_option(name: str, tmp_path
     assert [GONE[name] in problem.message for problem in raised.value.problems] == [True]
 
 
-def test_a_class_says_what_to_use_in_place_of_an_option() -> None:
+@pytest.mark.parametrize("option", [name.partition(".")[2] for name in GONE if name.startswith("choice.")])
+def test_a_class_says_what_to_use_in_place_of_an_option(option: str) -> None:
     """The sentence is the error of the option."""
     with pytest.raises(UnknownOption) as raised:
-        Choice(values=("id=7",))  # type: ignore[call-arg]
-    assert GONE["choice.values"] in str(raised.value)
+        Choice(**{option: "x"})  # type: ignore[arg-type]
+    assert GONE[f"choice.{option}"] in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -97,8 +97,8 @@ def test_a_secret_is_neither_shown_nor_stored(shop: Path, capsys: pytest.Capture
     assert sorted(row["code"] for row in refused) == ["REQUIRE", "WHERE", "not_it"]
     assert all("${secret:KEY}" in row["message"] for row in refused)
     assert "hooks[0] (webhook) failed 2 times: it cannot be reached" in said
-    asked = [["status"], ["dlq", "show"], ["dlq", "show", "--json"], ["offsets", "show", "--json"], ["validate"]]
-    asked += [["runs", "list", "--json"], ["report", "--to", str(temporary / "report.html")]]
+    asked = [["status"], ["dlq", "show"], ["dlq", "show", "--json"], ["offsets", "--json"], ["validate"]]
+    asked += [["runs", "--json"], ["report", "--to", str(temporary / "report.html")]]
     for words in asked:
         assert cli.execute([*words, str(shop / "pipeline.yaml"), "--secrets", str(shop / "secrets.yaml")]) == 0
     said += "".join(capsys.readouterr()) + read_state(state)
@@ -141,10 +141,11 @@ def test_a_secret_that_equals_a_word_of_wherry_changes_nothing(
         assert (said["status"], said["delivered"], said["nacked"]) == ("succeeded", {"orders": 1}, 1)
         assert list(said["lanes"]) == ["0"]
     found = {}
-    for words in (["status"], ["dlq", "show"], ["runs", "list"], ["runs", "show"], ["audit"], ["offsets", "show"]):
-        assert cli.execute([*words, file, "--json"]) == 0
-        found[words[-1] if words[0] != "runs" else words[1]] = json.loads(capsys.readouterr().out)
-        assert cli.execute([*words, file]) == 0
+    for words in (["status"], ["dlq", "show"], ["runs"], ["runs", file, "last"], ["audit"], ["offsets"]):
+        typed = words if file in words else [*words, file]
+        assert cli.execute([*typed, "--json"]) == 0
+        found[words[0]] = json.loads(capsys.readouterr().out)
+        assert cli.execute(typed) == 0
         assert "KeyError" not in "".join(capsys.readouterr())
     assert cli.execute(["report", file, "--to", str(place.folder / "report.html")]) == 0
     assert found["audit"]["balanced"] is True

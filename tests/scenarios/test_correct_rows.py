@@ -58,12 +58,12 @@ def count_kept(place: Place) -> int:
 @pytest.mark.promise("CD-30")
 @pytest.mark.connect
 def test_edited_rows_are_delivered_once_and_the_others_wait(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    """A preview writes nothing. A row that is refused again waits in its edited form, and a second import of the same
+    """A preview writes nothing. A row that is refused again waits in its edited form, and a second replay with the same
     file has nothing to do."""
     place.land("1.json", BAD)
     place.load(ORDERS).run()
     file = place.folder / "rows.csv"
-    typed = ["dlq", "import", str(place.folder / "pipeline.yaml"), str(file)]
+    typed = ["dlq", "replay", str(place.folder / "pipeline.yaml"), "--with", str(file)]
     assert place.load().export_dead_letters(file).rows == 4
     edit_rows(
         file,
@@ -89,7 +89,7 @@ def test_edited_rows_are_delivered_once_and_the_others_wait(place: Place, capsys
 
 @pytest.mark.promise("CD-30")
 @pytest.mark.parametrize(("moment", "number"), [("BatchPlanned", 1), ("Written", 2), ("BatchSettled", 2)])
-def test_a_killed_import_continues_when_the_same_file_is_imported_again(place: Place, moment: str, number: int) -> None:
+def test_a_killed_replay_continues_when_the_same_file_is_given_again(place: Place, moment: str, number: int) -> None:
     """Each row is delivered once. Once a batch is decided, another file is refused meanwhile."""
     place.land("1.json", [make_order(1), *(make_order(n, amount=f"{n},50") for n in range(2, 8))])
     definition = ORDERS.replace("{files: 1}", "{rows: 2}")

@@ -46,7 +46,7 @@ def write_file(folder: Path, name: str, *amounts: str) -> None:
 
 def list_waiting(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
     capsys.readouterr()
-    assert cli.execute(["ls", "--json"]) == 0
+    assert cli.execute(["status", "--all", "--json"]) == 0
     return {each["pipeline"]: each["waiting"] for each in json.loads(capsys.readouterr().out)["pipelines"]}
 
 

@@ -53,11 +53,9 @@ RUN, ROW = "3f9a", "5f0c9a/17"
 """The run and the refused row in the examples."""
 WANTS_A_ROW = ("dlq", "explain")
 """The command that needs a refused row."""
-WANTS_ITS_FILE = ("dlq", "import")
-"""The command that needs a file with such a row, corrected."""
 REDOES_A_FILE = ("redo",)
 """The command that needs a file that was edited after a run."""
-CHANGES_A_RUN = ("dlq", "config", "set")
+CHANGES_A_RUN = ("dlq", "config")
 """The command that needs a run in progress."""
 STAYS = ("warm",)
 """The command that ends when it is interrupted. `test_warm.py` runs it in a process of its own."""
@@ -89,11 +87,7 @@ def type_example(words: tuple[str, ...]) -> list[str]:
     """Return the example as a user types it, with ids of a real run and row and with `--yes`. `schedule` gets `--plan`,
     because it would not end otherwise."""
     (example,) = find_examples(words)
-    run = (
-        json.loads(invoke(["runs", "list", "orders.yaml", "--json"]).stdout)["runs"][0]["run"][:8]
-        if RUN in example
-        else ""
-    )
+    run = json.loads(invoke(["runs", "orders.yaml", "--json"]).stdout)["runs"][0]["run"][:8] if RUN in example else ""
     row = json.loads(invoke(["dlq", "show", "orders.yaml", "--json"]).stdout)["rows"][0]["id"] if ROW in example else ""
     sure = ["--yes"] if any("--yes" in parameter.opts for parameter in find_command(words).params) else []
     planned = ["--plan"] if words == ("schedule",) else []
@@ -139,11 +133,6 @@ def list_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[t
             with monkeypatch.context() as patch:
                 refuse_a_row(tmp_path / "refused", patch)
                 yield words
-        elif words == WANTS_ITS_FILE:
-            with monkeypatch.context() as patch:
-                refuse_a_row(tmp_path / "corrected", patch)
-                correct_the_row(tmp_path / "corrected" / "rows.csv")
-                yield words
         elif words != STAYS:
             with record_running() if words == CHANGES_A_RUN else nullcontext():
                 yield words
@@ -166,12 +155,6 @@ def refuse_a_row(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "monday.json").write_text('{"id": "one"}\n')
     monkeypatch.chdir(folder)
     invoke(["run", "orders.yaml"])
-
-
-def correct_the_row(file: Path) -> None:
-    """Export the refused row to a file, and correct its number."""
-    invoke(["dlq", "export", "orders.yaml", "--to", file.name])
-    file.write_text(file.read_text().replace("one", "1"))
 
 
 @contextmanager

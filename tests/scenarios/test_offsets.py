@@ -91,8 +91,8 @@ def test_an_invalid_offset_is_refused(place: Place, offset: object) -> None:
     ("words", "ends"),
     [
         (["run", "--from-beginning"], []),
-        (["offsets", "rewind", "--to-beginning"], ["run"]),
-        (["offsets", "rewind", "--batches", "2"], ["run"]),
+        (["offsets", "--to-beginning"], ["run"]),
+        (["offsets", "--back", "2"], ["run"]),
     ],
 )
 def test_the_announced_effect_on_each_kind_of_destination_happens(

@@ -76,7 +76,7 @@ def test_offsets_are_not_moved_while_another_host_runs_the_pipeline(
     file = tmp_path / "orders.yaml"
     file.write_text(ORDERS)
     record_owner(file)
-    assert cli.execute(["offsets", "rewind", "--to-beginning", str(file), "--reason", "a test", "--yes"]) == 4
+    assert cli.execute(["offsets", "--to-beginning", str(file), "--reason", "a test", "--yes"]) == 4
     assert "elsewhere, process 7" in capsys.readouterr().err
 
 

@@ -75,7 +75,7 @@ def test_no_output_shows_a_protected_value(
         ["dlq", "show", file],
         ["dlq", "show", file, "--json"],
         ["status", file, "--json"],
-        ["runs", "list", file, "--json"],
+        ["runs", file, "--json"],
         ["report", file, "--to", page],
     ]
     for words in asked:
@@ -92,14 +92,14 @@ def test_no_output_shows_a_protected_value(
 
 
 def test_a_run_that_trips_its_window_keeps_masked_rows(shop: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    """`status` and `runs show` print them in the error and in the snapshot. A later successful run removes the
+    """`status` and `runs` print them in the error and in the snapshot. A later successful run removes the
     snapshot."""
     file = str(shop.folder / "pipeline.yaml")
     assert cli.execute(["run", file, "--set", "dlq.window=1", "--set", "dlq.threshold=1"]) == 1
     said = capsys.readouterr().err
     assert "column email: 'c***' is not an int" in said
     run = shop.load().runs()[0]["run"]
-    for words in (["status", file], ["runs", "show", file, run]):
+    for words in (["status", file], ["runs", file, run]):
         assert cli.execute(words) == 0
         told = capsys.readouterr().out
         assert "batch 1 of lane 0" in told

@@ -96,7 +96,16 @@ def test_a_run_with_nothing_new_starts_no_spark(tmp_path: Path, text: str) -> No
 
 
 LOOKS = (
-    *(["status"], ["audit"], ["offsets"], ["runs", "list"], ["dlq", "show"], ["dlq", "summary"], ["ls"], ["preview"]),
+    *(
+        ["status"],
+        ["audit"],
+        ["offsets"],
+        ["runs"],
+        ["dlq", "show"],
+        ["dlq", "summary"],
+        ["status", "--all"],
+        ["preview"],
+    ),
     ["repair", "--reason", "a test"],
 )
 
@@ -106,7 +115,7 @@ def test_a_command_that_only_inspects_starts_no_spark(tmp_path: Path, words: lis
     """The state, the tables and the folder are read in this process."""
     write_file(tmp_path, 1, 2)
     load_pipeline(tmp_path).run()
-    assert cli.execute([*words, str(tmp_path if words == ["ls"] else tmp_path / "pipeline.yaml")]) == 0
+    assert cli.execute([*words, str(tmp_path if "--all" in words else tmp_path / "pipeline.yaml")]) == 0
 
 
 def test_the_plan_of_a_backfill_is_shown_without_spark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

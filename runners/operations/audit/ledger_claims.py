@@ -101,7 +101,7 @@ def count_decided_for(settled: Settled, name: str) -> int:
 
 _GAP = (
     "No command set the offset there, so the ledger was changed or joined from two states. Put the newest ledger back "
-    "from a backup. See the lane's offset:  wherry offsets show FILE --json"
+    "from a backup. See the lane's offset:  wherry offsets FILE --json"
 )
 _TWICE = (
     "The rows between are in the destinations twice, except in merges. Delete them by hand. "
@@ -184,7 +184,7 @@ def _get_name(part: JSON) -> str:
 def _suggest_going_back(lane: str, end: JSON) -> str:
     """Return the command that processes only the rows after this offset."""
     where, offset = shlex.quote(lane), shlex.quote(_format_offset(end))
-    command = f'wherry offsets set FILE --lane {where} --offset {offset} --reason "…"'
+    command = f'wherry offsets FILE --lane {where} --offset {offset} --reason "…"'
     return f"Or process only the rows that were left out:  {command}"
 
 
@@ -196,7 +196,7 @@ def _suggest_repair(claims: LedgerClaims, settled: Settled, name: str) -> str:
     )
     lane = [each for each in claims.lanes[settled.lane] if claims.state.is_carried(each)]
     back = sum(each.number >= settled.number for each in lane)
-    rewind = f'Or process it and all later batches again:  wherry offsets rewind FILE --batches {back} --reason "…"'
+    rewind = f'Or process it and all later batches again:  wherry offsets FILE --back {back} --reason "…"'
     if claims.doubles:
         rewind = f"Do not rewind: {' and '.join(claims.doubles)} would have its rows, and rows of later batches, twice."
     return f"{new}\n{rewind}\n{ACCEPT}"

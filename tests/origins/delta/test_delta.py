@@ -237,7 +237,7 @@ class TestChanged:
         run_sql(spark, change, table)
         with pytest.raises(OriginError, match=r"Version 3 \(.*\) of .* changed or deleted existing rows") as error:
             delta.survey(spark, Progress(offsets={"0": offset}))
-        assert "wherry offsets set" in error.value.hint
+        assert "wherry offsets FILE --lane" in error.value.hint
         append_rows(table, 10)
         assert map_labels(plan_batches(spark, delta, offset={"table": read_offset(offset)[1], "version": 3})) == {
             "version 4": [10]

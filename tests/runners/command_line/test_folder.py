@@ -55,9 +55,11 @@ def replace_runs(monkeypatch: pytest.MonkeyPatch, **outcomes: str | Exception | 
     return ran
 
 
-def test_ls_lists_pipelines_below_their_sources(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_status_of_a_folder_lists_pipelines_below_their_sources(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Each has its waiting files and its schedule. No state is created."""
-    assert cli.execute(["ls"]) == 0
+    assert cli.execute(["status", "--all"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "pipeline  last run (UTC)  waiting  schedule",
         "bronze    never run       3 files  every 5m",
@@ -72,28 +74,28 @@ def test_ls_lists_pipelines_below_their_sources(folder: Path, capsys: pytest.Cap
     assert not (folder / ".wherry").exists()
 
 
-def test_ls_prints_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_status_of_a_folder_is_printed_as_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It lists the selected pipelines of a given folder."""
     (folder / "elsewhere").mkdir()
-    assert cli.execute(["ls", str(folder), "--select", "+silver", "--json"]) == 0
+    assert cli.execute(["status", str(folder), "--select", "+silver", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert [(each["pipeline"], each["after"], each["waiting"]) for each in facts["pipelines"]] == [
         ("bronze", [], {"files": 3}),
         ("silver", ["bronze"], {"versions": 0}),
     ]
     assert facts["pipelines"][0]["schedule"] == "every 5m"
-    assert cli.execute(["ls", "elsewhere", "--json"]) == 2
+    assert cli.execute(["status", "elsewhere", "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["error"]["message"] == "There is no definition in elsewhere."
 
 
 def test_a_broken_definition_stops_the_folder_from_running(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`ls` lists it. The pipelines that it would feed are unknown."""
+    """`status` lists it. The pipelines that it would feed are unknown."""
     ran = replace_runs(monkeypatch)
     (folder / "bad.yaml").write_text("name: bad\norigin: {files: {}}\n")
     (folder / "twice.yaml").write_text(BRONZE)
-    assert cli.execute(["ls"]) == 2
+    assert cli.execute(["status", "."]) == 2
     out = capsys.readouterr().out
     assert "origin.files: 'path' is missing" in out
     assert "twice.yaml: the pipeline in bronze.yaml is called bronze already" in out

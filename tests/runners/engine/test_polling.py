@@ -122,9 +122,9 @@ def check_quick(words: list[str], folder: Path, code: int = 0, *, prepare: Calla
         "validate orders.yaml",
         "stop orders.yaml",
         "schedule . --plan",
-        "dlq config get orders.yaml",
-        "runs list orders.yaml",
-        "runs show orders.yaml 3f9a",
+        "dlq config orders.yaml",
+        "runs orders.yaml",
+        "runs orders.yaml 3f9a",
         "report orders.yaml --to report.html",
         "quality orders.yaml",
     ],
@@ -140,7 +140,7 @@ def test_a_command_that_finds_a_problem_answers_at_once(words: str, folder: Path
     check_quick(words.split(), folder, code=1)
 
 
-@pytest.mark.parametrize("words", ["set --lane 0 --offset 500", "rewind --batches 2", "rewind --to-beginning"])
+@pytest.mark.parametrize("words", ["--lane 0 --offset 500", "--back 2", "--to-beginning"])
 def test_offsets_are_changed_at_once(words: str, folder: Path, tmp_path: Path) -> None:
     """The command counts what is processed again, and writes the ledger."""
     there = tmp_path / "orders"
@@ -149,9 +149,9 @@ def test_offsets_are_changed_at_once(words: str, folder: Path, tmp_path: Path) -
         shutil.rmtree(there, ignore_errors=True)
         shutil.copytree(folder, there)
 
-    how, *options = words.split()
-    check_quick(["offsets", how, "orders.yaml", *options, "--reason", "again", "--yes"], there, prepare=begin_anew)
-    lane = json.loads(check_quick(["offsets", "show", "orders.yaml", "--json"], there))["lanes"]["0"]
+    options = words.split()
+    check_quick(["offsets", "orders.yaml", *options, "--reason", "again", "--yes"], there, prepare=begin_anew)
+    lane = json.loads(check_quick(["offsets", "orders.yaml", "--json"], there))["lanes"]["0"]
     assert lane["offset"] == {"500": 500, "2": 598, "--to-beginning": None}[options[-1]]
 
 
@@ -160,7 +160,7 @@ def test_a_state_is_shown_at_once_without_a_jvm(folder: Path) -> None:
     facts = json.loads(check_quick(["status", "orders.yaml", "--json"], folder))
     assert (facts["state"], facts["dlq"]["rows"], facts["lanes"]["0"]["number"]) == ("idle", 600, 600)
     assert facts["last_run"]["read"] == 1_800
-    assert json.loads(check_quick(["offsets", "show", "orders.yaml", "--json"], folder))["lanes"]["0"]["offset"] == 600
+    assert json.loads(check_quick(["offsets", "orders.yaml", "--json"], folder))["lanes"]["0"]["offset"] == 600
     rows = json.loads(check_quick(["dlq", "show", "orders.yaml", "--limit", "2", "--json"], folder))["rows"]
     assert [row["number"] for row in rows] == [599, 600]
     assert rows[0]["nacked_at"] == "2026-01-01T12:01:00.000+00:00"
@@ -221,7 +221,7 @@ def test_a_run_whose_process_is_gone_was_killed(tmp_path: Path) -> None:
     assert (facts["state"], facts["last_run"]["run"], facts["last_run"]["status"]) == ("failed", "3f9a", "killed")
     said = CliRunner().invoke(wherry, ["status", str(file)])
     assert "last run killed: process" in " ".join(said.stdout.split())
-    listed = CliRunner().invoke(wherry, ["runs", "list", str(file), "--status", "killed", "--json"])
+    listed = CliRunner().invoke(wherry, ["runs", str(file), "--status", "killed", "--json"])
     assert [each["run"] for each in json.loads(listed.stdout)["runs"]] == ["3f9a"]
 
 

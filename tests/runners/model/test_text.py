@@ -34,7 +34,7 @@ from runners.model.text import (
     ("said", "file", "told"),
     [
         ("Again:  wherry run FILE --fresh NAME", "orders.yaml", "Again:  wherry run orders.yaml --fresh NAME"),
-        ("wherry offsets set FILE, or\nwherry status FILE.", "a/b", "wherry offsets set a/b, or\nwherry status a/b."),
+        ("wherry offsets FILE, or\nwherry status FILE.", "a/b", "wherry offsets a/b, or\nwherry status a/b."),
         ("wherry run FILE", "my orders.yaml", "wherry run 'my orders.yaml'"),
         ("wherry run FILE", r"a\1.yaml", r"wherry run 'a\1.yaml'"),
         ("See in/FILE.csv; or --secrets FILE", "orders.yaml", "See in/FILE.csv; or --secrets FILE"),

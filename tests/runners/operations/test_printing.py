@@ -472,8 +472,8 @@ def format_failed() -> str:
     [
         pytest.param(lambda: printing.format_dead_letters([LETTER]), id="dlq show"),
         pytest.param(lambda: printing_state.format_summary([CAUSE]), id="dlq summary"),
-        pytest.param(lambda: printing.format_runs([RUN]), id="runs list"),
-        pytest.param(lambda: printing.format_run(RUN), id="runs show"),
+        pytest.param(lambda: printing.format_runs([RUN]), id="runs"),
+        pytest.param(lambda: printing.format_run(RUN), id="runs RUN"),
         pytest.param(lambda: table(["a", "b"], [[HOSTILE, HOSTILE]]), id="a table"),
         pytest.param(lambda: printing.format_report(make_report(notices=(HOSTILE,)), "x.yaml"), id="a notice"),
         pytest.param(lambda: "\n".join(_COUNTER.count().describe()), id="causes"),

@@ -241,7 +241,11 @@ def test_a_replay_that_decided_nothing_blocks_no_other(dlq: Delta) -> None:
 
 @pytest.mark.parametrize(
     ("older", "option"),
-    [({"values": ["id=7"]}, "--column NAME=VALUE"), ({"text": "n/a"}, "--text, which looked only at values")],
+    [
+        ({"values": ["id=7"]}, "--column NAME=VALUE"),
+        ({"text": "n/a"}, "--text, which looked only at values"),
+        ({"column": "fare"}, "--column"),
+    ],
 )
 def test_a_replay_of_an_older_version_is_not_widened(dlq: Delta, older: Mapping[str, Any], option: str) -> None:
     """A condition that is gone is named. The replay can only be given up, or continued by a choice of the same fix."""

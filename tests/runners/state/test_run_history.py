@@ -246,33 +246,33 @@ def test_the_commands_list_and_show_runs(
     """They print texts and JSON. A name that matches no run or several runs is refused."""
     file = tmp_path / "orders.yaml"
     file.write_text(ORDERS)
-    assert cli.execute(["runs", "list", str(file), "--status", "failed", "--json"]) == 0
+    assert cli.execute(["runs", str(file), "--status", "failed", "--json"]) == 0
     assert join_names(json.loads(capsys.readouterr().out)["runs"]) == "b"
-    assert cli.execute(["runs", "list", str(file), "--since", "2026-06-01T12:02"]) == 0
+    assert cli.execute(["runs", str(file), "--since", "2026-06-01T12:02"]) == 0
     heading, *lines = capsys.readouterr().out.splitlines()
     assert heading.split("  ")[0] == "run"
     assert [line.split()[:2] for line in lines] == [["d-run", "succeeded"], ["c-run", "killed"]]
-    assert cli.execute(["runs", "list", str(file), "--archived", "--json"]) == 0
+    assert cli.execute(["runs", str(file), "--archived", "--json"]) == 0
     assert join_names(json.loads(capsys.readouterr().out)["runs"]) == "dcba"
-    assert cli.execute(["runs", "show", str(file), "b"]) == 0
+    assert cli.execute(["runs", str(file), "b"]) == 0
     shown = capsys.readouterr().out
     assert "it's <b>full</b>" in shown
     assert "delivered 997, filtered 0, nacked 3, owed 0" in shown
-    assert cli.execute(["runs", "show", str(file)]) == 0
+    assert cli.execute(["runs", str(file), "last"]) == 0
     assert capsys.readouterr().out.splitlines()[0].split() == ["run", "d-run"]
-    assert cli.execute(["runs", "show", str(file), "x"]) == 2
+    assert cli.execute(["runs", str(file), "x"]) == 2
     assert "There is no run 'x'" in capsys.readouterr().err
-    assert cli.execute(["runs", "list", str(file), "--since", "yesterday"]) == 2
+    assert cli.execute(["runs", str(file), "--since", "yesterday"]) == 2
 
 
 def test_a_pipeline_that_never_ran_has_no_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The command makes no folder. A pipeline that keeps no history reports that."""
     file = tmp_path / "orders.yaml"
     file.write_text(ORDERS)
-    assert cli.execute(["runs", "list", str(file)]) == 0
+    assert cli.execute(["runs", str(file)]) == 0
     assert capsys.readouterr().out == "No run matches.\n"
     assert not (tmp_path / ".wherry").exists()
-    assert cli.execute(["runs", "list", str(file), "--set", "run.history=0s"]) == 2
+    assert cli.execute(["runs", str(file), "--set", "run.history=0s"]) == 2
     assert "keeps no run history" in capsys.readouterr().err
 
 

@@ -481,11 +481,11 @@ def test_a_file_that_changed_after_it_was_processed_is_found(world: World) -> No
     (problem,) = world.audit().problems
     assert (problem.code, problem.number) == ("ORIGIN_CHANGED", 3)
     assert problem.message == "a.json changed after it was processed: it had 1 bytes and now has 2"
-    assert "wherry offsets rewind FILE --batches 2 " in problem.repair
+    assert "wherry offsets FILE --back 2 " in problem.repair
     assert "wherry redo FILE --file a.json\n" in problem.repair
     world.said = {**world.said, "doubles": ("orders", "copy")}
     (problem,) = world.audit().problems
-    assert "offsets rewind" not in problem.repair
+    assert "--back" not in problem.repair
     assert "orders and copy would have its rows, and rows of later batches, twice" in problem.repair
     world.state = {"forgotten": (("0", 3, 4),), "jumps": (("0", 4),)}
     assert world.summarise_notes() == []
@@ -496,10 +496,10 @@ def test_an_offset_away_from_the_end_of_the_last_batch_is_a_gap(world: World) ->
     world.lanes["0"] = replace(world.lanes["0"], offset=99)
     assert world.summarise_notes() == [("GAP", None, "0", 4)]
     (problem,) = world.audit().problems
-    assert "wherry offsets set FILE --lane 0 --offset 4 " in problem.repair
+    assert "wherry offsets FILE --lane 0 --offset 4 " in problem.repair
     world.said = {"whole": frozenset({"0"})}
     (problem,) = world.audit().problems
-    assert "offsets set" not in problem.repair
+    assert "offsets FILE --lane" not in problem.repair
     world.state = {"jumps": (("0", 4),)}
     assert world.summarise_notes() == []
 

@@ -130,13 +130,13 @@ def test_the_config_commands_read_and_change_settings(
         "dlq: {window: 9, threshold: 2, limits: {rows: 1% notify; 5%}}\n"
     )
     acquire_journal(pipeline)
-    assert cli.execute(["dlq", "config", "set", "orders.yaml", "window=0", "--reason", "known", "--json"]) == 0
+    assert cli.execute(["dlq", "config", "orders.yaml", "window=0", "--reason", "known", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["window"] == 0
-    assert cli.execute(["dlq", "config", "get", "orders.yaml"]) == 0
+    assert cli.execute(["dlq", "config", "orders.yaml"]) == 0
     said = capsys.readouterr().out
     assert "rows 1% notify; 5%" in said
     assert "window, for this run" in said
-    assert cli.execute(["dlq", "config", "set", "orders.yaml", "window", "--reason", "known"]) == 2
+    assert cli.execute(["dlq", "config", "orders.yaml", "window", "--reason", "known"]) == 2
     assert "expected NAME=VALUE, got 'window'" in capsys.readouterr().err
-    assert cli.execute(["dlq", "config", "get", "orders.yaml", "--set", "dlq.limits.rows=many"]) == 2
+    assert cli.execute(["dlq", "config", "orders.yaml", "--set", "dlq.limits.rows=many"]) == 2
     assert "dlq.limits.rows: expected off or a share" in capsys.readouterr().err

@@ -116,7 +116,7 @@ def test_an_export_without_a_row_writes_no_file(file: Path, choice: Choice, word
 
 @pytest.mark.parametrize("ending", [".csv", ".json"])
 def test_an_unedited_file_changes_nothing(file: Path, ending: str) -> None:
-    """With `unchanged=True` the rows are imported as they were read."""
+    """With `unchanged=True` the rows are replayed as they were read."""
     file = file.with_suffix(ending)
     load_beside(file).export_dead_letters(file)
     same = load_beside(file).correct_dead_letters(file)
@@ -181,7 +181,7 @@ def test_an_invalid_row_is_named_before_anything_is_written(
     """The message names the row's number, as a spreadsheet counts, and its column."""
     with pytest.raises(Refusal, match=re.compile(message, re.DOTALL)) as refused:
         edit_and_read(file, lambda text: change(text.replace("\r\n", "\n")))
-    assert "rows.csv was not imported, and nothing was written" in str(refused.value)
+    assert "rows.csv was not taken, and nothing was written" in str(refused.value)
 
 
 def test_too_many_rows_are_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,8 +195,8 @@ PROTECT = "protect: [email]\n"
 
 
 @pytest.mark.parametrize("ending", [".csv", ".json"])
-def test_protected_values_are_masked_and_masks_are_never_imported(file: Path, ending: str) -> None:
-    """With `--reveal` the values are exported, and can be imported."""
+def test_protected_values_are_masked_and_masks_are_never_replayed(file: Path, ending: str) -> None:
+    """With `--reveal` the values are exported, and can be replayed."""
     file = file.with_suffix(ending)
     assert load_beside(file, PROTECT).export_dead_letters(file).masked
     assert b"shop.example" not in file.read_bytes()
@@ -208,7 +208,7 @@ def test_protected_values_are_masked_and_masks_are_never_imported(file: Path, en
 
 
 @pytest.mark.parametrize("mask", ["a***", "b***", "***"])
-def test_a_mask_is_not_imported_from_a_file_without_its_mark(file: Path, mask: str) -> None:
+def test_a_mask_is_not_taken_from_a_file_without_its_mark(file: Path, mask: str) -> None:
     """The mask of another row is refused too, and the message has no protected value. A new value is accepted."""
     pipeline = load_beside(file, PROTECT)
     for given in (mask, 7):
@@ -235,7 +235,7 @@ def test_the_ledger_keeps_a_key_of_the_fix_and_no_value(file: Path) -> None:
 
 
 def test_a_replay_of_edited_rows_is_pinned_like_any_fix(file: Path) -> None:
-    """The fix stays in the state until a run succeeds, even if the same file is imported again."""
+    """The fix stays in the state until a run succeeds, even if the same file is given again."""
     rows = GivenRows.of({"p/1": "{}", "p/2": "{}"})
     replay = Replay(choice=Choice(ids=("p/1", "p/2")), fix=Fix(rows=rows, file="/a/rows.csv"), reason="x")
     moved = Replay(choice=replay.choice, fix=Fix(rows=rows, file="/b/rows.csv"), reason="y")

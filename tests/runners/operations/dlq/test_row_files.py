@@ -299,7 +299,7 @@ def test_a_file_is_written_once_and_only_for_its_owner(ending: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_a_file_with_masks_is_never_imported(ending: str, tmp_path: Path) -> None:
+def test_a_file_with_masks_is_never_taken(ending: str, tmp_path: Path) -> None:
     """This holds also if a mask replaces a number."""
     file = tmp_path / f"rows.{ending}"
     masked = EditableRow(id="p/1", code="", message="", values={"n": "***", "t": "a***"}, kinds=ROW.kinds)

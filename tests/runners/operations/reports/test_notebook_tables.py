@@ -79,8 +79,8 @@ def test_a_notebook_shows_the_text_of_the_terminal(
     record_history(tmp_path / ".wherry/orders/runs", "c")
     cells: dict[str, list[object]] = {
         "status": [made.status()],
-        "runs list": [made.runs()],
-        "offsets show": [made.lanes()],
+        "runs": [made.runs()],
+        "offsets": [made.lanes()],
         "dlq show": [made.dead_letters()],
         "dlq summary": [made.dead_letter_causes()],
     }
