@@ -110,7 +110,7 @@ def test_a_killed_replay_continues_when_the_same_file_is_given_again(place: Plac
     assert (place.load().audit().balanced, count_kept(place)) == (True, 0)
 
 
-def test_a_stopped_import_is_resumed_without_its_file(place: Place) -> None:
+def test_a_stopped_replay_is_resumed_without_its_file(place: Place) -> None:
     """A normal run keeps the corrected rows. If the state has lost them, the error asks for the same file again."""
     place.land("1.json", [make_order(1), *(make_order(n, amount=f"{n},50") for n in range(2, 8))])
     place.load(ORDERS).run()
@@ -130,7 +130,7 @@ def test_a_stopped_import_is_resumed_without_its_file(place: Place) -> None:
     kept.rename(place.folder / "aside")
     with pytest.raises(Refusal, match="no longer has the 6 corrected rows") as refused:
         place.load().preview_replay(place.load().find_cut_replay())
-    assert "Import the same file again" in str(refused.value.hint)
+    assert "wherry dlq replay FILE --with rows.csv" in str(refused.value.hint)
     (place.folder / "aside").rename(kept)
     with pytest.raises(Refusal, match="was cut short"):
         place.load().replay(Replay(fix=Fix(columns={"amount": "1"}), reason="another"))
@@ -142,8 +142,8 @@ def test_a_stopped_import_is_resumed_without_its_file(place: Place) -> None:
     assert count_kept(place) == 0
 
 
-def test_an_import_can_be_given_up_for_another(place: Place) -> None:
-    """The values of the first import are removed."""
+def test_edited_rows_can_be_given_up_for_others(place: Place) -> None:
+    """The values of the first file are removed."""
     place.land("1.json", [make_order(1), *(make_order(n, amount=f"{n},50") for n in range(2, 6))])
     place.load(ORDERS).run()
     file, pipeline = place.folder / "rows.csv", place.load(run__batch__rows="2")
