@@ -5,18 +5,6 @@ from typing import TYPE_CHECKING
 from origins.lazy import export_late
 
 if TYPE_CHECKING:
-    from destinations.capabilities import (
-        ConfirmsBatches,
-        GrowsColumns,
-        HasDemands,
-        KnowsNewest,
-        NeedsMaintenance,
-        NoticesPauses,
-        ProvesDeliveries,
-        ReadsBack,
-        SharesPlace,
-        StopsWriters,
-    )
     from destinations.conformance import DestinationConformance, RememberingConformance
     from destinations.delta.delta import Delta
     from destinations.destination import (
@@ -43,8 +31,6 @@ else:
 __all__ = ["Delta", "Discard", "Files", "Kafka", "Log", "Memory", "Python"]
 __all__ += ["Dlq"]
 __all__ += ["Destination", "DestinationConformance", "DestinationError", "Identity", "Label", "Misfit"]
-__all__ += ["ConfirmsBatches", "GrowsColumns", "HasDemands", "KnowsNewest", "NeedsMaintenance", "NoticesPauses"]
-__all__ += ["ProvesDeliveries", "ReadsBack", "SharesPlace", "StopsWriters"]
 __all__ += ["OpenDestination", "RememberingConformance", "StatelessDestination", "Unsure", "Written"]
 
 KINDS = {

@@ -91,11 +91,7 @@ class DeliveryAccount:
 
 
 class DestinationCapability(ABC):  # noqa: B024 -- its subclasses have the methods
-    """Members that Wherry uses only on a destination that inherits their class."""
-
-
-class OpenCapability(ABC):  # noqa: B024 -- its subclasses have the methods
-    """Members that Wherry uses only on an open destination that inherits their class."""
+    """Members that Wherry uses only on a destination, or on an open one, that inherits their class."""
 
 
 class ProvesDeliveries(DestinationCapability):
@@ -132,7 +128,7 @@ def find_read_back(destination: object) -> ReadBack | None:
     return destination.read_back if isinstance(destination, ReadsBack) else None
 
 
-class GrowsColumns(OpenCapability):
+class GrowsColumns(DestinationCapability):
     """An open destination whose place can take new columns."""
 
     @abstractmethod
@@ -143,7 +139,7 @@ class GrowsColumns(OpenCapability):
         """
 
 
-class HasDemands(OpenCapability):
+class HasDemands(DestinationCapability):
     """An open destination whose place refuses some rows, or leaves them out."""
 
     @abstractmethod
@@ -161,7 +157,7 @@ def list_demands(opened: object, spark: SparkSession, schema: T.StructType) -> S
     return opened.demands(spark, schema) if isinstance(opened, HasDemands) else ()
 
 
-class KnowsNewest(OpenCapability):
+class KnowsNewest(DestinationCapability):
     """An open destination that knows its newest batch of a pipeline."""
 
     @abstractmethod
@@ -172,7 +168,7 @@ class KnowsNewest(OpenCapability):
         """
 
 
-class ConfirmsBatches(OpenCapability):
+class ConfirmsBatches(DestinationCapability):
     """An open destination that notices if a batch of this run is gone."""
 
     @abstractmethod
@@ -180,7 +176,7 @@ class ConfirmsBatches(OpenCapability):
         """Raise if it is known at once that a batch of this run is missing. Wherry asks at the end of a run."""
 
 
-class StopsWriters(OpenCapability):
+class StopsWriters(DestinationCapability):
     """An open destination that can make writes of the past fail."""
 
     @abstractmethod
@@ -188,7 +184,7 @@ class StopsWriters(OpenCapability):
         """Make every write that began earlier fail."""
 
 
-class SharesPlace(OpenCapability):
+class SharesPlace(DestinationCapability):
     """An open destination that can harm another run, if both write at the same time."""
 
     @abstractmethod
@@ -199,7 +195,7 @@ class SharesPlace(OpenCapability):
         """
 
 
-class NeedsMaintenance(OpenCapability):
+class NeedsMaintenance(DestinationCapability):
     """An open destination whose place needs housekeeping."""
 
     @property
@@ -216,7 +212,7 @@ class NeedsMaintenance(OpenCapability):
         """
 
 
-class NoticesPauses(OpenCapability):
+class NoticesPauses(DestinationCapability):
     """An open destination that does something while no rows come."""
 
     @abstractmethod

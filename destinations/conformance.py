@@ -224,7 +224,8 @@ class RememberingConformance(DestinationConformance):
         opened, identity = open_for(spark, destination, spark.createDataFrame([], "id bigint, text string"))
         late = make_label(number=2)
         with start_paused_write(spark, opened, late, self.rows) as (write, let_go):
-            stop_writers(spark, opened)
+            assert isinstance(opened, StopsWriters)
+            opened.fence(spark, uuid.uuid4().hex)
             let_go()
             assert write.exception() is not None
         assert opened.find(spark, late, identity) is None
@@ -237,16 +238,11 @@ class RememberingConformance(DestinationConformance):
         opened, identity = open_for(spark, destination, spark.range(1))
         before = make_label(number=1)
         written = opened.write(spark, self.rows(spark.range(1)), [before])
-        stop_writers(spark, opened)
+        assert isinstance(opened, StopsWriters)
+        opened.fence(spark, uuid.uuid4().hex)
         assert opened.find(spark, before, identity) == written
         assert opened.write(spark, self.rows(spark.range(1, 2)), [make_label(number=2)]).rows == 1
         self.holds(spark, destination, [{"id": 0}, {"id": 1}])
-
-
-def stop_writers(spark: SparkSession, opened: OpenDestination) -> None:
-    """Fence a destination that remembers. It must be able to do so."""
-    assert isinstance(opened, StopsWriters), "inherit StopsWriters too, since the destination remembers"
-    opened.fence(spark, uuid.uuid4().hex)
 
 
 def make_label(*, number: int = 1, lane: str = "0", destination: str = "orders") -> Label:
@@ -273,10 +269,7 @@ def open_for(spark: SparkSession, destination: Destination, rows: DataFrame) -> 
 
 @contextmanager
 def start_paused_write(
-    spark: SparkSession,
-    opened: OpenDestination,
-    label: Label,
-    form: Callable[[DataFrame], BatchRows] = FrameRows,
+    spark: SparkSession, opened: OpenDestination, label: Label, form: Callable[[DataFrame], BatchRows] = FrameRows
 ) -> Iterator[tuple[Future[Written], Callable[[], None]]]:
     """Start a write of one row that pauses. Give the write, and a function that lets it continue.
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from destinations.capabilities import DestinationCapability, OpenCapability
+from destinations.capabilities import DestinationCapability
 from destinations.labels import Label
 from origins.batch_rows import BatchRows
 from origins.capabilities import refuse_ignored
@@ -105,7 +105,7 @@ class OpenDestination(ABC):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        refuse_ignored(cls, OpenCapability)
+        refuse_ignored(cls, DestinationCapability)
 
     def expects(self, known: Identity) -> None:
         """Remember what an earlier run wrote to.

@@ -52,11 +52,7 @@ CSV: Mapping[str, str] = {
     "ignoreTrailingWhiteSpace": "false",
 }
 """How CSV is written, so that a reader gets every text back unchanged."""
-_DEFAULTS: Mapping[str, Mapping[str, str]] = {
-    "parquet": {},
-    "json": TIMES,
-    "csv": {**CSV, "header": "true"},
-}
+_DEFAULTS: Mapping[str, Mapping[str, str]] = {"parquet": {}, "json": TIMES, "csv": {**CSV, "header": "true"}}
 _MISCOUNTED: Mapping[str, Sequence[str]] = {"json": ("pretty", "encoding", "charset", "linesep")}
 _MARK = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "true"}
 

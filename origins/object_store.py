@@ -499,11 +499,7 @@ def explain_store_words(text: str, url: str) -> tuple[str, str] | None:
             f"the store does not accept the credentials ({_find_code(text)})",
             "Renew or correct them, in the environment, the profile or `spark.conf`.",
         ),
-        (
-            _NO_KEYS,
-            "there are no credentials",
-            _GIVE_KEYS,
-        ),
+        (_NO_KEYS, "there are no credentials", _GIVE_KEYS),
         (
             _DENIED,
             f"these credentials have no right to do that in {bucket} ({_find_code(text)})",

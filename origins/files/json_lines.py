@@ -117,7 +117,9 @@ def _is_made_infinite(line: str, column: T.StructField, options: Mapping[str, st
     kind = column.dataType
 
     def infinite(at: str) -> str:
-        return make_any_inside_sql(at, kind, lambda each, of: is_infinite(each) if _is_float(of) else "false")
+        return make_any_inside_sql(
+            at, kind, lambda each, of: is_infinite(each) if of.typeName() in ("float", "double") else "false"
+        )
 
     if infinite(_AGAIN) == "false":
         return "false"
@@ -148,10 +150,6 @@ def _is_plain(wrong: JsonChanges, line: str, parsed: str | None = None) -> str:
     is_plain = wrong.is_plain_sql(line, parsed)
     may_be_cut = any(_is_cut_value(line, each, wrong.options) != "false" for each in wrong.schema)
     return f"{is_plain} and not contains({line}, {_DELETE})" if may_be_cut else is_plain
-
-
-def _is_float(kind: T.DataType) -> bool:
-    return kind.typeName() in ("float", "double")
 
 
 def _make_times_text(kind: T.DataType) -> T.DataType:

@@ -127,12 +127,7 @@ class SectionedCommand(click.Command):
     """
 
     def __init__(
-        self,
-        *given: Any,
-        reads_definitions: bool = True,
-        shows_progress: bool = False,
-        logs: bool = False,
-        **how: Any,
+        self, *given: Any, reads_definitions: bool = True, shows_progress: bool = False, logs: bool = False, **how: Any
     ) -> None:
         super().__init__(*given, **how)
         used = ((_VALUES, reads_definitions), ((_QUIET,), shows_progress), ((_JSON,), True), ((_LOG_FORMAT,), logs))

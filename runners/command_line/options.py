@@ -14,15 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from runners.command_line.help_sections import (
-    F,
-    GivenValues,
-    is_definition,
-    is_file,
-    list_given,
-    option,
-    select_option,
-)
+from runners.command_line.help_sections import F, GivenValues, is_definition, is_file, list_given, option, select_option
 from runners.model.codes import read_codes
 from runners.model.text import with_file
 

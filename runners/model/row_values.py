@@ -302,11 +302,7 @@ def _check_inner(value: Json, kind: Json, where: str) -> Json:
         raise BadValue(f"{where}{inner}" if inner[0] in ".[" else f"{where}: {inner}") from error
 
 
-_NESTED: Mapping[str, Callable[[Json, Any], Json]] = {
-    "array": _check_array,
-    "struct": _check_struct,
-    "map": _check_map,
-}
+_NESTED: Mapping[str, Callable[[Json, Any], Json]] = {"array": _check_array, "struct": _check_struct, "map": _check_map}
 
 
 def match_name(name: str, names: Sequence[str]) -> str | None:

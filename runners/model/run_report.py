@@ -288,7 +288,8 @@ class RunReportBuilder:
                 self.totals["filtered"] += branch.filtered
                 self.totals["changed"] += branch.changed
             for name in counts.branches:
-                if name not in counts.delivered and not (name in event.owed and self._is_known(name)):
+                is_known = self.resolved.get(name, name) in self.branches
+                if name not in counts.delivered and not (name in event.owed and is_known):
                     continue  # A backfill skips the destination, or a person allowed it to lack the batch.
                 totals = self._sum_branch(name)
                 totals["read"] += counts.read
@@ -315,9 +316,6 @@ class RunReportBuilder:
             self.owed[self.resolved.get(name, name)] += 1
         if counts.balanced is False or (counts.balanced == "unknown" and self.balanced is True):
             self.balanced = counts.balanced
-
-    def _is_known(self, name: str) -> bool:
-        return self.resolved.get(name, name) in self.branches
 
     def _sum_branch(self, name: str) -> Counter[str]:
         """Return the totals of the destination that had this name when the batch was planned."""

@@ -30,7 +30,6 @@ from origins.schema import make_empty_frame
 from runners.definitions.definition import Definition
 from runners.model.causes import find_file_name
 from runners.model.clock import convert_to_utc
-from runners.model.entry import Settled
 from runners.model.error_kinds import classify
 from runners.model.errors import CarryFailed, Refusal
 from runners.model.pipeline_state import is_aside
@@ -176,7 +175,9 @@ class _RowSearch:
     def _list_candidates(self, schemas: Mapping[str, str]) -> tuple[list[_Candidate], list[UnreadBatch]]:
         """Return the batches to read again, the newest first, and the batches that cannot be read again."""
         pipeline, journal = self._pipeline, self.tracer.journal
-        settled = [each for each in journal.list_settled() if not is_aside(each.lane) and self._is_meant(each)]
+        settled = [each for each in journal.list_settled() if not is_aside(each.lane)]
+        if self.since is not None:
+            settled = [each for each in settled if datetime.fromisoformat(each.at) >= self.since]
         found: list[_Candidate] = []
         for name, schema in schemas.items():
             origin = pipeline.origins_by_name[name]
@@ -200,9 +201,6 @@ class _RowSearch:
             except (WherryError, OSError) as error:
                 unread.append(each.leave_out(self.tracer.mask_error(error)))
         return there, unread
-
-    def _is_meant(self, settled: Settled) -> bool:
-        return self.since is None or datetime.fromisoformat(settled.at) >= self.since
 
     def _count_matching(self, candidates: Sequence[_Candidate]) -> tuple[list[_Candidate], int, list[UnreadBatch]]:
         """Count the matching rows of the batches in one query.

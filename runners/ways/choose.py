@@ -8,9 +8,8 @@ from typing import Any
 from runners.model.tasks import Prepared
 from runners.state.decided_rows import APART
 from runners.ways.deciding import BatchDecision
-from runners.ways.grouped import Grouped
 from runners.ways.row_outcomes import by_arrow, group_by_arrow
-from runners.ways.straight import Straight
+from runners.ways.straight import Grouped, Straight
 from runners.ways.way import Candidate, Way
 
 

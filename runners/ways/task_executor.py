@@ -364,10 +364,9 @@ class TaskExecutor:
 
     def _maintain(self, name: str) -> None:
         with self.sessions.use_session() as spark:
-            destination = self.opened.get(name)
             if name == FILTERED:
                 self.drop_filtered(spark)
-            elif isinstance(destination, NeedsMaintenance):
+            elif isinstance(destination := self.opened.get(name), NeedsMaintenance):
                 destination.maintain(spark)
 
     def _explain(self, batches: Sequence[Batch], error: Exception) -> WherryError:

@@ -13,8 +13,8 @@ from destinations.destination import Destination
 from destinations.memory import Memory
 from origins.batch import Batch, Span
 from origins.generate import Generate
-from runners.ways.grouped import Grouped
 from runners.ways.stage_chain import CommonLabels, StageChain, make_labels
+from runners.ways.straight import Grouped
 from runners.ways.way import Candidate
 from stages.conditions import Filter, Require
 from stages.deduplicate import Deduplicate
