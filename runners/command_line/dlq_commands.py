@@ -264,9 +264,7 @@ def replay(  # noqa: PLR0913 -- each is an option of the command
     if resume and (fix or rows or give_up or not choice.chooses_all):
         raise click.UsageError("--resume takes the rows and the fix of the replay that was cut short, and no others.")
     if rows is not None and not (choice.chooses_all and start == "beginning"):
-        raise click.UsageError(
-            "The file of --with names its rows. Leave out --fix-at and the options that choose rows."
-        )
+        raise click.UsageError("The file of --with names its rows. Leave out --fix-at and what chooses rows.")
     if unchanged and rows is None:
         raise click.UsageError("--unchanged is for --with and a file of rows.")
     why = reason or ("a dry run" if dry_run else "")
