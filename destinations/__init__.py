@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from origins.lazy import export_late
 
 if TYPE_CHECKING:
+    from destinations.capabilities import StopsWriters
     from destinations.conformance import DestinationConformance, RememberingConformance
     from destinations.delta.delta import Delta
     from destinations.destination import (
@@ -28,10 +29,9 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__ = export_late(__name__)
 
-__all__ = ["Delta", "Discard", "Files", "Kafka", "Log", "Memory", "Python"]
-__all__ += ["Dlq"]
+__all__ = ["Delta", "Discard", "Dlq", "Files", "Kafka", "Log", "Memory", "Python"]
 __all__ += ["Destination", "DestinationConformance", "DestinationError", "Identity", "Label", "Misfit"]
-__all__ += ["OpenDestination", "RememberingConformance", "StatelessDestination", "Unsure", "Written"]
+__all__ += ["OpenDestination", "RememberingConformance", "StatelessDestination", "StopsWriters", "Unsure", "Written"]
 
 KINDS = {
     "delta": "destinations.delta.delta:Delta",
