@@ -17,20 +17,21 @@ if TYPE_CHECKING:
         StatelessDestination,
         Unsure,
         Written,
+        make_unsure_error,
     )
     from destinations.discard import Discard
     from destinations.dlq import Dlq
     from destinations.files import Files
     from destinations.kafka.kafka import Kafka
-    from destinations.labels import Label
+    from destinations.labels import BatchLabel, Label
     from destinations.log import Log
     from destinations.memory import Memory
     from destinations.python import Python
 else:
     __getattr__, __dir__ = export_late(__name__)
 
-__all__ = ["Delta", "Discard", "Dlq", "Files", "Kafka", "Log", "Memory", "Python"]
-__all__ += ["Destination", "DestinationConformance", "DestinationError", "Identity", "Label", "Misfit"]
+__all__ = ["Delta", "Discard", "Dlq", "Files", "Kafka", "Log", "Memory", "Python", "make_unsure_error"]
+__all__ += ["BatchLabel", "Destination", "DestinationConformance", "DestinationError", "Identity", "Label", "Misfit"]
 __all__ += ["OpenDestination", "RememberingConformance", "StatelessDestination", "StopsWriters", "Unsure", "Written"]
 
 KINDS = {

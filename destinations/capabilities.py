@@ -91,7 +91,11 @@ class DeliveryAccount:
 
 
 class DestinationCapability(ABC):  # noqa: B024 -- its subclasses have the methods
-    """Members that Wherry uses only on a destination, or on an open one, that inherits their class."""
+    """Members that Wherry uses only on a destination that inherits their class."""
+
+
+class OpenCapability(ABC):  # noqa: B024 -- its subclasses have the methods
+    """Members that Wherry uses only on what `open` returns, if it inherits their class."""
 
 
 class ProvesDeliveries(DestinationCapability):
@@ -128,7 +132,7 @@ def find_read_back(destination: object) -> ReadBack | None:
     return destination.read_back if isinstance(destination, ReadsBack) else None
 
 
-class GrowsColumns(DestinationCapability):
+class GrowsColumns(OpenCapability):
     """An open destination whose place can take new columns."""
 
     @abstractmethod
@@ -139,7 +143,7 @@ class GrowsColumns(DestinationCapability):
         """
 
 
-class HasDemands(DestinationCapability):
+class HasDemands(OpenCapability):
     """An open destination whose place refuses some rows, or leaves them out."""
 
     @abstractmethod
@@ -157,7 +161,7 @@ def list_demands(opened: object, spark: SparkSession, schema: T.StructType) -> S
     return opened.demands(spark, schema) if isinstance(opened, HasDemands) else ()
 
 
-class KnowsNewest(DestinationCapability):
+class KnowsNewest(OpenCapability):
     """An open destination that knows its newest batch of a pipeline."""
 
     @abstractmethod
@@ -168,7 +172,7 @@ class KnowsNewest(DestinationCapability):
         """
 
 
-class ConfirmsBatches(DestinationCapability):
+class ConfirmsBatches(OpenCapability):
     """An open destination that notices if a batch of this run is gone."""
 
     @abstractmethod
@@ -176,7 +180,7 @@ class ConfirmsBatches(DestinationCapability):
         """Raise if it is known at once that a batch of this run is missing. Wherry asks at the end of a run."""
 
 
-class StopsWriters(DestinationCapability):
+class StopsWriters(OpenCapability):
     """An open destination that can make writes of the past fail."""
 
     @abstractmethod
@@ -184,7 +188,7 @@ class StopsWriters(DestinationCapability):
         """Make every write that began earlier fail."""
 
 
-class SharesPlace(DestinationCapability):
+class SharesPlace(OpenCapability):
     """An open destination that can harm another run, if both write at the same time."""
 
     @abstractmethod
@@ -195,7 +199,7 @@ class SharesPlace(DestinationCapability):
         """
 
 
-class NeedsMaintenance(DestinationCapability):
+class NeedsMaintenance(OpenCapability):
     """An open destination whose place needs housekeeping."""
 
     @property
@@ -212,7 +216,7 @@ class NeedsMaintenance(DestinationCapability):
         """
 
 
-class NoticesPauses(DestinationCapability):
+class NoticesPauses(OpenCapability):
     """An open destination that does something while no rows come."""
 
     @abstractmethod

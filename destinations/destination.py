@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from destinations.capabilities import DestinationCapability
+from destinations.capabilities import DestinationCapability, OpenCapability
 from destinations.labels import Label
 from origins.batch_rows import BatchRows
 from origins.capabilities import refuse_ignored
@@ -105,7 +105,7 @@ class OpenDestination(ABC):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        refuse_ignored(cls, DestinationCapability)
+        refuse_ignored(cls, OpenCapability)
 
     def expects(self, known: Identity) -> None:
         """Remember what an earlier run wrote to.
@@ -169,6 +169,9 @@ class Destination(ABC):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         refuse_ignored(cls, DestinationCapability)
+        of_open = OpenCapability in cls.__mro__ or "needs_maintenance" in dir(cls)
+        if of_open and OpenDestination not in cls.__mro__:
+            raise TypeError(f"{cls.__name__} has members that belong to what its `open` returns.")
 
     @property
     def by_lane(self) -> bool:

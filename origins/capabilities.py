@@ -17,10 +17,9 @@ class Capability(ABC):  # noqa: B024 -- its subclasses have the methods
     """Members that Wherry uses only on an origin that inherits their class."""
 
 
-def refuse_ignored(kind: type, capabilities: type) -> None:
+def refuse_ignored(kind: type, capabilities: type[object]) -> None:
     """Raise TypeError for a member of a capability that the kind does not inherit, since Wherry ignores it."""
-    kinds: list[type] = capabilities.__subclasses__()
-    for capability in kinds:
+    for capability in capabilities.__subclasses__():
         members = {name for name in vars(capability) if not name.startswith("_")}
         if capability not in kind.__mro__ and (ignored := sorted(members.intersection(dir(kind)))):
             base = f"{capability.__module__}.{capability.__name__}"
@@ -143,7 +142,7 @@ class MeasuresLag(Capability):
 
     @abstractmethod
     def measure_lag(self, offsets: Mapping[str, Json]) -> Mapping[str, Lag]:
-        """Return the lag of each lane after these offsets; empty if that is not known in a few seconds."""
+        """Return the lag of these lanes behind their offsets, as far as it is known in a few seconds."""
 
 
 class NamesSources(Capability):

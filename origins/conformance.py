@@ -202,7 +202,8 @@ class OriginConformance(ABC):
             for place in places:
                 blocks.setdefault((place.part, place.block), []).append(place.row)
             assert {place.part for place in places} <= set(self.origin().parts(batch))
-            assert all(sorted(rows) == list(range(min(rows), min(rows) + len(rows))) for rows in blocks.values())
+            for rows in map(sorted, blocks.values()):
+                assert rows == list(range(rows[0], rows[0] + len(rows))), "number the rows of a block without gaps"
 
     def test_the_order_of_rows_does_not_depend_on_limits(self, spark: SparkSession) -> None:
         """Ordered by their places, the rows of a lane have the same order in one batch and in many."""

@@ -10,7 +10,7 @@ _EDIT = (
 )
 _SAVE_CASE = "Save a case from the rows that wait: wherry preview orders.yaml --save-case orders.test.yaml"
 _BY_VALUE = "Choose rows by a value with `where`, for example `get_json_object(original, '$.amount') = 'n/a'`."
-_BY_COLUMN = 'Use `--text "column amount:"`, which is how messages name a column.'
+_BY_COLUMN = "Use `--where \"message like '%amount%'\"`, or without Spark `--text amount`, which looks into rows too."
 _BEFORE = "Use `--where \"nacked_at < timestamp '2026-01-31T06:00:00Z'\"`."
 _CHOOSES = ("discard", "export", "replay", "show", "summary")
 _WARM = "`wherry warm` keeps a Spark until it is interrupted, and prints the SPARK_REMOTE that commands need."
@@ -18,7 +18,7 @@ _WARM = "`wherry warm` keeps a Spark until it is interrupted, and prints the SPA
 GONE: Mapping[str, str] = {
     "WHERRY_WARM": _WARM,
     "batch.target": "Set the size of a batch by rows, bytes or files, for example  batch: {rows: 50000}",
-    "choice.column": "Use `text`, for example `text='column amount:'`, which is how messages name a column.",
+    "choice.column": "Use `where=\"message like '%amount%'\"`.",
     "choice.values": _BY_VALUE,
     "dlq.weigh": "Limit the refused rows of a batch by their number, for example  limits: {rows: 5%}",
     "run.ways": "Remove it. Wherry takes the cheapest way for each batch, and `wherry validate --json` lists them.",

@@ -8,12 +8,13 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 PAGE = Path(__file__).parents[1] / "runners/docs/reference/files-that-wherry-makes.md"
-STATE, TABLE, FILES, VALUES, MACHINE = (
+STATE, TABLE, FILES, VALUES, MACHINE, PROBES = (
     "The state",
     "In a Delta table",
     "In a folder of `files`",
     "In a store of large values (`claim`)",
     "On the machine of a run",
+    "Probes",
 )
 
 

@@ -78,7 +78,7 @@ class StorePlace(TablePlace):
 
     @contextlib.contextmanager
     def stage(self, names: Sequence[str]) -> Iterator[Path]:
-        with tempfile.TemporaryDirectory(prefix="wherry-") as folder:
+        with tempfile.TemporaryDirectory(prefix="wherry-rows-") as folder:
             yield Path(folder)
             store = self.store
             for name in names:

@@ -200,6 +200,8 @@ def config(changes: Sequence[str], reason: str, json: bool, **given: Any) -> Non
     wrong = next((name + equals for name, equals, _ in pairs if not (name and equals)), None)
     if wrong is not None:
         raise click.BadParameter(f"expected NAME=VALUE, got '{wrong}'", param_hint="NAME=VALUE")
+    if reason and not pairs:
+        raise click.UsageError("--reason is for a change. Add NAME=VALUE.")
     pipeline = load_for_reading(**given)
     if pairs:
         facts = change_settings(pipeline, {name: value for name, _, value in pairs}, reason=reason)

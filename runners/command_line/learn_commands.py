@@ -14,6 +14,7 @@ from runners.command_line.doctor import examine, examine_ends
 from runners.command_line.help_sections import command, option
 from runners.command_line.options import (
     PATH,
+    VALUES,
     complete_codes,
     complete_kinds,
     find_definition,
@@ -108,10 +109,7 @@ def doctor(state: Path | None, cluster: bool, databricks: bool, json: bool, **gi
         pipeline = load_definition(file=state, **given).pipeline
         checks = [*examine(Path(".wherry")), *examine_ends(pipeline)]
     else:
-        refuse_options(
-            ("overrides", "variables", "variable_file", "secret_file"),
-            "is for a definition. Ask with --cluster FILE, or leave it out.",
-        )
+        refuse_options(VALUES, "is for a definition. Ask with --cluster FILE, or leave it out.")
         checks = examine(state or Path(".wherry"))
     if json:
         click.echo(printing.as_json({"checks": [check.json() for check in checks]}))

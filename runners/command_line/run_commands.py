@@ -16,6 +16,7 @@ from runners.command_line.folder import run_folder
 from runners.command_line.help_sections import command, expert_option, option, select_option
 from runners.command_line.options import (
     PATH,
+    VALUES,
     CarryOptions,
     check_duration,
     confirm,
@@ -230,6 +231,8 @@ def warm(file: Path | None, json: bool, **given: Any) -> None:
     It has the settings of FILE, and stays until this command is interrupted.
     """
     found = list_definitions(Path()) if file is None else [file]
+    if len(found) != 1:
+        refuse_options(VALUES, "is for a definition, and warm found none or several here. Name it.")
     pipeline = load_definition(file=found[0], **given).pipeline if len(found) == 1 else None
     began = time.monotonic()
     with Console(stderr=True).status("starting Spark"):

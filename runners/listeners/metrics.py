@@ -6,7 +6,6 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 from origins.capabilities import Lag
 from runners.model.clock import Clock
@@ -55,6 +54,7 @@ METRICS: Mapping[str, tuple[str, str]] = {
 
 _FRESH = 15.0
 """For how many seconds a lag is shown before it is measured again."""
+_ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 Labels = tuple[tuple[str, str], ...]
 
 
@@ -190,12 +190,8 @@ def _format_lines(name: str, values: Mapping[Labels, float]) -> Iterator[str]:
     kind, meaning = METRICS[name]
     yield f"# HELP {name} {meaning}\n# TYPE {name} {kind}\n"
     for labels, value in sorted(values.items()):
-        inside = ",".join(f'{label}="{_escape(text)}"' for label, text in labels)
+        inside = ",".join(f'{label}="{str(text).translate(_ESCAPED)}"' for label, text in labels)
         yield f"{name}{{{inside}}} {_format_number(value)}\n" if inside else f"{name} {_format_number(value)}\n"
-
-
-def _escape(text: Any) -> str:
-    return str(text).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def _format_number(value: float) -> str:

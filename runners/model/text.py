@@ -261,16 +261,13 @@ def choose_colors(words: Sequence[str]) -> Iterator[None]:
     a terminal gets none, because `click.echo` strips them.
     """
     watched = any(stream is not None and stream.isatty() for stream in (sys.stdout, sys.stderr))
-    unwanted = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or _asks_for_json(words)
+    for_json = not {"--json", "--log-format=json"}.isdisjoint(words) or ("--log-format", "json") in pairwise(words)
+    unwanted = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or for_json
     _colored[0] = watched and not unwanted
     try:
         yield
     finally:
         _colored[0] = False
-
-
-def _asks_for_json(words: Sequence[str]) -> bool:
-    return not {"--json", "--log-format=json"}.isdisjoint(words) or ("--log-format", "json") in pairwise(words)
 
 
 def paint(text: str, look: str) -> str:

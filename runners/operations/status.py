@@ -119,7 +119,7 @@ def measure_lags(pipeline: PipelineSpec, state: PipelineState) -> Mapping[str, L
     for origin in [each for each in pipeline.every_origin if isinstance(each, MeasuresLag)]:
         lanes = {own: lane for lane, own in pipeline.lanes_of(origin).items() if lane in state.lanes}
         lags = origin.measure_lag({own: state.lanes[lane].offset for own, lane in lanes.items()})
-        found.update({lanes[own]: lag for own, lag in lags.items()})
+        found.update({lanes[own]: lag for own, lag in lags.items() if own in lanes})
     return found
 
 

@@ -96,8 +96,8 @@ def check_newest(
 ) -> None:
     """Raises `LedgerError` if a destination has a batch that the ledger never planned: the ledger is not the newest."""
     for name, destination in destinations.items():
-        place = opened[name]
-        label = place.newest(pipeline) if isinstance(place, KnowsNewest) and name not in ruling.fresh else None
+        place = None if name in ruling.fresh else opened[name]
+        label = place.newest(pipeline) if isinstance(place, KnowsNewest) else None
         if label is None or label.destination not in (name, destination.was):
             continue
         lane, number = label.lane, label.number

@@ -26,7 +26,6 @@ from runners.state.location import StateLocation
 from runners.state.spark_ledger import quote_table
 
 _MOST = 100
-"""How many states beside a new one are looked at."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,13 +62,10 @@ def check_renamed(
         return
     asked = {name: each for name, each in destinations.items() if name not in ruling.fresh}
     place = StateLocation.of(pipeline)
-    labels = {
-        name: list(islice(each.list_labels(spark), NEWEST))
-        for name, each in asked.items()
-        if isinstance(each, ProvesDeliveries)
-    }
+    telling = {name: each for name, each in asked.items() if isinstance(each, ProvesDeliveries)}
+    labels = {name: list(islice(each.list_labels(spark), NEWEST)) for name, each in telling.items()}
     known = sorted({label.pipeline for each in labels.values() for label in each})
-    states = list_states_beside(place, known, spark if labels.keys() != asked.keys() else None)
+    states = list_states_beside(place, known, spark if len(telling) < len(asked) else None)
     twin = find_twin(pipeline, asked, states, spark) or _find_stranger(pipeline, labels)
     if twin is not None:
         fresh = " ".join(f"--fresh {name}" for name in twin.destinations)

@@ -210,7 +210,7 @@ class UrlStore(PreparedStore):
         return self._is_plain
 
     def _put_table(self, name: str, table: pa.Table, schema: T.StructType) -> None:
-        with TemporaryDirectory(prefix="wherry-") as folder:
+        with TemporaryDirectory(prefix="wherry-rows-") as folder:
             file = Path(folder) / name / _FEW
             write_table(table, schema, file)
             content = file.read_bytes()

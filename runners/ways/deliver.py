@@ -157,8 +157,7 @@ class Delivery:
                 failed[name] = self.fail(task.plan.batch, error)
 
         def fence(name: str) -> None:
-            destination = self.opened[name]
-            if isinstance(destination, StopsWriters):
+            if isinstance(destination := self.opened[name], StopsWriters):
                 destination.fence(spark, token)
             reach("after-fence", name)
 

@@ -353,8 +353,7 @@ class TaskExecutor:
         rows = apply_chain(self.reading.make_empty_rows(spark, batch), chain.common, {})
         for name, steps in chain.branches.items():
             own_rows = apply_chain(rows, steps, {})
-            destination = self.opened[name]
-            if isinstance(destination, NoticesPauses):
+            if isinstance(destination := self.opened[name], NoticesPauses):
                 destination.tick(spark, own_rows.take_live(), Label(batch=batch, destination=name))
         return EmptyBatchShown()
 

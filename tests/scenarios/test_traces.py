@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 
 from tests.child import WHERRY, run
+from tests.messages import list_sources
 from tests.scenarios.conftest import Place, make_order
-from tests.traces import FILES, MACHINE, STATE, TABLE, VALUES, list_patterns, list_places, list_unnamed
+from tests.traces import FILES, MACHINE, PROBES, STATE, TABLE, VALUES, list_patterns, list_places, list_unnamed
 
 ALL = """
 name: orders
@@ -61,3 +63,20 @@ def test_the_page_names_what_a_process_leaves_among_temporary_files(tmp_path: Pa
     named = [each.removeprefix("TMPDIR/") for each in list_patterns(MACHINE) if each.startswith("TMPDIR/")]
     left = [each.name for each in temporary.iterdir()]
     assert [name for name in left if not any(fnmatchcase(name, pattern) for pattern in named)] == []
+
+
+OF_OTHERS = {
+    *("blockmgr-*", "spark-*", "*_resources", "artifacts-*", "hsperfdata_*", "tmp*", "liblz4*"),
+    *("_change_data", "deletion_vector_*.bin"),
+}
+"""Names that Spark, Delta, Python or the JVM give."""
+
+
+def test_each_name_of_the_page_is_in_the_code() -> None:
+    """So no row stays when the code no longer makes such a file. A name may be made of several parts."""
+    source = "\n".join(file.read_text(encoding="utf-8") for file in list_sources())
+    ours = [name for heading in (STATE, TABLE, FILES, VALUES, MACHINE, PROBES) for name in list_patterns(heading)]
+    names = {name.rpartition("/")[2] for name in ours} - OF_OTHERS
+    words = {word for name in names for word in re.findall("[a-z]{3,}", name)}
+    assert [word for word in sorted(words) if word not in source] == []
+    assert {"ledger", "prepared", "lane", "writing", "keepers", "probe", "taken"} <= words

@@ -17,7 +17,7 @@ from runners.operations.audit.ledger_claims import (
     list_meant_destinations,
 )
 
-NO_PROOF = "nothing: it keeps no record of its batches, so only the ledger counts"
+NO_PROOF = "nothing: its kind proves no batches, so only the ledger counts"
 PUT_BACK = 'Wherry can put them back while their files exist:  wherry repair FILE --reason "…"\nOtherwise: '
 _COMPARE = f"Compare its rows at the origin with the rows in the destination. {ACCEPT}"
 _MISSING = ("ROWS_GONE", "RESTORED", "FILE_GONE")

@@ -22,3 +22,12 @@ def test_on_databricks_one_sentence_says_that_it_is_not_needed(
     said, told = capsys.readouterr()
     assert (said, "On Databricks the session is warm already, so this command is not needed." in told) == ("", True)
     assert "SPARK_REMOTE" not in told
+
+
+def test_values_without_a_definition_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They would have no effect."""
+    monkeypatch.chdir(tmp_path)
+    assert cli.execute(["warm", "--set", "run.batch.rows=1"]) == 2
+    assert "--set is for a definition, and warm found none or several here" in capsys.readouterr().err

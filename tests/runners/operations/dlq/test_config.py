@@ -120,10 +120,10 @@ def test_settings_change_only_while_the_pipeline_runs(pipeline: Pipeline) -> Non
     assert read_settings(pipeline)["window"] == 1000
 
 
-def test_the_config_commands_read_and_change_settings(
+def test_the_config_command_reads_and_changes_settings(
     pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`get` and `set` print text or JSON."""
+    """The command prints text or JSON."""
     monkeypatch.chdir(tmp_path)
     Path("orders.yaml").write_text(
         'name: orders\norigin: {memory: {schema: "id long"}}\ndestinations: [{memory: {}}]\nstate: state\n'
@@ -138,5 +138,7 @@ def test_the_config_commands_read_and_change_settings(
     assert "window, for this run" in said
     assert cli.execute(["dlq", "config", "orders.yaml", "window", "--reason", "known"]) == 2
     assert "expected NAME=VALUE, got 'window'" in capsys.readouterr().err
+    assert cli.execute(["dlq", "config", "orders.yaml", "--reason", "known"]) == 2
+    assert "--reason is for a change" in capsys.readouterr().err
     assert cli.execute(["dlq", "config", "orders.yaml", "--set", "dlq.limits.rows=many"]) == 2
     assert "dlq.limits.rows: expected off or a share" in capsys.readouterr().err
