@@ -44,7 +44,8 @@ def test_a_notebook_knows_nothing_of_this_machine(notebook: Notebook) -> None:
 def test_a_cell_installs_a_wheel_for_the_python_after_it(notebook: Notebook, tmp_path: Path) -> None:
     """A restart forgets names and keeps packages and parameters."""
     wheel = build_wheel(tmp_path / "build")
-    assert notebook.run_cell(f"name = 1\n%pip install --quiet {wheel}").error == ""
+    installed = notebook.run_cell(f"name = 1\n%pip install --quiet {wheel}")
+    assert (installed.error, "ERROR:" in installed.printed) == ("", False), installed.printed
     assert notebook.run_cell("dbutils.library.restartPython()\nraise ValueError").error == ""
     assert notebook.run_cell("name").error == "NameError: name 'name' is not defined"
     assert notebook.run_cell("import wherry; wherry.Pipeline.__name__").values == [{"text/plain": "'Pipeline'"}]

@@ -58,7 +58,8 @@ def result(
     with open_compute(compute, connect_server) as (address, refusals):
         python = make_environment(folder)
         with Notebook(compute, address, python, hidden=warehouse) as notebook:
-            assert notebook.run_cell(f"%pip install --quiet -r {place}/requirements.txt").error == ""
+            installed = notebook.run_cell(f"%pip install --quiet -r {place}/requirements.txt")
+            assert (installed.error, "ERROR:" in installed.printed) == ("", False), installed.printed
             good = notebook.run_cell(CALL.format(words=words))
             assert good.error == "", good.printed
             (place / "landing" / "late.csv").write_text("id,email,amount,at\n" + "1,a@b,x,\n" * 100)
