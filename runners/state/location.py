@@ -73,7 +73,7 @@ class StateLocation:
                 self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
                 probe = self.directory / ".writable"
                 probe.touch()
-                probe.unlink()
+                probe.unlink(missing_ok=True)  # another run may probe at the same moment
                 if self.directory.stat().st_mode & stat.S_IRWXO:
                     log.warning(
                         "Every user of this machine can read the state, and it holds rows. To prevent that:  chmod "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -55,3 +56,12 @@ def test_rows_wait_in_a_folder_of_the_volume(volume: str, expected: str) -> None
     store = StateLocation.of(pipeline).store()
     assert isinstance(store, VolumeStore)
     assert str(store.root) == f"{expected}/orders/prepared"
+
+
+def test_runs_that_begin_at_the_same_moment_see_that_the_state_can_be_written(tmp_path: Path) -> None:
+    """Each one writes a probe and removes it. The other one may have removed it before."""
+    place = StateLocation(directory=tmp_path / "state", schema="", name="orders")
+    with ThreadPoolExecutor(4) as pool:
+        for made in [pool.submit(place.make) for _ in range(2_000)]:
+            made.result()
+    assert list((tmp_path / "state").iterdir()) == []
