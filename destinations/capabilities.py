@@ -188,6 +188,12 @@ class StopsWriters(OpenCapability):
         """Make every write that began earlier fail."""
 
 
+def stop_writers(opened: object, spark: SparkSession, token: str) -> None:
+    """Make every write that began earlier fail, if the open destination can do that."""
+    if isinstance(opened, StopsWriters):
+        opened.fence(spark, token)
+
+
 class SharesPlace(OpenCapability):
     """An open destination that can harm another run, if both write at the same time."""
 

@@ -169,8 +169,7 @@ class Destination(ABC):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         refuse_ignored(cls, DestinationCapability)
-        of_open = OpenCapability in cls.__mro__ or "needs_maintenance" in dir(cls)
-        if of_open and OpenDestination not in cls.__mro__:
+        if OpenDestination not in cls.__mro__ and (OpenCapability in cls.__mro__ or "needs_maintenance" in dir(cls)):
             raise TypeError(f"{cls.__name__} has members that belong to what its `open` returns.")
 
     @property

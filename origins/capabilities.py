@@ -153,6 +153,11 @@ class NamesSources(Capability):
         """Return where they came from, for a person."""
 
 
+def name_source(origin: object, span: Span) -> str:
+    """Return where all rows of a span came from, if the origin knows that better than `PLACE.part`; else nothing."""
+    return origin.name_source(span) if isinstance(origin, NamesSources) else ""
+
+
 class ReactsToCommits(Capability):
     """An origin that moves, deletes or acknowledges what every destination has."""
 

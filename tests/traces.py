@@ -40,9 +40,10 @@ def list_places(folder: Path) -> Iterator[tuple[Path, str]]:
 
 def list_unnamed(folder: Path) -> list[str]:
     """Return what Wherry put below this folder and the page does not name."""
+    patterns = {heading: list_patterns(heading) for heading in (STATE, TABLE, FILES, VALUES)}
     return [
         f"{heading}: {each.relative_to(folder)}"
         for place, heading in list_places(folder)
         for each in place.iterdir()
-        if not any(fnmatchcase(each.name, pattern) for pattern in list_patterns(heading))
+        if not any(fnmatchcase(each.name, pattern) for pattern in patterns[heading])
     ]

@@ -202,11 +202,8 @@ def config(changes: Sequence[str], reason: str, json: bool, **given: Any) -> Non
         raise click.BadParameter(f"expected NAME=VALUE, got '{wrong}'", param_hint="NAME=VALUE")
     if reason and not pairs:
         raise click.UsageError("--reason is for a change. Add NAME=VALUE.")
-    pipeline = load_for_reading(**given)
-    if pairs:
-        facts = change_settings(pipeline, {name: value for name, _, value in pairs}, reason=reason)
-    else:
-        facts = read_settings(pipeline)
+    pipeline, wanted = load_for_reading(**given), {name: value for name, _, value in pairs}
+    facts = change_settings(pipeline, wanted, reason=reason) if wanted else read_settings(pipeline)
     click.echo(printing.as_json(facts) if json else printing_state.format_settings(facts))
 
 

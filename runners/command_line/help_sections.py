@@ -74,6 +74,8 @@ _JSON = _share("--json", None, "Print JSON for a program.", is_flag=True)
 _LOG_FORMAT = _share("--log-format", "text|json", "Choose the format of standard error.", type=_FORMAT)
 SHARED = (*_VALUES, _QUIET, _JSON, _LOG_FORMAT)
 """The options of all commands. A person may type them before the command too."""
+_PLAIN = {"json": False, "quiet": False, "log_format": "text"}
+"""What a command gets for a shared option that is not given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,11 +153,8 @@ class SectionedCommand(click.Command):
             if each.name in given and each not in self.shared and each.name not in self._own:
                 can = {"quiet": "show progress", "log_format": "log progress"}.get(str(each.name), "read definitions")
                 raise click.UsageError(f"{each.opts[0]} is for commands that {can}.", ctx)
-        ctx.params["json"] = given.get("json", False)
-        if _QUIET in self.shared:
-            ctx.params["quiet"] = given.get("quiet", False)
-        if _LOG_FORMAT in self.shared:
-            ctx.params["log_format"] = given.get("log_format", "text")
+        names = {str(each.name) for each in self.shared}
+        ctx.params |= {name: given.get(name, plain) for name, plain in _PLAIN.items() if name in names}
         if _VALUES[-1] in self.shared:
             values = {str(each.name): given[each.name] for each in _VALUES if each.name in given}
             ctx.params["values"] = GivenValues(**values)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from runners.pipeline import Pipeline
 
 PATH, COUNT = click.Path(path_type=Path), click.IntRange(min=1)
-VALUES = ("overrides", "variables", "variable_file", "secret_file")
+VALUES = tuple(GivenValues.__dataclass_fields__)
 
 
 def with_definition(command: F, rest: str = "") -> F:

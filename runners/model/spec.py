@@ -238,9 +238,11 @@ class PipelineSpec:
 
         If there are several origins, the name of each such table begins with the name of its origin.
         """
-        given = [(each, "" if self.origin is not None else f"{each.name}/") for each in self.given_origins]
-        several = [(each.each(prefix) if isinstance(each, StandsForSeveral) else (each,)) for each, prefix in given]
-        return [each for origins in several for each in origins]
+        found: list[Origin] = []
+        for given in self.given_origins:
+            prefix = "" if self.origin is not None else f"{given.name}/"
+            found += given.each(prefix) if isinstance(given, StandsForSeveral) else [given]
+        return found
 
     @cached_property
     def origins_by_name(self) -> Mapping[str, Origin]:
@@ -263,6 +265,10 @@ class PipelineSpec:
             return {origin.name or lane: lane}
         prefix = "" if self.origin is not None else f"{origin.name}/"
         return {prefix + lane: lane for lane in origin.lane_names()}
+
+    def find_origin_of(self, lane: str) -> Origin | None:
+        """Return the origin to which a lane of the pipeline belongs or belonged; None if it is gone."""
+        return next((each for each in self.every_origin if self.owns(each, lane)), None)
 
     def owns(self, origin: Origin, lane: str) -> bool:
         """Whether a lane of the pipeline belongs or belonged to this origin."""

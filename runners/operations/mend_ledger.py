@@ -106,7 +106,9 @@ def mend_ledger(pipeline: PipelineSpec, *, reason: str) -> list[str]:
         for each in brought:
             rows = each.rows if len(each.together) < 2 else None
             shown.setdefault(each.label.plan, {})[each.label.destination] = rows
-        bridge = close_hole(damage.kept, damage.later, shown, partial(_keeps_parts, pipeline))
+        bridge = close_hole(
+            damage.kept, damage.later, shown, lambda lane: isinstance(pipeline.find_origin_of(lane), KeepsParts)
+        )
         check_pipeline(pipeline, place, bridge.state)
         if any(not is_dead(owner, place, lock) and has_live_lease(owner, Clock()) for owner in bridge.state.owners):
             raise Owned(f"{pipeline.name} is running. Wait for its end before you repair it.")
@@ -123,10 +125,6 @@ def mend_ledger(pipeline: PipelineSpec, *, reason: str) -> list[str]:
         f"{format_count(kept, 'entry', 'entries')} behind the lost ones kept or restored",
         *(f"batch {each.number} of lane {each.lane} is not restored: {_describe(each, shown)}" for each in unknown),
     ]
-
-
-def _keeps_parts(pipeline: PipelineSpec, lane: str) -> bool:
-    return any(isinstance(each, KeepsParts) and pipeline.owns(each, lane) for each in pipeline.every_origin)
 
 
 def _list_brought(pipeline: PipelineSpec) -> list[BroughtBatch]:

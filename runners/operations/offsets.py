@@ -143,7 +143,7 @@ def plan_rewind(pipeline: PipelineSpec, *, batches: int | None = None, to: datet
 
 def plan_set(pipeline: PipelineSpec, lane: str, offset: JSON) -> OffsetMove:
     """Plan to move one lane to an offset in the form of its origin."""
-    owner = next((origin for origin in pipeline.every_origin if pipeline.owns(origin, lane)), None)
+    owner = pipeline.find_origin_of(lane)
     if isinstance(owner, KeepsParts):
         raise Refusal(
             "This origin tracks its files by name, so no offset can be set.",

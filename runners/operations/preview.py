@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from origins.batch import JSON, Batch
-from origins.capabilities import NamesSources
+from origins.capabilities import name_source
 from origins.codec import INLINE, JsonForm
 from origins.lazy import DataFrame, SparkSession
 from origins.origin import Origin
@@ -101,8 +101,7 @@ class BatchPreview(JsonForm):
 
 def describe_batch(pipeline: PipelineSpec, origin: Origin, batch: Batch, found: Examples) -> BatchPreview:
     """Return what the examples of a trace show about a batch of the origin."""
-    sections = found.trace.sections
-    source = origin.name_source(batch.span) if isinstance(origin, NamesSources) else ""
+    sections, source = found.trace.sections, name_source(origin, batch.span)
     stages = [
         _describe_stage(found, section, at, before if at is section.snapshots[0] else None, pipeline, source)
         for before, section in zip([None, *sections], sections, strict=False)

@@ -107,7 +107,7 @@ class Backfill(Work):
             having.setdefault(make_rows_key(each), set()).update(names)
         found = {}
         for lane, batches in self.select_batches(settled, until).items():
-            origin = next((each for each in pipeline.every_origin if pipeline.owns(each, lane)), None)
+            origin = pipeline.find_origin_of(lane)
             asked = [
                 name
                 for name, each in destinations.items()

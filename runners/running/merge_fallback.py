@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
-from destinations.capabilities import StopsWriters, find_read_back
+from destinations.capabilities import find_read_back, stop_writers
 from destinations.dead_letters import ensure_dlq, make_dlq_schema, match_id, query_dlq, select_lacking, stream_fallback
 from destinations.delta.delta import Delta
 from destinations.destination import Destination, DestinationError, Identity, OpenDestination
@@ -68,8 +68,7 @@ class FallbackMerge(Work):
         with clean_up_by(opened.close):
             opened.expects(journal.state.identities.get(DLQ, Identity(place="")))
             ensure_dlq(opened, run.spark)
-            if isinstance(opened, StopsWriters):
-                opened.fence(run.spark, uuid.uuid4().hex)
+            stop_writers(opened, run.spark, uuid.uuid4().hex)
             known = {settled.plan: settled for settled in list_settled_ever(journal)}
             for group in self._group(fallen):
                 if run.is_stopped():

@@ -19,7 +19,7 @@ from destinations.capabilities import list_demands
 from destinations.destination import Demands, Destination
 from origins.batch import Batch, Span
 from origins.batch_rows import BatchRows
-from origins.capabilities import NamesSources
+from origins.capabilities import name_source
 from origins.errors import OriginError, list_spark_errors
 from origins.lazy import DataFrame, F, SparkSession, T
 from origins.origin import RowSource
@@ -78,8 +78,7 @@ class BatchReader:
 
     def name_source(self, batch: Batch) -> str:
         """Return where all rows of the batch came from; empty if each row has a part, or if the origin is gone."""
-        origin = self.origins.get(REPLAY if is_replay(batch.lane) else batch.origin)
-        return origin.name_source(batch.span) if isinstance(origin, NamesSources) else ""
+        return name_source(self.origins.get(REPLAY if is_replay(batch.lane) else batch.origin), batch.span)
 
     def find_chain(self, plan: PlannedBatch) -> StageChain:
         """Return the stages of a batch's rows.

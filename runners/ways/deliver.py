@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from destinations.capabilities import StopsWriters
+from destinations.capabilities import stop_writers
 from destinations.dead_letters import DeadLetters, make_dlq_schema, make_filtered_schema, select_lacking
 from destinations.delta.delta import Delta
 from destinations.destination import Misfit, OpenDestination, Written, find_or_assume
@@ -157,8 +157,7 @@ class Delivery:
                 failed[name] = self.fail(task.plan.batch, error)
 
         def fence(name: str) -> None:
-            if isinstance(destination := self.opened[name], StopsWriters):
-                destination.fence(spark, token)
+            stop_writers(self.opened[name], spark, token)
             reach("after-fence", name)
 
         def find(name: str) -> None:

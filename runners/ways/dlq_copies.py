@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from destinations.capabilities import ConfirmsBatches, NeedsMaintenance, SharesPlace, StopsWriters
+from destinations.capabilities import ConfirmsBatches, NeedsMaintenance, SharesPlace, StopsWriters, stop_writers
 from destinations.dead_letters import ensure_dlq, make_dlq_schema
 from destinations.destination import Destination, DestinationError, Identity, OpenDestination, Written, find_or_assume
 from destinations.dlq import DLQ, FALLBACK
@@ -126,11 +126,10 @@ class OpenDlq(OpenDestination, ConfirmsBatches, NeedsMaintenance, SharesPlace, S
         return found
 
     def fence(self, spark: SparkSession, token: str) -> None:
-        for each in (*self._list_own(), self.kept):
-            if each is self.kept:
-                self._check()
-            if isinstance(each, StopsWriters):
-                each.fence(spark, token)
+        for each in self._list_own():
+            stop_writers(each, spark, token)
+        self._check()
+        stop_writers(self.kept, spark, token)
 
     def close(self) -> None:
         for each in (*self._list_own(), self.kept):

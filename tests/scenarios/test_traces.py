@@ -41,7 +41,6 @@ def test_the_page_names_what_a_run_leaves(place: Place) -> None:
     assert {heading for _, heading in list_places(place.folder)} == {STATE, TABLE, FILES, VALUES}
 
 
-@pytest.mark.spark
 def test_a_name_that_the_page_lacks_is_found(tmp_path: Path) -> None:
     """Otherwise the comparison could not fail."""
     (tmp_path / "state/ledger/_delta_log").mkdir(parents=True)

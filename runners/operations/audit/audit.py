@@ -161,6 +161,7 @@ def read_claims(pipeline: PipelineSpec) -> LedgerClaims:
     place, journal = open_state(pipeline)
     state = journal.state
     settled = list_settled_ever(journal)
+    lanes = {each.lane for each in settled if not is_aside(each.lane)}
     return LedgerClaims(
         state=replace(state, pipeline=pipeline.name),
         settled=settled,
@@ -170,12 +171,7 @@ def read_claims(pipeline: PipelineSpec) -> LedgerClaims:
             for name, each in name_destinations(pipeline.every_destination).items()
             if not (isinstance(each, Delta) and each.mode == "merge")
         ),
-        whole=frozenset(
-            each.lane
-            for each in settled
-            for origin in pipeline.every_origin
-            if isinstance(origin, KeepsParts) and not is_aside(each.lane) and pipeline.owns(origin, each.lane)
-        ),
+        whole=frozenset(lane for lane in lanes if isinstance(pipeline.find_origin_of(lane), KeepsParts)),
     )
 
 
