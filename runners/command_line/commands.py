@@ -23,6 +23,7 @@ SECTIONS = {
         "backfill": ("run_commands", "Deliver old batches to destinations that lack them."),
         "redo": ("run_commands", "Read an edited file again, and replace its old rows."),
         "schedule": ("schedule_command", "Run the pipelines of a folder when they are due."),
+        "serve": ("serve_command", "Run the pipelines of a folder, with an API and a page."),
         "warm": ("run_commands", "Keep a Spark warm for commands in other terminals."),
     },
     "Look": {

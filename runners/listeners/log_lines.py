@@ -80,7 +80,7 @@ class LogLines:
         line = self._format_line(event)
         if line:
             whose = {"pipeline": self.pipeline, "run": self.run}
-            facts = {**_make_facts(event), **{name: value for name, value in whose.items() if value}}
+            facts = {**make_facts(event), **{name: value for name, value in whose.items() if value}}
             log.info("%s", line, extra={"facts": facts})
 
     def _format_line(self, event: Event) -> str:
@@ -110,7 +110,8 @@ def _mask_event(event: Event, secrets: Mapping[str, str]) -> Event:
     return event
 
 
-def _make_facts(event: Event) -> Mapping[str, JSON]:
+def make_facts(event: Event) -> Mapping[str, JSON]:
+    """Return what a program gets to know of an event. `event` is its name, such as `batch_settled`."""
     facts: dict[str, JSON] = {"event": _name_event(event)}
     if isinstance(event, RunStarted):
         facts.update(pipeline=event.pipeline, run=event.run)

@@ -6,6 +6,7 @@ import getpass
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 from origins.batch import JSON
 from origins.lazy import SparkSession
@@ -71,11 +72,26 @@ def hold_pipeline(pipeline: PipelineSpec, before: str) -> Iterator[Journal]:
         lock.release()
 
 
+_ACTOR: ContextVar[str] = ContextVar("wherry_actor", default="")
+
+
+@contextmanager
+def act_for(who: str) -> Iterator[None]:
+    """In this block, the ledger keeps this name instead of the user of the machine."""
+    token = _ACTOR.set(who)
+    try:
+        yield
+    finally:
+        _ACTOR.reset(token)
+
+
 def sign(reason: str) -> dict[str, JSON]:
     """Return the user and the reason in the form that the ledger keeps.
 
     On Databricks, everyone is the same user of the machine. There it is the user of the workspace.
     """
+    if _ACTOR.get():
+        return {"who": _ACTOR.get(), "reason": reason}
     if is_on_databricks():
         return {"who": str(obtain().sql("SELECT current_user()").collect()[0][0]), "reason": reason}
     return {"who": f"{getpass.getuser()}@{socket.gethostname()}", "reason": reason}

@@ -65,11 +65,17 @@ class ScheduleLog:
     """A listener that logs every event of a scheduler in a line with its facts."""
 
     def __call__(self, event: ScheduleEvent) -> None:
-        facts: dict[str, JSON] = {"event": re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(event).__name__).lower()}
-        for each in dataclasses.fields(event):
-            if each.name not in ("report", "message"):
-                facts["pipeline" if each.name == "name" else each.name] = getattr(event, each.name)
-        if isinstance(event, Ended) and event.report is not None:
-            facts["run"] = event.report.run
+        facts = make_facts(event)
         level = logging.ERROR if isinstance(event, Ended) and event.status == "failed" else logging.INFO
         log.log(level, "%s", "\n".join(format_event(event)), extra={"facts": facts})
+
+
+def make_facts(event: ScheduleEvent) -> dict[str, JSON]:
+    """Return what a program gets to know of an event. `event` is its name, such as `left_out`."""
+    facts: dict[str, JSON] = {"event": re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(event).__name__).lower()}
+    for each in dataclasses.fields(event):
+        if each.name not in ("report", "message"):
+            facts["pipeline" if each.name == "name" else each.name] = getattr(event, each.name)
+    if isinstance(event, Ended) and event.report is not None:
+        facts["run"] = event.report.run
+    return facts

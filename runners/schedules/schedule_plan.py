@@ -41,14 +41,15 @@ def plan(folder: DefinitionsFolder, now: datetime) -> dict[str, JSON]:
         scheduled.append(
             {
                 "pipeline": name,
-                "file": definition.path.name if definition.path else None,
+                "file": name_file(definition),
                 "when": describe_times(options),
                 "next": [moment.isoformat() for moment in due],
                 "paused": paused,
             }
         )
     scheduled.sort(key=lambda each: each["next"][0] if each["next"] else "~")
-    return {"scheduled": scheduled, "by_hand": dict(schedule_catalog.by_hand), "broken": dict(schedule_catalog.broken)}
+    by_hand = {name: name_file(each) for name, each in schedule_catalog.by_hand.items()}
+    return {"scheduled": scheduled, "by_hand": by_hand, "broken": dict(schedule_catalog.broken)}
 
 
 def pause(folder: DefinitionsFolder, name: str, why: str | None, now: datetime) -> None:
@@ -65,6 +66,11 @@ def pause(folder: DefinitionsFolder, name: str, why: str | None, now: datetime) 
     open_marks(folder.path).pause(name, why, now)
 
 
+def name_file(definition: Definition) -> str:
+    """Return the name of the file of a definition, or the name of a pipeline that was made in Python."""
+    return definition.path.name if definition.path else definition.pipeline.name
+
+
 def _marks_folder(directory: Path) -> Path:
     return directory / ".wherry" / "schedule"
 
@@ -75,10 +81,15 @@ class ScheduleCatalog:
 
     scheduled: Mapping[str, Definition] = field(default_factory=dict)
     """The definitions by the names of their pipelines."""
-    by_hand: Mapping[str, str] = field(default_factory=dict)
-    """The files of definitions without a schedule, by the names of the pipelines."""
+    by_hand: Mapping[str, Definition] = field(default_factory=dict)
+    """The definitions without a schedule, by the names of their pipelines."""
     broken: Mapping[str, str] = field(default_factory=dict)
     """What is wrong with each broken definition, by file."""
+
+    @property
+    def definitions(self) -> Mapping[str, Definition]:
+        """All definitions that can be used, by the names of their pipelines."""
+        return {**self.scheduled, **self.by_hand}
 
     @staticmethod
     def of(found: Found) -> ScheduleCatalog:
@@ -103,7 +114,7 @@ class ScheduleCatalog:
         good = {name: whole[file] for name, file in first.items() if file not in broken}
         return ScheduleCatalog(
             scheduled={name: each for name, each in good.items() if each.pipeline.schedule is not None},
-            by_hand={name: first[name] for name, each in good.items() if each.pipeline.schedule is None},
+            by_hand={name: each for name, each in good.items() if each.pipeline.schedule is None},
             broken=broken,
         )
 

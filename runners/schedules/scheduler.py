@@ -30,7 +30,7 @@ from runners.model.schedule_events import (
 from runners.model.timetable import make_timetable
 from runners.schedules.due_queue import DueQueue, DueTimer
 from runners.schedules.run_marks import RunMark, RunMarks
-from runners.schedules.schedule_plan import ScheduleCatalog
+from runners.schedules.schedule_plan import ScheduleCatalog, name_file
 
 MOST_MISSED = 1_000
 """How many of the runs that were missed in one pause `catch_up: all` carries at most."""
@@ -171,7 +171,7 @@ class Scheduler:
         elif name in self.schedule_catalog.by_hand:
             why = "it no longer has a schedule"
         else:
-            is_broken = _name_file(definition) in self.schedule_catalog.broken
+            is_broken = name_file(definition) in self.schedule_catalog.broken
             why = f"its definition is {'broken' if is_broken else 'missing'}"
         self._emit(Unscheduled(name=name, why=why))
 
@@ -183,7 +183,7 @@ class Scheduler:
         self.due_queue.put(name, schedule)
         timetable = make_timetable(schedule)
         self._alarm.put(name, timetable, now)
-        self._emit(Scheduled(name=name, file=_name_file(definition), next=self._alarm.find_next(name)))
+        self._emit(Scheduled(name=name, file=name_file(definition), next=self._alarm.find_next(name)))
         missed: Sequence[datetime] = ()
         if timetable is None:
             other = self.marks.get(schedule.after or "")
@@ -204,7 +204,7 @@ class Scheduler:
         self.due_queue.put(name, schedule)
         if schedule != before:
             self._alarm.put(name, make_timetable(schedule), now)
-        self._emit(Scheduled(name=name, file=_name_file(definition), next=self._alarm.find_next(name)))
+        self._emit(Scheduled(name=name, file=name_file(definition), next=self._alarm.find_next(name)))
 
     def _add_due(self, name: str, moments: Sequence[datetime]) -> None:
         missed = [moment for moment in moments if moment <= self._awake]
@@ -295,10 +295,6 @@ class Scheduler:
     def _emit(self, event: ScheduleEvent) -> None:
         for listener in self.listeners:
             listener(event)
-
-
-def _name_file(definition: Definition) -> str:
-    return definition.path.name if definition.path else definition.pipeline.name
 
 
 @dataclass(frozen=True, kw_only=True)

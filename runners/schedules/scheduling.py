@@ -18,7 +18,7 @@ from runners.model.masking import without
 from runners.model.run_report import Report
 from runners.model.text import format_batches, format_count, join_some, summarise_error
 from runners.running.run import PipelineRun
-from runners.schedules.schedule_plan import ScheduleCatalog, open_marks
+from runners.schedules.schedule_plan import ScheduleCatalog, name_file, open_marks
 from runners.schedules.scheduler import Carrier, RunOutcome, RunThreads, Scheduler, Stop
 from runners.spark.session import is_alive
 from runners.spark.session_pool import tag_work
@@ -97,7 +97,7 @@ def scheduler_of(
     folder = DefinitionsFolder(path=Path(directory), load=read)
     schedule_catalog = ScheduleCatalog.of(folder.open())
     if schedule_catalog.by_hand and not schedule_catalog.scheduled and not schedule_catalog.broken:
-        names = join_some([*schedule_catalog.by_hand.values()], 3)
+        names = join_some([name_file(each) for each in schedule_catalog.by_hand.values()], 3)
         raise Refusal(
             f"No definition in {folder.path} has a schedule, so there is nothing to wait for: {names}.",
             hint="Add a schedule to one, such as  schedule: {every: 15m}  Or run them once:  "

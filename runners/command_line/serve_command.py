@@ -1,0 +1,135 @@
+"""The command `wherry serve`: the schedule of a folder with an API and a page."""
+
+from __future__ import annotations
+
+import re
+import signal
+from datetime import timedelta
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from origins.quantities import parse_seconds
+from runners.command_line.help_sections import GivenValues, command, expert_option, option
+from runners.command_line.options import COUNT, PATH, check_duration, list_secrets_to_mask, refuse_options
+from runners.command_line.process_end import FAILED, STOPPED, end_in_time
+from runners.listeners.log_lines import complain, configure_logs
+from runners.model.clock import Clock
+from runners.model.errors import Refusal
+from runners.operations import printing
+from runners.running.stop import handle_signals
+from runners.schedules.schedule_log import ScheduleLines, ScheduleLog
+
+
+@command(logs=True)
+@click.argument("directory", type=PATH)
+@option("--port", type=click.IntRange(0, 65535), default=8400, metavar="PORT", help="Listen here; default: 8400.")
+@option("--host", default="127.0.0.1", metavar="HOST", help="Listen at this address; default: 127.0.0.1.")
+@option("--new-token", metavar="NAME", help="Make a token for NAME, print it, and end.")
+@option("--remove-token", metavar="NAME", help="Let the token of NAME end.")
+@option(
+    "--right",
+    type=click.Choice(["read", "operate", "admin"]),
+    default="read",
+    metavar="RIGHT",
+    help="What the token allows: read, operate or admin; default: read.",
+)
+@option("--only", default="", metavar="NAMES", help="The pipelines of the token, such as orders,items.")
+@option("--lasts", default="", metavar="TIME", callback=check_duration, help="When the token ends, such as 30d.")
+@expert_option("--allow-host", multiple=True, metavar="NAME", help="Callers reach the server by this name.")
+@expert_option("--certificate", type=PATH, metavar="FILE", help="Use TLS with this certificate, and --key.")
+@expert_option("--key", type=PATH, metavar="FILE", help="The key of the certificate.")
+@expert_option("--at-once", type=COUNT, metavar="N", help="Run N pipelines at a time.")
+def serve(  # noqa: PLR0913 -- each is an option of the command
+    directory: Path,
+    values: GivenValues,
+    port: int,
+    host: str,
+    new_token: str | None,
+    remove_token: str | None,
+    right: str,
+    only: str,
+    lasts: str,
+    allow_host: tuple[str, ...],
+    certificate: Path | None,
+    key: Path | None,
+    at_once: int | None,
+    log_format: str,
+    json: bool,
+) -> int:
+    """Run the pipelines of a folder when they are due, with an API and a page.
+
+    For example:  wherry serve pipelines
+
+    It does what `wherry schedule` does, and answers over REST and gRPC. Open the address that it prints in a browser.
+    Each caller needs a token: the address has one, which ends with the server. Exit codes: 0 asked to end, 1 Spark is
+    gone, 2 no such folder, 3 cancelled by a second signal.
+    """
+    refuse_options(("overrides",), "is for one definition.")
+    try:
+        from runners.service.guard import Guard
+        from runners.service.operation import Right
+        from runners.service.serving import ServerOptions, make_scheduler, make_service, open_tokens
+        from runners.service.serving import serve as answer_callers
+        from runners.service.tokens import make_own_token
+    except ModuleNotFoundError as error:
+        raise Refusal(
+            f"The server needs {error.name}, which is not installed.", hint='Type:  pip install "wherry[serve]"'
+        ) from error
+    if not directory.is_dir():
+        raise Refusal(f"There is no directory {directory}.", hint="Name the directory with the definitions.")
+    if (certificate is None) is not (key is None):
+        raise click.UsageError("--certificate and --key go together.")
+    clock = Clock()
+    if remove_token is not None:
+        removed = open_tokens(directory, clock).remove(remove_token)
+        click.echo(printing.as_json({"removed": removed}) if json else "Removed." if removed else "There is none.")
+        return 0
+    if new_token is not None:
+        pipelines = [each for each in re.split(r"[,\s]+", only) if each]
+        until = timedelta(seconds=parse_seconds(lasts)) if lasts else None
+        token = open_tokens(directory, clock).add(new_token, Right[right.upper()], pipelines=pipelines, lasts=until)
+        click.echo(printing.as_json({"token": token}) if json else token)
+        return 0
+    configure_logs(log_format)
+    options = ServerOptions(
+        directory=directory,
+        host=host,
+        port=port,
+        allowed_hosts=[host, *allow_host],
+        variables=values.read_variables(),
+        secrets=values.read_secrets(),
+        note_secrets=list_secrets_to_mask().update,
+        tls=(certificate, key) if certificate and key else None,
+        **({} if at_once is None else {"at_once": at_once}),
+    )
+    own = make_own_token()
+    service = make_service(options, clock)
+    scheduler = make_scheduler(service, options, clock)
+    scheduler.listeners = [*scheduler.listeners, ScheduleLog() if log_format == "json" else ScheduleLines(clock)]
+    guard = Guard(tokens=open_tokens(directory, clock, own), clock=clock, hosts=options.allowed_hosts)
+    came: list[int] = []
+
+    def stop_server(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        reason, force = f"signal {signal.Signals(number).name}", len(came) > 1
+        service.tasks.end(reason, force=force)
+        scheduler.stop(reason, force=force)
+        if force:
+            hurry()
+
+    with end_in_time() as hurry, handle_signals(stop_server), answer_callers(service, guard, options) as address:
+        if json:
+            click.echo(printing.as_json({"address": address, "token": own}))
+        else:
+            click.echo(
+                f"The page and the API are at  {address}/#token={own}\nThey end with this command: press Ctrl-C."
+            )
+        service.metrics.ready = True
+        scheduler.run()
+        service.tasks.wait(20.0)
+    if scheduler.error:
+        complain(f"Spark has ended: {scheduler.error}")
+        return FAILED
+    return STOPPED if len(came) > 1 else 0

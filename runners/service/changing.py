@@ -1,0 +1,232 @@
+"""The operations that change something. Each takes a reason, and the log of the server has who did it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from runners.model.events import Event, RunStarted
+from runners.model.run_report import Report
+from runners.operations import offsets
+from runners.operations.dlq import change_settings
+from runners.operations.dlq import discard as discard_letters
+from runners.operations.explain_row import load_refused_row
+from runners.pipeline import Pipeline
+from runners.running.backfill import Backfill, Bound, parse_bound
+from runners.running.replay import Replay
+from runners.schedules.schedule_plan import pause
+from runners.schedules.scheduling import make_carrier
+from runners.service import messages
+from runners.service.operation import Caller, Invalid, NotFound
+from runners.service.problems import make_problem
+from runners.service.reading import read_choice, read_moment
+from runners.service.service import Service, to_answer
+from runners.service.tasks import Doing, Failed
+
+
+def start_run(service: Service, caller: Caller, ask: messages.StartRun) -> messages.Task:
+    """Begin a run of a pipeline. The answer is a task, whose result is the report of the run."""
+    definition = service.load_to_run(ask.pipeline)
+
+    def work(doing: Doing) -> Any:
+        doing.say("waiting for Spark" if not service.spark.is_open else "running")
+        spark = service.spark.open()
+        doing.say("running")
+        listeners = [*service.make_listeners(definition), _note_run(doing)]
+        carried = make_carrier(spark, lambda _: listeners)(definition, doing.keep_stop)
+        report = None if carried.report is None else carried.report.json()
+        if carried.status == "succeeded":
+            return report
+        code = {"owned": "OWNED", "stopped": "STOPPED"}.get(carried.status, "FAILED")
+        if carried.report is not None and carried.report.error is not None:
+            code = carried.report.error.code
+        state = "stopped" if carried.status == "stopped" else "failed"
+        raise Failed(state, make_problem(code, carried.message), report)
+
+    return service.start_task("start_run", caller, ask, work, reason=ask.reason)
+
+
+def _note_run(doing: Doing) -> Callable[[Event], None]:
+    def listener(event: Event) -> None:
+        if isinstance(event, RunStarted):
+            doing.note_run(event.run)
+
+    return listener
+
+
+def stop_run(service: Service, caller: Caller, ask: messages.StopRun) -> messages.Stopped:
+    """Ask the run of a pipeline to stop, in any process. Batches in flight finish, or not with `force`."""
+    asked = service.open_pipeline(ask.pipeline).stop(ask.reason, force=ask.force, within=ask.within)
+    return messages.Stopped(pipeline=ask.pipeline, asked=asked)
+
+
+def resume_pipeline(service: Service, caller: Caller, ask: messages.ResumePipeline) -> messages.Resumed:
+    """Let runs begin again, after a limit of the DLQ paused the pipeline."""
+    return messages.Resumed(
+        pipeline=ask.pipeline, resumed=service.open_pipeline(ask.pipeline).resume(reason=ask.reason)
+    )
+
+
+def cancel_task(service: Service, caller: Caller, ask: messages.CancelTask) -> messages.Task:
+    """Cancel a task. One that waits does not begin, and a run finishes its batches in flight."""
+    task = service.tasks.get(ask.task)
+    if not caller.may_see(task.pipeline):
+        raise NotFound("There is no such task.")
+    return service.tasks.cancel(ask.task, ask.reason)
+
+
+def move_offsets(service: Service, caller: Caller, ask: messages.MoveOffsets) -> messages.OffsetMove:
+    """Move the offsets of a pipeline that does not run, or say with `preview` what that would do."""
+    pipeline = service.open_pipeline(ask.pipeline)
+    ways = [bool(ask.lane), ask.back > 0, bool(ask.to), ask.beginning]
+    if sum(ways) != 1:
+        raise Invalid("Give one of: lane with offset, back, to, beginning.")
+    if ask.lane:
+        move = offsets.plan_set(pipeline, ask.lane, ask.offset)
+    elif ask.beginning:
+        move = offsets.plan_reset(pipeline)
+    else:
+        move = offsets.plan_rewind(pipeline, batches=ask.back or None, to=read_moment(ask.to, "to"))
+    moved = bool(move.lanes) and not ask.preview
+    if moved:
+        offsets.carry_out(pipeline, move, reason=ask.reason)
+    return to_answer(messages.OffsetMove, {**move.json(), "moved": moved})  # type: ignore[no-any-return]
+
+
+def change_dlq(service: Service, caller: Caller, ask: messages.ChangeDlq) -> messages.DlqSettings:
+    """Change the limits of the DLQ of the active run, from its next batch to its end."""
+    wanted = {"window": ask.window, "threshold": ask.threshold, "limits.rows": ask.rows}
+    given = {name: str(value) for name, value in wanted.items() if value is not None}
+    if not given:
+        raise Invalid("Give one of: window, threshold, rows.")
+    settings = change_settings(service.find(ask.pipeline).pipeline, given, reason=ask.reason)
+    return to_answer(messages.DlqSettings, settings)  # type: ignore[no-any-return]
+
+
+def discard_rows(service: Service, caller: Caller, ask: messages.DiscardRows) -> messages.Discarded:
+    """Close refused rows, so that no replay takes them. They stay in the DLQ until `dlq.retain` is over."""
+    pipeline = service.find(ask.pipeline).pipeline
+    done = discard_letters(pipeline, read_choice(ask), reason=ask.reason, expected=ask.expected)
+    return messages.Discarded(discarded=done)
+
+
+def explain_row(service: Service, caller: Caller, ask: messages.ExplainRow) -> messages.Task:
+    """Explain one refused row, and try it with the stages of today. The answer is a task, and nothing is written."""
+    definition = service.load_to_run(ask.pipeline)
+
+    def work(doing: Doing) -> Any:
+        doing.say("trying the row")
+        service.spark.open()
+        row = load_refused_row(definition, ask.id)
+        return row.json(row.try_again())
+
+    return service.start_task("explain_row", caller, ask, work)
+
+
+def replay_rows(service: Service, caller: Caller, ask: messages.ReplayRows) -> messages.Task:
+    """Process refused rows again, or only try them with `preview`. The answer is a task."""
+    replay = Replay(choice=read_choice(ask), reason=ask.reason)
+    if not ask.preview:
+        return _start_work(service, caller, ask, "replay_rows", lambda pipeline: partial(pipeline.replay, replay))
+    pipeline = Pipeline.of(service.load_to_run(ask.pipeline).pipeline)
+
+    def work(doing: Doing) -> Any:
+        service.spark.open()
+        return pipeline.preview_replay(replay, say=doing.say).json()
+
+    return service.start_task("replay_rows", caller, ask, work, reason=ask.reason)
+
+
+def run_audit(service: Service, caller: Caller, ask: messages.RunAudit) -> messages.Task:
+    """Prove from the destinations and the DLQ that each row is where it should be. The answer is a task."""
+    pipeline = Pipeline.of(service.load_to_run(ask.pipeline).pipeline)
+
+    def work(doing: Doing) -> Any:
+        doing.say("reading the destinations")
+        service.spark.open()
+        return pipeline.audit().json()
+
+    return service.start_task("run_audit", caller, ask, work)
+
+
+def run_repair(service: Service, caller: Caller, ask: messages.RunRepair) -> messages.Task:
+    """Repair what an audit finds, where no guess is needed. The answer is a task."""
+    pipeline = Pipeline.of(service.load_to_run(ask.pipeline).pipeline)
+
+    def work(doing: Doing) -> Any:
+        doing.say("repairing")
+        service.spark.open()
+        return pipeline.repair(reason=ask.reason, accept=ask.accept).json()
+
+    return service.start_task("run_repair", caller, ask, work, reason=ask.reason)
+
+
+def run_backfill(service: Service, caller: Caller, ask: messages.RunBackfill) -> messages.Task:
+    """Deliver old batches to destinations that lack them. The answer is a task."""
+    past = Backfill(
+        start=_read_bound(ask.start, "start"),
+        end=_read_bound(ask.end, "end"),
+        only=ask.only or None,
+        lane=ask.lane or None,
+        again=ask.again,
+        reason=ask.reason,
+    )
+    if ask.preview:
+        plan = offsets.plan_backfill(service.find(ask.pipeline).pipeline, past)
+        return service.start_task("run_backfill", caller, ask, lambda _: plan.json(), reason=ask.reason)
+    return _start_work(service, caller, ask, "run_backfill", lambda pipeline: partial(pipeline.backfill, past))
+
+
+def run_redo(service: Service, caller: Caller, ask: messages.RunRedo) -> messages.Task:
+    """Read an edited file again, and replace its old rows. The answer is a task."""
+    return _start_work(
+        service, caller, ask, "run_redo", lambda pipeline: partial(pipeline.redo, ask.file, reason=ask.reason)
+    )
+
+
+def _start_work(
+    service: Service,
+    caller: Caller,
+    ask: Any,
+    operation: str,
+    make_carry: Callable[[Pipeline], Callable[..., Report]],
+) -> messages.Task:
+    """Start a task that carries old or refused rows. Its result is a report."""
+    definition = service.load_to_run(ask.pipeline)
+    pipeline = Pipeline.of(definition.pipeline)
+    carry = make_carry(pipeline)
+
+    def work(doing: Doing) -> Any:
+        doing.say("waiting for Spark")
+        service.spark.open()
+        doing.say("running")
+
+        def stop(reason: str, force: bool) -> None:
+            pipeline.stop(reason, force=force)
+
+        doing.keep_stop(stop)
+        report = carry(check=False, listeners=[*service.make_listeners(definition), _note_run(doing)])
+        report = report.mask(pipeline.secrets)
+        if report.error is not None:
+            problem = make_problem(report.error.code, report.error.message, hint=report.error.hint)
+            raise Failed("failed", problem, report.json())
+        if report.status == "stopped":
+            raise Failed("stopped", make_problem("STOPPED", f"It was stopped: {report.reason}"), report.json())
+        return report.json()
+
+    return service.start_task(operation, caller, ask, work, reason=ask.reason)
+
+
+def _read_bound(text: str, name: str) -> Bound | None:
+    try:
+        return parse_bound(text, last=name == "end") if text else None
+    except ValueError as error:
+        raise Invalid(f"{name}: expected a number or a moment such as 2026-01-31T06:00.") from error
+
+
+def hold_schedule(service: Service, caller: Caller, ask: messages.HoldSchedule) -> messages.Held:
+    """Let the schedule begin no run of a pipeline, or let it begin runs again."""
+    service.find(ask.pipeline)
+    pause(service.folder, ask.pipeline, ask.reason if ask.held else None, service.clock.now())
+    return messages.Held(pipeline=ask.pipeline, held=ask.held)

@@ -1,0 +1,75 @@
+"""Who may come in: the token of a caller, how often it asks, and from which web sites."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from runners.model.clock import Clock
+from runners.service.operation import Caller, Forbidden, TooMuch, Unauthenticated
+from runners.service.tokens import Tokens
+
+RATE, BURST = 100.0, 400.0
+"""How many requests a caller may send in a second for long, and how many at once."""
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(kw_only=True)
+class Guard:
+    """The checks before anything else is done with a request."""
+
+    tokens: Tokens
+    clock: Clock
+    hosts: Collection[str] = ()
+    """The names of the server, beside those of the loopback. A web site that sends a request gives another name."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _left: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """By caller, how many requests are left, and when that was counted."""
+
+    def check_source(self, host: str, origin: str | None) -> None:
+        """Raise `Forbidden` for a request for another host, or from a page of another web site."""
+        name = _read_host(f"//{host}")
+        if name not in (*_LOOPBACK, *self.hosts):
+            raise Forbidden(
+                "This server does not answer for this host.", hint="Name it:  wherry serve DIR --allow-host NAME"
+            )
+        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+            raise Forbidden("This server does not answer to pages of other web sites.")
+
+    def admit(self, authorization: str) -> Caller:
+        """Return who has the token of this header.
+
+        Raise `Unauthenticated` without a known token, and `TooMuch` if the caller asks too often.
+        """
+        kind, _, token = authorization.partition(" ")
+        if kind.lower() != "bearer" or not token.strip():
+            raise Unauthenticated(
+                "This server wants a token.",
+                hint="Send the header Authorization: Bearer TOKEN. `wherry serve` prints one.",
+            )
+        caller = self.tokens.recognise(token.strip())
+        self._count(caller.name)
+        return caller
+
+    def check_sees_all(self, caller: Caller) -> None:
+        """Raise `Forbidden` for a caller who may see only some pipelines."""
+        if caller.pipelines is not None:
+            raise Forbidden(f"{caller.name} may see only some pipelines, and this is about all of them.")
+
+    def _count(self, name: str) -> None:
+        now = self.clock.elapsed()
+        with self._lock:
+            left, at = self._left.get(name, (BURST, now))
+            left = min(BURST, left + (now - at) * RATE) - 1
+            self._left[name] = (max(left, 0.0), now)
+        if left < 0:
+            raise TooMuch(f"{name} asks more than {RATE:.0f} times a second.", hint="Wait a second.")
+
+
+def _read_host(url: str) -> str:
+    try:
+        return (urlsplit(url).hostname or "").lower()
+    except ValueError:
+        return ""

@@ -1,0 +1,524 @@
+"""What callers ask and what the service answers, as types. REST and gRPC use the same.
+
+The names of fields are those that commands print with `--json`. A field of the type `Any` has JSON of an origin, of a
+row or of a report; in gRPC it is the text of the JSON. New fields come last, because their place is their number there.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, field
+
+from runners.service.operation import Answer, Ask, AskPipeline
+
+Limit = Annotated[int, Meta(ge=1, le=1_000)]
+Reason = Annotated[str, Meta(min_length=1, max_length=1_000, pattern=r"\S")]
+
+
+class Problem(Answer, frozen=True, kw_only=True):
+    """Why something was not done, as RFC 9457 describes it, with Wherry's code and what to do."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    hint: str = ""
+
+
+class LastRun(Answer, frozen=True, kw_only=True):
+    """How the last run of a pipeline ended."""
+
+    run: str
+    status: str
+    reason: str = ""
+    at: str | None = None
+    batches: int | None = None
+    read: int | None = None
+    filtered: int | None = None
+    nacked: int | None = None
+    error: Any = None
+
+
+class PipelineEntry(Answer, frozen=True, kw_only=True):
+    """A pipeline in the list of pipelines."""
+
+    pipeline: str
+    file: str
+    reads: list[str]
+    """The places that it reads."""
+    writes: list[str]
+    """The places that it writes."""
+    after: list[str]
+    """The pipelines whose tables it reads."""
+    schedule: str | None = None
+    state: str | None = None
+    """`never_run`, `running`, `paused`, `idle`, or how the last run ended. Null if only Spark knows it."""
+    last_run: LastRun | None = None
+    waiting: dict[str, int] | None = None
+    """How many files and versions of tables wait. Null if only Spark knows it."""
+    refused: int | None = None
+    """How many refused rows wait in the DLQ. Null if only Spark knows it."""
+    held: str | None = None
+    """Why the schedule begins no run of it. Null if it does."""
+    due: str | None = None
+    """When the schedule begins the next run."""
+
+
+class PipelineList(Answer, frozen=True, kw_only=True):
+    """The pipelines of the folder that the caller may see."""
+
+    pipelines: list[PipelineEntry]
+    broken: dict[str, str]
+    """What is wrong with each file that cannot be used."""
+
+
+class ListPipelines(Ask, frozen=True, kw_only=True):
+    """Which pipelines are there?"""
+
+
+class PipelineStatus(Answer, frozen=True, kw_only=True):
+    """The state of a pipeline, as `wherry status --json` prints it, and its definition."""
+
+    pipeline: str
+    state: str
+    owner: Any = None
+    stopping: str = ""
+    forced: bool = False
+    paused: Any = None
+    lanes: Any
+    open: list[Any]
+    removed: list[Any]
+    dlq: Any
+    last_run: LastRun | None = None
+    first: str = ""
+    """What to change before the next step."""
+    next: str
+    """The command for the next step."""
+    hash: str
+    definition: Any
+    """The definition with its defaults left out. Secrets are references."""
+
+
+class GetPipeline(AskPipeline, frozen=True, kw_only=True):
+    """What is the state of a pipeline?"""
+
+
+class ListRuns(AskPipeline, frozen=True, kw_only=True):
+    """Which runs did a pipeline have?"""
+
+    status: Literal["", "running", "succeeded", "failed", "stopped", "killed"] = ""
+    since: str = ""
+    """Only runs since this moment, such as 2026-01-31T06:00 (UTC)."""
+    limit: Limit = 20
+
+
+class Run(Answer, frozen=True, kw_only=True):
+    """A run."""
+
+    run: str
+    pipeline: str
+    status: str
+    reason: str | None = None
+    started_at: str | None = None
+    ended_at: str | None = None
+    seconds: float | None = None
+    batches: int | None = None
+    read: int | None = None
+    filtered: int | None = None
+    nacked: int | None = None
+    error: Any = None
+    definition: str | None = None
+    host: str | None = None
+    report: Any = None
+    """What the run reported. Only in the answer about one run."""
+
+
+class RunList(Answer, frozen=True, kw_only=True):
+    """Runs, the newest first."""
+
+    runs: list[Run]
+
+
+class GetRun(AskPipeline, frozen=True, kw_only=True):
+    """What did a run report?"""
+
+    run: str
+    """Its id, the beginning of it, or `last`."""
+
+
+class StartRun(AskPipeline, frozen=True, kw_only=True):
+    """Begin a run."""
+
+    reason: Reason
+
+
+class StopRun(AskPipeline, frozen=True, kw_only=True):
+    """Stop the run of a pipeline."""
+
+    reason: Reason
+    force: bool = False
+    """Cancel the batches in flight. The next run recovers them."""
+    within: str = ""
+    """Force it after this time, such as 30s."""
+
+
+class Stopped(Answer, frozen=True, kw_only=True):
+    """Whether there was a run to stop."""
+
+    pipeline: str
+    asked: bool
+
+
+class ResumePipeline(AskPipeline, frozen=True, kw_only=True):
+    """Let runs begin again, after a limit of the DLQ paused the pipeline."""
+
+    reason: Reason
+
+
+class Resumed(Answer, frozen=True, kw_only=True):
+    """Whether the pipeline was paused."""
+
+    pipeline: str
+    resumed: bool
+
+
+class ListTasks(Ask, frozen=True, kw_only=True):
+    """What does the server do, and what did it do?"""
+
+    pipeline: str = ""
+
+
+class AskTask(Ask, frozen=True, kw_only=True):
+    """A question about one task."""
+
+    task: str
+
+
+class GetTask(AskTask, frozen=True, kw_only=True):
+    """How far is a task?"""
+
+    wait: Annotated[float, Meta(ge=0, le=30)] = 0.0
+    """For how many seconds to wait for its end."""
+
+
+class CancelTask(AskTask, frozen=True, kw_only=True):
+    """Cancel a task."""
+
+    reason: Reason
+
+
+class Task(Answer, frozen=True, kw_only=True):
+    """A long action. The server forgets it when it ends; what it did is in the history of runs and in the ledger."""
+
+    task: str
+    operation: str
+    pipeline: str
+    state: Literal["waiting", "working", "succeeded", "failed", "stopped"]
+    by: str
+    reason: str
+    began_at: str
+    ended_at: str | None = None
+    doing: str = ""
+    run: str | None = None
+    """The run that it is, if it is one."""
+    result: Any = None
+    """What it found or did, once it has succeeded."""
+    problem: Problem | None = None
+    """Why it failed."""
+
+
+class TaskList(Answer, frozen=True, kw_only=True):
+    """Tasks, the newest first."""
+
+    tasks: list[Task]
+
+
+class GetOffsets(AskPipeline, frozen=True, kw_only=True):
+    """How far was each lane read?"""
+
+
+class LaneList(Answer, frozen=True, kw_only=True):
+    """How far each lane was read, and which batches are open."""
+
+    pipeline: str
+    lanes: Any
+    open: list[Any]
+
+
+class MoveOffsets(AskPipeline, frozen=True, kw_only=True):
+    """Move the offsets of a pipeline that does not run. Give one of `lane` with `offset`, `back`, `to`, `beginning`."""
+
+    reason: Reason
+    lane: str = ""
+    offset: Any = None
+    back: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
+    """Go back this many batches in every lane."""
+    to: str = ""
+    """Go back to this moment in every lane, such as 2026-01-31T06:00 (UTC)."""
+    beginning: bool = False
+    """Go back to the beginning."""
+    preview: bool = False
+    """Only answer what the move would do."""
+
+
+class OffsetMove(Answer, frozen=True, kw_only=True):
+    """What a move of offsets does, or would do."""
+
+    lanes: Any
+    destinations: dict[str, str]
+    """By destination, what happens to rows that it already has."""
+    moved: bool
+
+
+class AskRefused(AskPipeline, frozen=True, kw_only=True):
+    """A question about refused rows. The rows meet all conditions that are given."""
+
+    ids: list[str] = field(default_factory=list)
+    code: str = ""
+    stage: str = ""
+    """The stage or the destination that refused them."""
+    file: str = ""
+    """The file of the rows: its name, its path, or a pattern such as `2026-*.csv`."""
+    contains: str = ""
+    """A text in their message or in their values."""
+    since: str = ""
+    """Only rows that were refused since this moment, such as 2026-01-31T06:00 (UTC)."""
+    until: str = ""
+    """Only rows that were refused before this moment."""
+
+
+class ListRefusedRows(AskRefused, frozen=True, kw_only=True):
+    """Which rows were refused?"""
+
+    limit: Limit = 20
+    waiting: bool = False
+    """Only rows that were not replayed or discarded."""
+
+
+class RefusedRow(Answer, frozen=True, kw_only=True):
+    """A refused row. The values of protected columns are masked."""
+
+    id: str
+    lane: str
+    number: int
+    run: str
+    code: str
+    message: str
+    stage: str | None = None
+    destination: str | None = None
+    delivered_to: list[str] = field(default_factory=list)
+    row: Any = None
+    """The row before the stage that refused it."""
+    original: Any = None
+    """The row as it was read."""
+    part: str | None = None
+    """The file that it is from."""
+    nacked_at: str
+    replayed: bool = False
+    discarded: bool = False
+    replays: str | None = None
+    """The refused row that this one is another try of."""
+
+
+class RefusedRowList(Answer, frozen=True, kw_only=True):
+    """Refused rows, the newest last."""
+
+    rows: list[RefusedRow]
+
+
+class Cause(Answer, frozen=True, kw_only=True):
+    """Why rows were refused, and how many."""
+
+    code: str
+    stage: str | None = None
+    destination: str | None = None
+    rows: int
+    waiting: int
+    first: str
+    last: str
+    example: Any
+    forms: list[Any]
+    """The same rows by column and by the form of their values."""
+
+
+class CauseList(Answer, frozen=True, kw_only=True):
+    """Causes, that with the most waiting rows first."""
+
+    causes: list[Cause]
+
+
+class ListCauses(AskRefused, frozen=True, kw_only=True):
+    """Why were rows refused?"""
+
+
+class ExplainRow(AskPipeline, frozen=True, kw_only=True):
+    """What became of one refused row before and after each stage of today? A task answers, because Spark tries it."""
+
+    id: str
+
+
+class ReplayRows(AskRefused, frozen=True, kw_only=True):
+    """Process refused rows again."""
+
+    reason: Reason
+    preview: bool = False
+    """Only try the rows, and write nothing. The task's result says what would become of them."""
+
+
+class DiscardRows(AskRefused, frozen=True, kw_only=True):
+    """Close refused rows, so that no replay takes them."""
+
+    reason: Reason
+    expected: Annotated[int, Meta(ge=0)] | None = None
+    """The number of rows that a person was shown. If more wait now, nothing is discarded."""
+
+
+class Discarded(Answer, frozen=True, kw_only=True):
+    """How many rows were discarded."""
+
+    discarded: int
+
+
+class GetDlq(AskPipeline, frozen=True, kw_only=True):
+    """What are the limits of the DLQ?"""
+
+
+class DlqSettings(Answer, frozen=True, kw_only=True):
+    """The limits of the DLQ for the next batch."""
+
+    window: int
+    threshold: int
+    limits: Any
+    changed: list[str] = field(default_factory=list)
+    """Those that were changed since the run began."""
+
+
+class ChangeDlq(AskPipeline, frozen=True, kw_only=True):
+    """Change the limits of the DLQ of the active run."""
+
+    reason: Reason
+    window: Annotated[int, Meta(ge=0)] | None = None
+    threshold: Annotated[int, Meta(ge=0)] | None = None
+    rows: str | None = None
+    """The limit on the share of refused rows, such as `5% pause`. An empty text removes it."""
+
+
+class Quality(Answer, frozen=True, kw_only=True):
+    """Which share of rows or batches passed each rule, run by run."""
+
+    rules: list[Any]
+
+
+class GetQuality(AskPipeline, frozen=True, kw_only=True):
+    """How did the rules fare?"""
+
+    limit: Limit = 8
+
+
+class RunAudit(AskPipeline, frozen=True, kw_only=True):
+    """Prove that each row is where it should be. A task answers, because it reads the destinations."""
+
+
+class RunRepair(AskPipeline, frozen=True, kw_only=True):
+    """Repair what an audit finds, where no guess is needed."""
+
+    reason: Reason
+    accept: list[str] = field(default_factory=list)
+    """The ids of findings that are right as they are."""
+
+
+class RunBackfill(AskPipeline, frozen=True, kw_only=True):
+    """Deliver old batches to destinations that lack them."""
+
+    reason: Reason
+    start: str = ""
+    """The number of the first batch in its lane, or the moment when it was loaded."""
+    end: str = ""
+    """The last batch, in the same form."""
+    only: str = ""
+    """Deliver only to this destination."""
+    lane: str = ""
+    again: bool = False
+    """Deliver also what a destination has."""
+    preview: bool = False
+    """Only answer what it would do."""
+
+
+class RunRedo(AskPipeline, frozen=True, kw_only=True):
+    """Read an edited file again, and replace its old rows."""
+
+    reason: Reason
+    file: str
+
+
+class GetSchedule(Ask, frozen=True, kw_only=True):
+    """When do runs begin by themselves?"""
+
+    days: Annotated[int, Meta(ge=1, le=31)] = 7
+
+
+class ScheduledPipeline(Answer, frozen=True, kw_only=True):
+    """The times of one pipeline."""
+
+    pipeline: str
+    file: str | None = None
+    when: str
+    """The times in words."""
+    due: list[str]
+    """The next moments, with the offset of the schedule's time zone."""
+    more: bool = False
+    """Whether there are more moments in these days than are shown."""
+    held: str | None = None
+    """Why no run begins. Null if runs begin."""
+
+
+class Schedule(Answer, frozen=True, kw_only=True):
+    """The schedule of the folder."""
+
+    now: str
+    scheduled: list[ScheduledPipeline]
+    by_hand: list[str]
+    """The pipelines without a schedule."""
+
+
+class HoldSchedule(AskPipeline, frozen=True, kw_only=True):
+    """Let the schedule begin no run of a pipeline, or let it begin runs again."""
+
+    reason: Reason
+    held: bool
+
+
+class Held(Answer, frozen=True, kw_only=True):
+    """Whether the schedule begins runs of the pipeline."""
+
+    pipeline: str
+    held: bool
+
+
+class WatchEvents(Ask, frozen=True, kw_only=True):
+    """What happens now, in runs of this server?"""
+
+    pipeline: str = ""
+
+
+class Happening(Answer, frozen=True, kw_only=True):
+    """Something that happened in a run or in the schedule of this server."""
+
+    event: str
+    """Its name, such as `batch_settled`. `still_here` comes if nothing happens, and `missed` if the reader is slow."""
+    at: str
+    pipeline: str = ""
+    facts: Any = None
+
+
+class GetReadiness(Ask, frozen=True, kw_only=True):
+    """Do runs begin?"""
+
+
+class Readiness(Answer, frozen=True, kw_only=True):
+    """Whether runs begin."""
+
+    ready: bool
+    version: str

@@ -1,0 +1,141 @@
+"""The contract of an operation: what a caller asks, what the service answers, and who may ask it.
+
+REST and gRPC are made from the table of operations, so both answer the same.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from origins.errors import WherryError
+
+if TYPE_CHECKING:
+    from runners.service.service import Service
+
+
+class Right(enum.IntEnum):
+    """What a caller may do. A higher right includes the lower ones."""
+
+    READ = 1
+    """See everything, and change nothing."""
+    OPERATE = 2
+    """Start and stop runs, and decide about refused rows."""
+    ADMIN = 3
+    """Move offsets, repair, and process old batches again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caller:
+    """Who asks."""
+
+    name: str
+    right: Right
+    pipelines: frozenset[str] | None = None
+    """The pipelines that the caller may see. None means all."""
+
+    def may_see(self, pipeline: str) -> bool:
+        """Whether the caller may see this pipeline."""
+        return self.pipelines is None or pipeline in self.pipelines
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a caller asks. A field that is not known is refused."""
+
+
+class AskPipeline(Ask, frozen=True, kw_only=True):
+    """A question about one pipeline."""
+
+    pipeline: str
+    """The name of the pipeline."""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What the service answers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """One thing that a caller can ask for."""
+
+    act: Callable[[Service, Caller, Any], Any]
+    """Answers it. The name of the function is the name of the operation, and its docstring is its documentation."""
+    method: str
+    """The method of HTTP. Everything but `GET` changes something."""
+    path: str
+    """The path of HTTP. A name in braces is a field of the question."""
+    ask: type[Ask]
+    answer: type[Answer]
+    right: Right = Right.READ
+    """The right that it needs."""
+    streams: bool = False
+    """Whether it answers many times, until the caller has enough. `act` then returns an iterator."""
+
+    @property
+    def name(self) -> str:
+        """Its name, such as `list_pipelines`."""
+        return self.act.__name__
+
+    @property
+    def title(self) -> str:
+        """Its name in gRPC, such as `ListPipelines`."""
+        return "".join(word.capitalize() for word in self.name.split("_"))
+
+    @property
+    def summary(self) -> str:
+        """What it does, in a sentence."""
+        return (self.act.__doc__ or "").partition("\n")[0]
+
+    @property
+    def changes(self) -> bool:
+        """Whether it changes something."""
+        return self.method != "GET"
+
+    @property
+    def path_fields(self) -> Iterator[str]:
+        """The fields of the question that are in the path."""
+        return (part[1:-1] for part in self.path.split("/") if part.startswith("{"))
+
+
+ENCODER = msgspec.json.Encoder(enc_hook=str)
+"""Encodes answers. Names and paths of Wherry are texts of classes of their own."""
+
+
+class NotFound(WherryError):
+    """What the caller named does not exist."""
+
+    code = "NOT_FOUND"
+
+
+class Forbidden(WherryError):
+    """The caller has not the right to do this."""
+
+    code = "FORBIDDEN"
+
+
+class Unauthenticated(WherryError):
+    """The caller did not say who it is, or its token is not known."""
+
+    code = "UNAUTHENTICATED"
+
+
+class Invalid(WherryError):
+    """The question is not complete, or has a wrong value."""
+
+    code = "INVALID"
+
+
+class TooMuch(WherryError):
+    """The caller asks too often, or for too much."""
+
+    code = "TOO_MUCH"
+
+
+class KeyTaken(WherryError):
+    """The idempotency key belongs to another change, or to one whose end is not known."""
+
+    code = "KEY_TAKEN"

@@ -1,0 +1,208 @@
+"""The operations that only look. None of them starts Spark, unless a state is in a catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from itertools import islice
+
+import msgspec
+
+from runners.definitions.definition import Definition
+from runners.definitions.pipeline_graph import PipelineGraph
+from runners.model.clock import convert_to_utc
+from runners.model.run_report import compute_trends
+from runners.model.text import find_version
+from runners.model.timetable import describe_times, find_zone, make_timetable
+from runners.operations.dlq import read_settings
+from runners.operations.status import describe_pipelines, read_status
+from runners.running.choice import Choice
+from runners.service import messages
+from runners.service.operation import Caller, Invalid, NotFound
+from runners.service.service import Service, to_answer
+from runners.state.location import StateLocation
+
+_MOST_SHOWN = 1_000
+"""How many moments of a schedule an answer has for each pipeline."""
+
+
+def list_pipelines(service: Service, caller: Caller, ask: messages.ListPipelines) -> messages.PipelineList:
+    """List the pipelines of the folder: what they read and write, their state, their last run, and what waits."""
+    every = service.overview.get()
+    if caller.pipelines is None:
+        return every
+    seen = [each for each in every.pipelines if caller.may_see(each.pipeline)]
+    return messages.PipelineList(pipelines=seen, broken={})
+
+
+def read_overview(service: Service) -> messages.PipelineList:
+    """Read the state of every pipeline of the folder."""
+    catalog = service.list_definitions()
+    graph = PipelineGraph.of({name: each.pipeline for name, each in catalog.definitions.items()})
+    entries = []
+    for name in graph.sort(graph.select([])):
+        definition = catalog.definitions[name]
+        facts = describe_pipelines(catalog.definitions, graph, [name])[0]
+        mark = service.marks.get(name) if definition.pipeline.schedule else None
+        held = mark.paused if mark else None
+        entries.append(
+            to_answer(
+                messages.PipelineEntry,
+                {
+                    **facts,
+                    "file": definition.path.name if definition.path else "",
+                    "refused": _count_waiting(definition),
+                    "held": held,
+                    "due": None if held is not None else _find_due(service, definition),
+                },
+            )
+        )
+    return messages.PipelineList(pipelines=entries, broken=dict(catalog.broken))
+
+
+def _count_waiting(definition: Definition) -> int | None:
+    """Return how many refused rows wait, or None if only Spark knows it."""
+    pipeline = definition.pipeline
+    if StateLocation.of(pipeline).needs_spark or pipeline.dlq.destination is not None:
+        return None
+    facts = read_status(pipeline)["dlq"]
+    return int(facts["unreplayed"]) if facts["unreplayed"] is not None else None
+
+
+def _find_due(service: Service, definition: Definition) -> str | None:
+    schedule = definition.pipeline.schedule
+    timetable = make_timetable(schedule) if schedule else None
+    moment = timetable.find_next(service.clock.now()) if timetable else None
+    return None if moment is None else moment.isoformat()
+
+
+def get_pipeline(service: Service, caller: Caller, ask: messages.GetPipeline) -> messages.PipelineStatus:
+    """Show the state of a pipeline, its lanes, its refused rows, its definition, and what to do next."""
+    definition = service.find(ask.pipeline)
+    file = definition.path.name if definition.path else "FILE"
+    facts = read_status(definition.pipeline, file, definition=definition.hash)
+    return to_answer(  # type: ignore[no-any-return]
+        messages.PipelineStatus,
+        {**facts, "hash": definition.hash, "definition": msgspec.json.decode(definition.text)},
+    )
+
+
+def list_runs(service: Service, caller: Caller, ask: messages.ListRuns) -> messages.RunList:
+    """List the runs of a pipeline, the newest first."""
+    pipeline = service.open_pipeline(ask.pipeline)
+    listed = pipeline.runs(status=ask.status, since=read_moment(ask.since, "since"), limit=ask.limit)
+    return messages.RunList(runs=[to_answer(messages.Run, each) for each in listed])
+
+
+def get_run(service: Service, caller: Caller, ask: messages.GetRun) -> messages.Run:
+    """Show what a run reported: its counts by destination and stage, its causes, and its timeline."""
+    last = ask.run == "last"
+    pipeline = service.open_pipeline(ask.pipeline)
+    found = pipeline.runs(run="" if last else ask.run, limit=1 if last else 2, report=True)
+    if len(found) != 1:
+        what = "Several runs begin" if found else "No run begins"
+        raise NotFound(f"{what} with this text." if not last else "This pipeline has not run yet.")
+    return to_answer(messages.Run, found[0])  # type: ignore[no-any-return]
+
+
+def list_tasks(service: Service, caller: Caller, ask: messages.ListTasks) -> messages.TaskList:
+    """List what the server does and did since it began, the newest first."""
+    seen = [each for each in service.tasks.list_all(ask.pipeline) if caller.may_see(each.pipeline)]
+    return messages.TaskList(tasks=seen)
+
+
+def get_task(service: Service, caller: Caller, ask: messages.GetTask) -> messages.Task:
+    """Show how far a task is. With `wait`, the answer comes when the task ends, or after that time."""
+    task = service.tasks.get(ask.task)
+    if not caller.may_see(task.pipeline):
+        raise NotFound("There is no such task.")
+    return service.tasks.get(ask.task, wait=ask.wait)
+
+
+def get_offsets(service: Service, caller: Caller, ask: messages.GetOffsets) -> messages.LaneList:
+    """Show how far each lane was read, and the open batches."""
+    lanes = service.open_pipeline(ask.pipeline).lanes()
+    return to_answer(messages.LaneList, {**lanes.json(), "pipeline": ask.pipeline})  # type: ignore[no-any-return]
+
+
+def list_refused_rows(service: Service, caller: Caller, ask: messages.ListRefusedRows) -> messages.RefusedRowList:
+    """List refused rows, the newest last. The values of protected columns are masked."""
+    pipeline = service.open_pipeline(ask.pipeline)
+    rows = pipeline.dead_letters(ask.limit, choice=read_choice(ask), waiting=ask.waiting)
+    return messages.RefusedRowList(rows=[to_answer(messages.RefusedRow, each) for each in rows])
+
+
+def list_causes(service: Service, caller: Caller, ask: messages.ListCauses) -> messages.CauseList:
+    """Count refused rows by cause, with an example of each."""
+    causes = service.open_pipeline(ask.pipeline).dead_letter_causes(read_choice(ask))
+    return messages.CauseList(causes=[to_answer(messages.Cause, each) for each in causes])
+
+
+def get_dlq(service: Service, caller: Caller, ask: messages.GetDlq) -> messages.DlqSettings:
+    """Show the limits of the DLQ for the next batch."""
+    settings = read_settings(service.find(ask.pipeline).pipeline)
+    return to_answer(messages.DlqSettings, settings)  # type: ignore[no-any-return]
+
+
+def get_quality(service: Service, caller: Caller, ask: messages.GetQuality) -> messages.Quality:
+    """Show which share passed each rule, run by run."""
+    runs = service.open_pipeline(ask.pipeline).runs(limit=ask.limit, report=True)
+    return messages.Quality(rules=compute_trends(runs))
+
+
+def get_schedule(service: Service, caller: Caller, ask: messages.GetSchedule) -> messages.Schedule:
+    """Show when runs begin by themselves in the next days."""
+    now, catalog = service.clock.now(), service.list_definitions(caller)
+    scheduled = [_describe_times(service, each, now, ask.days) for each in catalog.scheduled.values()]
+    scheduled.sort(key=lambda each: each.due[0] if each.due else "~")
+    return messages.Schedule(now=now.isoformat(), scheduled=scheduled, by_hand=sorted(catalog.by_hand))
+
+
+def _describe_times(service: Service, definition: Definition, now: datetime, days: int) -> messages.ScheduledPipeline:
+    schedule = definition.pipeline.schedule
+    assert schedule is not None
+    timetable, zone = make_timetable(schedule), find_zone(schedule.time_zone)
+    mark = service.marks.get(definition.pipeline.name)
+    moments = islice(timetable.follow(now), _MOST_SHOWN + 1) if timetable and not (mark and mark.paused) else ()
+    due = [each for each in moments if each <= now + timedelta(days=days)]
+    return messages.ScheduledPipeline(
+        pipeline=definition.pipeline.name,
+        file=definition.path.name if definition.path else None,
+        when=describe_times(schedule),
+        due=[each.astimezone(zone).isoformat() for each in due[:_MOST_SHOWN]],
+        more=len(due) > _MOST_SHOWN,
+        held=mark.paused if mark else None,
+    )
+
+
+def watch_events(service: Service, caller: Caller, ask: messages.WatchEvents) -> Iterator[messages.Happening]:
+    """Stream what happens in the runs and in the schedule of this server."""
+    return service.happenings.watch(caller, ask.pipeline)
+
+
+def get_readiness(service: Service, caller: Caller, ask: messages.GetReadiness) -> messages.Readiness:
+    """Say whether runs begin."""
+    return messages.Readiness(ready=service.metrics.ready, version=find_version())
+
+
+def read_choice(ask: messages.AskRefused) -> Choice:
+    """Return the choice of refused rows that the caller made."""
+    return Choice(
+        ids=tuple(ask.ids),
+        code=ask.code,
+        stage=ask.stage,
+        file=ask.file,
+        text=ask.contains,
+        since=read_moment(ask.since, "since"),
+        until=read_moment(ask.until, "until"),
+    )
+
+
+def read_moment(text: str, name: str) -> datetime | None:
+    """Return the moment that the caller wrote; without a zone, it is in UTC. Raise `Invalid` for another text."""
+    if not text:
+        return None
+    try:
+        return convert_to_utc(datetime.fromisoformat(text))
+    except ValueError as error:
+        raise Invalid(f"{name}: expected a moment such as 2026-01-31T06:00 (UTC).") from error

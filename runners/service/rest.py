@@ -1,0 +1,262 @@
+"""REST: each operation as a route. It checks who asks, from where, how much and how often, before anything is done."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from importlib import resources
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import msgspec
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from runners.service.guard import Guard
+from runners.service.happenings import MOST_WATCHERS, Watch
+from runners.service.messages import Problem, Task
+from runners.service.openapi import describe
+from runners.service.operation import ENCODER, Ask, Caller, Invalid, Operation
+from runners.service.operations import OPERATIONS
+from runners.service.problems import describe_problem, make_problem
+from runners.service.service import Service
+
+LARGEST = 1 << 20
+"""How many bytes a request may have."""
+_PAGE: Mapping[str, tuple[str, str]] = {
+    "/": ("page.html", "text/html; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+"""The files of the page by their paths."""
+_SAFE: Mapping[str, str] = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+"""The headers of every answer: nothing is loaded from elsewhere, framed, guessed or kept."""
+
+
+def make_app(service: Service, guard: Guard) -> ASGIApp:
+    """Return the application for a server of ASGI."""
+    routes = [Route(path, _make_file(name, kind)) for path, (name, kind) in _PAGE.items()]
+    routes += [Route("/openapi.json", _make_text(lambda: describe(OPERATIONS), "application/json"))]
+    routes += [Route("/live", _make_text(lambda: "live\n", "text/plain"))]
+    routes += [Route("/ready", _make_readiness(service)), Route("/metrics", _make_metrics(service, guard))]
+    routes += [
+        Route(operation.path, _Endpoint(service, guard, operation), methods=[operation.method])
+        for operation in OPERATIONS
+    ]
+    app = Starlette(
+        routes=routes, exception_handlers={HTTPException: _answer_http_error, Exception: _answer_unexpected}
+    )
+    return _Gate(app, guard)
+
+
+@dataclass(frozen=True)
+class _Gate:
+    """Refuses requests from other web sites and for other hosts, and adds the headers of every answer."""
+
+    app: ASGIApp
+    guard: Guard
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def send_safely(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [
+                    *message["headers"],
+                    *((name.lower().encode(), value.encode()) for name, value in _SAFE.items()),
+                ]
+            await send(message)
+
+        headers = Headers(scope=scope)
+        try:
+            self.guard.check_source(headers.get("host", ""), headers.get("origin"))
+        except Exception as error:  # noqa: BLE001 -- the edge of the server: the caller gets the error
+            await _answer_error(error)(scope, receive, send_safely)
+            return
+        await self.app(scope, receive, send_safely)
+
+
+class _Endpoint:
+    """One operation as a route."""
+
+    def __init__(self, service: Service, guard: Guard, operation: Operation) -> None:
+        self._service, self._guard, self._operation = service, guard, operation
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response = await self._answer(Request(scope, receive))
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        operation = self._operation
+        try:
+            caller = await anyio.to_thread.run_sync(self._guard.admit, request.headers.get("authorization", ""))
+            ask = _read_question(operation, request, await _read_body(request))
+            key = request.headers.get("idempotency-key", "")
+            answer = await anyio.to_thread.run_sync(self._service.answer, operation, caller, ask, key)
+        except ClientDisconnect:
+            return Response(status_code=HTTPStatus.BAD_REQUEST)
+        except Exception as error:  # noqa: BLE001 -- the edge of the server: the caller gets the error
+            return _answer_error(error)
+        if operation.streams:
+            return StreamingResponse(_stream(answer), media_type="text/event-stream")
+        status = HTTPStatus.ACCEPTED if operation.changes and operation.answer is Task else HTTPStatus.OK
+        return Response(ENCODER.encode(answer), status, media_type="application/json")
+
+
+async def _read_body(request: Request) -> bytes:
+    """Return the body of a request. Raise `Invalid` as soon as it is too large."""
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > LARGEST:
+            raise Invalid(f"A request may have {LARGEST:,} bytes.")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _read_question(operation: Operation, request: Request, body: bytes) -> Ask:
+    """Return what the caller asks, from the path, and from the query or the body. Raise `Invalid` if it is wrong."""
+    if operation.changes:
+        given = _read_fields(request, body)
+    else:
+        given = {}
+        for name, value in request.query_params.multi_items():
+            given.setdefault(name, []).append(value)
+        several = {field.encode_name for field in msgspec.structs.fields(operation.ask) if _is_list(field.type)}
+        for name, values in given.items():
+            if name not in several and len(values) > 1:
+                raise Invalid(f"{_quote(name)} is given {len(values)} times.")
+        given = {name: values if name in several else values[0] for name, values in given.items()}
+    twice = request.path_params.keys() & given.keys()
+    if twice:
+        raise Invalid(f"{min(twice)} is in the path, so it is not given again.")
+    try:
+        return msgspec.convert({**given, **request.path_params}, operation.ask, strict=operation.changes)
+    except msgspec.ValidationError as error:
+        raise Invalid(f"{error}.") from error
+
+
+def _read_fields(request: Request, body: bytes) -> dict[str, Any]:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if body and kind != "application/json":
+        raise Invalid("The body of a request is JSON.", hint="Send the header Content-Type: application/json.")
+    try:
+        given = msgspec.json.decode(body or b"{}")
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Invalid(f"The body is not JSON: {error}.") from error
+    if not isinstance(given, dict):
+        raise Invalid("The body of a request is a JSON object.")
+    return given
+
+
+def _is_list(kind: Any) -> bool:
+    return getattr(kind, "__origin__", None) is list
+
+
+def _quote(text: str) -> str:
+    return json.dumps(text[:100])
+
+
+async def _stream(watch: Watch) -> AsyncIterator[bytes]:
+    """Yield what happens, as events that a server sends. The watch ends when the reader goes."""
+    try:
+        while (
+            happening := await anyio.to_thread.run_sync(_take, watch, abandon_on_cancel=True, limiter=_get_limiter())
+        ) is not None:
+            yield b"event: " + happening.event.encode() + b"\ndata: " + ENCODER.encode(happening) + b"\n\n"
+    finally:
+        watch.close()
+
+
+def _take(watch: Iterator[Any]) -> Any:
+    return next(watch, None)
+
+
+_LIMITERS: dict[Any, anyio.CapacityLimiter] = {}
+
+
+def _get_limiter() -> anyio.CapacityLimiter:
+    """Return the limit on threads that wait for happenings, so that they take none from other requests."""
+    loop = anyio.get_current_task().id and anyio.lowlevel.current_token()
+    return _LIMITERS.setdefault(loop, anyio.CapacityLimiter(2 * MOST_WATCHERS))
+
+
+def _answer_error(error: BaseException) -> Response:
+    return _answer_problem(describe_problem(error))
+
+
+def _answer_problem(problem: Problem) -> Response:
+    headers = {"WWW-Authenticate": "Bearer"} if problem.status == HTTPStatus.UNAUTHORIZED else {}
+    body = ENCODER.encode(problem)
+    return Response(body, problem.status, headers=headers, media_type="application/problem+json")
+
+
+async def _answer_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    status = HTTPStatus(error.status_code)
+    response = _answer_problem(make_problem(status.name, f"{status.description or status.phrase}.", status))
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _answer_unexpected(request: Request, error: Exception) -> Response:
+    return _answer_error(error)
+
+
+Answering = Callable[[Request], Awaitable[Response]]
+
+
+def _make_file(name: str, kind: str) -> Answering:
+    async def answer(request: Request) -> Response:
+        body = (resources.files("runners.service") / "page" / name).read_bytes()
+        return Response(body, media_type=kind)
+
+    return answer
+
+
+def _make_text(make: Callable[[], str | bytes], kind: str) -> Answering:
+    async def answer(request: Request) -> Response:
+        return Response(make(), media_type=kind)
+
+    return answer
+
+
+def _make_readiness(service: Service) -> Answering:
+    async def answer(request: Request) -> Response:
+        status, text = service.metrics.readiness()
+        return Response(text, status, media_type="text/plain")
+
+    return answer
+
+
+def _make_metrics(service: Service, guard: Guard) -> Answering:
+    def make(authorization: str) -> Response:
+        try:
+            caller: Caller = guard.admit(authorization)
+            guard.check_sees_all(caller)
+        except Exception as error:  # noqa: BLE001 -- the edge of the server: the caller gets the error
+            return _answer_error(error)
+        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def answer(request: Request) -> Response:
+        return await anyio.to_thread.run_sync(make, request.headers.get("authorization", ""))
+
+    return answer

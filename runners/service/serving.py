@@ -1,0 +1,159 @@
+"""Starts a server: the schedule of a folder, REST, gRPC and the page, in one process on one Spark."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import uvicorn
+
+from origins.errors import WherryError
+from runners.definitions.definition import Definition
+from runners.listeners.metrics import Metrics
+from runners.model.clock import Clock
+from runners.model.errors import Refusal
+from runners.model.events import Listener
+from runners.model.spec import PipelineSpec
+from runners.operations.status import measure_known_lags
+from runners.schedules.schedule_plan import open_marks
+from runners.schedules.scheduler import RunOutcome, RunThreads, Scheduler, Stop
+from runners.schedules.scheduling import make_carrier
+from runners.service.deeds import Deeds
+from runners.service.guard import Guard
+from runners.service.happenings import Happenings
+from runners.service.reading import read_overview
+from runners.service.rest import make_app
+from runners.service.service import Service, SharedSpark, watch_folder
+from runners.service.tasks import Tasks
+from runners.service.tokens import Tokens
+
+SLOWEST = 20.0
+"""How many seconds the server waits for tasks at its end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerOptions:
+    """Where and how a server works."""
+
+    directory: Path
+    host: str = "127.0.0.1"
+    port: int = 8400
+    """The port of REST and the page. With 0 the system chooses one."""
+    allowed_hosts: Collection[str] = ()
+    """The names by which callers reach the server, beside those of the loopback and `host`."""
+    at_once: int = field(default_factory=lambda: os.cpu_count() or 1)
+    """How many pipelines the schedule runs at a time, and how many tasks work at a time."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    note_secrets: Callable[[Mapping[str, str]], None] = lambda _: None
+    tls: tuple[Path, Path] | None = None
+    """The files with the certificate and its key."""
+
+
+def open_tokens(directory: Path, clock: Clock, own: str = "") -> Tokens:
+    """Return the tokens of the server of a folder."""
+    return Tokens(file=directory / ".wherry" / "server" / "tokens.json", clock=clock, own=own)
+
+
+def make_service(options: ServerOptions, clock: Clock) -> Service:
+    """Return the service of a folder. Raise `Refusal` if the folder does not exist or its notes cannot be written."""
+    folder = watch_folder(options.directory, options.variables, options.note_secrets)
+    folder.open()
+    metrics, happenings = Metrics(clock), Happenings(clock)
+
+    def make_listeners(definition: Definition) -> Sequence[Listener]:
+        pipeline = definition.pipeline
+        metrics.watch_lag(pipeline.name, lambda: measure_known_lags(pipeline))
+        return [metrics.of(pipeline.name), happenings.of(pipeline.name, pipeline.secrets)]
+
+    def list_pipelines() -> Sequence[PipelineSpec]:
+        return [each.pipeline for each in service.list_definitions().definitions.values()]
+
+    service = Service(
+        folder=folder,
+        tasks=Tasks(clock, options.at_once),
+        deeds=Deeds(options.directory / ".wherry" / "server", clock),
+        happenings=happenings,
+        metrics=metrics,
+        marks=open_marks(options.directory),
+        spark=SharedSpark(list_pipelines=list_pipelines),
+        clock=clock,
+        read_overview=read_overview,
+        make_listeners=make_listeners,
+        variables=options.variables,
+        secrets=options.secrets,
+        note_secrets=options.note_secrets,
+    )
+    return service
+
+
+def make_scheduler(service: Service, options: ServerOptions, clock: Clock) -> Scheduler:
+    """Return the scheduler of the server's folder. Spark starts with the first run."""
+
+    def carry(definition: Definition, stoppable: Callable[[Stop], None]) -> RunOutcome:
+        try:
+            spark = service.spark.open()
+        except WherryError as error:
+            return RunOutcome(name=definition.pipeline.name, status="failed", message=str(error))
+        return make_carrier(spark, service.make_listeners)(definition, stoppable)
+
+    folder = watch_folder(options.directory, options.variables, options.note_secrets)
+    return Scheduler(
+        folder=folder,
+        marks=service.marks,
+        run_workers=RunThreads(carry),
+        at_once=options.at_once,
+        clock=clock,
+        listeners=[service.metrics, service.happenings],
+    )
+
+
+@contextlib.contextmanager
+def serve(service: Service, guard: Guard, options: ServerOptions) -> Iterator[str]:
+    """Answer callers inside the block. Yield the address. Raise `Refusal` if the port cannot be opened."""
+    opened = _open_port(options.host, options.port)
+    config = uvicorn.Config(
+        make_app(service, guard),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=1_000,
+        timeout_keep_alive=10,
+        timeout_graceful_shutdown=2,
+        h11_max_incomplete_event_size=32 << 10,
+        ssl_certfile=str(options.tls[0]) if options.tls else None,
+        ssl_keyfile=str(options.tls[1]) if options.tls else None,
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, args=([opened],), name="wherry-server", daemon=True)
+    thread.start()
+    try:
+        while not server.started and thread.is_alive():
+            time.sleep(0.01)
+        scheme = "https" if options.tls else "http"
+        name = f"[{options.host}]" if ":" in options.host else options.host
+        yield f"{scheme}://{name}:{opened.getsockname()[1]}"
+    finally:
+        service.happenings.end()
+        server.should_exit = True
+        thread.join(SLOWEST)
+
+
+def _open_port(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        opened = socket.socket(family, socket.SOCK_STREAM)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.bind((host, port))
+    except OSError as error:
+        raise Refusal(
+            f"The server cannot listen at {host}:{port}: {error.strerror}.",
+            hint="Choose another port with --port, or end the program that uses this port.",
+        ) from error
+    return opened

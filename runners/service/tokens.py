@@ -1,0 +1,108 @@
+"""Tokens: who may ask what. A file keeps the hash of each token, so that a copy of the file opens nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import msgspec
+
+from runners.model.clock import Clock
+from runners.model.errors import Refusal
+from runners.service.operation import Caller, Right, Unauthenticated
+
+_PREFIX = "wherry_"
+"""The beginning of every token, by which scanners for leaked secrets find it."""
+
+
+class StoredToken(msgspec.Struct, frozen=True, kw_only=True):
+    """A token as the file keeps it."""
+
+    name: str
+    hash: str
+    right: str
+    pipelines: list[str] | None = None
+    expires: str | None = None
+
+    def make_caller(self) -> Caller:
+        """Return the caller who has this token."""
+        seen = None if self.pipelines is None else frozenset(self.pipelines)
+        return Caller(name=self.name, right=Right[self.right.upper()], pipelines=seen)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tokens:
+    """The tokens of a server. A change of the file counts from the next request."""
+
+    file: Path
+    clock: Clock
+    own: str = ""
+    """A token with every right that ends with this server. It is never written to a file."""
+
+    def recognise(self, token: str) -> Caller:
+        """Return who has this token. Raise `Unauthenticated` for a token that is unknown or has expired."""
+        if self.own and hmac.compare_digest(_hash(token), _hash(self.own)):
+            return Caller(name="owner", right=Right.ADMIN)
+        known = next((each for each in self.list_all() if hmac.compare_digest(each.hash, _hash(token))), None)
+        if known is None:
+            raise Unauthenticated("This token is not known.", hint="Make one:  wherry serve DIR --new-token NAME")
+        if known.expires is not None and datetime.fromisoformat(known.expires) <= self.clock.now():
+            raise Unauthenticated(f"The token of {known.name} expired at {known.expires}.", hint="Make a new one.")
+        return known.make_caller()
+
+    def list_all(self) -> Sequence[StoredToken]:
+        """Return the tokens of the file. Raise `Refusal` for a file that cannot be read."""
+        try:
+            return msgspec.json.decode(self.file.read_bytes(), type=list[StoredToken])
+        except FileNotFoundError:
+            return []
+        except (OSError, msgspec.MsgspecError) as error:
+            raise Refusal(
+                f"The tokens of the server cannot be read: {self.file} ({error}).",
+                hint="Mend the file, or remove it and make new tokens.",
+            ) from error
+
+    def add(self, name: str, right: Right, *, pipelines: Sequence[str] = (), lasts: timedelta | None = None) -> str:
+        """Return a new token for this name. A token that the name had before ends."""
+        token = _PREFIX + secrets.token_urlsafe(32)
+        made = StoredToken(
+            name=name,
+            hash=_hash(token),
+            right=right.name.lower(),
+            pipelines=list(pipelines) or None,
+            expires=None if lasts is None else (self.clock.now() + lasts).isoformat(timespec="seconds"),
+        )
+        self._write([*(each for each in self.list_all() if each.name != name), made])
+        return token
+
+    def remove(self, name: str) -> bool:
+        """Let the token of this name end. Return whether there was one."""
+        every = self.list_all()
+        left = [each for each in every if each.name != name]
+        if len(left) < len(every):
+            self._write(left)
+        return len(left) < len(every)
+
+    def _write(self, tokens: Sequence[StoredToken]) -> None:
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        new = self.file.with_name(f".{self.file.name}.{os.getpid()}")
+        text = json.dumps(msgspec.to_builtins(list(tokens)), indent=2) + "\n"
+        with open(os.open(new, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+        new.replace(self.file)
+
+
+def make_own_token() -> str:
+    """Return a token that no file has."""
+    return _PREFIX + secrets.token_urlsafe(32)
+
+
+def _hash(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
