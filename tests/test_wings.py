@@ -18,7 +18,13 @@ WINGS: Mapping[str, Sequence[str]] = {
     "kafka": ("origins/kafka", "destinations/kafka"),
     "expect": ("stages/expect",),
     "claim": ("stages/claim.py", "stages/claim_store.py", "stages/claim_worker.py", "runners/claims.py"),
-    "schedules": ("runners/schedules", "runners/command_line/schedule_command.py"),
+    "schedules": (
+        "runners/schedules",
+        "runners/command_line/schedule_command.py",
+        "runners/service",  # a server has the schedule of its folder
+        "runners/command_line/serve_command.py",
+    ),
+    "service": ("runners/service", "runners/command_line/serve_command.py"),
 }
 """What belongs to each wing."""
 _OPTIONAL = "runners/examples|runners/docs"

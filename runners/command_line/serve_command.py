@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
-from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 
@@ -68,11 +68,7 @@ def serve(  # noqa: PLR0913 -- each is an option of the command
     """
     refuse_options(("overrides",), "is for one definition.")
     try:
-        from runners.service.guard import Guard
-        from runners.service.operation import Right
-        from runners.service.serving import ServerOptions, make_scheduler, make_service, open_tokens
-        from runners.service.serving import serve as answer_callers
-        from runners.service.tokens import make_own_token
+        from runners.service import serving
     except ModuleNotFoundError as error:
         raise Refusal(
             f"The server needs {error.name}, which is not installed.", hint='Type:  pip install "wherry[serve]"'
@@ -81,55 +77,48 @@ def serve(  # noqa: PLR0913 -- each is an option of the command
         raise Refusal(f"There is no directory {directory}.", hint="Name the directory with the definitions.")
     if (certificate is None) is not (key is None):
         raise click.UsageError("--certificate and --key go together.")
-    clock = Clock()
+    tokens = serving.open_tokens(directory)
     if remove_token is not None:
-        removed = open_tokens(directory, clock).remove(remove_token)
-        click.echo(printing.as_json({"removed": removed}) if json else "Removed." if removed else "There is none.")
+        removed = tokens.remove(remove_token)
+        there = "It is not known any more." if removed else f"There is no token of {remove_token}."
+        click.echo(printing.as_json({"removed": removed}) if json else there)
         return 0
     if new_token is not None:
         pipelines = [each for each in re.split(r"[,\s]+", only) if each]
-        until = timedelta(seconds=parse_seconds(lasts)) if lasts else None
-        token = open_tokens(directory, clock).add(new_token, Right[right.upper()], pipelines=pipelines, lasts=until)
+        token = tokens.add(new_token, right, pipelines=pipelines, lasts=parse_seconds(lasts) if lasts else None)
         click.echo(printing.as_json({"token": token}) if json else token)
         return 0
     configure_logs(log_format)
-    options = ServerOptions(
-        directory=directory,
-        host=host,
-        port=port,
-        allowed_hosts=[host, *allow_host],
-        variables=values.read_variables(),
-        secrets=values.read_secrets(),
-        note_secrets=list_secrets_to_mask().update,
-        tls=(certificate, key) if certificate and key else None,
-        **({} if at_once is None else {"at_once": at_once}),
+    server = serving.Server.open(
+        serving.ServerOptions(
+            directory=directory,
+            host=host,
+            port=port,
+            allowed_hosts=[host, *allow_host],
+            at_once=at_once or os.cpu_count() or 1,
+            variables=values.read_variables(),
+            secrets=values.read_secrets(),
+            note_secrets=list_secrets_to_mask().update,
+            tls=(certificate, key) if certificate and key else None,
+        ),
+        listeners=[ScheduleLog() if log_format == "json" else ScheduleLines(Clock())],
     )
-    own = make_own_token()
-    service = make_service(options, clock)
-    scheduler = make_scheduler(service, options, clock)
-    scheduler.listeners = [*scheduler.listeners, ScheduleLog() if log_format == "json" else ScheduleLines(clock)]
-    guard = Guard(tokens=open_tokens(directory, clock, own), clock=clock, hosts=options.allowed_hosts)
     came: list[int] = []
 
     def stop_server(number: int, frame: FrameType | None) -> None:
         came.append(number)
-        reason, force = f"signal {signal.Signals(number).name}", len(came) > 1
-        service.tasks.end(reason, force=force)
-        scheduler.stop(reason, force=force)
-        if force:
+        server.stop(f"signal {signal.Signals(number).name}", force=len(came) > 1)
+        if len(came) > 1:
             hurry()
 
-    with end_in_time() as hurry, handle_signals(stop_server), answer_callers(service, guard, options) as address:
+    with end_in_time() as hurry, handle_signals(stop_server), server.listen() as address:
         if json:
-            click.echo(printing.as_json({"address": address, "token": own}))
+            click.echo(printing.as_json({"address": address, "token": server.own_token}))
         else:
-            click.echo(
-                f"The page and the API are at  {address}/#token={own}\nThey end with this command: press Ctrl-C."
-            )
-        service.metrics.ready = True
-        scheduler.run()
-        service.tasks.wait(20.0)
-    if scheduler.error:
-        complain(f"Spark has ended: {scheduler.error}")
+            click.echo(f"The page and the API:  {address}/#token={server.own_token}")
+            click.echo("They end with this command: press Ctrl-C.", err=True)
+        server.run()
+    if server.error:
+        complain(f"Spark has ended: {server.error}")
         return FAILED
     return STOPPED if len(came) > 1 else 0

@@ -8,14 +8,11 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from origins.errors import WherryError
-
-if TYPE_CHECKING:
-    from runners.service.service import Service
 
 
 class Right(enum.IntEnum):
@@ -62,8 +59,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 class Operation:
     """One thing that a caller can ask for."""
 
-    act: Callable[[Service, Caller, Any], Any]
-    """Answers it. The name of the function is the name of the operation, and its docstring is its documentation."""
+    act: Callable[[Any, Caller, Any], Any]
+    """Answers it, from the service, the caller and the question. The name of the function is the name of the operation, and its docstring is its documentation."""
     method: str
     """The method of HTTP. Everything but `GET` changes something."""
     path: str

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from origins.errors import WherryError
 from runners.definitions.definition import Definition
@@ -19,6 +20,7 @@ from runners.listeners.metrics import Metrics
 from runners.model.clock import Clock
 from runners.model.errors import Refusal
 from runners.model.events import Listener
+from runners.model.schedule_events import ScheduleListener
 from runners.model.spec import PipelineSpec
 from runners.operations.status import measure_known_lags
 from runners.schedules.schedule_plan import open_marks
@@ -31,7 +33,7 @@ from runners.service.reading import read_overview
 from runners.service.rest import make_app
 from runners.service.service import Service, SharedSpark, watch_folder
 from runners.service.tasks import Tasks
-from runners.service.tokens import Tokens
+from runners.service.tokens import Tokens, make_own_token
 
 SLOWEST = 20.0
 """How many seconds the server waits for tasks at its end."""
@@ -56,9 +58,59 @@ class ServerOptions:
     """The files with the certificate and its key."""
 
 
-def open_tokens(directory: Path, clock: Clock, own: str = "") -> Tokens:
+def open_tokens(directory: Path, own: str = "") -> Tokens:
     """Return the tokens of the server of a folder."""
-    return Tokens(file=directory / ".wherry" / "server" / "tokens.json", clock=clock, own=own)
+    return Tokens(file=directory / ".wherry" / "server" / "tokens.json", clock=Clock(), own=own)
+
+
+@dataclass(kw_only=True)
+class Server:
+    """A server: its service, its scheduler, and who may come in."""
+
+    options: ServerOptions
+    service: Service
+    scheduler: Scheduler
+    guard: Guard
+
+    @staticmethod
+    def open(options: ServerOptions, listeners: Sequence[ScheduleListener] = ()) -> Server:
+        """Return the server of a folder. Raise `Refusal` if the folder does not exist or cannot be written."""
+        clock = Clock()
+        service = make_service(options, clock)
+        scheduler = make_scheduler(service, options, clock, listeners)
+        tokens = open_tokens(options.directory, own=make_own_token())
+        guard = Guard(tokens=tokens, clock=clock, hosts=options.allowed_hosts)
+        return Server(options=options, service=service, scheduler=scheduler, guard=guard)
+
+    @property
+    def own_token(self) -> str:
+        """A token with every right, which ends with the server."""
+        return self.guard.tokens.own
+
+    @property
+    def error(self) -> str:
+        """Why the server cannot continue. Empty while it can."""
+        return self.scheduler.error
+
+    def run(self) -> None:
+        """Run the pipelines of the folder when they are due, until `stop` is called and all runs have ended."""
+        self.service.metrics.ready = True
+        self.scheduler.run()
+        self.service.tasks.wait(SLOWEST)
+
+    def stop(self, reason: str, *, force: bool = False) -> None:
+        """Begin nothing more. Batches in flight finish, or not with `force`. A signal handler may call this."""
+        self.service.tasks.end(reason, force=force)
+        self.scheduler.stop(reason, force=force)
+
+    @contextlib.contextmanager
+    def listen(self) -> Iterator[str]:
+        """Answer callers inside the block. Yield the address. Raise `Refusal` if the port cannot be opened."""
+        with answer_over_http(make_app(self.service, self.guard), self.options) as address:
+            try:
+                yield address
+            finally:
+                self.service.happenings.end()
 
 
 def make_service(options: ServerOptions, clock: Clock) -> Service:
@@ -93,7 +145,9 @@ def make_service(options: ServerOptions, clock: Clock) -> Service:
     return service
 
 
-def make_scheduler(service: Service, options: ServerOptions, clock: Clock) -> Scheduler:
+def make_scheduler(
+    service: Service, options: ServerOptions, clock: Clock, listeners: Sequence[ScheduleListener]
+) -> Scheduler:
     """Return the scheduler of the server's folder. Spark starts with the first run."""
 
     def carry(definition: Definition, stoppable: Callable[[Stop], None]) -> RunOutcome:
@@ -110,16 +164,16 @@ def make_scheduler(service: Service, options: ServerOptions, clock: Clock) -> Sc
         run_workers=RunThreads(carry),
         at_once=options.at_once,
         clock=clock,
-        listeners=[service.metrics, service.happenings],
+        listeners=[service.metrics, service.happenings, *listeners],
     )
 
 
 @contextlib.contextmanager
-def serve(service: Service, guard: Guard, options: ServerOptions) -> Iterator[str]:
-    """Answer callers inside the block. Yield the address. Raise `Refusal` if the port cannot be opened."""
+def answer_over_http(app: ASGIApp, options: ServerOptions) -> Iterator[str]:
+    """Let an application answer inside the block. Yield the address. Raise `Refusal` for a port in use."""
     opened = _open_port(options.host, options.port)
     config = uvicorn.Config(
-        make_app(service, guard),
+        app,
         log_config=None,
         access_log=False,
         server_header=False,
@@ -140,7 +194,6 @@ def serve(service: Service, guard: Guard, options: ServerOptions) -> Iterator[st
         name = f"[{options.host}]" if ":" in options.host else options.host
         yield f"{scheme}://{name}:{opened.getsockname()[1]}"
     finally:
-        service.happenings.end()
         server.should_exit = True
         thread.join(SLOWEST)
 

@@ -69,15 +69,17 @@ class Tokens:
                 hint="Mend the file, or remove it and make new tokens.",
             ) from error
 
-    def add(self, name: str, right: Right, *, pipelines: Sequence[str] = (), lasts: timedelta | None = None) -> str:
-        """Return a new token for this name. A token that the name had before ends."""
+    def add(self, name: str, right: str, *, pipelines: Sequence[str] = (), lasts: float | None = None) -> str:
+        """Return a new token for this name, which ends after so many seconds. One that the name had before ends."""
         token = _PREFIX + secrets.token_urlsafe(32)
         made = StoredToken(
             name=name,
             hash=_hash(token),
-            right=right.name.lower(),
+            right=Right[right.upper()].name.lower(),
             pipelines=list(pipelines) or None,
-            expires=None if lasts is None else (self.clock.now() + lasts).isoformat(timespec="seconds"),
+            expires=None
+            if lasts is None
+            else (self.clock.now() + timedelta(seconds=lasts)).isoformat(timespec="seconds"),
         )
         self._write([*(each for each in self.list_all() if each.name != name), made])
         return token
