@@ -60,7 +60,10 @@ class Operation:
     """One thing that a caller can ask for."""
 
     act: Callable[[Any, Caller, Any], Any]
-    """Answers it, from the service, the caller and the question. The name of the function is the name of the operation, and its docstring is its documentation."""
+    """Answers it, from the service, the caller and the question.
+
+    Its name is the name of the operation, and its docstring is the documentation.
+    """
     method: str
     """The method of HTTP. Everything but `GET` changes something."""
     path: str
