@@ -67,12 +67,8 @@ def serve(  # noqa: PLR0913 -- each is an option of the command
     gone, 2 no such folder, 3 cancelled by a second signal.
     """
     refuse_options(("overrides",), "is for one definition.")
-    try:
-        from runners.service import serving
-    except ModuleNotFoundError as error:
-        raise Refusal(
-            f"The server needs {error.name}, which is not installed.", hint='Type:  pip install "wherry[serve]"'
-        ) from error
+    from runners.service import serving
+
     if not directory.is_dir():
         raise Refusal(f"There is no directory {directory}.", hint="Name the directory with the definitions.")
     if (certificate is None) is not (key is None):
