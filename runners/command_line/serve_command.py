@@ -38,6 +38,8 @@ from runners.schedules.schedule_log import ScheduleLines, ScheduleLog
 @option("--only", default="", metavar="NAMES", help="The pipelines of the token, such as orders,items.")
 @option("--lasts", default="", metavar="TIME", callback=check_duration, help="When the token ends, such as 30d.")
 @expert_option("--allow-host", multiple=True, metavar="NAME", help="Callers reach the server by this name.")
+@expert_option("--issuer", metavar="URL", help="Take tokens of this identity provider too.")
+@expert_option("--audience", default="wherry", metavar="NAME", help="Its tokens name this; default: wherry.")
 @expert_option("--certificate", type=PATH, metavar="FILE", help="Use TLS with this certificate, and --key.")
 @expert_option("--key", type=PATH, metavar="FILE", help="The key of the certificate.")
 @expert_option("--at-once", type=COUNT, metavar="N", help="Run N pipelines at a time.")
@@ -52,6 +54,8 @@ def serve(  # noqa: PLR0913 -- each is an option of the command
     only: str,
     lasts: str,
     allow_host: tuple[str, ...],
+    issuer: str | None,
+    audience: str,
     certificate: Path | None,
     key: Path | None,
     at_once: int | None,
@@ -95,6 +99,7 @@ def serve(  # noqa: PLR0913 -- each is an option of the command
             variables=values.read_variables(),
             secrets=values.read_secrets(),
             note_secrets=list_secrets_to_mask().update,
+            provider=(issuer, audience) if issuer else None,
             tls=(certificate, key) if certificate and key else None,
         ),
         listeners=[ScheduleLog() if log_format == "json" else ScheduleLines(Clock())],

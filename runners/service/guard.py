@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from runners.model.clock import Clock
+from runners.service.issuer import Issuer
 from runners.service.operation import Caller, Forbidden, TooMuch, Unauthenticated
 from runners.service.tokens import Tokens
 
 RATE, BURST = 100.0, 400.0
 """How many requests a caller may send in a second for long, and how many at once."""
+_DOTS = 2
+"""How many dots a signed token of an identity provider has. A token of this server has none."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -22,6 +25,8 @@ class Guard:
 
     tokens: Tokens
     clock: Clock
+    issuer: Issuer | None = None
+    """The identity provider whose tokens count too."""
     hosts: Collection[str] = ()
     """The names of the server, beside those of the loopback. A web site that sends a request gives another name."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -49,7 +54,9 @@ class Guard:
                 "This server wants a token.",
                 hint="Send the header Authorization: Bearer TOKEN. `wherry serve` prints one.",
             )
-        caller = self.tokens.recognise(token.strip())
+        token = token.strip()
+        is_signed = self.issuer is not None and token.count(".") == _DOTS
+        caller = self.issuer.recognise(token) if self.issuer and is_signed else self.tokens.recognise(token)
         self._count(caller.name)
         return caller
 

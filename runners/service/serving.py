@@ -29,6 +29,7 @@ from runners.schedules.scheduling import make_carrier
 from runners.service.deeds import Deeds
 from runners.service.guard import Guard
 from runners.service.happenings import Happenings
+from runners.service.issuer import Issuer
 from runners.service.reading import read_overview
 from runners.service.rest import make_app
 from runners.service.service import Service, SharedSpark, watch_folder
@@ -54,6 +55,8 @@ class ServerOptions:
     variables: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict)
     note_secrets: Callable[[Mapping[str, str]], None] = lambda _: None
+    provider: tuple[str, str] | None = None
+    """The address of an identity provider, and the audience that its tokens must name."""
     tls: tuple[Path, Path] | None = None
     """The files with the certificate and its key."""
 
@@ -79,7 +82,9 @@ class Server:
         service = make_service(options, clock)
         scheduler = make_scheduler(service, options, clock, listeners)
         tokens = open_tokens(options.directory, own=make_own_token())
-        guard = Guard(tokens=tokens, clock=clock, hosts=options.allowed_hosts)
+        provider = options.provider
+        issuer = None if provider is None else Issuer(url=provider[0], audience=provider[1], clock=clock)
+        guard = Guard(tokens=tokens, clock=clock, issuer=issuer, hosts=options.allowed_hosts)
         return Server(options=options, service=service, scheduler=scheduler, guard=guard)
 
     @property
