@@ -191,9 +191,10 @@ def test_every_package_is_installed() -> None:
 
 
 def test_a_class_name_is_unique() -> None:
-    """Only kinds may have the same name as an origin and as a destination."""
+    """Only kinds may have the same name as an origin and as a destination. A message is named for what it is about."""
+    files = [file for file in FILES if file != ROOT / "runners/service/messages.py"]
     found = Counter(
-        node.name for file in FILES for node in ast.parse(file.read_text()).body if isinstance(node, ast.ClassDef)
+        node.name for file in files for node in ast.parse(file.read_text()).body if isinstance(node, ast.ClassDef)
     )
     assert {name for name, times in found.items() if times > 1} == {"Delta", "Files", "Kafka", "Memory"}
 
