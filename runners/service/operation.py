@@ -135,6 +135,12 @@ class TooMuch(WherryError):
     code = "TOO_MUCH"
 
 
+class NotKept(WherryError):
+    """The server cannot keep who changes what, so it changes nothing."""
+
+    code = "NOT_KEPT"
+
+
 class KeyTaken(WherryError):
     """The idempotency key belongs to another change, or to one whose end is not known."""
 
