@@ -111,19 +111,16 @@ class Watch(Iterator[Happening]):
                 self._waiting.put_nowait(happening and self._happenings.make("missed", "", None))
 
     def __next__(self) -> Happening:
-        if self._closed:
-            raise StopIteration
         try:
-            happening = self._waiting.get(timeout=STILL_HERE)
+            happening = self._waiting.get(block=not self._closed, timeout=STILL_HERE)
         except queue.Empty:
-            return self._happenings.make("still_here", "", None)
+            happening = None if self._closed else self._happenings.make("still_here", "", None)
         if happening is None:
-            self.close()
             raise StopIteration
         return happening
 
     def close(self) -> None:
-        """End it. Any thread may call this."""
+        """End it after what has happened so far. Any thread may call this."""
         self._happenings.leave(self)
         if not self._closed:
             self._closed = True

@@ -28,7 +28,7 @@ from runners.service.operations import OPERATIONS
 from runners.service.problems import describe_problem, make_problem
 from runners.service.service import Service
 
-LARGEST, SLOWEST_BODY = 1 << 20, 20.0
+LARGEST, SLOWEST_BODY = 1 << 20, 10.0
 """How many bytes the body of a request may have, and how many seconds it may take."""
 _PAGE: Mapping[str, tuple[str, str]] = {
     "/": ("page.html", "text/html; charset=utf-8"),

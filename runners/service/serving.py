@@ -275,13 +275,9 @@ class _PatientProtocol(H11Protocol):
 def _open_port(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        opened = socket.socket(family, socket.SOCK_STREAM)
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        opened.bind((host, port))
-        opened.listen(MOST_CONNECTIONS)
+        return socket.create_server((host, port), family=family, backlog=MOST_CONNECTIONS)
     except (OSError, UnicodeError) as error:
         raise Refusal(
             f"The server cannot listen at {host}:{port}: {getattr(error, 'strerror', error)}.",
             hint="Choose another port with --port, or end the program that uses this port.",
         ) from error
-    return opened
