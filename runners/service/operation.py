@@ -72,6 +72,8 @@ class Operation:
     answer: type[Answer]
     right: Right = Right.READ
     """The right that it needs."""
+    waits: bool = False
+    """Whether its answer may take long. It then has threads of its own, so that no other operation waits for it."""
     streams: bool = False
     """Whether it answers many times, until the caller has enough. `act` then returns an iterator."""
 

@@ -16,7 +16,9 @@ from runners.model.run_report import compute_trends
 from runners.model.text import find_version
 from runners.model.timetable import describe_times, find_zone, make_timetable
 from runners.operations.dlq import read_settings
+from runners.operations.pipeline_access import open_state
 from runners.operations.status import describe_pipelines, read_status
+from runners.pipeline import Pipeline
 from runners.running.choice import Choice
 from runners.service import messages
 from runners.service.operation import Caller, Invalid, NotFound
@@ -138,8 +140,14 @@ def list_refused_rows(service: Service, caller: Caller, ask: messages.ListRefuse
 
 def list_causes(service: Service, caller: Caller, ask: messages.ListCauses) -> messages.CauseList:
     """Count refused rows by cause, with an example of each."""
-    causes = service.open_pipeline(ask.pipeline).dead_letter_causes(read_choice(ask))
-    return messages.CauseList(causes=[to_answer(messages.Cause, each) for each in causes])
+    definition, choice = service.find(ask.pipeline), read_choice(ask)
+
+    def count() -> messages.CauseList:
+        causes = Pipeline.of(definition.pipeline).dead_letter_causes(choice)
+        return messages.CauseList(causes=[to_answer(messages.Cause, each) for each in causes])
+
+    entries = open_state(definition.pipeline)[1].state.seq
+    return service.causes.get((msgspec.json.encode(ask), definition.hash, entries), count)
 
 
 def get_dlq(service: Service, caller: Caller, ask: messages.GetDlq) -> messages.DlqSettings:

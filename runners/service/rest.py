@@ -99,9 +99,8 @@ class _Endpoint:
 
     def __init__(self, service: Service, guard: Guard, operation: Operation) -> None:
         self._service, self._guard, self._operation = service, guard, operation
-        waits = operation.streams or "wait" in operation.ask.__struct_fields__
+        waits = operation.streams or operation.waits
         self._threads = anyio.CapacityLimiter(2 * MOST_WATCHERS) if waits else None
-        """The threads of an operation that waits, so that it takes none from other operations."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         response = await self._answer(Request(scope, receive))

@@ -79,6 +79,7 @@ def test_refused_rows_are_listed_and_counted(served: Served) -> None:
     assert (cause["code"], cause["rows"], cause["waiting"]) == ("PARSE", 2, 2)
     assert served.ask("POST", "/v1/pipelines/orders/dlq/discard", {"reason": "old", "ids": ["plan/1"]}).status == 200
     assert [each["id"] for each in served.get(f"{rows}?waiting=true")["rows"]] == ["plan/2"]
+    assert [each["waiting"] for each in served.get("/v1/pipelines/orders/dlq/causes")["causes"]] == [1]
     assert [each["discarded"] for each in served.get(rows)["rows"]] == [True, False]
 
 
