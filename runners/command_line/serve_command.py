@@ -7,6 +7,7 @@ import re
 import signal
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,6 +21,9 @@ from runners.model.errors import Refusal
 from runners.operations import printing
 from runners.running.stop import handle_signals
 from runners.schedules.schedule_log import ScheduleLines, ScheduleLog
+
+if TYPE_CHECKING:
+    from runners.service.tokens import RightName
 
 
 @command(logs=True)
@@ -35,7 +39,7 @@ from runners.schedules.schedule_log import ScheduleLines, ScheduleLog
     metavar="RIGHT",
     help="What the token allows: read, operate or admin; default: read.",
 )
-@option("--only", default="", metavar="NAMES", help="The pipelines of the token, such as orders,items.")
+@option("--only", metavar="NAMES", help="The pipelines of the token, such as orders,items.")
 @option("--lasts", default="", metavar="TIME", callback=check_duration, help="When the token ends, such as 30d.")
 @expert_option("--allow-host", multiple=True, metavar="NAME", help="Callers reach the server by this name.")
 @expert_option("--issuer", metavar="URL", help="Take tokens of this identity provider too.")
@@ -50,8 +54,8 @@ def serve(  # noqa: PLR0913 -- each is an option of the command
     host: str,
     new_token: str | None,
     remove_token: str | None,
-    right: str,
-    only: str,
+    right: RightName,
+    only: str | None,
     lasts: str,
     allow_host: tuple[str, ...],
     issuer: str | None,
@@ -84,7 +88,9 @@ def serve(  # noqa: PLR0913 -- each is an option of the command
         click.echo(printing.as_json({"removed": removed}) if json else there)
         return 0
     if new_token is not None:
-        pipelines = [each for each in re.split(r"[,\s]+", only) if each]
+        pipelines = [each for each in re.split(r"[,\s]+", only or "") if each]
+        if only is not None and not pipelines:
+            raise click.UsageError("--only names no pipeline. Without it, the token is for all of them.")
         token = tokens.add(new_token, right, pipelines=pipelines, lasts=parse_seconds(lasts) if lasts else None)
         click.echo(printing.as_json({"token": token}) if json else token)
         return 0

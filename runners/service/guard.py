@@ -35,12 +35,12 @@ class Guard:
 
     def check_source(self, host: str, origin: str | None) -> None:
         """Raise `Forbidden` for a request for another host, or from a page of another web site."""
-        name = _read_host(f"//{host}")
-        if name not in (*_LOOPBACK, *self.hosts):
+        name, _ = _read_host(f"//{host}")
+        if name not in (*_LOOPBACK, *(each.lower() for each in self.hosts)):
             raise Forbidden(
                 "This server does not answer for this host.", hint="Name it:  wherry serve DIR --allow-host NAME"
             )
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        if origin is not None and _read_host(origin) != _read_host(f"//{host}"):
             raise Forbidden("This server does not answer to pages of other web sites.")
 
     def admit(self, authorization: str) -> Caller:
@@ -75,8 +75,10 @@ class Guard:
             raise TooMuch(f"{name} asks more than {RATE:.0f} times a second.", hint="Wait a second.")
 
 
-def _read_host(url: str) -> str:
+def _read_host(url: str) -> tuple[str, int | None]:
+    """Return the host and the port of a URL. The host is empty if the URL cannot be read."""
     try:
-        return (urlsplit(url).hostname or "").lower()
+        parts = urlsplit(url)
+        return (parts.hostname or "").lower(), parts.port
     except ValueError:
-        return ""
+        return "", None

@@ -72,6 +72,8 @@ class Operation:
     answer: type[Answer]
     right: Right = Right.READ
     """The right that it needs."""
+    waits: bool = False
+    """Whether its answer may take long. It then has threads of its own, so that no other operation waits for it."""
     streams: bool = False
     """Whether it answers many times, until the caller has enough. `act` then returns an iterator."""
 
@@ -133,6 +135,12 @@ class TooMuch(WherryError):
     """The caller asks too often, or for too much."""
 
     code = "TOO_MUCH"
+
+
+class NotKept(WherryError):
+    """The server cannot keep who changes what, so it changes nothing."""
+
+    code = "NOT_KEPT"
 
 
 class KeyTaken(WherryError):

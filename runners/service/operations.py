@@ -76,6 +76,7 @@ OPERATIONS: Sequence[Operation] = (
         path=f"{_ONE}/dlq/rows",
         ask=messages.ListRefusedRows,
         answer=messages.RefusedRowList,
+        waits=True,
     ),
     Operation(
         act=reading.list_causes,
@@ -83,6 +84,7 @@ OPERATIONS: Sequence[Operation] = (
         path=f"{_ONE}/dlq/causes",
         ask=messages.ListCauses,
         answer=messages.CauseList,
+        waits=True,
     ),
     Operation(
         act=changing.explain_row,
@@ -151,7 +153,14 @@ OPERATIONS: Sequence[Operation] = (
         act=reading.get_schedule, method="GET", path="/v1/schedule", ask=messages.GetSchedule, answer=messages.Schedule
     ),
     Operation(act=reading.list_tasks, method="GET", path="/v1/tasks", ask=messages.ListTasks, answer=messages.TaskList),
-    Operation(act=reading.get_task, method="GET", path="/v1/tasks/{task}", ask=messages.GetTask, answer=messages.Task),
+    Operation(
+        act=reading.get_task,
+        method="GET",
+        path="/v1/tasks/{task}",
+        ask=messages.GetTask,
+        answer=messages.Task,
+        waits=True,
+    ),
     Operation(
         act=changing.cancel_task,
         method="POST",

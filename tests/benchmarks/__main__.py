@@ -33,6 +33,7 @@ from tests.benchmarks import (
     refused,
     restart,
     scale,
+    served,
     shown,
     small,
     start,
@@ -63,6 +64,7 @@ CASES: dict[str, Case] = {
         stores,
         wide,
         by_name,
+        served,
     )
     for case in module.CASES
 }
