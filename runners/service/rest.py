@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from importlib import resources
 from typing import Any
@@ -20,13 +22,15 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from origins.errors import WherryError
 from runners.service.guard import Guard
 from runners.service.happenings import MOST_WATCHERS, Watch
-from runners.service.messages import Problem, Task
+from runners.service.messages import Happening, Problem, Task
 from runners.service.openapi import describe
 from runners.service.operation import ENCODER, Ask, Caller, Invalid, Operation
 from runners.service.operations import OPERATIONS
 from runners.service.problems import describe_problem, make_problem
+from runners.service.protobuf import print_proto
 from runners.service.service import Service
 
 LARGEST = 1 << 20
@@ -53,6 +57,7 @@ def make_app(service: Service, guard: Guard) -> ASGIApp:
     """Return the application for a server of ASGI."""
     routes = [Route(path, _make_file(name, kind)) for path, (name, kind) in _PAGE.items()]
     routes += [Route("/openapi.json", _make_text(lambda: describe(OPERATIONS), "application/json"))]
+    routes += [Route("/wherry.proto", _make_text(print_proto, "text/plain"))]
     routes += [Route("/live", _make_text(lambda: "live\n", "text/plain"))]
     routes += [Route("/ready", _make_readiness(service)), Route("/metrics", _make_metrics(service, guard))]
     routes += [
@@ -107,7 +112,8 @@ class _Endpoint:
     async def _answer(self, request: Request) -> Response:
         operation = self._operation
         try:
-            caller = await anyio.to_thread.run_sync(self._guard.admit, request.headers.get("authorization", ""))
+            authorization = request.headers.get("authorization", "")
+            caller = await anyio.to_thread.run_sync(self._guard.admit, authorization)
             ask = _read_question(operation, request, await _read_body(request))
             key = request.headers.get("idempotency-key", "")
             answer = await anyio.to_thread.run_sync(self._service.answer, operation, caller, ask, key)
@@ -116,7 +122,8 @@ class _Endpoint:
         except Exception as error:  # noqa: BLE001 -- the edge of the server: the caller gets the error
             return _answer_error(error)
         if operation.streams:
-            return StreamingResponse(_stream(answer), media_type="text/event-stream")
+            happenings = self._guard.follow(authorization, caller, answer)
+            return StreamingResponse(_stream(answer, happenings), media_type="text/event-stream")
         status = HTTPStatus.ACCEPTED if operation.changes and operation.answer is Task else HTTPStatus.OK
         return Response(ENCODER.encode(answer), status, media_type="application/json")
 
@@ -175,19 +182,15 @@ def _quote(text: str) -> str:
     return json.dumps(text[:100])
 
 
-async def _stream(watch: Watch) -> AsyncIterator[bytes]:
-    """Yield what happens, as events that a server sends. The watch ends when the reader goes."""
+async def _stream(watch: Watch, happenings: Iterator[Happening]) -> AsyncIterator[bytes]:
+    """Yield what happens, as events that a server sends. The watch ends when the reader goes or loses its token."""
+    take = partial(next, happenings, None)
     try:
-        while (
-            happening := await anyio.to_thread.run_sync(_take, watch, abandon_on_cancel=True, limiter=_get_limiter())
-        ) is not None:
-            yield b"event: " + happening.event.encode() + b"\ndata: " + ENCODER.encode(happening) + b"\n\n"
+        with contextlib.suppress(WherryError):
+            while happening := await anyio.to_thread.run_sync(take, abandon_on_cancel=True, limiter=_get_limiter()):
+                yield b"event: " + happening.event.encode() + b"\ndata: " + ENCODER.encode(happening) + b"\n\n"
     finally:
         watch.close()
-
-
-def _take(watch: Iterator[Any]) -> Any:
-    return next(watch, None)
 
 
 _LIMITERS: dict[Any, anyio.CapacityLimiter] = {}
