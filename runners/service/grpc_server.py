@@ -96,9 +96,11 @@ def _open_port(server: grpc.Server, address: str, tls: tuple[Path, Path] | None)
             return int(server.add_insecure_port(address))
         certificate, key = (file.read_bytes() for file in tls)
         return int(server.add_secure_port(address, grpc.ssl_server_credentials([(key, certificate)])))
-    except (OSError, RuntimeError) as error:
+    except OSError as error:
+        raise Refusal(f"The certificate or its key cannot be read: {error}.", hint="Name other files.") from error
+    except RuntimeError as error:
         raise Refusal(
-            f"The server cannot listen at {address}: {error}.",
+            f"The server cannot listen at {address}{' with this certificate and its key' if tls else ''}.",
             hint="Choose another port with --grpc-port, or end the program that uses this port.",
         ) from error
 
