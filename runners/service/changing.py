@@ -57,7 +57,10 @@ def _note_run(doing: Doing) -> Callable[[Event], None]:
 
 def stop_run(service: Service, caller: Caller, ask: messages.StopRun) -> messages.Stopped:
     """Ask the run of a pipeline to stop, in any process. Batches in flight finish, or not with `force`."""
-    asked = service.open_pipeline(ask.pipeline).stop(ask.reason, force=ask.force, within=ask.within)
+    try:
+        asked = service.open_pipeline(ask.pipeline).stop(ask.reason, force=ask.force, within=ask.within)
+    except ValueError as error:
+        raise Invalid(f"within: {error}.") from error
     return messages.Stopped(pipeline=ask.pipeline, asked=asked)
 
 
@@ -221,7 +224,7 @@ def _start_work(
 def _read_bound(text: str, name: str) -> Bound | None:
     try:
         return parse_bound(text, last=name == "end") if text else None
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise Invalid(f"{name}: expected a number or a moment such as 2026-01-31T06:00.") from error
 
 

@@ -204,5 +204,5 @@ def read_moment(text: str, name: str) -> datetime | None:
         return None
     try:
         return convert_to_utc(datetime.fromisoformat(text))
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise Invalid(f"{name}: expected a moment such as 2026-01-31T06:00 (UTC).") from error
