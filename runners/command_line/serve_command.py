@@ -29,6 +29,13 @@ if TYPE_CHECKING:
 @command(logs=True)
 @click.argument("directory", type=PATH)
 @option("--port", type=click.IntRange(0, 65535), default=8400, metavar="PORT", help="Listen here; default: 8400.")
+@option(
+    "--grpc-port",
+    type=click.IntRange(0, 65535),
+    default=8401,
+    metavar="PORT",
+    help="Listen here for gRPC; default: 8401.",
+)
 @option("--host", default="127.0.0.1", metavar="HOST", help="Listen at this address; default: 127.0.0.1.")
 @option("--new-token", metavar="NAME", help="Make a token for NAME, print it, and end.")
 @option("--remove-token", metavar="NAME", help="Let the token of NAME end.")
@@ -51,6 +58,7 @@ def serve(  # noqa: PLR0913 -- each is an option of the command
     directory: Path,
     values: GivenValues,
     port: int,
+    grpc_port: int,
     host: str,
     new_token: str | None,
     remove_token: str | None,
@@ -100,6 +108,7 @@ def serve(  # noqa: PLR0913 -- each is an option of the command
             directory=directory,
             host=host,
             port=port,
+            grpc_port=grpc_port,
             allowed_hosts=[host, *allow_host],
             at_once=at_once or os.cpu_count() or 1,
             variables=values.read_variables(),
@@ -120,9 +129,10 @@ def serve(  # noqa: PLR0913 -- each is an option of the command
 
     with end_in_time() as hurry, handle_signals(stop_server), server.listen() as address:
         if json:
-            click.echo(printing.as_json({"address": address, "token": server.own_token}))
+            click.echo(printing.as_json({"address": address, "grpc": server.grpc_address, "token": server.own_token}))
         else:
             click.echo(f"The page and the API:  {address}/#token={server.own_token}")
+            click.echo(f"gRPC:  {server.grpc_address}")
             click.echo("They end with this command: press Ctrl-C.", err=True)
         server.run()
     if server.error:

@@ -330,10 +330,13 @@ def describe_type(annotation: Any) -> str:
 
 
 def read_docs(component: type) -> Mapping[str, str]:
-    """Return the sentences below the fields of a dataclass, by field. Those of the class override inherited ones."""
+    """Return the sentences below the fields of a dataclass or a Struct, by field.
+
+    Those of the class override inherited ones.
+    """
     docs: dict[str, str] = {}
     for one in reversed(component.__mro__):
-        if dataclasses.is_dataclass(one):
+        if dataclasses.is_dataclass(one) or hasattr(one, "__struct_fields__"):
             docs.update(_read_docs_in_source(one))
     return docs
 

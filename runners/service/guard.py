@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from runners.model.clock import Clock
@@ -12,10 +13,13 @@ from runners.service.issuer import Issuer
 from runners.service.operation import Caller, Forbidden, TooMuch, Unauthenticated
 from runners.service.tokens import Tokens
 
+A = TypeVar("A")
 RATE, BURST = 100.0, 400.0
 """How many requests a caller may send in a second for long, and how many at once."""
 _DOTS = 2
 """How many dots a signed token of an identity provider has. A token of this server has none."""
+RECOGNISE_EVERY = 1.0
+"""After how many seconds the token of a stream is looked up again."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -48,6 +52,24 @@ class Guard:
 
         Raise `Unauthenticated` without a known token, and `TooMuch` if the caller asks too often.
         """
+        caller = self._recognise(authorization)
+        self._count(caller.name)
+        return caller
+
+    def follow(self, authorization: str, caller: Caller, answers: Iterable[A]) -> Iterator[A]:
+        """Yield the answers of a stream while the token of this header is the caller's.
+
+        Raise `Unauthenticated` with the first answer after that, or a second later.
+        """
+        recognised = self.clock.elapsed()
+        for answer in answers:
+            if self.clock.elapsed() >= recognised + RECOGNISE_EVERY:
+                if self._recognise(authorization) != caller:
+                    raise Unauthenticated("This token allows something else now.", hint="Begin a new stream.")
+                recognised = self.clock.elapsed()
+            yield answer
+
+    def _recognise(self, authorization: str) -> Caller:
         kind, _, token = authorization.partition(" ")
         if kind.lower() != "bearer" or not token.strip():
             raise Unauthenticated(
@@ -56,9 +78,7 @@ class Guard:
             )
         token = token.strip()
         is_signed = self.issuer is not None and token.count(".") == _DOTS
-        caller = self.issuer.recognise(token) if self.issuer and is_signed else self.tokens.recognise(token)
-        self._count(caller.name)
-        return caller
+        return self.issuer.recognise(token) if self.issuer and is_signed else self.tokens.recognise(token)
 
     def check_sees_all(self, caller: Caller) -> None:
         """Raise `Forbidden` for a caller who may see only some pipelines."""

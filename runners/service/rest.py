@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from importlib import resources
 from typing import Any
@@ -19,13 +21,15 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from origins.errors import WherryError
 from runners.service.guard import Guard
 from runners.service.happenings import MOST_WATCHERS, Watch
-from runners.service.messages import Problem, Task
+from runners.service.messages import Happening, Problem, Task
 from runners.service.openapi import describe
 from runners.service.operation import ENCODER, Ask, Caller, Invalid, Operation
 from runners.service.operations import OPERATIONS
 from runners.service.problems import describe_problem, make_problem
+from runners.service.protobuf import print_proto
 from runners.service.service import Service
 
 LARGEST, SLOWEST_BODY = 1 << 20, 10.0
@@ -52,6 +56,7 @@ def make_app(service: Service, guard: Guard) -> ASGIApp:
     """Return the application for a server of ASGI."""
     routes = [Route(path, _make_file(name, kind)) for path, (name, kind) in _PAGE.items()]
     routes += [Route("/openapi.json", _make_text(lambda: describe(OPERATIONS), "application/json"))]
+    routes += [Route("/wherry.proto", _make_text(print_proto, "text/plain"))]
     routes += [Route("/live", _make_text(lambda: "live\n", "text/plain"))]
     routes += [Route("/ready", _make_readiness(service)), Route("/metrics", _make_metrics(service, guard))]
     routes += [
@@ -113,7 +118,8 @@ class _Endpoint:
     async def _answer(self, request: Request) -> Response:
         operation = self._operation
         try:
-            caller = await anyio.to_thread.run_sync(self._guard.admit, request.headers.get("authorization", ""))
+            authorization = request.headers.get("authorization", "")
+            caller = await anyio.to_thread.run_sync(self._guard.admit, authorization)
             ask = _read_question(operation, request, await _read_body(request) if operation.changes else b"")
             key = request.headers.get("idempotency-key", "")
             answer = await anyio.to_thread.run_sync(
@@ -125,7 +131,7 @@ class _Endpoint:
             return _answer_error(error)
         if operation.streams:
             assert self._threads is not None
-            return _Stream(answer, self._threads)
+            return _Stream(answer, self._guard.follow(authorization, caller, answer), self._threads)
         status = HTTPStatus.ACCEPTED if operation.changes and operation.answer is Task else HTTPStatus.OK
         return Response(ENCODER.encode(answer), status, media_type="application/json")
 
@@ -187,18 +193,19 @@ def _quote(text: str) -> str:
 
 
 class _Stream(StreamingResponse):
-    """What happens, as events that a server sends."""
+    """What happens, as events that a server sends. It ends when the reader loses its token."""
 
-    def __init__(self, watch: Watch, threads: anyio.CapacityLimiter) -> None:
-        super().__init__(self._send_events(threads), media_type="text/event-stream")
+    def __init__(self, watch: Watch, happenings: Iterator[Happening], threads: anyio.CapacityLimiter) -> None:
+        super().__init__(self._send_events(happenings, threads), media_type="text/event-stream")
         self.watch = watch
 
-    async def _send_events(self, threads: anyio.CapacityLimiter) -> AsyncIterator[bytes]:
-        def take() -> Any:
-            return next(self.watch, None)
-
-        while (happening := await anyio.to_thread.run_sync(take, abandon_on_cancel=True, limiter=threads)) is not None:
-            yield b"event: " + happening.event.encode() + b"\ndata: " + ENCODER.encode(happening) + b"\n\n"
+    async def _send_events(
+        self, happenings: Iterator[Happening], threads: anyio.CapacityLimiter
+    ) -> AsyncIterator[bytes]:
+        take = partial(next, happenings, None)
+        with contextlib.suppress(WherryError):
+            while happening := await anyio.to_thread.run_sync(take, abandon_on_cancel=True, limiter=threads):
+                yield b"event: " + happening.event.encode() + b"\ndata: " + ENCODER.encode(happening) + b"\n\n"
 
 
 def _answer_error(error: BaseException) -> Response:

@@ -31,6 +31,7 @@ from runners.schedules.schedule_plan import open_marks
 from runners.schedules.scheduler import RunOutcome, RunThreads, Scheduler, Stop
 from runners.schedules.scheduling import make_carrier
 from runners.service.deeds import Deeds
+from runners.service.grpc_server import answer_over_grpc
 from runners.service.guard import Guard
 from runners.service.happenings import Happenings
 from runners.service.issuer import Issuer
@@ -57,6 +58,8 @@ class ServerOptions:
     host: str = "127.0.0.1"
     port: int = 8400
     """The port of REST and the page. With 0 the system chooses one."""
+    grpc_port: int = 8401
+    """The port of gRPC, chosen in the same way."""
     allowed_hosts: Collection[str] = ()
     """The names by which callers reach the server, beside those of the loopback and `host`."""
     at_once: int = field(default_factory=lambda: os.cpu_count() or 1)
@@ -83,6 +86,8 @@ class Server:
     service: Service
     scheduler: Scheduler
     guard: Guard
+    grpc_address: str = ""
+    """Where gRPC answers while the server listens, such as `127.0.0.1:8401`."""
     _stops: queue.SimpleQueue[tuple[str, bool]] = field(default_factory=queue.SimpleQueue)
 
     @staticmethod
@@ -128,8 +133,13 @@ class Server:
 
     @contextlib.contextmanager
     def listen(self) -> Iterator[str]:
-        """Answer callers inside the block. Yield the address. Raise `Refusal` if the port cannot be opened."""
-        with answer_over_http(make_app(self.service, self.guard), self.options) as address:
+        """Answer callers inside the block. Yield the address of REST. Raise `Refusal` if a port cannot be opened."""
+        options = self.options
+        with (
+            answer_over_http(make_app(self.service, self.guard), options) as address,
+            answer_over_grpc(self.service, self.guard, options.host, options.grpc_port, options.tls) as grpc_address,
+        ):
+            self.grpc_address = grpc_address
             try:
                 yield address
             finally:
