@@ -94,10 +94,14 @@ export async function followTask(task, say, isWanted = () => true) {
 }
 
 // Calls `act` for everything that happens, and `tell` with whether the stream is there. It never gives up.
+// A hidden page has no stream, because a browser has only a few connections for all pages of a server.
 export async function watch(act, tell) {
   for (let pause = 1; ; pause = Math.min(pause * 2, 30)) {
+    await waitUntilShown();
+    const leave = new AbortController();
+    document.addEventListener("visibilitychange", () => document.hidden && leave.abort(), { signal: leave.signal });
     try {
-      const response = await send("/v1/events", {});
+      const response = await send("/v1/events", { signal: leave.signal });
       if (!response.ok) await answer(response);
       tell(true);
       await readEvents(response.body.getReader(), (event) => {
@@ -107,9 +111,16 @@ export async function watch(act, tell) {
     } catch (error) {
       if (error.status === 401) return;
     }
+    if (leave.signal.aborted) continue;
+    leave.abort();
     tell(false);
     await new Promise((wake) => setTimeout(wake, pause * 1000));
   }
+}
+
+function waitUntilShown() {
+  if (!document.hidden) return null;
+  return new Promise((shown) => document.addEventListener("visibilitychange", shown, { once: true }));
 }
 
 async function readEvents(reader, act) {

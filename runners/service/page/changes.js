@@ -97,7 +97,9 @@ export function moveOffsets(name, lanes, changed) {
     says: ["The next run reads old rows again from the place that you choose. Preview it first: destinations that append get the rows twice."],
     fields: [
       { name: "way", label: "Where to", kind: "select", choices: [["back", "Back by a number of batches, in every lane"], ["to", "Back to a moment, in every lane"], ["beginning", "Back to the beginning"], ...Object.keys(lanes).map((lane) => [`lane ${lane}`, `Lane ${lane}: to an offset`])] },
-      { name: "value", label: "Number of batches, moment in UTC, or offset as JSON", value: "1", help: "Such as 3, or 2026-01-31T06:00, or {\"file\": \"orders-0017.json\"}. Not used for the beginning." },
+      { name: "back", label: "Batches to go back", kind: "number", min: 1, value: 1, when: "back" },
+      { name: "to", label: "Moment", help: "Such as 2026-01-31T06:00, in UTC.", when: "to" },
+      { name: "offset", label: "Offset as JSON", help: "In the form that this view shows, such as {\"file\": \"orders-0017.json\"}.", when: "lane" },
     ],
     verb: "Move the offsets", danger: true, changed,
     preview: {
@@ -110,11 +112,11 @@ export function moveOffsets(name, lanes, changed) {
   });
 }
 
-function readMove({ way, value }) {
+function readMove({ way, back, to, offset }) {
   if (way === "beginning") return { beginning: true };
-  if (way === "back") return { back: Number(value) || 0 };
-  if (way === "to") return { to: value };
-  return { lane: way.slice(5), offset: readJson(value) };
+  if (way === "back") return { back: Number(back) || 0 };
+  if (way === "to") return { to };
+  return { lane: way.slice(5), offset: readJson(offset) };
 }
 
 function readJson(text) {
@@ -129,7 +131,7 @@ function showMove(move) {
   const lanes = Object.entries(move.lanes).map(([lane, each]) => [lane, show(each.from), show(each.to), count(each.batches), count(each.rows)]);
   if (!lanes.length) return make("p", {}, "No lane would move.");
   return [
-    table("What moves", ["Lane", "From", "To", { name: "Batches again", number: true }, { name: "Rows again", number: true }], lanes),
+    table("What moves", ["Lane", "From", "To", { name: "Batches again", number: true }, { name: "Rows again", number: true }], lanes, { kind: "cards" }),
     Object.entries(move.destinations).map(([to, what]) => make("p", {}, make("strong", {}, to), ` ${what}.`)),
   ];
 }
@@ -138,7 +140,7 @@ function showMove(move) {
 export function replay(name, choice, waiting, words, changed) {
   openDialog({
     title: `Replay ${rows(waiting, "refused")} of ${name}`,
-    says: [`${words}.`, "Each row passes the stages of today. Rows that pass are delivered; rows that are refused again wait again.", "Replay after you mended the cause. Preview it first."],
+    says: [`${words}.`, "Each row passes the stages of today. Rows that pass are delivered; rows that are refused again wait again.", "Mend the cause first. A preview shows what would pass."],
     verb: `Replay ${rows(waiting)}`, changed,
     preview: {
       verb: "Preview",

@@ -1,12 +1,12 @@
 // One dialog for every change: it says what will happen, asks for the reason, and says what was done.
 
 import { Problem, change, followTask, makeKey } from "./api.js";
-import { button, make, swap } from "./dom.js";
+import { button, findKey, focusOn, make, swap } from "./dom.js";
 import { count } from "./words.js";
 
 let number = 0;
 
-// `says` are sentences. `fields` are {name, label, kind, value, help, choices, wanted}. `request(values)` returns
+// `says` are sentences. `fields` are {name, label, kind, value, help, choices, wanted, when}. `request(values)` returns
 // {method, path, body}. `preview` is the same for a try, with `describe(answer)`. `describe(answer)` returns what was done.
 export function openDialog(plan) {
   number += 1;
@@ -19,9 +19,11 @@ export function openDialog(plan) {
     state.open = false;
     dialog.remove();
     plan.closed?.();
-    state.opener?.isConnected && state.opener.focus();
+    if (state.opener.isConnected) state.opener.focus();
+    else focusOn(state.openerKey);
   });
   state.opener = document.activeElement;
+  state.openerKey = findKey(state.opener);
   document.body.append(dialog);
   dialog.showModal();
   (form.querySelector("input, textarea, select") || form.querySelector("button")).focus();
@@ -40,26 +42,36 @@ function makeForm(state, dialog) {
     state.place);
   const buttons = make("div", { class: "buttons" });
   const cancel = button("Cancel", () => dialog.close(), { kind: "plain" });
+  state.cancel = cancel;
   const go = make("button", { type: "submit", class: plan.danger ? "danger" : "primary" }, plan.verb);
   const first = plan.preview ? button(plan.preview.verb, () => tryFirst(state, form, go), { kind: "second" }) : null;
   form.addEventListener("submit", () => act(state, form, buttons, dialog));
   buttons.append(...[go, first, cancel].filter(Boolean));
   form.append(buttons);
+  form.addEventListener("change", () => showWanted(form));
+  showWanted(form);
   return form;
 }
 
 function makeField(state, field) {
   const id = `${state.id}-${field.name}`;
   const given = { id, name: field.name, "aria-describedby": field.help ? `${id}-help` : null, required: field.wanted };
+  const only = field.when ? { "data-when": field.when } : {};
   const help = field.help ? make("span", { class: "help", id: `${id}-help` }, field.help) : null;
   if (field.kind === "check") {
     const box = make("input", { ...given, type: "checkbox", checked: field.value });
-    return make("p", { class: "field check" }, box, make("label", { for: id }, field.label), help);
+    return make("p", { class: "field check", ...only }, box, make("label", { for: id }, field.label), help);
   }
   const input = field.kind === "textarea" ? make("textarea", { ...given, rows: 2, maxlength: 1000 })
     : field.kind === "select" ? make("select", given, field.choices.map(([value, text]) => make("option", { value }, text)))
       : make("input", { ...given, type: field.kind || "text", value: field.value ?? "", min: field.min, autocomplete: "off" });
-  return make("p", { class: "field" }, make("label", { for: id }, field.label), input, help);
+  return make("p", { class: "field", ...only }, make("label", { for: id }, field.label), input, help);
+}
+
+// Shows the fields of the choice that was made, and hides those of the others.
+function showWanted(form) {
+  const chosen = [...form.querySelectorAll("select")].map((each) => each.value.split(" ")[0]);
+  for (const each of form.querySelectorAll("[data-when]")) each.hidden = !chosen.includes(each.dataset.when);
 }
 
 function readValues(form) {
@@ -104,6 +116,7 @@ async function tryFirst(state, form, go) {
 async function work(state, form, act) {
   state.busy = true;
   form.setAttribute("aria-busy", "true");
+  state.cancel.textContent = "Close";
   try {
     await act();
   } catch (error) {
@@ -113,6 +126,7 @@ async function work(state, form, act) {
   } finally {
     state.busy = false;
     form.removeAttribute("aria-busy");
+    state.cancel.textContent = "Cancel";
   }
 }
 

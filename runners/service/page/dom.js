@@ -35,10 +35,14 @@ export function swap(place, ...children) {
   append(content, children);
   for (const each of content.querySelectorAll("details[data-key]")) if (open.has(each.dataset.key)) each.open = true;
   place.replaceChildren(content);
-  if (focused) [...place.querySelectorAll("a, button, input, select, summary, [tabindex]")].find((each) => findKey(each) === focused)?.focus({ preventScroll: true });
+  if (focused) focusOn(focused, place);
 }
 
-function findKey(element) {
+export function focusOn(key, place = document) {
+  [...place.querySelectorAll("a, button, input, select, summary, [tabindex]")].find((each) => findKey(each) === key)?.focus({ preventScroll: true });
+}
+
+export function findKey(element) {
   return element.dataset?.key || element.id || element.getAttribute("href") || element.getAttribute("aria-label") || "";
 }
 
@@ -49,7 +53,7 @@ export function table(called, head, rows, { marks = [], kind = "" } = {}) {
     make("th", { role: "columnheader", scope: "col", class: each.number ? "n" : null }, each.name)));
   const body = rows.map((cells, at) => make("tr", { role: "row", class: marks[at] || null }, cells.map((cell, column) => {
     const { name, number } = columns[column];
-    return make("td", { role: "cell", class: number ? "n" : null, "data-label": name }, cell);
+    return make("td", { role: "cell", class: number ? "n" : null, "data-label": name }, Array.isArray(cell) ? make("span", {}, cell) : cell);
   })));
   return make("div", { class: "wide", tabindex: 0, role: "region", "aria-label": called },
     make("table", { role: "table", class: kind || null, "aria-label": called },
@@ -57,7 +61,7 @@ export function table(called, head, rows, { marks = [], kind = "" } = {}) {
 }
 
 export function button(text, act, { label = null, kind = "", key = null } = {}) {
-  return make("button", { type: "button", class: kind || null, "aria-label": label, "data-key": key || label, on: { click: act } }, text);
+  return make("button", { type: "button", class: kind || null, "aria-label": label, "data-key": key || label || text, on: { click: act } }, text);
 }
 
 export function link(to, text, kind = "") {

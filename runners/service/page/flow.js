@@ -1,13 +1,13 @@
 // The flow of a pipeline as a picture: origins, stages, branches, destinations and the DLQ, with counts on the arrows.
 
 import { draw, fit, make } from "./dom.js";
-import { count, rows, shorten } from "./words.js";
+import { count, fitText, rows } from "./words.js";
 
 const BOX = { wide: 148, high: 72, gapX: 66, gapY: 28 };
 
 // Returns the picture. `report` has the counts of a run; `live` those of a run that works.
 export function showFlow(definition, report, { live = null, runs = false, waiting = null } = {}) {
-  const graph = makeGraph(definition, runs && !live ? null : report, live);
+  const graph = makeGraph(definition, runs ? null : report, live);
   const place = fit("flow", (wide) => drawGraph(graph, wide, waiting));
   return [place, make("details", { class: "more", "data-key": "flow in words" }, make("summary", {}, "The flow in words"), describeGraph(graph))];
 }
@@ -73,12 +73,15 @@ export function makeGraph(definition, report, live) {
 
 // The rows that leave a node on its arrow to the next one.
 function countOut(node, next, graph) {
-  if (next?.kind === "destination") return next.delivered;
-  if (graph.live) return node.kind === "origin" && graph.origins.length === 1 ? graph.read : null;
-  if (next?.counts) return next.counts.in;
+  if (next.kind === "destination") return next.delivered;
+  const joins = graph.origins.length > 1 && !isOfOrigin(next, graph);
+  if (next.counts && !joins) return next.counts.in;
   if (node.counts) return node.counts.out;
-  if (node.kind === "origin" && graph.origins.length === 1) return graph.read;
-  return null;
+  return node.kind === "origin" && graph.origins.length === 1 ? graph.read : null;
+}
+
+function isOfOrigin(node, graph) {
+  return graph.origins.some((chain) => chain.includes(node));
 }
 
 function listEdges(graph) {
@@ -90,7 +93,7 @@ function listEdges(graph) {
   const first = graph.common.length ? [graph.common[0]] : graph.branches.map((chain) => chain[0]);
   for (const chain of graph.origins) for (const node of first) edges.push([chain.at(-1), node]);
   if (graph.common.length) for (const chain of graph.branches) edges.push([graph.common.at(-1), chain[0]]);
-  return edges.map(([from, to]) => ({ from, to, rows: countOut(from, to, graph) }));
+  return edges.map(([from, to]) => ({ from, to, rows: countOut(from, to, graph), joins: graph.origins.length > 1 && !isOfOrigin(to, graph) && isOfOrigin(from, graph) }));
 }
 
 function listNodes(graph) {
@@ -98,7 +101,7 @@ function listNodes(graph) {
 }
 
 function findRefused(node, graph) {
-  if (node.kind === "origin") return graph.origins[0][0] === node ? graph.unread : 0;
+  if (node.kind === "origin") return graph.origins.length === 1 ? graph.unread : 0;
   return node.counts?.nacked || 0;
 }
 
@@ -109,8 +112,9 @@ function drawGraph(graph, wide, waiting) {
   const needed = columns * BOX.wide + (columns - 1) * BOX.gapX + 4;
   const least = columns * 112 + (columns - 1) * 48 + 4;
   if (least > wide) return drawDown(graph, wide, waiting);
-  const scale = Math.min(1, (wide - 4) / needed);
-  return drawAcross(graph, wide, waiting, { before, columns, box: { wide: Math.floor(BOX.wide * scale), gap: Math.floor(BOX.gapX * scale) } });
+  const scale = Math.min(1.4, (wide - 4) / needed);
+  const gap = Math.floor(BOX.gapX * Math.min(1.2, scale));
+  return drawAcross(graph, wide, waiting, { before, columns, box: { wide: Math.floor(BOX.wide * scale), gap } });
 }
 
 function drawAcross(graph, wide, waiting, { before, columns, box }) {
@@ -135,12 +139,13 @@ function drawAcross(graph, wide, waiting, { before, columns, box }) {
   ]);
 }
 
-function drawAcrossEdge({ from, to, rows: number }) {
+function drawAcrossEdge({ from, to, rows: number, joins }) {
   const [x1, y1, x2, y2] = [from.x + from.w, from.y + from.h / 2, to.x, to.y + to.h / 2];
   const bend = (x2 - x1) / 2;
   const line = y2 === y1 ? `M${x1} ${y1}H${x2 - 7}` : `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2 - 7} ${y2}`;
   const straight = y1 === y2;
-  const mark = number === null ? null : draw("text", { x: straight ? (x1 + x2) / 2 - 2 : x2 - 10, y: y2 + (y2 > y1 ? 17 : -7), class: "count", "text-anchor": straight ? "middle" : "end" }, count(number));
+  const [x, y, anchor] = straight ? [(x1 + x2) / 2 - 2, y2 - 7, "middle"] : joins ? [x1 + 8, y1 + (y2 > y1 ? -7 : 17), "start"] : [x2 - 10, y2 + (y2 > y1 ? 17 : -7), "end"];
+  const mark = number === null ? null : draw("text", { x, y, class: "count", "text-anchor": anchor }, count(number));
   return [draw("path", { d: line, class: "edge", "marker-end": "url(#tip)" }), mark];
 }
 
@@ -182,13 +187,13 @@ function drawRefusal(number, points, x, y, anchor) {
 }
 
 function drawNode(node, graph) {
-  const note = shorten(node.note, Math.floor((node.w - 16) / 7));
+  const note = fitText(node.note, node.w - 18);
   const fact = describeCounts(node, graph);
   const top = node.y + (node.h - (fact ? 3 : 2) * 18) / 2 + 13;
   return draw("g", { class: `node ${node.kind}${node.owed ? " bad" : ""}` },
     draw("title", {}, `${node.title}: ${node.note}`),
     draw("rect", { x: node.x, y: node.y, width: node.w, height: node.h, rx: 6 }),
-    draw("text", { x: node.x + 10, y: top, class: "name" }, shorten(node.title, Math.floor((node.w - 16) / 8))),
+    draw("text", { x: node.x + 10, y: top, class: "name" }, fitText(node.title, node.w - 18, { size: 13, weight: 600 })),
     draw("text", { x: node.x + 10, y: top + 18, class: "note" }, note),
     fact ? draw("text", { x: node.x + 10, y: top + 36, class: `fact ${node.kind}` }, fact) : null);
 }
@@ -201,12 +206,13 @@ function describeCounts(node, graph) {
 }
 
 function drawDlq(x, y, wide, high, graph, waiting) {
-  const now = graph.refused === null ? "" : `${rows(graph.refused, "refused")} in this run`;
+  const unread = graph.origins.length > 1 && graph.unread ? ` (${count(graph.unread)} while reading)` : "";
+  const now = graph.refused === null ? "" : `${rows(graph.refused, "refused")} in this run${unread}`;
   const all = waiting === null || waiting === undefined ? "" : `${count(waiting)} wait in all`;
   const text = [now, all].filter(Boolean).join(", ") || "Refused rows go here";
   return draw("g", { class: `node dlq${graph.refused ? " some" : ""}` },
     draw("rect", { x, y, width: wide, height: high, rx: 6 }),
-    draw("text", { x: x + 10, y: y + 25 }, draw("tspan", { class: "name" }, "DLQ"), draw("tspan", { class: "note", dx: 10 }, shorten(text, Math.floor((wide - 60) / 6.4)))));
+    draw("text", { x: x + 10, y: y + 25 }, draw("tspan", { class: "name" }, "DLQ"), draw("tspan", { class: "note", dx: 10 }, fitText(text, wide - 62))));
 }
 
 function picture(graph, wide, high, content) {

@@ -4,6 +4,7 @@ const runs = new Map();
 
 // Returns whether the event changes the picture of a pipeline.
 export function noteEvent(event, pipeline, facts) {
+  if (event === "watching" || event === "missed") runs.clear(); // what happened before is not known
   if (event === "run_started") runs.set(pipeline, begin(facts.run));
   const run = runs.get(pipeline) || begin(facts?.run);
   if (event === "batch_settled") {

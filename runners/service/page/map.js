@@ -3,7 +3,7 @@
 import { ask, path } from "./api.js";
 import { draw, link, make, section } from "./dom.js";
 import { place } from "./overview.js";
-import { count, getState, shorten, showState } from "./words.js";
+import { count, fitText, getState, showState } from "./words.js";
 
 const BOX = { wide: 170, high: 42, gapX: 90, gapY: 14 };
 
@@ -78,7 +78,7 @@ function drawBox(each) {
   return draw("a", { href: `#/${place(each.pipeline)}`, "aria-label": `${each.pipeline}, ${text}` },
     draw("g", { class: `node map-node ${kind}` },
       draw("rect", { x: each.x, y: each.y, width: BOX.wide, height: BOX.high, rx: 6 }),
-      draw("text", { x: each.x + 10, y: each.y + 18, class: "name" }, shorten(each.pipeline, 22)),
+      draw("text", { x: each.x + 10, y: each.y + 18, class: "name" }, fitText(each.pipeline, BOX.wide - 20, { size: 13, weight: 600 })),
       draw("text", { x: each.x + 10, y: each.y + 34, class: "note" }, `${mark} ${text}${each.refused ? `, ${count(each.refused)} refused` : ""}`)));
 }
 

@@ -109,7 +109,7 @@ function showList(pipelines, page) {
   wanted.sort((a, b) => rank(a) - rank(b) || a.pipeline.localeCompare(b.pipeline, "en", { numeric: true }));
   if (!wanted.length) return make("p", { class: "dim" }, "No pipeline is like that.");
   const head = ["State", "Pipeline", { name: "Waiting", number: true }, { name: "Refused", number: true }, "Last run", { name: "Read", number: true }, "Next run", ""];
-  return table("Pipelines", head, wanted.map((each) => showLine(each, page)), { kind: "cards" });
+  return table("Pipelines", head, wanted.map((each) => showLine(each, page)), { kind: "cards list" });
 }
 
 function rank({ state }) {

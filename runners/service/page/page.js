@@ -32,9 +32,17 @@ function findView() {
   const place = location.hash.replace(/^#\/?/, "");
   for (const [form, view] of VIEWS) {
     const found = form.exec(place);
-    if (found) return { view, words: found.slice(1).map(decodeURIComponent) };
+    if (found) return { view, words: found.slice(1).map(decode) };
   }
   return { view: { title: "Not found", fetch: async () => ({}), draw: () => [make("h1", {}, "There is no such view"), make("p", {}, make("a", { href: "#/" }, "See the pipelines"))] }, words: [] };
+}
+
+function decode(word) {
+  try {
+    return decodeURIComponent(word);
+  } catch {
+    return word;
+  }
 }
 
 async function open() {
@@ -72,6 +80,7 @@ async function refresh(number) {
 function drawView({ view, words, data }) {
   page.setTitle(view.title || words[0]);
   swap(main, view.draw(data, page, ...words));
+  performance.mark("wherry-drawn");
 }
 
 function showTrouble(error, current) {
@@ -121,7 +130,7 @@ function begin() {
 }
 
 function happen({ event, pipeline, facts }) {
-  if (event === "still_here" || event === "watching") return;
+  if (event === "still_here") return;
   if (noteEvent(event, pipeline, facts) && shown.view?.live && shown.words[0] === pipeline) requestDraw();
   if (event === "batch_settled" || event === "batch_planned" || event === "batch_decided") return;
   clearTimeout(soon);

@@ -45,7 +45,7 @@ export const rowOf = makeView("refused", fetchRow, (found, { name, page }) => sh
 export const qualityOf = makeView("quality", (name) => askOrNothing(path("pipelines", name, "quality"), { limit: 30 }), (found, { name }) => showQuality(found, name));
 export const offsetsOf = makeView("offsets", (name) => Promise.all([ask(path("pipelines", name, "offsets")), askOrNothing(path("pipelines", name, "dlq"))]), drawOffsets);
 
-const TABS = [["", "Flow"], ["runs", "Runs"], ["refused", "Refused rows"], ["quality", "Quality"], ["offsets", "Offsets and limits"]];
+const TABS = [["", "Flow"], ["runs", "Runs"], ["refused", "Refused"], ["quality", "Quality"], ["offsets", "Offsets"]];
 
 function showHead(status, entry, name, tab, page) {
   const waits = status.dlq?.unreplayed;
@@ -53,7 +53,7 @@ function showHead(status, entry, name, tab, page) {
     make("nav", { class: "crumbs", "aria-label": "Where you are" }, link("", "Pipelines"), make("span", { "aria-hidden": "true" }, " / "), make("span", {}, name)),
     make("div", { class: "title" }, make("h1", {}, name), showState(status.state), entry?.held !== null && entry?.held !== undefined ? showState("held") : null),
     showTrouble(status, entry),
-    showFacts(status, entry),
+    tab === "" ? showFacts(status, entry) : null,
     showActs(status, entry, name, page),
     make("nav", { class: "tabs", "aria-label": `Views of ${name}` }, TABS.map(([to, text]) =>
       make("a", { href: `#/${place(name)}${to ? `/${to}` : ""}`, "aria-current": to === tab ? "page" : null }, text, to === "refused" && waits ? make("span", { class: "badge" }, count(waits)) : null))),

@@ -6,7 +6,7 @@ import { button, link, make, section, table } from "./dom.js";
 import { place } from "./overview.js";
 import { count, rows, shorten, show, showTime } from "./words.js";
 
-const MOST = 100;
+const MOST = 50;
 
 export function fetchCauses(name) {
   return ask(path("pipelines", name, "dlq", "causes"));

@@ -35,8 +35,9 @@ export function showRow(row, name, page) {
 
 // A table with a column for each step. A value that differs from the step before is marked.
 function compare(steps, row) {
-  const columns = [...new Set(steps.flatMap(([, values]) => Object.keys(values && typeof values === "object" ? values : { value: values })))];
-  const read = (values, column) => (values && typeof values === "object" ? values[column] : column === "value" ? values : undefined);
+  const isRow = (values) => values !== null && typeof values === "object";
+  const columns = [...new Set(steps.flatMap(([, values]) => (isRow(values) ? Object.keys(values) : [])))];
+  const read = (values, column) => (isRow(values) ? values[column] : undefined);
   const named = new Set(String(row.message).match(/\w+/g) || []);
   return table("Values at each step", ["Column", ...steps.map(([name]) => name)], columns.map((column) => [
     make("strong", { class: named.has(column) ? "warned" : null }, column),

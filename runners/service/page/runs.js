@@ -86,20 +86,33 @@ export function showReport(report) {
   if (!report.batches && !report.read) return make("p", { class: "dim" }, "No batch was processed in this run.");
   return [
     showBalance(report),
-    make("div", { class: "pair" }, section("Rows by destination", table("Rows by destination", ["To", { name: "Read", number: true }, { name: "Filtered", number: true }, { name: "Refused", number: true }, { name: "Delivered", number: true }, { name: "Batches owed", number: true }],
-      Object.entries(report.destinations).map(([to, each]) => [to, count(each.read ?? report.read), count(each.filtered), count(each.nacked), count(each.delivered), count(each.owed)]), { kind: "cards" })),
-    report.stages?.length ? section("Rows by stage", table("Rows by stage", ["Stage", { name: "In", number: true }, { name: "Filtered", number: true }, { name: "Refused", number: true }, { name: "Out", number: true }],
-      report.stages.map((each) => [each.stage, count(each.in), count(each.filtered), count(each.nacked), count(each.out)]), { kind: "cards" })) : null),
+    make("div", { class: "pair" }, section("Rows by destination", listDestinations(report)), section("Rows by stage", (report.stages || []).length ? listStages(report.stages) : [])),
     showTimeline(report),
     section("Why rows were refused", (report.causes || []).length ? make("ul", { class: "plain" }, report.causes.map((each) =>
-      make("li", {}, make("strong", {}, rows(each.rows)), ` ${each.stage || each.destination}: ${each.problem}`, each.example ? make("span", { class: "dim" }, ` such as ${each.example}`) : ""))) : []),
+      make("li", {}, make("strong", {}, rows(each.rows)), ` ${each.stage || each.destination}: `, describeCause(each)))) : []),
     section("Rules", (report.quality || []).length ? table("Rules", ["Stage", "Rule", { name: "Passed", number: true }, { name: "Batches that failed it", number: true }],
       report.quality.map((each) => [each.stage, each.rule, percent(each.share), `${count(each.failed)} of ${count(each.batches)}`]), { kind: "cards" }) : []),
     section("Notices", (report.notices || []).map((each) => make("p", { class: "pre" }, each))),
   ];
 }
 
+function describeCause({ form, problem, example }) {
+  return form ? [problem, make("span", { class: "dim" }, ` such as ${example}`)] : example || problem;
+}
+
 function showBalance({ balanced }) {
   if (balanced === true) return make("p", { class: "calm" }, make("span", { "aria-hidden": "true", class: "mark" }, "✓"), "All counts balance: each row that was read is delivered, filtered or refused.");
   return make("p", { class: "problem" }, balanced === false ? "The counts do not balance. Start an audit to see which rows are not where they should be." : "Some rows could not be counted.");
+}
+
+function listDestinations(report) {
+  const owed = Object.values(report.destinations).some((each) => each.owed);
+  const names = ["Read", "Filtered", "Refused", "Delivered", ...(owed ? ["Batches owed"] : [])].map((name) => ({ name, number: true }));
+  return table("Rows by destination", ["To", ...names], Object.entries(report.destinations).map(([to, each]) => [
+    to, count(each.read ?? report.read), count(each.filtered), count(each.nacked), count(each.delivered), ...(owed ? [count(each.owed)] : [])]), { kind: "numbers" });
+}
+
+function listStages(stages) {
+  const names = ["In", "Filtered", "Refused", "Out"].map((name) => ({ name, number: true }));
+  return table("Rows by stage", ["Stage", ...names], stages.map((each) => [each.stage, count(each.in), count(each.filtered), count(each.nacked), count(each.out)]), { kind: "numbers" });
 }

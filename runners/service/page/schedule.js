@@ -81,7 +81,7 @@ function showDays({ due, more, held }, days) {
 function showMoment(each, before) {
   const there = each.text.slice(11, 16);
   const changed = before && readOffset(before.text) !== readOffset(each.text);
-  return make("span", { class: "moment" }, showTime(each), there === TIME.format(each.moment) ? null : make("span", { class: "dim small" }, ` ${there} there`), changed ? make("span", { class: "warned small" }, " new clock") : null);
+  return make("span", { class: "moment" }, showTime(each), there === TIME.format(each.moment) ? null : make("span", { class: "there dim small" }, ` ${there} there`), changed ? make("span", { class: "there warned small" }, " clocks changed") : null);
 }
 
 function showTime({ text, moment }) {

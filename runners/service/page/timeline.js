@@ -1,7 +1,7 @@
 // When each lane of a run worked on batches, and on what.
 
 import { draw, fit, make, section, table } from "./dom.js";
-import { count, duration, plural } from "./words.js";
+import { count, duration, fitText, plural } from "./words.js";
 
 const PHASES = { plan: "planning", read: "reading", write: "writing", dlq: "refused rows", ledger: "ledger", rest: "resting" };
 const LINE = 22;
@@ -21,15 +21,13 @@ export function showTimeline(report) {
 }
 
 function drawLanes(lanes, whole, wide) {
-  const names = Math.min(110, Math.max(...lanes.map(([name]) => name.length)) * 7.5 + 14);
-  const left = Math.max(30, names);
+  const left = Math.min(Math.max(30, Math.max(...lanes.map(([name]) => name.length)) * 7.5 + 14), wide / 4);
   const scale = (wide - left - 4) / whole;
   const high = lanes.length * LINE + 22;
-  const most = Math.floor((left - 8) / 7);
   const content = lanes.map(([name, parts], at) => {
     const y = at * LINE;
     return draw("g", {}, draw("title", {}, describeLane(name, parts)),
-      draw("text", { x: 0, y: y + 14, class: "lane" }, name.length > most ? `${name.slice(0, most - 1)}…` : name),
+      draw("text", { x: 0, y: y + 14, class: "lane" }, fitText(name, left - 8)),
       draw("rect", { x: left, y: y + 2, width: wide - left - 4, height: LINE - 6, rx: 2, class: "track" }),
       parts.map((part) => drawPart(part, left, y, scale)));
   });

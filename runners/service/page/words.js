@@ -107,6 +107,18 @@ export function shorten(text, most) {
   return plain.length > most ? `${plain.slice(0, most - 1)}…` : plain;
 }
 
+const ruler = document.createElement("canvas").getContext("2d");
+
+// Returns as much of the text as is at most so many pixels wide.
+export function fitText(text, wide, { size = 12, weight = 400 } = {}) {
+  ruler.font = `${weight} ${size}px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif`;
+  const plain = shorten(text, 200);
+  if (ruler.measureText(plain).width <= wide) return plain;
+  let most = plain.length;
+  while (most > 1 && ruler.measureText(`${plain.slice(0, most)}…`).width > wide) most -= 1;
+  return `${plain.slice(0, most)}…`;
+}
+
 export function getError(error) {
   if (!error) return null;
   return typeof error === "string" ? { message: error, hint: "", code: "" } : error;

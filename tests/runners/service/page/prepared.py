@@ -10,8 +10,11 @@ from typing import Any, cast
 
 import msgspec
 
+from origins.batch import Batch, Span
 from runners.listeners.metrics import Metrics
 from runners.model.clock import Clock
+from runners.model.events import BatchSettled, Event, RunStarted
+from runners.model.planned_batch import SettledCounts
 from runners.service import messages
 from runners.service.guard import Guard
 from runners.service.happenings import Happenings
@@ -88,7 +91,7 @@ REPORT = {
     "lanes": {},
     "error": None,
 }
-ERROR = {
+ERROR: dict[str, Any] = {
     "class": "DestinationError",
     "code": "DESTINATION",
     "message": "The table tables/orders cannot be written: no space is left on the device.\n  lane 0, batch 412",
@@ -105,7 +108,7 @@ def make_last_run(**more: Any) -> dict[str, Any]:
 
 
 def make_entry(name: str, **more: Any) -> dict[str, Any]:
-    """Return a pipeline of the list, which needs nobody unless `more` says so."""
+    """Return a pipeline of the list. It needs no person by default."""
     return {
         "pipeline": name,
         "file": f"{name}.yaml",
@@ -130,7 +133,9 @@ ENTRIES = [
     make_entry("visits", state="killed", last_run=make_last_run(status="killed", reason="process 4711 ended")),
     make_entry("stock", state="running", last_run=None, waiting={"files": 12}),
     make_entry("prices", held="the supplier sends wrong prices"),
-    make_entry("daily", after=["orders", "payments"], reads=["tables/orders", "tables/payments"], schedule=None, due=None),
+    make_entry(
+        "daily", after=["orders", "payments"], reads=["tables/orders", "tables/payments"], schedule=None, due=None
+    ),
     make_entry("report", after=["daily"], reads=["tables/daily"], state="never_run", last_run=None),
     make_entry("catalog", state=None, last_run=None, waiting=None, refused=None),
 ]
@@ -140,7 +145,15 @@ def make_cause(code: str, stage: str, waiting: int, message: str, forms: list[An
     """Return a cause with one example."""
     example = {"id": ROW, "message": message, "row": ORDER, "stage": stage}
     times = {"first": BEGAN, "last": ENDED}
-    return {"code": code, "stage": stage, "rows": waiting, "waiting": waiting, "example": example, "forms": forms, **times}
+    return {
+        "code": code,
+        "stage": stage,
+        "rows": waiting,
+        "waiting": waiting,
+        "example": example,
+        "forms": forms,
+        **times,
+    }
 
 
 def make_form(form: str, example: str, number: int) -> dict[str, Any]:
@@ -190,7 +203,10 @@ def make_run(number: int, **more: Any) -> dict[str, Any]:
         "started_at": f"2026-11-{30 - number % 28:02}T01:05:25+00:00",
         "ended_at": f"2026-11-{30 - number % 28:02}T01:06:05+00:00",
         "seconds": 40.6 + number % 9,
-        **{"batches": 20, "read": 20_000 + number, "filtered": 294, "nacked": 151 if number % 4 == 0 else 0},
+        "batches": 20,
+        "read": 20_000 + number,
+        "filtered": 294,
+        "nacked": 151 if number % 4 == 0 else 0,
         "error": ERROR["message"] if status == "failed" else None,
         "definition": "b45962f9f741ecf3",
         "host": "ship",
@@ -226,7 +242,9 @@ class PreparedService:
             self.changes.append((operation.name, words, key))
             if self.problem is not None:
                 raise self.problem
-        answer = self._start_task(operation.name, words) if operation.answer is messages.Task and operation.changes else None
+        answer = (
+            self._start_task(operation.name, words) if operation.answer is messages.Task and operation.changes else None
+        )
         if answer is None:
             answer = getattr(self, operation.name)(words)
         return msgspec.convert(answer, operation.answer)
@@ -269,7 +287,9 @@ class PreparedService:
         return {"runs": wanted[: words["limit"]]}
 
     def get_run(self, words: Mapping[str, Any]) -> Any:
-        run = self.runs[0] if words["run"] == "last" else next(each for each in self.runs if each["run"] == words["run"])
+        run = (
+            self.runs[0] if words["run"] == "last" else next(each for each in self.runs if each["run"] == words["run"])
+        )
         return {**run, "report": {**self.report, "error": ERROR if run["status"] == "failed" else None}}
 
     def get_offsets(self, words: Mapping[str, Any]) -> Any:
@@ -297,7 +317,13 @@ class PreparedService:
     def get_quality(self, words: Mapping[str, Any]) -> Any:
         shares = [0.9991, 0.9988, 0.9993, 0.9402, 0.9985, 0.9973]
         runs = [
-            {"run": f"{at:032x}", "started_at": f"2026-11-{20 + at}T01:05:25+00:00", "share": share, "batches": 20, "failed": 0}
+            {
+                "run": f"{at:032x}",
+                "started_at": f"2026-11-{20 + at}T01:05:25+00:00",
+                "share": share,
+                "batches": 20,
+                "failed": 0,
+            }
             for at, share in enumerate(shares)
         ]
         whole = [{**run, "share": 1.0} for run in runs]
@@ -335,12 +361,31 @@ class PreparedService:
         return {"lanes": {"0": move}, "destinations": {"orders": what}, "moved": not words["preview"]}
 
 
+def make_batches(number: int) -> Iterator[Event]:
+    """Yield the events of a run with so many batches. Each has 1,000 rows, of which 3 were refused."""
+    yield RunStarted(pipeline="stock", run=RUN)
+    for batch in range(1, number + 1):
+        span = Span(start=None, end=batch, label=f"stock-{batch}.json")
+        place: dict[str, Any] = {
+            "pipeline": "stock",
+            "run": RUN,
+            "origin": "o",
+            "lane": "0",
+            "plan": f"{batch}",
+            "schema": "",
+        }
+        counts = SettledCounts(read=1_000, nacked=3, delivered={"orders": 950, "large": 20})
+        yield BatchSettled(batch=Batch(**place, number=batch, span=span, time=Clock().now()), counts=counts)
+
+
 @contextlib.contextmanager
 def serve(service: PreparedService, folder: Path) -> Iterator[str]:
     """Serve it inside the block. Yield the address with a token."""
     tokens = Tokens(file=folder / "tokens.json", clock=Clock(), own=make_own_token())
     guard = Guard(tokens=tokens, clock=Clock())
-    with answer_over_http(make_app(cast("Service", service), guard), ServerOptions(directory=folder, port=0)) as address:
+    with answer_over_http(
+        make_app(cast("Service", service), guard), ServerOptions(directory=folder, port=0)
+    ) as address:
         try:
             yield f"{address}/#token={tokens.own}"
         finally:
