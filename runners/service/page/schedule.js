@@ -70,7 +70,7 @@ function showDays({ due, more, held }, days) {
   const moments = due.map((text) => ({ text, moment: new Date(text) }));
   const last = moments.at(-1)?.moment;
   return days.slice(0, 7).map((day, at) => {
-    if (held !== null) return make("span", { class: "dim" }, "held");
+    if (held !== null) return null;
     const own = moments.filter(({ moment }) => moment >= day && moment < days[at + 1]);
     if (!own.length) return make("span", { class: "dim" }, more && last < day ? "more" : "–");
     if (own.length > MOST) return [make("span", { class: "moment" }, `${count(own.length)} runs`), showTime(own[0]), "–", showTime(own.at(-1))];

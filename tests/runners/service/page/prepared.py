@@ -60,7 +60,14 @@ REPORT = {
     "nacked": 151,
     "balanced": True,
     "causes": [
-        {"code": "CAST", "stage": "cast", "problem": "amount is not a decimal(10,2)", "rows": 83, "example": "'12,50'"},
+        {
+            "code": "CAST",
+            "stage": "cast",
+            "problem": "amount is not a decimal(10,2)",
+            "rows": 83,
+            "form": "9,9",
+            "example": "'12,50'",
+        },
         {"code": "PARSE", "stage": "origin", "problem": "this line is not a JSON object", "rows": 14, "example": ""},
     ],
     "destinations": {
@@ -214,6 +221,21 @@ def make_run(number: int, **more: Any) -> dict[str, Any]:
     }
 
 
+SCHEDULED = [
+    {
+        "pipeline": "orders",
+        "when": "every day at 02:30 Europe/Berlin",
+        "due": [f"2026-10-{day}T02:30:00+0{2 if day < 25 else 1}:00" for day in range(24, 30)],
+    },
+    {
+        "pipeline": "stock",
+        "when": "every hour",
+        "due": [f"2026-10-{day}T{hour:02}:00:00+00:00" for day in range(23, 30) for hour in range(24)],
+    },
+    {"pipeline": "prices", "when": "every day at 06:00 UTC", "due": [], "held": "the supplier sends wrong prices"},
+]
+
+
 @dataclass
 class PreparedService:
     """Answers what a test prepared, and notes each change."""
@@ -224,7 +246,7 @@ class PreparedService:
     report: Mapping[str, Any] = field(default_factory=lambda: REPORT)
     runs: list[dict[str, Any]] = field(default_factory=lambda: [make_run(number) for number in range(10)])
     refused: list[dict[str, Any]] = field(default_factory=lambda: [REFUSED])
-    scheduled: list[dict[str, Any]] = field(default_factory=list)
+    scheduled: list[dict[str, Any]] = field(default_factory=lambda: list(SCHEDULED))
     problem: Exception | None = None
     """What each change raises, if anything."""
     changes: list[tuple[str, dict[str, Any], str]] = field(default_factory=list)
