@@ -24,6 +24,10 @@ let moved = false;
 
 const page = {
   refresh: () => refresh(shown.number),
+  renew: () => {
+    shown.text = "";
+    return refresh(shown.number);
+  },
   redraw: () => shown.data && drawView(shown),
   setTitle: (text) => { document.title = `${text} · Wherry`; },
 };

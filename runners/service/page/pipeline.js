@@ -18,32 +18,30 @@ function makeView(tab, fetch, draw, more = {}) {
   return {
     every: 5,
     async fetch(name, ...words) {
-      const [status, list, found] = await Promise.all([ask(path("pipelines", name)), ask(path("pipelines")), fetch(name, ...words)]);
+      const [status, list, found] = await Promise.all([ask(path("pipelines", name)), ask(path("pipelines")), fetch(name, ...words).catch(toTrouble)]);
       return { status, entry: list.pipelines.find((each) => each.pipeline === name) || null, found };
     },
     draw: ({ status, entry, found }, page, name, ...words) => [
-      ...showHead(status, entry, name, tab, page), draw(found, { status, entry, page, name, words })],
+      ...showHead(status, entry, name, tab, page),
+      found.trouble && !more.takesTrouble ? showProblem(found.trouble) : draw(found, { status, entry, page, name, words })],
     ...more,
   };
 }
 
-async function askOrNothing(...question) {
-  try {
-    return await ask(...question);
-  } catch (error) {
-    if (error instanceof Problem && error.status && error.status !== 401) return { trouble: { message: error.message, hint: error.hint, code: error.code } };
-    throw error;
-  }
+// A problem with one part of a view. The head and the other views stay in reach.
+function toTrouble(error) {
+  if (error instanceof Problem && error.status && error.status !== 401) return { trouble: { message: error.message, hint: error.hint, code: error.code } };
+  throw error;
 }
 
-export const flowOf = makeView("", (name) => askOrNothing(path("pipelines", name, "runs", "last")), drawFlow, { live: true });
+export const flowOf = makeView("", (name) => ask(path("pipelines", name, "runs", "last")), drawFlow, { live: true, takesTrouble: true });
 export const runsOf = makeView("runs", fetchRuns, (found, { name, page }) => showRuns(found, name, page));
 export const runOf = makeView("runs", (name, run) => ask(path("pipelines", name, "runs", run)), (run, { name, status }) => showRun(run, name, status));
 export const refusedOf = makeView("refused", fetchCauses, (found, { name, page }) => showCauses(found, name, page));
 export const causeOf = makeView("refused", fetchCause, (found, { name, page, words }) => showCause(found, name, words, page));
 export const rowOf = makeView("refused", fetchRow, (found, { name, page }) => showRow(found, name, page));
-export const qualityOf = makeView("quality", (name) => askOrNothing(path("pipelines", name, "quality"), { limit: 30 }), (found, { name }) => showQuality(found, name));
-export const offsetsOf = makeView("offsets", (name) => Promise.all([ask(path("pipelines", name, "offsets")), askOrNothing(path("pipelines", name, "dlq"))]), drawOffsets);
+export const qualityOf = makeView("quality", (name) => ask(path("pipelines", name, "quality"), { limit: 30 }), (found, { name }) => showQuality(found, name));
+export const offsetsOf = makeView("offsets", (name) => Promise.all([ask(path("pipelines", name, "offsets")), ask(path("pipelines", name, "dlq")).catch(toTrouble)]), drawOffsets);
 
 const TABS = [["", "Flow"], ["runs", "Runs"], ["refused", "Refused"], ["quality", "Quality"], ["offsets", "Offsets"]];
 
@@ -121,16 +119,23 @@ function describeFlow(status, found, live, name) {
   return make("p", { class: "dim" }, "Numbers of ", link(place(name, "runs", found.run), "the last run"), ", ", showTime(found.started_at, { relative: true }), ".");
 }
 
-function drawOffsets([lanes, limits], { name, page }) {
-  const lines = Object.entries(lanes.lanes).map(([lane, each]) => [lane, count(each.number), showTime(each.committed_at, { relative: true }), make("code", {}, show(each.offset))]);
+function drawOffsets([lanes, limits], { name, page, status }) {
+  const lines = Object.entries(lanes.lanes).map(([lane, each]) => [
+    lane, count(each.number), describeLag(status.lanes?.[lane]), showTime(each.committed_at, { relative: true }), make("code", {}, show(each.offset)),
+  ]);
   const move = button("Move the offsets", () => moveOffsets(name, lanes.lanes, page.refresh));
   return [
     section("How far each lane was read",
-      lines.length ? table("Lanes", ["Lane", { name: "Batch", number: true }, "Committed", "Offset"], lines, { kind: "cards" }) : make("p", { class: "dim" }, "No batch was processed yet."),
+      lines.length ? table("Lanes", ["Lane", { name: "Batch", number: true }, "Behind", "Committed", "Offset"], lines, { kind: "cards" }) : make("p", { class: "dim" }, "No batch was processed yet."),
       lanes.open.length ? make("details", { "data-key": "open" }, make("summary", {}, `${count(lanes.open.length)} open batches`), make("pre", {}, lanes.open.map(show).join("\n"))) : null,
       make("div", { class: "acts" }, move)),
     section("Limits on refused rows", limits.trouble ? showProblem(limits.trouble) : showLimits(limits, name, page)),
   ];
+}
+
+function describeLag(lane) {
+  if (lane?.behind) return lane.behind;
+  return make("span", { class: "dim" }, lane?.lag ? "nothing" : "–");
 }
 
 function showLimits(limits, name, page) {

@@ -1,14 +1,12 @@
 // Which share of rows passed each rule, run by run.
 
-import { showProblem } from "./dialogs.js";
 import { draw, fit, link, make, section } from "./dom.js";
 import { place } from "./overview.js";
 import { count, formatMoment, percent } from "./words.js";
 
 const [HIGH, EDGE, LEFT] = [90, 8, 44];
 
-export function showQuality({ rules, trouble }, name) {
-  if (trouble) return showProblem(trouble);
+export function showQuality({ rules }, name) {
   if (!rules.length) return section("Quality", make("p", { class: "dim" }, "No run checked a rule. Stages such as require and expect have rules."));
   const ordered = [...rules].sort((a, b) => getLast(a) - getLast(b));
   return section("Quality, the worst rule first", make("div", { class: "rules" }, ordered.map((each) => showRule(each, name))));

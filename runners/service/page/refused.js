@@ -56,22 +56,40 @@ export function makeActs(choice, waiting, name, words, page) {
   ];
 }
 
+const chosen = { of: "", contains: "" };
+
 export async function fetchCause(name, code, by) {
+  const of = `${name} ${code} ${by}`;
+  if (chosen.of !== of) Object.assign(chosen, { of, contains: "" });
+  const wanted = { code, stage: by, contains: chosen.contains };
   const [list, causes] = await Promise.all([
-    ask(path("pipelines", name, "dlq", "rows"), { code, stage: by, limit: MOST }), ask(path("pipelines", name, "dlq", "causes"), { code, stage: by })]);
+    ask(path("pipelines", name, "dlq", "rows"), { ...wanted, limit: MOST }), ask(path("pipelines", name, "dlq", "causes"), wanted)]);
   return { rows: list.rows.toReversed(), cause: causes.causes[0] || null };
 }
 
 export function showCause({ rows: list, cause }, name, [code, by], page) {
   const waiting = cause?.waiting || 0;
-  const words = `All waiting rows with ${code} by ${by}`;
+  const { contains } = chosen;
+  const words = `All waiting rows with ${code} by ${by}${contains ? ` that contain “${contains}”` : ""}`;
+  const choice = { code, stage: by, ...(contains ? { contains } : {}) };
   return section(`${code} by ${by}: ${rows(waiting)} wait`,
     make("p", {}, link(place(name, "refused"), "All causes")),
     cause ? make("p", { class: "what" }, cause.example?.message || "") : null,
     cause ? showForms(cause.forms || []) : null,
-    make("div", { class: "acts" }, ...makeActs({ code, stage: by }, waiting, name, words, page)),
+    makeFilter(page),
+    make("div", { class: "acts" }, ...makeActs(choice, waiting, name, words, page)),
     list.length ? listRows(list, name) : make("p", { class: "dim" }, "There is no such row."),
     cause && cause.rows > list.length ? make("p", { class: "dim" }, `These are the newest ${count(list.length)} of ${count(cause.rows)} rows.`) : null);
+}
+
+function makeFilter(page) {
+  const text = make("input", { type: "search", id: "contains", value: chosen.contains, autocomplete: "off", placeholder: "In the message or the values" });
+  const filter = (event) => {
+    event.preventDefault();
+    chosen.contains = text.value.trim();
+    page.renew();
+  };
+  return make("form", { class: "filters", on: { submit: filter } }, make("label", { for: "contains" }, "Only rows with"), text, make("button", { type: "submit" }, "Filter"));
 }
 
 function listRows(list, name) {

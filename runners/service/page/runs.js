@@ -19,7 +19,7 @@ export function fetchRuns(name) {
 export function showRuns({ runs }, name, page) {
   const again = (changes) => {
     Object.assign(chosen, changes);
-    page.refresh();
+    page.renew();
   };
   const only = make("select", { id: "status", on: { change: (event) => again({ status: event.target.value, limit: STEPS[0] }) } },
     STATUSES.map((each) => make("option", { value: each, selected: each === chosen.status }, each || "any state")));

@@ -249,6 +249,8 @@ class PreparedService:
     scheduled: list[dict[str, Any]] = field(default_factory=lambda: list(SCHEDULED))
     problem: Exception | None = None
     """What each change raises, if anything."""
+    unreadable: Exception | None = None
+    """What each question about runs raises, if anything."""
     changes: list[tuple[str, dict[str, Any], str]] = field(default_factory=list)
     """The changes that were asked for: the operation, the question and the key."""
     happenings: Happenings = field(default_factory=lambda: Happenings(Clock()))
@@ -305,6 +307,8 @@ class PreparedService:
         }
 
     def list_runs(self, words: Mapping[str, Any]) -> Any:
+        if self.unreadable is not None:
+            raise self.unreadable
         wanted = [run for run in self.runs if words["status"] in ("", run["status"])]
         return {"runs": wanted[: words["limit"]]}
 

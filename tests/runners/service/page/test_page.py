@@ -244,6 +244,28 @@ def test_a_row_is_shown_before_and_after_each_stage(site: Site) -> None:
     assert changed == ['"bjorn@example.fr"', "12.5"]
 
 
+def test_only_rows_with_a_text_are_replayed(site: Site) -> None:
+    """The filter is part of what the server gets."""
+    site.show(VIEWS["cause"])
+    site.page.value("document.querySelector('#contains').focus()")
+    site.page.type("12,50")
+    site.page.key("Enter", 13, "\r")
+    site.page.wait_for("document.querySelector('main button[aria-label*=\"12,50\"]')")
+    site.press("Replay")
+    site.give_reason("a test")
+    site.press("Replay 83 rows")
+    site.page.wait_for(DONE)
+    assert site.service.changes[-1][1]["contains"] == "12,50"
+
+
+def test_a_view_that_cannot_be_read_says_why(site: Site) -> None:
+    """The other views of the pipeline stay in reach."""
+    site.service.unreadable = Refusal("orders keeps no run history.", hint="Set run.history.")
+    site.show("p/orders/runs")
+    assert "orders keeps no run history." in site.read()
+    assert site.list_texts(".tabs a")[0] == "Flow"
+
+
 def test_quality_shows_each_rule_from_run_to_run(site: Site) -> None:
     """The worst rule is first."""
     site.show("p/orders/quality")
