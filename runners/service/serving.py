@@ -201,7 +201,8 @@ def answer_over_http(app: ASGIApp, options: ServerOptions) -> Iterator[str]:
 def _open_port(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        opened = socket.socket(family, socket.SOCK_STREAM)
+        # asyncio sends small answers at once only on a socket that names TCP as its protocol
+        opened = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         opened.bind((host, port))
     except OSError as error:

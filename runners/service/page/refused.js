@@ -94,7 +94,7 @@ function makeFilter(page) {
 
 function listRows(list, name) {
   return table("Rows", ["Row", "Why", "Values", "From", "Refused", "Now"], list.map((each) => [
-    link(place(name, "row", each.id), `row ${each.id.split("/").pop()}`), shorten(each.message, 120), make("code", { class: "values" }, shorten(show(each.row), 160)),
+    link(place(name, "row", each.id), `row ${each.id.split("/").pop()}`, "id"), shorten(each.message, 120), make("code", { class: "values" }, shorten(show(each.row), 160)),
     shorten(each.part || `lane ${each.lane}`, 40), showTime(each.nacked_at, { relative: true }), describeFate(each),
   ]), { kind: "cards" });
 }
