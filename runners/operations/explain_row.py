@@ -14,7 +14,7 @@ from origins.codec import JsonForm
 from origins.origin import Origin
 from runners.definitions.definition import Definition
 from runners.operations.pipeline_access import open_state
-from runners.operations.trace import TracedRow
+from runners.operations.trace import TracedRow, show_text
 from runners.operations.tracer import Tracer
 from runners.running.choice import Choice, Letter
 from runners.running.opening import make_chains
@@ -34,6 +34,8 @@ class TriedRow(JsonForm):
     today: TracedRow | None = None
     why_not: str = ""
     """Why the row cannot be tried."""
+    steps: Sequence[Mapping[str, JSON]] = ()
+    """`{"stage", "outcome", "row"}` for each step that the row reached: first as it was read, then after each stage."""
 
     @property
     def passes(self) -> bool:
@@ -114,7 +116,13 @@ class RefusedRow:
         batch = tracer.make_replay(name, span, schema, run=str(self.letter["run"]), plan=self.plan)
         rows_read = DeadLetterRows(name=name, dlq=dlq)
         traced = tracer.trace_batch(rows_read, chain, batch, chain.pins(tracer.spark), shown=1)
-        return TriedRow(today=next(traced.show_rows(pipeline)))
+        row, section = traced.list_rows()[0], traced.trace.sections[0]
+        steps = [
+            {"stage": step.name, "outcome": outcome, "row": show_text(row, step.column, pipeline)}
+            for step in section.snapshots
+            if (outcome := row.find_outcome(step))
+        ]
+        return TriedRow(today=next(traced.show_rows(pipeline)), steps=steps)
 
 
 def load_refused_row(definition: Definition, id_: str, *, reveal: bool = False) -> RefusedRow:

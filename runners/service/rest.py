@@ -34,11 +34,15 @@ from runners.service.service import Service
 
 LARGEST, SLOWEST_BODY = 1 << 20, 10.0
 """How many bytes the body of a request may have, and how many seconds it may take."""
+_SCRIPTS = (
+    *("api", "changes", "dialogs", "dom", "flow", "live", "map", "overview", "page", "pipeline"),
+    *("quality", "refused", "row", "runs", "schedule", "tasks", "timeline", "words"),
+)
 _PAGE: Mapping[str, tuple[str, str]] = {
     "/": ("page.html", "text/html; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),
-    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
+    **{f"/{name}.js": (f"{name}.js", "text/javascript; charset=utf-8") for name in _SCRIPTS},
 }
 """The files of the page by their paths."""
 _SAFE: Mapping[str, str] = {

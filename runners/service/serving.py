@@ -285,7 +285,9 @@ class _PatientProtocol(H11Protocol):
 def _open_port(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=MOST_CONNECTIONS)
+        listening = socket.create_server((host, port), family=family, backlog=MOST_CONNECTIONS)
+        # asyncio sends small answers at once only on a socket that names TCP as its protocol
+        return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=listening.detach())
     except (OSError, UnicodeError) as error:
         raise Refusal(
             f"The server cannot listen at {host}:{port}: {getattr(error, 'strerror', error)}.",

@@ -34,10 +34,14 @@ def test_a_refused_row_is_tried_with_the_present_stages(place: Place) -> None:
     tried = pipeline.explain_dead_letter(two).try_again()
     assert tried.today is not None
     assert (tried.today.outcome, tried.today.stage, tried.passes) == ("rejected", "cast", False)
+    assert [(step["stage"], step["outcome"]) for step in tried.steps] == [("", "kept"), ("cast", "refused")]
     mended = place.load(MENDED)
     tried = mended.explain_dead_letter(two).try_again()
     assert tried.today is not None
     assert (tried.today.outcome, list(tried.today.destinations), tried.passes) == ("wanted", ["orders"], True)
+    assert [(step["stage"], step["row"]["amount"]) for step in tried.steps][:3] == [
+        *[("", "two"), ("with_columns", "2.00"), ("cast", 2.0)]
+    ]
     assert {name: each for name, each in list_files(place.folder).items() if "pipeline.yaml" not in name} == {
         name: each for name, each in before.items() if "pipeline.yaml" not in name
     }

@@ -11,7 +11,7 @@ import pytest
 
 from runners.operations.reports.report_page import render_cell, render_page
 from runners.operations.reports.write_html import render_index
-from tests.runners.operations.reports.browser import Page, find_browser, open_browser
+from tests.browser import Page, find_browser, open_browser
 from tests.runners.operations.reports.test_report_page import HOSTILE, REPORT, RUN, SAMPLES, make_hostile, make_timeline
 
 FAILED = {

@@ -61,13 +61,13 @@ class Page:
             self.events.append(said)
         raise AssertionError("the browser is gone")
 
-    def open(self, file: Path, *, width: int = 1_200, dark: bool = False) -> None:
-        """Show a file on a screen of this width, and wait until it is loaded."""
+    def open(self, place: Path | str, *, width: int = 1_200, dark: bool = False) -> None:
+        """Show a file or an address on a screen of this width, and wait until it is loaded."""
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.events.clear()
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
         self.ask("Emulation.setEmulatedMedia", features=scheme)
-        self.ask("Page.navigate", url=file.as_uri())
+        self.ask("Page.navigate", url=place if isinstance(place, str) else place.as_uri())
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self.events.append(next(self._list_messages()))
 
@@ -76,6 +76,26 @@ class Page:
         said = self.ask("Runtime.evaluate", expression=script, returnByValue=True)
         assert "exceptionDetails" not in said, said
         return said["result"].get("value")
+
+    def wait_for(self, script: str) -> Any:
+        """Return the value of a script once it is true, within some seconds."""
+        look = f"""new Promise((found, failed) => {{
+            const end = Date.now() + 20000;
+            const look = () => {{
+                const value = ({script});
+                if (value) found(value);
+                else if (Date.now() > end) failed(new Error("it is still " + value + ": " + document.body.innerText));
+                else setTimeout(look, 20);
+            }};
+            look();
+        }})"""
+        said = self.ask("Runtime.evaluate", expression=look, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in said, said["exceptionDetails"]["exception"]
+        return said["result"].get("value")
+
+    def type(self, text: str) -> None:
+        """Type a text where the focus is."""
+        self.ask("Input.insertText", text=text)
 
     def key(self, name: str, code: int, text: str = "") -> None:
         """Press and release a key."""
