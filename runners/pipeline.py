@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from destinations.destination import Destination
 from destinations.dlq import Dlq
+from origins.batch import JSON
 from origins.origin import Origin
 from runners.definitions.definition import Definition, definition_of, load
 from runners.definitions.yaml_reader import read_options
 from runners.listeners.run_progress import show_in_notebook
-from runners.model.run_report import PipelineFailed, Report
+from runners.model.errors import Refusal
+from runners.model.run_report import PipelineFailed, Report, compute_trends
 from runners.model.spec import Hook, PipelineSpec, RunOptions, ScheduleOptions, SchemaState, SparkOptions
 from runners.model.text import format_count, format_repr
-from runners.operations import dlq, tracer
+from runners.operations import dlq, offsets, tracer
 from runners.operations.audit import audit
 from runners.operations.compare import compare_definitions
 from runners.operations.correct_rows import (
@@ -32,14 +34,14 @@ from runners.operations.explain_row import RefusedRow, load_refused_row
 from runners.operations.find_rows import find_rows
 from runners.operations.fix_preview import FixPreview, preview_fix
 from runners.operations.notebook_tables import CauseList, PipelineStatus, RefusedRowList, RunList
-from runners.operations.offsets import Lanes
+from runners.operations.offsets import Lanes, OffsetMove
 from runners.operations.pipeline_access import open_state
-from runners.operations.redo import check_redo, discard_old_letters
+from runners.operations.redo import RedoPreview, check_redo, discard_old_letters, preview_redo
 from runners.operations.status import list_runs, read_status
 from runners.running.choice import Choice
 from runners.running.compatibility import OperatorOverrides
 from runners.running.redo import Redo
-from runners.running.replay import Replay, plan_replay
+from runners.running.replay import Replay, ReplayPlan, plan_replay
 from runners.running.run import PipelineRun
 from runners.running.stop import stop
 from runners.state.run_history import WantedRuns
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
     from runners.operations.audit.finding import Audit
     from runners.operations.found_rows import FoundRows
     from runners.operations.preview import Preview
-    from runners.operations.repair import MergedFallback, RepairResult
+    from runners.operations.repair import MergedFallback, RepairPlan, RepairResult
     from runners.running.backfill import Backfill
 
 
@@ -178,6 +180,13 @@ class Pipeline(PipelineSpec):
             definition = definition_of(backfill.narrow(definition.pipeline))
         return self._carry(check, definition=definition, listeners=listeners, work=backfill)
 
+    def plan_backfill(self, backfill: Backfill) -> OffsetMove:
+        """Return what a backfill would process again, by lane. The lanes do not move.
+
+        Raises `Refusal` with the reason if the backfill would process nothing.
+        """
+        return offsets.plan_backfill(self._definition().pipeline, backfill)
+
     def redo(self, file: str, *, reason: str = "", check: bool = True, listeners: Sequence[Listener] = ()) -> Report:
         """Read a file again that was edited in place.
 
@@ -195,6 +204,13 @@ class Pipeline(PipelineSpec):
             report = replace(report, notices=(*report.notices, *notices))
         return report
 
+    def preview_redo(self, file: str, *, say: Callable[[str], None] = lambda _: None) -> RedoPreview:
+        """Return what a redo of the file would do. `say` gets messages about progress.
+
+        Raises `Refusal` if a destination cannot identify the rows of the file.
+        """
+        return preview_redo(self._definition().pipeline, file, say=say)
+
     def replay(self, replay: Replay, *, check: bool = True, listeners: Sequence[Listener] = ()) -> Report:
         """Process rows of the DLQ again, as they were read or with a fix.
 
@@ -202,6 +218,13 @@ class Pipeline(PipelineSpec):
         however often you call this. Raises as `run` does, and `Refusal` if a replay with another fix was interrupted.
         """
         return self._carry(check, listeners=listeners, work=replay)
+
+    def plan_replay(self, replay: Replay) -> ReplayPlan:
+        """Return how many rows a replay would process, and how many it would leave out. It writes nothing.
+
+        Raises `Refusal` if a destination must not get old rows.
+        """
+        return plan_replay(self._definition().pipeline, replay).plan
 
     def preview_replay(self, replay: Replay, *, say: Callable[[str], None] = lambda _: None) -> FixPreview:
         """Return what the replay would do: passing rows, reasons of refusals, and some rows before and after the fix.
@@ -244,12 +267,29 @@ class Pipeline(PipelineSpec):
         """
         return Replay.resume(open_state(self._definition().pipeline)[1].state)
 
-    def discard_dead_letters(self, choice: Choice | None = None, *, reason: str) -> int:
+    def count_waiting(self, choice: Choice | None = None) -> int:
+        """Return how many of the chosen rows of the DLQ wait. Raises `Owned` while a replay runs."""
+        return len(dlq.choose_letters(self._definition().pipeline, choice or Choice())[1])
+
+    def discard_dead_letters(self, choice: Choice | None = None, *, reason: str, expected: int | None = None) -> int:
         """Discard rows of the DLQ, by default all that wait, and return their number.
 
-        The rows stay in the table, and no replay takes them. Raises `Owned` while a replay runs.
+        The rows stay in the table, and no replay takes them. `expected` is the number that a person was shown: if more
+        rows wait now, it raises `Refusal`. Raises `Owned` while a replay runs.
         """
-        return dlq.discard(self._definition().pipeline, choice or Choice(), reason=reason)
+        return dlq.discard(self._definition().pipeline, choice or Choice(), reason=reason, expected=expected)
+
+    def dlq_settings(self) -> Mapping[str, JSON]:
+        """Return the limits of the DLQ for the next batch, and which of them were changed since the run began."""
+        return dlq.read_settings(self._definition().pipeline)
+
+    def change_dlq(self, settings: Mapping[str, str], *, reason: str) -> Mapping[str, JSON]:
+        """Change limits of the DLQ of the active run, and return them. They hold from its next batch to its end.
+
+        A setting is `window`, `threshold`, or `limits.rows`, which an empty value removes. Raises `Refusal` if no run
+        is active, and for an impossible setting.
+        """
+        return dlq.change_settings(self._definition().pipeline, settings, reason=reason)
 
     def dead_letter_causes(self, choice: Choice | None = None) -> CauseList:
         """Return the causes of refused rows, as a list that a notebook shows as text.
@@ -313,6 +353,12 @@ class Pipeline(PipelineSpec):
         """
         return audit.audit(self._definition().pipeline)
 
+    def plan_repair(self) -> RepairPlan:
+        """Return what there is to repair. It changes nothing."""
+        from runners.operations.repair import plan_repair
+
+        return plan_repair(self._definition().pipeline)
+
     def repair(self, *, reason: str, accept: Sequence[str] = ()) -> RepairResult:
         """Repair the findings of an audit that need no guess.
 
@@ -348,9 +394,48 @@ class Pipeline(PipelineSpec):
         wanted = WantedRuns(status=status, since=since, run=run, limit=limit, report=report, archived=archived)
         return RunList(list_runs(self._definition().pipeline, wanted))
 
+    def find_run(self, run: str) -> Mapping[str, JSON]:
+        """Return the run whose name begins with this text, or the `last` run, with its report.
+
+        Raises `Refusal` if there is no such run, or more than one.
+        """
+        last = run == "last"
+        listed = self.runs(run="" if last else run, limit=1 if last else 2, report=True)
+        if len(listed) != 1:
+            message = f"Several runs begin with {run!r}" if listed else f"There is no run {run!r}"
+            raise Refusal(f"{'No run yet' if last else message}.", hint="See all runs:  wherry runs FILE")
+        return listed[0]
+
+    def quality(self, limit: int = 8) -> Sequence[Mapping[str, JSON]]:
+        """Return each rule with its results in the newest runs, the oldest of these first."""
+        return compute_trends(self.runs(limit=limit, report=True))
+
     def lanes(self) -> Lanes:
         """Return the progress of every lane and its open batches. A notebook shows it as a table."""
         return Lanes.of(self._definition().pipeline)
+
+    def plan_offsets(
+        self,
+        *,
+        lane: str | None = None,
+        offset: JSON = None,
+        batches: int | None = None,
+        to: datetime | None = None,
+        beginning: bool = False,
+    ) -> OffsetMove:
+        """Return what a move of offsets would do. Nothing moves until `move_offsets`.
+
+        It moves one `lane` to an `offset`, or every lane: back by so many `batches`, back `to` a moment, or to the
+        `beginning`. Raises `Owned` while the pipeline runs, and `Refusal` while a batch is open.
+        """
+        pipeline = self._definition().pipeline
+        if lane is not None:
+            return offsets.plan_set(pipeline, lane, offset)
+        return offsets.plan_reset(pipeline) if beginning else offsets.plan_rewind(pipeline, batches=batches, to=to)
+
+    def move_offsets(self, move: OffsetMove, *, reason: str) -> None:
+        """Move the offsets as `plan_offsets` returned. Raises `Refusal` if a lane has moved meanwhile."""
+        offsets.carry_out(self._definition().pipeline, move, reason=reason)
 
     def dead_letters(
         self, limit: int | None = None, *, choice: Choice | None = None, reveal: bool = False, waiting: bool = False

@@ -13,7 +13,7 @@ from types import FrameType
 import click
 
 from origins.batch import JSON
-from runners.command_line.options import CarryOptions
+from runners.command_line.options import AnyPipeline, CarryOptions
 from runners.command_line.process_end import BY_CODE, BY_STATUS, FAILED, end_in_time
 from runners.listeners.log_lines import LogLines, are_logs_json, complain, log
 from runners.listeners.run_progress import RunProgress, call_every
@@ -54,7 +54,7 @@ class RunEnding:
 
 
 def carry_and_print(
-    pipeline: PipelineSpec,
+    pipeline: PipelineSpec | AnyPipeline,
     file: Path,
     carry: Callable[..., Report],
     carrying: CarryOptions,
@@ -72,7 +72,7 @@ def carry_and_print(
 
 
 def carry_with_progress(
-    pipeline: PipelineSpec,
+    pipeline: PipelineSpec | AnyPipeline,
     file: Path,
     carry: Callable[..., Report],
     carrying: CarryOptions,
@@ -111,7 +111,7 @@ def carry_with_progress(
     return RunEnding(pipeline=pipeline.name, status=report.status, reason=report.reason, report=report)
 
 
-def _say_not_begun(pipeline: PipelineSpec) -> RunEnding:
+def _say_not_begun(pipeline: PipelineSpec | AnyPipeline) -> RunEnding:
     reason = f"{pipeline.name} was stopped before processing anything."
     complain(reason)
     return RunEnding(pipeline=pipeline.name, status="stopped", reason=reason)
@@ -145,7 +145,7 @@ def show_progress(
 
 
 @contextlib.contextmanager
-def show_work(pipeline: PipelineSpec, doing: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
+def show_work(pipeline: PipelineSpec | AnyPipeline, doing: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
     """Show the progress of other work on standard error, as `show_progress` does, and hide secrets in its errors.
 
     It yields a function that takes the description of the next work.

@@ -26,8 +26,10 @@ from runners.command_line.help_sections import (
 from runners.command_line.options import (
     COUNT,
     PATH,
+    AnyPipeline,
     CarryOptions,
     confirm,
+    load_definition,
     load_for_reading,
     load_pipeline,
     time_option,
@@ -41,12 +43,10 @@ from runners.command_line.process_end import STOPPED
 from runners.model.errors import check_reason
 from runners.model.text import format_count
 from runners.operations import printing, printing_state
-from runners.operations.dlq import change_settings, choose_letters, read_settings
-from runners.operations.dlq import discard as discard_letters
 from runners.pipeline import Pipeline
 from runners.running.choice import Choice
 from runners.running.fix import NO_FIX, Fix
-from runners.running.replay import Replay, make_empty_report, plan_replay
+from runners.running.replay import Replay, make_empty_report
 
 
 @group(default="show")
@@ -71,16 +71,18 @@ def _with_choice(command: F) -> F:
         select_option("--stage", default="", metavar="NAME", help="Take rows that this stage or table refused."),
         select_option("--text", default="", metavar="TEXT", help="Take rows with this text in the row or message."),
         select_option("--file", "of_file", default="", metavar="NAME", help="Take rows of this file, or *.csv."),
-        select_option("--where", default="", metavar="SQL", help="Take rows where this is true; needs Spark."),
+        select_option(
+            "--where", here=True, default="", metavar="SQL", help="Take rows where this is true; needs Spark."
+        ),
         time_option("--since", section=SELECTION, help="Take rows refused since 2026-01-31T06:00 (UTC)."),
     ]
     return functools.reduce(lambda given, add: add(given), reversed(options), cast(F, choose))
 
 
-@dlq.command("show")
+@dlq.command("show", over_server=True)
 @with_definition
 @option("--limit", type=COUNT, metavar="N", help="Show the newest N; default: 20, --json all.")
-@option("--reveal", is_flag=True, help="Show the values of protected columns.")
+@option("--reveal", here=True, is_flag=True, help="Show the values of protected columns.")
 @option("--waiting", is_flag=True, help="Leave out rows that were replayed or discarded.")
 @_with_choice
 @with_wide
@@ -108,7 +110,7 @@ def show_dead_letters(
 _NO_SUCH_ROW, _NO_SUCH_ROW_WAITS = "No such row is in the DLQ.", "No such row waits in the DLQ."
 
 
-@dlq.command("summary")
+@dlq.command("summary", over_server=True)
 @with_definition
 @_with_choice
 def summarise(choice: Choice, json: bool, **given: Any) -> None:
@@ -128,10 +130,10 @@ def summarise(choice: Choice, json: bool, **given: Any) -> None:
         click.echo(printing_state.format_summary(causes))
 
 
-@dlq.command("explain")
+@dlq.command("explain", over_server=True)
 @partial(with_definition, rest="letter")
 @click.argument("letter", metavar="ID", required=False)
-@option("--reveal", is_flag=True, help="Show the values of protected columns.")
+@option("--reveal", here=True, is_flag=True, help="Show the values of protected columns.")
 def explain_dead_letter(letter: str, reveal: bool, json: bool, **given: Any) -> None:
     """Explain one refused row, and try it again.
 
@@ -149,7 +151,7 @@ def explain_dead_letter(letter: str, reveal: bool, json: bool, **given: Any) -> 
     click.echo(printing_state.format_tried_row(row, row.try_again(), file))
 
 
-@dlq.command("merge")
+@dlq.command("merge", over_server=False)
 @with_definition
 def merge(json: bool, **given: Any) -> int:
     """Bring refused rows back from the fallback.
@@ -159,12 +161,12 @@ def merge(json: bool, **given: Any) -> int:
     While the DLQ fails, `on_failure: fallback` sends refused rows to its fallback. This brings each of them into the
     DLQ once. It finishes open batches first, and processes nothing else.
     """
-    merged = load_pipeline(**given).merge_dead_letters()
+    merged = Pipeline.of(load_definition(**given).pipeline).merge_dead_letters()
     click.echo(printing.as_json(merged.json()) if json else printing_state.format_merged(merged))
     return STOPPED if merged.waiting else 0
 
 
-@dlq.command("discard")
+@dlq.command("discard", over_server=True)
 @with_definition
 @_with_choice
 @with_move_options
@@ -176,15 +178,15 @@ def discard(choice: Choice, reason: str, yes: bool, json: bool, **given: Any) ->
     The rows stay in the DLQ until dlq.retain is over.
     """
     pipeline = load_for_reading(**given)
-    rows = len(choose_letters(pipeline, choice)[1])
+    rows = pipeline.count_waiting(choice)
     click.echo(f"{format_count(rows)} of the DLQ will be discarded: no replay will take them.", err=True)
     if rows:
         confirm(yes=yes)
-    done = discard_letters(pipeline, choice, reason=reason, expected=rows)
+    done = pipeline.discard_dead_letters(choice, reason=reason, expected=rows)
     click.echo(printing.as_json({"discarded": done}) if json else f"Discarded: {format_count(done)}.")
 
 
-@dlq.command("config")
+@dlq.command("config", over_server=True)
 @partial(with_definition, rest="changes")
 @click.argument("changes", nargs=-1, metavar="[NAME=VALUE]...")
 @with_reason
@@ -203,11 +205,11 @@ def config(changes: Sequence[str], reason: str, json: bool, **given: Any) -> Non
     if reason and not pairs:
         raise click.UsageError("--reason is for a change. Add NAME=VALUE.")
     pipeline, wanted = load_for_reading(**given), {name: value for name, _, value in pairs}
-    facts = change_settings(pipeline, wanted, reason=reason) if wanted else read_settings(pipeline)
+    facts = pipeline.change_dlq(wanted, reason=reason) if wanted else pipeline.dlq_settings()
     click.echo(printing.as_json(facts) if json else printing_state.format_settings(facts))
 
 
-@dlq.command("replay", shows_progress=True, logs=True)
+@dlq.command("replay", shows_progress=True, logs=True, over_server=True)
 @with_definition
 @_with_choice
 @fix_option(
@@ -219,19 +221,27 @@ def config(changes: Sequence[str], reason: str, json: bool, **given: Any) -> Non
     callback=keep_shared,
     help="Set a column; a name with a dot is a field.",
 )
-@fix_option("--with", "file_with", type=PATH, metavar="FILE", help="Apply a .sql, a .py, or edited rows (.csv, .json).")
+@fix_option(
+    "--with",
+    "file_with",
+    here=True,
+    type=PATH,
+    metavar="FILE",
+    help="Apply a .sql, a .py, or edited rows (.csv, .json).",
+)
 @fix_option(
     "--fix-at",
     "start",
+    here=True,
     type=click.Choice(["beginning", "refused"]),
     default="beginning",
     metavar="PLACE",
     help="Apply it at the beginning, or where refused.",
 )
-@fix_option("--unchanged", is_flag=True, help="Also take rows of a file that were not edited.")
-@option("--resume", is_flag=True, help="Continue a replay that was interrupted.")
+@fix_option("--unchanged", here=True, is_flag=True, help="Also take rows of a file that were not edited.")
+@option("--resume", here=True, is_flag=True, help="Continue a replay that was interrupted.")
 @option("--dry-run", is_flag=True, help="Show what would happen, and stop.")
-@option("--give-up", is_flag=True, help="Give up a replay that was interrupted.")
+@option("--give-up", here=True, is_flag=True, help="Give up a replay that was interrupted.")
 @with_move_options
 @with_carry_options
 def replay(  # noqa: PLR0913 -- each is an option of the command
@@ -272,14 +282,16 @@ def replay(  # noqa: PLR0913 -- each is an option of the command
     fields = [pair for pair in values.overrides if "." in pair.partition("=")[0]]
     pipeline = load_pipeline(values=replace(values, overrides=fields), **given)
     if resume:
+        assert isinstance(pipeline, Pipeline)  # a server refuses --resume
         cut = pipeline.find_cut_replay()
         again = replace(cut, reason=reason or cut.reason)
     elif rows is not None:
+        assert isinstance(pipeline, Pipeline)  # and --with
         corrected = pipeline.correct_dead_letters(rows, unchanged=unchanged)
         click.echo(printing_state.format_corrected(corrected), err=True)
         if not corrected.rows:
             if carrying.json:
-                click.echo(printing.as_json({**make_empty_report(pipeline).json(), "corrected": corrected.json()}))
+                click.echo(printing.as_json({**make_empty_report(pipeline.name).json(), "corrected": corrected.json()}))
             return 0
         again = corrected.make_replay(reason=why, give_up=give_up)
     else:
@@ -303,14 +315,14 @@ def _read_fix(overrides: Sequence[str], file: Path | None, start: Literal["begin
 
 
 def _replay_and_print(
-    pipeline: Pipeline, again: Replay, file: Path, carrying: CarryOptions, *, dry_run: bool, yes: bool
+    pipeline: AnyPipeline, again: Replay, file: Path, carrying: CarryOptions, *, dry_run: bool, yes: bool
 ) -> int:
     """Show what the replay would do, ask, and do it. Return the exit code."""
-    letters = plan_replay(pipeline, again)
+    letters = pipeline.plan_replay(again)
     click.echo(printing_state.format_replay(letters), err=True)
     if not letters.rows:
         if carrying.json:
-            click.echo(printing.as_json(make_empty_report(pipeline).json()))
+            click.echo(printing.as_json(make_empty_report(pipeline.name).json()))
         return 0
     if again.fix or dry_run:
         with show_work(pipeline, "trying the rows", quiet=carrying.quiet) as say:
@@ -325,7 +337,7 @@ def _replay_and_print(
     return carry_and_print(pipeline, file, carry, carrying, shown=letters.notices)
 
 
-@dlq.command("export")
+@dlq.command("export", over_server=False)
 @with_definition
 @option("--to", "to", required=True, type=PATH, metavar="FILE", help="Write .csv or .json.")
 @option("--reveal", is_flag=True, help="Write the values of protected columns.")
@@ -337,7 +349,8 @@ def export_rows(choice: Choice, to: Path, reveal: bool, json: bool, **given: Any
 
     Each row has its id, its code, its message, and the columns that were read. `dlq replay --with` takes the file back.
     """
-    exported = load_for_reading(**given).export_dead_letters(to, choice=choice, reveal=reveal)
+    pipeline = Pipeline.of(load_definition(needs_secrets=False, **given).pipeline)
+    exported = pipeline.export_dead_letters(to, choice=choice, reveal=reveal)
     click.echo(printing_state.format_exported(exported, str(given["file"])), err=True)
     if json:
         click.echo(printing.as_json(exported.json()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.formatting import wrap_text
 from click.shell_completion import CompletionItem
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -29,9 +31,11 @@ _WIDEST = 26
 class SectionedOption(click.Option):
     """An option that help shows under a heading."""
 
-    def __init__(self, *given: Any, section: str = FIRST, **how: Any) -> None:
+    def __init__(self, *given: Any, section: str = FIRST, here: bool = False, **how: Any) -> None:
         super().__init__(*given, **how)
         self.section = section
+        self.here = here
+        """Whether it can only be used where the definition is, and not over a server."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return the option and its phrase, without the limits that click adds."""
@@ -72,7 +76,10 @@ _VALUES = (
 _QUIET = _share("--quiet", None, "Print no progress.", is_flag=True)
 _JSON = _share("--json", None, "Print JSON for a program.", is_flag=True)
 _LOG_FORMAT = _share("--log-format", "text|json", "Choose the format of standard error.", type=_FORMAT)
-SHARED = (*_VALUES, _QUIET, _JSON, _LOG_FORMAT)
+_SERVER = _share("--server", "URL", "Let `wherry serve` do it; FILE is then a pipeline.")
+SERVER_VARIABLE = "WHERRY_SERVER"
+"""The environment variable with the server of commands that get no `--server`."""
+SHARED = (*_VALUES, _QUIET, _JSON, _LOG_FORMAT, _SERVER)
 """The options of all commands. A person may type them before the command too."""
 _PLAIN = {"json": False, "quiet": False, "log_format": "text"}
 """What a command gets for a shared option that is not given."""
@@ -86,6 +93,8 @@ class GivenValues:
     variables: Sequence[str] = ()
     variable_file: Path | None = None
     secret_file: Path | None = None
+    server: str = ""
+    """The address of the server that has the definitions. Empty if they are here."""
 
     def read_overrides(self) -> Mapping[str, str]:
         """Return the values by their paths in the definition, such as `dlq.window`."""
@@ -120,19 +129,42 @@ def list_given(ctx: click.Context) -> Mapping[str, Any]:
     return given
 
 
+_USERS = {
+    "quiet": "show progress",
+    "log_format": "log progress",
+    "server": "a server can do. Type this one without it, where the definition is",
+}
+"""By shared option, what the commands do that can use it."""
+
+
 class SectionedCommand(click.Command):
     """A command whose help groups its options. It says what to use in place of an option that is gone.
 
     Its function gets `json`. It also gets the `GivenValues` if the command reads definitions, `quiet` if it shows
     progress, and the `log_format` if it logs. The command refuses shared options that it cannot use. It may have one of
     them as an option of its own, with another help.
+
+    `over_server` is true if a server can do the command, and false if it is about a state and a server cannot do it.
     """
 
     def __init__(
-        self, *given: Any, reads_definitions: bool = True, shows_progress: bool = False, logs: bool = False, **how: Any
+        self,
+        *given: Any,
+        reads_definitions: bool = True,
+        shows_progress: bool = False,
+        logs: bool = False,
+        over_server: bool | None = None,
+        **how: Any,
     ) -> None:
         super().__init__(*given, **how)
-        used = ((_VALUES, reads_definitions), ((_QUIET,), shows_progress), ((_JSON,), True), ((_LOG_FORMAT,), logs))
+        self._over_server = over_server
+        used = (
+            (_VALUES, reads_definitions),
+            ((_QUIET,), shows_progress),
+            ((_JSON,), True),
+            ((_LOG_FORMAT,), logs),
+            ((_SERVER,), over_server is True),
+        )
         self._own = {each.name for each in self.params}
         self.shared = [each for options, is_used in used if is_used for each in options if each.name not in self._own]
 
@@ -151,14 +183,34 @@ class SectionedCommand(click.Command):
         given = list_given(ctx)
         for each in SHARED:
             if each.name in given and each not in self.shared and each.name not in self._own:
-                can = {"quiet": "show progress", "log_format": "log progress"}.get(str(each.name), "read definitions")
+                can = _USERS.get(str(each.name), "read definitions")
                 raise click.UsageError(f"{each.opts[0]} is for commands that {can}.", ctx)
+        server = self._find_server(ctx, given)
         names = {str(each.name) for each in self.shared}
         ctx.params |= {name: given.get(name, plain) for name, plain in _PLAIN.items() if name in names}
         if _VALUES[-1] in self.shared:
             values = {str(each.name): given[each.name] for each in _VALUES if each.name in given}
-            ctx.params["values"] = GivenValues(**values)
+            ctx.params["values"] = GivenValues(**values, server=server)
         return rest
+
+    def _find_server(self, ctx: click.Context, given: Mapping[str, Any]) -> str:
+        """Return the address of the server for this call, or an empty text.
+
+        Raise a usage error for a command or an option that needs the definition.
+        """
+        server = str(given.get("server") or os.environ.get(SERVER_VARIABLE, ""))
+        if not server or self._over_server is None or ctx.resilient_parsing:
+            return ""
+        if not self._over_server:
+            raise click.UsageError(
+                f"A server cannot do this command. Do it where the definition is, without {SERVER_VARIABLE}.", ctx
+            )
+        typed = click.core.ParameterSource.COMMANDLINE
+        own = [each for each in self.params if getattr(each, "here", False)]
+        used = [each for each in own if ctx.get_parameter_source(str(each.name)) is typed]
+        for each in (*used, *(each for each in _VALUES if each.name in given)):
+            raise click.UsageError(f"{each.opts[0]} needs the definition. Do it where that is, without a server.", ctx)
+        return server
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {
@@ -171,7 +223,8 @@ class SectionedCommand(click.Command):
                 sections[getattr(parameter, "section", FIRST)].append(record)
         _write_sections(sections, formatter)
         names = ", ".join(each.opts[0] for each in self.shared)
-        formatter.write(f"\n{COMMON}: {names}\n`wherry --help` explains them.\n")
+        listed = wrap_text(f"{COMMON}: {names}", 80)
+        formatter.write(f"\n{listed}\n`wherry --help` explains them.\n")
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import shlex
 import shutil
 import sys
@@ -10,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import click
 
@@ -21,6 +22,10 @@ from runners.model.text import with_file
 if TYPE_CHECKING:
     from runners.definitions.definition import Definition
     from runners.pipeline import Pipeline
+    from runners.service.remote import RemoteFolder, RemotePipeline
+
+AnyPipeline: TypeAlias = "Pipeline | RemotePipeline"
+"""A pipeline, or one of a server. Both have the methods that commands call."""
 
 PATH, COUNT = click.Path(path_type=Path), click.IntRange(min=1)
 VALUES = tuple(GivenValues.__dataclass_fields__)
@@ -37,7 +42,10 @@ def with_definition(command: F, rest: str = "") -> F:
     def name_file(**given: Any) -> Any:
         from origins.errors import WherryError
 
-        if rest:
+        values: GivenValues = given["values"]
+        if values.server:
+            given["file"] = _name_pipeline(given["file"], values, many=given.get("everything") or given.get("select"))
+        elif rest:
             is_named = _IS_NAMED.get(rest, is_definition)
             given["file"], given[rest] = split_words(given["file"], given[rest], is_named)
         if given.get("everything") or given.get("select"):
@@ -52,6 +60,18 @@ def with_definition(command: F, rest: str = "") -> F:
             raise
 
     return click.argument("file", type=PATH, required=False)(cast(F, name_file))
+
+
+def _name_pipeline(file: Path | None, values: GivenValues, *, many: Any) -> Path | None:
+    """Return the name of a pipeline of a server. Without a word, it is the only one there, or None for a folder."""
+    if many:
+        if file is not None:
+            raise click.UsageError("A server has one folder. Leave out FILE.")
+        return None
+    if file is None:
+        typed = click.get_current_context().command_path
+        return Path(open_server(values).find_only(typed))
+    return Path(file.stem) if file.suffix in (".yaml", ".yml") else file
 
 
 _IS_NAMED: Mapping[str, Callable[[str], bool]] = {"run": is_file, "new": lambda _: False}
@@ -183,15 +203,32 @@ def complete_codes(ctx: click.Context, parameter: click.Parameter, incomplete: s
     return [code for code in read_codes() if code.startswith(incomplete.upper())]
 
 
-def load_for_reading(**given: Any) -> Pipeline:
+def load_for_reading(**given: Any) -> AnyPipeline:
     """Load the pipeline of a definition for reading its state, which needs no secret."""
     return load_pipeline(needs_secrets=False, **given)
 
 
-def load_pipeline(**given: Any) -> Pipeline:
+def load_pipeline(file: Path, values: GivenValues, needs_secrets: bool = True) -> AnyPipeline:
+    """Load the pipeline of a definition, or return the pipeline of this name of a server."""
+    if values.server:
+        return open_server(values).open_pipeline(str(file))
     from runners.pipeline import Pipeline
 
-    return Pipeline.of(load_definition(**given).pipeline)
+    return Pipeline.of(load_definition(file, values, needs_secrets).pipeline)
+
+
+def open_server(values: GivenValues) -> RemoteFolder:
+    """Return the pipelines of the server. The token comes from the environment, because other users see arguments."""
+    from runners.service.remote import RemoteFolder
+
+    token = os.environ.get(TOKEN_VARIABLE, "").strip()
+    if token:
+        list_secrets_to_mask()[token] = TOKEN_VARIABLE
+    return RemoteFolder.open(values.server, token)
+
+
+TOKEN_VARIABLE = "WHERRY_TOKEN"  # noqa: S105 -- the name of the variable
+"""The environment variable with the token for a server."""
 
 
 def load_definition(file: Path, values: GivenValues, needs_secrets: bool = True) -> Definition:

@@ -24,7 +24,11 @@ OWNED = 4
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 
-BY_CODE = {"DEFINITION": WRONG, "STAGE": WRONG, "AGGREGATE": WRONG, "REFUSED": WRONG, "OWNED": OWNED}
+BY_CODE = {
+    **dict.fromkeys(("DEFINITION", "STAGE", "AGGREGATE", "REFUSED"), WRONG),
+    **dict.fromkeys(("INVALID", "NOT_FOUND", "FORBIDDEN", "UNAUTHENTICATED"), WRONG),
+    "OWNED": OWNED,
+}
 """The exit code by the code of an error. Any other error is a failure."""
 BY_STATUS = {"succeeded": 0, "stopped": STOPPED, "failed": FAILED}
 """The exit code by how a run ended."""

@@ -33,30 +33,34 @@ from runners.command_line.options import (
 from runners.command_line.state_commands import move_offsets
 from runners.definitions.definition import list_definitions
 from runners.operations import printing, printing_state
-from runners.operations.offsets import plan_backfill, plan_reset
 from runners.running.backfill import Backfill, Bound, parse_bound
 from runners.running.compatibility import OperatorOverrides
 from runners.spark.connect_server import serve
 from runners.spark.session import list_packages
 
 
-@command(shows_progress=True, logs=True)
+@command(shows_progress=True, logs=True, over_server=True)
 @with_definition
-@option("--follow", is_flag=True, help="Process new rows as they arrive, until stopped.")
+@option("--follow", here=True, is_flag=True, help="Process new rows as they arrive, until stopped.")
 @option("--from-beginning", is_flag=True, help="Forget the progress; process all rows again.")
 @with_move_options
 @with_folder
 @with_carry_options
-@expert_option("--moved", multiple=True, metavar="NAME", help="Accept that NAME moved; its content is the same.")
-@expert_option("--fresh", multiple=True, metavar="NAME", help="Accept that NAME was replaced by something else.")
-@expert_option("--forget", multiple=True, metavar="NAME", help="Drop this destination from open batches.")
+@expert_option(
+    "--moved", here=True, multiple=True, metavar="NAME", help="Accept that NAME moved; its content is the same."
+)
+@expert_option(
+    "--fresh", here=True, multiple=True, metavar="NAME", help="Accept that NAME was replaced by something else."
+)
+@expert_option("--forget", here=True, multiple=True, metavar="NAME", help="Drop this destination from open batches.")
 @expert_option(
     "--assume",
+    here=True,
     type=click.Choice(["delivered", "missing"]),
     metavar="delivered|missing",
     help="Treat batches in doubt as delivered or missing.",
 )
-@expert_option("--take-over", default="", metavar="WHY", help="Take over from a run on a host that is gone.")
+@expert_option("--take-over", here=True, default="", metavar="WHY", help="Take over from a run on a host that is gone.")
 def run(  # noqa: PLR0913 -- each is an option of the command
     from_beginning: bool,
     reason: str,
@@ -82,6 +86,8 @@ def run(  # noqa: PLR0913 -- each is an option of the command
     """
     if everything or select:
         refuse_options(_OF_ONE_PIPELINE, "is for one pipeline, and not for a folder.")
+        if given["values"].server:
+            refuse_options(("everything", "select"), "is for a folder here. Of a server, run one pipeline at a time.")
         return run_folder(given.pop("file"), select, **given)
     carrying: CarryOptions = given.pop("carrying")
     ruling = OperatorOverrides(
@@ -89,7 +95,7 @@ def run(  # noqa: PLR0913 -- each is an option of the command
     )
     pipeline = load_pipeline(**given)
     if from_beginning:
-        move_offsets(pipeline, plan_reset(pipeline), reason=reason, yes=yes)
+        move_offsets(pipeline, pipeline.plan_offsets(beginning=True), reason=reason, yes=yes)
     carry = partial(pipeline.run, check=False, follow=follow, take_over=take_over, ruling=ruling)
     return carry_and_print(pipeline, given["file"], carry, carrying)
 
@@ -97,7 +103,7 @@ def run(  # noqa: PLR0913 -- each is an option of the command
 _OF_ONE_PIPELINE = (*("follow", "from_beginning", "reason", "yes", "moved", "fresh", "forget", "assume", "take_over"),)
 
 
-@command()
+@command(over_server=True)
 @with_definition
 @option("--reason", default="asked to stop", metavar="TEXT", help="Say why; the run's report shows it.")
 @option("--force", is_flag=True, help="Cancel batches in flight; the next run recovers.")
@@ -126,7 +132,7 @@ def stop(reason: str, force: bool, within: str, json: bool, **given: Any) -> Non
         click.echo(f"{pipeline.name} is not running.")
 
 
-@command()
+@command(over_server=True)
 @with_definition
 @with_reason
 def resume(reason: str, json: bool, **given: Any) -> None:
@@ -154,7 +160,7 @@ def _parse_bound(ctx: click.Context, parameter: click.Parameter, text: str | Non
         raise click.BadParameter(message, param_hint=parameter.opts[0]) from error
 
 
-@command(shows_progress=True, logs=True)
+@command(shows_progress=True, logs=True, over_server=True)
 @with_definition
 @select_option(
     "--from", "start", metavar="WHEN", callback=_parse_bound, help="Begin with this batch, or time or day of loading."
@@ -162,7 +168,9 @@ def _parse_bound(ctx: click.Context, parameter: click.Parameter, text: str | Non
 @select_option(
     "--to", "end", metavar="WHEN", callback=_parse_bound, help="End with this batch, or time or day of loading."
 )
-@select_option("--where", default="", metavar="SQL", help="Deliver rows where this is true; columns as read.")
+@select_option(
+    "--where", here=True, default="", metavar="SQL", help="Deliver rows where this is true; columns as read."
+)
 @select_option("--only", metavar="NAME", help="Deliver only to this destination.")
 @select_option("--lane", metavar="LANE", help="Read only this lane.")
 @option("--again", is_flag=True, help="Deliver also batches that a destination has.")
@@ -189,14 +197,14 @@ def backfill(  # noqa: PLR0913 -- each is an option of the command
     """
     past = Backfill(start=start, end=end, where=where, only=only, lane=lane, again=again, reason=reason)
     pipeline = load_pipeline(**given)
-    move = plan_backfill(pipeline, past)
+    move = pipeline.plan_backfill(past)
     if move.lanes:
         click.echo(printing.format_move(move), err=True)
         confirm(yes=yes)
     return carry_and_print(pipeline, given["file"], partial(pipeline.backfill, past, check=False), carrying)
 
 
-@command(shows_progress=True, logs=True)
+@command(shows_progress=True, logs=True, over_server=True)
 @with_definition
 @option("--file", "name", required=True, metavar="NAME", help="Redo this file.")
 @with_move_options
@@ -209,11 +217,9 @@ def redo(name: str, reason: str, yes: bool, carrying: CarryOptions, **given: Any
     In each table, one commit replaces the old rows of the file by the new ones. Wherry refuses if it cannot tell which
     rows of a table came from the file. After a crash, type the same command again: it continues.
     """
-    from runners.operations.redo import preview_redo
-
     pipeline = load_pipeline(**given)
     with show_work(pipeline, f"looking for the rows of {name}", quiet=carrying.quiet) as say:
-        redo_preview = preview_redo(pipeline, name, say=say)
+        redo_preview = pipeline.preview_redo(name, say=say)
     click.echo(printing_state.format_redo(redo_preview, str(given["file"])), err=True)
     if redo_preview.read is not None or redo_preview.letters:
         confirm(yes=yes)

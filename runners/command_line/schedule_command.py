@@ -6,15 +6,16 @@ import contextlib
 import os
 import shlex
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import FrameType
 
 import click
 
+from origins.batch import JSON
 from runners.command_line.help_sections import GivenValues, command, expert_option, option
-from runners.command_line.options import COUNT, PATH, list_secrets_to_mask, refuse_options
+from runners.command_line.options import COUNT, PATH, list_secrets_to_mask, open_server, refuse_options
 from runners.command_line.process_end import FAILED, STOPPED, WRONG, end_in_time
 from runners.definitions.definition import Definition, DefinitionsFolder, list_definitions, load
 from runners.listeners.log_lines import LogLines, complain, configure_logs
@@ -29,19 +30,25 @@ from runners.schedules import schedule_plan, scheduling
 from runners.schedules.schedule_log import ScheduleLines, ScheduleLog
 
 
-@command(logs=True)
-@click.argument("directory", type=PATH)
+@command(logs=True, over_server=True)
+@click.argument("directory", type=PATH, required=False)
 @option("--plan", "only_plan", is_flag=True, help="Show the schedule; start nothing.")
 @option("--pause", metavar="NAME", help="Start no new run of this pipeline.")
 @option("--resume", metavar="NAME", help="Schedule this pipeline again.")
 @option("--reason", default="by hand", metavar="TEXT", help="Say why it is paused.")
-@expert_option("--at-once", type=COUNT, metavar="N", help="Run N pipelines at a time.")
-@expert_option("--metrics-port", type=click.IntRange(0, 65535), metavar="PORT", help="Serve figures to Prometheus.")
+@expert_option("--at-once", here=True, type=COUNT, metavar="N", help="Run N pipelines at a time.")
 @expert_option(
-    "--metrics-host", default="127.0.0.1", metavar="HOST", help="Serve them at this address; default: 127.0.0.1."
+    "--metrics-port", here=True, type=click.IntRange(0, 65535), metavar="PORT", help="Serve figures to Prometheus."
+)
+@expert_option(
+    "--metrics-host",
+    here=True,
+    default="127.0.0.1",
+    metavar="HOST",
+    help="Serve them at this address; default: 127.0.0.1.",
 )
 def schedule(  # noqa: PLR0913 -- each is an option of the command
-    directory: Path,
+    directory: Path | None,
     values: GivenValues,
     at_once: int | None,
     metrics_port: int | None,
@@ -63,6 +70,16 @@ def schedule(  # noqa: PLR0913 -- each is an option of the command
     ends with 2 if a definition is broken.
     """
     refuse_options(("overrides",), "is for one definition.")
+    marked = {name: why for name, why in ((pause, reason), (resume, None)) if name is not None}
+    if values.server:
+        if directory is not None:
+            raise click.UsageError("A server has one folder. Leave out DIRECTORY.")
+        if not (only_plan or marked):
+            raise click.UsageError("A server runs its schedule itself. Give --plan, --pause or --resume.")
+        remote = open_server(values)
+        return _change_and_show(marked, remote.hold_schedule, remote.plan_schedule if only_plan else None, json=json)
+    if directory is None:
+        raise click.MissingParameter(param_hint="DIRECTORY", param_type="argument")
     variables, now = values.read_variables(), Clock().now()
     if directory.is_file():
         name = shlex.quote(str(directory.parent))
@@ -71,23 +88,34 @@ def schedule(  # noqa: PLR0913 -- each is an option of the command
     read = partial(load, variables=variables, needs_secrets=False, note_secrets=note_secrets)
     folder = DefinitionsFolder(path=directory, load=read)
     _check_has_definitions(directory)
-    marked = {name: why for name, why in ((pause, reason), (resume, None)) if name is not None}
-    for name, why in marked.items():
-        schedule_plan.pause(folder, name, why, now)
-        click.echo(f"{name} is {'scheduled again' if why is None else f'paused: {why}'}.", err=json)
-    if only_plan:
-        facts = schedule_plan.plan(folder, now)
-        click.echo(printing.as_json(facts) if json else printing.format_schedule(facts))
-        return WRONG if facts["broken"] else 0
-    if marked:
-        if json:
-            click.echo(printing.as_json({"paused": marked}))
-        return 0
+    if only_plan or marked:
+        plan = partial(schedule_plan.plan, folder, now) if only_plan else None
+        return _change_and_show(marked, partial(schedule_plan.pause, folder, now=now), plan, json=json)
     with _serve_metrics(metrics_host, metrics_port) as metrics:
         status = _run(directory, variables, values.read_secrets(), at_once, metrics, log_format)
     if json:
         click.echo(printing.as_json({"status": status}))
     return {"stopped": 0, "cancelled": STOPPED, "failed": FAILED}[status]
+
+
+def _change_and_show(
+    marked: Mapping[str, str | None],
+    hold: Callable[[str, str | None], None],
+    plan: Callable[[], Mapping[str, JSON]] | None,
+    *,
+    json: bool,
+) -> int:
+    """Pause these pipelines, or schedule them again if there is no reason. Show the plan if there is one."""
+    for name, why in marked.items():
+        hold(name, why)
+        click.echo(f"{name} is {'scheduled again' if why is None else f'paused: {why}'}.", err=json)
+    if plan is not None:
+        facts = plan()
+        click.echo(printing.as_json(facts) if json else printing.format_schedule(facts))
+        return WRONG if facts["broken"] else 0
+    if json:
+        click.echo(printing.as_json({"paused": marked}))
+    return 0
 
 
 def _check_has_definitions(directory: Path) -> None:

@@ -18,12 +18,14 @@ from runners.command_line.help_sections import SELECTION, GivenValues, command, 
 from runners.command_line.options import (
     COUNT,
     PATH,
+    AnyPipeline,
     confirm,
     find_definition,
     list_secrets_to_mask,
     load_definition,
     load_for_reading,
     load_pipeline,
+    open_server,
     refuse_options,
     split_words,
     time_option,
@@ -32,20 +34,17 @@ from runners.command_line.options import (
     with_move_options,
 )
 from runners.command_line.process_end import FAILED, WRONG
-from runners.definitions.definition import definition_of
 from runners.model.errors import Refusal
-from runners.model.run_report import compute_trends
-from runners.model.text import format_percent, table
+from runners.model.text import format_percent, table, with_file
 from runners.operations import printing, printing_state
-from runners.operations.mend_ledger import find_damage
-from runners.operations.offsets import OffsetMove, carry_out, plan_reset, plan_rewind, plan_set
+from runners.operations.offsets import OffsetMove
 from runners.operations.repair import RepairResult
 from runners.operations.reports.write_html import write_directory, write_run
-from runners.operations.status import describe_pipelines, read_status
+from runners.operations.status import describe_pipelines
 from runners.pipeline import Pipeline
 
 
-@command()
+@command(over_server=True)
 @with_definition
 @option("--lane", metavar="LANE", help="Move this lane to --offset.")
 @option("--offset", metavar="OFFSET", help="An offset from this command with --json, a word or a time.")
@@ -80,10 +79,7 @@ def offsets(  # noqa: PLR0913 -- each is an option of the command
         lanes = pipeline.lanes()
         click.echo(printing.as_json(lanes.json()) if json else str(lanes))
         return
-    if lane is not None:
-        move = plan_set(pipeline, lane=lane, offset=position)
-    else:
-        move = plan_reset(pipeline) if to_beginning else plan_rewind(pipeline, batches=batches, to=moment)
+    move = pipeline.plan_offsets(lane=lane, offset=position, batches=batches, to=moment, beginning=to_beginning)
     move_offsets(pipeline, move, reason=reason, yes=yes)
     if move.lanes:
         click.echo(f"Done. The next run continues from there:  wherry run {given['file']}", err=True)
@@ -105,17 +101,17 @@ def _parse_offset(text: str) -> JSON:
         raise click.BadParameter(message, param_hint="--offset") from error
 
 
-def move_offsets(pipeline: Pipeline, move: OffsetMove, *, reason: str, yes: bool) -> None:
+def move_offsets(pipeline: AnyPipeline, move: OffsetMove, *, reason: str, yes: bool) -> None:
     """Show what a move will do, ask, and do it."""
     click.echo(printing.format_move(move), err=True)
     if move.lanes:
         if not reason.strip():
             raise Refusal("Nothing was moved: the ledger keeps a reason for each move.", hint='Add --reason "…".')
         confirm(yes=yes)
-        carry_out(pipeline, move, reason=reason)
+        pipeline.move_offsets(move, reason=reason)
 
 
-@command()
+@command(over_server=True)
 @with_definition
 def audit(json: bool, **given: Any) -> int:
     """Prove that every row is where it should be.
@@ -130,7 +126,7 @@ def audit(json: bool, **given: Any) -> int:
     return 0 if result.balanced else FAILED
 
 
-@command()
+@command(over_server=True)
 @with_definition
 @option("--accept", multiple=True, metavar="ID", help="Count this finding as right; may be repeated.")
 @with_move_options
@@ -144,13 +140,13 @@ def repair(accept: Sequence[str], reason: str, yes: bool, json: bool, **given: A
     the finding as right. Ends with 1 if something is still wrong.
     """
     pipeline = load_pipeline(**given)
-    damage = find_damage(definition_of(pipeline).pipeline)
-    if damage is not None:
-        click.echo(damage.describe(), err=True)
+    plan = pipeline.plan_repair()
+    before = plan.audit
+    if before is None:
+        click.echo(plan.damage, err=True)
         confirm(yes=yes)
         result = pipeline.repair(reason=reason, accept=accept)
         return _show_repaired(result, json=json, file=str(given["file"]))
-    before = pipeline.audit()
     safe = [finding for finding in before.problems if finding.remedy or finding.id in accept]
     alone = (
         "Wherry can repair nothing by itself. Each finding says what to do." if before.problems else "Nothing is wrong."
@@ -168,7 +164,7 @@ def _show_repaired(result: RepairResult, *, json: bool, file: str) -> int:
     return 0 if result.audit.balanced else FAILED
 
 
-@command()
+@command(over_server=True)
 @with_definition
 @with_folder
 def status(everything: bool, select: Sequence[str], json: bool, **given: Any) -> int:
@@ -179,24 +175,28 @@ def status(everything: bool, select: Sequence[str], json: bool, **given: Any) ->
     For a folder, and with --all or --select, it lists the definitions of the folder, by default of this one. A pipeline
     comes after the pipelines whose tables it reads. Starts no Spark. Ends with 2 if a definition is broken.
     """
-    if everything or select or given["file"].is_dir():
+    values: GivenValues = given["values"]
+    if everything or select or (not values.server and given["file"].is_dir()):
         refuse_options(("overrides",), "is for one definition.")
-        return _list_folder(given["file"], select, given["values"], json=json)
-    definition = load_definition(needs_secrets=False, **given)
-    facts = read_status(definition.pipeline, str(given["file"]), definition=definition.hash)
+        return _list_folder(given["file"], select, values, json=json)
+    facts = load_for_reading(**given).status()
+    facts["next"] = with_file(facts["next"], given["file"])
     click.echo(printing.as_json(facts) if json else printing.format_status(facts, str(given["file"])))
     return 0
 
 
 def _list_folder(directory: Path, select: Sequence[str], values: GivenValues, *, json: bool) -> int:
-    folder = read_folder(directory, values)
-    facts = describe_pipelines(folder.definitions, folder.graph, folder.graph.sort(folder.graph.select(select)))
-    document = {"pipelines": facts, "broken": folder.broken}
-    click.echo(printing.as_json(document) if json else format_folder(facts, folder.broken))
-    return WRONG if folder.broken else 0
+    if values.server:
+        facts, broken = open_server(values).describe_pipelines(select)
+    else:
+        folder = read_folder(directory, values)
+        names, broken = folder.graph.sort(folder.graph.select(select)), folder.broken
+        facts = describe_pipelines(folder.definitions, folder.graph, names)
+    click.echo(printing.as_json({"pipelines": facts, "broken": broken}) if json else format_folder(facts, broken))
+    return WRONG if broken else 0
 
 
-@command()
+@command(over_server=True)
 @partial(with_definition, rest="run")
 @click.argument("run", default="")
 @select_option(
@@ -207,7 +207,7 @@ def _list_folder(directory: Path, select: Sequence[str], values: GivenValues, *,
 )
 @time_option("--since", section=SELECTION, help="Show runs since 2026-01-31T06:00 (UTC).")
 @select_option("--limit", type=COUNT, default=20, metavar="N", help="Show the newest N; default: 20.")
-@select_option("--archived", is_flag=True, help="Show runs older than run.history too.")
+@select_option("--archived", here=True, is_flag=True, help="Show runs older than run.history too.")
 def runs(
     run: str, status: str | None, since: datetime | None, limit: int, archived: bool, json: bool, **given: Any
 ) -> None:
@@ -220,14 +220,14 @@ def runs(
     pipeline = load_for_reading(**given)
     if run:
         refuse_options(("status", "since", "limit", "archived"), "is for the list of runs, and not for one run.")
-        facts = _find_run(pipeline, run, given["file"])
+        facts = pipeline.find_run(run)
         click.echo(printing.as_json(facts) if json else printing.format_run(facts))
         return
     listed = pipeline.runs(status=status or "", since=since, limit=limit, archived=archived)
     click.echo(printing.as_json({"runs": listed}) if json else printing.format_runs(listed))
 
 
-@command()
+@command(over_server=False)
 @click.argument("file", type=PATH, required=False)
 @click.argument("run", default="")
 @option("--to", "place", type=PATH, metavar="PLACE", help="Write here; default: NAME-RUN.html.")
@@ -260,22 +260,12 @@ def report(
         page = write_directory(directory, place or Path("reports"), variables=variables, note_secrets=secrets.update)
     else:
         file = file or find_definition()
-        pipeline = load_for_reading(file=file, **given)
-        page = write_run(pipeline, _find_run(pipeline, run or "last", file), place)
+        pipeline = Pipeline.of(load_definition(file=file, needs_secrets=False, **given).pipeline)
+        page = write_run(pipeline, pipeline.find_run(run or "last"), place)
     click.echo(printing.as_json({"file": str(page)}) if json else str(page))
 
 
-def _find_run(pipeline: Pipeline, run: str, file: object) -> Mapping[str, JSON]:
-    """Return the run whose name begins with this text, or the last run."""
-    last = run == "last"
-    listed = pipeline.runs(run="" if last else run, limit=1 if last else 2, report=True)
-    if len(listed) != 1:
-        message = f"Several runs begin with {run!r}" if listed else "No run yet" if last else f"There is no run {run!r}"
-        raise Refusal(f"{message}.", hint=f"See all runs:  wherry runs {file}")
-    return listed[0]
-
-
-@command()
+@command(over_server=True)
 @with_definition
 @option("--limit", type=COUNT, default=8, metavar="N", help="Show the newest N runs; default: 8.")
 def quality(limit: int, json: bool, **given: Any) -> None:
@@ -285,16 +275,16 @@ def quality(limit: int, json: bool, **given: Any) -> None:
 
     A rule about rows has a share of rows, and a rule about batches a share of batches.
     """
-    runs = load_for_reading(**given).runs(limit=limit, report=True)
-    trends, names = compute_trends(runs), [run["run"] for run in reversed(runs)]
-    click.echo(printing.as_json({"rules": trends}) if json else format_trends(trends, names))
+    trends = load_for_reading(**given).quality(limit)
+    click.echo(printing.as_json({"rules": trends}) if json else format_trends(trends))
 
 
-def format_trends(trends: Sequence[Mapping[str, JSON]], runs: Sequence[str]) -> str:
+def format_trends(trends: Sequence[Mapping[str, JSON]]) -> str:
     """Return each rule, and below it its result in each run that checked a rule, the newest last."""
     if not trends:
         return "No run has checked expectations yet. Add a stage `expect` to the definition."
-    asked = [run for run in runs if any(share["run"] == run for rule in trends for share in rule["runs"])]
+    began = {share["run"]: share["started_at"] for rule in trends for share in rule["runs"]}
+    asked = sorted(began, key=lambda run: (began[run], run))
     rows = [["", _format_cells([run[:8] for run in asked])]]
     for rule in trends:
         fared = {share["run"]: format_percent(share) for share in rule["runs"]}

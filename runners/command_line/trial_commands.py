@@ -185,7 +185,7 @@ def validate(with_spark: bool, everything: bool, select: Sequence[str], json: bo
     return 0
 
 
-@command(shows_progress=True)
+@command(shows_progress=True, over_server=False)
 @with_definition
 @select_option("--rows", type=COUNT, metavar="N", help="Take the first N rows only.")
 @select_option("--lane", metavar="LANE", help="Take this lane; default: the one that failed.")
@@ -239,7 +239,7 @@ def _describe_saved(rows: int, cases: Path, file: Path) -> str:
     return f"Saved {format_count(rows)} in {cases}. Try them:  {typed}"
 
 
-@command(shows_progress=True)
+@command(shows_progress=True, over_server=False)
 @partial(with_definition, rest="new")
 @click.argument("new", metavar="NEW", type=PATH, required=False)
 @select_option("--batches", type=COUNT, default=1, metavar="N", help="Try N batches; default: 1.")
@@ -327,7 +327,7 @@ def _try_cases(names: Sequence[str], other: Path | None, *, quiet: bool, json: b
     return FAILED if any(result.problems for result in results) else 0
 
 
-@command(shows_progress=True)
+@command(shows_progress=True, over_server=False)
 @with_definition
 @select_option("--where", required=True, metavar="SQL", help="Find rows where this is true; columns as read.")
 @time_option("--since", section=SELECTION, help="Read batches since 2026-01-31T06:00 (UTC).")

@@ -85,6 +85,8 @@ ADVICE: Mapping[str, Advice] = {
     "FENCED": Advice("wherry status FILE"),
     "CONFLICT": Advice("wherry status FILE"),
     "RUN_FAILED": Advice("wherry status FILE"),
+    "UNREACHABLE": Advice("wherry status FILE"),
+    "SERVER": Advice("wherry status FILE"),
 }
 """The advice for the code of an error. It is to run again only if something must be changed first."""
 

@@ -177,6 +177,14 @@ class Report:
     html: Callable[[Report], str] | None = field(default=None, repr=False, compare=False, metadata=UNSTORED)
     """What a notebook shows of the report; without it the report is shown as text."""
 
+    @staticmethod
+    def of(printed: JSON) -> Report:
+        """Make the report from what `json` returns."""
+        kept = printed["error"]
+        error = kept and replace(decode(RunError, {**kept, "causes": {}}), causes=Causes.of(kept["causes"]))
+        report = decode(Report, {**printed, "lanes": {}, "causes": {}, "error": None})
+        return replace(report, lanes=printed["lanes"], causes=Causes.of(printed["causes"]), error=error)
+
     @property
     def delivered(self) -> Mapping[str, int]:
         """The rows that each destination took."""

@@ -13,6 +13,7 @@ from origins.batch import JSON
 from origins.codec import JsonForm
 from origins.origin import Origin
 from runners.definitions.definition import Definition
+from runners.model.spec import PipelineSpec
 from runners.operations.pipeline_access import open_state
 from runners.operations.trace import TracedRow, show_text
 from runners.operations.tracer import Tracer
@@ -60,7 +61,8 @@ class RefusedRow:
     """How many other rows have the same code from the same stage or destination."""
     earlier: Sequence[str]
     """The refusals before this one, if it is a repeated refusal: the first row, then the rows of its replays."""
-    definition: Definition = field(repr=False)
+    definition: Definition | None = field(default=None, repr=False)
+    """None for a row that a server has tried."""
 
     @property
     def plan(self) -> str:
@@ -96,16 +98,20 @@ class RefusedRow:
     @put_settings_back()
     def try_again(self) -> TriedRow:
         """Pass the row through today's stages. Writes nothing."""
-        tracer, (dlq, _) = Tracer.open(self.definition), find_dlq(self.definition.pipeline)
-        origin = self.definition.pipeline.origins_by_name.get(self.choice.origin)
+        assert self.definition is not None
+        pipeline = self.definition.pipeline
+        tracer, (dlq, _) = Tracer.open(self.definition), find_dlq(pipeline)
+        origin = pipeline.origins_by_name.get(self.choice.origin)
         schema = tracer.find_schema(origin) if origin else None
         if origin is None or schema is None:
             why = f"the origin '{self.choice.origin}' " + ("has no schema yet" if origin else "no longer exists")
             return TriedRow(why_not=why)
-        return self._pass_stages(tracer, origin, schema, dlq)
+        return self._pass_stages(pipeline, tracer, origin, schema, dlq)
 
-    def _pass_stages(self, tracer: Tracer, origin: Origin, schema: str, dlq: Destination) -> TriedRow:
-        pipeline, name = self.definition.pipeline, self.choice.origin
+    def _pass_stages(
+        self, pipeline: PipelineSpec, tracer: Tracer, origin: Origin, schema: str, dlq: Destination
+    ) -> TriedRow:
+        name = self.choice.origin
         destinations = name_destinations(pipeline.every_destination)
         found = sort(leave_to_backfills([self.choice], tracer.journal, destinations), make_chains(pipeline))
         if found.left:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from destinations.dead_letters import read_dead_letters
 from destinations.delta.delta import Delta
 from origins.batch import JSON
-from origins.codec import JsonForm, encode
+from origins.codec import JsonForm, decode, encode
 from origins.lazy import SparkSession
 from runners.definitions.definition import Definition
 from runners.model.causes import CauseCounter, Causes
@@ -62,6 +62,16 @@ class FixPreview(JsonForm):
     def read(self) -> int:
         """How many rows would be processed."""
         return self.passing + self.filtered + self.refused
+
+    @staticmethod
+    def of(printed: JSON) -> FixPreview:
+        """Make the preview of a replay without a fix from what `json` returns."""
+        rows = [
+            FixedRow(id=each["id"], row=replace(decode(TracedRow, each), before=each["before"], after=each["after"]))
+            for each in printed["rows"]
+        ]
+        preview = decode(FixPreview, {**printed, "fix": {}, "causes": {}, "rows": []})
+        return replace(preview, causes=Causes.of(printed["causes"]), rows=rows)
 
     def json(self) -> dict[str, JSON]:
         """Return the form that `--json` prints."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from runners.operations.redo import RedoPreview
     from runners.operations.repair import MergedFallback, RepairResult
     from runners.operations.trace import TracedRow
-    from runners.running.replay import SortedLetters
+    from runners.running.replay import ReplayPlan
 
 
 def format_audit(audit: Audit, file: str) -> str:
@@ -166,16 +166,11 @@ def format_settings(facts: Mapping[str, JSON]) -> str:
     return format_sections([*named, *([("changed", [f"{changed}, for this run"])] if changed else [])])
 
 
-def format_replay(found: SortedLetters) -> str:
+def format_replay(found: ReplayPlan) -> str:
     """Format what a replay would process, and what it leaves out."""
     rows = [
-        [
-            origin,
-            f"{sum(len(span.parts) for span, _ in batches):,}",
-            f"{len(batches):,}",
-            ", ".join(dict.fromkeys(name for _, names in batches for name in names)),
-        ]
-        for origin, batches in found.batches.items()
+        [origin, f"{each.rows:,}", f"{each.batches:,}", ", ".join(each.destinations)]
+        for origin, each in found.origins.items()
     ]
     heading = ["rows of origin", "rows", "batches", "go to"]
     carried = table(heading, rows) if rows else "No row of the DLQ can be replayed."

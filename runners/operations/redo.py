@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from typing import Any
 
 from destinations.delta.delta import Delta
 from origins.batch import JSON, Batch
@@ -48,6 +49,19 @@ class RedoPreview:
             *_describe_old_letters(self.file, self.letters, done=False),
             *_describe_unsure_letters(self.file, self.unsure),
         ]
+
+    @staticmethod
+    def of(printed: JSON) -> RedoPreview:
+        """Make the preview from what `json` returns."""
+        to: Mapping[str, Mapping[str, Any]] = printed["destinations"]
+        return RedoPreview(
+            file=printed["file"],
+            read=printed["read"],
+            leaving={name: each["leaving"] for name, each in to.items()},
+            conditions={name: each["condition"] for name, each in to.items() if each["condition"]},
+            letters=printed["letters"],
+            unsure=printed["unsure"],
+        )
 
     def json(self) -> dict[str, JSON]:
         return {

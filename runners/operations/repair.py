@@ -30,7 +30,7 @@ from runners.model.spec import PipelineSpec
 from runners.model.text import format_count, format_repr
 from runners.operations.audit.audit import audit, read_claims
 from runners.operations.audit.finding import Audit, Finding
-from runners.operations.mend_ledger import mend_ledger
+from runners.operations.mend_ledger import find_damage, mend_ledger
 from runners.operations.pipeline_access import hold_pipeline, open_session, open_state, sign
 from runners.running.merge_fallback import FallbackMerge
 from runners.running.run import PipelineRun
@@ -54,6 +54,22 @@ class RepairResult(JsonForm):
     def __repr__(self) -> str:
         facts = [f"{len(self.done)} done", f"{len(self.failed)} not done", f"{len(self.accepted)} accepted"]
         return format_repr("RepairResult", self.audit.pipeline, *facts, repr(self.audit))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepairPlan(JsonForm):
+    """What there is to repair. Nothing has happened yet."""
+
+    damage: str = ""
+    """What the ledger has lost, and what a repair keeps of it. Empty if it is whole."""
+    audit: Audit | None = None
+    """The findings. None if the ledger is damaged, because it can then not be audited."""
+
+
+def plan_repair(pipeline: PipelineSpec) -> RepairPlan:
+    """Return what there is to repair. It changes nothing."""
+    damage = find_damage(pipeline)
+    return RepairPlan(audit=audit(pipeline)) if damage is None else RepairPlan(damage=damage.describe())
 
 
 def repair(pipeline: PipelineSpec, *, reason: str, accept: Sequence[str] = ()) -> RepairResult:

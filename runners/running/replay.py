@@ -17,7 +17,7 @@ from destinations.delta.delta import Delta
 from destinations.destination import Destination
 from origins.batch import JSON, Batch, Span
 from origins.batch_rows import FrameRows
-from origins.codec import INLINE, LEFT_OUT, decode, encode_fields
+from origins.codec import INLINE, LEFT_OUT, JsonForm, decode, encode_fields
 from origins.lazy import DataFrame, F, SparkSession, T
 from origins.nack import RAW, REFUSED, convert_value, describe_misfit, make_refusal, restore
 from origins.names import HIDDEN
@@ -55,6 +55,35 @@ NOT_KEPT = "the DLQ did not keep the original rows (dlq.original is false)"
 
 
 @dataclass(frozen=True, kw_only=True)
+class PlannedRows:
+    """The rows of one origin that a replay would process."""
+
+    rows: int
+    batches: int
+    destinations: Sequence[str]
+    """The destinations that lack some of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayPlan(JsonForm):
+    """What a replay would process, in numbers. Nothing has happened yet."""
+
+    origins: Mapping[str, PlannedRows]
+    left: Mapping[str, int]
+    """How many chosen rows cannot be replayed, by reason."""
+
+    @property
+    def rows(self) -> int:
+        """The number of rows to process."""
+        return sum(each.rows for each in self.origins.values())
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """A sentence for each reason why rows are left out."""
+        return [f"{format_count(rows)} in the DLQ cannot be replayed: {why}" for why, rows in self.left.items()]
+
+
+@dataclass(frozen=True, kw_only=True)
 class SortedLetters:
     """The rows that can be replayed, and the number of the others, by reason."""
 
@@ -69,14 +98,17 @@ class SortedLetters:
         return fix.put_into(chain, self.refusers[str(span.end)])
 
     @property
-    def rows(self) -> int:
-        """The number of rows to process."""
-        return sum(len(span.parts) for batches in self.batches.values() for span, _ in batches)
-
-    @property
-    def notices(self) -> Sequence[str]:
-        """A sentence for each reason why rows are left out."""
-        return [f"{format_count(rows)} in the DLQ cannot be replayed: {why}" for why, rows in self.left.items()]
+    def plan(self) -> ReplayPlan:
+        """The same in numbers."""
+        origins = {
+            name: PlannedRows(
+                rows=sum(len(span.parts) for span, _ in batches),
+                batches=len(batches),
+                destinations=[*dict.fromkeys(name for _, names in batches for name in names)],
+            )
+            for name, batches in self.batches.items()
+        }
+        return ReplayPlan(origins=origins, left=self.left)
 
     def check(self, destinations: Mapping[str, Destination]) -> None:
         """Raises `Refusal` if late rows would replace newer rows."""
@@ -251,7 +283,7 @@ class Replay(Work):
                 start=journal.state.get_lane(lane).offset,
                 batches=found.batches.get(origin, ()),
                 pins={FIX_PIN: self.fix.key} if self.fix else {},
-                notices=() if at else found.notices,
+                notices=() if at else found.plan.notices,
             )
             for at, (origin, lane) in enumerate((each, f"{REPLAY}{each}") for each in reading.chains)
         ]
@@ -288,9 +320,9 @@ def plan_replay(pipeline: PipelineSpec, replay: Replay) -> SortedLetters:
     return replay.sort_letters(pipeline, journal, make_chains(pipeline), *find_dlq(pipeline))
 
 
-def make_empty_report(pipeline: PipelineSpec) -> Report:
+def make_empty_report(pipeline: str) -> Report:
     """Return the report of a replay that has no rows to process. No run begins for it."""
-    return Report(pipeline=pipeline.name, run="", status="succeeded", reason="no row waits in the DLQ")
+    return Report(pipeline=pipeline, run="", status="succeeded", reason="no row waits in the DLQ")
 
 
 @dataclass(frozen=True, kw_only=True)

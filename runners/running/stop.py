@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from origins.codec import encode
 from origins.errors import WherryError
@@ -44,16 +44,27 @@ _CALLS: list[Callable[[], None]] = []
 log = logging.getLogger("wherry")
 
 
+class Stoppable(Protocol):
+    """A run that signals can stop, here or on a server."""
+
+    @property
+    def asked_to_stop(self) -> str:
+        """Why it was asked to stop; empty if it was not."""
+
+    def request_stop(self, reason: str, *, force: bool = False) -> None:
+        """Ask it to stop. A signal handler calls this."""
+
+
 @contextlib.contextmanager
-def stop_on_signals(dispatcher: Dispatcher) -> Iterator[None]:
-    """Stop the dispatcher on SIGINT and SIGTERM until the context ends. Only the main thread can listen to signals."""
+def stop_on_signals(run: Stoppable) -> Iterator[None]:
+    """Stop the run on SIGINT and SIGTERM until the context ends. Only the main thread can listen to signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def request_stop(number: int, frame: FrameType | None) -> None:
-        again = bool(dispatcher.asked_to_stop)
-        dispatcher.request_stop(f"signal {signal.Signals(number).name}", force=again)
+        again = bool(run.asked_to_stop)
+        run.request_stop(f"signal {signal.Signals(number).name}", force=again)
         if again:
             _notify_forced()
 

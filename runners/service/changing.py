@@ -6,11 +6,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import msgspec
+
+from runners.model.errors import Refusal
 from runners.model.events import Event, RunStarted
 from runners.model.run_report import Report
 from runners.operations import offsets
 from runners.operations.dlq import change_settings
-from runners.operations.dlq import discard as discard_letters
 from runners.operations.explain_row import load_refused_row
 from runners.pipeline import Pipeline
 from runners.running.backfill import Backfill, Bound, parse_bound
@@ -18,7 +20,7 @@ from runners.running.replay import Replay
 from runners.schedules.schedule_plan import pause
 from runners.schedules.scheduling import make_carrier
 from runners.service import messages
-from runners.service.operation import Caller, Invalid
+from runners.service.operation import ENCODER, Caller, Invalid
 from runners.service.problems import make_problem
 from runners.service.reading import read_choice, read_moment
 from runners.service.service import Service, to_answer
@@ -89,6 +91,11 @@ def move_offsets(service: Service, caller: Caller, ask: messages.MoveOffsets) ->
         move = offsets.plan_reset(pipeline)
     else:
         move = offsets.plan_rewind(pipeline, batches=ask.back or None, to=read_moment(ask.to, "to"))
+    if ask.expected is not None and msgspec.json.decode(ENCODER.encode(move.json()["lanes"])) != ask.expected:
+        raise Refusal(
+            "Nothing was moved: the offsets have changed in the meantime.",
+            hint="See the offsets again, then decide:  wherry offsets FILE",
+        )
     moved = bool(move.lanes) and not ask.preview
     if moved:
         offsets.carry_out(pipeline, move, reason=ask.reason)
@@ -107,8 +114,10 @@ def change_dlq(service: Service, caller: Caller, ask: messages.ChangeDlq) -> mes
 
 def discard_rows(service: Service, caller: Caller, ask: messages.DiscardRows) -> messages.Discarded:
     """Close refused rows, so that no replay takes them. They stay in the DLQ until `dlq.retain` is over."""
-    pipeline = service.find(ask.pipeline).pipeline
-    done = discard_letters(pipeline, read_choice(ask), reason=ask.reason, expected=ask.expected)
+    pipeline, choice = service.open_pipeline(ask.pipeline), read_choice(ask)
+    if ask.preview:
+        return messages.Discarded(discarded=0, found=pipeline.count_waiting(choice))
+    done = pipeline.discard_dead_letters(choice, reason=ask.reason, expected=ask.expected)
     return messages.Discarded(discarded=done)
 
 
@@ -128,6 +137,11 @@ def explain_row(service: Service, caller: Caller, ask: messages.ExplainRow) -> m
 def replay_rows(service: Service, caller: Caller, ask: messages.ReplayRows) -> messages.Task:
     """Process refused rows again, or only try them with `preview`. The answer is a task."""
     replay = Replay(choice=read_choice(ask), reason=ask.reason)
+    if ask.plan:
+        looked = service.open_pipeline(ask.pipeline)
+        return service.start_task(
+            "replay_rows", caller, ask, lambda _: looked.plan_replay(replay).json(), reason=ask.reason
+        )
     if not ask.preview:
         return _start_work(service, caller, ask, "replay_rows", lambda pipeline: partial(pipeline.replay, replay))
     pipeline = Pipeline.of(service.load_to_run(ask.pipeline).pipeline)
@@ -156,8 +170,10 @@ def run_repair(service: Service, caller: Caller, ask: messages.RunRepair) -> mes
     pipeline = Pipeline.of(service.load_to_run(ask.pipeline).pipeline)
 
     def work(doing: Doing) -> Any:
-        doing.say("repairing")
+        doing.say("reading the destinations" if ask.preview else "repairing")
         service.spark.open()
+        if ask.preview:
+            return pipeline.plan_repair().json()
         return pipeline.repair(reason=ask.reason, accept=ask.accept).json()
 
     return service.start_task("run_repair", caller, ask, work, reason=ask.reason)
@@ -181,9 +197,17 @@ def run_backfill(service: Service, caller: Caller, ask: messages.RunBackfill) ->
 
 def run_redo(service: Service, caller: Caller, ask: messages.RunRedo) -> messages.Task:
     """Read an edited file again, and replace its old rows. The answer is a task."""
-    return _start_work(
-        service, caller, ask, "run_redo", lambda pipeline: partial(pipeline.redo, ask.file, reason=ask.reason)
-    )
+    if not ask.preview:
+        return _start_work(
+            service, caller, ask, "run_redo", lambda pipeline: partial(pipeline.redo, ask.file, reason=ask.reason)
+        )
+    pipeline = Pipeline.of(service.load_to_run(ask.pipeline).pipeline)
+
+    def work(doing: Doing) -> Any:
+        service.spark.open()
+        return pipeline.preview_redo(ask.file, say=doing.say).json()
+
+    return service.start_task("run_redo", caller, ask, work, reason=ask.reason)
 
 
 def _start_work(

@@ -27,12 +27,20 @@ _BY_NAME: Mapping[str, Operation] = {operation.name: operation for operation in 
 
 
 class ServerProblem(WherryError):
-    """The server did not do what it was asked."""
+    """The server did not do what it was asked. The error has the code of the server's answer."""
+
+    code = "SERVER"
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.detail, hint=problem.hint)
         self.code = problem.code
         self.problem = problem
+
+
+class Unreachable(WherryError):
+    """No server answers. A change may have been done or not."""
+
+    code = "UNREACHABLE"
 
 
 @dataclass(frozen=True)
@@ -46,7 +54,7 @@ class Client:
         task = client.start_run(pipeline="orders", reason="the file came late")
         report = client.wait(task).result
 
-    A method raises `ServerProblem` if the server does not do it, and `Refusal` if the server cannot be reached.
+    A method raises `ServerProblem` if the server does not do it, and `Unreachable` if no server answers.
     """
 
     address: str
@@ -94,7 +102,7 @@ class Client:
                 return self._request(connection, operation, fields, key).read()
             except (OSError, http.client.HTTPException) as error:
                 if not left:
-                    raise Refusal(
+                    raise Unreachable(
                         f"The server at {self.address} cannot be reached: {error}.",
                         hint="See whether `wherry serve` runs there, and whether the address is right.",
                     ) from error

@@ -40,6 +40,8 @@ class LastRun(Answer, frozen=True, kw_only=True):
     filtered: int | None = None
     nacked: int | None = None
     error: Any = None
+    snapshot: Any = None
+    """What a failed run was doing."""
 
 
 class PipelineEntry(Answer, frozen=True, kw_only=True):
@@ -100,6 +102,14 @@ class PipelineStatus(Answer, frozen=True, kw_only=True):
     hash: str
     definition: Any
     """The definition with its defaults left out. Secrets are references."""
+    differs: bool = False
+    """Whether a run uses an older definition."""
+    owners: list[Any] | None = None
+    """The runs that share the lanes. Null if one run has them all."""
+    left_out: Any = None
+    """By origin, the columns that a written schema leaves out."""
+    file: str = ""
+    """The file of the definition, as the commands in `next` name it."""
 
 
 class GetPipeline(AskPipeline, frozen=True, kw_only=True):
@@ -262,6 +272,8 @@ class MoveOffsets(AskPipeline, frozen=True, kw_only=True):
     """Go back to the beginning."""
     preview: bool = False
     """Only answer what the move would do."""
+    expected: Any = None
+    """The `lanes` of the preview that a person was shown. If the move would differ now, nothing is moved."""
 
 
 class OffsetMove(Answer, frozen=True, kw_only=True):
@@ -321,6 +333,8 @@ class RefusedRow(Answer, frozen=True, kw_only=True):
     discarded: bool = False
     replays: str | None = None
     """The refused row that this one is another try of."""
+    first: str | None = None
+    """The first of all these tries, if the DLQ still has it."""
 
 
 class RefusedRowList(Answer, frozen=True, kw_only=True):
@@ -366,6 +380,8 @@ class ReplayRows(AskRefused, frozen=True, kw_only=True):
     reason: Reason
     preview: bool = False
     """Only try the rows, and write nothing. The task's result says what would become of them."""
+    plan: bool = False
+    """Only count the rows that it would process, and those that it would leave out."""
 
 
 class DiscardRows(AskRefused, frozen=True, kw_only=True):
@@ -374,12 +390,16 @@ class DiscardRows(AskRefused, frozen=True, kw_only=True):
     reason: Reason
     expected: Annotated[int, Meta(ge=0)] | None = None
     """The number of rows that a person was shown. If more wait now, nothing is discarded."""
+    preview: bool = False
+    """Only answer how many rows it would discard."""
 
 
 class Discarded(Answer, frozen=True, kw_only=True):
     """How many rows were discarded."""
 
     discarded: int
+    found: int = 0
+    """How many rows it would discard, for a preview."""
 
 
 class GetDlq(AskPipeline, frozen=True, kw_only=True):
@@ -428,6 +448,8 @@ class RunRepair(AskPipeline, frozen=True, kw_only=True):
     reason: Reason
     accept: list[str] = field(default_factory=list)
     """The ids of findings that are right as they are."""
+    preview: bool = False
+    """Only answer what there is to repair."""
 
 
 class RunBackfill(AskPipeline, frozen=True, kw_only=True):
@@ -452,6 +474,8 @@ class RunRedo(AskPipeline, frozen=True, kw_only=True):
 
     reason: Reason
     file: str
+    preview: bool = False
+    """Only answer what it would do."""
 
 
 class GetSchedule(Ask, frozen=True, kw_only=True):
@@ -473,6 +497,8 @@ class ScheduledPipeline(Answer, frozen=True, kw_only=True):
     """Whether there are more moments in these days than are shown."""
     held: str | None = None
     """Why no run begins. Null if runs begin."""
+    next: list[str] = field(default_factory=list)
+    """The next three moments in UTC, however far they are."""
 
 
 class Schedule(Answer, frozen=True, kw_only=True):
@@ -482,6 +508,10 @@ class Schedule(Answer, frozen=True, kw_only=True):
     scheduled: list[ScheduledPipeline]
     by_hand: list[str]
     """The pipelines without a schedule."""
+    files: dict[str, str] = field(default_factory=dict)
+    """The files of the pipelines without a schedule."""
+    broken: dict[str, str] = field(default_factory=dict)
+    """What is wrong with each file that cannot be used."""
 
 
 class HoldSchedule(AskPipeline, frozen=True, kw_only=True):

@@ -14,12 +14,13 @@ from runners.model.clock import convert_to_utc
 from runners.model.masking import without
 from runners.model.run_report import compute_trends
 from runners.model.text import find_version
-from runners.model.timetable import describe_times, find_zone, make_timetable
+from runners.model.timetable import describe_times, find_zone, list_due_times, make_timetable
 from runners.operations.dlq import read_settings
 from runners.operations.pipeline_access import open_state
 from runners.operations.status import describe_pipelines, read_status
 from runners.pipeline import Pipeline
 from runners.running.choice import Choice
+from runners.schedules.schedule_plan import name_file
 from runners.service import messages
 from runners.service.operation import Caller, Invalid, NotFound
 from runners.service.service import Service, to_answer
@@ -92,7 +93,7 @@ def get_pipeline(service: Service, caller: Caller, ask: messages.GetPipeline) ->
     facts = read_status(definition.pipeline, file, definition=definition.hash)
     return to_answer(  # type: ignore[no-any-return]
         messages.PipelineStatus,
-        {**facts, "hash": definition.hash, "definition": msgspec.json.decode(definition.text)},
+        {**facts, "hash": definition.hash, "definition": msgspec.json.decode(definition.text), "file": file},
     )
 
 
@@ -167,7 +168,13 @@ def get_schedule(service: Service, caller: Caller, ask: messages.GetSchedule) ->
     now, catalog = service.clock.now(), service.list_definitions(caller)
     scheduled = [_describe_times(service, each, now, ask.days) for each in catalog.scheduled.values()]
     scheduled.sort(key=lambda each: each.due[0] if each.due else "~")
-    return messages.Schedule(now=now.isoformat(), scheduled=scheduled, by_hand=sorted(catalog.by_hand))
+    return messages.Schedule(
+        now=now.isoformat(),
+        scheduled=scheduled,
+        by_hand=sorted(catalog.by_hand),
+        files={name: name_file(each) for name, each in catalog.by_hand.items()},
+        broken=dict(catalog.broken),
+    )
 
 
 def _describe_times(service: Service, definition: Definition, now: datetime, days: int) -> messages.ScheduledPipeline:
@@ -177,6 +184,7 @@ def _describe_times(service: Service, definition: Definition, now: datetime, day
     mark = service.marks.get(definition.pipeline.name)
     moments = islice(timetable.follow(now), _MOST_SHOWN + 1) if timetable and not (mark and mark.paused) else ()
     due = [each for each in moments if each <= now + timedelta(days=days)]
+    due_next = [] if mark and mark.paused is not None else list_due_times(schedule, now, 3)
     return messages.ScheduledPipeline(
         pipeline=definition.pipeline.name,
         file=definition.path.name if definition.path else None,
@@ -184,6 +192,7 @@ def _describe_times(service: Service, definition: Definition, now: datetime, day
         due=[each.astimezone(zone).isoformat() for each in due[:_MOST_SHOWN]],
         more=len(due) > _MOST_SHOWN,
         held=mark.paused if mark else None,
+        next=[each.isoformat() for each in due_next],
     )
 
 

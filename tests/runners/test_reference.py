@@ -102,7 +102,8 @@ def test_the_index_of_commands_explains_the_common_options() -> None:
     terms = read_terms("commands/index.md")
     assert [each.opts[0] for each in SHARED if not any(each.opts[0] in term for term in terms)] == []
     assert "[Common options](index.md#common-options): `--quiet`, `--json`\n" in PAGES["commands/demo.md"]
-    assert ": `--var`, `--vars`, `--secrets`, `--quiet`, `--json`, `--log-format`\n" in PAGES["commands/dlq-replay.md"]
+    common = ": `--var`, `--vars`, `--secrets`, `--quiet`, `--json`, `--log-format`, `--server`\n"
+    assert common in PAGES["commands/dlq-replay.md"]
 
 
 def test_every_metric_event_and_key_of_a_report_has_a_meaning() -> None:

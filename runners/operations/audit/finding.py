@@ -49,7 +49,7 @@ class Finding(JsonForm):
     destination: str | None = None
     version: int | None = None
     """The version of the destination that caused it."""
-    remedy: Remedy = field(default="", metadata=UNSTORED)
+    remedy: Remedy = ""
     plans: Sequence[str] = field(default=(), metadata=UNSTORED)
     """The ids of the batches."""
     members: Sequence[str] = field(default=(), metadata=UNSTORED)

@@ -81,7 +81,8 @@ def test_options_are_below_headings(capsys: pytest.CaptureFixture[str]) -> None:
         "Arguments:",
         "Options:",
         "Selection:",
-        "Common options: --set, --var, --vars, --secrets, --quiet, --json, --log-format",
+        "Common options: --set, --var, --vars, --secrets, --quiet, --json, --log-format,",
+        "--server",
         "`wherry --help` explains them.",
     ]
     experts = read_help(("run",), capsys).partition("For experts:")[2].partition("Common")[0]

@@ -138,14 +138,14 @@ def test_a_table_shows_the_share_of_each_rule_in_each_run() -> None:
         *compute_trends([make_run("02", make_findings(1, rows=99_999)), make_run("01", make_findings(0))]),
         *compute_trends([make_run("03", make_findings(0))]),
     ]
-    head, runs, rule, shares, *_, late = format_trends(asked, ["01", "02", "03"]).splitlines()
+    head, runs, rule, shares, *_, late = format_trends(asked).splitlines()
     assert head.split()[:2] == ["stage", "rule,"]
     assert runs.split() == ["01", "02", "03"]
     assert rule.split()[:2] == ["rules", "expect_column_values_to_be_between(a)"]
     assert shares.split() == ["100%", "99.99%", "-"]
     assert [shares.index("99"), late.index("100%")] == [runs.index("02"), runs.index("03")]
     assert format_percent({"share": None}) == "-"
-    assert "No run has checked expectations yet" in format_trends([], [])
+    assert "No run has checked expectations yet" in format_trends([])
 
 
 def test_a_table_fits_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +158,7 @@ def test_a_table_fits_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = compute_trends(
         [{"run": run, "started_at": "x", "report": {"quality": told.json()}} for run in reversed(runs)]
     )
-    lines = format_trends(asked, runs).splitlines()
+    lines = format_trends(asked).splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[-1].split() == ["90.00%"] * 8
 

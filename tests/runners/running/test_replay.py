@@ -285,7 +285,7 @@ def test_a_row_that_cannot_be_replayed_has_a_reason() -> None:
     assert "could not read these lines" in find_reason(make_letter(kind=raw))
     assert "the origin 'gone' no longer exists" in find_reason(make_letter(origin="gone"))
     assert "has them already" in find_reason(make_letter(delivered_to=("b", "a")))
-    assert sort([make_letter(kind=None, id=f"p/{n}") for n in (1, 2)], LINES).notices == [
+    assert sort([make_letter(kind=None, id=f"p/{n}") for n in (1, 2)], LINES).plan.notices == [
         "2 rows in the DLQ cannot be replayed: the DLQ did not keep the original rows (dlq.original is false)"
     ]
 

@@ -176,7 +176,7 @@ def test_a_replay_is_planned_without_spark(dlq: Delta, tmp_path: Path) -> None:
         state=str(tmp_path / "state"),
     )
     found = plan_replay(pipeline, Replay(reason="a test"))
-    assert (found.rows, len(found.left)) == (3, 2)
+    assert (found.plan.rows, len(found.left)) == (3, 2)
     merge = Delta(path=str(tmp_path / "t"), mode="merge", keys=["id"], name="a")
     with pytest.raises(Refusal, match="keeps the row that arrives last"):
         plan_replay(replace(pipeline, destinations=[merge]), Replay(reason="a test"))
