@@ -30,6 +30,8 @@ class DueItem:
     schedule: ScheduleOptions
     waiting: deque[datetime] = field(default_factory=deque)
     """The moments at which runs were due that have not begun."""
+    made_up: set[datetime] = field(default_factory=set)
+    """The waiting runs that were missed or cut off. They wait for a run of another scheduler, also with `skip`."""
     running: datetime | None = None
     """When the current run was due."""
     held: datetime | None = None
@@ -83,12 +85,30 @@ class DueQueue:
         kept = list(missed) if how == "all" else list(missed[-1:]) if how == "once" else []
         left = [moment for moment in missed if moment not in kept]
         item.waiting.extend(kept)
+        item.made_up.update(kept)
         for moment in moments:
             if item.schedule.on_overlap == "skip" and (item.running or item.waiting):
                 left.append(moment)
             else:
                 item.waiting.append(moment)
         return left
+
+    def put_first(self, name: str, due: datetime) -> None:
+        """Let a run that was cut off begin before all that wait."""
+        item = self.items[name]
+        item.waiting.appendleft(due)
+        item.made_up.add(due)
+
+    def hold_first(self, name: str, until: datetime) -> bool:
+        """Let the first waiting run wait, because another scheduler has a run of the pipeline.
+
+        Return False if it is left out instead.
+        """
+        item = self.items[name]
+        if item.schedule.on_overlap == "skip" and item.waiting[0] not in item.made_up:
+            return False
+        item.held = until
+        return True
 
     def find_next(self) -> DueItem | None:
         """Return the pipeline whose waiting run may begin first. None if no run waits, or if none has room."""
@@ -101,10 +121,12 @@ class DueQueue:
         """Note that the first waiting run has begun."""
         item = self.items[name]
         item.running = item.waiting.popleft()
+        item.made_up.discard(item.running)
 
     def note_dropped(self, name: str) -> None:
         """Remove the first waiting run, which will not begin."""
-        self.items[name].waiting.popleft()
+        item = self.items[name]
+        item.made_up.discard(item.waiting.popleft())
 
     def note_ended(self, name: str) -> None:
         """Note that the run has ended."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import enum
 import fcntl
 import json
 import os
@@ -31,11 +32,29 @@ class RunMark:
     """Why no run of the pipeline begins. None if it is not paused."""
 
 
+class Claim(enum.Enum):
+    """Whether a scheduler may begin a run."""
+
+    GRANTED = enum.auto()
+    TAKEN = enum.auto()
+    """A scheduler has begun this run, or a later one."""
+    BUSY = enum.auto()
+    """Another scheduler has a run of this pipeline under way."""
+    CUT_OFF = enum.auto()
+    """The run before it was cut off, and comes first."""
+
+
 class RunMarks:
-    """The marks of all pipelines of a directory, in small files of a folder. Several schedulers may share them."""
+    """The marks of all pipelines of a directory, in small files of a folder. Several schedulers may share them.
+
+    A scheduler that claims a run holds a lock of the pipeline until the run has ended. The system frees the lock when
+    the process ends, so that the other schedulers see which runs were cut off.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._held: dict[str, int] = {}
+        """The locks of the pipelines whose runs this scheduler has claimed."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o644)
@@ -84,16 +103,34 @@ class RunMarks:
                 self.put(name, mark)
             return mark
 
-    def claim(self, name: str, due: datetime) -> bool:
-        """Claim the run that was due at this time. Return True for one caller, and False for all others."""
+    def claim(self, name: str, due: datetime, *, drop_cut_off: bool = False) -> Claim:
+        """Claim the run that was due at this time. One caller is granted it.
+
+        With `drop_cut_off`, a run before it that was cut off is forgotten.
+        """
         with self.hold():
             mark = self.get(name)
             if mark is not None and mark.served >= due:
-                return False
+                return Claim.TAKEN
+            was_held = name in self._held
+            if not self._take_lock(name):
+                return Claim.BUSY
+            if mark is not None and mark.open is not None and not was_held and not drop_cut_off:
+                self._free_lock(name)
+                return Claim.CUT_OFF
             self.put(name, dataclasses.replace(mark or RunMark(served=due), served=due, open=due))
-            return True
+            return Claim.GRANTED
 
-    def claim_again(self, name: str, due: datetime) -> bool:
+    def find_cut_off(self, name: str) -> datetime | None:
+        """Return when the run was due that was cut off. None if the last run has ended, or is still under way."""
+        with self.hold():
+            mark = self.get(name)
+            if mark is None or mark.open is None or name in self._held or not self._take_lock(name):
+                return None
+            self._free_lock(name)
+            return mark.open
+
+    def claim_again(self, name: str, due: datetime) -> Claim:
         """Claim the run that was due at this time and was cut off.
 
         It can be claimed only once, because it may have caused the end of the process.
@@ -101,9 +138,11 @@ class RunMarks:
         with self.hold():
             mark = self.get(name)
             if mark is None or mark.open != due:
-                return False
+                return Claim.TAKEN
+            if not self._take_lock(name):
+                return Claim.BUSY
             self.put(name, dataclasses.replace(mark, open=None))
-            return True
+            return Claim.GRANTED
 
     def note_ended(self, name: str, *, succeeded: datetime | None = None, cut_off: datetime | None = None) -> None:
         """Record that a run has ended.
@@ -114,6 +153,30 @@ class RunMarks:
             mark = self.get(name)
             if mark is not None:
                 self.put(name, dataclasses.replace(mark, open=cut_off, succeeded=succeeded or mark.succeeded))
+            self._free_lock(name)
+
+    def close(self) -> None:
+        """Let other schedulers begin the runs that this one has claimed, as the end of its process does."""
+        for name in list(self._held):
+            self._free_lock(name)
+
+    def _take_lock(self, name: str) -> bool:
+        if name in self._held:
+            return True
+        lock = os.open(self.folder / f"{name}.lock", os.O_CREAT | os.O_RDWR, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(lock)
+            if isinstance(error, BlockingIOError):
+                return False
+            raise
+        self._held[name] = lock
+        return True
+
+    def _free_lock(self, name: str) -> None:
+        if name in self._held:
+            os.close(self._held.pop(name))
 
     def pause(self, name: str, why: str | None, now: datetime) -> None:
         """Let no run of the pipeline begin, for this reason. With None, let runs begin again."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -29,7 +29,7 @@ from runners.model.schedule_events import (
 )
 from runners.model.timetable import make_timetable
 from runners.schedules.due_queue import DueQueue, DueTimer
-from runners.schedules.run_marks import RunMark, RunMarks
+from runners.schedules.run_marks import Claim, RunMark, RunMarks
 from runners.schedules.schedule_plan import ScheduleCatalog, name_file
 
 MOST_MISSED = 1_000
@@ -69,6 +69,8 @@ class Scheduler:
         self._claimed: dict[str, datetime] = {}
         self._cut_off: dict[str, datetime] = {}
         """The runs that an earlier or a parallel scheduler began and did not end."""
+        self._followed: dict[str, datetime] = {}
+        """The last success of another pipeline after which each pipeline was due."""
         self._stopping = self._announced_stop = ""
         self._forced = False
         self._awake = self._turned = self.clock.now()
@@ -129,6 +131,7 @@ class Scheduler:
             self._announced_stop = self._stopping
             self._emit(Draining(reason=self._stopping))
         if not self.due_queue.running:
+            self.marks.close()
             return None
         self.run_workers.stop(self._stopping, force=self._forced)
         return min(1.0, self.look)
@@ -153,6 +156,7 @@ class Scheduler:
                 self._take(name, definition, marks[name], now)
             elif self.active[name].hash != definition.hash:
                 self._change_definition(name, definition, now)
+            self._take_over(name, marks)
 
     def _mark(self, name: str, now: datetime) -> RunMark:
         try:
@@ -189,12 +193,36 @@ class Scheduler:
             other = self.marks.get(schedule.after or "")
             if other is not None and other.succeeded is not None and other.succeeded > mark.served:
                 missed = [other.succeeded]
+                self._followed[name] = other.succeeded
         else:
             missed = timetable.list_between(mark.served, now, MOST_MISSED if schedule.catch_up == "all" else 1)
-        if mark.open is not None and not self.due_queue.items[name].running:
-            self._cut_off[name] = mark.open
-            missed = [mark.open, *missed]
         self._add(name, (), missed)
+
+    def _take_over(self, name: str, marks: Mapping[str, RunMark]) -> None:
+        """Add what a scheduler that was killed leaves behind: its run, and the run after one that succeeded."""
+        mark, other = marks[name], marks.get(self.due_queue.items[name].schedule.after or "")
+        if mark.open is not None:
+            self._add_cut_off(name)
+        succeeded = None if other is None else other.succeeded
+        if succeeded is not None and succeeded > max(mark.served, self._followed.get(name, mark.served)):
+            self._followed[name] = succeeded
+            self._add(name, [succeeded], ())
+
+    def _add_cut_off(self, name: str) -> None:
+        """Add the run that was cut off, if there is one. With `once`, a run that waits makes up for it."""
+        item = self.due_queue.items[name]
+        how = item.schedule.catch_up
+        due = None if item.running or how == "none" or (how == "once" and item.waiting) else self._find_cut_off(name)
+        if due is not None and due not in item.waiting:
+            self._cut_off[name] = due
+            self.due_queue.put_first(name, due)
+
+    def _find_cut_off(self, name: str) -> datetime | None:
+        try:
+            return self.marks.find_cut_off(name)
+        except OSError as error:
+            log.warning("Whether a run of %s was cut off cannot be found: %s", name, error.strerror)
+            return None
 
     def _change_definition(self, name: str, definition: Definition, now: datetime) -> None:
         """Replace the definition of a pipeline. The times of a new schedule count from now."""
@@ -220,9 +248,9 @@ class Scheduler:
             self._emit(LeftOut(name=name, due=overlap, why="the run before it has not ended"))
 
     def _begin(self, name: str, due: datetime) -> None:
-        if not self._claim(name, due):
-            self.due_queue.note_dropped(name)
-            self._emit(LeftOut(name=name, due=[due], why="another scheduler began it"))
+        claim = self._claim(name, due)
+        if claim is not Claim.GRANTED:
+            self._give_way(name, due, claim)
             return
         self.due_queue.note_begun(name)
         self._began[name] = self.clock.elapsed()
@@ -233,6 +261,23 @@ class Scheduler:
         else:
             self.run_workers.start(name, definition)
 
+    def _give_way(self, name: str, due: datetime, claim: Claim) -> None:
+        """Let the first waiting run of this pipeline wait, or leave it out, because of another scheduler."""
+        item, now = self.due_queue.items[name], self.clock.now()
+        if claim is Claim.CUT_OFF:
+            self._add_cut_off(name)
+        elif claim is Claim.BUSY and self.due_queue.hold_first(name, now + timedelta(seconds=self.look)):
+            pass
+        elif claim is Claim.BUSY:
+            self.due_queue.note_dropped(name)
+            self._emit(LeftOut(name=name, due=[due], why="the run before it has not ended"))
+        else:
+            self.due_queue.note_dropped(name)
+            self._emit(LeftOut(name=name, due=[due], why="another scheduler began it"))
+            timetable = None if item.waiting else make_timetable(item.schedule)
+            if timetable is not None:  # with `skip`, a run that was due meanwhile was left out for this one
+                self._add(name, timetable.list_between(max(due, self._awake), now, 1), ())
+
     def _read_definition(self, name: str) -> Definition | str:
         """Return the present definition for a run, or what is wrong with it. The files that it names are read once."""
         known = self.active[name]
@@ -241,22 +286,25 @@ class Scheduler:
         definition = self.folder.read(known.path.name)
         return known if isinstance(definition, Definition) and definition.pipeline.name != name else definition
 
-    def _claim(self, name: str, due: datetime) -> bool:
-        """Whether this scheduler may begin the run.
+    def _claim(self, name: str, due: datetime) -> Claim:
+        """Claim a run.
 
-        If the claim cannot be recorded, it may. The pipeline's lock then still prevents a second run.
+        If the claim cannot be recorded, it counts as granted. The pipeline's lock then still prevents a second run.
         """
         if self._claimed.get(name) == due:
-            return True
-        claim = self.marks.claim_again if self._cut_off.get(name) == due else self.marks.claim
+            return Claim.GRANTED
         try:
-            mine = claim(name, due)
+            if self._cut_off.get(name) == due:
+                claim = self.marks.claim_again(name, due)
+            else:
+                is_once = self.due_queue.items[name].schedule.catch_up != "all"
+                claim = self.marks.claim(name, due, drop_cut_off=is_once)
         except OSError as error:
             log.warning("The run of %s cannot be noted: %s", name, error.strerror)
-            mine = True
-        if mine:
+            claim = Claim.GRANTED
+        if claim is Claim.GRANTED:
             self._claimed[name] = due
-        return mine
+        return claim
 
     def _end_run(self, carried: RunOutcome) -> None:
         name, now = carried.name, self.clock.now()
@@ -269,6 +317,8 @@ class Scheduler:
             message = f"{message} The run is {'tried again soon' if again else 'left out'}."
         else:
             self.due_queue.note_ended(name)
+        if not again:
+            self._claimed.pop(name, None)
         seconds = self.clock.elapsed() - self._began.pop(name)
         self._emit(
             Ended(name=name, due=due, status=carried.status, message=message, seconds=seconds, report=carried.report)
@@ -277,6 +327,7 @@ class Scheduler:
             self._note_end(carried, due, now)
         if carried.status == "succeeded":
             for follower in self.due_queue.list_followers(name):
+                self._followed[follower] = now
                 self._add(follower, [now], ())
         if carried.spark_is_gone and not self.error:
             self.error = carried.message

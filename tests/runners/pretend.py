@@ -96,6 +96,7 @@ class World:
         self.owners: dict[str, object] = {}
         self.heard: list[ScheduleEvent] = []
         self.run_workers: list[PretendCarriers] = []
+        self._schedulers: list[Scheduler] = []
         self._read: dict[str, Definition] = {}
 
     def define(self, name: str, schedule: str, *, more: str = "", file: str = "") -> Path:
@@ -110,13 +111,14 @@ class World:
         self.run_workers.append(run_workers)
         scheduler = Scheduler(
             folder=DefinitionsFolder(path=self.folder, load=self._load),
-            marks=self.marks,
+            marks=RunMarks(self.marks.folder),
             run_workers=run_workers,
             at_once=at_once,
             clock=self.clock,
             listeners=[self.heard.append],
             look=look,
         )
+        self._schedulers.append(scheduler)
         scheduler.open()
         return scheduler
 
@@ -131,6 +133,8 @@ class World:
     def kill(self) -> None:
         """End all processes and their runs."""
         self.owners.clear()
+        for scheduler in self._schedulers:
+            scheduler.marks.close()
 
     def runs(self, name: str = "") -> list[datetime]:
         """Return when runs began, of one pipeline or of all."""

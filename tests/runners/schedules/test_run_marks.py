@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from runners.model.errors import Refusal
-from runners.schedules.run_marks import RunMark, RunMarks
+from runners.schedules.run_marks import Claim, RunMark, RunMarks
 from tests.databricks.volume import make_volume_environment
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=timezone.utc)
@@ -22,10 +22,11 @@ CLAIM = """
 import sys
 from datetime import datetime, timedelta
 from pathlib import Path
-from runners.schedules.run_marks import RunMarks
+from runners.schedules.run_marks import Claim, RunMarks
 marks = RunMarks(Path(sys.argv[1]))
 noon = datetime.fromisoformat(sys.argv[2])
-print(sum(marks.claim("orders", noon + timedelta(minutes=number)) for number in range(200)))
+claims = [marks.claim("orders", noon + timedelta(minutes=number), drop_cut_off=True) for number in range(200)]
+print(claims.count(Claim.GRANTED))
 """
 
 
@@ -34,13 +35,46 @@ def marks(tmp_path: Path) -> RunMarks:
     return RunMarks(tmp_path / "marks")
 
 
+def end(marks: RunMarks) -> RunMarks:
+    """End the process that has these marks, and return those of the next one."""
+    marks.close()
+    return RunMarks(marks.folder)
+
+
 def test_a_run_is_claimed_once(marks: RunMarks) -> None:
     """A claim also covers all earlier due times."""
-    assert marks.claim("orders", NOON)
-    assert not marks.claim("orders", NOON)
-    assert not marks.claim("orders", NOON - timedelta(minutes=5))
-    assert marks.claim("orders", NOON + timedelta(minutes=5))
-    assert marks.claim("prices", NOON)
+    assert marks.claim("orders", NOON) is Claim.GRANTED
+    assert marks.claim("orders", NOON) is Claim.TAKEN
+    assert marks.claim("orders", NOON - timedelta(minutes=5)) is Claim.TAKEN
+    marks.note_ended("orders")
+    assert marks.claim("orders", NOON + timedelta(minutes=5)) is Claim.GRANTED
+    assert marks.claim("prices", NOON) is Claim.GRANTED
+
+
+def test_no_run_is_claimed_while_another_scheduler_has_one(marks: RunMarks) -> None:
+    """The end of the run, or of the process, lets others claim the next one."""
+    beside = RunMarks(marks.folder)
+    marks.claim("orders", NOON)
+    later = NOON + timedelta(minutes=5)
+    assert beside.claim("orders", later) is Claim.BUSY
+    assert beside.find_cut_off("orders") is None
+    marks.note_ended("orders")
+    assert beside.claim("orders", later) is Claim.GRANTED
+    assert marks.claim("orders", LAST) is Claim.BUSY
+    beside.close()
+    assert marks.find_cut_off("orders") == later
+
+
+def test_a_run_that_was_cut_off_comes_before_the_next_one(marks: RunMarks) -> None:
+    """The next claim waits until that run has begun again, or forgets it."""
+    marks.claim("orders", NOON)
+    marks = end(marks)
+    assert marks.claim("orders", LAST) is Claim.CUT_OFF
+    assert marks.claim_again("orders", NOON) is Claim.GRANTED
+    marks.note_ended("orders")
+    assert marks.claim("orders", LAST) is Claim.GRANTED
+    marks = end(marks)
+    assert marks.claim("orders", LAST + timedelta(days=1), drop_cut_off=True) is Claim.GRANTED
 
 
 def test_a_pipeline_is_marked_when_it_is_first_seen(marks: RunMarks) -> None:
@@ -53,15 +87,18 @@ def test_a_pipeline_is_marked_when_it_is_first_seen(marks: RunMarks) -> None:
 def test_an_interrupted_run_is_claimed_again_once(marks: RunMarks) -> None:
     """A run that has ended is not claimed again. A run that was stopped with its scheduler is."""
     marks.claim("orders", NOON)
-    assert not marks.claim_again("orders", NOON - timedelta(hours=1))
-    assert marks.claim_again("orders", NOON)
-    assert not marks.claim_again("orders", NOON)
+    marks = end(marks)
+    assert marks.claim_again("orders", NOON - timedelta(hours=1)) is Claim.TAKEN
+    assert marks.claim_again("orders", NOON) is Claim.GRANTED
+    marks = end(marks)
+    assert marks.claim_again("orders", NOON) is Claim.TAKEN
     marks.note_ended("orders", cut_off=NOON)
-    assert marks.claim_again("orders", NOON)
+    assert marks.claim_again("orders", NOON) is Claim.GRANTED
+    marks.note_ended("orders")
     marks.claim("orders", NOON + timedelta(hours=1))
     marks.note_ended("orders")
-    assert not marks.claim_again("orders", NOON + timedelta(hours=1))
-    assert not marks.claim_again("prices", NOON)
+    assert marks.claim_again("orders", NOON + timedelta(hours=1)) is Claim.TAKEN
+    assert marks.claim_again("prices", NOON) is Claim.TAKEN
 
 
 def test_each_fact_of_a_mark_is_kept(marks: RunMarks) -> None:
@@ -80,7 +117,7 @@ def test_each_fact_of_a_mark_is_kept(marks: RunMarks) -> None:
 def test_marks_are_kept_after_their_process(tmp_path: Path) -> None:
     """A later process reads them from the folder."""
     RunMarks(tmp_path).claim("orders", NOON)
-    assert not RunMarks(tmp_path).claim("orders", NOON)
+    assert RunMarks(tmp_path).claim("orders", NOON) is Claim.TAKEN
 
 
 def test_only_one_of_many_processes_claims_each_run(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from runners.definitions.definition import Definition
 from runners.model.schedule_events import Began, Broken, Draining, Ended, LeftOut, Mended, Scheduled, Unscheduled
+from runners.schedules.run_marks import Claim
 from runners.schedules.scheduler import RunOutcome, Scheduler
 from tests.runners.pretend import World, make_moved, parse_utc
 
@@ -117,7 +118,7 @@ def test_two_schedulers_of_a_directory_run_each_pipeline_once(world: Start) -> N
 
 
 def test_a_second_scheduler_does_not_repeat_an_active_run(world: Start) -> None:
-    """It cannot see whether the run was interrupted. The pipeline's lock shows that, and the run is left out."""
+    """The first one holds the lock of the run, so that it was not interrupted."""
     here = world(NOON)
     here.define("orders", "{every: 1d, on_overlap: queue}")
     here.takes["orders"] = 600
@@ -129,7 +130,84 @@ def test_a_second_scheduler_does_not_repeat_an_active_run(world: Start) -> None:
             scheduler.take_turn(run_workers.finished())
         here.clock.move(30)
     assert len(here.runs()) == 1
-    assert [event.status for event in here.list_events(Ended)] == ["owned", "succeeded"]
+    assert [event.status for event in here.list_events(Ended)] == ["succeeded"]
+
+
+def kill_first(here: World, first: Scheduler) -> None:
+    """End the process of a scheduler that has others beside it."""
+    for name in [name for name, owner in here.owners.items() if owner is first.run_workers]:
+        del here.owners[name]
+    first.marks.close()
+
+
+def test_a_scheduler_repeats_a_run_of_another_that_was_killed(world: Start) -> None:
+    """It repeats the run once, before the next one is due, and needs no restart."""
+    here = world(NOON)
+    here.define("nightly", "{every: 1d}")
+    here.takes["nightly"] = 600
+    first, second = here.scheduler(), here.scheduler()
+    here.go(first, "2026-06-02T00:05")
+    kill_first(here, first)
+    here.go(second, "2026-06-02T12:00")
+    assert [moment.strftime("%H:%M") for moment in here.runs()] == ["00:00", "00:05"]
+    assert [event.due for event in here.list_events(Ended)] == [parse_utc("2026-06-02T00:00")]
+
+
+def test_a_killed_run_is_repeated_before_the_next_one_that_another_scheduler_claims(world: Start) -> None:
+    """The kill happens just before the next run is due. With `catch_up: all`, none of both is lost."""
+    here = world(NOON)
+    here.define("orders", "{every: 10m, catch_up: all}")
+    here.takes["orders"] = 590
+    first, second = here.scheduler(), here.scheduler(look=3_000)
+    here.go(first, 1_199)
+    kill_first(here, first)
+    here.takes["orders"] = 2
+    here.go(second, 60)
+    assert [event.due for event in here.list_events(Ended)] == list_moments(10, 20)
+
+
+def test_a_run_after_another_is_begun_though_the_scheduler_of_the_other_was_killed(world: Start) -> None:
+    """A scheduler beside it begins that run, and needs no restart."""
+    here = world(NOON)
+    here.define("prices", "{every: 1h}")
+    here.define("orders", "{after: prices}")
+    here.takes["orders"] = 60
+    first, second = here.scheduler(at_once=1), here.scheduler()
+    here.go(first, 3_601.9)
+    first.marks.note_ended("prices", succeeded=here.clock.now())
+    kill_first(here, first)
+    here.go(second, 90)
+    assert here.runs("orders") == [parse_utc("2026-06-01T13:00:01.900")]
+
+
+def test_a_run_is_not_left_out_for_one_that_another_scheduler_had(world: Start) -> None:
+    """The scheduler was busy with another pipeline, and the run that waited there has ended elsewhere."""
+    here = world(NOON)
+    here.define("busy", '{cron: "3 * * * *"}')
+    here.define("orders", "{every: 10m}")
+    here.takes["busy"] = 1_100
+    second = here.scheduler(at_once=1)
+    here.go(second, 550)
+    first = here.scheduler()
+    here.owners["orders"] = first.run_workers
+    assert first.marks.claim("orders", list_moments(10)[0]) is Claim.GRANTED
+    first.marks.note_ended("orders", succeeded=list_moments(11)[0])
+    kill_first(here, first)
+    here.go(second, 1_000)
+    assert here.runs("orders") == [parse_utc("2026-06-01T12:21:20")]
+
+
+def test_a_clock_that_jumps_back_repeats_no_run(world: Start) -> None:
+    """The definition changes while the clock is behind, so that due times are counted once more."""
+    here = world(NOON)
+    here.define("orders", "{every: 5m}")
+    scheduler = here.scheduler()
+    here.go(scheduler, 660)
+    here.clock.time -= timedelta(minutes=8)
+    here.define("orders", "{every: 5m, jitter: 1s}")
+    here.go(scheduler, 900)
+    begun = [event.due for event in here.list_events(Began)]
+    assert begun == list_moments(5, 10, 15)
 
 
 def test_a_run_of_another_process_is_not_begun_twice(world: Start) -> None:
