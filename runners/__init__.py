@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from runners.running.fix import Fix
     from runners.running.replay import Replay
     from runners.schedules.scheduling import scheduler_of
+    from runners.service.client import Client
 else:
 
     def __getattr__(name):
@@ -56,7 +57,7 @@ else:
 
 __all__ = ["BatchOptions", "Dlq", "Hook", "Pipeline", "RetryOptions", "RunOptions", "ScheduleOptions"]
 __all__ += ["SchemaState", "SparkOptions"]
-__all__ += ["Backfill", "Choice", "Fix", "OperatorOverrides", "Replay", "scheduler_of"]
+__all__ += ["Backfill", "Choice", "Client", "Fix", "OperatorOverrides", "Replay", "scheduler_of"]
 __all__ += ["Audit", "Lanes", "Preview", "RepairResult", "Report"]
 __all__ += ["DefinitionError", "Owned", "Paused", "PipelineFailed", "Refusal", "StageError", "WherryError"]
 __all__ += ["BatchCancelled", "BatchDecided", "BatchPlanned", "BatchRests", "BatchResumed", "BatchSettled"]

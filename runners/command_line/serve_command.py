@@ -7,6 +7,7 @@ import re
 import signal
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,6 +21,9 @@ from runners.model.errors import Refusal
 from runners.operations import printing
 from runners.running.stop import handle_signals
 from runners.schedules.schedule_log import ScheduleLines, ScheduleLog
+
+if TYPE_CHECKING:
+    from runners.service.tokens import RightName
 
 
 @command(logs=True)
@@ -42,9 +46,11 @@ from runners.schedules.schedule_log import ScheduleLines, ScheduleLog
     metavar="RIGHT",
     help="What the token allows: read, operate or admin; default: read.",
 )
-@option("--only", default="", metavar="NAMES", help="The pipelines of the token, such as orders,items.")
+@option("--only", metavar="NAMES", help="The pipelines of the token, such as orders,items.")
 @option("--lasts", default="", metavar="TIME", callback=check_duration, help="When the token ends, such as 30d.")
 @expert_option("--allow-host", multiple=True, metavar="NAME", help="Callers reach the server by this name.")
+@expert_option("--issuer", metavar="URL", help="Take tokens of this identity provider too.")
+@expert_option("--audience", default="wherry", metavar="NAME", help="Its tokens name this; default: wherry.")
 @expert_option("--certificate", type=PATH, metavar="FILE", help="Use TLS with this certificate, and --key.")
 @expert_option("--key", type=PATH, metavar="FILE", help="The key of the certificate.")
 @expert_option("--at-once", type=COUNT, metavar="N", help="Run N pipelines at a time.")
@@ -56,10 +62,12 @@ def serve(  # noqa: PLR0913 -- each is an option of the command
     host: str,
     new_token: str | None,
     remove_token: str | None,
-    right: str,
-    only: str,
+    right: RightName,
+    only: str | None,
     lasts: str,
     allow_host: tuple[str, ...],
+    issuer: str | None,
+    audience: str,
     certificate: Path | None,
     key: Path | None,
     at_once: int | None,
@@ -75,12 +83,8 @@ def serve(  # noqa: PLR0913 -- each is an option of the command
     gone, 2 no such folder, 3 cancelled by a second signal.
     """
     refuse_options(("overrides",), "is for one definition.")
-    try:
-        from runners.service import serving
-    except ModuleNotFoundError as error:
-        raise Refusal(
-            f"The server needs {error.name}, which is not installed.", hint='Type:  pip install "wherry[serve]"'
-        ) from error
+    from runners.service import serving
+
     if not directory.is_dir():
         raise Refusal(f"There is no directory {directory}.", hint="Name the directory with the definitions.")
     if (certificate is None) is not (key is None):
@@ -92,7 +96,9 @@ def serve(  # noqa: PLR0913 -- each is an option of the command
         click.echo(printing.as_json({"removed": removed}) if json else there)
         return 0
     if new_token is not None:
-        pipelines = [each for each in re.split(r"[,\s]+", only) if each]
+        pipelines = [each for each in re.split(r"[,\s]+", only or "") if each]
+        if only is not None and not pipelines:
+            raise click.UsageError("--only names no pipeline. Without it, the token is for all of them.")
         token = tokens.add(new_token, right, pipelines=pipelines, lasts=parse_seconds(lasts) if lasts else None)
         click.echo(printing.as_json({"token": token}) if json else token)
         return 0
@@ -108,6 +114,7 @@ def serve(  # noqa: PLR0913 -- each is an option of the command
             variables=values.read_variables(),
             secrets=values.read_secrets(),
             note_secrets=list_secrets_to_mask().update,
+            provider=(issuer, audience) if issuer else None,
             tls=(certificate, key) if certificate and key else None,
         ),
         listeners=[ScheduleLog() if log_format == "json" else ScheduleLines(Clock())],

@@ -18,7 +18,7 @@ from runners.running.replay import Replay
 from runners.schedules.schedule_plan import pause
 from runners.schedules.scheduling import make_carrier
 from runners.service import messages
-from runners.service.operation import Caller, Invalid, NotFound
+from runners.service.operation import Caller, Invalid
 from runners.service.problems import make_problem
 from runners.service.reading import read_choice, read_moment
 from runners.service.service import Service, to_answer
@@ -73,9 +73,7 @@ def resume_pipeline(service: Service, caller: Caller, ask: messages.ResumePipeli
 
 def cancel_task(service: Service, caller: Caller, ask: messages.CancelTask) -> messages.Task:
     """Cancel a task. One that waits does not begin, and a run finishes its batches in flight."""
-    task = service.tasks.get(ask.task)
-    if not caller.may_see(task.pipeline):
-        raise NotFound("There is no such task.")
+    service.tasks.get(ask.task, caller)
     return service.tasks.cancel(ask.task, ask.reason)
 
 
@@ -230,6 +228,7 @@ def _read_bound(text: str, name: str) -> Bound | None:
 
 def hold_schedule(service: Service, caller: Caller, ask: messages.HoldSchedule) -> messages.Held:
     """Let the schedule begin no run of a pipeline, or let it begin runs again."""
-    service.find(ask.pipeline)
+    if service.find(ask.pipeline).pipeline.schedule is None:
+        raise Invalid(f"{ask.pipeline} has no schedule, so nothing of it is held.")
     pause(service.folder, ask.pipeline, ask.reason if ask.held else None, service.clock.now())
     return messages.Held(pipeline=ask.pipeline, held=ask.held)

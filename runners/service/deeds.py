@@ -3,68 +3,94 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import hashlib
 import json
+import logging
 import os
+import re
 import sqlite3
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import msgspec
 
+from origins.errors import WherryError
 from runners.model.clock import Clock
-from runners.service.operation import ENCODER, Answer, Ask, Caller, Invalid, KeyTaken, Operation
+from runners.model.errors import Refusal
+from runners.service.operation import ENCODER, Answer, Ask, Caller, Invalid, KeyTaken, NotKept, Operation
 
-A = TypeVar("A", bound=Answer)
-_LONGEST_KEY = 200
+_KEY = re.compile(r"[!-~]{1,200}")
 _KEPT = 100_000
 """How many keys are kept. The oldest are forgotten first."""
+log = logging.getLogger("wherry")
 
 
 class Deeds:
     """The log of changes and the keys, in a folder. Any number of threads and servers may use it."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         self.log = folder / "audit.jsonl"
         self._clock = clock
         self._file = folder / "keys.sqlite"
-        self._lock = threading.Lock()
-        with self._open() as keys:
-            keys.execute(
-                "CREATE TABLE IF NOT EXISTS keys "
-                "(name TEXT PRIMARY KEY, asked TEXT NOT NULL, answer BLOB, at TEXT NOT NULL) STRICT"
-            )
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with self._open() as keys:
+                keys.execute(
+                    "CREATE TABLE IF NOT EXISTS keys "
+                    "(name TEXT PRIMARY KEY, asked TEXT NOT NULL, answer BLOB, at TEXT NOT NULL) STRICT"
+                )
+        except (OSError, sqlite3.Error) as error:
+            raise Refusal(
+                f"The server cannot keep what callers change: {folder} ({error}).",
+                hint="Make the folder writable, or remove a broken keys.sqlite from it.",
+            ) from error
 
     def carry_out(
         self, operation: Operation, caller: Caller, ask: Ask, key: str, act: Callable[[], Answer]
     ) -> msgspec.Raw | Answer:
         """Do this change once for its key, and log it. A repeated request gets the first answer.
 
-        Raise `Invalid` without a key. Raise `KeyTaken` if the key was for another request, or if the first one has not
-        ended, or if nobody knows how it ended.
+        The log has the change before it is done, and its outcome. A refused change frees its key. Raise `Invalid`
+        without a key, and `NotKept` if the change cannot be logged. Raise `KeyTaken` if the key was for another
+        request, or if the first one has not ended, or if nobody knows how it ended.
         """
-        if not key or len(key) > _LONGEST_KEY or not key.isprintable():
+        if not _KEY.fullmatch(key):
             raise Invalid(
-                f"{operation.name} changes something, so it needs a key of 1 to {_LONGEST_KEY} letters.",
+                f"{operation.name} changes something, so it needs a key of 1 to 200 letters without spaces.",
                 hint="Send the header Idempotency-Key, such as a new UUID for each change.",
             )
         name = json.dumps([caller.name, key])
-        asked = hashlib.sha256(f"{operation.name} {json.dumps(msgspec.to_builtins(ask))}".encode()).hexdigest()
-        known = self._claim(name, asked)
+        given = msgspec.to_builtins(ask)
+        asked = hashlib.sha256(f"{operation.name} {json.dumps(given)}".encode()).hexdigest()
+        who = {"who": caller.name, "did": operation.name, "key": key}
+        with _refuse_unkept():
+            known = self._claim(name, asked)
         if known is not None:
             return known
         try:
+            with _refuse_unkept():
+                self._note({**who, "with": given})
             answer = act()
-        except BaseException as error:
-            self._forget(name)
-            self._note(operation, caller, ask, key, refused=str(error).partition("\n")[0])
+        except WherryError as error:
+            self._end({**who, "refused": error.message}, partial(self._forget, name))
             raise
-        self._note(operation, caller, ask, key)
-        self._keep(name, ENCODER.encode(answer))
+        except BaseException as error:
+            self._end({**who, "failed": type(error).__name__}, lambda: None)
+            raise
+        self._end({**who, "done": True}, partial(self._keep, name, ENCODER.encode(answer)))
         return answer
+
+    def _end(self, line: Mapping[str, Any], settle_key: Callable[[], None]) -> None:
+        """Note how a change ended. The change stays as it is if that cannot be noted."""
+        for note in (settle_key, partial(self._note, line)):
+            try:
+                note()
+            except (OSError, sqlite3.Error) as error:
+                log.error("The end of a change of %s cannot be noted: %s. It was: %s", line["who"], error, line)
 
     def _claim(self, name: str, asked: str) -> msgspec.Raw | None:
         """Claim the key for a request. Return the answer that it has, or None if the request is to be done now."""
@@ -98,17 +124,28 @@ class Deeds:
         with contextlib.closing(sqlite3.connect(self._file, timeout=10.0)) as connection, connection:
             yield connection
 
-    def _note(self, operation: Operation, caller: Caller, ask: Ask, key: str, *, refused: str = "") -> None:
-        """Add a line to the log. JSON escapes whatever a caller sends, so that a line is always one line."""
-        line = {
-            "at": self._clock.now().isoformat(timespec="milliseconds"),
-            "who": caller.name,
-            "did": operation.name,
-            "with": msgspec.to_builtins(ask),
-            "key": key,
-            **({"refused": refused} if refused else {}),
-        }
-        with self._lock, self.log.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+    def _note(self, facts: Mapping[str, Any]) -> None:
+        """Add a line to the log, or nothing. JSON escapes what a caller sends, so that a line is always one line."""
+        at = self._clock.now().isoformat(timespec="milliseconds")
+        line = (json.dumps({"at": at, **facts}) + "\n").encode()
+        with self.log.open("ab", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # another server may use the folder
+            size = os.fstat(file.fileno()).st_size
+            try:
+                if file.write(line) != len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(file.fileno())
+            except OSError:
+                os.ftruncate(file.fileno(), size)
+                raise
+
+
+@contextlib.contextmanager
+def _refuse_unkept() -> Iterator[None]:
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        raise NotKept(
+            f"Nothing was changed: the server cannot log the change ({error}).",
+            hint="Give the folder .wherry/server space and write permission.",
+        ) from error

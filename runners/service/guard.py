@@ -9,6 +9,7 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 from runners.model.clock import Clock
+from runners.service.issuer import Issuer
 from runners.service.operation import Caller, Forbidden, TooMuch, Unauthenticated
 from runners.service.tokens import Tokens
 
@@ -17,6 +18,8 @@ RATE, BURST = 100.0, 400.0
 """How many requests a caller may send in a second for long, and how many at once."""
 RECOGNISE_EVERY = 1.0
 """After how many seconds the token of a stream is looked up again."""
+_DOTS = 2
+"""How many dots a signed token of an identity provider has. A token of this server has none."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -26,6 +29,8 @@ class Guard:
 
     tokens: Tokens
     clock: Clock
+    issuer: Issuer | None = None
+    """The identity provider whose tokens count too."""
     hosts: Collection[str] = ()
     """The names of the server, beside those of the loopback. A web site that sends a request gives another name."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -34,12 +39,12 @@ class Guard:
 
     def check_source(self, host: str, origin: str | None) -> None:
         """Raise `Forbidden` for a request for another host, or from a page of another web site."""
-        name = _read_host(f"//{host}")
-        if name not in (*_LOOPBACK, *self.hosts):
+        name, _ = _read_host(f"//{host}")
+        if name not in (*_LOOPBACK, *(each.lower() for each in self.hosts)):
             raise Forbidden(
                 "This server does not answer for this host.", hint="Name it:  wherry serve DIR --allow-host NAME"
             )
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        if origin is not None and _read_host(origin) != _read_host(f"//{host}"):
             raise Forbidden("This server does not answer to pages of other web sites.")
 
     def admit(self, authorization: str) -> Caller:
@@ -71,7 +76,9 @@ class Guard:
                 "This server wants a token.",
                 hint="Send the header Authorization: Bearer TOKEN. `wherry serve` prints one.",
             )
-        return self.tokens.recognise(token.strip())
+        token = token.strip()
+        is_signed = self.issuer is not None and token.count(".") == _DOTS
+        return self.issuer.recognise(token) if self.issuer and is_signed else self.tokens.recognise(token)
 
     def check_sees_all(self, caller: Caller) -> None:
         """Raise `Forbidden` for a caller who may see only some pipelines."""
@@ -88,8 +95,10 @@ class Guard:
             raise TooMuch(f"{name} asks more than {RATE:.0f} times a second.", hint="Wait a second.")
 
 
-def _read_host(url: str) -> str:
+def _read_host(url: str) -> tuple[str, int | None]:
+    """Return the host and the port of a URL. The host is empty if the URL cannot be read."""
     try:
-        return (urlsplit(url).hostname or "").lower()
+        parts = urlsplit(url)
+        return (parts.hostname or "").lower(), parts.port
     except ValueError:
-        return ""
+        return "", None

@@ -19,7 +19,8 @@ from runners.schedules import schedule_log
 from runners.service.messages import Happening
 from runners.service.operation import Caller, TooMuch
 
-MOST_WATCHERS = 200
+MOST_WATCHERS, MOST_OF_ONE = 200, 50
+"""How many watches there are at a time, and how many of them one caller may have."""
 _MOST_WAITING = 1_000
 """How many happenings wait for a slow reader. It misses more."""
 STILL_HERE = 10.0
@@ -50,10 +51,14 @@ class Happenings:
 
     def watch(self, caller: Caller, pipeline: str = "") -> Watch:
         """Return what happens from now on, as far as the caller may see it. Raise `TooMuch` if too many watch."""
-        watch = Watch(self, lambda name: caller.may_see(name) and pipeline in ("", name))
+        watch = Watch(self, caller.name, lambda name: caller.may_see(name) and pipeline in ("", name))
         with self._lock:
-            if len(self._watches) >= MOST_WATCHERS:
-                raise TooMuch(f"{MOST_WATCHERS} callers watch this server already.", hint="Try again later.")
+            own = sum(each.by == caller.name for each in self._watches)
+            if len(self._watches) >= MOST_WATCHERS or own >= MOST_OF_ONE:
+                raise TooMuch(
+                    f"This server has {len(self._watches)} watches, {own} of them of {caller.name}.",
+                    hint="End a watch, or try again later.",
+                )
             self._watches.add(watch)
         watch.put(self.make("watching", "", None))
         return watch
@@ -86,7 +91,9 @@ class Happenings:
 class Watch(Iterator[Happening]):
     """What happens, for one watcher. `next` waits for it; after ten quiet seconds it says that the server is there."""
 
-    def __init__(self, happenings: Happenings, wants: Callable[[str], bool]) -> None:
+    def __init__(self, happenings: Happenings, by: str, wants: Callable[[str], bool]) -> None:
+        self.by = by
+        """The name of the caller."""
         self.wants = wants
         self._happenings = happenings
         self._waiting: queue.Queue[Happening | None] = queue.Queue(_MOST_WAITING)
@@ -104,19 +111,16 @@ class Watch(Iterator[Happening]):
                 self._waiting.put_nowait(happening and self._happenings.make("missed", "", None))
 
     def __next__(self) -> Happening:
-        if self._closed:
-            raise StopIteration
         try:
-            happening = self._waiting.get(timeout=STILL_HERE)
+            happening = self._waiting.get(block=not self._closed, timeout=STILL_HERE)
         except queue.Empty:
-            return self._happenings.make("still_here", "", None)
+            happening = None if self._closed else self._happenings.make("still_here", "", None)
         if happening is None:
-            self.close()
             raise StopIteration
         return happening
 
     def close(self) -> None:
-        """End it. Any thread may call this."""
+        """End it after what has happened so far. Any thread may call this."""
         self._happenings.leave(self)
         if not self._closed:
             self._closed = True

@@ -13,6 +13,7 @@ from msgspec import Meta, field
 from runners.service.operation import Answer, Ask, AskPipeline
 
 Limit = Annotated[int, Meta(ge=1, le=1_000)]
+Text = Annotated[str, Meta(max_length=1_000)]
 Reason = Annotated[str, Meta(min_length=1, max_length=1_000, pattern=r"\S")]
 
 
@@ -275,13 +276,13 @@ class OffsetMove(Answer, frozen=True, kw_only=True):
 class AskRefused(AskPipeline, frozen=True, kw_only=True):
     """A question about refused rows. The rows meet all conditions that are given."""
 
-    ids: list[str] = field(default_factory=list)
-    code: str = ""
-    stage: str = ""
+    ids: list[Text] = field(default_factory=list)
+    code: Text = ""
+    stage: Text = ""
     """The stage or the destination that refused them."""
-    file: str = ""
+    file: Text = ""
     """The file of the rows: its name, its path, or a pattern such as `2026-*.csv`."""
-    contains: str = ""
+    contains: Text = ""
     """A text in their message or in their values."""
     since: str = ""
     """Only rows that were refused since this moment, such as 2026-01-31T06:00 (UTC)."""

@@ -24,6 +24,8 @@ class Overview(Generic[T]):
     _reading: threading.Lock = field(default_factory=threading.Lock)
     _kept: Sequence[T] = ()
     _at: float = 0.0
+    _changes: int = 0
+    """How often it was made to expire. A list that was begun before a change is not kept."""
 
     def get(self) -> T:
         """Return the list as it was some seconds ago. Raises what `read` raises if there is no earlier list."""
@@ -31,7 +33,8 @@ class Overview(Generic[T]):
             kept, age = self._kept, self.clock.elapsed() - self._at
         if not kept:
             with self._reading:
-                return self._kept[0] if self._kept else self._renew()
+                kept = self._kept
+                return kept[0] if kept else self._renew()
         if age >= FRESH and self._reading.acquire(blocking=False):
             threading.Thread(target=self._renew_beside, name="wherry-overview", daemon=True).start()
         return kept[0]
@@ -40,16 +43,20 @@ class Overview(Generic[T]):
         """Let the next reader wait for a new list, because something was changed."""
         with self._lock:
             self._kept = ()
+            self._changes += 1
 
     def _renew_beside(self) -> None:
         try:
             self._renew()
+        except Exception:  # noqa: BLE001 -- the next reader gets the error
+            self.expire()
         finally:
             self._reading.release()
 
     def _renew(self) -> T:
-        began = self.clock.elapsed()
+        began, changes = self.clock.elapsed(), self._changes
         made = self.read()
         with self._lock:
-            self._kept, self._at = (made,), began
+            if self._changes == changes:
+                self._kept, self._at = (made,), began
         return made

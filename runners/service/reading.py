@@ -11,6 +11,7 @@ import msgspec
 from runners.definitions.definition import Definition
 from runners.definitions.pipeline_graph import PipelineGraph
 from runners.model.clock import convert_to_utc
+from runners.model.masking import without
 from runners.model.run_report import compute_trends
 from runners.model.text import find_version
 from runners.model.timetable import describe_times, find_zone, make_timetable
@@ -24,6 +25,8 @@ from runners.state.location import StateLocation
 
 _MOST_SHOWN = 1_000
 """How many moments of a schedule an answer has for each pipeline."""
+_YEARS = range(1970, 2200)
+"""The years of a moment that a caller may write. Tables cannot compare moments of other years."""
 
 
 def list_pipelines(service: Service, caller: Caller, ask: messages.ListPipelines) -> messages.PipelineList:
@@ -31,7 +34,11 @@ def list_pipelines(service: Service, caller: Caller, ask: messages.ListPipelines
     every = service.overview.get()
     if caller.pipelines is None:
         return every
-    seen = [each for each in every.pipelines if caller.may_see(each.pipeline)]
+    seen = [
+        msgspec.structs.replace(each, after=[*filter(caller.may_see, each.after)])
+        for each in every.pipelines
+        if caller.may_see(each.pipeline)
+    ]
     return messages.PipelineList(pipelines=seen, broken={})
 
 
@@ -57,7 +64,7 @@ def read_overview(service: Service) -> messages.PipelineList:
                 },
             )
         )
-    return messages.PipelineList(pipelines=entries, broken=dict(catalog.broken))
+    return messages.PipelineList(pipelines=entries, broken=without(service.hidden, dict(catalog.broken)))
 
 
 def _count_waiting(definition: Definition) -> int | None:
@@ -113,10 +120,7 @@ def list_tasks(service: Service, caller: Caller, ask: messages.ListTasks) -> mes
 
 def get_task(service: Service, caller: Caller, ask: messages.GetTask) -> messages.Task:
     """Show how far a task is. With `wait`, the answer comes when the task ends, or after that time."""
-    task = service.tasks.get(ask.task)
-    if not caller.may_see(task.pipeline):
-        raise NotFound("There is no such task.")
-    return service.tasks.get(ask.task, wait=ask.wait)
+    return service.tasks.get(ask.task, caller, wait=ask.wait)
 
 
 def get_offsets(service: Service, caller: Caller, ask: messages.GetOffsets) -> messages.LaneList:
@@ -203,6 +207,11 @@ def read_moment(text: str, name: str) -> datetime | None:
     if not text:
         return None
     try:
-        return convert_to_utc(datetime.fromisoformat(text))
+        moment = convert_to_utc(datetime.fromisoformat(text))
+        if moment.year not in _YEARS:
+            raise ValueError(text)
     except (ValueError, OverflowError) as error:
-        raise Invalid(f"{name}: expected a moment such as 2026-01-31T06:00 (UTC).") from error
+        raise Invalid(
+            f"{name}: expected a moment such as 2026-01-31T06:00 (UTC), from {_YEARS[0]} to {_YEARS[-1]}."
+        ) from error
+    return moment

@@ -14,12 +14,11 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import msgspec
-from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
+from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from origins.errors import WherryError
@@ -33,8 +32,8 @@ from runners.service.problems import describe_problem, make_problem
 from runners.service.protobuf import print_proto
 from runners.service.service import Service
 
-LARGEST = 1 << 20
-"""How many bytes a request may have."""
+LARGEST, SLOWEST_BODY = 1 << 20, 10.0
+"""How many bytes the body of a request may have, and how many seconds it may take."""
 _PAGE: Mapping[str, tuple[str, str]] = {
     "/": ("page.html", "text/html; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),
@@ -64,10 +63,7 @@ def make_app(service: Service, guard: Guard) -> ASGIApp:
         Route(operation.path, _Endpoint(service, guard, operation), methods=[operation.method])
         for operation in OPERATIONS
     ]
-    app = Starlette(
-        routes=routes, exception_handlers={HTTPException: _answer_http_error, Exception: _answer_unexpected}
-    )
-    return _Gate(app, guard)
+    return _Gate(Router(routes, redirect_slashes=False), guard)
 
 
 @dataclass(frozen=True)
@@ -79,11 +75,13 @@ class _Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self.app(scope, receive, send)
             return
+        started = False
 
         async def send_safely(message: Any) -> None:
+            nonlocal started
             if message["type"] == "http.response.start":
+                started = True
                 message["headers"] = [
                     *message["headers"],
                     *((name.lower().encode(), value.encode()) for name, value in _SAFE.items()),
@@ -91,12 +89,14 @@ class _Gate:
             await send(message)
 
         headers = Headers(scope=scope)
+        scope["app"] = self  # then the router raises, instead of answering with a text
         try:
             self.guard.check_source(headers.get("host", ""), headers.get("origin"))
+            await self.app(scope, receive, send_safely)
         except Exception as error:  # noqa: BLE001 -- the edge of the server: the caller gets the error
-            await _answer_error(error)(scope, receive, send_safely)
-            return
-        await self.app(scope, receive, send_safely)
+            answer = _answer_http_error(error) if isinstance(error, HTTPException) else _answer_error(error)
+            if not started:
+                await answer(scope, receive, send_safely)
 
 
 class _Endpoint:
@@ -104,39 +104,49 @@ class _Endpoint:
 
     def __init__(self, service: Service, guard: Guard, operation: Operation) -> None:
         self._service, self._guard, self._operation = service, guard, operation
+        self._threads = anyio.CapacityLimiter(2 * MOST_WATCHERS) if operation.waits else None
+        """The threads of an operation that waits."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         response = await self._answer(Request(scope, receive))
-        await response(scope, receive, send)
+        try:
+            await response(scope, receive, send)
+        finally:
+            if isinstance(response, _Stream):
+                response.watch.close()
 
     async def _answer(self, request: Request) -> Response:
         operation = self._operation
         try:
             authorization = request.headers.get("authorization", "")
             caller = await anyio.to_thread.run_sync(self._guard.admit, authorization)
-            ask = _read_question(operation, request, await _read_body(request))
+            ask = _read_question(operation, request, await _read_body(request) if operation.changes else b"")
             key = request.headers.get("idempotency-key", "")
-            answer = await anyio.to_thread.run_sync(self._service.answer, operation, caller, ask, key)
+            answer = await anyio.to_thread.run_sync(
+                self._service.answer, operation, caller, ask, key, limiter=self._threads
+            )
         except ClientDisconnect:
             return Response(status_code=HTTPStatus.BAD_REQUEST)
         except Exception as error:  # noqa: BLE001 -- the edge of the server: the caller gets the error
             return _answer_error(error)
         if operation.streams:
-            happenings = self._guard.follow(authorization, caller, answer)
-            return StreamingResponse(_stream(answer, happenings), media_type="text/event-stream")
+            assert self._threads is not None
+            return _Stream(answer, self._guard.follow(authorization, caller, answer), self._threads)
         status = HTTPStatus.ACCEPTED if operation.changes and operation.answer is Task else HTTPStatus.OK
         return Response(ENCODER.encode(answer), status, media_type="application/json")
 
 
 async def _read_body(request: Request) -> bytes:
-    """Return the body of a request. Raise `Invalid` as soon as it is too large."""
+    """Return the body of a request. Raise `Invalid` as soon as it is too large or too late."""
     parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > LARGEST:
-            raise Invalid(f"A request may have {LARGEST:,} bytes.")
-        parts.append(part)
-    return b"".join(parts)
+    with anyio.move_on_after(SLOWEST_BODY):
+        async for part in request.stream():
+            size += len(part)
+            if size > LARGEST:
+                raise Invalid(f"A request may have {LARGEST:,} bytes.")
+            parts.append(part)
+        return b"".join(parts)
+    raise Invalid(f"The body of a request must come within {SLOWEST_BODY:.0f} seconds.")
 
 
 def _read_question(operation: Operation, request: Request, body: bytes) -> Ask:
@@ -182,24 +192,18 @@ def _quote(text: str) -> str:
     return json.dumps(text[:100])
 
 
-async def _stream(watch: Watch, happenings: Iterator[Happening]) -> AsyncIterator[bytes]:
-    """Yield what happens, as events that a server sends. The watch ends when the reader goes or loses its token."""
-    take = partial(next, happenings, None)
-    try:
-        with contextlib.suppress(WherryError):
-            while happening := await anyio.to_thread.run_sync(take, abandon_on_cancel=True, limiter=_get_limiter()):
+class _Stream(StreamingResponse):
+    """What happens, as events that a server sends."""
+
+    def __init__(self, watch: Watch, happenings: Iterator[Happening], threads: anyio.CapacityLimiter) -> None:
+        super().__init__(self._send_events(threads), media_type="text/event-stream")
+        self.watch, self._happenings = watch, happenings
+
+    async def _send_events(self, threads: anyio.CapacityLimiter) -> AsyncIterator[bytes]:
+        take = partial(next, self._happenings, None)
+        with contextlib.suppress(WherryError):  # the caller lost its token
+            while happening := await anyio.to_thread.run_sync(take, abandon_on_cancel=True, limiter=threads):
                 yield b"event: " + happening.event.encode() + b"\ndata: " + ENCODER.encode(happening) + b"\n\n"
-    finally:
-        watch.close()
-
-
-_LIMITERS: dict[Any, anyio.CapacityLimiter] = {}
-
-
-def _get_limiter() -> anyio.CapacityLimiter:
-    """Return the limit on threads that wait for happenings, so that they take none from other requests."""
-    loop = anyio.get_current_task().id and anyio.lowlevel.current_token()
-    return _LIMITERS.setdefault(loop, anyio.CapacityLimiter(2 * MOST_WATCHERS))
 
 
 def _answer_error(error: BaseException) -> Response:
@@ -208,20 +212,17 @@ def _answer_error(error: BaseException) -> Response:
 
 def _answer_problem(problem: Problem) -> Response:
     headers = {"WWW-Authenticate": "Bearer"} if problem.status == HTTPStatus.UNAUTHORIZED else {}
+    if problem.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS):
+        headers["Connection"] = "close"
     body = ENCODER.encode(problem)
     return Response(body, problem.status, headers=headers, media_type="application/problem+json")
 
 
-async def _answer_http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
+def _answer_http_error(error: HTTPException) -> Response:
     status = HTTPStatus(error.status_code)
     response = _answer_problem(make_problem(status.name, f"{status.description or status.phrase}.", status))
     response.headers.update(error.headers or {})
     return response
-
-
-async def _answer_unexpected(request: Request, error: Exception) -> Response:
-    return _answer_error(error)
 
 
 Answering = Callable[[Request], Awaitable[Response]]

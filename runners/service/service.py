@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -70,6 +69,8 @@ class Service:
     variables: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict)
     note_secrets: Callable[[Mapping[str, str]], None] = lambda _: None
+    hidden: Mapping[str, str] = field(default_factory=dict)
+    """The secrets of all definitions that were read, with their references. No answer has one of them."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -92,17 +93,18 @@ class Service:
             raise Forbidden(f"{caller.name} may not see a pipeline of this name.")
         act = partial(operation.act, self, caller, ask)
         if not operation.changes:
-            return act()
+            with hide_in_errors(self.hidden):
+                return act()
 
         def change() -> Answer:
-            with act_for(caller.name):
-                answer: Answer = act()
-                return answer
+            try:
+                with act_for(caller.name), hide_in_errors(self.hidden):
+                    answer: Answer = act()
+                    return answer
+            finally:
+                self.overview.expire()
 
-        try:
-            return self.deeds.carry_out(operation, caller, ask, key, change)
-        finally:
-            self.overview.expire()
+        return self.deeds.carry_out(operation, caller, ask, key, change)
 
     def list_definitions(self, caller: Caller | None = None) -> ScheduleCatalog:
         """Return the definitions of the folder as they are now."""
@@ -120,7 +122,7 @@ class Service:
         """Return the definition of a pipeline as the folder has it now. Its secrets may be missing."""
         found = self.list_definitions().definitions.get(name)
         if found is None:
-            raise NotFound(f"There is no pipeline of this name in {self.folder.path}.")
+            raise NotFound("There is no pipeline of this name.")
         return found
 
     def open_pipeline(self, name: str) -> Pipeline:
@@ -141,10 +143,10 @@ class Service:
     def start_task(
         self, operation: str, caller: Caller, ask: Any, work: Callable[[Doing], Any], *, reason: str = ""
     ) -> Task:
-        """Do this work as a task, in the name of the caller. Secrets of the pipeline are hidden in its errors."""
+        """Do this work as a task, in the name of the caller. Secrets are hidden in its errors."""
 
         def carry(doing: Doing) -> Any:
-            with act_for(caller.name), hide_in_errors(self.find(ask.pipeline).pipeline.secrets):
+            with act_for(caller.name), hide_in_errors(self.hidden):
                 return work(doing)
 
         return self.tasks.start(operation, ask.pipeline, caller, reason, carry)
@@ -153,13 +155,3 @@ class Service:
 def to_answer(kind: type[Answer], facts: Mapping[str, Any]) -> Any:
     """Return these facts as an answer. Facts that the answer has no field for are left out."""
     return msgspec.convert(facts, kind, strict=False, from_attributes=True)
-
-
-def watch_folder(
-    directory: Path,
-    variables: Mapping[str, str],
-    note_secrets: Callable[[Mapping[str, str]], None],
-) -> DefinitionsFolder:
-    """Return the definitions of a folder, to look at. Secrets may be missing."""
-    read = partial(load, variables=variables, needs_secrets=False, note_secrets=note_secrets)
-    return DefinitionsFolder(path=directory, load=read)

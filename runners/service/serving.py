@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
+import queue
 import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from origins.errors import WherryError
-from runners.definitions.definition import Definition
+from runners.definitions.definition import Definition, DefinitionsFolder, load
 from runners.listeners.metrics import Metrics
 from runners.model.clock import Clock
 from runners.model.errors import Refusal
@@ -30,14 +34,19 @@ from runners.service.deeds import Deeds
 from runners.service.grpc_server import answer_over_grpc
 from runners.service.guard import Guard
 from runners.service.happenings import Happenings
+from runners.service.issuer import Issuer
 from runners.service.reading import read_overview
 from runners.service.rest import make_app
-from runners.service.service import Service, SharedSpark, watch_folder
+from runners.service.service import Service, SharedSpark
 from runners.service.tasks import Tasks
 from runners.service.tokens import Tokens, make_own_token
 
 SLOWEST = 20.0
 """How many seconds the server waits for tasks at its end."""
+PATIENCE = 10.0
+"""How many seconds a caller may take for the header of a request."""
+MOST_CONNECTIONS = 400
+"""How many connections get an answer at a time. A process may have some 1,000 open files, and runs need some."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +54,7 @@ class ServerOptions:
     """Where and how a server works."""
 
     directory: Path
+    """The directory with the definitions."""
     host: str = "127.0.0.1"
     port: int = 8400
     """The port of REST and the page. With 0 the system chooses one."""
@@ -57,6 +67,8 @@ class ServerOptions:
     variables: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict)
     note_secrets: Callable[[Mapping[str, str]], None] = lambda _: None
+    provider: tuple[str, str] | None = None
+    """The address of an identity provider, and the audience that its tokens must name."""
     tls: tuple[Path, Path] | None = None
     """The files with the certificate and its key."""
 
@@ -76,6 +88,7 @@ class Server:
     guard: Guard
     grpc_address: str = ""
     """Where gRPC answers while the server listens, such as `127.0.0.1:8401`."""
+    _stops: queue.SimpleQueue[tuple[str, bool]] = field(default_factory=queue.SimpleQueue)
 
     @staticmethod
     def open(options: ServerOptions, listeners: Sequence[ScheduleListener] = ()) -> Server:
@@ -84,7 +97,9 @@ class Server:
         service = make_service(options, clock)
         scheduler = make_scheduler(service, options, clock, listeners)
         tokens = open_tokens(options.directory, own=make_own_token())
-        guard = Guard(tokens=tokens, clock=clock, hosts=options.allowed_hosts)
+        provider = options.provider
+        issuer = None if provider is None else Issuer(url=provider[0], audience=provider[1], clock=clock)
+        guard = Guard(tokens=tokens, clock=clock, issuer=issuer, hosts=options.allowed_hosts)
         return Server(options=options, service=service, scheduler=scheduler, guard=guard)
 
     @property
@@ -99,14 +114,22 @@ class Server:
 
     def run(self) -> None:
         """Run the pipelines of the folder when they are due, until `stop` is called and all runs have ended."""
+        threading.Thread(target=self._end_tasks, name="wherry-stop", daemon=True).start()
         self.service.metrics.ready = True
         self.scheduler.run()
         self.service.tasks.wait(SLOWEST)
 
     def stop(self, reason: str, *, force: bool = False) -> None:
         """Begin nothing more. Batches in flight finish, or not with `force`. A signal handler may call this."""
-        self.service.tasks.end(reason, force=force)
+        self.service.metrics.ready = False
         self.scheduler.stop(reason, force=force)
+        self._stops.put((reason, force))
+
+    def _end_tasks(self) -> None:
+        """End the tasks whenever a stop is asked for. Stopping a task may write to a ledger, which no handler may."""
+        while True:
+            reason, force = self._stops.get()
+            self.service.tasks.end(reason, force=force)
 
     @contextlib.contextmanager
     def listen(self) -> Iterator[str]:
@@ -125,7 +148,13 @@ class Server:
 
 def make_service(options: ServerOptions, clock: Clock) -> Service:
     """Return the service of a folder. Raise `Refusal` if the folder does not exist or its notes cannot be written."""
-    folder = watch_folder(options.directory, options.variables, options.note_secrets)
+    hidden: dict[str, str] = {}
+
+    def note_secrets(secrets: Mapping[str, str]) -> None:
+        hidden.update(secrets)
+        options.note_secrets(secrets)
+
+    folder = watch_folder(replace(options, note_secrets=note_secrets), needs_secrets=False)
     folder.open()
     metrics, happenings = Metrics(clock), Happenings(clock)
 
@@ -150,9 +179,22 @@ def make_service(options: ServerOptions, clock: Clock) -> Service:
         make_listeners=make_listeners,
         variables=options.variables,
         secrets=options.secrets,
-        note_secrets=options.note_secrets,
+        note_secrets=note_secrets,
+        hidden=hidden,
     )
     return service
+
+
+def watch_folder(options: ServerOptions, *, needs_secrets: bool) -> DefinitionsFolder:
+    """Return the definitions of the server's folder. To look at them, secrets may be missing."""
+    read = partial(
+        load,
+        variables=options.variables,
+        secrets=options.secrets,
+        needs_secrets=needs_secrets,
+        note_secrets=options.note_secrets,
+    )
+    return DefinitionsFolder(path=options.directory, load=read)
 
 
 def make_scheduler(
@@ -167,9 +209,9 @@ def make_scheduler(
             return RunOutcome(name=definition.pipeline.name, status="failed", message=str(error))
         return make_carrier(spark, service.make_listeners)(definition, stoppable)
 
-    folder = watch_folder(options.directory, options.variables, options.note_secrets)
+    noting = replace(options, note_secrets=service.note_secrets)
     return Scheduler(
-        folder=folder,
+        folder=watch_folder(noting, needs_secrets=True),
         marks=service.marks,
         run_workers=RunThreads(carry),
         at_once=options.at_once,
@@ -181,19 +223,30 @@ def make_scheduler(
 @contextlib.contextmanager
 def answer_over_http(app: ASGIApp, options: ServerOptions) -> Iterator[str]:
     """Let an application answer inside the block. Yield the address. Raise `Refusal` for a port in use."""
-    opened = _open_port(options.host, options.port)
     config = uvicorn.Config(
         app,
+        http=_PatientProtocol,
+        ws="none",
+        loop="asyncio",
+        lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
-        limit_concurrency=1_000,
-        timeout_keep_alive=10,
+        proxy_headers=False,
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_keep_alive=int(PATIENCE),
         timeout_graceful_shutdown=2,
         h11_max_incomplete_event_size=32 << 10,
         ssl_certfile=str(options.tls[0]) if options.tls else None,
         ssl_keyfile=str(options.tls[1]) if options.tls else None,
     )
+    try:
+        config.load()
+    except OSError as error:
+        raise Refusal(
+            f"The certificate or its key cannot be used: {error}.", hint="Both are files in the PEM format."
+        ) from error
+    opened = _open_port(options.host, options.port)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([opened],), name="wherry-server", daemon=True)
     thread.start()
@@ -208,15 +261,33 @@ def answer_over_http(app: ASGIApp, options: ServerOptions) -> Iterator[str]:
         thread.join(SLOWEST)
 
 
+class _PatientProtocol(H11Protocol):
+    """HTTP for callers who may be slow. One that sends no whole header in time is left, and so are too many of them."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > 2 * MOST_CONNECTIONS:
+            transport.abort()
+        else:
+            self.loop.call_later(PATIENCE, self._leave_unless_asked, None)
+
+    def _leave_unless_asked(self, before: object) -> None:
+        """Leave the caller if it asked nothing since the request `before`, and waits for no answer."""
+        if self.transport.is_closing():
+            return
+        asks = self.cycle is not None and not self.cycle.response_complete
+        if self.cycle is before and not asks:
+            self.transport.abort()
+        else:
+            self.loop.call_later(PATIENCE, self._leave_unless_asked, self.cycle)
+
+
 def _open_port(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        opened = socket.socket(family, socket.SOCK_STREAM)
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        opened.bind((host, port))
-    except OSError as error:
+        return socket.create_server((host, port), family=family, backlog=MOST_CONNECTIONS)
+    except (OSError, UnicodeError) as error:
         raise Refusal(
-            f"The server cannot listen at {host}:{port}: {error.strerror}.",
+            f"The server cannot listen at {host}:{port}: {getattr(error, 'strerror', error)}.",
             hint="Choose another port with --port, or end the program that uses this port.",
         ) from error
-    return opened

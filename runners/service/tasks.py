@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import queue
 import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
 
+from origins.errors import WherryError
 from runners.model.clock import Clock
+from runners.model.errors import Refusal
 from runners.schedules.scheduler import Stop
 from runners.service.messages import Problem, Task
-from runners.service.operation import Caller, NotFound
-from runners.service.problems import describe_problem
+from runners.service.operation import Caller, NotFound, TooMuch
+from runners.service.problems import describe_problem, make_problem
 
-_KEPT = 1_000
-"""How many tasks are kept. The oldest that have ended are forgotten first."""
+_KEPT, MOST_WAITING = 1_000, 100
+"""How many tasks are kept, and how many may wait. The oldest that have ended are forgotten first."""
 
 
 class Failed(Exception):
@@ -34,19 +37,30 @@ class Doing:
 
     def __init__(self, tasks: Tasks, task: str) -> None:
         self._tasks, self._task = tasks, task
-        self.stop: Stop | None = None
+        self._stop: Stop | None = None
+        self._asked: tuple[str, bool] | None = None
 
     def say(self, doing: str) -> None:
         """Note what the task does now."""
         self._tasks.change(self._task, doing=doing)
 
     def note_run(self, run: str) -> None:
-        """Note which run the task is."""
+        """Note which run the task is. A stop that was asked for before the run began reaches it now."""
         self._tasks.change(self._task, run=run)
+        if self._stop is not None and self._asked is not None:
+            self._stop(*self._asked)
 
     def keep_stop(self, stop: Stop) -> None:
-        """Note how the task is stopped."""
-        self.stop = stop
+        """Note how the task is stopped. Raise `Failed` if it was asked to stop before."""
+        if self._asked is not None:
+            raise Failed("stopped", make_problem("STOPPED", f"It was stopped before it began: {self._asked[0]}"))
+        self._stop = stop
+
+    def ask_to_stop(self, reason: str, force: bool) -> None:
+        """Ask the task to stop, as soon as it can be stopped. Any thread may call this, more than once."""
+        self._asked = (reason, force)
+        if self._stop is not None:
+            self._stop(reason, force)
 
 
 class Tasks:
@@ -57,10 +71,16 @@ class Tasks:
         self._tasks: OrderedDict[str, Task] = OrderedDict()
         self._doing: dict[str, Doing] = {}
         self._changed = threading.Condition()
-        self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="wherry-task")
+        self._ended = False
+        self._waiting: queue.SimpleQueue[tuple[str, Callable[[Doing], Any]]] = queue.SimpleQueue()
+        for number in range(at_once):
+            threading.Thread(target=self._work, name=f"wherry-task-{number}", daemon=True).start()
 
     def start(self, operation: str, pipeline: str, caller: Caller, reason: str, work: Callable[[Doing], Any]) -> Task:
-        """Do this work on another thread, as soon as one has time. Return the task."""
+        """Do this work on another thread, as soon as one has time. Return the task.
+
+        Raise `TooMuch` if too many tasks wait, and `Refusal` if the server ends.
+        """
         task = Task(
             task=uuid.uuid4().hex,
             operation=operation,
@@ -71,18 +91,27 @@ class Tasks:
             began_at=self._read_clock(),
         )
         with self._changed:
+            if self._ended:
+                raise Refusal("The server ends, so it begins nothing.", hint="Ask again when it is back.")
+            if sum(each.state == "waiting" for each in self._tasks.values()) >= MOST_WAITING:
+                raise TooMuch(f"{MOST_WAITING} tasks wait already.", hint="Wait for their end, or cancel some.")
             self._tasks[task.task] = task
             self._doing[task.task] = Doing(self, task.task)
             ended = [name for name, each in self._tasks.items() if each.ended_at is not None]
             for name in ended[: max(0, len(self._tasks) - _KEPT)]:
-                del self._tasks[name], self._doing[name]
-        self._threads.submit(self._work, task.task, work)
+                del self._tasks[name]
+        self._waiting.put((task.task, work))
         return task
 
-    def _work(self, name: str, work: Callable[[Doing], Any]) -> None:
-        if self._tasks[name].state != "waiting":
-            return
-        self.change(name, state="working")
+    def _work(self) -> None:
+        while True:
+            self._carry(*self._waiting.get())
+
+    def _carry(self, name: str, work: Callable[[Doing], Any]) -> None:
+        with self._changed:
+            if name not in self._tasks or self._tasks[name].state != "waiting":
+                return
+            self.change(name, state="working")
         try:
             result = work(self._doing[name])
             ended: dict[str, Any] = {"state": "succeeded", "result": result}
@@ -91,6 +120,7 @@ class Tasks:
         except BaseException as error:  # noqa: BLE001 -- the edge of the thread: the caller gets the error
             ended = {"state": "failed", "problem": describe_problem(error)}
         self.change(name, **ended, ended_at=self._read_clock(), doing="")
+        self._doing.pop(name)
 
     def change(self, name: str, **changes: Any) -> None:
         """Change facts of a task, and wake those who wait for it."""
@@ -98,16 +128,20 @@ class Tasks:
             self._tasks[name] = msgspec.structs.replace(self._tasks[name], **changes)
             self._changed.notify_all()
 
-    def get(self, name: str, wait: float = 0.0) -> Task:
-        """Return a task, once it has ended or after this many seconds. Raise `NotFound` for an unknown name."""
+    def get(self, name: str, caller: Caller | None = None, *, wait: float = 0.0) -> Task:
+        """Return a task, once it has ended or after this many seconds.
+
+        Raise `NotFound` for an unknown name, and for a task that the caller may not see.
+        """
         with self._changed:
-            if name not in self._tasks:
+            task = self._tasks.get(name)
+            if task is None or not (caller is None or caller.may_see(task.pipeline)):
                 raise NotFound(
                     "There is no such task. A server forgets its tasks when it ends.",
                     hint="What a task did is in the history of runs and in the ledger.",
                 )
-            self._changed.wait_for(lambda: self._tasks[name].ended_at is not None, timeout=wait)
-            return self._tasks[name]
+            self._changed.wait_for(lambda: self._tasks.get(name, task).ended_at is not None, timeout=wait)
+            return self._tasks.get(name, task)
 
     def list_all(self, pipeline: str = "") -> Sequence[Task]:
         """Return the tasks of a pipeline, or all, the newest first. Results are left out."""
@@ -117,23 +151,25 @@ class Tasks:
 
     def cancel(self, name: str, reason: str, *, force: bool = False) -> Task:
         """Stop a task. One that waits does not begin; a run finishes its batches in flight, or not with `force`."""
-        task = self.get(name)
         with self._changed:
-            if self._tasks[name].state == "waiting":
+            task, doing = self.get(name), self._doing.get(name)
+            if task.state == "waiting":
+                self._doing.pop(name)
                 self.change(name, state="stopped", ended_at=self._read_clock(), doing=f"cancelled: {reason}")
-        stop = self._doing[name].stop
-        if stop is not None and task.ended_at is None:
-            stop(reason, force)
-            self.change(name, doing=f"stopping: {reason}")
+            elif task.ended_at is None:
+                self.change(name, doing=f"stopping: {reason}")
+        if task.state == "working" and doing is not None:
+            doing.ask_to_stop(reason, force)
         return self.get(name)
 
-    def end(self, reason: str, *, force: bool = False) -> bool:
-        """Cancel everything. Return whether all tasks have ended."""
-        active = [each.task for each in self.list_all() if each.ended_at is None]
-        for name in active:
-            self.cancel(name, reason, force=force)
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        return not active
+    def end(self, reason: str, *, force: bool = False) -> None:
+        """Cancel everything, and begin nothing more."""
+        with self._changed:
+            self._ended = True
+        for task in self.list_all():
+            if task.ended_at is None:
+                with contextlib.suppress(WherryError):  # a task whose stop fails is left behind
+                    self.cancel(task.task, reason, force=force)
 
     def wait(self, seconds: float) -> None:
         """Wait until all tasks have ended, at most so many seconds."""

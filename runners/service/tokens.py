@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -20,16 +21,21 @@ from runners.service.operation import Caller, Right, Unauthenticated
 
 _PREFIX = "wherry_"
 """The beginning of every token, by which scanners for leaked secrets find it."""
+_OWNER, _LONGEST_NAME = "owner", 100
+"""The name of the caller who has the server's own token, and how long another name may be."""
+
+
+RightName = Literal["read", "operate", "admin"]
 
 
 class StoredToken(msgspec.Struct, frozen=True, kw_only=True):
     """A token as the file keeps it."""
 
     name: str
-    hash: str
-    right: str
+    hash: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+    right: RightName
     pipelines: list[str] | None = None
-    expires: str | None = None
+    expires: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
 
     def make_caller(self) -> Caller:
         """Return the caller who has this token."""
@@ -49,11 +55,11 @@ class Tokens:
     def recognise(self, token: str) -> Caller:
         """Return who has this token. Raise `Unauthenticated` for a token that is unknown or has expired."""
         if self.own and hmac.compare_digest(_hash(token), _hash(self.own)):
-            return Caller(name="owner", right=Right.ADMIN)
+            return Caller(name=_OWNER, right=Right.ADMIN)
         known = next((each for each in self.list_all() if hmac.compare_digest(each.hash, _hash(token))), None)
         if known is None:
             raise Unauthenticated("This token is not known.", hint="Make one:  wherry serve DIR --new-token NAME")
-        if known.expires is not None and datetime.fromisoformat(known.expires) <= self.clock.now():
+        if known.expires is not None and known.expires <= self.clock.now():
             raise Unauthenticated(f"The token of {known.name} expired at {known.expires}.", hint="Make a new one.")
         return known.make_caller()
 
@@ -69,17 +75,23 @@ class Tokens:
                 hint="Mend the file, or remove it and make new tokens.",
             ) from error
 
-    def add(self, name: str, right: str, *, pipelines: Sequence[str] = (), lasts: float | None = None) -> str:
-        """Return a new token for this name, which ends after so many seconds. One that the name had before ends."""
-        token = _PREFIX + secrets.token_urlsafe(32)
+    def add(self, name: str, right: RightName, *, pipelines: Sequence[str] = (), lasts: float | None = None) -> str:
+        """Return a new token for this name, which ends after so many seconds. One that the name had before ends.
+
+        Raise `Refusal` for a name that a log cannot show, or that is the owner's.
+        """
+        if name == _OWNER or not name.isprintable() or not 0 < len(name.strip()) <= _LONGEST_NAME:
+            raise Refusal(
+                f"No token can have the name {name[:_LONGEST_NAME]!r}.",
+                hint=f"Choose a name of 1 to {_LONGEST_NAME} letters that is not {_OWNER}.",
+            )
+        token = make_own_token()
         made = StoredToken(
             name=name,
             hash=_hash(token),
-            right=Right[right.upper()].name.lower(),
+            right=right,
             pipelines=list(pipelines) or None,
-            expires=None
-            if lasts is None
-            else (self.clock.now() + timedelta(seconds=lasts)).isoformat(timespec="seconds"),
+            expires=None if lasts is None else self.clock.now() + timedelta(seconds=lasts),
         )
         self._write([*(each for each in self.list_all() if each.name != name), made])
         return token
@@ -93,10 +105,11 @@ class Tokens:
         return len(left) < len(every)
 
     def _write(self, tokens: Sequence[StoredToken]) -> None:
-        self.file.parent.mkdir(parents=True, exist_ok=True)
+        self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         new = self.file.with_name(f".{self.file.name}.{os.getpid()}")
         text = json.dumps(msgspec.to_builtins(list(tokens)), indent=2) + "\n"
-        with open(os.open(new, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        new.unlink(missing_ok=True)
+        with open(os.open(new, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
             file.write(text)
         new.replace(self.file)
 
