@@ -70,9 +70,13 @@ def answer_over_grpc(
         maximum_concurrent_rpcs=_MOST_CALLS,
         options=[("grpc.max_receive_message_length", LARGEST), ("grpc.so_reuseport", 0)],
     )
-    streams = ThreadPoolExecutor(MOST_WATCHERS + THREADS, thread_name_prefix="wherry-grpc-stream")
+    pools = {
+        each.name: ThreadPoolExecutor(2 * MOST_WATCHERS, thread_name_prefix=f"wherry-grpc-{each.name}")
+        for each in OPERATIONS
+        if each.waits
+    }
     reflections = ThreadPoolExecutor(_REFLECTION_THREADS, thread_name_prefix="wherry-grpc-reflection")
-    handlers = {each.title: _make_handler(each, service, guard, streams) for each in OPERATIONS}
+    handlers = {each.title: _make_handler(each, service, guard, pools.get(each.name, calls)) for each in OPERATIONS}
     server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(SERVICE, handlers)])
     server.add_generic_rpc_handlers([_make_reflection(reflections)])
     health = _Health(service.metrics)
@@ -86,7 +90,7 @@ def answer_over_grpc(
     finally:
         health.enter_graceful_shutdown()
         server.stop(_GRACE).wait()
-        for pool in (calls, streams, reflections):
+        for pool in (calls, reflections, *pools.values()):
             pool.shutdown(wait=False, cancel_futures=True)
 
 
@@ -106,7 +110,7 @@ def _open_port(server: grpc.Server, address: str, tls: tuple[Path, Path] | None)
 
 
 def _make_handler(
-    operation: Operation, service: Service, guard: Guard, streams: ThreadPoolExecutor
+    operation: Operation, service: Service, guard: Guard, threads: ThreadPoolExecutor
 ) -> grpc.RpcMethodHandler:
     """Return the handler of an operation. It takes and gives bytes, so that it can refuse bytes that are no message."""
     converter = Converter(operation)
@@ -135,8 +139,8 @@ def _make_handler(
             _refuse(context, error)
 
     if operation.streams:
-        return grpc.unary_stream_rpc_method_handler(_use_threads(answer_often, streams))
-    return grpc.unary_unary_rpc_method_handler(answer_once)
+        return grpc.unary_stream_rpc_method_handler(_use_threads(answer_often, threads))
+    return grpc.unary_unary_rpc_method_handler(_use_threads(answer_once, threads))
 
 
 def _use_threads(behavior: Callable[..., Any], threads: ThreadPoolExecutor) -> Callable[..., Any]:

@@ -16,10 +16,10 @@ from runners.service.tokens import Tokens
 A = TypeVar("A")
 RATE, BURST = 100.0, 400.0
 """How many requests a caller may send in a second for long, and how many at once."""
-_DOTS = 2
-"""How many dots a signed token of an identity provider has. A token of this server has none."""
 RECOGNISE_EVERY = 1.0
 """After how many seconds the token of a stream is looked up again."""
+_DOTS = 2
+"""How many dots a signed token of an identity provider has. A token of this server has none."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 

@@ -98,6 +98,11 @@ class Operation:
         return self.method != "GET"
 
     @property
+    def waits(self) -> bool:
+        """Whether the caller may let it wait. Such an answer must take no thread from other operations."""
+        return self.streams or "wait" in self.ask.__struct_fields__
+
+    @property
     def path_fields(self) -> Iterator[str]:
         """The fields of the question that are in the path."""
         return (part[1:-1] for part in self.path.split("/") if part.startswith("{"))

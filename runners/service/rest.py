@@ -108,8 +108,8 @@ class _Endpoint:
 
     def __init__(self, service: Service, guard: Guard, operation: Operation) -> None:
         self._service, self._guard, self._operation = service, guard, operation
-        waits = operation.streams or operation.waits
-        self._threads = anyio.CapacityLimiter(2 * MOST_WATCHERS) if waits else None
+        self._threads = anyio.CapacityLimiter(2 * MOST_WATCHERS) if operation.waits else None
+        """The threads of an operation that waits."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         response = await self._answer(Request(scope, receive))
@@ -200,14 +200,12 @@ class _Stream(StreamingResponse):
     """What happens, as events that a server sends. It ends when the reader loses its token."""
 
     def __init__(self, watch: Watch, happenings: Iterator[Happening], threads: anyio.CapacityLimiter) -> None:
-        super().__init__(self._send_events(happenings, threads), media_type="text/event-stream")
-        self.watch = watch
+        super().__init__(self._send_events(threads), media_type="text/event-stream")
+        self.watch, self._happenings = watch, happenings
 
-    async def _send_events(
-        self, happenings: Iterator[Happening], threads: anyio.CapacityLimiter
-    ) -> AsyncIterator[bytes]:
-        take = partial(next, happenings, None)
-        with contextlib.suppress(WherryError):
+    async def _send_events(self, threads: anyio.CapacityLimiter) -> AsyncIterator[bytes]:
+        take = partial(next, self._happenings, None)
+        with contextlib.suppress(WherryError):  # the caller lost its token
             while happening := await anyio.to_thread.run_sync(take, abandon_on_cancel=True, limiter=threads):
                 yield b"event: " + happening.event.encode() + b"\ndata: " + ENCODER.encode(happening) + b"\n\n"
 

@@ -27,7 +27,7 @@ MAIN = "from runners.command_line.cli import main; main()"
 @contextlib.contextmanager
 def start(folder: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
     """Start a server of a folder. Yield its process, its address and its token."""
-    command = [sys.executable, "-c", MAIN, "serve", str(folder), "--port", "0", "--json", *words]
+    command = [sys.executable, "-c", MAIN, "serve", str(folder), "--port", "0", "--grpc-port", "0", "--json", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -128,7 +128,7 @@ def test_a_port_in_use_and_a_missing_folder_are_refused(tmp_path: Path, capsys: 
     """The exit code is 2."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
-        assert cli.execute(["serve", str(tmp_path), "--port", port]) == 2
+        assert cli.execute(["serve", str(tmp_path), "--port", port, "--grpc-port", "0"]) == 2
         assert f"127.0.0.1:{port}" in capsys.readouterr().err
     assert cli.execute(["serve", str(tmp_path / "missing")]) == 2
 

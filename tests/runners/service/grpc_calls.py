@@ -29,6 +29,7 @@ from runners.service.service import Service
 from runners.service.serving import ServerOptions, answer_over_http, make_service
 from runners.service.tokens import Tokens
 from tests.manual_clock import ManualClock
+from tests.runners.service.served import write_refused
 from tests.scenarios.test_without_spark import PLAIN, write_file
 
 OWN = "wherry_own"
@@ -39,12 +40,16 @@ Said: TypeAlias = tuple[grpc.StatusCode, Any]
 
 
 def make_folder(folder: Path) -> Path:
-    """Return a folder with the pipelines `orders`, which has run, and `copies`, which has not. One file waits."""
+    """Return a folder with the pipelines `orders`, which has run, and `copies`, which has not.
+
+    A file waits, and so do three refused rows.
+    """
     folder.mkdir(exist_ok=True)
     write_file(folder, 1, 2, 3)
     (folder / "orders.yaml").write_text(PLAIN + 'schedule: {cron: "30 6 * * *"}\n')
     (folder / "copies.yaml").write_text(PLAIN.replace("orders", "copies"))
     Pipeline.load(folder / "orders.yaml").run()
+    write_refused(folder, "orders", 3)
     write_file(folder, 4)
     return folder
 
@@ -69,7 +74,7 @@ class GrpcServed:
 
     def list_metadata(self, key: str | None = None, token: str | None = None) -> Sequence[tuple[str, str]]:
         """Return the metadata of a call. Without a key, it gets a new one."""
-        chosen = f"key {next(self._keys)}" if key is None else key
+        chosen = f"key-{next(self._keys)}" if key is None else key
         return [("authorization", f"Bearer {OWN if token is None else token}"), ("idempotency-key", chosen)]
 
     def send(self, title: str, data: bytes, key: str | None = None, token: str | None = None, **given: Any) -> bytes:

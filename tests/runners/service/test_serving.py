@@ -26,7 +26,7 @@ OWNER = Caller(name="owner", right=Right.ADMIN)
 @pytest.fixture
 def server(tmp_path: Path) -> Server:
     """A server of an empty folder that does not listen yet."""
-    return Server.open(ServerOptions(directory=tmp_path, port=0))
+    return Server.open(ServerOptions(directory=tmp_path, port=0, grpc_port=0))
 
 
 def fetch(url: str) -> int:
@@ -93,7 +93,7 @@ def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
     """The refusal names it. This holds while the other one only listens, too."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        server = Server.open(ServerOptions(directory=tmp_path, port=port))
+        server = Server.open(ServerOptions(directory=tmp_path, port=port, grpc_port=0))
         with pytest.raises(Refusal, match=f"127.0.0.1:{port}"), server.listen():
             pass
 
@@ -101,7 +101,7 @@ def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("host", ["nowhere.invalid", "256.0.0.1", "é" * 100])
 def test_a_host_that_is_not_here_is_refused(tmp_path: Path, host: str) -> None:
     """A name that cannot be a name is refused too."""
-    server = Server.open(ServerOptions(directory=tmp_path, port=0, host=host))
+    server = Server.open(ServerOptions(directory=tmp_path, port=0, grpc_port=0, host=host))
     with pytest.raises(Refusal, match="cannot listen"), server.listen():
         pass
 
@@ -118,7 +118,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def test_a_server_with_a_certificate_answers_over_tls(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
     """Without TLS it answers nothing."""
-    server = Server.open(ServerOptions(directory=tmp_path, port=0, tls=certificate))
+    server = Server.open(ServerOptions(directory=tmp_path, port=0, grpc_port=0, tls=certificate))
     with server.listen() as address:
         assert address.startswith("https://")
         found = subprocess.run(["curl", "-sk", f"{address}/live"], check=True, capture_output=True)
@@ -131,7 +131,7 @@ def test_a_certificate_that_cannot_be_used_is_refused(tmp_path: Path, certificat
     """The server does not begin without it."""
     (tmp_path / "no.pem").write_text("no certificate")
     for tls in ((tmp_path / "no.pem", certificate[1]), (certificate[0], tmp_path / "missing.pem")):
-        server = Server.open(ServerOptions(directory=tmp_path, port=0, tls=tls))
+        server = Server.open(ServerOptions(directory=tmp_path, port=0, grpc_port=0, tls=tls))
         with pytest.raises(Refusal, match="certificate"), server.listen():
             pass
 
