@@ -1,4 +1,4 @@
-"""REST: each operation as a route. It checks who asks, from where, how much and how often, before anything is done."""
+"""REST: each operation as a route. The caller, the web site, the size and the rate are checked before it begins."""
 
 from __future__ import annotations
 
