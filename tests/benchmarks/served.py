@@ -3,8 +3,8 @@
     python -m tests.benchmarks --into FOLDER --case served
     python -m tests.benchmarks --into FOLDER --case served_refused
 
-The server is a process of its own. Another process runs ten of the pipelines again and again. Each caller asks about one
-pipeline, once a second, as a page does. The first answer about a pipeline is not timed.
+The server is a process of its own. Another process runs ten of the pipelines again and again. Each caller asks about
+one pipeline, once a second, as a page does. The first answer about a pipeline is not timed.
 """
 
 from __future__ import annotations
