@@ -28,7 +28,7 @@ class PipelineGraph:
     def of(pipelines: Mapping[str, PipelineSpec]) -> PipelineGraph:
         """Make the graph of these pipelines. A pipeline that reads its output does not wait for itself."""
         written = {name: list(list_written(each)) for name, each in pipelines.items()}
-        read = {name: list(list_read(each)) for name, each in pipelines.items()}
+        read = {name: [_Wanted.of(place) for place in list_read(each)] for name, each in pipelines.items()}
         return PipelineGraph(
             {
                 name: sorted(
@@ -127,15 +127,30 @@ def _name_folder(path: str) -> str:
     return os.path.abspath(without_scheme(path)) if is_local(path) else canonicalise(path).rstrip("/")
 
 
-def _feeds(written: str, read: str) -> bool:
+@dataclass(frozen=True)
+class _Wanted:
+    """A place where a pipeline reads. A place with a `/` may be a pattern, which needs a look at the disk."""
+
+    place: str
+    root: str = ""
+    segments: Sequence[str] = ()
+
+    @staticmethod
+    def of(place: str) -> _Wanted:
+        if "/" not in place:
+            return _Wanted(place)
+        pattern = parse_pattern(place)
+        return _Wanted(place, pattern.root.rstrip("/"), pattern.segments)
+
+
+def _feeds(written: str, read: _Wanted) -> bool:
     """Whether rows that are written in one place are found in the place where another pipeline reads.
 
     They are if it is the same place, a place below it, or a folder that a pattern fits.
     """
-    if written == read or "/" not in written or "/" not in read:
-        return written == read
-    pattern = parse_pattern(read)
-    root, segments = pattern.root.rstrip("/"), pattern.segments
+    if written == read.place or "/" not in written or "/" not in read.place:
+        return written == read.place
+    root, segments = read.root, read.segments
     if root == written or root.startswith(f"{written}/"):
         return True
     if not written.startswith(f"{root}/"):

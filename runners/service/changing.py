@@ -1,4 +1,4 @@
-"""The operations that change something. Each takes a reason, and the log of the server has who did it."""
+"""The operations that change something. Each takes a reason, and the server logs its caller."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def resume_pipeline(service: Service, caller: Caller, ask: messages.ResumePipeli
 
 
 def cancel_task(service: Service, caller: Caller, ask: messages.CancelTask) -> messages.Task:
-    """Cancel a task. One that waits does not begin, and a run finishes its batches in flight."""
+    """Cancel a task. A waiting task does not begin, and a run finishes its batches in flight."""
     service.tasks.get(ask.task, caller)
     return service.tasks.cancel(ask.task, ask.reason)
 

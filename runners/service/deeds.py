@@ -1,4 +1,4 @@
-"""What callers changed: a log of who did what and why, and the answers by key, so that a retry does it once."""
+"""What callers changed: a log with callers and reasons, and the answers by key, so that a retry does it once."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Deeds:
 
         The log has the change before it is done, and its outcome. A refused change frees its key. Raise `Invalid`
         without a key, and `NotKept` if the change cannot be logged. Raise `KeyTaken` if the key was for another
-        request, or if the first one has not ended, or if nobody knows how it ended.
+        request, or if the first one has not ended, or if its end is not known.
         """
         if not _KEY.fullmatch(key):
             raise Invalid(

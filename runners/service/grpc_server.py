@@ -73,7 +73,7 @@ def answer_over_grpc(
     pools = {
         each.name: ThreadPoolExecutor(2 * MOST_WATCHERS, thread_name_prefix=f"wherry-grpc-{each.name}")
         for each in OPERATIONS
-        if each.waits
+        if each.waits or each.streams
     }
     reflections = ThreadPoolExecutor(_REFLECTION_THREADS, thread_name_prefix="wherry-grpc-reflection")
     handlers = {each.title: _make_handler(each, service, guard, pools.get(each.name, calls)) for each in OPERATIONS}

@@ -1,4 +1,4 @@
-"""Who may come in: the token of a caller, how often it asks, and from which web sites."""
+"""Which callers may come in: the token of a caller, how often it asks, and from which web sites."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Guard:
             raise Forbidden("This server does not answer to pages of other web sites.")
 
     def admit(self, authorization: str) -> Caller:
-        """Return who has the token of this header.
+        """Return the caller with the token of this header.
 
         Raise `Unauthenticated` without a known token, and `TooMuch` if the caller asks too often.
         """
@@ -81,7 +81,7 @@ class Guard:
         return self.issuer.recognise(token) if self.issuer and is_signed else self.tokens.recognise(token)
 
     def check_sees_all(self, caller: Caller) -> None:
-        """Raise `Forbidden` for a caller who may see only some pipelines."""
+        """Raise `Forbidden` for a caller of only some pipelines."""
         if caller.pipelines is not None:
             raise Forbidden(f"{caller.name} may see only some pipelines, and this is about all of them.")
 

@@ -1,4 +1,4 @@
-"""What happens in the runs and in the schedule of a server, for everybody who watches."""
+"""What happens in the runs and in the schedule of a server, for all its watchers."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Watch(Iterator[Happening]):
         self._closed = False
 
     def put(self, happening: Happening | None) -> None:
-        """Let this come next. A reader who is too slow gets a notice in the place of everything that waits."""
+        """Let this come next. A slow reader gets a notice in the place of everything that waits."""
         try:
             self._waiting.put_nowait(happening)
         except queue.Full:

@@ -10,18 +10,18 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
-_MOST = 100
 
 
 @dataclass
 class KeptAnswers(Generic[T]):
     """The answers that were asked for last. Any number of threads may ask; each answer is computed once."""
 
+    most: int = 100
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _kept: OrderedDict[Hashable, Future[T]] = field(default_factory=OrderedDict)
 
-    def get(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """Return the answer for this key. It is computed now if nobody asked for it before, and kept unless it fails.
+    def get(self, key: Hashable, compute: Callable[[], T], lasts: Callable[[T], bool] = lambda _: True) -> T:
+        """Return the answer for this key. It is computed if it is not kept, and kept unless it fails or does not last.
 
         Another thread that asks for it meanwhile waits for it.
         """
@@ -29,13 +29,19 @@ class KeptAnswers(Generic[T]):
             known = self._kept.get(key)
             answer = self._kept.setdefault(key, Future())
             self._kept.move_to_end(key)
-            while len(self._kept) > _MOST:
+            while len(self._kept) > self.most:
                 self._kept.popitem(last=False)
         if known is None:
             try:
-                answer.set_result(compute())
+                made = compute()
+                if not lasts(made):
+                    self._forget(key)
+                answer.set_result(made)
             except BaseException as error:  # noqa: BLE001 -- all who wait for it get the error
-                with self._lock:
-                    self._kept.pop(key, None)
+                self._forget(key)
                 answer.set_exception(error)
         return answer.result()
+
+    def _forget(self, key: Hashable) -> None:
+        with self._lock:
+            self._kept.pop(key, None)

@@ -1,4 +1,4 @@
-"""The contract of an operation: what a caller asks, what the service answers, and who may ask it.
+"""The contract of an operation: what a caller asks, what the service answers, and which right that needs.
 
 REST and gRPC are made from the table of operations, so both answer the same.
 """
@@ -28,7 +28,7 @@ class Right(enum.IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """Who asks."""
+    """The sender of a question."""
 
     name: str
     right: Right
@@ -98,11 +98,6 @@ class Operation:
         return self.method != "GET"
 
     @property
-    def waits(self) -> bool:
-        """Whether the caller may let it wait. Such an answer must take no thread from other operations."""
-        return self.streams or "wait" in self.ask.__struct_fields__
-
-    @property
     def path_fields(self) -> Iterator[str]:
         """The fields of the question that are in the path."""
         return (part[1:-1] for part in self.path.split("/") if part.startswith("{"))
@@ -125,7 +120,7 @@ class Forbidden(WherryError):
 
 
 class Unauthenticated(WherryError):
-    """The caller did not say who it is, or its token is not known."""
+    """The caller sent no token, or its token is not known."""
 
     code = "UNAUTHENTICATED"
 
@@ -143,7 +138,7 @@ class TooMuch(WherryError):
 
 
 class NotKept(WherryError):
-    """The server cannot keep who changes what, so it changes nothing."""
+    """The server cannot log a change, so it does not do it."""
 
     code = "NOT_KEPT"
 

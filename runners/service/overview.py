@@ -10,8 +10,8 @@ from typing import Generic, TypeVar
 from runners.model.clock import Clock
 
 T = TypeVar("T")
-FRESH = 2.0
-"""After how many seconds a reader lets the list be read again."""
+FRESH, SHARE = 2.0, 4.0
+"""After how many seconds a reader lets the list be read again, and after how many times the seconds that it took."""
 
 
 @dataclass(kw_only=True)
@@ -24,13 +24,14 @@ class Overview(Generic[T]):
     _reading: threading.Lock = field(default_factory=threading.Lock)
     _kept: Sequence[T] = ()
     _at: float = 0.0
+    _took: float = 0.0
     _changes: int = 0
     """How often it was made to expire. A list that was begun before a change is not kept."""
 
     def get(self) -> T:
         """Return the list as it was some seconds ago. Raises what `read` raises if there is no earlier list."""
         with self._lock:
-            kept, age = self._kept, self.clock.elapsed() - self._at
+            kept, age = self._kept, self.clock.elapsed() - self._at - self._took * SHARE
         if not kept:
             with self._reading:
                 kept = self._kept
@@ -58,5 +59,5 @@ class Overview(Generic[T]):
         made = self.read()
         with self._lock:
             if self._changes == changes:
-                self._kept, self._at = (made,), began
+                self._kept, self._at, self._took = (made,), began, self.clock.elapsed() - began
         return made

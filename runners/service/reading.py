@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from itertools import islice
+from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
+from origins.capabilities import MeasuresLag
 from runners.definitions.definition import Definition
 from runners.definitions.pipeline_graph import PipelineGraph
 from runners.model.clock import convert_to_utc
@@ -16,7 +19,6 @@ from runners.model.run_report import compute_trends
 from runners.model.text import find_version
 from runners.model.timetable import describe_times, find_zone, list_due_times, make_timetable
 from runners.operations.dlq import read_settings
-from runners.operations.pipeline_access import open_state
 from runners.operations.status import describe_pipelines, read_status
 from runners.pipeline import Pipeline
 from runners.running.choice import Choice
@@ -26,6 +28,7 @@ from runners.service.operation import Caller, Invalid, NotFound
 from runners.service.service import Service, to_answer
 from runners.state.location import StateLocation
 
+T = TypeVar("T")
 _MOST_SHOWN = 1_000
 """How many moments of a schedule an answer has for each pipeline."""
 _YEARS = range(1970, 2200)
@@ -61,7 +64,7 @@ def read_overview(service: Service) -> messages.PipelineList:
                 {
                     **facts,
                     "file": definition.path.name if definition.path else "",
-                    "refused": _count_waiting(definition),
+                    "refused": _count_waiting(service, definition),
                     "held": held,
                     "due": None if held is not None else _find_due(service, definition),
                 },
@@ -70,13 +73,42 @@ def read_overview(service: Service) -> messages.PipelineList:
     return messages.PipelineList(pipelines=entries, broken=without(service.hidden, dict(catalog.broken)))
 
 
-def _count_waiting(definition: Definition) -> int | None:
+def _count_waiting(service: Service, definition: Definition) -> int | None:
     """Return how many refused rows wait, or None if only Spark knows it."""
     pipeline = definition.pipeline
     if StateLocation.of(pipeline).needs_spark or pipeline.dlq.destination is not None:
         return None
-    facts = read_status(pipeline)["dlq"]
-    return int(facts["unreplayed"]) if facts["unreplayed"] is not None else None
+
+    def count() -> int | None:
+        return read_status(pipeline)["dlq"]["unreplayed"]  # type: ignore[no-any-return]
+
+    return keep_answer(service, definition, None, count, _always)
+
+
+def keep_answer(
+    service: Service, definition: Definition, ask: object, answer: Callable[[], T], lasts: Callable[[T], bool]
+) -> T:
+    """Return an answer about the state of a pipeline. One that lasts is kept until the next commit to the state.
+
+    It is kept only if the state and the DLQ are in a folder of this machine, where a look at that is cheap.
+    """
+    folder = StateLocation.of(definition.pipeline).directory
+    if folder is None or definition.pipeline.dlq.destination is not None:
+        return answer()
+    commits = [_find_last_commit(folder / name) for name in ("ledger", "dlq", "runs")]
+    key = (type(ask), msgspec.json.encode(ask), definition.hash, *commits)
+    return service.kept.get(key, answer, lasts)  # type: ignore[no-any-return]
+
+
+def _always(answer: object) -> bool:
+    return True
+
+
+def _find_last_commit(table: Path) -> int | None:
+    try:
+        return (table / "_delta_log").stat().st_mtime_ns
+    except OSError:
+        return None
 
 
 def _find_due(service: Service, definition: Definition) -> str | None:
@@ -89,19 +121,31 @@ def _find_due(service: Service, definition: Definition) -> str | None:
 def get_pipeline(service: Service, caller: Caller, ask: messages.GetPipeline) -> messages.PipelineStatus:
     """Show the state of a pipeline, its lanes, its refused rows, its definition, and what to do next."""
     definition = service.find(ask.pipeline)
-    file = definition.path.name if definition.path else "FILE"
-    facts = read_status(definition.pipeline, file, definition=definition.hash)
-    return to_answer(  # type: ignore[no-any-return]
-        messages.PipelineStatus,
-        {**facts, "hash": definition.hash, "definition": msgspec.json.decode(definition.text), "file": file},
-    )
+    pipeline, file = definition.pipeline, definition.path.name if definition.path else "FILE"
+    lags = any(isinstance(each, MeasuresLag) for each in pipeline.every_origin)
+
+    def read() -> messages.PipelineStatus:
+        facts = read_status(pipeline, file, definition=definition.hash)
+        text = msgspec.json.decode(definition.text)
+        whole = {**facts, "hash": definition.hash, "definition": text, "file": file}
+        return to_answer(messages.PipelineStatus, whole)  # type: ignore[no-any-return]
+
+    return keep_answer(service, definition, ask, read, lambda status: status.state != "running" and not lags)
 
 
 def list_runs(service: Service, caller: Caller, ask: messages.ListRuns) -> messages.RunList:
     """List the runs of a pipeline, the newest first."""
-    pipeline = service.open_pipeline(ask.pipeline)
-    listed = pipeline.runs(status=ask.status, since=read_moment(ask.since, "since"), limit=ask.limit)
-    return messages.RunList(runs=[to_answer(messages.Run, each) for each in listed])
+    definition, since = service.find(ask.pipeline), read_moment(ask.since, "since")
+
+    def read() -> messages.RunList:
+        listed = Pipeline.of(definition.pipeline).runs(status=ask.status, since=since, limit=ask.limit)
+        return messages.RunList(runs=[to_answer(messages.Run, each) for each in listed])
+
+    def is_final(listed: messages.RunList) -> bool:
+        """Whether only a commit changes the list. A run that works may be killed, and then it has another status."""
+        return not ask.status and not ask.since and all(each.status != "running" for each in listed.runs)
+
+    return keep_answer(service, definition, ask, read, is_final)
 
 
 def get_run(service: Service, caller: Caller, ask: messages.GetRun) -> messages.Run:
@@ -147,8 +191,7 @@ def list_causes(service: Service, caller: Caller, ask: messages.ListCauses) -> m
         causes = Pipeline.of(definition.pipeline).dead_letter_causes(choice)
         return messages.CauseList(causes=[to_answer(messages.Cause, each) for each in causes])
 
-    entries = open_state(definition.pipeline)[1].state.seq
-    return service.causes.get((msgspec.json.encode(ask), definition.hash, entries), count)
+    return keep_answer(service, definition, ask, count, _always)
 
 
 def get_dlq(service: Service, caller: Caller, ask: messages.GetDlq) -> messages.DlqSettings:

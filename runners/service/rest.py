@@ -1,4 +1,4 @@
-"""REST: each operation as a route. It checks who asks, from where, how much and how often, before anything is done."""
+"""REST: each operation as a route. The caller, the web site, the size and the rate are checked before it begins."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ class _Endpoint:
 
     def __init__(self, service: Service, guard: Guard, operation: Operation) -> None:
         self._service, self._guard, self._operation = service, guard, operation
-        self._threads = anyio.CapacityLimiter(2 * MOST_WATCHERS) if operation.waits else None
-        """The threads of an operation that waits."""
+        self._threads = anyio.CapacityLimiter(2 * MOST_WATCHERS) if operation.waits or operation.streams else None
+        """The threads of an operation whose answer may take long."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         response = await self._answer(Request(scope, receive))

@@ -24,7 +24,7 @@ from runners.schedules.schedule_plan import ScheduleCatalog
 from runners.service.deeds import Deeds
 from runners.service.happenings import Happenings
 from runners.service.kept_answers import KeptAnswers
-from runners.service.messages import CauseList, PipelineList, Task
+from runners.service.messages import PipelineList, Task
 from runners.service.operation import Answer, Ask, Caller, Forbidden, NotFound, Operation
 from runners.service.overview import Overview
 from runners.service.tasks import Doing, Tasks
@@ -72,8 +72,8 @@ class Service:
     note_secrets: Callable[[Mapping[str, str]], None] = lambda _: None
     hidden: Mapping[str, str] = field(default_factory=dict)
     """The secrets of all definitions that were read, with their references. No answer has one of them."""
-    causes: KeptAnswers[CauseList] = field(default_factory=KeptAnswers)
-    """The causes of refused rows, by the question, the definition and the number of entries in the ledger."""
+    kept: KeptAnswers[Any] = field(default_factory=lambda: KeptAnswers(2_000))
+    """The answers about the states of pipelines, until their next commit."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:

@@ -80,7 +80,7 @@ def open_tokens(directory: Path, own: str = "") -> Tokens:
 
 @dataclass(kw_only=True)
 class Server:
-    """A server: its service, its scheduler, and who may come in."""
+    """A server: its service, its scheduler and its guard."""
 
     options: ServerOptions
     service: Service
@@ -230,6 +230,7 @@ def answer_over_http(app: ASGIApp, options: ServerOptions) -> Iterator[str]:
         loop="asyncio",
         lifespan="off",
         log_config=None,
+        log_level="critical",
         access_log=False,
         server_header=False,
         proxy_headers=False,
@@ -262,7 +263,7 @@ def answer_over_http(app: ASGIApp, options: ServerOptions) -> Iterator[str]:
 
 
 class _PatientProtocol(H11Protocol):
-    """HTTP for callers who may be slow. One that sends no whole header in time is left, and so are too many of them."""
+    """HTTP for slow callers. It leaves a caller without a whole header in time, and callers beyond a limit."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

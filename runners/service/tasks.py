@@ -123,7 +123,7 @@ class Tasks:
         self._doing.pop(name)
 
     def change(self, name: str, **changes: Any) -> None:
-        """Change facts of a task, and wake those who wait for it."""
+        """Change facts of a task, and wake all threads that wait for it."""
         with self._changed:
             self._tasks[name] = msgspec.structs.replace(self._tasks[name], **changes)
             self._changed.notify_all()
@@ -150,7 +150,7 @@ class Tasks:
         return [msgspec.structs.replace(each, result=None) for each in found]
 
     def cancel(self, name: str, reason: str, *, force: bool = False) -> Task:
-        """Stop a task. One that waits does not begin; a run finishes its batches in flight, or not with `force`."""
+        """Stop a task. A waiting task does not begin; a run finishes its batches in flight, or not with `force`."""
         with self._changed:
             task, doing = self.get(name), self._doing.get(name)
             if task.state == "waiting":

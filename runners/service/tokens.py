@@ -1,4 +1,4 @@
-"""Tokens: who may ask what. A file keeps the hash of each token, so that a copy of the file opens nothing."""
+"""Tokens: what each caller may ask. A file keeps the hash of each token, so that a copy of the file opens nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from runners.service.operation import Caller, Right, Unauthenticated
 _PREFIX = "wherry_"
 """The beginning of every token, by which scanners for leaked secrets find it."""
 _OWNER, _LONGEST_NAME = "owner", 100
-"""The name of the caller who has the server's own token, and how long another name may be."""
+"""The name of the caller with the server's own token, and how long another name may be."""
 
 
 RightName = Literal["read", "operate", "admin"]
@@ -38,7 +38,7 @@ class StoredToken(msgspec.Struct, frozen=True, kw_only=True):
     expires: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
 
     def make_caller(self) -> Caller:
-        """Return the caller who has this token."""
+        """Return the caller with this token."""
         seen = None if self.pipelines is None else frozenset(self.pipelines)
         return Caller(name=self.name, right=Right[self.right.upper()], pipelines=seen)
 
@@ -53,7 +53,7 @@ class Tokens:
     """A token with every right that ends with this server. It is never written to a file."""
 
     def recognise(self, token: str) -> Caller:
-        """Return who has this token. Raise `Unauthenticated` for a token that is unknown or has expired."""
+        """Return the caller with this token. Raise `Unauthenticated` for a token that is unknown or has expired."""
         if self.own and hmac.compare_digest(_hash(token), _hash(self.own)):
             return Caller(name=_OWNER, right=Right.ADMIN)
         known = next((each for each in self.list_all() if hmac.compare_digest(each.hash, _hash(token))), None)
@@ -76,7 +76,7 @@ class Tokens:
             ) from error
 
     def add(self, name: str, right: RightName, *, pipelines: Sequence[str] = (), lasts: float | None = None) -> str:
-        """Return a new token for this name, which ends after so many seconds. One that the name had before ends.
+        """Return a new token for this name, which ends after so many seconds. An earlier token of the name ends.
 
         Raise `Refusal` for a name that a log cannot show, or that is the owner's.
         """

@@ -188,11 +188,12 @@ def write_pipelines(folder: Path) -> None:
 
 
 @contextmanager
-def serve(folder: Path, *, clock: Clock | None = None, **options: Any) -> Iterator[Served]:
-    """Serve a folder inside the block."""
+def serve(folder: Path, *, clock: Clock | None = None, spark: bool = False, **options: Any) -> Iterator[Served]:
+    """Serve a folder inside the block. Tasks get a Spark only with `spark`."""
     chosen = ServerOptions(directory=folder, port=0, at_once=2, **options)
     service = make_service(chosen, Clock())
-    service.spark = NoSpark(list_pipelines=list)
+    if not spark:
+        service.spark = NoSpark(list_pipelines=list)
     tokens = Tokens(file=folder / ".wherry" / "server" / "tokens.json", clock=clock or Clock(), own=make_own_token())
     guard = Guard(tokens=tokens, clock=clock or QuickClock())
     served = Served(folder=folder, service=service, guard=guard, tokens={"owner": tokens.own})

@@ -1,10 +1,11 @@
-"""The changes: who may do them, what they do, and what the ledger keeps of them."""
+"""The changes: the rights that they need, what they do, and what the ledger keeps of them."""
 
 from __future__ import annotations
 
 import itertools
 import json
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,7 +14,10 @@ from runners.model.entry import Entry
 from runners.service.operation import Operation, Right
 from runners.service.operations import OPERATIONS
 from runners.state.location import StateLocation
-from tests.runners.service.served import Served
+from tests.runners.service.served import Served, serve, write_pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ONE = "/v1/pipelines/orders"
 CHANGES = [each for each in OPERATIONS if each.changes]
@@ -54,7 +58,7 @@ def test_a_caller_with_a_lower_right_changes_nothing(served: Served, operation: 
 
 @pytest.mark.parametrize("operation", CHANGES, ids=lambda each: str(each.name))
 def test_a_caller_with_the_right_is_logged(served: Served, operation: Operation) -> None:
-    """The log has who did what, and why, also if it was not possible."""
+    """The log has the caller, the change and the reason, also if it was not possible."""
     by = served.add_caller("anna", operation.right.name.lower())  # type: ignore[arg-type]
     path = operation.path.format(pipeline="items" if operation.name == "hold_schedule" else "orders", task="nowhere")
     reply = served.ask(operation.method, path, make_body(operation), by=by)
@@ -66,7 +70,7 @@ def test_a_caller_with_the_right_is_logged(served: Served, operation: Operation)
 
 
 def test_the_ledger_has_the_caller_and_the_reason(served: Served) -> None:
-    """The user of the machine is somebody else."""
+    """The user of the machine has another name."""
     by = served.add_caller("anna", "admin")
     before = len(read_ledger(served))
     served.ask("POST", f"{ONE}/offsets", {"reason": "read it again", "beginning": True}, by=by)
@@ -143,7 +147,7 @@ def test_a_schedule_is_held_and_goes_on(served: Served) -> None:
 
 
 def test_a_task_fails_with_the_reason(served: Served) -> None:
-    """This server has no Spark. The task is seen in the list, with who began it and why."""
+    """This server has no Spark. The list has the task, with its caller and its reason."""
     task = served.ask("POST", f"{ONE}/runs", {"reason": "the file came late"}, by=served.add_caller("anna", "operate"))
     assert task.status == 202
     ended = served.get(f"/v1/tasks/{task.json()['task']}?wait=10")
@@ -174,3 +178,36 @@ def test_an_ended_task_is_not_cancelled(served: Served) -> None:
     task = served.ask("POST", f"{ONE}/audit", {}).json()["task"]
     ended = served.get(f"/v1/tasks/{task}?wait=10")
     assert served.ask("POST", f"/v1/tasks/{task}/cancel", {"reason": "x"}).json() == ended
+
+
+def wait_for(served: Served, path: str, body: dict[str, Any], by: str = "owner") -> dict[str, Any]:
+    """Begin a task, and return it as it ended."""
+    begun = served.ask("POST", f"{ONE}{path}", body, by=by)
+    assert begun.status == 202, begun
+    for _ in range(20):
+        task: dict[str, Any] = served.get(f"/v1/tasks/{begun.json()['task']}?wait=15")
+        if task["ended_at"]:
+            return task
+    raise AssertionError(task)
+
+
+@pytest.mark.spark
+def test_tasks_with_spark_have_their_results(spark: SparkSession, tmp_path: Path) -> None:
+    """A run reports, a refused row is explained, a replay is tried, and an audit finds everything in its place."""
+    write_pipeline(tmp_path, "orders", "stages: [require: {positive: amount > 0}]\n", rows={1: 10, 2: -1})
+    with serve(tmp_path, spark=True) as served:
+        by = served.add_caller("anna", "operate")
+        run = wait_for(served, "/runs", {"reason": "the file came"}, by)
+        assert (run["state"], run["result"]["read"], run["result"]["nacked"]) == ("succeeded", 2, 1)
+        assert served.get(f"{ONE}/runs/last")["run"] == run["run"]
+        (row,) = served.get(f"{ONE}/dlq/rows")["rows"]
+        explained = wait_for(served, "/dlq/explain", {"id": row["id"]})
+        assert (explained["state"], row["id"] in json.dumps(explained["result"])) == ("succeeded", True)
+        tried = wait_for(served, "/dlq/replay", {"reason": "try", "preview": True}, by)
+        assert tried["state"] == "succeeded", tried
+        replayed = wait_for(served, "/dlq/replay", {"reason": "again"}, by)
+        assert (replayed["state"], replayed["result"]["nacked"]) == ("succeeded", 1)
+        audit = wait_for(served, "/audit", {})
+        assert (audit["state"], audit["result"]["problems"]) == ("succeeded", [])
+        missing = wait_for(served, "/dlq/explain", {"id": "'; DROP TABLE x; --\\"})
+        assert (missing["state"], missing["problem"]["code"]) == ("failed", "REFUSED")

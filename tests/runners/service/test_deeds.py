@@ -1,4 +1,4 @@
-"""The log of changes and the keys: who did what and why, once."""
+"""The log of changes and the keys: each change once, with its caller and its reason."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def deeds(tmp_path: Path) -> Deeds:
     return Deeds(tmp_path / "server", ManualClock())
 
 
-def test_the_log_has_who_did_what_and_why(deeds: Deeds) -> None:
+def test_the_log_has_the_caller_the_change_and_the_reason(deeds: Deeds) -> None:
     """A line is there before the change is done, and another one after it."""
     before: list[dict[str, Any]] = []
 
@@ -160,7 +160,7 @@ def test_a_refused_change_frees_its_key(deeds: Deeds) -> None:
 
 
 def test_a_change_that_failed_in_an_unexpected_way_keeps_its_key(deeds: Deeds) -> None:
-    """Nobody knows whether it changed something, so a retry is not done."""
+    """It may have changed something, so a retry is not done."""
     with pytest.raises(RuntimeError):
         carry(deeds, Change(RuntimeError("secret details")))
     assert read_log(deeds)[-1]["failed"] == "RuntimeError"

@@ -1,4 +1,4 @@
-"""Who may come in: tokens, how often a caller asks, and from which web sites."""
+"""Which callers may come in: tokens, how often a caller asks, and from which web sites."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_caller_asks_as_often_as_the_rate_says(guard: Guard) -> None:
 
 
 def test_a_refused_question_does_not_make_the_wait_longer(guard: Guard) -> None:
-    """A caller who goes on asking waits no longer than one who does not."""
+    """Asking on and on does not make a caller wait longer."""
     token = f"Bearer {guard.tokens.add('anna', 'read')}"
     for _ in range(int(BURST)):
         guard.admit(token)

@@ -1,4 +1,4 @@
-"""What happens in runs and in the schedule, for everybody who watches."""
+"""What happens in runs and in the schedule, for all watchers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_watcher_hears_what_happens_from_now_on(happenings: Happenings) -> Non
 
 
 def test_a_watcher_hears_nothing_of_other_pipelines(happenings: Happenings) -> None:
-    """What is about all pipelines is for those who may see all. A watch may be of one pipeline."""
+    """What is about all pipelines is for callers of all. A watch may be of one pipeline."""
     some, one = happenings.watch(SOME), happenings.watch(ALL, "orders")
     for event in (Began(name="orders", due=NOON), Draining(reason="asked to end"), Began(name="items", due=NOON)):
         happenings(event)
@@ -55,7 +55,7 @@ def test_secrets_are_hidden(happenings: Happenings) -> None:
 
 
 def test_a_slow_reader_learns_that_it_missed_something(happenings: Happenings) -> None:
-    """Nobody waits for it. What comes later comes."""
+    """No run waits for it. What comes later comes."""
     watch = happenings.watch(ALL)
     for _ in range(2_500):
         happenings(Began(name="orders", due=NOON))

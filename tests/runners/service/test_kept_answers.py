@@ -9,8 +9,8 @@ import pytest
 from runners.service.kept_answers import KeptAnswers
 
 
-def test_an_answer_is_computed_once_for_all_who_ask() -> None:
-    """Those who come meanwhile wait for it. Another key is computed beside it."""
+def test_an_answer_is_computed_once_for_all_readers() -> None:
+    """Later readers wait for it. Another key is computed beside it."""
     kept: KeptAnswers[str] = KeptAnswers()
     began, gate, computed = threading.Event(), threading.Event(), []
 
@@ -33,7 +33,7 @@ def test_an_answer_is_computed_once_for_all_who_ask() -> None:
 
 
 def test_a_failure_is_not_kept() -> None:
-    """The next one who asks lets it be computed again."""
+    """The next reader lets it be computed again."""
     kept: KeptAnswers[str] = KeptAnswers()
 
     def fail() -> str:
@@ -45,7 +45,7 @@ def test_a_failure_is_not_kept() -> None:
 
 
 def test_only_the_last_hundred_are_kept() -> None:
-    """The one that was asked for longest ago is forgotten."""
+    """The answer that was asked for longest ago is forgotten."""
     kept: KeptAnswers[int] = KeptAnswers()
     for number in range(150):
         kept.get(number, lambda number=number: number)  # type: ignore[misc]

@@ -120,9 +120,7 @@ def test_a_caller_sees_nothing_of_other_pipelines(served: Served) -> None:
         ("PUT", "/v1/pipelines/items/schedule"),
     ],
 )
-def test_a_pipeline_that_a_caller_may_not_see_is_like_one_that_is_not_there(
-    served: Served, method: str, path: str
-) -> None:
+def test_a_hidden_pipeline_is_like_a_missing_one(served: Served, method: str, path: str) -> None:
     """The answer is the same, apart from the name."""
     served.add_caller("sam", "admin", "prices")
     body = None if method == "GET" else {"reason": "why not", **({"held": True} if method == "PUT" else {})}
@@ -187,7 +185,7 @@ def test_no_answer_has_a_secret(tmp_path: Path) -> None:
 
 
 def test_a_definition_that_changes_is_seen_by_the_next_question(served: Served) -> None:
-    """One that breaks is in the list of broken ones, and one that is removed is gone."""
+    """A definition that breaks is in the list of broken files. A file that is removed is gone."""
     file = served.folder / "items.yaml"
     good = file.read_text()
     file.write_text(good.replace("every: 1h", "every: 2h"))

@@ -284,7 +284,7 @@ def test_a_change_without_a_key_is_refused(served: Served) -> None:
 
 
 def test_a_stream_has_what_happens(served: Served) -> None:
-    """Each event is a line of JSON, whatever letters it has."""
+    """Each event is a line of JSON, with any letters."""
     with open_stream(served) as stream:
         assert stream.getheader("content-type", "").startswith("text/event-stream")
         assert stream.readline() == b"event: watching\n"
@@ -321,7 +321,7 @@ def wait_for_room(served: Served) -> None:
     raise AssertionError("the streams did not end")
 
 
-def test_a_reader_who_leaves_at_once_takes_no_stream_with_it(served: Served) -> None:
+def test_a_reader_that_leaves_at_once_takes_no_stream_with_it(served: Served) -> None:
     """It leaves before the first event, more often than there are streams."""
     request = write_request(served, "GET", "/v1/events") + b"\r\n"
     for _ in range(3 * MOST_OF_ONE):
@@ -330,7 +330,7 @@ def test_a_reader_who_leaves_at_once_takes_no_stream_with_it(served: Served) -> 
     wait_for_room(served)
 
 
-def test_a_reader_who_never_reads_delays_nothing(served: Served) -> None:
+def test_a_reader_that_never_reads_delays_nothing(served: Served) -> None:
     """More happens than all buffers take. Runs do not wait, and other readers get all of it."""
     with open_socket(served, write_request(served, "GET", "/v1/events") + b"\r\n"), open_stream(served) as other:
         other.readline()
@@ -343,7 +343,7 @@ def test_a_reader_who_never_reads_delays_nothing(served: Served) -> None:
     assert b"event: noted\n" in events or b"event: missed\n" in events
 
 
-def test_those_who_wait_for_tasks_delay_nobody(served: Served) -> None:
+def test_waiting_for_tasks_delays_no_other_question(served: Served) -> None:
     """There are more of them than the server has threads for other questions."""
     gate = threading.Event()
     task = served.service.tasks.start("run_audit", "orders", OWNER, "", lambda _: gate.wait(30)).task
@@ -358,7 +358,7 @@ def test_those_who_wait_for_tasks_delay_nobody(served: Served) -> None:
 
 
 @pytest.mark.long
-def test_a_caller_who_sends_slowly_is_left(served: Served) -> None:
+def test_a_caller_that_sends_slowly_is_left(served: Served) -> None:
     """It sends a header or a body letter by letter, or nothing at all. Others are answered meanwhile."""
     head = write_request(
         served, "POST", DISCARD, "Content-Type: application/json", "Content-Length: 50", "Idempotency-Key: k"
@@ -446,7 +446,7 @@ def test_two_hosts_in_a_request_are_refused(served: Served) -> None:
         assert opened.recv(12) == b"HTTP/1.1 400"
 
 
-def test_metrics_are_for_callers_who_may_see_all(served: Served) -> None:
+def test_metrics_are_for_callers_of_all_pipelines(served: Served) -> None:
     """They name every pipeline."""
     served.add_caller("anna", "read")
     served.add_caller("sam", "admin", "orders")

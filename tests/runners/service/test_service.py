@@ -17,7 +17,7 @@ OWNER = Caller(name="owner", right=Right.ADMIN)
 
 
 def test_a_right_is_asked_for_before_a_pipeline(served: Served) -> None:
-    """Who may not do it does not learn whether the pipeline exists."""
+    """A caller without the right does not learn whether the pipeline exists."""
     reader = Caller(name="anna", right=Right.READ, pipelines=frozenset({"items"}))
     ask = messages.StopRun(pipeline="orders", reason="x")
     with pytest.raises(Forbidden, match="the right to operate"):

@@ -175,7 +175,7 @@ def test_the_schedule_has_the_secrets_that_the_server_was_given(tmp_path: Path) 
 
 
 def test_a_server_that_breaks_shows_nothing_of_it(server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    """An error that nobody expected is a problem with a number, and the log has it."""
+    """An unexpected error is a problem with a number, and the log has it."""
 
     def fail() -> tuple[int, str]:
         raise ZeroDivisionError("at /secret/place")

@@ -49,7 +49,7 @@ def start(tasks: Tasks, work: Any, pipeline: str = "orders") -> str:
 
 
 def test_a_task_waits_works_and_succeeds(tasks: Tasks) -> None:
-    """Its facts say who began it and why. The result comes with the end, and no list has it."""
+    """Its facts have its caller and its reason. The result comes with the end, and no list has it."""
     gate = Gate()
     name = start(tasks, gate)
     assert gate.began.wait(10)

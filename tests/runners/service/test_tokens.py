@@ -1,4 +1,4 @@
-"""Tokens: who may ask what, and how a token ends."""
+"""Tokens: what each caller may ask, and how a token ends."""
 
 from __future__ import annotations
 
