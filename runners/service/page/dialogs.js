@@ -92,7 +92,7 @@ async function act(state, form, buttons, dialog) {
   await work(state, form, async () => {
     const answer = await carryOut(state, state.plan.request(values), state.plan.verb);
     if (!state.open) return;
-    if (answer.problem) throw new Problem(answer.problem.status, answer.problem);
+    refuseFailure(answer);
     tell(state, make("div", { class: "done", role: "status" }, make("p", {}, state.plan.describe(answer, values))));
     for (const each of form.querySelectorAll(".field, .says")) each.remove();
     swap(buttons, button("Close", () => dialog.close(), { kind: "primary" }));
@@ -107,10 +107,15 @@ async function tryFirst(state, form, go) {
   await work(state, form, async () => {
     const answer = await carryOut(state, preview.request(readValues(form)), preview.verb, makeKey());
     if (!state.open) return;
-    if (answer.problem) throw new Problem(answer.problem.status, answer.problem);
+    refuseFailure(answer);
     tell(state, make("div", { class: "preview", role: "status" }, make("h3", {}, "Preview. Nothing was changed."), preview.describe(answer)));
     go.focus();
   });
+}
+
+// A task that failed is a problem. One that a person stopped is not.
+function refuseFailure({ problem, state }) {
+  if (problem && state !== "stopped") throw new Problem(problem.status, problem);
 }
 
 async function work(state, form, act) {

@@ -13,12 +13,14 @@ import msgspec
 from origins.batch import Batch, Span
 from runners.listeners.metrics import Metrics
 from runners.model.clock import Clock
+from runners.model.errors import Refusal
 from runners.model.events import BatchSettled, Event, RunStarted
 from runners.model.planned_batch import SettledCounts
 from runners.service import messages
 from runners.service.guard import Guard
 from runners.service.happenings import Happenings
 from runners.service.operation import Ask, Caller, NotFound, Operation
+from runners.service.problems import describe_problem
 from runners.service.rest import make_app
 from runners.service.service import Service
 from runners.service.serving import ServerOptions, answer_over_http
@@ -278,7 +280,10 @@ class PreparedService:
         task = {"task": name, "operation": operation, "pipeline": words.get("pipeline", "orders"), "by": "owner"}
         task |= {"state": "working", "reason": words.get("reason", ""), "began_at": ENDED, "doing": "waiting for Spark"}
         result = PREVIEW if words.get("preview") else RESULTS.get(operation)
-        self.tasks[name] = {**task, "state": "succeeded", "ended_at": ENDED, "doing": "", "run": RUN, "result": result}
+        ended: dict[str, Any] = {"state": "succeeded", "ended_at": ENDED, "doing": "", "run": RUN, "result": result}
+        if operation == "cancel_task":
+            ended |= {"state": "stopped", "problem": describe_problem(Refusal("It was stopped."))}
+        self.tasks[name] = {**task, **ended}
         return task
 
     def _find(self, name: str) -> dict[str, Any]:
