@@ -199,7 +199,7 @@ class Scheduler:
         self._add(name, (), missed)
 
     def _take_over(self, name: str, marks: Mapping[str, RunMark]) -> None:
-        """Add what a scheduler that was killed leaves behind: its run, and the run after one that succeeded."""
+        """Add what a killed scheduler leaves behind: its run, and the run after its success."""
         mark, other = marks[name], marks.get(self.due_queue.items[name].schedule.after or "")
         if mark.open is not None:
             self._add_cut_off(name)

@@ -153,7 +153,7 @@ def test_a_scheduler_repeats_a_run_of_another_that_was_killed(world: Start) -> N
     assert [event.due for event in here.list_events(Ended)] == [parse_utc("2026-06-02T00:00")]
 
 
-def test_a_killed_run_is_repeated_before_the_next_one_that_another_scheduler_claims(world: Start) -> None:
+def test_a_killed_run_is_repeated_before_the_next_run_of_another_scheduler(world: Start) -> None:
     """The kill happens just before the next run is due. With `catch_up: all`, none of both is lost."""
     here = world(NOON)
     here.define("orders", "{every: 10m, catch_up: all}")
@@ -180,7 +180,7 @@ def test_a_run_after_another_is_begun_though_the_scheduler_of_the_other_was_kill
     assert here.runs("orders") == [parse_utc("2026-06-01T13:00:01.900")]
 
 
-def test_a_run_is_not_left_out_for_one_that_another_scheduler_had(world: Start) -> None:
+def test_a_run_is_not_left_out_for_a_run_of_another_scheduler_that_has_ended(world: Start) -> None:
     """The scheduler was busy with another pipeline, and the run that waited there has ended elsewhere."""
     here = world(NOON)
     here.define("busy", '{cron: "3 * * * *"}')

@@ -26,7 +26,8 @@ OWNER = Caller(name="owner", right=Right.ADMIN)
 def open_socket(served: Served, sent: bytes = b"") -> Iterator[socket.socket]:
     """Connect to the server and send these bytes, without waiting for an answer."""
     with socket.create_connection(("127.0.0.1", served.port), timeout=60) as opened:
-        opened.sendall(sent)
+        with contextlib.suppress(ConnectionError):  # the server may close it before it has everything
+            opened.sendall(sent)
         yield opened
 
 
@@ -433,7 +434,8 @@ def test_ten_thousand_streams_leave_room_for_questions(served: Served) -> None:
 def test_what_is_no_request_is_not_answered_like_one(served: Served, sent: bytes) -> None:
     """The connection is closed, and the next caller is answered."""
     with open_socket(served, sent) as opened:
-        opened.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(OSError):  # the server may have closed it
+            opened.shutdown(socket.SHUT_WR)
         answer = read_all(opened)
     assert answer[:12] in (b"", b"HTTP/1.1 400", b"HTTP/1.1 403", b"HTTP/1.1 405")
     assert b"live\n" not in answer
