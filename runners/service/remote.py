@@ -329,7 +329,8 @@ class RemotePipeline:
         """Let the server do a task, and return its result. `say` gets what it does."""
         task: Task = self._ask(operation, **fields)
         while task.ended_at is None:
-            say(task.doing or "waiting for the server")
+            if task.doing:
+                say(task.doing)
             task = self.client.get_task(task=task.task, wait=20)
         return _read_result(task)
 
