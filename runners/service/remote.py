@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -200,7 +201,7 @@ class RemotePipeline:
         """Return the status of the pipeline."""
         answer = self._ask("get_pipeline")
         facts = _leave_out(answer, "hash", "definition", "file", *(["owners"] if answer.owners is None else []))
-        return PipelineStatus({**facts, "next": answer.next.replace(answer.file, "FILE")})
+        return PipelineStatus({**facts, "next": answer.next.replace(shlex.quote(answer.file), "FILE")})
 
     def runs(
         self,
