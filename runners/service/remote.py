@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -200,7 +201,7 @@ class RemotePipeline:
         """Return the status of the pipeline."""
         answer = self._ask("get_pipeline")
         facts = _leave_out(answer, "hash", "definition", "file", *(["owners"] if answer.owners is None else []))
-        return PipelineStatus({**facts, "next": answer.next.replace(answer.file, "FILE")})
+        return PipelineStatus({**facts, "next": answer.next.replace(shlex.quote(answer.file), "FILE")})
 
     def runs(
         self,
@@ -329,7 +330,8 @@ class RemotePipeline:
         """Let the server do a task, and return its result. `say` gets what it does."""
         task: Task = self._ask(operation, **fields)
         while task.ended_at is None:
-            say(task.doing or "waiting for the server")
+            if task.doing:
+                say(task.doing)
             task = self.client.get_task(task=task.task, wait=20)
         return _read_result(task)
 

@@ -518,7 +518,7 @@ def test_a_backfill_receives_its_range(
 
     monkeypatch.setattr(Pipeline, "backfill", backfill)
     move = OffsetMove(lanes={"0": LaneMove(before=None, after=5, batches=2, rows=9)}, destinations={"orders": "twice"})
-    monkeypatch.setattr("runners.command_line.run_commands.plan_backfill", lambda *_: move)
+    monkeypatch.setattr(Pipeline, "plan_backfill", lambda *_: move)
     told = "--from 3 --to 2026-01-31T06:00 --only orders --lane 0 --again --reason lost --quiet"
     assert cli.execute(["backfill", file, *told.split()]) == 2
     assert "orders        twice" in capsys.readouterr().err
@@ -557,7 +557,7 @@ def test_a_redo_shows_what_it_removes_and_adds(
         unsure=["p/1"],
     )
     monkeypatch.setattr(Pipeline, "redo", redo)
-    monkeypatch.setattr("runners.operations.redo.preview_redo", lambda *_, **__: found)
+    monkeypatch.setattr(Pipeline, "preview_redo", lambda *_, **__: found)
     assert cli.execute(["redo", file, "--file", "monday.json", "--quiet"]) == 2
     err = capsys.readouterr().err
     assert err.startswith("monday.json has 2 rows now.\n")
@@ -581,9 +581,8 @@ def test_a_run_from_the_beginning_moves_the_offsets_first(
     calls = replace_runs(monkeypatch, status="succeeded")
     moves: list[str] = []
     move = OffsetMove(lanes={"0": LaneMove(before=5, after=None, batches=2, rows=9)}, destinations={"orders": "twice"})
-    for commands in ("run_commands", "state_commands"):
-        monkeypatch.setattr(f"runners.command_line.{commands}.plan_reset", lambda _: move)
-    monkeypatch.setattr("runners.command_line.state_commands.carry_out", lambda _, move, reason: moves.append(reason))
+    monkeypatch.setattr(Pipeline, "plan_offsets", lambda _, beginning, **__: move if beginning else None)
+    monkeypatch.setattr(Pipeline, "move_offsets", lambda _, move, reason: moves.append(reason))
     assert cli.execute(["run", file, "--from-beginning"]) == 2
     assert "the ledger keeps a reason" in capsys.readouterr().err
     assert cli.execute(["run", file, "--from-beginning", "--reason", "again"]) == 2
@@ -661,7 +660,7 @@ def test_twenty_refused_rows_are_printed_and_all_as_json(
 def test_commands_that_only_read_need_no_secret(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """`run` needs it."""
     Path(file).write_text(SMALLEST.replace("main.orders", "'main.${secret:WHERRY_NO_SUCH_SECRET}'"))
-    monkeypatch.setattr("runners.command_line.state_commands.read_status", lambda *_, **__: {})
+    monkeypatch.setattr(Pipeline, "status", lambda _: {"next": ""})
     assert cli.execute(["status", file, "--json"]) == 0
     assert cli.execute(["offsets", file]) == 0
     assert cli.execute(["run", file]) == 2
@@ -805,7 +804,7 @@ def test_progress_is_printed_as_lines_without_a_terminal(
     [
         (["find", "--where", "id = 42"], "runners.command_line.trial_commands.find_rows", "reading the ledger"),
         (["preview"], "runners.command_line.trial_commands.preview_waiting", "trying the waiting rows"),
-        (["redo", "--file", "a.json"], "runners.operations.redo.preview_redo", "looking for the rows of a.json"),
+        (["redo", "--file", "a.json"], "runners.pipeline.Pipeline.preview_redo", "looking for the rows of a.json"),
     ],
 )
 def test_a_command_that_reads_rows_shows_its_progress(
@@ -993,11 +992,11 @@ def test_an_offset_that_is_a_word_or_a_time_needs_no_quotes(
     """A shell removes the quotes that JSON needs."""
     asked: list[object] = []
 
-    def plan(*_: object, lane: str, offset: object) -> Any:
+    def plan(*_: object, offset: object, **__: object) -> Any:
         asked.append(offset)
         raise Refusal("planned")
 
-    monkeypatch.setattr("runners.command_line.state_commands.plan_set", plan)
+    monkeypatch.setattr(Pipeline, "plan_offsets", plan)
     assert cli.execute(["offsets", file, "--lane", "0", "--offset", typed, "--reason", "x"]) == 2
     assert asked == [offset]
 
@@ -1016,7 +1015,7 @@ def test_a_word_that_is_no_file_is_the_next_argument(file: str, monkeypatch: pyt
         return {"window": 0, "threshold": 1, "limits": {}}
 
     monkeypatch.setattr(Pipeline, "runs", runs)
-    monkeypatch.setattr("runners.command_line.dlq_commands.change_settings", change)
+    monkeypatch.setattr(Pipeline, "change_dlq", change)
     for words in (["3f9a"], [file, "3f9a"], ["last"], [file, "last"]):
         assert cli.execute(["runs", *words]) == 2
         assert cli.execute(["report", *words]) == 2

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from origins.lazy import SparkSession
 from runners.command_line import cli
 from runners.command_line.help_sections import SERVER_VARIABLE
 from runners.command_line.options import TOKEN_VARIABLE
@@ -335,3 +336,46 @@ def test_an_address_is_a_host_and_a_port_and_nothing_of_another_is_shown(
     assert wrong.code == 2
     assert "http://127.0.0.1:8400" in wrong.err
     assert "secret" not in wrong.err + wrong.out
+
+
+REQUIRE = """
+name: sums
+origin:
+  files: {path: "landing/orders/*.json", format: json, schema: "id long, amount long"}
+stages:
+  - require: {where: "amount < 50"}
+destinations:
+  - delta: {path: tables/sums}
+dlq: {window: 0}
+"""
+DECIDED = [
+    ("audit sums.yaml", 0),
+    ("repair sums.yaml --reason r --yes", 0),
+    ("dlq replay sums.yaml --reason r --dry-run", 0),
+    ("redo sums.yaml --file 1.json --reason r --yes", 0),
+    ("redo sums.yaml --file nowhere.json --reason r --yes", 2),
+]
+
+
+@pytest.mark.spark
+def test_what_needs_spark_is_shown_the_same_over_a_server(folder: Path, address: str, spark: SparkSession) -> None:
+    """The server processes rows, and then both look at the same state."""
+    (folder / "sums.yaml").write_text(REQUIRE)
+    run = type_words("run", "sums", "--json", "--quiet", "--server", address)
+    report = json.loads(run.out)
+    assert (run.code, report["delivered"], report["nacked"]) == (0, {"sums": 2}, 1)
+    (row,) = json.loads(type_words("dlq", "show", "sums.yaml", "--json").out)["rows"]
+    explained = f"dlq explain sums.yaml {row['id']}"
+    for line, code in [(explained, 0), (f"{explained} --json", 0), *DECIDED]:
+        here, there = type_words(*line.split()), type_words(*line.split(), "--server", address)
+        assert (here.code, there.code) == (code, code), line
+        assert drop_seconds(there.out) == drop_seconds(here.out)
+    again = type_words("dlq", "replay", "sums", "--reason", "r", "--yes", "--json", "--quiet", "--server", address)
+    assert (again.code, json.loads(again.out)["nacked"]) == (0, 1)
+    past = ("backfill", "sums", "--again", "--reason", "r", "--yes", "--json", "--quiet")
+    assert json.loads(type_words(*past, "--server", address).out)["delivered"] == {"sums": 2}
+
+
+def drop_seconds(text: str) -> str:
+    """Return the text with names of pipelines in place of files, without how long a run took."""
+    return re.sub(r"after [\d.]+ s", "after", re.sub(r"\bsums\.yaml\b", "sums", text))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -32,7 +34,7 @@ from runners.running.replay import Replay
 from runners.service.client import ServerProblem
 from runners.service.messages import Happening
 from runners.service.remote import RemoteFolder, RemotePipeline, read_event
-from tests.runners.service.far import reach, write_folder
+from tests.runners.service.far import reach, write_folder, write_pipeline
 
 AT = datetime(2026, 1, 31, 6, tzinfo=timezone.utc)
 BATCH = Batch(
@@ -108,6 +110,22 @@ def test_a_run_over_a_server_reports_and_is_followed(there: RemotePipeline, here
     kinds = [type(each) for each in events]
     assert kinds[:2] == [RunStarted, BatchPlanned]
     assert [each.counts.read for each in events if isinstance(each, BatchSettled)] == [1]
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_a_signal_stops_the_run_on_the_server(folder: Path, there: RemotePipeline, signals: int) -> None:
+    """The first lets open batches finish, and the second leaves them to the next run."""
+    write_pipeline(folder, "orders", rows={number: number for number in range(100, 400)})
+    sent: list[int] = []
+
+    def interrupt(event: Event) -> None:
+        if isinstance(event, BatchSettled) and len(sent) < signals:
+            sent.append(signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    report = there.run(listeners=[interrupt])
+    assert (report.status, report.reason) == ("stopped", "signal SIGINT")
+    assert 0 < report.batches < 300
 
 
 def test_a_move_is_not_made_if_it_would_do_something_else_now(there: RemotePipeline, here: Pipeline) -> None:
