@@ -6,7 +6,7 @@ import ast
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -33,7 +33,13 @@ from runners.state.ledger import Ledger
 from runners.ways.choose import EVERY
 
 ROOT = Path(__file__).parents[1]
-FILES = [file for room in ("origins", "stages", "destinations", "runners") for file in (ROOT / room).rglob("*.py")]
+SERVICE = [*(ROOT / "runners/service").rglob("*.py")]
+FILES = [
+    file
+    for room in ("origins", "stages", "destinations", "runners")
+    for file in (ROOT / room).rglob("*.py")
+    if file not in SERVICE
+]
 
 
 def count_kinds() -> int:
@@ -68,9 +74,9 @@ def count_late_imports() -> int:
     return sum(isinstance(node, ast.Import | ast.ImportFrom) for node in inside)
 
 
-def count_lines() -> int:
-    """Return how many lines the source has, in hundreds."""
-    return -(-sum(len(file.read_text(encoding="utf-8").splitlines()) for file in FILES) // 100)
+def count_lines(files: Sequence[Path]) -> int:
+    """Return how many lines these files have, in hundreds."""
+    return -(-sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files) // 100)
 
 
 COUNTS: Mapping[str, tuple[int, Callable[[], int]]] = {
@@ -78,11 +84,13 @@ COUNTS: Mapping[str, tuple[int, Callable[[], int]]] = {
     "writers of Delta": (2, lambda: len(DeltaWriter.__subclasses__())),
     "kinds": (29, count_kinds),
     "options of a definition": (211, count_options),
-    "commands": (32, lambda: len(list(list_commands(wherry)))),
-    "options of commands": (176, lambda: len(SHARED) + sum(len(each.params) for each in list_commands(wherry))),
-    "imports inside functions": (110, count_late_imports),
-    "files": (290, lambda: len(FILES)),
-    "hundreds of lines": (679, count_lines),
+    "commands": (33, lambda: len(list(list_commands(wherry)))),
+    "options of commands": (192, lambda: len(SHARED) + sum(len(each.params) for each in list_commands(wherry))),
+    "imports inside functions": (112, count_late_imports),
+    "files": (291, lambda: len(FILES)),
+    "hundreds of lines": (686, lambda: count_lines(FILES)),
+    "files of the service": (23, lambda: len(SERVICE)),
+    "hundreds of lines of the service": (44, lambda: count_lines(SERVICE)),
 }
 """What is counted, and how many there may be."""
 

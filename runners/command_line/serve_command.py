@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     type=click.Choice(["read", "operate", "admin"]),
     default="read",
     metavar="RIGHT",
-    help="What the token allows: read, operate or admin; default: read.",
+    help="Allow read, operate or admin; default: read.",
 )
 @option("--only", metavar="NAMES", help="The pipelines of the token, such as orders,items.")
 @option("--lasts", default="", metavar="TIME", callback=check_duration, help="When the token ends, such as 30d.")
@@ -74,7 +74,7 @@ def serve(  # noqa: PLR0913 -- each is an option of the command
     log_format: str,
     json: bool,
 ) -> int:
-    """Run the pipelines of a folder when they are due, with an API and a page.
+    """Run the pipelines of a folder, with an API and a page.
 
     For example:  wherry serve pipelines
 

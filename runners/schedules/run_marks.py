@@ -32,7 +32,7 @@ class RunMark:
     """Why no run of the pipeline begins. None if it is not paused."""
 
 
-class Claim(enum.Enum):
+class ClaimResult(enum.Enum):
     """Whether a scheduler may begin a run."""
 
     GRANTED = enum.auto()
@@ -103,23 +103,23 @@ class RunMarks:
                 self.put(name, mark)
             return mark
 
-    def claim(self, name: str, due: datetime, *, drop_cut_off: bool = False) -> Claim:
-        """Claim the run that was due at this time. One caller is granted it.
+    def claim(self, name: str, due: datetime, *, drop_cut_off: bool = False) -> ClaimResult:
+        """ClaimResult the run that was due at this time. One caller is granted it.
 
         With `drop_cut_off`, a run before it that was cut off is forgotten.
         """
         with self.hold():
             mark = self.get(name)
             if mark is not None and mark.served >= due:
-                return Claim.TAKEN
+                return ClaimResult.TAKEN
             was_held = name in self._held
             if not self._take_lock(name):
-                return Claim.BUSY
+                return ClaimResult.BUSY
             if mark is not None and mark.open is not None and not was_held and not drop_cut_off:
                 self._free_lock(name)
-                return Claim.CUT_OFF
+                return ClaimResult.CUT_OFF
             self.put(name, dataclasses.replace(mark or RunMark(served=due), served=due, open=due))
-            return Claim.GRANTED
+            return ClaimResult.GRANTED
 
     def find_cut_off(self, name: str) -> datetime | None:
         """Return when the run was due that was cut off. None if the last run has ended, or is still under way."""
@@ -130,19 +130,19 @@ class RunMarks:
             self._free_lock(name)
             return mark.open
 
-    def claim_again(self, name: str, due: datetime) -> Claim:
-        """Claim the run that was due at this time and was cut off.
+    def claim_again(self, name: str, due: datetime) -> ClaimResult:
+        """ClaimResult the run that was due at this time and was cut off.
 
         It can be claimed only once, because it may have caused the end of the process.
         """
         with self.hold():
             mark = self.get(name)
             if mark is None or mark.open != due:
-                return Claim.TAKEN
+                return ClaimResult.TAKEN
             if not self._take_lock(name):
-                return Claim.BUSY
+                return ClaimResult.BUSY
             self.put(name, dataclasses.replace(mark, open=None))
-            return Claim.GRANTED
+            return ClaimResult.GRANTED
 
     def note_ended(self, name: str, *, succeeded: datetime | None = None, cut_off: datetime | None = None) -> None:
         """Record that a run has ended.

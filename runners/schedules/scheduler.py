@@ -29,7 +29,7 @@ from runners.model.schedule_events import (
 )
 from runners.model.timetable import make_timetable
 from runners.schedules.due_queue import DueQueue, DueTimer
-from runners.schedules.run_marks import Claim, RunMark, RunMarks
+from runners.schedules.run_marks import ClaimResult, RunMark, RunMarks
 from runners.schedules.schedule_plan import ScheduleCatalog, name_file
 
 MOST_MISSED = 1_000
@@ -249,7 +249,7 @@ class Scheduler:
 
     def _begin(self, name: str, due: datetime) -> None:
         claim = self._claim(name, due)
-        if claim is not Claim.GRANTED:
+        if claim is not ClaimResult.GRANTED:
             self._give_way(name, due, claim)
             return
         self.due_queue.note_begun(name)
@@ -261,14 +261,14 @@ class Scheduler:
         else:
             self.run_workers.start(name, definition)
 
-    def _give_way(self, name: str, due: datetime, claim: Claim) -> None:
+    def _give_way(self, name: str, due: datetime, claim: ClaimResult) -> None:
         """Let the first waiting run of this pipeline wait, or leave it out, because of another scheduler."""
         item, now = self.due_queue.items[name], self.clock.now()
-        if claim is Claim.CUT_OFF:
+        if claim is ClaimResult.CUT_OFF:
             self._add_cut_off(name)
-        elif claim is Claim.BUSY and self.due_queue.hold_first(name, now + timedelta(seconds=self.look)):
+        elif claim is ClaimResult.BUSY and self.due_queue.hold_first(name, now + timedelta(seconds=self.look)):
             pass
-        elif claim is Claim.BUSY:
+        elif claim is ClaimResult.BUSY:
             self.due_queue.note_dropped(name)
             self._emit(LeftOut(name=name, due=[due], why="the run before it has not ended"))
         else:
@@ -286,13 +286,13 @@ class Scheduler:
         definition = self.folder.read(known.path.name)
         return known if isinstance(definition, Definition) and definition.pipeline.name != name else definition
 
-    def _claim(self, name: str, due: datetime) -> Claim:
-        """Claim a run.
+    def _claim(self, name: str, due: datetime) -> ClaimResult:
+        """ClaimResult a run.
 
         If the claim cannot be recorded, it counts as granted. The pipeline's lock then still prevents a second run.
         """
         if self._claimed.get(name) == due:
-            return Claim.GRANTED
+            return ClaimResult.GRANTED
         try:
             if self._cut_off.get(name) == due:
                 claim = self.marks.claim_again(name, due)
@@ -301,8 +301,8 @@ class Scheduler:
                 claim = self.marks.claim(name, due, drop_cut_off=is_once)
         except OSError as error:
             log.warning("The run of %s cannot be noted: %s", name, error.strerror)
-            claim = Claim.GRANTED
-        if claim is Claim.GRANTED:
+            claim = ClaimResult.GRANTED
+        if claim is ClaimResult.GRANTED:
             self._claimed[name] = due
         return claim
 

@@ -24,7 +24,7 @@ from runners.service.operation import ENCODER, Caller, Invalid
 from runners.service.problems import make_problem
 from runners.service.reading import read_choice, read_moment
 from runners.service.service import Service, to_answer
-from runners.service.tasks import Doing, Failed
+from runners.service.tasks import Doing, TaskFailed
 
 
 def start_run(service: Service, caller: Caller, ask: messages.StartRun) -> messages.Task:
@@ -44,7 +44,7 @@ def start_run(service: Service, caller: Caller, ask: messages.StartRun) -> messa
         if carried.report is not None and carried.report.error is not None:
             code = carried.report.error.code
         state = "stopped" if carried.status == "stopped" else "failed"
-        raise Failed(state, make_problem(code, carried.message), report)
+        raise TaskFailed(state, make_problem(code, carried.message), report)
 
     return service.start_task("start_run", caller, ask, work, reason=ask.reason)
 
@@ -235,9 +235,9 @@ def _start_work(
         report = report.mask(pipeline.secrets)
         if report.error is not None:
             problem = make_problem(report.error.code, report.error.message, hint=report.error.hint)
-            raise Failed("failed", problem, report.json())
+            raise TaskFailed("failed", problem, report.json())
         if report.status == "stopped":
-            raise Failed("stopped", make_problem("STOPPED", f"It was stopped: {report.reason}"), report.json())
+            raise TaskFailed("stopped", make_problem("STOPPED", f"It was stopped: {report.reason}"), report.json())
         return report.json()
 
     return service.start_task(operation, caller, ask, work, reason=ask.reason)

@@ -45,7 +45,7 @@ class Unreachable(WherryError):
 
 @dataclass(frozen=True)
 class Client:
-    """A server of `wherry serve`, at an address such as http://127.0.0.1:8400, for somebody with a token.
+    """A server of `wherry serve`, at an address such as http://127.0.0.1:8400, for the owner of a token.
 
     Each operation of the server is a method. It takes the fields of its question, and returns its answer. A change
     takes a `key` too; the default is a new one, and a request without an answer is sent again with the same key.

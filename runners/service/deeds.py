@@ -21,7 +21,7 @@ import msgspec
 from origins.errors import WherryError
 from runners.model.clock import Clock
 from runners.model.errors import Refusal
-from runners.service.operation import ENCODER, Answer, Ask, Caller, Invalid, KeyTaken, NotKept, Operation
+from runners.service.operation import ENCODER, Ask, Caller, Invalid, KeyTaken, NotKept, Operation, Reply
 
 _KEY = re.compile(r"[!-~]{1,200}")
 _KEPT = 100_000
@@ -50,8 +50,8 @@ class Deeds:
             ) from error
 
     def carry_out(
-        self, operation: Operation, caller: Caller, ask: Ask, key: str, act: Callable[[], Answer]
-    ) -> msgspec.Raw | Answer:
+        self, operation: Operation, caller: Caller, ask: Ask, key: str, act: Callable[[], Reply]
+    ) -> msgspec.Raw | Reply:
         """Do this change once for its key, and log it. A repeated request gets the first answer.
 
         The log has the change before it is done, and its outcome. A refused change frees its key. Raise `Invalid`

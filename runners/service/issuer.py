@@ -1,4 +1,4 @@
-"""Tokens of an identity provider (OpenID Connect): who somebody is, and with which right."""
+"""Tokens of an identity provider (OpenID Connect): their names and rights."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from runners.model.errors import Refusal
 from runners.service.operation import Caller, Forbidden, Right, Unauthenticated
 
 _SIGNATURES = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
-"""Signatures with two keys. With one key for both sides, whoever checks a token could make one."""
+"""Signatures with two keys. With one key for both sides, a server that checks tokens could make them."""
 _FRESH, _SELDOM = 3_600.0, 30.0
 """For how many seconds keys count, and after how many an unknown key lets them be read again."""
 _PATIENCE = 10.0
@@ -42,7 +42,7 @@ class Issuer:
             raise Refusal(f"Expected an identity provider at https://…, got {self.url!r}.")
 
     def recognise(self, token: str) -> Caller:
-        """Return who has this token.
+        """Return the caller with this token.
 
         Raise `Unauthenticated` for a token that another one made, that is for another server, or that has ended. Raise
         `Forbidden` for a token without a role of Wherry.

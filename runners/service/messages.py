@@ -10,14 +10,14 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
-from runners.service.operation import Answer, Ask, AskPipeline
+from runners.service.operation import Ask, AskPipeline, Reply
 
 Limit = Annotated[int, Meta(ge=1, le=1_000)]
 Text = Annotated[str, Meta(max_length=1_000)]
 Reason = Annotated[str, Meta(min_length=1, max_length=1_000, pattern=r"\S")]
 
 
-class Problem(Answer, frozen=True, kw_only=True):
+class Problem(Reply, frozen=True, kw_only=True):
     """Why something was not done, as RFC 9457 describes it, with Wherry's code and what to do."""
 
     type: str
@@ -28,7 +28,7 @@ class Problem(Answer, frozen=True, kw_only=True):
     hint: str = ""
 
 
-class LastRun(Answer, frozen=True, kw_only=True):
+class LastRun(Reply, frozen=True, kw_only=True):
     """How the last run of a pipeline ended."""
 
     run: str
@@ -44,7 +44,7 @@ class LastRun(Answer, frozen=True, kw_only=True):
     """What a failed run was doing."""
 
 
-class PipelineEntry(Answer, frozen=True, kw_only=True):
+class PipelineEntry(Reply, frozen=True, kw_only=True):
     """A pipeline in the list of pipelines."""
 
     pipeline: str
@@ -69,7 +69,7 @@ class PipelineEntry(Answer, frozen=True, kw_only=True):
     """When the schedule begins the next run."""
 
 
-class PipelineList(Answer, frozen=True, kw_only=True):
+class PipelineList(Reply, frozen=True, kw_only=True):
     """The pipelines of the folder that the caller may see."""
 
     pipelines: list[PipelineEntry]
@@ -81,7 +81,7 @@ class ListPipelines(Ask, frozen=True, kw_only=True):
     """Which pipelines are there?"""
 
 
-class PipelineStatus(Answer, frozen=True, kw_only=True):
+class PipelineStatus(Reply, frozen=True, kw_only=True):
     """The state of a pipeline, as `wherry status --json` prints it, and its definition."""
 
     pipeline: str
@@ -125,7 +125,7 @@ class ListRuns(AskPipeline, frozen=True, kw_only=True):
     limit: Limit = 20
 
 
-class Run(Answer, frozen=True, kw_only=True):
+class Run(Reply, frozen=True, kw_only=True):
     """A run."""
 
     run: str
@@ -146,7 +146,7 @@ class Run(Answer, frozen=True, kw_only=True):
     """What the run reported. Only in the answer about one run."""
 
 
-class RunList(Answer, frozen=True, kw_only=True):
+class RunList(Reply, frozen=True, kw_only=True):
     """Runs, the newest first."""
 
     runs: list[Run]
@@ -175,7 +175,7 @@ class StopRun(AskPipeline, frozen=True, kw_only=True):
     """Force it after this time, such as 30s."""
 
 
-class Stopped(Answer, frozen=True, kw_only=True):
+class Stopped(Reply, frozen=True, kw_only=True):
     """Whether there was a run to stop."""
 
     pipeline: str
@@ -188,7 +188,7 @@ class ResumePipeline(AskPipeline, frozen=True, kw_only=True):
     reason: Reason
 
 
-class Resumed(Answer, frozen=True, kw_only=True):
+class Resumed(Reply, frozen=True, kw_only=True):
     """Whether the pipeline was paused."""
 
     pipeline: str
@@ -220,7 +220,7 @@ class CancelTask(AskTask, frozen=True, kw_only=True):
     reason: Reason
 
 
-class Task(Answer, frozen=True, kw_only=True):
+class Task(Reply, frozen=True, kw_only=True):
     """A long action. The server forgets it when it ends; what it did is in the history of runs and in the ledger."""
 
     task: str
@@ -240,7 +240,7 @@ class Task(Answer, frozen=True, kw_only=True):
     """Why it failed."""
 
 
-class TaskList(Answer, frozen=True, kw_only=True):
+class TaskList(Reply, frozen=True, kw_only=True):
     """Tasks, the newest first."""
 
     tasks: list[Task]
@@ -250,7 +250,7 @@ class GetOffsets(AskPipeline, frozen=True, kw_only=True):
     """How far was each lane read?"""
 
 
-class LaneList(Answer, frozen=True, kw_only=True):
+class LaneList(Reply, frozen=True, kw_only=True):
     """How far each lane was read, and which batches are open."""
 
     pipeline: str
@@ -276,7 +276,7 @@ class MoveOffsets(AskPipeline, frozen=True, kw_only=True):
     """The `lanes` of the preview that a person was shown. If the move would differ now, nothing is moved."""
 
 
-class OffsetMove(Answer, frozen=True, kw_only=True):
+class OffsetMove(Reply, frozen=True, kw_only=True):
     """What a move of offsets does, or would do."""
 
     lanes: Any
@@ -310,7 +310,7 @@ class ListRefusedRows(AskRefused, frozen=True, kw_only=True):
     """Only rows that were not replayed or discarded."""
 
 
-class RefusedRow(Answer, frozen=True, kw_only=True):
+class RefusedRow(Reply, frozen=True, kw_only=True):
     """A refused row. The values of protected columns are masked."""
 
     id: str
@@ -337,13 +337,13 @@ class RefusedRow(Answer, frozen=True, kw_only=True):
     """The first of all these tries, if the DLQ still has it."""
 
 
-class RefusedRowList(Answer, frozen=True, kw_only=True):
+class RefusedRowList(Reply, frozen=True, kw_only=True):
     """Refused rows, the newest last."""
 
     rows: list[RefusedRow]
 
 
-class Cause(Answer, frozen=True, kw_only=True):
+class Cause(Reply, frozen=True, kw_only=True):
     """Why rows were refused, and how many."""
 
     code: str
@@ -358,7 +358,7 @@ class Cause(Answer, frozen=True, kw_only=True):
     """The same rows by column and by the form of their values."""
 
 
-class CauseList(Answer, frozen=True, kw_only=True):
+class CauseList(Reply, frozen=True, kw_only=True):
     """Causes, that with the most waiting rows first."""
 
     causes: list[Cause]
@@ -394,7 +394,7 @@ class DiscardRows(AskRefused, frozen=True, kw_only=True):
     """Only answer how many rows it would discard."""
 
 
-class Discarded(Answer, frozen=True, kw_only=True):
+class Discarded(Reply, frozen=True, kw_only=True):
     """How many rows were discarded."""
 
     discarded: int
@@ -406,7 +406,7 @@ class GetDlq(AskPipeline, frozen=True, kw_only=True):
     """What are the limits of the DLQ?"""
 
 
-class DlqSettings(Answer, frozen=True, kw_only=True):
+class DlqSettings(Reply, frozen=True, kw_only=True):
     """The limits of the DLQ for the next batch."""
 
     window: int
@@ -426,7 +426,7 @@ class ChangeDlq(AskPipeline, frozen=True, kw_only=True):
     """The limit on the share of refused rows, such as `5% pause`. An empty text removes it."""
 
 
-class Quality(Answer, frozen=True, kw_only=True):
+class Quality(Reply, frozen=True, kw_only=True):
     """Which share of rows or batches passed each rule, run by run."""
 
     rules: list[Any]
@@ -484,7 +484,7 @@ class GetSchedule(Ask, frozen=True, kw_only=True):
     days: Annotated[int, Meta(ge=1, le=31)] = 7
 
 
-class ScheduledPipeline(Answer, frozen=True, kw_only=True):
+class ScheduledPipeline(Reply, frozen=True, kw_only=True):
     """The times of one pipeline."""
 
     pipeline: str
@@ -501,7 +501,7 @@ class ScheduledPipeline(Answer, frozen=True, kw_only=True):
     """The next three moments in UTC, however far they are."""
 
 
-class Schedule(Answer, frozen=True, kw_only=True):
+class Schedule(Reply, frozen=True, kw_only=True):
     """The schedule of the folder."""
 
     now: str
@@ -521,7 +521,7 @@ class HoldSchedule(AskPipeline, frozen=True, kw_only=True):
     held: bool
 
 
-class Held(Answer, frozen=True, kw_only=True):
+class Held(Reply, frozen=True, kw_only=True):
     """Whether the schedule begins runs of the pipeline."""
 
     pipeline: str
@@ -534,7 +534,7 @@ class WatchEvents(Ask, frozen=True, kw_only=True):
     pipeline: str = ""
 
 
-class Happening(Answer, frozen=True, kw_only=True):
+class Happening(Reply, frozen=True, kw_only=True):
     """Something that happened in a run or in the schedule of this server."""
 
     event: str
@@ -548,7 +548,7 @@ class GetReadiness(Ask, frozen=True, kw_only=True):
     """Do runs begin?"""
 
 
-class Readiness(Answer, frozen=True, kw_only=True):
+class Readiness(Reply, frozen=True, kw_only=True):
     """Whether runs begin."""
 
     ready: bool

@@ -51,7 +51,7 @@ class AskPipeline(Ask, frozen=True, kw_only=True):
     """The name of the pipeline."""
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """What the service answers."""
 
 
@@ -69,7 +69,7 @@ class Operation:
     path: str
     """The path of HTTP. A name in braces is a field of the question."""
     ask: type[Ask]
-    answer: type[Answer]
+    answer: type[Reply]
     right: Right = Right.READ
     """The right that it needs."""
     waits: bool = False

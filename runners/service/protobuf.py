@@ -21,7 +21,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from msgspec import inspect
 
 from runners.definitions.kinds import read_docs
-from runners.service.operation import ENCODER, Answer, Ask, Invalid, Operation
+from runners.service.operation import ENCODER, Ask, Invalid, Operation, Reply
 from runners.service.operations import OPERATIONS
 
 PACKAGE = "wherry.v1"
@@ -74,7 +74,7 @@ class Converter:
         except msgspec.ValidationError as error:
             raise Invalid(f"{error}.") from error
 
-    def write_answer(self, answer: Answer | msgspec.Raw) -> bytes:
+    def write_answer(self, answer: Reply | msgspec.Raw) -> bytes:
         """Return the bytes of an answer, which may be encoded as JSON already."""
         value = msgspec.json.decode(ENCODER.encode(answer))
         data: bytes = self._answer_class(**_pack(inspect.type_info(self._answer), value)).SerializeToString()

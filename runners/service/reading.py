@@ -88,7 +88,7 @@ def _count_waiting(service: Service, definition: Definition) -> int | None:
 def keep_answer(
     service: Service, definition: Definition, ask: object, answer: Callable[[], T], lasts: Callable[[T], bool]
 ) -> T:
-    """Return an answer about the state of a pipeline. One that lasts is kept until the next commit to the state.
+    """Return an answer about the state of a pipeline. An answer that lasts is kept until the next commit to the state.
 
     It is kept only if the state and the DLQ are in a folder of this machine, where a look at that is cheap.
     """

@@ -25,7 +25,7 @@ from runners.service.deeds import Deeds
 from runners.service.happenings import Happenings
 from runners.service.kept_answers import KeptAnswers
 from runners.service.messages import PipelineList, Task
-from runners.service.operation import Answer, Ask, Caller, Forbidden, NotFound, Operation
+from runners.service.operation import Ask, Caller, Forbidden, NotFound, Operation, Reply
 from runners.service.overview import Overview
 from runners.service.tasks import Doing, Tasks
 from runners.state.location import open_shared_session
@@ -80,7 +80,7 @@ class Service:
         self.overview: Overview[PipelineList] = Overview(read=lambda: self.read_overview(self), clock=self.clock)
 
     def answer(self, operation: Operation, caller: Caller, ask: Ask, key: str = "") -> Any:
-        """Answer a question, or do a change once for its key.
+        """Reply a question, or do a change once for its key.
 
         Raise `Forbidden` if the caller may not ask it. It returns an answer, an encoded answer, or an iterator of
         answers if the operation streams.
@@ -99,10 +99,10 @@ class Service:
             with hide_in_errors(self.hidden):
                 return act()
 
-        def change() -> Answer:
+        def change() -> Reply:
             try:
                 with act_for(caller.name), hide_in_errors(self.hidden):
-                    answer: Answer = act()
+                    answer: Reply = act()
                     return answer
             finally:
                 self.overview.expire()
@@ -155,6 +155,6 @@ class Service:
         return self.tasks.start(operation, ask.pipeline, caller, reason, carry)
 
 
-def to_answer(kind: type[Answer], facts: Mapping[str, Any]) -> Any:
+def to_answer(kind: type[Reply], facts: Mapping[str, Any]) -> Any:
     """Return these facts as an answer. Facts that the answer has no field for are left out."""
     return msgspec.convert(facts, kind, strict=False, from_attributes=True)

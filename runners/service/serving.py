@@ -58,7 +58,7 @@ class ServerOptions:
     host: str = "127.0.0.1"
     port: int = 8400
     """The port of REST and the page. With 0 the system chooses one."""
-    grpc_port: int = 8401
+    grpc_port: int = 0
     """The port of gRPC, chosen in the same way."""
     allowed_hosts: Collection[str] = ()
     """The names by which callers reach the server, beside those of the loopback and `host`."""
@@ -133,7 +133,7 @@ class Server:
 
     @contextlib.contextmanager
     def listen(self) -> Iterator[str]:
-        """Answer callers inside the block. Yield the address of REST. Raise `Refusal` if a port cannot be opened."""
+        """Reply callers inside the block. Yield the address of REST. Raise `Refusal` if a port cannot be opened."""
         options = self.options
         with (
             answer_over_http(make_app(self.service, self.guard), options) as address,

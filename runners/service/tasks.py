@@ -24,7 +24,7 @@ _KEPT, MOST_WAITING = 1_000, 100
 """How many tasks are kept, and how many may wait. The oldest that have ended are forgotten first."""
 
 
-class Failed(Exception):
+class TaskFailed(Exception):
     """A task failed, or was stopped, and says so itself."""
 
     def __init__(self, state: str, problem: Problem, result: Any = None) -> None:
@@ -51,9 +51,9 @@ class Doing:
             self._stop(*self._asked)
 
     def keep_stop(self, stop: Stop) -> None:
-        """Note how the task is stopped. Raise `Failed` if it was asked to stop before."""
+        """Note how the task is stopped. Raise `TaskFailed` if it was asked to stop before."""
         if self._asked is not None:
-            raise Failed("stopped", make_problem("STOPPED", f"It was stopped before it began: {self._asked[0]}"))
+            raise TaskFailed("stopped", make_problem("STOPPED", f"It was stopped before it began: {self._asked[0]}"))
         self._stop = stop
 
     def ask_to_stop(self, reason: str, force: bool) -> None:
@@ -115,7 +115,7 @@ class Tasks:
         try:
             result = work(self._doing[name])
             ended: dict[str, Any] = {"state": "succeeded", "result": result}
-        except Failed as failure:
+        except TaskFailed as failure:
             ended = {"state": failure.state, "problem": failure.problem, "result": failure.result}
         except BaseException as error:  # noqa: BLE001 -- the edge of the thread: the caller gets the error
             ended = {"state": "failed", "problem": describe_problem(error)}

@@ -11,7 +11,7 @@ from pathlib import Path
 from runners.definitions.definition import Definition, DefinitionsFolder, load
 from runners.model.clock import Clock
 from runners.model.schedule_events import Began, ScheduleEvent
-from runners.schedules.run_marks import Claim, RunMark, RunMarks
+from runners.schedules.run_marks import ClaimResult, RunMark, RunMarks
 from runners.schedules.scheduler import RunOutcome, RunThreads, Scheduler
 from tests.manual_clock import ManualClock
 from tests.runners.engine.toys import TOYS
@@ -62,7 +62,7 @@ class MortalMarks(RunMarks):
         super().__init__(server.here.folder / ".wherry" / "schedule")
         self._server, self._strike = server, server.strike
 
-    def claim_again(self, name: str, due: datetime) -> Claim:
+    def claim_again(self, name: str, due: datetime) -> ClaimResult:
         try:
             return super().claim_again(name, due)
         except Killed:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from runners.model.errors import Refusal
-from runners.schedules.run_marks import Claim, RunMark, RunMarks
+from runners.schedules.run_marks import ClaimResult, RunMark, RunMarks
 from tests.databricks.volume import make_volume_environment
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=timezone.utc)
@@ -22,11 +22,11 @@ CLAIM = """
 import sys
 from datetime import datetime, timedelta
 from pathlib import Path
-from runners.schedules.run_marks import Claim, RunMarks
+from runners.schedules.run_marks import ClaimResult, RunMarks
 marks = RunMarks(Path(sys.argv[1]))
 noon = datetime.fromisoformat(sys.argv[2])
 claims = [marks.claim("orders", noon + timedelta(minutes=number), drop_cut_off=True) for number in range(200)]
-print(claims.count(Claim.GRANTED))
+print(claims.count(ClaimResult.GRANTED))
 """
 
 
@@ -43,12 +43,12 @@ def end(marks: RunMarks) -> RunMarks:
 
 def test_a_run_is_claimed_once(marks: RunMarks) -> None:
     """A claim also covers all earlier due times."""
-    assert marks.claim("orders", NOON) is Claim.GRANTED
-    assert marks.claim("orders", NOON) is Claim.TAKEN
-    assert marks.claim("orders", NOON - timedelta(minutes=5)) is Claim.TAKEN
+    assert marks.claim("orders", NOON) is ClaimResult.GRANTED
+    assert marks.claim("orders", NOON) is ClaimResult.TAKEN
+    assert marks.claim("orders", NOON - timedelta(minutes=5)) is ClaimResult.TAKEN
     marks.note_ended("orders")
-    assert marks.claim("orders", NOON + timedelta(minutes=5)) is Claim.GRANTED
-    assert marks.claim("prices", NOON) is Claim.GRANTED
+    assert marks.claim("orders", NOON + timedelta(minutes=5)) is ClaimResult.GRANTED
+    assert marks.claim("prices", NOON) is ClaimResult.GRANTED
 
 
 def test_no_run_is_claimed_while_another_scheduler_has_one(marks: RunMarks) -> None:
@@ -56,11 +56,11 @@ def test_no_run_is_claimed_while_another_scheduler_has_one(marks: RunMarks) -> N
     beside = RunMarks(marks.folder)
     marks.claim("orders", NOON)
     later = NOON + timedelta(minutes=5)
-    assert beside.claim("orders", later) is Claim.BUSY
+    assert beside.claim("orders", later) is ClaimResult.BUSY
     assert beside.find_cut_off("orders") is None
     marks.note_ended("orders")
-    assert beside.claim("orders", later) is Claim.GRANTED
-    assert marks.claim("orders", LAST) is Claim.BUSY
+    assert beside.claim("orders", later) is ClaimResult.GRANTED
+    assert marks.claim("orders", LAST) is ClaimResult.BUSY
     beside.close()
     assert marks.find_cut_off("orders") == later
 
@@ -69,12 +69,12 @@ def test_a_run_that_was_cut_off_comes_before_the_next_one(marks: RunMarks) -> No
     """The next claim waits until that run has begun again, or forgets it."""
     marks.claim("orders", NOON)
     marks = end(marks)
-    assert marks.claim("orders", LAST) is Claim.CUT_OFF
-    assert marks.claim_again("orders", NOON) is Claim.GRANTED
+    assert marks.claim("orders", LAST) is ClaimResult.CUT_OFF
+    assert marks.claim_again("orders", NOON) is ClaimResult.GRANTED
     marks.note_ended("orders")
-    assert marks.claim("orders", LAST) is Claim.GRANTED
+    assert marks.claim("orders", LAST) is ClaimResult.GRANTED
     marks = end(marks)
-    assert marks.claim("orders", LAST + timedelta(days=1), drop_cut_off=True) is Claim.GRANTED
+    assert marks.claim("orders", LAST + timedelta(days=1), drop_cut_off=True) is ClaimResult.GRANTED
 
 
 def test_a_pipeline_is_marked_when_it_is_first_seen(marks: RunMarks) -> None:
@@ -88,17 +88,17 @@ def test_an_interrupted_run_is_claimed_again_once(marks: RunMarks) -> None:
     """A run that has ended is not claimed again. A run that was stopped with its scheduler is."""
     marks.claim("orders", NOON)
     marks = end(marks)
-    assert marks.claim_again("orders", NOON - timedelta(hours=1)) is Claim.TAKEN
-    assert marks.claim_again("orders", NOON) is Claim.GRANTED
+    assert marks.claim_again("orders", NOON - timedelta(hours=1)) is ClaimResult.TAKEN
+    assert marks.claim_again("orders", NOON) is ClaimResult.GRANTED
     marks = end(marks)
-    assert marks.claim_again("orders", NOON) is Claim.TAKEN
+    assert marks.claim_again("orders", NOON) is ClaimResult.TAKEN
     marks.note_ended("orders", cut_off=NOON)
-    assert marks.claim_again("orders", NOON) is Claim.GRANTED
+    assert marks.claim_again("orders", NOON) is ClaimResult.GRANTED
     marks.note_ended("orders")
     marks.claim("orders", NOON + timedelta(hours=1))
     marks.note_ended("orders")
-    assert marks.claim_again("orders", NOON + timedelta(hours=1)) is Claim.TAKEN
-    assert marks.claim_again("prices", NOON) is Claim.TAKEN
+    assert marks.claim_again("orders", NOON + timedelta(hours=1)) is ClaimResult.TAKEN
+    assert marks.claim_again("prices", NOON) is ClaimResult.TAKEN
 
 
 def test_each_fact_of_a_mark_is_kept(marks: RunMarks) -> None:
@@ -117,7 +117,7 @@ def test_each_fact_of_a_mark_is_kept(marks: RunMarks) -> None:
 def test_marks_are_kept_after_their_process(tmp_path: Path) -> None:
     """A later process reads them from the folder."""
     RunMarks(tmp_path).claim("orders", NOON)
-    assert RunMarks(tmp_path).claim("orders", NOON) is Claim.TAKEN
+    assert RunMarks(tmp_path).claim("orders", NOON) is ClaimResult.TAKEN
 
 
 def test_only_one_of_many_processes_claims_each_run(tmp_path: Path) -> None:

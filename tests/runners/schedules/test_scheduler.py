@@ -12,7 +12,7 @@ import pytest
 
 from runners.definitions.definition import Definition
 from runners.model.schedule_events import Began, Broken, Draining, Ended, LeftOut, Mended, Scheduled, Unscheduled
-from runners.schedules.run_marks import Claim
+from runners.schedules.run_marks import ClaimResult
 from runners.schedules.scheduler import RunOutcome, Scheduler
 from tests.runners.pretend import World, make_moved, parse_utc
 
@@ -190,7 +190,7 @@ def test_a_run_is_not_left_out_for_a_run_of_another_scheduler_that_has_ended(wor
     here.go(second, 550)
     first = here.scheduler()
     here.owners["orders"] = first.run_workers
-    assert first.marks.claim("orders", list_moments(10)[0]) is Claim.GRANTED
+    assert first.marks.claim("orders", list_moments(10)[0]) is ClaimResult.GRANTED
     first.marks.note_ended("orders", succeeded=list_moments(11)[0])
     kill_first(here, first)
     here.go(second, 1_000)

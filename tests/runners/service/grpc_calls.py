@@ -160,8 +160,9 @@ def make_message(kind: type[msgspec.Struct], **fields: Any) -> Any:
 
 
 def write_question(operation: Operation, question: Mapping[str, Any]) -> bytes:
-    """Return the bytes of a question. `offset` is JSON in a text."""
-    texts = {name: json.dumps(value) if name == "offset" else value for name, value in question.items()}
+    """Return the bytes of a question. A field that may have any JSON has it as a text."""
+    free = {each.encode_name for each in msgspec.structs.fields(operation.ask) if each.type is Any}
+    texts = {name: json.dumps(value) if name in free else value for name, value in question.items()}
     data: bytes = make_message(operation.ask, **texts).SerializeToString()
     return data
 

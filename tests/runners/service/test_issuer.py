@@ -1,4 +1,4 @@
-"""Who may come in with a token of an identity provider, and who may not."""
+"""Which tokens of an identity provider a server takes."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def issuer(provider: Provider, clock: ManualClock) -> Issuer:
     return Issuer(url=provider.url, audience="wherry", clock=clock)
 
 
-def test_a_token_of_the_provider_says_who_it_is(issuer: Issuer, provider: Provider, clock: ManualClock) -> None:
+def test_a_token_of_the_provider_names_its_caller(issuer: Issuer, provider: Provider, clock: ManualClock) -> None:
     """An email counts as the name once the provider has verified it. The highest role counts."""
     said: dict[str, Any] = {
         "email": "ann@example.com",
@@ -90,7 +90,7 @@ def test_a_token_of_the_provider_says_who_it_is(issuer: Issuer, provider: Provid
 
 
 def test_an_email_that_is_not_verified_is_no_name(issuer: Issuer, provider: Provider, clock: ManualClock) -> None:
-    """Anybody may write any email into an account."""
+    """A person may write any email into an account."""
     assert issuer.recognise(provider.sign(clock, email="boss@example.com")).name == "u1"
 
 
@@ -125,7 +125,7 @@ def test_a_token_ends_by_the_clock_of_the_server(issuer: Issuer, provider: Provi
 
 
 def test_a_token_without_a_role_is_forbidden(issuer: Issuer, provider: Provider, clock: ManualClock) -> None:
-    """Everybody at the provider may have a token, and only some may use this server."""
+    """All people at the provider may have a token, and only some may use this server."""
     for roles in (None, [], ["admin"], "wherry.admin"):
         with pytest.raises(Forbidden, match=r"no role"):
             issuer.recognise(provider.sign(clock, roles=roles))
@@ -178,7 +178,7 @@ def test_a_key_that_the_provider_withdrew_ends_within_the_hour(
 
 
 def test_a_provider_without_tls_is_refused(clock: ManualClock) -> None:
-    """Whoever is on the way could give keys of their own."""
+    """A machine on the way could give keys of its own."""
     with pytest.raises(Refusal, match="https"):
         Issuer(url="http://login.example.com", audience="wherry", clock=clock)
 

@@ -165,7 +165,7 @@ def test_a_wrong_body_changes_nothing(served: Served, body: bytes) -> None:
 def test_a_text_with_any_letters_is_kept_as_it_is(served: Served) -> None:
     """A NUL and the separators of lines are letters of a reason."""
     reason = "a\0b\r\nc\u2028d\x1b[2J"
-    assert served.ask("POST", DISCARD, {"reason": reason, "contains": "nowhere\0"}).json() == {"discarded": 0}
+    assert served.ask("POST", DISCARD, {"reason": reason, "contains": "nowhere\0"}).json()["discarded"] == 0
     assert served.read_log()[0]["with"]["reason"] == reason
 
 

@@ -11,7 +11,7 @@ import pytest
 from runners.model.errors import Refusal
 from runners.service.operation import Caller, NotFound, Right, TooMuch
 from runners.service.problems import make_problem
-from runners.service.tasks import MOST_WAITING, Doing, Failed, Tasks
+from runners.service.tasks import MOST_WAITING, Doing, TaskFailed, Tasks
 from tests.manual_clock import ManualClock
 
 ANNA = Caller(name="anna", right=Right.OPERATE)
@@ -78,7 +78,7 @@ def test_a_failure_is_a_problem(tasks: Tasks, caplog: pytest.LogCaptureFixture) 
         raise RuntimeError("password=hunter2")
 
     def stop(doing: Doing) -> None:
-        raise Failed("stopped", make_problem("STOPPED", "It was stopped."), {"rows": 1})
+        raise TaskFailed("stopped", make_problem("STOPPED", "It was stopped."), {"rows": 1})
 
     refused, broken, stopped = (tasks.get(start(tasks, each), wait=10) for each in (refuse, break_down, stop))
     assert refused.problem is not None
