@@ -104,7 +104,7 @@ class RunMarks:
             return mark
 
     def claim(self, name: str, due: datetime, *, drop_cut_off: bool = False) -> ClaimResult:
-        """ClaimResult the run that was due at this time. One caller is granted it.
+        """Claim the run that was due at this time. One caller is granted it.
 
         With `drop_cut_off`, a run before it that was cut off is forgotten.
         """
@@ -131,7 +131,7 @@ class RunMarks:
             return mark.open
 
     def claim_again(self, name: str, due: datetime) -> ClaimResult:
-        """ClaimResult the run that was due at this time and was cut off.
+        """Claim the run that was due at this time and was cut off.
 
         It can be claimed only once, because it may have caused the end of the process.
         """

@@ -287,7 +287,7 @@ class Scheduler:
         return known if isinstance(definition, Definition) and definition.pipeline.name != name else definition
 
     def _claim(self, name: str, due: datetime) -> ClaimResult:
-        """ClaimResult a run.
+        """Claim a run.
 
         If the claim cannot be recorded, it counts as granted. The pipeline's lock then still prevents a second run.
         """
