@@ -60,7 +60,7 @@ STATUSES: Mapping[int, grpc.StatusCode] = {
 def answer_over_grpc(
     service: Service, guard: Guard, host: str, port: int, tls: tuple[Path, Path] | None = None
 ) -> Iterator[str]:
-    """Reply calls inside the block. Yield the address, such as `127.0.0.1:8401`. Port 0 is a free one.
+    """Answer calls inside the block. Yield the address, such as `127.0.0.1:8401`. Port 0 is a free one.
 
     Raise `Refusal` if the port cannot be opened. `tls` are the files with the certificate and its key.
     """

@@ -80,7 +80,7 @@ class Service:
         self.overview: Overview[PipelineList] = Overview(read=lambda: self.read_overview(self), clock=self.clock)
 
     def answer(self, operation: Operation, caller: Caller, ask: Ask, key: str = "") -> Any:
-        """Reply a question, or do a change once for its key.
+        """Answer a question, or do a change once for its key.
 
         Raise `Forbidden` if the caller may not ask it. It returns an answer, an encoded answer, or an iterator of
         answers if the operation streams.

@@ -133,7 +133,7 @@ class Server:
 
     @contextlib.contextmanager
     def listen(self) -> Iterator[str]:
-        """Reply callers inside the block. Yield the address of REST. Raise `Refusal` if a port cannot be opened."""
+        """Answer callers inside the block. Yield the address of REST. Raise `Refusal` if a port cannot be opened."""
         options = self.options
         with (
             answer_over_http(make_app(self.service, self.guard), options) as address,

@@ -260,7 +260,7 @@ class PreparedService:
     tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def answer(self, operation: Operation, caller: Caller, ask: Ask, key: str = "") -> Any:
-        """Reply from what was prepared."""
+        """Answer from what was prepared."""
         if operation.streams:
             return self.happenings.watch(caller)
         words = msgspec.to_builtins(ask)
