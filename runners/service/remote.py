@@ -6,7 +6,7 @@ import contextlib
 import shlex
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -282,7 +282,7 @@ class RemotePipeline:
     def explain_dead_letter(self, letter: str, *, reveal: bool = False) -> RefusedRow:
         """Return a refused row, which the server has tried."""
         facts = self._work("explain_row", id=letter)
-        others = ("position", "values", "alike", "earlier", "today", "why_not")
+        others = ("position", "values", "alike", "earlier", *(each.name for each in fields(TriedRow)))
         return _TriedElsewhere(
             pipeline=self.name,
             letter={name: value for name, value in facts.items() if name not in others},
