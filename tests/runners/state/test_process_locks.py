@@ -102,6 +102,8 @@ def start_process() -> Iterator[MakeProcess]:
             process = subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, **environment})
             stack.callback(process.communicate)
             stack.callback(process.kill)
+            while not Path(f"/proc/{process.pid}/environ").read_bytes():
+                continue  # for a moment, a process that was just started has no words and no variables
             return process
 
         yield start
