@@ -2,187 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, get_args, get_origin, get_type_hints
 
-from runners.service import changing, messages, reading
+from runners.service import changing, reading
 from runners.service.operation import Operation, Right
+
+
+def _make(
+    act: Callable[..., Any], method: str, path: str, right: Right = Right.READ, *, waits: bool = False
+) -> Operation:
+    """Return an operation. Its question and its answer have the types that the function names."""
+    hints = get_type_hints(act)
+    answer = hints["return"]
+    streams = get_origin(answer) is Iterator
+    return Operation(
+        act=act,
+        method=method,
+        path=path,
+        ask=hints["ask"],
+        answer=get_args(answer)[0] if streams else answer,
+        right=right,
+        waits=waits,
+        streams=streams,
+    )
+
 
 _ONE = "/v1/pipelines/{pipeline}"
 
 OPERATIONS: Sequence[Operation] = (
-    Operation(
-        act=reading.list_pipelines,
-        method="GET",
-        path="/v1/pipelines",
-        ask=messages.ListPipelines,
-        answer=messages.PipelineList,
-    ),
-    Operation(
-        act=reading.get_pipeline, method="GET", path=_ONE, ask=messages.GetPipeline, answer=messages.PipelineStatus
-    ),
-    Operation(act=reading.list_runs, method="GET", path=f"{_ONE}/runs", ask=messages.ListRuns, answer=messages.RunList),
-    Operation(act=reading.get_run, method="GET", path=f"{_ONE}/runs/{{run}}", ask=messages.GetRun, answer=messages.Run),
-    Operation(
-        act=changing.start_run,
-        method="POST",
-        path=f"{_ONE}/runs",
-        ask=messages.StartRun,
-        answer=messages.Task,
-        right=Right.OPERATE,
-    ),
-    Operation(
-        act=changing.stop_run,
-        method="POST",
-        path=f"{_ONE}/stop",
-        ask=messages.StopRun,
-        answer=messages.Stopped,
-        right=Right.OPERATE,
-    ),
-    Operation(
-        act=changing.resume_pipeline,
-        method="POST",
-        path=f"{_ONE}/resume",
-        ask=messages.ResumePipeline,
-        answer=messages.Resumed,
-        right=Right.OPERATE,
-    ),
-    Operation(
-        act=reading.get_offsets,
-        method="GET",
-        path=f"{_ONE}/offsets",
-        ask=messages.GetOffsets,
-        answer=messages.LaneList,
-    ),
-    Operation(
-        act=changing.move_offsets,
-        method="POST",
-        path=f"{_ONE}/offsets",
-        ask=messages.MoveOffsets,
-        answer=messages.OffsetMove,
-        right=Right.ADMIN,
-    ),
-    Operation(act=reading.get_dlq, method="GET", path=f"{_ONE}/dlq", ask=messages.GetDlq, answer=messages.DlqSettings),
-    Operation(
-        act=changing.change_dlq,
-        method="PUT",
-        path=f"{_ONE}/dlq",
-        ask=messages.ChangeDlq,
-        answer=messages.DlqSettings,
-        right=Right.OPERATE,
-    ),
-    Operation(
-        act=reading.list_refused_rows,
-        method="GET",
-        path=f"{_ONE}/dlq/rows",
-        ask=messages.ListRefusedRows,
-        answer=messages.RefusedRowList,
-        waits=True,
-    ),
-    Operation(
-        act=reading.list_causes,
-        method="GET",
-        path=f"{_ONE}/dlq/causes",
-        ask=messages.ListCauses,
-        answer=messages.CauseList,
-        waits=True,
-    ),
-    Operation(
-        act=changing.explain_row,
-        method="POST",
-        path=f"{_ONE}/dlq/explain",
-        ask=messages.ExplainRow,
-        answer=messages.Task,
-    ),
-    Operation(
-        act=changing.replay_rows,
-        method="POST",
-        path=f"{_ONE}/dlq/replay",
-        ask=messages.ReplayRows,
-        answer=messages.Task,
-        right=Right.OPERATE,
-    ),
-    Operation(
-        act=changing.discard_rows,
-        method="POST",
-        path=f"{_ONE}/dlq/discard",
-        ask=messages.DiscardRows,
-        answer=messages.Discarded,
-        right=Right.OPERATE,
-    ),
-    Operation(
-        act=reading.get_quality,
-        method="GET",
-        path=f"{_ONE}/quality",
-        ask=messages.GetQuality,
-        answer=messages.Quality,
-    ),
-    Operation(act=changing.run_audit, method="POST", path=f"{_ONE}/audit", ask=messages.RunAudit, answer=messages.Task),
-    Operation(
-        act=changing.run_repair,
-        method="POST",
-        path=f"{_ONE}/repair",
-        ask=messages.RunRepair,
-        answer=messages.Task,
-        right=Right.ADMIN,
-    ),
-    Operation(
-        act=changing.run_backfill,
-        method="POST",
-        path=f"{_ONE}/backfill",
-        ask=messages.RunBackfill,
-        answer=messages.Task,
-        right=Right.ADMIN,
-    ),
-    Operation(
-        act=changing.run_redo,
-        method="POST",
-        path=f"{_ONE}/redo",
-        ask=messages.RunRedo,
-        answer=messages.Task,
-        right=Right.ADMIN,
-    ),
-    Operation(
-        act=changing.hold_schedule,
-        method="PUT",
-        path=f"{_ONE}/schedule",
-        ask=messages.HoldSchedule,
-        answer=messages.Held,
-        right=Right.OPERATE,
-    ),
-    Operation(
-        act=reading.get_schedule, method="GET", path="/v1/schedule", ask=messages.GetSchedule, answer=messages.Schedule
-    ),
-    Operation(act=reading.list_tasks, method="GET", path="/v1/tasks", ask=messages.ListTasks, answer=messages.TaskList),
-    Operation(
-        act=reading.get_task,
-        method="GET",
-        path="/v1/tasks/{task}",
-        ask=messages.GetTask,
-        answer=messages.Task,
-        waits=True,
-    ),
-    Operation(
-        act=changing.cancel_task,
-        method="POST",
-        path="/v1/tasks/{task}/cancel",
-        ask=messages.CancelTask,
-        answer=messages.Task,
-        right=Right.OPERATE,
-    ),
-    Operation(
-        act=reading.watch_events,
-        method="GET",
-        path="/v1/events",
-        ask=messages.WatchEvents,
-        answer=messages.Happening,
-        streams=True,
-    ),
-    Operation(
-        act=reading.get_readiness,
-        method="GET",
-        path="/v1/ready",
-        ask=messages.GetReadiness,
-        answer=messages.Readiness,
-    ),
+    _make(reading.list_pipelines, "GET", "/v1/pipelines"),
+    _make(reading.get_pipeline, "GET", _ONE),
+    _make(reading.list_runs, "GET", f"{_ONE}/runs"),
+    _make(reading.get_run, "GET", f"{_ONE}/runs/{{run}}"),
+    _make(changing.start_run, "POST", f"{_ONE}/runs", Right.OPERATE),
+    _make(changing.stop_run, "POST", f"{_ONE}/stop", Right.OPERATE),
+    _make(changing.resume_pipeline, "POST", f"{_ONE}/resume", Right.OPERATE),
+    _make(reading.get_offsets, "GET", f"{_ONE}/offsets"),
+    _make(changing.move_offsets, "POST", f"{_ONE}/offsets", Right.ADMIN),
+    _make(reading.get_dlq, "GET", f"{_ONE}/dlq"),
+    _make(changing.change_dlq, "PUT", f"{_ONE}/dlq", Right.OPERATE),
+    _make(reading.list_refused_rows, "GET", f"{_ONE}/dlq/rows", waits=True),
+    _make(reading.list_causes, "GET", f"{_ONE}/dlq/causes", waits=True),
+    _make(changing.explain_row, "POST", f"{_ONE}/dlq/explain"),
+    _make(changing.replay_rows, "POST", f"{_ONE}/dlq/replay", Right.OPERATE),
+    _make(changing.discard_rows, "POST", f"{_ONE}/dlq/discard", Right.OPERATE),
+    _make(reading.get_quality, "GET", f"{_ONE}/quality"),
+    _make(changing.run_audit, "POST", f"{_ONE}/audit"),
+    _make(changing.run_repair, "POST", f"{_ONE}/repair", Right.ADMIN),
+    _make(changing.run_backfill, "POST", f"{_ONE}/backfill", Right.ADMIN),
+    _make(changing.run_redo, "POST", f"{_ONE}/redo", Right.ADMIN),
+    _make(changing.hold_schedule, "PUT", f"{_ONE}/schedule", Right.OPERATE),
+    _make(reading.get_schedule, "GET", "/v1/schedule"),
+    _make(reading.list_tasks, "GET", "/v1/tasks"),
+    _make(reading.get_task, "GET", "/v1/tasks/{task}", waits=True),
+    _make(changing.cancel_task, "POST", "/v1/tasks/{task}/cancel", Right.OPERATE),
+    _make(reading.watch_events, "GET", "/v1/events"),
+    _make(reading.get_readiness, "GET", "/v1/ready"),
 )
 """Every operation, in the order of the documentation."""
