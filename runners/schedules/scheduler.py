@@ -263,20 +263,18 @@ class Scheduler:
 
     def _give_way(self, name: str, due: datetime, claim: ClaimResult) -> None:
         """Let the first waiting run of this pipeline wait, or leave it out, because of another scheduler."""
-        item, now = self.due_queue.items[name], self.clock.now()
+        item, now, is_busy = self.due_queue.items[name], self.clock.now(), claim is ClaimResult.BUSY
         if claim is ClaimResult.CUT_OFF:
             self._add_cut_off(name)
-        elif claim is ClaimResult.BUSY and self.due_queue.hold_first(name, now + timedelta(seconds=self.look)):
-            pass
-        elif claim is ClaimResult.BUSY:
-            self.due_queue.note_dropped(name)
-            self._emit(LeftOut(name=name, due=[due], why="the run before it has not ended"))
-        else:
-            self.due_queue.note_dropped(name)
-            self._emit(LeftOut(name=name, due=[due], why="another scheduler began it"))
-            timetable = None if item.waiting else make_timetable(item.schedule)
-            if timetable is not None:  # with `skip`, a run that was due meanwhile was left out for this one
-                self._add(name, timetable.list_between(max(due, self._awake), now, 1), ())
+            return
+        if is_busy and self.due_queue.hold_first(name, now + timedelta(seconds=self.look)):
+            return
+        self.due_queue.note_dropped(name)
+        why = "the run before it has not ended" if is_busy else "another scheduler began it"
+        self._emit(LeftOut(name=name, due=[due], why=why))
+        timetable = None if is_busy or item.waiting else make_timetable(item.schedule)
+        if timetable is not None:  # with `skip`, a run that was due meanwhile was left out for this one
+            self._add(name, timetable.list_between(max(due, self._awake), now, 1), ())
 
     def _read_definition(self, name: str) -> Definition | str:
         """Return the present definition for a run, or what is wrong with it. The files that it names are read once."""
