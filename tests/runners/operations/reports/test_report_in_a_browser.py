@@ -11,7 +11,7 @@ import pytest
 
 from runners.operations.reports.report_page import render_cell, render_page
 from runners.operations.reports.write_html import render_index
-from tests.browser import Page, find_browser, open_browser
+from tests.browser import Page, open_browser
 from tests.runners.operations.reports.test_report_page import HOSTILE, REPORT, RUN, SAMPLES, make_hostile, make_timeline
 
 FAILED = {
@@ -27,10 +27,7 @@ KEPT = {"lane": "0", "number": 412, "of": "a.json", "stage": "cast", "rows": [{"
 @pytest.fixture(scope="module")
 def screen() -> Iterator[Page]:
     """A browser for all tests of the module."""
-    command = find_browser()
-    if command is None:
-        pytest.skip("there is no browser here, and none can be installed by apt-get")
-    with open_browser(command) as page:
+    with open_browser() as page:
         yield page
 
 

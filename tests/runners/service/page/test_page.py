@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from runners.model.errors import Refusal
-from tests.browser import Page, find_browser, open_browser
+from tests.browser import Page, open_browser
 from tests.runners.service.page.prepared import (
     ERROR,
     REFUSED,
@@ -99,10 +99,7 @@ class Site:
 @pytest.fixture(scope="module")
 def screen() -> Iterator[Page]:
     """A browser for all tests of the module."""
-    command = find_browser()
-    if command is None:
-        pytest.skip("there is no browser here, and none can be installed by apt-get")
-    with open_browser(command) as page:
+    with open_browser() as page:
         yield page
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from runners.pipeline import Pipeline
 from runners.service.serving import Server, ServerOptions
-from tests.browser import Page, find_browser, open_browser
+from tests.browser import Page, open_browser
 
 ORDERS = """
 name: orders
@@ -33,10 +33,7 @@ destinations:
 @pytest.fixture(scope="module")
 def screen() -> Iterator[Page]:
     """A browser for all tests of the module."""
-    command = find_browser()
-    if command is None:
-        pytest.skip("there is no browser here, and none can be installed by apt-get")
-    with open_browser(command) as page:
+    with open_browser() as page:
         yield page
 
 
