@@ -5,27 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
-from deltalake import write_deltalake
-
-from origins.nack import DLQ_COLUMNS, parse_columns
 from runners.pipeline import Pipeline
 from runners.service.remote import RemoteFolder
 from runners.service.serving import Server, ServerOptions
-
-DEFINITION = """
-name: {name}
-origin:
-  files: {{path: "landing/{name}/*.json", format: json, schema: "id long, amount long"}}
-destinations:
-  - delta: {{path: tables/{name}}}
-dlq: {{window: 0}}
-run: {{batch: {{files: 1}}, runners: 1}}
-"""
+from tests.runners.service.served import DEFINITION, write_refused
 
 
 def write_pipeline(folder: Path, name: str, more: str = "", rows: Mapping[int, int] | None = None) -> Path:
@@ -39,39 +24,11 @@ def write_pipeline(folder: Path, name: str, more: str = "", rows: Mapping[int, i
     return file
 
 
-def refuse_rows(folder: Path, name: str, count: int) -> None:
-    """Let a pipeline have refused rows, as if an origin could not read them. Their ids are `plan/1` and so on."""
-    kinds = {"string": pa.string(), "long": pa.int64(), "timestamp": pa.timestamp("us", "UTC")}
-    columns = parse_columns(DLQ_COLUMNS).fields
-    schema = pa.schema([(each.name, kinds.get(each.dataType.typeName(), pa.list_(pa.string()))) for each in columns])
-    rows: list[dict[str, Any]] = [
-        {
-            "id": f"plan/{number}",
-            "pipeline": name,
-            "origin": "files",
-            "lane": "0",
-            "number": 1,
-            "plan": "plan",
-            "run": "run",
-            "stage": "origin",
-            "delivered_to": [],
-            "code": "PARSE" if number % 2 else "CAST",
-            "message": f"column amount: 'x{number}' is not a bigint",
-            "row": json.dumps({"raw": f"x{number}"}),
-            "part": f"{number}.json",
-            "position": number,
-            "nacked_at": datetime(2026, 1, 1, 0, 0, number % 60, tzinfo=timezone.utc),
-        }
-        for number in range(1, count + 1)
-    ]
-    write_deltalake(folder / ".wherry" / name / "dlq", pa.Table.from_pylist(rows, schema), mode="append")
-
-
 def write_folder(folder: Path) -> None:
     """Write `orders`, which ran and has three refused rows, and `items`, which is scheduled and reads a table of it."""
     assert Pipeline.load(write_pipeline(folder, "orders", rows={1: 10, 3: 30})).run().read == 2
     write_pipeline(folder, "orders", rows={7: 70})
-    refuse_rows(folder, "orders", 3)
+    write_refused(folder, "orders", 3, ["PARSE", "CAST"])
     write_pipeline(folder, "items", "schedule: {every: 1h}\n", rows={1: 1})
 
 

@@ -6,7 +6,7 @@ import http.client
 import json
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -146,8 +146,11 @@ def write_pipeline(folder: Path, name: str, more: str = "", rows: Mapping[int, A
     return file
 
 
-def write_refused(folder: Path, name: str, count: int) -> None:
-    """Let a pipeline have refused rows, as if an origin could not read them. Their ids are `plan/1` and so on."""
+def write_refused(folder: Path, name: str, count: int, codes: Sequence[str] = ("PARSE",)) -> None:
+    """Let a pipeline have refused rows, as if an origin could not read them. Their ids are `plan/1` and so on.
+
+    The rows have the codes by turns.
+    """
     kinds = {"string": pa.string(), "long": pa.int64(), "timestamp": pa.timestamp("us", "UTC")}
     schema = pa.schema(
         [
@@ -166,7 +169,7 @@ def write_refused(folder: Path, name: str, count: int) -> None:
             "run": "run",
             "stage": "origin",
             "delivered_to": [],
-            "code": "PARSE",
+            "code": codes[(number - 1) % len(codes)],
             "message": f"column amount: 'x{number}' is not a bigint",
             "row": json.dumps({"raw": f"x{number}"}),
             "part": f"{number}.json",
