@@ -76,12 +76,19 @@ class Client:
         call.__name__, call.__doc__ = name, operation.act.__doc__
         return call
 
-    def wait(self, task: Task) -> Task:
-        """Wait until a task has ended, and return it. Raise `ServerProblem` if it failed or was stopped."""
+    def wait(self, task: Task, say: Callable[[str], None] = lambda _: None) -> Task:
+        """Wait until a task has ended, and return it. `say` gets what it does.
+
+        Raise `ServerProblem` if it failed or was stopped, and `Refusal` if it was cancelled before it began.
+        """
         while task.ended_at is None:
+            if task.doing:
+                say(task.doing)
             task = self.get_task(task=task.task, wait=20)
         if task.problem is not None:
             raise ServerProblem(task.problem)
+        if task.state != "succeeded":
+            raise Refusal(f"The server stopped this: {task.doing or task.state}.")
         return task
 
     def watch(self, pipeline: str = "") -> Iterator[Happening]:

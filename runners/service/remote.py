@@ -328,12 +328,13 @@ class RemotePipeline:
 
     def _work(self, operation: str, say: Callable[[str], None] = lambda _: None, **fields: Any) -> Any:
         """Let the server do a task, and return its result. `say` gets what it does."""
-        task: Task = self._ask(operation, **fields)
-        while task.ended_at is None:
-            if task.doing:
-                say(task.doing)
-            task = self.client.get_task(task=task.task, wait=20)
-        return _read_result(task)
+        return self._wait(self._ask(operation, **fields), say).result
+
+    def _wait(self, task: Task, say: Callable[[str], None] = lambda _: None) -> Task:
+        try:
+            return self.client.wait(task, say)
+        except ServerProblem as error:
+            raise _translate(error) from None
 
     def _carry(self, listeners: Sequence[Listener], operation: str, **fields: Any) -> Report:
         """Let the server run the pipeline, and return the report.
@@ -356,7 +357,7 @@ class RemotePipeline:
         if task.state == "stopped":
             reason = task.problem.detail if task.problem else task.doing
             return Report(pipeline=self.name, run="", status="stopped", reason=reason)
-        _read_result(task)
+        self._wait(task)
         raise AssertionError
 
     @contextlib.contextmanager
@@ -422,14 +423,6 @@ def read_event(happening: Happening) -> Event | None:
     if happening.event == "batch_cancelled":
         return BatchCancelled(batch=batch)
     return BatchPlanned(batch=batch) if happening.event == "batch_planned" else BatchResumed(batch=batch)
-
-
-def _read_result(task: Task) -> Any:
-    if task.problem is not None:
-        raise _translate(ServerProblem(task.problem)) from None
-    if task.state != "succeeded":
-        raise Refusal(f"The server stopped this: {task.doing or task.state}.")
-    return task.result
 
 
 def _translate(error: ServerProblem) -> Owned | ServerProblem:
