@@ -90,7 +90,7 @@ COUNTS: Mapping[str, tuple[int, Callable[[], int]]] = {
     "files": (291, lambda: len(FILES)),
     "hundreds of lines": (686, lambda: count_lines(FILES)),
     "files of the service": (23, lambda: len(SERVICE)),
-    "hundreds of lines of the service": (44, lambda: count_lines(SERVICE)),
+    "hundreds of lines of the service": (42, lambda: count_lines(SERVICE)),
 }
 """What is counted, and how many there may be."""
 

@@ -11,9 +11,6 @@ import msgspec
 from runners.model.errors import Refusal
 from runners.model.events import Event, RunStarted
 from runners.model.run_report import Report
-from runners.operations import offsets
-from runners.operations.dlq import change_settings
-from runners.operations.explain_row import load_refused_row
 from runners.pipeline import Pipeline
 from runners.running.backfill import Backfill, Bound, parse_bound
 from runners.running.replay import Replay
@@ -35,7 +32,7 @@ def start_run(service: Service, caller: Caller, ask: messages.StartRun) -> messa
         doing.say("waiting for Spark" if not service.spark.is_open else "running")
         spark = service.spark.open()
         doing.say("running")
-        listeners = [*service.make_listeners(definition), _note_run(doing)]
+        listeners = [*service.make_listeners(definition.pipeline), _note_run(doing)]
         carried = make_carrier(spark, lambda _: listeners)(definition, doing.keep_stop)
         report = None if carried.report is None else carried.report.json()
         if carried.status == "succeeded":
@@ -46,7 +43,7 @@ def start_run(service: Service, caller: Caller, ask: messages.StartRun) -> messa
         state = "stopped" if carried.status == "stopped" else "failed"
         raise TaskFailed(state, make_problem(code, carried.message), report)
 
-    return service.start_task("start_run", caller, ask, work, reason=ask.reason)
+    return service.start_task("start_run", caller, ask, work)
 
 
 def _note_run(doing: Doing) -> Callable[[Event], None]:
@@ -85,12 +82,13 @@ def move_offsets(service: Service, caller: Caller, ask: messages.MoveOffsets) ->
     ways = [bool(ask.lane), ask.back > 0, bool(ask.to), ask.beginning]
     if sum(ways) != 1:
         raise Invalid("Give one of: lane with offset, back, to, beginning.")
-    if ask.lane:
-        move = offsets.plan_set(pipeline, ask.lane, ask.offset)
-    elif ask.beginning:
-        move = offsets.plan_reset(pipeline)
-    else:
-        move = offsets.plan_rewind(pipeline, batches=ask.back or None, to=read_moment(ask.to, "to"))
+    move = pipeline.plan_offsets(
+        lane=ask.lane or None,
+        offset=ask.offset,
+        batches=ask.back or None,
+        to=read_moment(ask.to, "to"),
+        beginning=ask.beginning,
+    )
     if ask.expected is not None and msgspec.json.decode(ENCODER.encode(move.json()["lanes"])) != ask.expected:
         raise Refusal(
             "Nothing was moved: the offsets have changed in the meantime.",
@@ -98,7 +96,7 @@ def move_offsets(service: Service, caller: Caller, ask: messages.MoveOffsets) ->
         )
     moved = bool(move.lanes) and not ask.preview
     if moved:
-        offsets.carry_out(pipeline, move, reason=ask.reason)
+        pipeline.move_offsets(move, reason=ask.reason)
     return to_answer(messages.OffsetMove, {**move.json(), "moved": moved})  # type: ignore[no-any-return]
 
 
@@ -108,7 +106,7 @@ def change_dlq(service: Service, caller: Caller, ask: messages.ChangeDlq) -> mes
     given = {name: str(value) for name, value in wanted.items() if value is not None}
     if not given:
         raise Invalid("Give one of: window, threshold, rows.")
-    settings = change_settings(service.find(ask.pipeline).pipeline, given, reason=ask.reason)
+    settings = service.open_pipeline(ask.pipeline).change_dlq(given, reason=ask.reason)
     return to_answer(messages.DlqSettings, settings)  # type: ignore[no-any-return]
 
 
@@ -123,15 +121,12 @@ def discard_rows(service: Service, caller: Caller, ask: messages.DiscardRows) ->
 
 def explain_row(service: Service, caller: Caller, ask: messages.ExplainRow) -> messages.Task:
     """Explain one refused row, and try it with the stages of today. The answer is a task, and nothing is written."""
-    definition = service.load_to_run(ask.pipeline)
 
-    def work(doing: Doing) -> Any:
-        doing.say("trying the row")
-        service.spark.open()
-        row = load_refused_row(definition, ask.id)
+    def try_row(pipeline: Pipeline, doing: Doing) -> Any:
+        row = pipeline.explain_dead_letter(ask.id)
         return row.json(row.try_again())
 
-    return service.start_task("explain_row", caller, ask, work)
+    return _start_on_spark(service, caller, ask, "explain_row", try_row, "trying the row")
 
 
 def replay_rows(service: Service, caller: Caller, ask: messages.ReplayRows) -> messages.Task:
@@ -139,44 +134,36 @@ def replay_rows(service: Service, caller: Caller, ask: messages.ReplayRows) -> m
     replay = Replay(choice=read_choice(ask), reason=ask.reason)
     if ask.plan:
         looked = service.open_pipeline(ask.pipeline)
-        return service.start_task(
-            "replay_rows", caller, ask, lambda _: looked.plan_replay(replay).json(), reason=ask.reason
+        return service.start_task("replay_rows", caller, ask, lambda _: looked.plan_replay(replay).json())
+    if ask.preview:
+        return _start_on_spark(
+            service,
+            caller,
+            ask,
+            "replay_rows",
+            lambda pipeline, doing: pipeline.preview_replay(replay, say=doing.say).json(),
         )
-    if not ask.preview:
-        return _start_work(service, caller, ask, "replay_rows", lambda pipeline: partial(pipeline.replay, replay))
-    pipeline = Pipeline.of(service.load_to_run(ask.pipeline).pipeline)
-
-    def work(doing: Doing) -> Any:
-        service.spark.open()
-        return pipeline.preview_replay(replay, say=doing.say).json()
-
-    return service.start_task("replay_rows", caller, ask, work, reason=ask.reason)
+    return _start_work(service, caller, ask, "replay_rows", lambda pipeline: partial(pipeline.replay, replay))
 
 
 def run_audit(service: Service, caller: Caller, ask: messages.RunAudit) -> messages.Task:
     """Prove from the destinations and the DLQ that each row is where it should be. The answer is a task."""
-    pipeline = Pipeline.of(service.load_to_run(ask.pipeline).pipeline)
-
-    def work(doing: Doing) -> Any:
-        doing.say("reading the destinations")
-        service.spark.open()
-        return pipeline.audit().json()
-
-    return service.start_task("run_audit", caller, ask, work)
+    return _start_on_spark(
+        service, caller, ask, "run_audit", lambda pipeline, _: pipeline.audit().json(), "reading the destinations"
+    )
 
 
 def run_repair(service: Service, caller: Caller, ask: messages.RunRepair) -> messages.Task:
     """Repair what an audit finds, where no guess is needed. The answer is a task."""
-    pipeline = Pipeline.of(service.load_to_run(ask.pipeline).pipeline)
 
-    def work(doing: Doing) -> Any:
-        doing.say("reading the destinations" if ask.preview else "repairing")
-        service.spark.open()
+    def repair(pipeline: Pipeline, doing: Doing) -> Any:
         if ask.preview:
             return pipeline.plan_repair().json()
         return pipeline.repair(reason=ask.reason, accept=ask.accept).json()
 
-    return service.start_task("run_repair", caller, ask, work, reason=ask.reason)
+    return _start_on_spark(
+        service, caller, ask, "run_repair", repair, "reading the destinations" if ask.preview else "repairing"
+    )
 
 
 def run_backfill(service: Service, caller: Caller, ask: messages.RunBackfill) -> messages.Task:
@@ -190,24 +177,43 @@ def run_backfill(service: Service, caller: Caller, ask: messages.RunBackfill) ->
         reason=ask.reason,
     )
     if ask.preview:
-        plan = offsets.plan_backfill(service.find(ask.pipeline).pipeline, past)
-        return service.start_task("run_backfill", caller, ask, lambda _: plan.json(), reason=ask.reason)
+        plan = service.open_pipeline(ask.pipeline).plan_backfill(past)
+        return service.start_task("run_backfill", caller, ask, lambda _: plan.json())
     return _start_work(service, caller, ask, "run_backfill", lambda pipeline: partial(pipeline.backfill, past))
 
 
 def run_redo(service: Service, caller: Caller, ask: messages.RunRedo) -> messages.Task:
     """Read an edited file again, and replace its old rows. The answer is a task."""
-    if not ask.preview:
-        return _start_work(
-            service, caller, ask, "run_redo", lambda pipeline: partial(pipeline.redo, ask.file, reason=ask.reason)
+    if ask.preview:
+        return _start_on_spark(
+            service,
+            caller,
+            ask,
+            "run_redo",
+            lambda pipeline, doing: pipeline.preview_redo(ask.file, say=doing.say).json(),
         )
+    return _start_work(
+        service, caller, ask, "run_redo", lambda pipeline: partial(pipeline.redo, ask.file, reason=ask.reason)
+    )
+
+
+def _start_on_spark(
+    service: Service,
+    caller: Caller,
+    ask: Any,
+    operation: str,
+    act: Callable[[Pipeline, Doing], Any],
+    what: str = "",
+) -> messages.Task:
+    """Start a task that needs Spark. `act` gets the pipeline with its secrets, and returns the result of the task."""
     pipeline = Pipeline.of(service.load_to_run(ask.pipeline).pipeline)
 
     def work(doing: Doing) -> Any:
+        doing.say(what)
         service.spark.open()
-        return pipeline.preview_redo(ask.file, say=doing.say).json()
+        return act(pipeline, doing)
 
-    return service.start_task("run_redo", caller, ask, work, reason=ask.reason)
+    return service.start_task(operation, caller, ask, work)
 
 
 def _start_work(
@@ -218,21 +224,15 @@ def _start_work(
     make_carry: Callable[[Pipeline], Callable[..., Report]],
 ) -> messages.Task:
     """Start a task that carries old or refused rows. Its result is a report."""
-    definition = service.load_to_run(ask.pipeline)
-    pipeline = Pipeline.of(definition.pipeline)
-    carry = make_carry(pipeline)
 
-    def work(doing: Doing) -> Any:
-        doing.say("waiting for Spark")
-        service.spark.open()
-        doing.say("running")
-
+    def carry(pipeline: Pipeline, doing: Doing) -> Any:
         def stop(reason: str, force: bool) -> None:
             pipeline.stop(reason, force=force)
 
+        doing.say("running")
         doing.keep_stop(stop)
-        report = carry(check=False, listeners=[*service.make_listeners(definition), _note_run(doing)])
-        report = report.mask(pipeline.secrets)
+        listeners = [*service.make_listeners(pipeline), _note_run(doing)]
+        report = make_carry(pipeline)(check=False, listeners=listeners).mask(pipeline.secrets)
         if report.error is not None:
             problem = make_problem(report.error.code, report.error.message, hint=report.error.hint)
             raise TaskFailed("failed", problem, report.json())
@@ -240,7 +240,7 @@ def _start_work(
             raise TaskFailed("stopped", make_problem("STOPPED", f"It was stopped: {report.reason}"), report.json())
         return report.json()
 
-    return service.start_task(operation, caller, ask, work, reason=ask.reason)
+    return _start_on_spark(service, caller, ask, operation, carry, "waiting for Spark")
 
 
 def _read_bound(text: str, name: str) -> Bound | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,10 +15,8 @@ from runners.definitions.definition import Definition
 from runners.definitions.pipeline_graph import PipelineGraph
 from runners.model.clock import convert_to_utc
 from runners.model.masking import without
-from runners.model.run_report import compute_trends
 from runners.model.text import find_version
 from runners.model.timetable import describe_times, find_zone, list_due_times, make_timetable
-from runners.operations.dlq import read_settings
 from runners.operations.status import describe_pipelines, read_status
 from runners.pipeline import Pipeline
 from runners.running.choice import Choice
@@ -196,14 +194,13 @@ def list_causes(service: Service, caller: Caller, ask: messages.ListCauses) -> m
 
 def get_dlq(service: Service, caller: Caller, ask: messages.GetDlq) -> messages.DlqSettings:
     """Show the limits of the DLQ for the next batch."""
-    settings = read_settings(service.find(ask.pipeline).pipeline)
+    settings = service.open_pipeline(ask.pipeline).dlq_settings()
     return to_answer(messages.DlqSettings, settings)  # type: ignore[no-any-return]
 
 
 def get_quality(service: Service, caller: Caller, ask: messages.GetQuality) -> messages.Quality:
     """Show which share passed each rule, run by run."""
-    runs = service.open_pipeline(ask.pipeline).runs(limit=ask.limit, report=True)
-    return messages.Quality(rules=compute_trends(runs))
+    return messages.Quality(rules=[*service.open_pipeline(ask.pipeline).quality(ask.limit)])
 
 
 def get_schedule(service: Service, caller: Caller, ask: messages.GetSchedule) -> messages.Schedule:
@@ -225,17 +222,17 @@ def _describe_times(service: Service, definition: Definition, now: datetime, day
     assert schedule is not None
     timetable, zone = make_timetable(schedule), find_zone(schedule.time_zone)
     mark = service.marks.get(definition.pipeline.name)
-    moments = islice(timetable.follow(now), _MOST_SHOWN + 1) if timetable and not (mark and mark.paused) else ()
-    due = [each for each in moments if each <= now + timedelta(days=days)]
-    due_next = [] if mark and mark.paused is not None else list_due_times(schedule, now, 3)
+    held, end = mark.paused if mark else None, now + timedelta(days=days)
+    moments = timetable.follow(now) if timetable and held is None else iter(())
+    due = [*islice(takewhile(lambda moment: moment <= end, moments), _MOST_SHOWN + 1)]
     return messages.ScheduledPipeline(
         pipeline=definition.pipeline.name,
         file=definition.path.name if definition.path else None,
         when=describe_times(schedule),
         due=[each.astimezone(zone).isoformat() for each in due[:_MOST_SHOWN]],
         more=len(due) > _MOST_SHOWN,
-        held=mark.paused if mark else None,
-        next=[each.isoformat() for each in due_next],
+        held=held,
+        next=[each.isoformat() for each in list_due_times(schedule, now, 3)] if held is None else [],
     )
 
 

@@ -6,12 +6,13 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from origins.lazy import SparkSession
-from runners.definitions.definition import Definition, DefinitionsFolder, load
+from runners.definitions.definition import Definition, DefinitionsFolder
 from runners.listeners.metrics import Metrics
 from runners.model.clock import Clock
 from runners.model.events import Listener
@@ -65,11 +66,10 @@ class Service:
     clock: Clock = field(default_factory=Clock)
     read_overview: Callable[[Service], PipelineList]
     """Reads the state of every pipeline."""
-    make_listeners: Callable[[Definition], Sequence[Listener]] = lambda _: ()
-    """Returns the listeners of each run."""
-    variables: Mapping[str, str] = field(default_factory=dict)
-    secrets: Mapping[str, str] = field(default_factory=dict)
-    note_secrets: Callable[[Mapping[str, str]], None] = lambda _: None
+    load: Callable[[Path], Definition]
+    """Loads a definition with all its secrets, to carry rows with it."""
+    make_listeners: Callable[[PipelineSpec], Sequence[Listener]] = lambda _: ()
+    """Returns the listeners of each run of a pipeline."""
     hidden: Mapping[str, str] = field(default_factory=dict)
     """The secrets of all definitions that were read, with their references. No answer has one of them."""
     kept: KeptAnswers[Any] = field(default_factory=lambda: KeptAnswers(2_000))
@@ -136,23 +136,16 @@ class Service:
         """Return the definition of a pipeline with all its secrets, to carry rows with it."""
         path = self.find(name).path
         assert path is not None
-        return load(
-            path,
-            variables=self.variables,
-            secrets=self.secrets,
-            note_secrets=self.note_secrets,
-        )
+        return self.load(path)
 
-    def start_task(
-        self, operation: str, caller: Caller, ask: Any, work: Callable[[Doing], Any], *, reason: str = ""
-    ) -> Task:
+    def start_task(self, operation: str, caller: Caller, ask: Any, work: Callable[[Doing], Any]) -> Task:
         """Do this work as a task, in the name of the caller. Secrets are hidden in its errors."""
 
         def carry(doing: Doing) -> Any:
             with act_for(caller.name), hide_in_errors(self.hidden):
                 return work(doing)
 
-        return self.tasks.start(operation, ask.pipeline, caller, reason, carry)
+        return self.tasks.start(operation, ask.pipeline, caller, getattr(ask, "reason", ""), carry)
 
 
 def to_answer(kind: type[Reply], facts: Mapping[str, Any]) -> Any:

@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -154,12 +154,12 @@ def make_service(options: ServerOptions, clock: Clock) -> Service:
         hidden.update(secrets)
         options.note_secrets(secrets)
 
-    folder = watch_folder(replace(options, note_secrets=note_secrets), needs_secrets=False)
+    read = partial(load, variables=options.variables, secrets=options.secrets, note_secrets=note_secrets)
+    folder = DefinitionsFolder(path=options.directory, load=partial(read, needs_secrets=False))
     folder.open()
     metrics, happenings = Metrics(clock), Happenings(clock)
 
-    def make_listeners(definition: Definition) -> Sequence[Listener]:
-        pipeline = definition.pipeline
+    def make_listeners(pipeline: PipelineSpec) -> Sequence[Listener]:
         metrics.watch_lag(pipeline.name, lambda: measure_known_lags(pipeline))
         return [metrics.of(pipeline.name), happenings.of(pipeline.name, pipeline.secrets)]
 
@@ -176,25 +176,11 @@ def make_service(options: ServerOptions, clock: Clock) -> Service:
         spark=SharedSpark(list_pipelines=list_pipelines),
         clock=clock,
         read_overview=read_overview,
+        load=read,
         make_listeners=make_listeners,
-        variables=options.variables,
-        secrets=options.secrets,
-        note_secrets=note_secrets,
         hidden=hidden,
     )
     return service
-
-
-def watch_folder(options: ServerOptions, *, needs_secrets: bool) -> DefinitionsFolder:
-    """Return the definitions of the server's folder. To look at them, secrets may be missing."""
-    read = partial(
-        load,
-        variables=options.variables,
-        secrets=options.secrets,
-        needs_secrets=needs_secrets,
-        note_secrets=options.note_secrets,
-    )
-    return DefinitionsFolder(path=options.directory, load=read)
 
 
 def make_scheduler(
@@ -207,11 +193,10 @@ def make_scheduler(
             spark = service.spark.open()
         except WherryError as error:
             return RunOutcome(name=definition.pipeline.name, status="failed", message=str(error))
-        return make_carrier(spark, service.make_listeners)(definition, stoppable)
+        return make_carrier(spark, lambda each: service.make_listeners(each.pipeline))(definition, stoppable)
 
-    noting = replace(options, note_secrets=service.note_secrets)
     return Scheduler(
-        folder=watch_folder(noting, needs_secrets=True),
+        folder=DefinitionsFolder(path=options.directory, load=service.load),
         marks=service.marks,
         run_workers=RunThreads(carry),
         at_once=options.at_once,
