@@ -89,7 +89,7 @@ belongs to runtimes below the floor: 15.4, and serverless environment 2.
 EVERY = *PAIRS, *RUNTIMES
 _LEFT_OPEN = "ignore:unclosed <socket:ResourceWarning"
 """pyspark before 4.2 leaves sockets to the garbage collector."""
-_TOOLS = ("pytest>=9,<10", "pytest-xdist>=3.8,<4", "hypothesis>=6.100")
+_TOOLS = ("pytest>=9,<10", "pytest-timeout>=2.4,<3", "pytest-xdist>=3.8,<4", "hypothesis>=6.100")
 _SHOWN = ("pyspark", "delta-spark", "pyarrow", "pandas", "deltalake")
 _PROBE = """
 import json, platform, subprocess, sys
