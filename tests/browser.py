@@ -70,8 +70,9 @@ class Page:
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
         self.ask("Emulation.setEmulatedMedia", features=scheme)
         self.ask("Page.navigate", url=place if isinstance(place, str) else place.as_uri())
+        messages = self._list_messages()
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
-            self.events.append(next(self._list_messages()))
+            self.events.append(next(messages))
 
     def value(self, script: str) -> Any:
         """Return the value of a script."""
@@ -121,14 +122,17 @@ class Page:
         return [event["params"] for event in self.events if event.get("method") in wrong]
 
     def _list_messages(self) -> Iterator[dict[str, Any]]:
+        """Yield what the browser says within the patience, also if it never stops to say something."""
         until = time.monotonic() + PATIENCE
         while True:
+            assert time.monotonic() < until, "no answer"
             said, whole, rest = self._rest.partition(b"\0")
             if whole:
                 self._rest = rest
                 yield json.loads(said)
                 continue
-            assert select.select([self.answers], [], [], max(0.0, until - time.monotonic()))[0], "no answer"
+            if not select.select([self.answers], [], [], max(0.0, until - time.monotonic()))[0]:
+                continue
             part = os.read(self.answers, 1 << 20)
             assert part, "the browser is gone"
             self._rest += part
