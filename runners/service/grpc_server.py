@@ -39,6 +39,8 @@ _MOST_CALLS = 1_000
 """How many calls may be answered and wait. More are refused."""
 _GRACE = 2.0
 """For how many seconds the server lets calls end by themselves when it ends."""
+_LAST = 10.0
+"""After how many seconds the server leaves calls behind that do not end."""
 _HEALTH_EVERY = 0.5
 """After how many seconds a watcher of the health hears of a change."""
 _LONGEST = 1_500
@@ -89,7 +91,7 @@ def answer_over_grpc(
             yield f"{name}:{opened}"
     finally:
         health.enter_graceful_shutdown()
-        server.stop(_GRACE).wait()
+        server.stop(_GRACE).wait(_LAST)
         for pool in (calls, reflections, *pools.values()):
             pool.shutdown(wait=False, cancel_futures=True)
 

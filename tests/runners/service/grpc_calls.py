@@ -89,7 +89,8 @@ class GrpcServed:
         """Begin a stream of happenings."""
         self.clock.move(1.0)
         begin = self.channel.unary_stream(f"/{SERVICE}/WatchEvents")
-        return begin(write_question(BY_NAME["watch_events"], question), metadata=self.list_metadata(token=token))
+        data = write_question(BY_NAME["watch_events"], question)
+        return begin(data, metadata=self.list_metadata(token=token), timeout=120)
 
     def ask(self, name: str, question: Mapping[str, Any], key: str | None = None, token: str | None = None) -> Said:
         """Ask over gRPC."""

@@ -73,6 +73,7 @@ def test_a_request_without_an_answer_is_sent_again_with_its_key() -> None:
                     lines = connection.recv(1 << 16).split(b"\r\n")
                     keys.extend(line for line in lines if line.startswith(b"Idempotency-Key"))
 
+        listening.settimeout(60)
         thread = threading.Thread(target=close_all)
         thread.start()
         client = Client(f"http://127.0.0.1:{listening.getsockname()[1]}", "token")
