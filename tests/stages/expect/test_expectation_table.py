@@ -10,7 +10,7 @@ import pytest
 from stages.expect import gx
 from stages.expect.expectation import EXPECTATIONS, KnownExpectation
 
-PAGE = Path(__file__).parents[3] / "stages/docs/expectations.md"
+PAGE = Path(__file__).parents[3] / "stages/docs/expect.md"
 OF_ALL = {"id", "meta", "notes", "result_format", "description", "catch_exceptions", "rendered_content", "windows"}
 OF_ALL |= {"batch_id", "severity", "library_metadata"}
 
