@@ -181,7 +181,7 @@ def check_lasting(pipeline: PipelineSpec, spark: SparkSession) -> None:
         raise Refusal(
             f"Spark keeps its catalog in memory only, so the next run would not find {' and '.join(gone)}.",
             hint="Name folders, with `path` and `state`, or give Spark a lasting catalog, with `spark: {conf: …}`; "
-            "see runners/README.md.",
+            "see runners/docs/howto/catalog-state.md.",
         )
 
 
