@@ -101,7 +101,6 @@ def _make_jar(folder: Path) -> Path:
     return jar
 
 
-@pytest.mark.every_case
 @pytest.mark.parametrize("name", FORBIDDEN)
 def test_what_serverless_does_not_allow_is_refused(
     name: str, remote: SparkSession, serverless: DatabricksProxy, tmp_path: Path
