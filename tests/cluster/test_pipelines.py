@@ -105,6 +105,7 @@ def list_writers(s3: S3) -> list[str]:
     return [re.split(r"[ /,]", each.headers["user-agent"])[0] for each in asked]
 
 
+@pytest.mark.long
 def test_a_state_that_only_the_driver_can_see_is_refused(project: Path, s3: S3) -> None:
     """No row is read. The error has the line to write."""
     done = call_wherry(project, "run", "orders.yaml")

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.databricks.notebook import COMPUTES, list_cases, list_oldest_computes
+from tests.databricks.notebook import COMPUTES, list_oldest_computes
 from tests.databricks.workspace import begin_on, open_compute
 
 if TYPE_CHECKING:
     from tests.scenarios.shared_jvm import Server
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 TURNS = 10
 
 
-@pytest.mark.parametrize("name", list_cases(list_oldest_computes()))
+@pytest.mark.parametrize("name", list_oldest_computes())
 def test_two_processes_that_append_at_once_leave_no_gap_and_no_duplicate(
     connect_server: Server, tmp_path: Path, name: str
 ) -> None:

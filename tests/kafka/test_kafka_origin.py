@@ -41,65 +41,33 @@ if TYPE_CHECKING:
 NO_SPARK = cast("SparkSession", None)
 
 
-class KafkaConformance(OriginConformance):
-    """A topic of two partitions, with one lane each. `test_spark_reads_the_same_rows_as_the_client` has all formats."""
+@pytest.mark.spark
+class TestJson(OriginConformance):
+    """A topic of two partitions, with one lane each. One object does not fit, and one message has no value.
 
-    format: str
-    schema: str | None = None
-    values: tuple[str | bytes | None, ...]
+    `test_spark_reads_the_same_rows_as_the_client` has all formats.
+    """
+
+    values = ('{"id": 1, "name": "x"}', '{"id": 2}', '{"id": "no number"}', None)
 
     @pytest.fixture(autouse=True)
-    def _topic(self, kafka: Broker, registry: Registry, tmp_path: Path) -> None:
+    def _topic(self, kafka: Broker) -> None:
         self.kafka, self.topic = kafka, kafka.make_topic(2)
-        self.registry, self.folder = registry, tmp_path
         self.more()
-
-    def options(self) -> dict[str, Any]:
-        """Return the options of the format."""
-        return {}
 
     def origin(self) -> Origin:
         return Kafka(
             servers=self.kafka.servers,
             topic=self.topic,
-            format=self.format,
-            schema=self.schema,
+            format="json",
+            schema="id int, name string",
             lanes=2,
             metadata=("kafka_key", "kafka_offset", "kafka_time", "kafka_headers"),
-            **self.options(),
         )
 
     def more(self) -> None:
         for partition in range(2):
             self.kafka.send(self.topic, self.values, partition=partition, key="a", headers={"from": b"shop"})
-
-
-@pytest.mark.spark
-class TestJson(KafkaConformance):
-    """Objects, of which one does not fit, and a message without a value."""
-
-    format = "json"
-    schema = "id int, name string"
-    values = ('{"id": 1, "name": "x"}', '{"id": 2}', '{"id": "no number"}', None)
-
-
-@pytest.mark.spark
-class TestAvro(KafkaConformance):
-    """Values with Confluent's header and two schemas. Some values cannot be read."""
-
-    format = "avro"
-    values = (
-        encode_avro(ORDER, {"id": 1, "name": "x"}, 1),
-        encode_avro(LATER, {"id": 2, "name": None, "note": "n"}, 2),
-        encode_avro(ORDER, {"id": 3, "name": "x"}, 9),
-        b"no avro",
-        None,
-    )
-
-    def options(self) -> dict[str, Any]:
-        self.registry.register(f"{self.topic}-value", ORDER)
-        self.registry.register(f"{self.topic}-value", LATER)
-        return {"registry": {"url": self.registry.url}}
 
 
 def make_origin(kafka: Broker, topic: str, **given: Any) -> Kafka:

@@ -73,19 +73,6 @@ def test_each_message_is_in_the_table_once(kafka: Broker, spark: SparkSession, t
     assert pipeline.run().batches == 0
 
 
-def test_a_run_says_once_what_the_schema_leaves_out_and_status_counts_it(
-    kafka: Broker, spark: SparkSession, tmp_path: Path
-) -> None:
-    """It names no option that this origin does not have."""
-    topic = kafka.make_topic()
-    kafka.send(topic, [json.dumps({"id": each, "tip": each}) for each in range(7)])
-    pipeline = make_pipeline(tmp_path, Kafka(servers=kafka.servers, topic=topic, format="json", schema="id long"))
-    report = pipeline.run()
-    assert report.batches == 3
-    assert report.notices == ("kafka: the rows have columns that the schema leaves out: tip. Add them to it",)
-    assert pipeline.status()["left_out"] == {"kafka": ["tip"]}
-
-
 def test_counts_balance_if_offsets_have_no_message(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
     """Markers of transactions and aborted messages are no rows, and the audit misses none."""
     topic = kafka.make_topic(2)

@@ -45,28 +45,6 @@ def look(s3: S3) -> Ask:
     return make_ask(s3.behind, s3.bucket)
 
 
-def test_requests_without_a_fault_are_forwarded(ask: Ask, look: Ask) -> None:
-    """Bodies of any size and the status are forwarded."""
-    large = bytes(range(256)) * 20_000
-    assert ask("PUT", "/a/b", large) == (200, b"")
-    assert ask("PUT", "/empty", b"") == (200, b"")
-    assert ask("GET", "/a/b") == look("GET", "/a/b") == (200, large)
-    assert ask("GET", "/a/b", range="bytes=1-3") == (206, b"\x01\x02\x03")
-    assert ask("HEAD", "/a/b") == (200, b"")
-    assert ask("GET", "/empty") == (200, b"")
-    assert ask("DELETE", "/a/b") == (204, b"")
-    assert ask("GET", "/a/b")[0] == 404
-
-
-def test_a_chunked_body_is_forwarded_completely(s3: S3, look: Ask) -> None:
-    """Clients send such a body if they do not know its length."""
-    connection = http.client.HTTPConnection(urlsplit(s3.endpoint).netloc, timeout=60)
-    connection.request("PUT", f"/{s3.bucket}/key", iter([b"one", b"two"]), SIGNED, encode_chunked=True)
-    assert connection.getresponse().status == 200
-    connection.close()
-    assert look("GET", "/key") == (200, b"onetwo")
-
-
 def test_only_one_of_several_conditional_writes_succeeds(ask: Ask) -> None:
     """They go through the proxy at the same time."""
     with ThreadPoolExecutor(8) as pool:
@@ -154,15 +132,6 @@ def test_a_request_is_held_until_it_is_released(s3: S3, ask: Ask, look: Ask, eff
         fault.let_go()
         assert held.result(60)[0] == 200
     assert look("GET", "/a")[0] == 200
-
-
-def test_a_delayed_request_is_executed(s3: S3, ask: Ask) -> None:
-    """It is executed after its delay, or when it is released."""
-    s3.proxy.add(Fault("delay", "PUT", seconds=0.01))
-    assert ask("PUT", "/a", b"x")[0] == 200
-    fault = s3.proxy.add(Fault("delay", "GET", seconds=600))
-    fault.let_go()
-    assert ask("GET", "/a") == (200, b"x")
 
 
 @pytest.fixture
