@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from origins.errors import WherryError
 from runners.model.run_report import Report, RunError
 from tests.scenarios.conftest import ORDERS, Place, make_order
 
@@ -118,3 +119,11 @@ dlq: {window: 0}
     place.load(text).run()
     assert place.rows("tables/orders") == [{"id": 1, "größe in cm": 7, "e.f": "x", "c`d": "y"}]
     assert [json.loads(row["row"]) for row in place.refused()] == [rows[1]]
+
+
+def test_a_state_that_cannot_be_written_is_reported(place: Place) -> None:
+    """The run fails before it reads anything."""
+    place.land("a.json", [make_order(1)])
+    (place.folder / "blocked").write_text("a file, not a folder")
+    with pytest.raises(WherryError, match="cannot be written"):
+        place.load(ORDERS + "state: blocked/state\n").run()

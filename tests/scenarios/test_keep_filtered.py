@@ -169,3 +169,11 @@ def test_find_names_the_stage_that_filtered_a_row_of_a_missing_file(place: Place
     assert found.json()["kept"]["stages"] == found.kept.stages
     none = pipeline.find(where="id = 7")
     assert (none.kept and none.kept.stages, "no filtered rows" in str(none)) == ({}, True)
+
+
+def test_without_the_option_nothing_is_stored(place: Place) -> None:
+    """The table does not exist, and a clean batch is written straight."""
+    place.land("1.json", [make_order(1), make_order(2, email=None)])
+    report = place.load(ORDERS).run()
+    assert (report.ways, (place.folder / ".wherry/orders/filtered").exists()) == ({"straight": 1}, False)
+    assert place.load().find(where="id = 2").kept is None

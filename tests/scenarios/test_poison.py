@@ -446,3 +446,12 @@ def test_an_error_that_no_row_causes_fails_the_batch(numbers: Numbers, raises: E
     assert f"raised {type(raises).__name__}: {raises}" in error.message
     assert "Traceback" not in error.message
     assert (len(calls.read_text()), numbers.refused()) == (tried, {})
+
+
+def test_an_expression_that_raises_for_every_row_fails_the_batch_after_a_few_rows(
+    numbers: Numbers, tries: list[int]
+) -> None:
+    """The rows are not at fault, so no row is refused."""
+    with pytest.raises(PipelineFailed, match="more than 3 rows of the batch make a stage fail, the last with: "):
+        numbers.carried([Filter("string(id) rlike '('")], rows=1000, raising_rows=3)
+    assert (numbers.ids(), tries) == ([], [])
