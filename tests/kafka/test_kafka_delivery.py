@@ -16,7 +16,6 @@ import fastavro
 import pytest
 from click.testing import CliRunner
 
-from destinations.dead_letters import make_dlq_schema
 from destinations.dlq import Dlq
 from destinations.kafka.kafka import Kafka
 from origins.crash_points import watch_points
@@ -40,7 +39,6 @@ from tests.kafka.test_kafka_destination import make_destination, read_headers, r
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import DataType
 
 DEFINITION = """
 name: orders
@@ -299,27 +297,6 @@ def test_refused_rows_are_read_back_unchanged_from_a_topic(kafka: Broker, spark:
     topic = kafka.make_topic(2)
     kafka.send(topic, ["of others"])
     check_read_back(spark, Kafka(servers=kafka.servers, topic=topic, key="id"))
-
-
-@pytest.mark.spark
-def test_a_copy_in_avro_that_is_too_large_has_no_value(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
-    """The table and the other copies have the whole row."""
-    source, refused = kafka.make_topic(1), kafka.make_topic(1, max_message_bytes="6000")
-    kafka.send(source, ["poison", "p" * 5000])
-    fields = [{"name": each.name, "type": find_avro_type(each.dataType)} for each in make_dlq_schema()]
-    (tmp_path / "letter.avsc").write_text(json.dumps({"type": "record", "name": "Letter", "fields": fields}))
-    options = f'servers: "{kafka.servers}", topic: {refused}, format: avro, schema_file: letter.avsc'
-    pipeline = Pipeline.load(write_letters(tmp_path, kafka, source, f"copy: {{kafka: {{{options}}}}}"))
-    assert pipeline.run().balanced
-    assert [message.value() is None for message in read_messages(kafka, refused)] == [False, True]
-    assert len(pipeline.dead_letters()) == 2
-
-
-def find_avro_type(kind: DataType) -> Any:
-    """Return the Avro type for a column of the DLQ, as a union with null."""
-    known: dict[str, Any] = {"long": "long", "timestamp": {"type": "long", "logicalType": "timestamp-micros"}}
-    known["array"] = {"type": "array", "items": "string"}
-    return ["null", known.get(kind.typeName(), "string")]
 
 
 @pytest.mark.spark

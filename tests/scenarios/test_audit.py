@@ -116,20 +116,6 @@ def test_the_statement_of_a_finding_undoes_the_change(place: Place) -> None:
     assert (list_codes(place), sorted(map(str, place.rows("tables/orders")))) == ([], before)
 
 
-def test_later_batches_are_put_back_after_a_restore(place: Place) -> None:
-    """The finding names a second command for them."""
-    land_orders(place, 1, 2)
-    place.load(ORDERS).run()
-    run_sql(place, "DELETE FROM ORDERS WHERE id = 10")
-    land_orders(place, 4)
-    place.load().run()
-    (problem,) = place.load().audit().problems
-    assert 'Then put the later batches back:  wherry repair FILE --reason "…"' in problem.repair
-    place.spark.sql(find_statement(place)).collect()
-    assert place.load().repair(reason="as the audit says").audit.balanced
-    assert (list_codes(place), place.ids("tables/orders")) == ([], [10, 11, 20, 21, 40, 41])
-
-
 def test_rows_are_inserted_if_a_restore_would_remove_rows_of_others(place: Place) -> None:
     """The inserted rows have no label of their batch, so the user must accept the finding."""
     land_orders(place, 1)

@@ -122,18 +122,6 @@ def test_a_new_path_of_an_origin_is_refused_until_the_user_explains_it(place: Pl
     assert place.ids("tables/orders") == [1, 2, 3]
 
 
-def test_a_destination_that_moved_gets_its_open_batch_once(place: Place) -> None:
-    """Wherry looks at the new path, because the id shows that it is the same table."""
-    place.land("a.json", [make_order(1)])
-    leave_open(place, load_two(place), "other")
-    (place.folder / "tables/orders").rename(place.folder / "tables/moved")
-    place.land("b.json", [make_order(2)])
-    moved = load_two(place, TWO.replace("- delta: {path: tables/orders}", "- delta: {path: tables/moved}"))
-    moved = replace(moved, destinations=[replace(moved.destinations[0], name="orders"), moved.destinations[1]])
-    assert moved.run().read == 2
-    assert (place.ids("tables/moved"), place.ids("tables/other")) == ([1, 2], [1, 2])
-
-
 def test_the_number_of_lanes_may_fall_while_batches_are_open(place: Place) -> None:
     """Each open batch is finished in its old lane before a new batch is planned, even if that lane no longer exists."""
     for number in (1, 4, 7):  # their names put them into three lanes

@@ -50,19 +50,6 @@ def bring_back(place: Place, folder: str = ".wherry/orders/dlq") -> None:
         path.with_name("away").rename(path)
 
 
-def corrupt_dlq(place: Place) -> None:
-    """Add invalid commits to the log of the DLQ."""
-    log = place.folder / ".wherry/orders/dlq/_delta_log"
-    for version in range(len(list(log.glob("*.json"))), 40):
-        (log / f"{version:020}.json").write_text("rubbish")
-
-
-def mend_dlq(place: Place) -> None:
-    for file in (place.folder / ".wherry/orders/dlq/_delta_log").glob("*.json"):
-        if file.read_text() == "rubbish":
-            file.unlink()
-
-
 def act_after_batch(number: int, do: Callable[[], None]) -> Callable[[Event], None]:
     def listen(event: Event) -> None:
         if isinstance(event, BatchSettled) and event.batch.number == number:
@@ -95,22 +82,6 @@ def test_a_dlq_that_breaks_during_a_run_does_not_stop_it(place: Place, caplog: p
     assert (audit.balanced, audit.dlq and audit.dlq["fallback"]) == (True, 0), audit.problems
     assert pipeline.status()["dlq"] == {"rows": 3, "unreplayed": 3, "fallback": 0}
     assert pipeline.run().batches == 0
-
-
-def test_a_run_begins_although_the_log_of_its_dlq_is_corrupt(place: Place) -> None:
-    """The status still counts the rows that wait. Once the log is mended, a merge brings them back."""
-    place.land("0.json", BATCHES[0])
-    pipeline = place.load(WITH_FALLBACK)
-    assert pipeline.run().fallback == 0
-    place.land("1.json", BATCHES[1])
-    corrupt_dlq(place)
-    report = pipeline.run(check=False)
-    assert (report.status, report.fallback, report.error) == ("succeeded", 2, None)
-    assert pipeline.status()["dlq"]["fallback"] == 2
-    mend_dlq(place)
-    assert pipeline.merge_dead_letters().rows == 2
-    assert sorted(row["position"] for row in place.refused()) == [2, 2, 3]
-    assert pipeline.audit().balanced
 
 
 def start(place: Place, what: str, point: str = "", number: int = 0) -> subprocess.Popen[bytes]:

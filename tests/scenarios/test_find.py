@@ -162,16 +162,6 @@ def test_a_row_whose_value_cannot_be_compared_does_not_match(place: Place) -> No
     assert "2 rows could not be compared" in str(found)
 
 
-@pytest.mark.connect
-def test_a_row_at_which_a_function_raises_does_not_match(place: Place) -> None:
-    """Stages keep their rules during the search, and refuse values that they cannot convert."""
-    place.land("1.json", [make_order(4), make_order(1, amount="two")])
-    pipeline = place.load(ORDERS)
-    pipeline.run()
-    found = pipeline.find(where="100 / (id - 4) < 0")
-    assert (found.read, found.count("rejected"), found.dlq.states["open"]) == (1, {"cast": 1}, 1)
-
-
 def test_a_condition_on_an_unknown_column_names_the_columns(place: Place) -> None:
     """A condition that raises on purpose is refused too."""
     place.land("1.json", [make_order(1), make_order(2, amount="two")])

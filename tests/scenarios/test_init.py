@@ -17,20 +17,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def test_the_files_of_init_work_at_once(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cases pass and write nothing. Then the definition delivers the sample into its table."""
-    monkeypatch.chdir(tmp_path)
-    assert CliRunner().invoke(wherry, ["init", "shop"], standalone_mode=False).exception is None
-    ended = CliRunner().invoke(wherry, ["test", "shop/shop.yaml"], standalone_mode=False)
-    assert ended.return_value == 0, ended.output
-    assert not (tmp_path / "shop" / "tables").exists()
-    result = CliRunner().invoke(wherry, ["run", "shop/shop.yaml", "--json"], standalone_mode=False)
-    report = json.loads(result.stdout)
-    assert (report["read"], report["nacked"], report["filtered"], report["balanced"]) == (10, 3, 1, True)
-    table = spark.read.format("delta").load(str(tmp_path / "shop" / "tables" / "shop"))
-    assert sorted(row["id"] for row in table.collect()) == [1, 2, 5, 7, 9, 10]
-
-
 def test_a_users_file_is_delivered_and_its_bad_rows_are_refused(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -110,17 +110,6 @@ def test_refused_rows_with_references_are_replayed_with_their_values(place: Plac
     assert sorted(list_stored(place)) == [LONG, HUGE]
 
 
-def test_a_row_at_which_a_stage_raises_is_found_among_large_values(place: Place) -> None:
-    """Only that row is refused."""
-    raising = BODIES.replace('"id > 0"', '"1 / id > 0"')
-    place.land("1.json", [make_row(1, LONG), make_row(0, LONG + "z"), make_row(2)])
-    report = place.load(raising).run()
-    assert (report.nacked, report.balanced) == (1, True)
-    assert read_bodies(place) == {1: LONG, 2: "short"}
-    (refused,) = place.refused()
-    assert (refused["code"], LONG in refused["original"]) == ("DIVIDE_BY_ZERO", False)
-
-
 def test_another_pipeline_puts_values_back(place: Place) -> None:
     """It reads references from a table, and uses the same store."""
     place.land("1.json", [make_row(1, LONG), make_row(2)])

@@ -178,17 +178,6 @@ def test_a_redo_removes_rows_that_a_replay_delivered(place: Place) -> None:
     assert (place.ids("tables/orders"), pipeline.audit().problems) == ([1, 4], [])
 
 
-def test_a_redo_is_refused_if_rows_have_no_file_name(place: Place) -> None:
-    """Rows from before the column have NULL in it, so nothing changes."""
-    land_two(place)
-    place.load(BY_NAME.replace("    metadata: [file_name]\n", "")).run()
-    place.spark.sql(f"ALTER TABLE delta.`{place.folder}/tables/orders` ADD COLUMNS (file_name STRING)").collect()
-    edit_file(place, "1.json", [make_order(20)])
-    with pytest.raises(Refusal, match="has rows with NULL in file_name"):
-        place.load(BY_NAME).redo("1.json")
-    assert place.ids("tables/orders") == [1, 2, 4]
-
-
 def test_a_redo_is_refused_if_rows_have_the_path_of_another_folder(place: Place) -> None:
     """They may be rows of the same file, from before its folder was moved."""
     pipeline = begin_redo(place, BY_PATH)

@@ -13,7 +13,6 @@ from origins.delta import Delta as DeltaOrigin
 from origins.files import Files
 from runners.definitions.definition import load
 from runners.operations.validate import explain
-from runners.running.compatibility import OperatorOverrides
 from runners.running.renamed import digest_place
 from tests.scenarios.conftest import ORDERS, Place, make_order
 
@@ -41,18 +40,6 @@ def test_a_renamed_pipeline_asks_before_it_reads_a_row(place: Place) -> None:
     place.land("b.json", [make_order(2)])
     place.load(ORDERS).run()
     assert place.ids("tables/orders") == [1, 2]
-
-
-def test_a_second_pipeline_with_the_same_places_is_asked_once(place: Place) -> None:
-    """The answer is an option of its first run."""
-    place.land("a.json", [make_order(1)])
-    place.load(ORDERS).run()
-    second = place.load(RENAMED)
-    second.run(ruling=OperatorOverrides(fresh=("orders",), reason="a second pipeline"))
-    assert place.ids("tables/orders") == [1, 1]
-    place.land("b.json", [make_order(2)])
-    second.run()
-    assert place.ids("tables/orders") == [1, 1, 2]
 
 
 def test_pipelines_that_share_only_one_end_are_not_asked(place: Place) -> None:

@@ -19,7 +19,6 @@ from pyarrow import parquet
 from tests.origins.test_odd_files import draw_file, split_lines
 from tests.scenarios.conftest import Place
 from tests.scenarios.test_any_files import get_raw
-from tests.scenarios.test_follow import make_step_listener
 
 pytestmark = pytest.mark.spark
 PAGE = (Path(__file__).parents[2] / "origins/docs/files-that-change.md").read_text()
@@ -126,19 +125,6 @@ def test_a_change_of_the_schema_stops_the_run_until_a_policy_is_set(place: Place
         (None, None, '{"id":"x"}'),
         (3, "south", None),
     }
-
-
-def test_a_following_run_grows_with_its_files(place: Place) -> None:
-    """The schema grows between two looks at the folder, and the run does not end."""
-    place.land("1.json", [{"id": 1}])
-    definition = INFERRED.replace("run: {", "run: {poll: 50ms, ")
-    more = make_step_listener(str, lambda: place.land("2.json", [{"id": 2, "region": "north"}]))
-    report = place.load(definition).run(follow=True, listeners=[more])
-    assert report.nacked == 0
-    assert sorted(map(str, place.rows("tables/orders"))) == [
-        "{'id': 1, 'region': None}",
-        "{'id': 2, 'region': 'north'}",
-    ]
 
 
 def draw_objects(chance: random.Random) -> list[str]:

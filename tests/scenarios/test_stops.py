@@ -109,22 +109,6 @@ def test_a_second_run_is_refused_while_another_is_in_progress(place: Place) -> N
     assert (len(refused), report.status, place.ids("tables/orders")) == (1, "succeeded", [1, 2, 3, 4])
 
 
-@pytest.mark.promise("CD-18")
-def test_a_listener_that_raises_fails_the_run(place: Place) -> None:
-    """The run's error has the listener's message, and the next run continues."""
-    land_four_files(place)
-
-    def listen(event: Event) -> None:
-        if isinstance(event, BatchPlanned) and event.batch.number == 3:
-            raise RuntimeError("the pager is broken")
-
-    failed = place.load(ORDERS).run(listeners=[listen], check=False)
-    assert failed.error is not None
-    assert "the pager is broken" in failed.error.message
-    place.load().run()
-    assert place.ids("tables/orders") == [1, 2, 3, 4]
-
-
 @pytest.mark.promise("CD-32")
 def test_a_run_is_stopped_through_its_ledger(place: Place) -> None:
     """The request comes from another process or notebook that sees the state. Batches in flight finish."""

@@ -72,13 +72,6 @@ def test_refused_rows_are_replayed_to_their_table(raw: Place) -> None:
     assert (raw.ids("bronze/people"), raw.ids("bronze/sales")) == ([7, 300], [1, 2])
 
 
-def test_a_merge_keeps_the_last_row_of_each_table(raw: Place) -> None:
-    """This works with several lanes, because each lane has a separate table."""
-    append_version(raw, "sales", [{"id": 1, "amount": 9.0}])
-    raw.load(MIRROR.replace(", stamp: _batch", ", mode: merge, keys: [id]")).run()
-    assert sorted((row["id"], row["amount"]) for row in raw.rows("bronze/sales")) == [(1, 9.0), (2, 2.5)]
-
-
 def test_an_added_table_is_read_from_its_beginning(raw: Place) -> None:
     """A table in the place of another one is refused until the user confirms it."""
     raw.load(MIRROR).run()

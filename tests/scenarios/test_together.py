@@ -98,16 +98,6 @@ def test_a_refused_row_separates_the_lanes(place: Place, land: Land) -> None:
     assert [json.loads(row["row"])["id"] for row in place.refused()] == [3]
 
 
-def test_an_unreadable_line_separates_the_lanes(place: Place, land: Land) -> None:
-    """It is refused when its lane is decided. The rows of other lanes do not wait for that."""
-    land(0, make_order(1))
-    land(1, make_order(2), "no row")
-    land(2, make_order(4), make_order(5))
-    report = place.load(LANES).run()
-    assert (report.read, report.nacked, report.balanced) == (5, 1, True)
-    assert (place.ids("tables/orders"), place.commits("tables/orders")) == ([1, 2, 4, 5], 4)
-
-
 @pytest.mark.promise("SS-14")
 @pytest.mark.parametrize(
     ("stages", "scans", "commits"),

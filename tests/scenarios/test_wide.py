@@ -77,11 +77,3 @@ def test_a_merge_of_many_columns_with_refused_rows_takes_no_minutes(place: Place
     assert (report.status, report.read, report.nacked) == ("succeeded", 3_120, 50)
     assert len(place.rows("tables/a")) == 3_070
     assert seconds <= 120 * pace
-
-
-@pytest.mark.connect
-def test_a_preview_of_many_columns_behind_ten_stages_ends(place: Place) -> None:
-    """It counts as the run does."""
-    (batch,) = place.load(define(place, ONE, [*GOOD, *BAD])).preview().batches
-    assert (batch.read, batch.destinations) == (11, {"a": 7})
-    assert sum(stage.counts.nacked for stage in batch.stages) == 2
