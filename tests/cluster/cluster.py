@@ -5,9 +5,7 @@ processes, or the disks of other workers.
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -113,13 +111,6 @@ class Cluster:
         """Return the number of workers that the master knows."""
         log = self._master.read_log()
         return log.count("Registering worker ") - log.count("Removing worker ")
-
-    def kill_executors(self, number: int) -> int:
-        """Kill the executors of a worker, which then starts others. Return the number of killed executors."""
-        executors = self.list_executors(number)
-        for each in executors:
-            os.kill(each, signal.SIGKILL)
-        return len(executors)
 
     def list_executors(self, number: int) -> list[int]:
         """Return the processes of a worker's executors."""

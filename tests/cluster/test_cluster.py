@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -49,15 +48,6 @@ def test_plain_spark_writes_to_s3_from_workers_without_the_folders_of_the_driver
 
 
 @pytest.mark.long
-def test_a_lost_executor_loses_no_row(cluster: Cluster, s3: S3, tmp_path: Path) -> None:
-    """Its worker starts another executor, and Spark repeats the lost tasks."""
-    with ThreadPoolExecutor(1) as pool:
-        found = pool.submit(run_driver, cluster, s3.spark_settings, s3.make_url("table"), tmp_path)
-        cluster.wait_for_executor(0)
-        assert cluster.kill_executors(0) == 1
-        assert (found.result()["rows"], found.result()["sum"]) == (1_500, 1_500 * 1_499 // 2)
-
-
 def test_a_lost_worker_is_replaced(cluster: Cluster) -> None:
     """The master registers another worker."""
     cluster.kill_worker(0)

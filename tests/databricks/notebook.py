@@ -10,10 +10,12 @@ import sys
 import sysconfig
 import tempfile
 import venv
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from origins.spark_versions import KNOWN, find_version, shorten_version
 from runners.definitions.document import parse, to_plain
@@ -74,6 +76,11 @@ def list_oldest_computes(spark: str = HERE) -> list[str]:
     """Return the oldest of these computes of each kind."""
     oldest = {COMPUTES[name].kind: name for name in reversed(list_computes(spark))}
     return [name for name in COMPUTES if name in oldest.values()]
+
+
+def list_cases(computes: Sequence[str]) -> list[Any]:
+    """Return the computes as cases of a test. All but the first one are long."""
+    return [pytest.param(name, marks=[pytest.mark.long] * bool(at)) for at, name in enumerate(computes)]
 
 
 @dataclass

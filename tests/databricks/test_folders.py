@@ -40,10 +40,10 @@ PREPARE = """
 """
 
 
-@pytest.fixture(params=[True, False], ids=["locks", "no locks"])
-def environment(request: pytest.FixtureRequest, volume_library: Path, tmp_path: Path) -> dict[str, str]:
-    """Provide the variables of a process that has a volume."""
-    return make_volume_environment(volume_library, tmp_path / "volume", locks=request.param)
+@pytest.fixture
+def environment(volume_library: Path, tmp_path: Path) -> dict[str, str]:
+    """Provide the variables of a process that has a volume, of the kind that refuses locks."""
+    return make_volume_environment(volume_library, tmp_path / "volume", locks=False)
 
 
 def do(action: str, folder: Path, environment: dict[str, str]) -> str:

@@ -106,8 +106,6 @@ def test_the_example_installs_wherry_and_finds_its_definition(tmp_path: Path) ->
 
 CLONES = {
     "serverless 4": "AttributeError: 'SparkSession' object has no attribute 'cloneSession'",
-    "standard 17.3": "AttributeError: 'SparkSession' object has no attribute 'cloneSession'",
-    "serverless 5": "AttributeError: 'SparkConnectClient' object has no attribute 'thread_local'",
     "standard 18.0": "AttributeError: 'SparkConnectClient' object has no attribute 'thread_local'",
 }
 

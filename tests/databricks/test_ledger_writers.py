@@ -14,7 +14,7 @@ from tests.databricks.workspace import begin_on, open_compute
 if TYPE_CHECKING:
     from tests.scenarios.shared_jvm import Server
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 TURNS = 10
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.databricks.limits import SERVERLESS, STANDARD
-from tests.databricks.notebook import COMPUTES, Compute, list_oldest_computes
+from tests.databricks.notebook import COMPUTES, Compute, list_cases, list_oldest_computes
 from tests.databricks.proxy import DatabricksProxy
 from tests.databricks.volume import make_volume_environment
 from tests.databricks.workspace import begin_on, open_compute
@@ -92,7 +92,7 @@ class Shop:
         return sorted(json.loads(row["original"])["id"] for row in rows)
 
 
-@pytest.fixture(params=list_oldest_computes())
+@pytest.fixture(params=list_cases(list_oldest_computes()))
 def shop(
     connect_server: Server, volume_library: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[Shop]:
@@ -159,19 +159,21 @@ def test_killed_runs_are_continued(shop: Shop) -> None:
     shop.call("audit", str(shop.definition))
 
 
-@pytest.mark.parametrize(("now", "why"), [("full", "No space left on device"), ("read-only", "Read-only file system")])
-def test_a_run_says_that_its_volume_takes_no_rows(shop: Shop, now: str, why: str) -> None:
-    """The run fails once, and names the volume. The next run, with room, delivers each row once."""
-    printed = shop.call("run", str(shop.definition), now=now, code=1)
-    assert why in printed
-    assert str(shop.folder / "volume") in printed
-    assert "Traceback" not in printed
+def test_a_run_says_that_its_volume_takes_no_rows(shop: Shop) -> None:
+    """The run fails once, and names the volume: it is full, or it is read-only. The next run, with room,
+    delivers each row once."""
+    for now, why in (("full", "No space left on device"), ("read-only", "Read-only file system")):
+        printed = shop.call("run", str(shop.definition), now=now, code=1)
+        assert why in printed
+        assert str(shop.folder / "volume") in printed
+        assert "Traceback" not in printed
     shop.call("run", str(shop.definition))
     assert [shop.list_ids(table) for table in ("orders", "newest")] == [GOOD, GOOD]
     assert shop.list_refused() == BAD
     shop.call("audit", str(shop.definition))
 
 
+@pytest.mark.long
 def test_a_run_names_the_right_that_it_lacks(shop: Shop, connect_server: Server) -> None:
     """The run fails once, with the words of the catalog. With the right, the next run delivers each row once."""
     if shop.compute.dedicated:
@@ -187,6 +189,7 @@ def test_a_run_names_the_right_that_it_lacks(shop: Shop, connect_server: Server)
     shop.call("audit", str(shop.definition))
 
 
+@pytest.mark.long
 def test_two_runs_at_once_deliver_each_row_once(shop: Shop) -> None:
     """Wherry may tell one of them that the other one has the pipeline."""
     both = [shop.begin("wherry", "run", str(shop.definition)) for _ in range(2)]

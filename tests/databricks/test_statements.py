@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.databricks.proxy import DatabricksProxy
     from tests.scenarios.shared_jvm import Server
 
-pytestmark = [pytest.mark.spark, pytest.mark.variant]
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 DEFINITION = """
 name: counted

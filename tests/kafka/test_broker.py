@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from tests.kafka.broker import Broker
@@ -23,13 +22,3 @@ def test_a_consumer_gets_the_messages_that_were_sent(kafka: Broker) -> None:
     topic = kafka.make_topic()
     kafka.send(topic, ["a", "b", None])
     assert read_all(kafka, topic, 3) == [b"a", b"b", None]
-
-
-@pytest.mark.variant
-def test_a_killed_broker_has_its_messages_after_a_restart(kafka: Broker) -> None:
-    """It starts on the same port, with the same data."""
-    topic = kafka.make_topic()
-    kafka.send(topic, ["a"])
-    kafka.kill()
-    kafka.start_again()
-    assert read_all(kafka, topic, 1) == [b"a"]

@@ -59,31 +59,3 @@ def test_every_line_of_any_file_is_delivered_filtered_or_refused(place: Place, k
     assert refused <= lines
     assert refused.total() > 20
     assert delivered <= Counter(name for name, _ in (lines - refused).elements())
-
-
-def make_plain(chance: random.Random, kind: str) -> bytes:
-    """Return a file of a few plain lines, or of none. Lines of JSON may have blank lines before them."""
-    rows = chance.choice([0, 0, 1, 2, 5])
-    if kind == "csv":
-        head = HEAD if rows else chance.choice([b"", HEAD])
-        return head + b"".join(b"%d,n%d\n" % (chance.randint(1, 99), row) for row in range(rows))
-    blank = [chance.choice([b"", b"\n", b" \n"]) for _ in range(rows + 1)]
-    return b"".join(each + b'{"id": %d, "note": "n"}\n' % chance.randint(1, 99) for each in blank[:rows]) + blank[-1]
-
-
-@pytest.mark.every_case
-@pytest.mark.parametrize("draw", range(3))
-@pytest.mark.parametrize("kind", ["csv", "json"])
-def test_every_line_of_small_plain_files_is_read(place: Place, kind: str, draw: int) -> None:
-    """Wherry reads such files without Spark. Some have no row, and several are in one batch."""
-    chance = random.Random(f"{kind} {draw}")
-    landing, lines = place.folder / "landing", 0
-    landing.mkdir()
-    for number in range(16):
-        content = make_plain(chance, kind)
-        (landing / f"{number:02}").write_bytes(content)
-        os.utime(landing / f"{number:02}", (chance.randint(1, 99), chance.randint(1, 99)))
-        lines += len(list(split_lines(kind, content)))
-    definition = ANYTHING.replace("KIND", kind).replace(", metadata: [file_name]", "")
-    report = place.load(definition).run()
-    assert (report.read, report.balanced) == (lines, True)

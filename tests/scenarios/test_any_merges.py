@@ -84,11 +84,28 @@ def draw_change(chance: random.Random, parts: Sequence[str], note: str, *, nulls
     return {**found, "note": f"{found['id']} {found['at']} {note}"}
 
 
+FEW, MANY = 5, 60
+"""How many merges are always drawn, and how many in all."""
+
+
 @pytest.mark.promise("CD-16")
-@pytest.mark.parametrize("draw", range(60))
+@pytest.mark.parametrize("draw", range(FEW))
 def test_a_table_holds_the_merge_of_any_changes(place: Place, draw: int) -> None:
     """Keys, sequence, deletes, NULLs, ties, batches, ways and rows of another program are random. Two runs merge."""
-    chance = random.Random(draw)
+    check_merge(place, random.Random(draw))
+
+
+@pytest.mark.long
+def test_a_table_holds_the_merge_of_many_changes(place: Place) -> None:
+    """Each merge has a folder of its own, named after the number that draws it."""
+    for draw in range(FEW, MANY):
+        folder = place.folder / str(draw)
+        folder.mkdir()
+        check_merge(Place(folder, place.spark), random.Random(draw))
+
+
+def check_merge(place: Place, chance: random.Random) -> None:
+    """Draw changes, merge them in two runs, and compare the tables and the counts with the calculation."""
     folder, landing = place.folder, place.folder / "landing"
     landing.mkdir()
     nulls, size = chance.random() < 0.5, chance.randint(1, 3)

@@ -176,11 +176,28 @@ def read_ids(place: Place, name: str) -> list[int]:
     return sorted(found)
 
 
+FEW, MANY = 6, 100
+"""How many pipelines are always drawn, and how many in all."""
+
+
 @pytest.mark.promise("CD-16", "SS-03", "CN-13")
-@pytest.mark.parametrize("draw", range(100))
+@pytest.mark.parametrize("draw", range(FEW))
 def test_every_row_of_any_pipeline_ends_in_its_place(place: Place, draw: int) -> None:
     """Format, stages, destinations, lanes, batches, ways and thresholds are random. Two runs read the files."""
-    chance = random.Random(draw)
+    check_pipeline(place, random.Random(draw))
+
+
+@pytest.mark.long
+def test_every_row_of_many_pipelines_ends_in_its_place(place: Place) -> None:
+    """Each pipeline has a folder of its own, named after the number that draws it."""
+    for draw in range(FEW, MANY):
+        folder = place.folder / str(draw)
+        folder.mkdir()
+        check_pipeline(Place(folder, place.spark), random.Random(draw))
+
+
+def check_pipeline(place: Place, chance: random.Random) -> None:
+    """Draw a pipeline, run it twice, and compare the places of all rows with the calculation."""
     ids = iter(range(1, 1_000))
     kind, folder = chance.choice(["json", "csv", "parquet"]), place.folder
     landing = folder / "landing"

@@ -97,23 +97,6 @@ def test_a_restored_table_gets_its_batches_back(place: Place) -> None:
     assert (list_codes(place), place.ids("tables/orders")) == ([], [10, 11, 20, 21, 40, 41, 50, 51])
 
 
-def test_changes_of_others_to_their_rows_are_no_findings(place: Place) -> None:
-    """Files that Spark rewrote are compared row by row. A deletion vector does not show whose rows it removes, so it is
-    a doubt and no loss."""
-    land_orders(place, 1, 2)
-    place.load(ORDERS).run()
-    run_sql(place, "INSERT INTO ORDERS (id, email, amount) VALUES (901, 'x', 1), (902, 'y', 2), (903, 'z', 3)")
-    run_sql(place, "OPTIMIZE ORDERS")
-    run_sql(place, "UPDATE ORDERS SET amount = amount + 1 WHERE id > 901")
-    run_sql(place, "DELETE FROM ORDERS WHERE id = 903")
-    assert list_codes(place) == []
-    run_sql(place, "ALTER TABLE ORDERS SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
-    run_sql(place, "DELETE FROM ORDERS WHERE id = 902")
-    assert [code for code, _, _ in list_codes(place)] == ["NOT_PROVED"]
-    run_sql(place, "DELETE FROM ORDERS WHERE id < 903")
-    assert [code for code, _, _ in list_codes(place)] == ["ROWS_GONE"]
-
-
 def find_statement(place: Place) -> str:
     """Return the SQL statement that the only finding prints, as a user would copy it."""
     (problem,) = place.load().audit().problems
@@ -122,43 +105,15 @@ def find_statement(place: Place) -> str:
 
 
 @pytest.mark.connect
-@pytest.mark.parametrize("change", ["DELETE FROM ORDERS WHERE id = 10", "UPDATE ORDERS SET amount = 9 WHERE id = 10"])
-def test_the_statement_of_a_finding_undoes_the_change(place: Place, change: str) -> None:
+def test_the_statement_of_a_finding_undoes_the_change(place: Place) -> None:
     """If there is no later commit, the statement restores the table. The audit then finds nothing."""
     land_orders(place, 1, 2)
     place.load(ORDERS).run()
     before = sorted(map(str, place.rows("tables/orders")))
-    run_sql(place, change)
+    run_sql(place, "UPDATE ORDERS SET amount = 9 WHERE id = 10")
     assert list_codes(place) == [("ROWS_GONE", "orders", 1)]
     place.spark.sql(find_statement(place)).collect()
     assert (list_codes(place), sorted(map(str, place.rows("tables/orders")))) == ([], before)
-
-
-@pytest.mark.variant
-def test_later_batches_are_put_back_after_a_restore(place: Place) -> None:
-    """The finding names a second command for them."""
-    land_orders(place, 1, 2)
-    place.load(ORDERS).run()
-    run_sql(place, "DELETE FROM ORDERS WHERE id = 10")
-    land_orders(place, 4)
-    place.load().run()
-    (problem,) = place.load().audit().problems
-    assert 'Then put the later batches back:  wherry repair FILE --reason "…"' in problem.repair
-    place.spark.sql(find_statement(place)).collect()
-    assert place.load().repair(reason="as the audit says").audit.balanced
-    assert (list_codes(place), place.ids("tables/orders")) == ([], [10, 11, 20, 21, 40, 41])
-
-
-def test_a_finding_prints_no_insert_if_rows_changed_later(place: Place) -> None:
-    """Rows left the table after the loss, so an insert could bring some of them back."""
-    land_orders(place, 1)
-    place.load(ORDERS).run()
-    run_sql(place, "DELETE FROM ORDERS WHERE id = 10")
-    run_sql(place, "INSERT INTO ORDERS (id, email, amount) VALUES (901, 'x', 1)")
-    run_sql(place, "DELETE FROM ORDERS WHERE id = 901")
-    (problem,) = place.load().audit().problems
-    assert "from a backup" in problem.repair
-    assert "INSERT INTO" not in problem.repair
 
 
 def test_rows_are_inserted_if_a_restore_would_remove_rows_of_others(place: Place) -> None:
@@ -193,23 +148,6 @@ def test_the_error_names_a_statement_that_restores_a_dropped_column(place: Place
     place.spark.sql(line.partition("to get the values back, ")[2]).collect()
     assert sorted(map(str, place.rows("tables/orders"))) == before
     assert place.load().run().status == "succeeded"
-    assert (list_codes(place), place.ids("tables/orders")) == ([], [10, 11, 20, 21])
-
-
-def test_rows_removed_by_a_vacuum_need_a_backfill(place: Place) -> None:
-    """A repair cannot put them back. The backfill that the audit names delivers and proves them again."""
-    land_orders(place, 1, 2)
-    place.load(ORDERS).run()
-    run_sql(place, "DELETE FROM ORDERS WHERE id < 20")
-    place.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-    run_sql(place, "VACUUM ORDERS RETAIN 0 HOURS")
-    done = place.load().repair(reason="a try")
-    assert "cannot be put back" in done.failed[0]
-    (problem,) = done.audit.problems
-    assert "wherry backfill FILE --from 1 --to 1 --only orders --again" in problem.repair
-    from runners.running.backfill import Backfill
-
-    place.load().backfill(Backfill(start=1, end=1, only="orders", again=True, reason="as the audit says"))
     assert (list_codes(place), place.ids("tables/orders")) == ([], [10, 11, 20, 21])
 
 

@@ -52,18 +52,6 @@ def test_a_row_refused_by_a_run_and_a_backfill_is_replayed_to_each_table_once(pl
     assert (place.ids("tables/orders"), place.ids("tables/other")) == ([1, 2], [1, 2])
 
 
-def test_a_backfill_keeps_the_offsets_of_an_origin_that_is_read_whole(place: Place) -> None:
-    """The backfill delivers the earlier batch again. It does not begin a new reading of the origin."""
-    place.land("1.json", [make_order(1)])
-    text = TWO.replace("stages:", "  read: whole\nstages:", 1)
-    pipeline = place.load(text)
-    pipeline.run()
-    before = pipeline.status()["lanes"]
-    report = pipeline.backfill(Backfill(only="other", again=True, reason="once more"))
-    assert (report.batches, place.ids("tables/orders"), place.ids("tables/other")) == (1, [1], [1, 1])
-    assert pipeline.status()["lanes"] == before
-
-
 def test_a_condition_chooses_rows_of_old_batches(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """It sees the columns as they were read. The other rows count as filtered, and the next run knows nothing of it."""
     monkeypatch.chdir(place.folder)

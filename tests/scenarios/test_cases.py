@@ -118,16 +118,6 @@ def test_a_stage_that_makes_other_rows_can_be_tried(place: Place) -> None:
     assert try_cases(place, text, case) == [[]]
 
 
-def test_an_expression_that_raises_refuses_only_its_row(place: Place) -> None:
-    """The other row of the case is delivered, as in a run."""
-    text = ORDERS.replace("destinations:", '  - with_columns: {part: "1 / (id - 1)"}\ndestinations:')
-    row = {"email": "a@x.org", "amount": "1"}
-    case = make_case(
-        "a", {**row, "id": 1}, {**row, "id": 2}, delivered=[{"id": 2, "part": 1}], refused=[{"row": {"id": 1}}]
-    )
-    assert try_cases(place, text, case) == [[]]
-
-
 def test_fifty_cases_share_one_query(place: Place) -> None:
     """Wherry groups cases if every stage treats each row alone."""
     definition = load(place.define(ORDERS))
@@ -137,17 +127,12 @@ def test_fifty_cases_share_one_query(place: Place) -> None:
     assert {tuple(result.problems) for result in run_cases(definition, cases)} == {()}
 
 
-@pytest.mark.parametrize(
-    ("row", "said"),
-    [
-        ({"id": 1, "emial": "x"}, "did you mean 'email'"),
-        ({"id": "x"}, "A row does not fit the columns of its origin, in one of these cases: 'a'"),
-    ],
-)
-def test_a_row_that_does_not_fit_the_origin_is_refused(place: Place, row: dict[str, Any], said: str) -> None:
+def test_a_row_that_does_not_fit_the_origin_is_refused(place: Place) -> None:
     """The error suggests a column, or names the case with the wrong row."""
-    with pytest.raises(Refusal, match=said):
-        try_cases(place, ORDERS, make_case("a", row, delivered=1))
+    with pytest.raises(Refusal, match="did you mean 'email'"):
+        try_cases(place, ORDERS, make_case("a", {"id": 1, "emial": "x"}, delivered=1))
+    with pytest.raises(Refusal, match="A row does not fit the columns of its origin, in one of these cases: 'a'"):
+        try_cases(place, ORDERS, make_case("a", {"id": "x"}, delivered=1))
 
 
 def test_the_command_prints_each_case_and_exits_with_1_if_one_fails(place: Place) -> None:

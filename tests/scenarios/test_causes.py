@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from origins.codec import encode
-from runners.model.errors import Refusal
-from runners.running.choice import Choice
 from tests.scenarios.conftest import ORDERS, Place, make_order
 
 pytestmark = [pytest.mark.spark, pytest.mark.connect]
@@ -23,18 +20,6 @@ def amounts(place: Place) -> Place:
         rows = [make_order(number * 10 + at, amount="n/a") for at in range(2)]
         place.land(f"{number}.json", [make_order(number), *(commas if number == 1 else []), *rows])
     return place
-
-
-def test_a_preview_groups_all_refused_rows_of_a_stage(amounts: Place) -> None:
-    """It also counts rows that it does not show. A preview that shows all rows gives the same causes."""
-    (batch,) = amounts.load(MANY).preview().batches
-    cast = next(stage for stage in batch.stages if stage.counts.stage == "cast")
-    assert [(cause.form, cause.rows, cause.files) for cause in cast.causes.found] == [("9,9", 12, 1), ("a/a", 6, 3)]
-    assert cast.causes.describe(placed=False)[0] == IN_WORDS
-    assert [each["rows"] for each in encode(cast)["causes"]] == [12, 6]
-    (batch,) = amounts.load().preview(shown=50).batches
-    shown = next(stage for stage in batch.stages if stage.counts.stage == "cast")
-    assert shown.causes.json() == cast.causes.json()
 
 
 def test_the_error_of_the_window_explains_all_refused_rows_of_the_batch(amounts: Place) -> None:
@@ -55,14 +40,3 @@ def test_the_report_and_the_summary_group_the_refused_rows(amounts: Place) -> No
     assert [cause.rows for cause in amounts.carry().causes.found] == [1]
     (cause,) = amounts.load().dead_letter_causes()
     assert [(each["form"], each["rows"], each["files"]) for each in cause["forms"]] == [("9,9", 12, 1), ("a/a", 7, 4)]
-
-
-def test_rows_of_the_dlq_are_chosen_by_an_sql_condition(amounts: Place) -> None:
-    """NULL counts as false, and an invalid condition is refused."""
-    amounts.carry(MANY)
-    pipeline = amounts.load()
-    where = "get_json_object(original, '$.amount') = 'n/a' AND part LIKE '%2.json'"
-    assert [row["original"]["id"] for row in pipeline.dead_letters(choice=Choice(where=where))] == [20, 21]
-    assert pipeline.dead_letters(choice=Choice(where="replays = 'p'")) == []
-    with pytest.raises(Refusal, match="--where is not valid for the DLQ"):
-        pipeline.dead_letters(choice=Choice(where="amount = 1"))

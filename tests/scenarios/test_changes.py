@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -49,22 +49,6 @@ class OpenDown(OpenDelta):
         assert isinstance(self.destination, Down)
         self.destination.tried.append(1)
         raise DestinationError("the table is down")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Dying(Delta):
-    """A Delta table whose write lands just before the process dies."""
-
-    def open(self) -> OpenDying:
-        return OpenDying(self)
-
-
-class OpenDying(OpenDelta):
-    """The open table. It raises after its first write."""
-
-    def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
-        super().write(spark, rows, labels)
-        raise RuntimeError("the process is dying")
 
 
 def leave_open(place: Place, pipeline: Pipeline, down: str) -> None:
@@ -120,50 +104,6 @@ def test_a_batch_that_was_only_planned_uses_the_new_stages(place: Place) -> None
     assert (report.nacked, place.ids("tables/orders")) == (1, [200])
 
 
-def test_a_new_destination_starts_with_the_next_batch(place: Place) -> None:
-    """It does not get the earlier batches."""
-    place.land("a.json", [make_order(1)])
-    place.load(ORDERS).run()
-    place.land("b.json", [make_order(2)])
-    place.load(TWO).run()
-    assert (place.ids("tables/orders"), place.ids("tables/other")) == ([1, 2], [2])
-
-
-def test_an_open_batch_waits_for_a_removed_destination_unless_it_is_forgotten(place: Place) -> None:
-    """Runs fail until the user forgets the destination and gives a reason."""
-    place.land("a.json", [make_order(1)])
-    pipeline = load_two(place)
-    leave_open(place, pipeline, "other")
-    alone = replace(pipeline, destinations=pipeline.destinations[:1])
-    refused = alone.run(check=False)
-    assert refused.error is not None
-    assert "waits for the destination 'other'" in refused.error.message
-    report = alone.run(ruling=OperatorOverrides(forget=("other",), reason="nobody reads it"))
-    assert (report.status, report.delivered, place.ids("tables/orders")) == ("succeeded", {"orders": 1}, [1])
-
-
-def test_changed_batch_options_apply_to_the_next_batch(place: Place) -> None:
-    """Delivered batches stay the same."""
-    place.land("a.json", [make_order(1)])
-    place.load(ORDERS).run()
-    for number in (2, 3, 4):
-        place.land(f"{number}.json", [make_order(number)])
-    report = place.load(ORDERS.replace("batch: {files: 1}", "batch: {files: 2}, runners: 1")).run()
-    assert (report.batches, place.ids("tables/orders")) == (2, [1, 2, 3, 4])
-
-
-def test_a_renamed_destination_is_looked_up_under_its_old_name(place: Place) -> None:
-    """It gets the batch once, although the batch was open under the old name."""
-    place.land("a.json", [make_order(1)])
-    pipeline = load_two(place)
-    leave_open(place, pipeline, "other")
-    first, second = pipeline.destinations
-    renamed = replace(pipeline, destinations=[replace(first, name="sales", was="orders"), second])
-    report = renamed.run()
-    assert report.delivered == {"sales": 1, "other": 1}
-    assert (place.ids("tables/orders"), place.ids("tables/other")) == ([1], [1])
-
-
 def test_a_new_path_of_an_origin_is_refused_until_the_user_explains_it(place: Place) -> None:
     """With `moved`, delivered files still count. With `fresh`, the origin is read from its beginning."""
     place.land("a.json", [make_order(1)])
@@ -182,18 +122,6 @@ def test_a_new_path_of_an_origin_is_refused_until_the_user_explains_it(place: Pl
     assert place.ids("tables/orders") == [1, 2, 3]
 
 
-def test_a_destination_that_moved_gets_its_open_batch_once(place: Place) -> None:
-    """Wherry looks at the new path, because the id shows that it is the same table."""
-    place.land("a.json", [make_order(1)])
-    leave_open(place, load_two(place), "other")
-    (place.folder / "tables/orders").rename(place.folder / "tables/moved")
-    place.land("b.json", [make_order(2)])
-    moved = load_two(place, TWO.replace("- delta: {path: tables/orders}", "- delta: {path: tables/moved}"))
-    moved = replace(moved, destinations=[replace(moved.destinations[0], name="orders"), moved.destinations[1]])
-    assert moved.run().read == 2
-    assert (place.ids("tables/moved"), place.ids("tables/other")) == ([1, 2], [1, 2])
-
-
 def test_the_number_of_lanes_may_fall_while_batches_are_open(place: Place) -> None:
     """Each open batch is finished in its old lane before a new batch is planned, even if that lane no longer exists."""
     for number in (1, 4, 7):  # their names put them into three lanes
@@ -205,38 +133,6 @@ def test_the_number_of_lanes_may_fall_while_batches_are_open(place: Place) -> No
     report = load_two(place).run()
     assert (report.status, load_two(place).status()["open"]) == ("succeeded", [])
     assert (place.ids("tables/orders"), place.ids("tables/other")) == ([1, 2, 4, 7], [1, 2, 4, 7])
-
-
-def test_a_change_of_lanes_loses_and_doubles_no_batch(place: Place) -> None:
-    """Progress is kept for each file. Lanes only group the files."""
-    for number in range(1, 5):
-        place.land(f"{number}.json", [make_order(number)])
-    place.load(ORDERS).run()
-    for number in range(5, 9):
-        place.land(f"{number}.json", [make_order(number)])
-    place.load(origin__lanes="3").run()
-    assert place.ids("tables/orders") == list(range(1, 9))
-
-
-@pytest.mark.variant
-def test_a_user_decides_what_an_unsure_destination_has(place: Place) -> None:
-    """The table was restored while a batch was open, so Wherry cannot know whether the batch landed."""
-    cases: list[tuple[Literal["delivered", "missing"], list[int]]] = [("delivered", [1]), ("missing", [1, 2])]
-    for assume, expected in cases:
-        text = ORDERS.replace("name: orders", f"name: {assume}").replace("tables/orders", f"tables/{assume}")
-        place.land("a.json", [make_order(1)])
-        pipeline = place.load(text)
-        pipeline.run()
-        place.land("b.json", [make_order(2)])
-        (table,) = pipeline.destinations
-        assert replace(pipeline, destinations=[Dying(path=table.place)]).run(check=False).status == "failed"
-        place.spark.sql(f"restore table delta.`{table.place}` to version as of 1")
-        asked = pipeline.run(check=False)
-        assert asked.error is not None
-        assert "--assume" in asked.error.hint
-        pipeline.run(ruling=OperatorOverrides(assume=assume, reason="I looked"))
-        assert place.ids(f"tables/{assume}") == expected
-        (place.folder / "landing/b.json").unlink()
 
 
 @pytest.mark.promise("CN-11", "CN-12", "CN-13", "CN-14")
@@ -255,13 +151,3 @@ def test_a_run_keeps_the_definition_that_it_began_with(place: Place) -> None:
     kept = json.loads(Journal(State.of(pipeline).open_ledger(None)).state.opened.definition)
     assert kept["stages"][-1] == {"with_columns": {"email": "lower(email)"}}
     assert kept["origin"]["files"]["path"] == "landing/*.json"
-
-
-def test_every_run_reads_the_whole_of_an_origin_that_is_read_whole(place: Place) -> None:
-    """The batch numbers continue, so that no destination takes a batch for an earlier one."""
-    place.land("a.json", [make_order(1)])
-    text = ORDERS.replace("stages:", "  read: whole\nstages:", 1)
-    assert place.load(text).run().read == 1
-    place.land("b.json", [make_order(2)])
-    assert place.load(text).run().read == 2
-    assert place.ids("tables/orders") == [1, 1, 2]

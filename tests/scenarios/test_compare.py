@@ -118,7 +118,6 @@ def test_without_waiting_rows_the_newest_delivered_batches_are_compared(place: P
     assert (batch.by_row, batch.destinations[0].same) == (False, 0)
 
 
-@pytest.mark.variant
 def test_a_comparison_refuses_a_row_at_which_an_expression_raises(place: Place) -> None:
     """The row is compared as a run would treat it. The command exits with 1, because the row differs."""
     place.land("a.json", [make_order(1), make_order(2), make_order(3)])
@@ -135,16 +134,3 @@ def test_a_comparison_refuses_a_row_at_which_an_expression_raises(place: Place) 
     assert "no 2" in ended.output
     same = CliRunner().invoke(wherry, [*words[:2], words[1], "--json"], standalone_mode=False)
     assert (same.return_value, json.loads(same.stdout)["same"]) == (0, True)
-
-
-def test_expressions_see_the_lane_that_a_run_gives_them(place: Place) -> None:
-    """If there may be several origins, the name of a lane begins with the name of its origin."""
-    place.land("a.json", [make_order(1)])
-    shop = ORDERS.replace("origin:\n  files:", "origins:\n  - name: shop\n    files:")
-    shop = shop.replace("with_columns: {", 'with_columns: {lane: ":lane", ')
-    old = place.load(shop)
-    (batch,) = old.compare(load_other(place, shop.replace("lower(email)", "email"))).batches
-    old.run()
-    (row,) = place.rows("tables/orders")
-    (difference,) = batch.destinations[0].differences
-    assert difference.example["old"]["lane"] == row["lane"] == "shop/0"

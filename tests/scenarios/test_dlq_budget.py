@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from destinations.dead_letters import count_dead_letters
-from runners.running import refused_budget
 from runners.running.choice import Choice
 from runners.running.replay import Replay
 from tests.scenarios.conftest import ORDERS, Place, make_order
@@ -35,37 +31,6 @@ def test_a_run_stops_before_the_batch_that_follows_too_many_refused_rows(place: 
     assert place.load().discard_dead_letters(Choice(), reason="known") == 4
     report = place.load().run()
     assert (report.status, report.batches, place.ids("tables/orders")) == ("succeeded", 1, [10, 20, 30])
-
-
-@pytest.mark.parametrize("failing", [{1, 2}, {2, 3}])
-def test_a_store_that_is_briefly_unreachable_ends_no_run(
-    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, failing: set[int]
-) -> None:
-    """The store may fail before the first batch, or after a batch with a refused row."""
-    counts = iter(range(1, 10))
-
-    def count(*asked: Any) -> int | None:
-        if next(counts) in failing:
-            raise TimeoutError("the store does not answer")
-        return count_dead_letters(*asked)
-
-    monkeypatch.setattr(refused_budget, "count_dead_letters", count)
-    for number in (1, 2, 3):
-        place.land(f"{number}.json", [make_order(10 * number), make_order(10 * number + 1, amount="x")])
-    patient = LIMITED.replace("run: {", "run: {retry: {wait: 10ms}, ")
-    report = place.load(patient).run(check=False)
-    assert report.error is not None
-    assert (report.error.code, report.batches, place.ids("tables/orders")) == ("BUDGET", 3, [10, 20, 30])
-    assert caplog.text.count("Wherry cannot count the refused rows that wait: the store does not answer.") == 2
-
-
-def test_a_run_without_new_rows_does_not_fail_because_of_its_budget(place: Place) -> None:
-    """A replay does not fail either."""
-    place.land("1.json", [make_order(1, amount="x"), make_order(2, amount="x"), make_order(3, amount="x")])
-    assert place.load(LIMITED).run(check=False).batches == 1
-    assert place.load().run(check=False).batches == 0
-    again = place.load().replay(Replay(reason="again"), check=False)
-    assert (again.status, again.read) == ("succeeded", 3)
 
 
 def test_rows_in_the_fallback_count_toward_the_budget(place: Place) -> None:

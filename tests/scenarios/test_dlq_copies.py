@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from typing import Any
 
 import pytest
 
-from tests.child import clean_environment
+from origins.crash_points import watch_points
 from tests.scenarios.conftest import ORDERS, Place, make_order
 
 pytestmark = pytest.mark.spark
@@ -48,20 +47,17 @@ def test_each_copy_gets_the_rows_that_its_stages_leave(place: Place) -> None:
     assert place.load().audit().balanced
 
 
-def test_a_batch_without_rows_for_one_copy_is_written_to_the_others(place: Place) -> None:
-    """The DLQ gets the batch too."""
-    place.land("1.json", [make_order(1), make_order(2, amount="x")])
-    assert place.load(COPIED).run().status == "succeeded"
-    assert (len(place.rows("casts")), len(place.rows("others")), len(place.refused())) == (1, 0, 1)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("point", "number"), [("before-dlq", 1), ("between-writes", 1), ("after-dlq", 1)])
-def test_after_a_kill_each_copy_has_each_row_once(place: Place, point: str, number: int) -> None:
-    """The kill may come when the copies have the rows and the DLQ does not."""
+def test_after_a_crash_each_copy_has_each_row_once(place: Place) -> None:
+    """The run dies when some copies have the rows and the DLQ does not."""
     place.land("1.json", ROWS)
-    command = [sys.executable, "-m", "tests.scenarios.killed_at", str(place.define(COPIED)), "run", point, str(number)]
-    assert subprocess.run(command, check=False, env=clean_environment(), capture_output=True).returncode == -9
+
+    def crash(point: str, of: str, rows: Any) -> Any:
+        if point == "between-writes":
+            raise RuntimeError("the process dies here")
+        return rows
+
+    with watch_points(crash):
+        assert place.load(COPIED).run(check=False).status == "failed"
     assert place.load().run().status == "succeeded"
     assert (len(place.rows("casts")), len(place.rows("others")), len(place.rows("everything"))) == (2, 1, 3)
     assert len(place.refused()) == 3

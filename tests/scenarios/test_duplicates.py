@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
-from runners.model.run_report import PipelineFailed
 from tests.scenarios.conftest import Place
 
 pytestmark = [pytest.mark.spark]
@@ -51,14 +48,3 @@ def test_rows_with_a_delivered_key_are_not_delivered_again(place: Place) -> None
     report = place.load().run()
     assert (report.filtered, report.delivered, report.balanced) == (1, {"orders": 1}, True)
     assert sorted(row["v"] for row in place.rows("tables/orders")) == ["b", "d", "f"]
-
-
-def test_a_missing_table_stops_the_run(place: Place) -> None:
-    """The error names the table, and nothing is delivered. Once the table exists, the batch is delivered."""
-    place.land("a.json", [{"id": 1, "at": 1, "v": "a"}])
-    pipeline = place.load(PIPELINE.format(name="orders", more=", sequence_by: at, against: {path: tables/other}"))
-    with pytest.raises(PipelineFailed, match=r"The Delta table .*tables/other was not found"):
-        pipeline.run()
-    assert place.rows("tables/orders") == []
-    shutil.copytree(place.folder / "tables/orders", place.folder / "tables/other")
-    assert pipeline.run().delivered == {"orders": 1}

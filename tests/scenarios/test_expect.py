@@ -145,32 +145,6 @@ def test_a_quarantined_batch_goes_to_the_dlq_as_a_whole(place: Place) -> None:
     assert [each["statistics"]["successful_expectations"] for each in report.validations] == [1, 2, 2]
 
 
-def test_a_reported_batch_is_delivered_without_its_failing_rows(place: Place) -> None:
-    """A warning stays with its row in a separate column, also after an SQL statement."""
-    write_suite(
-        place,
-        (BETWEEN, {"column": "amount", "min_value": 0, "mostly": 0.9}),
-        ("expect_table_row_count_to_equal", {"value": 99}),
-    )
-    text = PIPELINE.replace("HOW", "report").replace(
-        "destinations:",
-        f"  - expect: [{{{BETWEEN}: {{column: amount, max_value: 10, severity: warning}}}}]\n"
-        '  - sql: "select * from rows"\n'
-        "destinations:",
-    )
-    place.land("1.json", make_rows(1.0, -1.0, 99.0))
-    report = place.load(text).run()
-    kept = {row["id"]: row["failed_expectations"] for row in place.rows("tables/orders")}
-    assert kept == {1: None, 3: [f"{BETWEEN}(amount)"]}
-    assert [(each["stage"], each["failed"]) for each in report.quality] == [
-        ("expect", 1),
-        ("expect", 1),
-        ("expect#2", 1),
-    ]
-    assert [row["code"] for row in place.refused()] == [BETWEEN]
-
-
-@pytest.mark.variant
 def test_a_suite_of_fifty_rules_costs_few_jobs(place: Place) -> None:
     """With failing rows, the suite needs at most three Spark jobs more than another stage. Without failing rows, it
     needs none."""
@@ -192,32 +166,6 @@ def test_a_suite_of_fifty_rules_costs_few_jobs(place: Place) -> None:
     assert clean[0] == clean[1]
     assert 0 < failing[0] - failing[1] <= 3
     assert len(place.refused()) == 2
-
-
-AGGREGATES = (
-    ("expect_column_min_to_be_between", {"column": "amount", "min_value": 0}),
-    ("expect_column_mean_to_be_between", {"column": "amount", "max_value": 1000}),
-    ("expect_column_sum_to_be_between", {"column": "amount", "min_value": 0}),
-    ("expect_column_stdev_to_be_between", {"column": "amount", "max_value": 1000}),
-    ("expect_column_max_to_be_between", {"column": "id", "min_value": 0}),
-    ("expect_table_row_count_to_be_between", {"min_value": 1}),
-)
-
-
-def test_expectations_that_aggregate_a_batch_share_their_jobs(place: Place) -> None:
-    """Seven of them need no more jobs than one."""
-    text, one = (
-        PIPELINE.replace("HOW", "stop"),
-        ("expect_column_max_to_be_between", {"column": "amount", "max_value": 9}),
-    )
-    counted = []
-    for number, rules in enumerate(((one,), (one, *AGGREGATES)), 1):
-        write_suite(place, *rules)
-        place.land(f"{number}-warm.json", make_rows(1.0, 3.0))
-        place.load(text).run()
-        place.land(f"{number}.json", make_rows(1.0, 2.0))
-        counted.append(count_jobs(place, text))
-    assert counted[0] == counted[1]
 
 
 def count_jobs(place: Place, text: str) -> int:
@@ -251,23 +199,3 @@ def test_a_preview_judges_the_batch_as_the_run_does(place: Place) -> None:
     error = pipeline.run(check=False).error
     assert error is not None
     assert [line.strip() for line in error.message.splitlines()[1:3]] == list(judged.failure.why)
-
-
-def test_a_preview_of_a_quarantined_batch_shows_every_row_as_refused(place: Place) -> None:
-    """This includes rows that only the whole batch can judge. A preview of the first rows treats them as the whole
-    batch."""
-    scores = (
-        "expect_column_value_z_scores_to_be_less_than",
-        {"column": "amount", "threshold": 2, "double_sided": True},
-    )
-    write_suite(place, ("expect_table_row_count_to_be_between", {"min_value": 8}), scores)
-    place.land("1.json", make_rows(*[1.0, 2.0, 3.0, 2.0] * 2, 99.0))
-    pipeline = place.load(PIPELINE.replace("HOW", "quarantine"))
-    (batch,) = pipeline.preview().batches
-    assert (batch.stages[-1].counts.nacked, batch.stages[-1].failure, batch.destinations) == (1, None, {"orders": 8})
-    (few,) = pipeline.preview(rows=3).batches
-    assert (few.stages[-1].counts.nacked, few.stops, few.destinations) == (3, False, {"orders": 0})
-    assert few.stages[-1].failure is not None
-    assert few.stages[-1].failure.why == ("expect_table_row_count_to_be_between, expected min_value 8, found 3",)
-    report = pipeline.run()
-    assert (report.nacked, dict(report.delivered)) == (1, batch.destinations)

@@ -51,18 +51,3 @@ def test_a_refused_row_is_tried_with_the_present_stages(place: Place) -> None:
     unread = next(str(each["id"]) for each in mended.dead_letters() if each["code"] == "PARSE")
     tried = mended.explain_dead_letter(unread).try_again()
     assert (tried.today, "could not read" in tried.why_not) == (None, True)
-
-
-def test_a_row_of_a_changed_file_is_tried(place: Place) -> None:
-    """The DLQ has the row as it was read. A row that is refused again in a replay names the earlier entry."""
-    place.land("1.json", [make_order(1), make_order(2, amount="two")])
-    pipeline = place.load(ORDERS)
-    pipeline.run()
-    two = find_id(pipeline, 2)
-    pipeline.replay(Replay(choice=Choice(ids=(two,)), reason="a test"))
-    again = next(str(each["id"]) for each in pipeline.dead_letters(waiting=True))
-    assert pipeline.explain_dead_letter(again).letter["replays"] == two
-    place.land("1.json", [make_order(1), make_order(2, amount="2.00"), make_order(3)])
-    tried = pipeline.explain_dead_letter(two).try_again()
-    assert tried.today is not None
-    assert tried.today.outcome == "rejected"

@@ -12,7 +12,6 @@ from origins.crash_points import watch_points
 from runners.model.events import BatchSettled, Event
 from runners.model.run_report import PipelineFailed
 from runners.running import merge_fallback
-from runners.running.compatibility import OperatorOverrides
 from tests.child import clean_environment
 from tests.crash_injector import CrashInjector
 from tests.scenarios.conftest import ORDERS, Place, make_order
@@ -51,19 +50,6 @@ def bring_back(place: Place, folder: str = ".wherry/orders/dlq") -> None:
         path.with_name("away").rename(path)
 
 
-def corrupt_dlq(place: Place) -> None:
-    """Add invalid commits to the log of the DLQ."""
-    log = place.folder / ".wherry/orders/dlq/_delta_log"
-    for version in range(len(list(log.glob("*.json"))), 40):
-        (log / f"{version:020}.json").write_text("rubbish")
-
-
-def mend_dlq(place: Place) -> None:
-    for file in (place.folder / ".wherry/orders/dlq/_delta_log").glob("*.json"):
-        if file.read_text() == "rubbish":
-            file.unlink()
-
-
 def act_after_batch(number: int, do: Callable[[], None]) -> Callable[[Event], None]:
     def listen(event: Event) -> None:
         if isinstance(event, BatchSettled) and event.batch.number == number:
@@ -98,33 +84,11 @@ def test_a_dlq_that_breaks_during_a_run_does_not_stop_it(place: Place, caplog: p
     assert pipeline.run().batches == 0
 
 
-def test_a_run_begins_although_the_log_of_its_dlq_is_corrupt(place: Place) -> None:
-    """The status still counts the rows that wait. Once the log is mended, a merge brings them back."""
-    place.land("0.json", BATCHES[0])
-    pipeline = place.load(WITH_FALLBACK)
-    assert pipeline.run().fallback == 0
-    place.land("1.json", BATCHES[1])
-    corrupt_dlq(place)
-    report = pipeline.run(check=False)
-    assert (report.status, report.fallback, report.error) == ("succeeded", 2, None)
-    assert pipeline.status()["dlq"]["fallback"] == 2
-    mend_dlq(place)
-    assert pipeline.merge_dead_letters().rows == 2
-    assert sorted(row["position"] for row in place.refused()) == [2, 2, 3]
-    assert pipeline.audit().balanced
-
-
 def start(place: Place, what: str, point: str = "", number: int = 0) -> subprocess.Popen[bytes]:
     """Start a run or a merge in a separate process. It dies when it reaches the point for the given time."""
     file = str(place.define(WITH_FALLBACK))
     command = [sys.executable, "-m", "tests.scenarios.killed_at", file, what, point, str(number)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment())
-
-
-def kill(place: Place, what: str, point: str, number: int) -> None:
-    process = start(place, what, point, number)
-    _, error = process.communicate()
-    assert process.returncode == -9, error.decode()
 
 
 def check_whole(place: Place) -> None:
@@ -175,24 +139,6 @@ def test_a_fallback_that_also_fails_stops_the_run(place: Place) -> None:
     check_whole(place)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("heals", [True, False])
-def test_a_run_killed_after_the_write_of_the_fallback_leaves_each_row_once(place: Place, heals: bool) -> None:
-    """The run dies before the ledger records the write. The DLQ works again for the next run, or it does not."""
-    land_batches(place)
-    hide_table(place)
-    kill(place, "run", "before-settle", 1)
-    assert len(place.rows("refused")) == 1
-    if heals:
-        bring_back(place)
-    report = place.load().run()
-    assert (report.status, report.balanced, report.fallback) == ("succeeded", True, 1 if heals else 3)
-    if not heals:
-        bring_back(place)
-    assert place.load().merge_dead_letters().rows == report.fallback
-    check_whole(place)
-
-
 @pytest.mark.parametrize(
     ("kind", "few"),
     [("files: {path: kept}", 10_000), ("files: {path: kept, format: json}", 1)],
@@ -228,18 +174,6 @@ def let_wait(place: Place) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("point", "number"), [("before-dlq", 2), ("after-dlq", 1), ("after-dlq", 2)])
-def test_the_next_merge_continues_a_killed_one(place: Place, point: str, number: int) -> None:
-    """The merge dies before a batch's rows are in the DLQ, or after that and before the ledger records it."""
-    let_wait(place)
-    kill(place, "merge", point, number)
-    left = place.load().merge_dead_letters()
-    assert (left.batches, left.waiting) == (2 if (point, number) == ("after-dlq", 1) else 1, 0)
-    assert place.load().merge_dead_letters().rows == 0
-    check_whole(place)
-
-
-@pytest.mark.long
 def test_two_merges_at_the_same_time_merge_each_row_once(place: Place) -> None:
     """The second merge does not wait. It stops, or finds nothing left."""
     let_wait(place)
@@ -247,18 +181,6 @@ def test_two_merges_at_the_same_time_merge_each_row_once(place: Place) -> None:
     ended = [(process.communicate(), process.returncode) for process in processes]
     assert 0 in [code for _, code in ended], ended
     assert all(code == 0 or b"Owned" in error for (_, error), code in ended), ended
-    check_whole(place)
-
-
-def test_rows_that_a_person_copied_are_merged_from_another_fallback(place: Place) -> None:
-    """The definition names the copy in the place of the first fallback, and a run learns that it moved."""
-    let_wait(place)
-    rows = place.spark.read.format("delta").load(str(place.folder / "refused"))
-    rows.write.format("delta").save(str(place.folder / "copied"))
-    (place.folder / "refused").rename(place.folder / "lost")
-    copied = place.load(WITH_FALLBACK.replace("path: refused", "path: copied"))
-    assert copied.run(ruling=OperatorOverrides(moved=("dlq fallback",), reason="the disk is lost")).batches == 0
-    assert copied.merge_dead_letters().rows == 3
     check_whole(place)
 
 
@@ -291,24 +213,6 @@ def test_a_batch_missing_from_the_fallback_is_named_and_the_others_are_merged(pl
         place.load().merge_dead_letters()
     assert [row["number"] for row in place.refused()] == [2, 2]
     assert place.load().status()["dlq"]["fallback"] == 1
-
-
-def test_a_batch_with_rows_that_wherry_did_not_write_is_not_merged(place: Place) -> None:
-    """The error reports too many rows, and names the remedy. The other batches are merged."""
-    let_wait(place)
-    table = str(place.folder / "refused")
-    one = place.spark.read.format("delta").load(table).where("number = 1")
-    first = one.collect()[0].asDict()
-    other = place.spark.createDataFrame([{**first, "id": f"{first['plan']}/99"}], one.schema)
-    other.write.format("delta").mode("append").save(table)
-    with pytest.raises(PipelineFailed) as failed:
-        place.load().merge_dead_letters()
-    error = failed.value.report.error
-    assert error is not None
-    assert "has too many rows of batch 1 of lane 0 (2 instead of 1)." in error.message
-    assert "Remove the rows that Wherry did not write from the fallback" in error.hint
-    assert "backup" not in error.hint
-    assert [row["number"] for row in place.refused()] == [2, 2]
 
 
 def test_each_refused_row_is_copied_once_even_if_the_dlq_fails(place: Place) -> None:

@@ -10,35 +10,11 @@ import pytest
 
 import origins.batch_rows
 from runners import PipelineFailed
-from runners.state.prepared_store import FolderStore
 from tests.scenarios.conftest import ORDERS, Place, make_order
 
 pytestmark = [pytest.mark.spark]
 
 TWO = ORDERS.replace("dlq:", "  - delta: {path: tables/large}\n    stages: [filter: amount > 2]\ndlq:")
-
-
-def test_every_table_gets_its_rows_from_memory(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each table gets the rows that its stages keep, and the DLQ gets the refused rows. Spark writes no rows beside the
-    tables."""
-
-    def written(*_: object) -> None:
-        raise AssertionError("Spark writes what was decided")
-
-    monkeypatch.setattr(FolderStore, "write", written)
-    place.land(
-        "a.json", [make_order(1), make_order(2), make_order(3, amount="x"), make_order(4, email=None), make_order(5)]
-    )
-    place.land("b.json", [make_order(6)])
-    report = place.load(TWO).run()
-    assert (report.read, report.nacked, report.balanced) == (6, 1, True)
-    assert {name: (each.delivered, each.filtered) for name, each in report.destinations.items()} == {
-        "orders": (4, 1),
-        "large": (3, 2),
-    }
-    assert (place.ids("tables/orders"), place.ids("tables/large")) == ([1, 2, 5, 6], [2, 5, 6])
-    (refused,) = place.refused()
-    assert (refused["position"], refused["stage"], "'x'" in refused["message"]) == (3, "cast", True)
 
 
 def test_rows_that_a_table_cannot_get_from_memory_are_read_by_spark(place: Place) -> None:
@@ -54,10 +30,11 @@ def test_rows_that_a_table_cannot_get_from_memory_are_read_by_spark(place: Place
     assert rows == [row for row in sorted(place.rows("tables/orders"), key=lambda row: row["id"]) if row["id"] > 1]
 
 
-@pytest.mark.every_case
-@pytest.mark.parametrize("sizes", [(0, 0, 2), (1, 0, 2, 0)], ids=str)
-@pytest.mark.parametrize("blank", [(), ("", " ")], ids=["no byte", "blank lines"])
-@pytest.mark.parametrize("definition", [ORDERS, TWO], ids=["straight", "decided"])
+@pytest.mark.parametrize(
+    ("definition", "blank", "sizes"),
+    [(ORDERS, ("", " "), (0, 0, 2)), (TWO, (), (1, 0, 2, 0))],
+    ids=["straight, blank lines", "decided, no byte"],
+)
 def test_a_file_without_rows_hides_no_row_of_its_batch(
     place: Place, definition: str, blank: Sequence[str], sizes: Sequence[int]
 ) -> None:
@@ -92,8 +69,11 @@ def test_a_row_that_spark_loses_stops_a_straight_batch(place: Place, monkeypatch
 
 
 @pytest.mark.promise("CD-16")
-@pytest.mark.parametrize("limits", [{}, {"ways": ["written"], "small_bytes": 0}], ids=["any way", "written by Spark"])
-@pytest.mark.parametrize("amount", ["1", "x"], ids=["clean", "refused"])
+@pytest.mark.parametrize(
+    ("amount", "limits"),
+    [("1", {}), ("x", {"ways": ["written"], "small_bytes": 0})],
+    ids=["clean", "refused, written by Spark"],
+)
 def test_a_row_that_spark_loses_stops_a_decided_batch_before_its_delivery(
     place: Place, monkeypatch: pytest.MonkeyPatch, amount: str, limits: dict[str, Any]
 ) -> None:

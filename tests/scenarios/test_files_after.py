@@ -48,32 +48,11 @@ def test_a_file_of_an_undelivered_batch_stays(place: Place) -> None:
     assert list_names(place.folder / "landing") == ["b.json"]
 
 
-@pytest.mark.long
+@pytest.mark.parametrize(
+    ("point", "after"), [("after-write", "move"), ("after-settle", "move"), ("after-committed", "delete")]
+)
 @pytest.mark.promise("CD-13", "CD-22")
-def test_the_next_run_moves_a_file_that_a_killed_run_left(place: Place) -> None:
-    """The kill comes when the offset of the second batch is durable and its file is not moved yet."""
-    for number, rows in enumerate(BAD_IN_SECOND):
-        place.land(f"{number}.json", rows)
-    landing = place.folder / "landing"
-    place.kill(MOVED, "BatchSettled", 2)
-    assert (list_names(landing), list_names(landing / "_carried")) == (["1.json", "2.json"], ["0.json"])
-    assert place.load().run().balanced is True
-    assert (list_names(landing), list_names(landing / "_carried")) == ([], ["0.json", "1.json", "2.json"])
-    assert place.ids("tables/orders") == [1, 2, 3, 5]
-
-
-ON_THE_WAY = [
-    *("before-plan", "after-plan", "after-prepare", "before-prepared", "after-prepared", "before-dlq", "after-dlq"),
-    *("before-write", "in-write", "after-write", "after-writes", "before-settle", "after-settle", "after-committed"),
-]
-"""The points that a batch with a refused row passes."""
-
-
-@pytest.mark.variant
-@pytest.mark.parametrize("after", ["move", "delete"])
-@pytest.mark.parametrize("point", ON_THE_WAY)
-@pytest.mark.promise("CD-13", "CD-22")
-def test_a_run_that_ends_at_any_point_loses_no_file_and_reads_none_twice(place: Place, point: str, after: str) -> None:
+def test_a_run_that_ends_around_a_move_loses_no_file_and_reads_none_twice(place: Place, point: str, after: str) -> None:
     """The run ends in its second batch. The next run delivers the rest, and every file is moved or deleted once."""
     for number, rows in enumerate(BAD_IN_SECOND):
         place.land(f"{number}.json", rows)

@@ -63,15 +63,3 @@ def test_rows_reach_gold_in_one_call(folder: Path, spark: SparkSession, capsys: 
     ]
     assert spark.read.format("delta").load(str(folder / "tables" / "gold")).count() == 2
     assert list_waiting(capsys) == {"bronze": {"files": 0}, "silver": {"versions": 0}, "gold": {"versions": 0}}
-
-
-def test_a_pipeline_after_a_failed_one_waits_for_the_next_call(
-    folder: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Silver stops at a bad row, and gold is skipped. Once the window lets the row pass, both continue."""
-    write_file(folder, "a", "5", "five")
-    assert cli.execute(["run", "--all", "--quiet"]) == 1
-    assert "gold is skipped: it reads what silver should have written.\n" in capsys.readouterr().err
-    assert list_waiting(capsys) == {"bronze": {"files": 0}, "silver": {"versions": 1}, "gold": {"versions": 0}}
-    assert cli.execute(["run", "--select", "silver+", "--quiet", "--set", "dlq.window=0"]) == 0
-    assert spark.read.format("delta").load(str(folder / "tables" / "gold")).count() == 1

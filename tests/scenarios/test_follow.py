@@ -82,16 +82,6 @@ def test_a_batch_waits_for_more_files_until_it_is_full(place: Place) -> None:
     assert (report.batches, place.ids("tables/orders")) == (1, [1, 2, 3])
 
 
-def test_a_file_that_changed_after_its_delivery_is_reported_and_not_read_again(place: Place) -> None:
-    """The report names the file."""
-    place.land("a.json", [make_order(1)])
-    place.load(ORDERS).run()
-    place.land("a.json", [make_order(1), make_order(2)])
-    report = place.load(ORDERS).run()
-    assert report.notices == ("files: a.json changed after it was processed; Wherry does not read it again",)
-    assert place.ids("tables/orders") == [1]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Heard(Memory, NoticesPauses):
     """A destination that stops the run at the first empty batch."""

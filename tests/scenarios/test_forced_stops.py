@@ -179,7 +179,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
     own.close()
 
 
-@pytest.mark.parametrize("how", ["ledger", "signals", "frozen"])
+@pytest.mark.parametrize("how", ["signals", "frozen"])
 def test_a_forced_stop_ends_a_command_whose_spark_is_planning(place: Place, begin: Any, how: str) -> None:
     """It ends soon as a stopped run, and its JVM soon after it. The status says what becomes of the batch."""
     place.land("1.json", [make_order(1)])

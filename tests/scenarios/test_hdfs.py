@@ -45,6 +45,7 @@ def put_files(folder: Path, hdfs: Hdfs, *numbers: int) -> None:
     hdfs.put(landing)
 
 
+@pytest.mark.long
 def test_a_run_reads_and_writes_hdfs(tmp_path: Path, hdfs: Hdfs) -> None:
     """A crash after the write delivers no row twice, the refused rows are in the DLQ, and the audit balances."""
     put_files(tmp_path, hdfs, 1, 2, 3)

@@ -17,20 +17,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def test_the_files_of_init_work_at_once(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cases pass and write nothing. Then the definition delivers the sample into its table."""
-    monkeypatch.chdir(tmp_path)
-    assert CliRunner().invoke(wherry, ["init", "shop"], standalone_mode=False).exception is None
-    ended = CliRunner().invoke(wherry, ["test", "shop/shop.yaml"], standalone_mode=False)
-    assert ended.return_value == 0, ended.output
-    assert not (tmp_path / "shop" / "tables").exists()
-    result = CliRunner().invoke(wherry, ["run", "shop/shop.yaml", "--json"], standalone_mode=False)
-    report = json.loads(result.stdout)
-    assert (report["read"], report["nacked"], report["filtered"], report["balanced"]) == (10, 3, 1, True)
-    table = spark.read.format("delta").load(str(tmp_path / "shop" / "tables" / "shop"))
-    assert sorted(row["id"] for row in table.collect()) == [1, 2, 5, 7, 9, 10]
-
-
 def test_a_users_file_is_delivered_and_its_bad_rows_are_refused(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,27 +48,3 @@ def test_an_edited_file_can_be_redone(tmp_path: Path, spark: SparkSession, monke
     assert redone.exit_code == 0, redone.output
     rows = spark.read.format("delta").load(str(tmp_path / "tables" / "shop")).collect()
     assert sorted((row["id"], row["amount"]) for row in rows) == [(1, 10), (3, 3)]
-
-
-def test_a_text_among_json_numbers_is_refused_by_the_cast_and_can_be_replayed(
-    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """CSV files work in the same way."""
-    monkeypatch.chdir(tmp_path)
-    orders = [*({"id": n, "amount": n + 0.25} for n in range(1, 21)), {"id": 21, "amount": "zwei"}]
-    Path("sales.json").write_text("".join(json.dumps(order) + "\n" for order in orders))
-    assert CliRunner().invoke(wherry, ["init", "shop", "--from", "sales.json"], standalone_mode=False).exception is None
-    result = CliRunner().invoke(wherry, ["run", "shop/shop.yaml", "--json"], standalone_mode=False)
-    report = json.loads(result.stdout)
-    assert (report["read"], report["nacked"], report["delivered"]) == (21, 1, {"shop": 20})
-    text = Path("shop/shop.yaml").read_text()
-    put = "stages:\n  - with_columns: {amount: \"replace(amount, 'zwei', '2')\"}\n"
-    Path("shop/shop.yaml").write_text(text.replace("stages:\n", put))
-    words = ["dlq", "replay", "shop/shop.yaml", "--code", "CAST", "--reason", "zwei is 2", "--yes", "--json"]
-    report = json.loads(CliRunner().invoke(wherry, words, standalone_mode=False).stdout)
-    assert (report["read"], report["nacked"]) == (1, 0)
-    table = spark.read.format("delta").load(str(tmp_path / "shop" / "tables" / "shop"))
-    assert {row["id"]: str(row["amount"]) for row in table.collect()} == {
-        **{n: f"{n}.25" for n in range(1, 21)},
-        21: "2.00",
-    }

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import pytest
 
 from runners.model.events import BatchPlanned, Event
-from runners.model.run_report import PipelineFailed
 from tests.scenarios.conftest import Place
 
 pytestmark = [pytest.mark.spark]
@@ -74,26 +72,3 @@ def test_a_batch_is_planned_again_if_its_lookup_table_is_vacuumed(place: Place, 
     report = place.load(definition).run(check=False, listeners=[vacuum])
     assert (report.status, report.balanced, len(planned)) == ("succeeded", True, 2)
     assert [row["country"] for row in place.rows("tables/orders")] == ["Deutschland"]
-
-
-def test_a_key_with_several_rows_stops_the_run(place: Place, countries: str) -> None:
-    """The error names the key and the remedy, and nothing is delivered."""
-    place.spark.sql(f"insert into delta.`{countries}` values ('DE', 'Deutschland')")
-    place.land("a.json", [{"id": 1, "land": "DE"}])
-    with pytest.raises(PipelineFailed, match=r"stage 'lookup': .*countries has several rows with code = DE; make"):
-        place.load(PIPELINE.format(place="path: dims/countries")).run()
-    assert place.rows("tables/orders") == []
-
-
-def test_a_missing_table_or_file_stops_the_run(place: Place, countries: str) -> None:
-    """The error names it. When it exists again, the same rows are delivered."""
-    (place.folder / "dims/countries.csv").write_text("code,name\nDE,Germany\n")
-    for kind, name in (("path", "countries"), ("file", "countries.csv")):
-        pipeline = place.load(PIPELINE.format(place=f"{kind}: dims/{name}"))
-        place.land(f"{name}.json", [{"id": 1, "land": "DE"}])
-        there = place.folder / "dims" / name
-        shutil.move(there, place.folder / "away")
-        with pytest.raises(PipelineFailed, match=rf"The .* .*dims/{name} was not found\."):
-            pipeline.run()
-        shutil.move(place.folder / "away", there)
-        assert pipeline.run().delivered == {"orders": 1}

@@ -82,19 +82,6 @@ def test_without_a_sequence_the_last_row_wins(place: Place) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.promise("CD-22", "CD-27")
-def test_a_killed_merge_that_changed_nothing_can_be_repeated(place: Place) -> None:
-    """It left no commit, so the next run cannot detect it. A second merge changes nothing either."""
-    place.land("a.json", [make_change(1, 5, "a")])
-    place.land("b.json", [make_change(9, 7, op="D")])
-    place.land("c.json", [make_change(9, 6, "late or new")])
-    place.kill(MERGE, "Written", 2)
-    report = place.load().run()
-    assert (report.status, report.balanced, report.delivered) == ("succeeded", True, {"latest": 2})
-    assert read_notes(place) == {1: "a", 9: "late or new"}
-
-
-@pytest.mark.long
 @pytest.mark.promise("CD-22")
 def test_a_killed_merge_is_found_by_the_label_in_its_statement(place: Place) -> None:
     """Its commit has no other metadata. The next run does not merge those rows again."""
@@ -124,15 +111,3 @@ def test_a_run_replaces_only_matching_rows(place: Place) -> None:
     place.land("c.json", [make_change(4, 2, "none that matches")])
     assert place.load().run().balanced is True
     assert read_notes(place) == {}
-
-
-@pytest.mark.long
-@pytest.mark.promise("CD-22", "CD-27")
-@pytest.mark.parametrize(("moment", "number"), [("Written", 1), ("BatchPlanned", 2)])
-def test_after_a_kill_a_replaced_table_has_every_row_once(place: Place, moment: str, number: int) -> None:
-    """The kill comes directly after the write that replaces, or before a batch that appends."""
-    for index in range(3):
-        place.land(f"{index}.json", [make_change(index, 1, "new")])
-    place.kill(REPLACE, moment, number)
-    assert place.load().run().balanced is True
-    assert read_notes(place) == dict.fromkeys(range(3), "new")

@@ -8,7 +8,6 @@ import pytest
 
 from runners.model.events import BatchDecided, Event
 from runners.model.run_report import Report
-from runners.running.backfill import Backfill
 from runners.running.compatibility import OperatorOverrides
 from tests.scenarios.conftest import ORDERS, Place, make_order
 
@@ -143,15 +142,3 @@ def test_a_new_constraint_stops_the_run_if_another_destination_has_the_batch(pla
     assert place.load().run().balanced is True
     assert (place.ids("tables/orders"), place.ids("tables/copy")) == ([1, 3, 4], [1, 3, 4])
     assert list_refused(place) == [(2, "CAST", None)]
-
-
-@pytest.mark.promise("CD-12")
-def test_a_destination_that_refuses_a_batch_can_be_skipped(place: Place) -> None:
-    """A backfill then delivers the rows that it accepts."""
-    place.land("1.json", ROWS)
-    place.land("2.json", [make_order(5)])
-    place.load(TWO).run(listeners=[act_meanwhile(place, NOT_THREE, "copy")], check=False)
-    report = place.load().run(ruling=OperatorOverrides(forget=("copy",), reason="it may not have the third"))
-    assert (report.status, place.ids("tables/copy")) == ("succeeded", [5])
-    place.load().backfill(Backfill(only="copy", lane="0", start=1, end=1, reason="the others"))
-    assert (place.ids("tables/orders"), place.ids("tables/copy")) == ([1, 3, 4, 5], [1, 4, 5])

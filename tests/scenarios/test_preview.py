@@ -104,30 +104,6 @@ def test_a_row_that_one_destination_refuses_reaches_none(place: Place) -> None:
     assert dict(pipeline.run().delivered) == batch.destinations
 
 
-def test_rows_are_shown_after_a_statement_that_makes_other_rows(place: Place) -> None:
-    """The statement gets the rows that passed the stages before it."""
-    place.land("a.json", [make_order(1), make_order(2, amount="x"), make_order(3)])
-    twice = "  - sql: 'select * from rows union all select * from rows'\n  - filter: 'id > 1'\n"
-    pipeline = place.load(ORDERS.replace("destinations:", twice + "destinations:"))
-    (batch,) = pipeline.preview().batches
-    assert describe_stages(batch)["sql"] == (2, 4, 0, 0)
-    assert describe_stages(batch)["filter#2"] == (4, 2, 2, 0)
-    assert batch.destinations == {"orders": 2}
-
-
-def test_columns_may_have_any_name(place: Place) -> None:
-    """They may also have the names that a preview uses beside the rows."""
-    columns = {"nth": 1, "alike": 2, "state": 3, "row": "r", "a.b": 5}
-    place.land("a.json", [columns])
-    schema = "nth long, alike long, state long, row string, `a.b` long"
-    text = ORDERS.replace("id long, email string, amount string", schema)
-    text = text[: text.index("stages:")] + text[text.index("destinations:") :]
-    two = text.replace("dlq:", "  - {delta: {path: tables/two}, stages: [{filter: 'nth = 1'}]}\ndlq:")
-    (batch,) = place.load(two).preview().batches
-    assert list_seen(batch, "two/filter", "kept") == [columns]
-    assert batch.destinations == {"orders": 1, "two": 1}
-
-
 def test_a_preview_checks_the_requirements_of_the_table(place: Place) -> None:
     """This holds for an existing table, and for a table that a run would create. The preview changes neither."""
     merge = "{path: tables/orders, mode: merge, keys: [id]}"
@@ -162,7 +138,6 @@ def test_a_preview_shows_the_lane_that_failed_first(place: Place) -> None:
     assert list_seen(batch, "cast", "refused")[0]["id"] == 9
 
 
-@pytest.mark.variant
 @pytest.mark.connect
 @pytest.mark.promise("SS-25")
 def test_a_row_at_which_an_expression_raises_is_shown_as_refused(place: Place) -> None:

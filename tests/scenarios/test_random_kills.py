@@ -3,7 +3,6 @@ completely."""
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,19 +10,18 @@ import pytest
 
 from tests.scenarios.claim_kills import ClaimKills
 from tests.scenarios.fallback_kills import RUNS, FallbackKills
-from tests.scenarios.random_kills import Kill, RandomKills, list_lines, print_points
+from tests.scenarios.random_kills import Kill, list_lines, print_points
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SEED = 29
 
-
+@pytest.mark.long
 @pytest.mark.spark
-def test_refused_rows_come_back_from_a_fallback_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_refused_rows_come_back_from_a_fallback_once(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     """The disk of the DLQ is removed and connected again, and one process is killed."""
     trial = FallbackKills(tmp_path)
-    assert trial.kill(1, SEED) is not None
+    trial.kill(1, seed)
     assert trial.finish() == trial.expect()
 
 
@@ -34,15 +32,6 @@ def test_a_random_kill_stores_large_values_once(spark: SparkSession, tmp_path: P
     trial = ClaimKills(tmp_path)
     trial.kill(1, seed)
     assert trial.finish() == trial.expect()
-
-
-@pytest.mark.spark
-@pytest.mark.parametrize("trial", [FallbackKills, ClaimKills])
-def test_a_trial_counts_its_final_rows(spark: SparkSession, tmp_path: Path, trial: type[RandomKills]) -> None:
-    """Without a kill, the result is correct."""
-    made = trial(tmp_path)
-    made.prepare(1, random.Random(SEED))
-    assert made.finish() == made.expect()
 
 
 def test_a_process_prints_its_points(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,13 +8,11 @@ from pyspark.sql import DataFrame
 from destinations.conformance import make_label
 from destinations.delta import Delta
 from destinations.destination import Destination
-from destinations.files import Files as FilesDestination
 from origins.batch_rows import FrameRows
 from origins.delta import Delta as DeltaOrigin
 from origins.files import Files
 from runners.definitions.definition import load
 from runners.operations.validate import explain
-from runners.running.compatibility import OperatorOverrides
 from runners.running.renamed import digest_place
 from tests.scenarios.conftest import ORDERS, Place, make_order
 
@@ -44,37 +42,13 @@ def test_a_renamed_pipeline_asks_before_it_reads_a_row(place: Place) -> None:
     assert place.ids("tables/orders") == [1, 2]
 
 
-def test_a_second_pipeline_with_the_same_places_is_asked_once(place: Place) -> None:
-    """The answer is an option of its first run."""
-    place.land("a.json", [make_order(1)])
-    place.load(ORDERS).run()
-    second = place.load(RENAMED)
-    second.run(ruling=OperatorOverrides(fresh=("orders",), reason="a second pipeline"))
-    assert place.ids("tables/orders") == [1, 1]
-    place.land("b.json", [make_order(2)])
-    second.run()
-    assert place.ids("tables/orders") == [1, 1, 2]
-
-
-@pytest.mark.parametrize(("old", "new"), [("landing/", "returns/"), ("tables/orders", "tables/sales")])
-def test_pipelines_that_share_only_one_end_are_not_asked(place: Place, old: str, new: str) -> None:
+def test_pipelines_that_share_only_one_end_are_not_asked(place: Place) -> None:
     """Two origins may go to one table, and one origin to two tables."""
     place.land("a.json", [make_order(1)])
     place.land("b.json", [make_order(2)], folder="returns")
     place.load(ORDERS).run()
-    place.load(RENAMED.replace(old, new, 1)).run()
-
-
-def test_a_renamed_pipeline_with_its_state_in_a_catalog_asks(place: Place) -> None:
-    """The table names the older pipeline, whose ledger is beside the new one."""
-    place.spark.sql("create schema if not exists renamed_state")
-    place.land("a.json", [make_order(1)])
-    state = "state: {schema: renamed_state}\n"
-    place.load(ORDERS + state).run()
-    error = place.load(RENAMED + state).run(check=False).error
-    assert error is not None
-    assert error.message.startswith("Was orders renamed to sales, or is this a second pipeline? ")
-    assert "(renamed_state.orders_ledger)" in error.message
+    place.load(RENAMED.replace("landing/", "returns/", 1)).run()
+    place.load(RENAMED.replace("name: sales", "name: copies").replace("tables/orders", "tables/copies")).run()
 
 
 def test_a_renamed_pipeline_into_python_asks_in_a_catalog(place: Place) -> None:
@@ -119,26 +93,12 @@ def test_a_pipeline_that_is_moved_and_renamed_asks_before_it_reads_a_row(place: 
     assert report.read == 1
 
 
-def test_a_pipeline_elsewhere_that_reads_other_rows_is_not_asked(place: Place) -> None:
-    """Two pipelines of different folders may write to one table."""
-    place.land("a.json", [make_order(1)])
-    place.land("b.json", [make_order(2)], folder="returns")
-    place.load(ORDERS).run()
-    new, text = move(place, RENAMED.replace("landing/", "returns/"))
-    new.load(text.replace("returns/", f"{place.folder}/returns/")).run()
-    assert place.ids("tables/orders") == [1, 2]
-
-
-@pytest.mark.parametrize("kind", [Delta, FilesDestination])
-def test_batches_that_do_not_say_where_they_were_read_raise_no_question(
-    place: Place, kind: type[Delta | FilesDestination]
-) -> None:
+def test_batches_that_do_not_say_where_they_were_read_raise_no_question(place: Place) -> None:
     """Older versions of Wherry wrote such batches."""
     place.land("a.json", [make_order(1)])
     rows = place.spark.sql("select 1L id, 'a' email, cast(1 as decimal(10,2)) amount")
-    write(place, kind(path=str(place.folder / "tables/orders")), rows)
-    text = ORDERS if kind is Delta else ORDERS.replace(*TO_FILES)
-    assert place.load(text).run().read == 1
+    write(place, Delta(path=str(place.folder / "tables/orders")), rows)
+    assert place.load(ORDERS).run().read == 1
 
 
 def write(place: Place, destination: Destination, rows: DataFrame) -> None:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timezone
-from typing import Any
 
 import pytest
 
-from destinations.delta import Delta
-from origins.batch import Batch, Span
 from runners.running.choice import Choice
-from runners.running.replay import DeadLetterRows, Replay
+from runners.running.replay import Replay
 from tests.scenarios.conftest import ORDERS, Place, make_order
 
 pytestmark = pytest.mark.spark
@@ -62,33 +58,6 @@ def test_refused_rows_are_replayed_once_and_new_refusals_name_the_old_entry(plac
     assert (place.load().run().read, place.ids("tables/orders")) == (1, [1, 2, 5])
 
 
-def test_a_row_that_fails_again_and_again_names_its_first_entry(place: Place) -> None:
-    """This holds after each replay. The column `replays` names the previous entry."""
-    place.land("1.json", [make_order(1, amount="one")])
-    place.load(ORDERS).run()
-    for reason in ("again", "once more"):
-        assert place.load().replay(Replay(reason=reason)).nacked == 1
-    entries = sorted(place.load().dead_letters(), key=lambda row: str(row["nacked_at"]))
-    first, second, _ = [row["id"] for row in entries]
-    assert [row["replays"] for row in entries] == [None, first, second]
-    assert [row["first"] for row in entries] == [None, first, first]
-
-
-@pytest.mark.long
-@pytest.mark.promise("CD-30")
-def test_a_killed_replay_delivers_each_row_once(place: Place) -> None:
-    """It dies after its first write. The next call finishes that batch, and tries the rows again that were refused."""
-    place.land("1.json", BAD)
-    place.load(ORDERS.replace(*TWO)).run()
-    place.kill(MENDED.replace(*TWO), "Written", 1, replay=True)
-    place.load().replay(Replay(reason="once more"))
-    assert (place.ids("tables/orders"), place.ids("tables/b")) == ([1, 2], [1, 2])
-    rows = place.load().dead_letters()
-    again = [row["replays"] for row in rows if row["replays"]]
-    assert len(again) == len(set(again))
-    assert sorted(row["original"]["id"] for row in rows if not row["replayed"]) == [3, 4]
-
-
 def test_a_replayed_row_goes_only_to_destinations_that_lack_it(place: Place) -> None:
     """The stages of another destination do not apply to it. Once `dlq.retain` is over, the row leaves the DLQ."""
     place.land("1.json", BAD)
@@ -105,48 +74,3 @@ def test_a_replayed_row_goes_only_to_destinations_that_lack_it(place: Place) -> 
     left = [(row["code"], row["replays"] is None) for row in place.refused()]
     assert left == [("positive_amount", True), ("CAST", False)]
     assert (place.ids("tables/orders"), place.ids("tables/b")) == ([1, 2], [1])
-
-
-def make_batch(*ids: str, schema: str) -> Batch:
-    """Return a batch of these rows, with the present columns."""
-    return Batch(
-        pipeline="orders",
-        run="r",
-        origin="files",
-        lane="dlq/files",
-        number=1,
-        plan="p",
-        span=Span(start=None, end=ids[-1], parts=ids),
-        schema=schema,
-        time=datetime.now(timezone.utc),
-    )
-
-
-@pytest.mark.connect
-def test_rows_come_in_the_order_of_the_span_with_the_present_columns(place: Place) -> None:
-    """A new column is NULL, and a value of another type is converted. A value that cannot be converted refuses its
-    row."""
-    place.land("1.json", BAD)
-    place.load(ORDERS).run()
-    ids = {row["original"]["id"]: row["id"] for row in place.load().dead_letters()}
-    today = _make_schema()
-    rows = DeadLetterRows(dlq=Delta(path=str(place.folder / ".wherry/orders/dlq")))
-    found = rows.fetch(place.spark, [make_batch(ids[3], ids[2], schema=today)], places=True).frame().collect()
-    by_place = {row["_wherry_place"]["row"]: row.asDict(recursive=True) for row in found}
-    assert {at: (row["ID"], row["amount"], row["note"]) for at, row in by_place.items()} == {
-        0: (3, -3, None),
-        1: (2, None, None),
-    }
-    refused: dict[int, Any] = {at: row["_wherry_refused"] for at, row in by_place.items()}
-    assert refused[0] is None
-    assert refused[1]["message"] == "column amount: 'two' is not an int"
-    gone = rows.fetch(place.spark, [make_batch(ids[2], "p/99", schema=today)]).frame()
-    with pytest.raises(Exception, match="no longer has this row: p/99"):
-        gone.collect()
-
-
-def _make_schema() -> str:
-    from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
-
-    fields = [StructField("ID", LongType()), StructField("amount", IntegerType()), StructField("note", StringType())]
-    return str(StructType(fields).json())

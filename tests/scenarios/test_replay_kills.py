@@ -36,12 +36,3 @@ def test_a_random_kill_of_a_replay_with_a_fix_delivers_rows_once(
     trial.prepare()
     trial.kill(random.Random(seed))
     assert trial.finish() == trial.expected
-
-
-@pytest.mark.spark
-def test_the_trial_does_not_replay_rows_that_the_fix_refused_again(spark: SparkSession, tmp_path: Path) -> None:
-    """A replay without a kill is complete, so the next call replays none of these rows."""
-    trial = Trial(tmp_path, rows=100, batch=100, fixed=True)
-    trial.prepare()
-    assert trial.finish() == trial.expected
-    assert trial.finish() == trial.expected

@@ -193,13 +193,6 @@ def test_a_wrong_cell_stays_wrong_until_it_is_run_again(standing: Standing, in_c
     assert "WRONG" not in read_report(standing, "*.md")
 
 
-def test_the_matrix_runs_in_slices(standing: Standing, crashing: Call) -> None:
-    """It fails until its last cell has run, and ends Spark after each slice."""
-    assert [crashing("--most", "3"), crashing("--most", "3")] == [1, 0]
-    assert (standing.does, standing.closed) == ([0, 1, 2, 3], 2)
-    assert read_report(standing, "*.md").startswith("4 of 4 cells were run, 4 are right.")
-
-
 def test_kills_continue_after_an_interruption(standing: Standing, in_kills: Call) -> None:
     """Earlier kills count. The result is checked only after the last kill."""
     standing.breaks_at = 2
@@ -211,27 +204,6 @@ def test_kills_continue_after_an_interruption(standing: Standing, in_kills: Call
     assert "seed 3" in read_report(standing, "*.md")
     assert read_report(standing, "*.md").rstrip().endswith("each row exactly once.")
     assert (in_kills("--kills", "5"), len(standing.does)) == (0, 5)
-
-
-@pytest.mark.parametrize("suite", ["soaking", "replaying"])
-def test_an_interruption_does_not_change_the_random_choices(
-    standing: Standing, suite: str, request: pytest.FixtureRequest
-) -> None:
-    """A seed gives the same kills in one call and in two."""
-    call: Call = request.getfixturevalue(suite)
-    call("--kills", "4", "--seed", "3")
-    whole, standing.does, standing.folder = standing.does, [], standing.folder.with_name("anew")
-    standing.breaks_at = 2
-    with pytest.raises(KeyboardInterrupt):
-        call("--kills", "4", "--seed", "3")
-    call("--kills", "4")
-    assert standing.does == whole
-
-
-def test_the_soak_runs_in_slices(standing: Standing, soaking: Call) -> None:
-    """It fails until its last kill is done, and ends Spark after each slice."""
-    assert [soaking("--kills", "5", "--most", "3"), soaking("--kills", "5", "--most", "3")] == [1, 0]
-    assert (len(standing.does), standing.finished, standing.closed) == (5, 1, 2)
 
 
 def test_a_wrong_final_result_exits_with_1(standing: Standing, in_kills: Call, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,20 +6,14 @@ import dataclasses
 import threading
 from collections.abc import Sequence
 
-import pyarrow
 import pytest
-from deltalake import DeltaTable, QueryBuilder
 
-from runners.definitions.definition import definition_of
 from runners.listeners import hook_runner
 from runners.listeners.metrics import Metrics
 from runners.model.clock import Clock
 from runners.model.spec import Hook
 from runners.state import run_history
 from runners.state.background_writer import BackgroundWriter
-from runners.state.journal import Journal
-from runners.state.location import StateLocation as State
-from runners.state.process_locks import identify_host
 from runners.state.run_history import RunRow
 from tests.runners.listeners.test_metrics import read_figures
 from tests.scenarios.conftest import ORDERS, Place, make_order
@@ -69,21 +63,3 @@ def test_a_slow_history_or_hook_delays_no_batch(place: Place, monkeypatch: pytes
     hangs.set()
     assert writer.flush(30)
     assert [row.status for row in written] == ["running", "succeeded"]
-
-
-def test_a_run_that_takes_over_records_that_the_earlier_run_was_killed(place: Place) -> None:
-    """SQL can read this from the table, without a comparison with the ledger."""
-    place.land("1.json", [make_order(1)])
-    pipeline = place.load(ORDERS)
-    state = State.of(definition_of(pipeline).pipeline)
-    state.make()
-    dead = {**vars(identify_host()), "pipeline": "orders", "run": "gone", "lock": "lock", "jvm": None}
-    Journal(state.open_ledger(None)).acquire(dead)
-    report = pipeline.run()
-    kept = pyarrow.table(
-        QueryBuilder()
-        .register("runs", DeltaTable(f"{state.directory}/runs"))
-        .execute("SELECT run, status FROM runs WHERE status <> 'running' ORDER BY status")
-        .read_all()
-    ).to_pylist()
-    assert kept == [{"run": "gone", "status": "killed"}, {"run": report.run, "status": "succeeded"}]

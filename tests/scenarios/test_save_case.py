@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -88,41 +87,3 @@ def test_a_saved_case_passes_and_holds_no_protected_value_or_secret(shop: Path) 
     assert (tested.return_value, tested.output.splitlines()[0][:17]) == (0, "passed  previewed")
     Path("pipeline.yaml").write_text(DEFINITION.replace("amount > 0", "amount > -5"))
     assert type_command("test", "pipeline.yaml").return_value == 1
-
-
-def test_a_case_is_added_to_a_file_of_cases(shop: Path) -> None:
-    """Existing cases stay. After a stage that makes other rows, the case expects the result of the masked rows
-    together."""
-    made = "  - sql: SELECT amount > 5 AS large, count(*) AS n FROM rows GROUP BY 1\n"
-    plain = DEFINITION[: DEFINITION.index("  - with_columns")] + made
-    rest = "destinations: [delta: {path: tables/sums}]\nprotect: [email, born]\n"
-    Path("pipeline.yaml").write_text(plain + rest)
-    old = "# ours\ncases:\n  - {name: old, rows: [{id: 5, email: a, amount: '1'}], filtered: 1}\n"
-    Path("others.test.yaml").write_text(old)
-    ended = type_command("preview", "pipeline.yaml", "--save-case", "others.test.yaml", "--shown", "1", "--json")
-    assert list(json.loads(ended.stdout)) == ["version", "pipeline", "batches"]
-    said = "Saved 5 rows in others.test.yaml. Try them:  wherry test pipeline.yaml --cases others.test.yaml"
-    assert said in ended.stderr
-    assert Path("others.test.yaml").read_text().startswith(old)
-    case = load_cases(Path("others.test.yaml"))[1]
-    assert ([row["id"] for row in case.rows], case.delivered) == ([1, 3, 4, 5, 6], ({"large": True, "n": 2},))
-    tested = type_command("test", "pipeline.yaml", "--cases", "others.test.yaml")
-    assert (tested.return_value, tested.output.count("passed  ")) == (0, 2), tested
-
-
-def test_without_a_row_or_a_suitable_file_no_case_is_saved(shop: Path) -> None:
-    """The unsuitable file is reported before the preview begins."""
-    before = Path("pipeline.yaml").read_text()
-    with pytest.raises(Exception, match="cases"):
-        CliRunner().invoke(
-            wherry,
-            ["preview", "pipeline.yaml", "--save-case", "pipeline.yaml"],
-            standalone_mode=False,
-            catch_exceptions=False,
-        )
-    assert Path("pipeline.yaml").read_text() == before
-    for file in Path("landing").iterdir():
-        file.unlink()
-    ended = type_command("preview", "pipeline.yaml", "--save-case", "new.test.yaml")
-    assert (ended.return_value, Path("new.test.yaml").exists()) == (None, False)
-    assert "No case was saved: no row waits that a case can have." in ended.output

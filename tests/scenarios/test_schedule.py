@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 
 from origins.spark_versions import is_connect
 from runners.definitions.definition import DefinitionsFolder, load
-from runners.model.schedule_events import Began, Ended, ScheduleEvent, ScheduleListener
+from runners.model.schedule_events import Ended, ScheduleEvent
 from runners.schedules.run_marks import RunMarks
 from runners.schedules.scheduler import RunOutcome, RunThreads, Scheduler
 from runners.schedules.scheduling import make_carrier
@@ -76,39 +76,3 @@ def test_due_pipelines_run_and_a_failing_one_affects_no_other(place: Place, monk
         context = place.spark.sparkContext._jsc.sc()
         assert context.getPoolForName("orders").isDefined()
         assert context.getPoolForName("behind").isDefined()
-
-
-def test_the_next_scheduler_continues_a_run_that_was_stopped_with_the_first(place: Place) -> None:
-    """The batches in flight finish. The next scheduler delivers the rest."""
-    for number in range(30):
-        place.land(f"{number:02}.json", [make_order(number)])
-    define(place.folder, "orders", "{every: 1d}")
-    marks, late = RunMarks(place.folder / ".wherry" / "schedule"), datetime.now(timezone.utc) - timedelta(days=2)
-    marks.get_or_make("orders", late)
-    first, second = (
-        Scheduler(
-            folder=DefinitionsFolder(path=place.folder, load=load),
-            marks=marks,
-            run_workers=RunThreads(make_carrier(place.spark)),
-            at_once=1,
-        )
-        for _ in range(2)
-    )
-    ended: list[Ended] = []
-
-    def stops(scheduler: Scheduler, when: type) -> ScheduleListener:
-        def listener(event: ScheduleEvent) -> None:
-            ended.extend([event] if isinstance(event, Ended) else [])
-            if isinstance(event, when):
-                scheduler.stop("signal SIGTERM")
-
-        return listener
-
-    first.listeners, second.listeners = [stops(first, Began)], [stops(second, Ended)]
-    first.run()
-    assert place.ids("tables/orders") == list(range(len(place.ids("tables/orders"))))
-    assert len(place.ids("tables/orders")) < 30
-    second.run()
-    assert [event.status for event in ended] == ["stopped", "succeeded"]
-    assert ended[0].message.endswith("signal SIGTERM")
-    assert place.ids("tables/orders") == list(range(30))

@@ -18,20 +18,26 @@ name: orders
 origin: {files: {path: "landing/*.json", format: json, schema: "id long, email string, amount string, at timestamp"}}
 destinations:
   - delta: {path: tables/orders}
+run: {batch: {files: 1}}
 """
 
 
+ALWAYS = ("no feature", "partitions", "a generated column", "column mapping")
+"""The features of tables that are always written. All others take long together."""
+
+
 @pytest.mark.spark
-@pytest.mark.every_case
-@pytest.mark.parametrize("name", FEATURES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.long) for name in FEATURES]
+)
 def test_a_table_with_a_feature_gets_each_row_once(place: Place, name: str) -> None:
     """The audit finds every batch in it, and the newest commit names its engine."""
     table, feature = place.folder / "tables/orders", FEATURES[name]
     make_table(place.spark, table, feature)
     for number in (1, 2):
         place.land(f"{number}.json", [make_order(number, at="2026-01-01T00:00:00Z")])
-        report = place.load(ORDERS).run()
-        assert (report.delivered, report.balanced) == ({"orders": 1}, True)
+    report = place.load(ORDERS).run()
+    assert (report.batches, report.delivered, report.balanced) == (2, {"orders": 2}, True)
     assert sorted(row["id"] for row in place.spark.read.format("delta").load(str(table)).collect()) == [1, 2]
     assert (name_engine(Delta(path=str(table)).open()) == "wherry") is feature.commits_here
     assert place.load(ORDERS).audit().problems == []

@@ -13,7 +13,6 @@ from deltalake import write_deltalake
 
 from runners.command_line.commands import wherry
 from runners.model.run_report import PipelineFailed
-from runners.running.backfill import Backfill
 from runners.running.compatibility import OperatorOverrides
 from runners.running.replay import Replay
 from tests.scenarios.conftest import Place
@@ -71,21 +70,6 @@ def test_refused_rows_are_replayed_to_their_table(raw: Place) -> None:
     assert [(row["lane"], row["position"]) for row in raw.refused()] == [("people", 2)]
     raw.load(CHECKED.replace("< 100", "< 1000")).replay(Replay(reason="mended"))
     assert (raw.ids("bronze/people"), raw.ids("bronze/sales")) == ([7, 300], [1, 2])
-
-
-def test_a_backfill_can_fill_one_table_alone(raw: Place) -> None:
-    """A backfill of its destination reads no other table."""
-    raw.load(MIRROR).run()
-    report = raw.load().backfill(Backfill(only="people", again=True, reason="it was emptied"))
-    assert (report.read, report.delivered) == (1, {"sales": 0, "people": 1})
-    assert (raw.ids("bronze/people"), raw.ids("bronze/sales")) == ([7, 7], [1, 2])
-
-
-def test_a_merge_keeps_the_last_row_of_each_table(raw: Place) -> None:
-    """This works with several lanes, because each lane has a separate table."""
-    append_version(raw, "sales", [{"id": 1, "amount": 9.0}])
-    raw.load(MIRROR.replace(", stamp: _batch", ", mode: merge, keys: [id]")).run()
-    assert sorted((row["id"], row["amount"]) for row in raw.rows("bronze/sales")) == [(1, 9.0), (2, 2.5)]
 
 
 def test_an_added_table_is_read_from_its_beginning(raw: Place) -> None:

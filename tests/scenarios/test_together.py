@@ -16,8 +16,6 @@ from origins.files.formats import FileRows
 from runners.model.events import BatchSettled, Event
 from runners.model.planned_batch import SettledCounts
 from runners.model.run_report import Report
-from runners.ways import row_outcomes
-from runners.ways.row_outcomes import read_observation
 from tests.scenarios.conftest import ORDERS, Place, make_order
 
 if TYPE_CHECKING:
@@ -100,29 +98,16 @@ def test_a_refused_row_separates_the_lanes(place: Place, land: Land) -> None:
     assert [json.loads(row["row"])["id"] for row in place.refused()] == [3]
 
 
-def test_an_unreadable_line_separates_the_lanes(place: Place, land: Land) -> None:
-    """It is refused when its lane is decided. The rows of other lanes do not wait for that."""
-    land(0, make_order(1))
-    land(1, make_order(2), "no row")
-    land(2, make_order(4), make_order(5))
-    report = place.load(LANES).run()
-    assert (report.read, report.nacked, report.balanced) == (5, 1, True)
-    assert (place.ids("tables/orders"), place.commits("tables/orders")) == ([1, 2, 4, 5], 4)
-
-
 @pytest.mark.promise("SS-14")
 @pytest.mark.parametrize(
     ("stages", "scans", "commits"),
     [
         ("", [], 2),
-        (f"{CAST}  - filter: email is not null\n  - with_columns: {{run: ':run'}}\n", [3], 2),
         (f"{CAST}  - require: {{high: amount > 2}}\n    when: id > 1\n    on_error: discard\n", [3], 2),
-        (f"{CAST}  - require: {{high: amount > 2}}\n    on_error: keep\n  - filter: id != 3\n", [3], 2),
         (f"{CAST}  - with_columns: {{lane: ':lane'}}\n  - filter: id != 3\n", [3], 4),
         (f"{CAST}  - deduplicate: {{keys: [id], sequence_by: amount}}\n", [], 4),
-        ("  - sql: select * from rows where id != 3\n", [], 4),
     ],
-    ids=["none", "rows", "some rows", "kept rows", "a label", "keys", "a statement"],
+    ids=["none", "rows", "a label", "keys"],
 )
 def test_lanes_have_the_same_counts_together_as_alone(
     place: Place, land: Land, monkeypatch: pytest.MonkeyPatch, stages: str, scans: list[int], commits: int
@@ -149,24 +134,6 @@ def test_lanes_have_the_same_counts_together_as_alone(
     assert together == alone
     assert list_content(place, "together/orders") == list_content(place, "alone/orders")
     assert scanned == scans
-
-
-@pytest.mark.parametrize("seen", [lambda rows: {}, lambda rows: {name: 2 * count for name, count in rows.items()}])
-def test_queries_count_each_batch_if_the_observation_is_missing_or_doubled(
-    place: Place, land: Land, monkeypatch: pytest.MonkeyPatch, seen: Callable[[Mapping[str, int]], Mapping[str, int]]
-) -> None:
-    """Each query counts the rows of one batch."""
-    land(0, make_order(1), make_order(2), make_order(3, email=None))
-    land(1, make_order(4))
-    land(2, make_order(5, email=None))
-    monkeypatch.setattr(row_outcomes, "read_observation", lambda observation: seen(read_observation(observation)))
-    _, counts = run_and_count(place, LANES)
-    assert {lane: (each.read, each.delivered, each.balanced) for lane, each in counts.items()} == {
-        "0": (3, {"orders": 2}, True),
-        "1": (1, {"orders": 1}, True),
-        "2": (1, {"orders": 0}, True),
-    }
-    assert place.commits("tables/orders") == 2
 
 
 @pytest.mark.parametrize("changed", [False, True])
@@ -200,30 +167,11 @@ def test_the_next_run_finds_batches_that_a_failed_run_wrote_together(
     assert audit.destinations["orders"].delivered == (0 if changed else 6)
 
 
-def test_batches_of_a_failed_common_write_are_looked_up_one_by_one(
-    place: Place, land: Land, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The commit landed, although the error does not show it. Each batch is found there, and the run succeeds."""
+def test_batches_that_must_be_distinguished_have_separate_commits(place: Place, land: Land) -> None:
+    """A stamp names one batch."""
     for lane in range(3):
         land(lane, make_order(lane))
-    write = OpenDelta.write
-
-    def lost(self: OpenDelta, *words: object) -> object:
-        write(self, *words)  # type: ignore[arg-type]
-        raise RuntimeError("nobody was told")
-
-    monkeypatch.setattr(OpenDelta, "write", lost)
-    report = place.load(LANES).run()
-    assert (report.status, report.batches, report.read) == ("succeeded", 3, 3)
-    assert (place.ids("tables/orders"), place.commits("tables/orders")) == ([0, 1, 2], 2)
-
-
-@pytest.mark.parametrize("option", ["stamp: _batch", "mode: merge, keys: [id], sequence_by: id"])
-def test_batches_that_must_be_distinguished_have_separate_commits(place: Place, land: Land, option: str) -> None:
-    """A stamp names one batch, and a merge brings the rows of one batch."""
-    for lane in range(3):
-        land(lane, make_order(lane))
-    report = place.load(LANES.replace("path: tables/orders", f"path: tables/orders, {option}")).run()
+    report = place.load(LANES.replace("path: tables/orders", "path: tables/orders, stamp: _batch")).run()
     assert (report.batches, place.commits("tables/orders")) == (3, 4)
 
 

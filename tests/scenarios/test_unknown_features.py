@@ -13,9 +13,9 @@ pytestmark = [pytest.mark.spark]
 PLAIN = ORDERS[: ORDERS.index("stages:")] + ORDERS[ORDERS.index("destinations:") :]
 
 
-@pytest.mark.every_case
-@pytest.mark.parametrize("of_readers", [False, True], ids=["of writers", "of readers"])
-@pytest.mark.parametrize("definition", [PLAIN, ORDERS], ids=["without stages", "with stages"])
+@pytest.mark.parametrize(
+    ("definition", "of_readers"), [(PLAIN, False), (ORDERS, True)], ids=["of writers", "with stages, of readers"]
+)
 def test_a_table_that_demands_an_unknown_feature_gets_no_rows(
     place: Place, definition: str, *, of_readers: bool
 ) -> None:

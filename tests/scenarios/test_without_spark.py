@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import threading
 from dataclasses import fields, replace
 from pathlib import Path
@@ -86,12 +83,11 @@ def test_small_batches_without_stages_start_no_spark(tmp_path: Path, text: str) 
     assert load_pipeline(tmp_path, text).audit().json()["problems"] == []
 
 
-@pytest.mark.parametrize("text", [PLAIN, LANES])
-def test_a_run_with_nothing_new_starts_no_spark(tmp_path: Path, text: str) -> None:
+def test_a_run_with_nothing_new_starts_no_spark(tmp_path: Path) -> None:
     """It reads the folder and the ledger."""
     write_file(tmp_path, 1)
-    load_pipeline(tmp_path, text).run()
-    report = load_pipeline(tmp_path, text).run()
+    load_pipeline(tmp_path, LANES).run()
+    report = load_pipeline(tmp_path, LANES).run()
     assert (report.status, report.reason, report.read) == ("succeeded", "nothing left to do", 0)
 
 
@@ -116,17 +112,6 @@ def test_a_command_that_only_inspects_starts_no_spark(tmp_path: Path, words: lis
     write_file(tmp_path, 1, 2)
     load_pipeline(tmp_path).run()
     assert cli.execute([*words, str(tmp_path if "--all" in words else tmp_path / "pipeline.yaml")]) == 0
-
-
-def test_the_plan_of_a_backfill_is_shown_without_spark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The command ends at its question, because it cannot ask without a terminal."""
-    write_file(tmp_path, 1, 2)
-    load_pipeline(tmp_path).run()
-    load_pipeline(tmp_path, PLAIN.replace("destinations:\n", "destinations:\n  - delta: {path: tables/copy}\n"))
-    assert cli.execute(["backfill", str(tmp_path / "pipeline.yaml"), "--reason", "a test"]) == 2
-    said = capsys.readouterr().err
-    assert "copy" in said
-    assert "without a terminal Wherry cannot ask" in said
 
 
 def test_a_run_that_follows_a_folder_starts_no_spark(tmp_path: Path) -> None:
@@ -155,11 +140,10 @@ def test_an_empty_folder_starts_no_spark(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "point", ["before-plan", "after-plan", "before-write", "in-write", "after-write", "before-settle", "after-settle"]
+    ("text", "point"), [(LANES, "after-plan"), (PLAIN, "in-write"), (LANES, "after-write"), (PLAIN, "after-settle")]
 )
-@pytest.mark.parametrize("text", [PLAIN, LANES])
 @pytest.mark.promise("CD-22")
-def test_the_next_run_finishes_without_spark_after_a_crash_at_any_point(tmp_path: Path, point: str, text: str) -> None:
+def test_the_next_run_finishes_without_spark_after_a_crash(tmp_path: Path, text: str, point: str) -> None:
     """No row is missing or doubled, also if several batches share a commit. A run with several lanes looks up in the
     table what was written before the error."""
     write_file(tmp_path, *range(6))
@@ -198,22 +182,6 @@ def test_a_run_without_new_rows_reports_a_problem_of_its_folder(tmp_path: Path) 
     (tmp_path / "landing" / "loop.json").symlink_to("loop.json")
     report = load_pipeline(tmp_path).run()
     assert "loop.json" in json.dumps(report.json())
-
-
-@pytest.mark.long
-@pytest.mark.spark
-def test_a_run_starts_spark_when_it_first_needs_it(tmp_path: Path) -> None:
-    """The first batch needs no Spark. The second has a line that is not JSON, which goes to the DLQ."""
-    write_file(tmp_path, 1, 2)
-    (tmp_path / "landing" / "2.json").write_text('{"id": 2}\n{"id": \n')
-    (tmp_path / "pipeline.yaml").write_text(PLAIN + "dlq: {window: 0}\n")
-    command = [sys.executable, "-c", "from runners.command_line.cli import main; main()", "run", "pipeline.yaml"]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
-    assert run.returncode == 0, run.stderr
-    assert "read  delivered  filtered  refused\norders  3     2          0         1" in run.stdout
-    assert read_ids(tmp_path) == [1, 2]
-    assert load_pipeline(tmp_path, PLAIN + "dlq: {window: 0}\n").audit().json()["problems"] == []
 
 
 @pytest.mark.parametrize("ownership", ["on", "off"])

@@ -6,14 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import boto3
-import deltalake
-import obstore
-import pyarrow as pa
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
-from obstore.exceptions import AlreadyExistsError
-from obstore.store import S3Store
 
 from tests.stores.s3 import KEY, REGION, S3, SECRET, make_bucket
 
@@ -67,18 +62,6 @@ def test_a_key_is_replaced_only_if_its_etag_matches(s3: S3, client: Any) -> None
     assert client.get_object(**place)["Body"].read() == b"2"
 
 
-def test_a_listing_has_pages_prefixes_and_a_start(s3: S3, client: Any) -> None:
-    """It uses version 2 of the API, and has the order of the keys."""
-    for number in range(5):
-        client.put_object(Bucket=s3.bucket, Key=f"a/{number}/x", Body=b"")
-    asked = {"Bucket": s3.bucket, "Prefix": "a/", "Delimiter": "/"}
-    pages = [*client.get_paginator("list_objects_v2").paginate(**asked, PaginationConfig={"PageSize": 2})]
-    found = [[each["Prefix"] for each in page["CommonPrefixes"]] for page in pages]
-    assert found == [["a/0/", "a/1/"], ["a/2/", "a/3/"], ["a/4/"]]
-    rest = client.list_objects_v2(Bucket=s3.bucket, StartAfter="a/2/x")["Contents"]
-    assert [each["Key"] for each in rest] == ["a/3/x", "a/4/x"]
-
-
 def test_a_versioned_bucket_keeps_replaced_content(s3: S3, client: Any) -> None:
     """A deleted key can be created again."""
     bucket = f"{s3.bucket}-versioned"
@@ -90,33 +73,3 @@ def test_a_versioned_bucket_keeps_replaced_content(s3: S3, client: Any) -> None:
     client.delete_object(**place)
     assert find_status(client.get_object, **place) == 404
     assert find_status(client.put_object, **place, Body=b"3", IfNoneMatch="*") == 200
-
-
-def test_deltalake_commits_and_reads(s3: S3) -> None:
-    """Each commit is a conditional PUT."""
-    url = s3.make_url("table", "s3")
-    for number in range(3):
-        rows = pa.table({"id": [number]})
-        deltalake.write_deltalake(url, rows, mode="append", storage_options=s3.storage_options)
-    table = deltalake.DeltaTable(url, storage_options=s3.storage_options)
-    assert sorted(table.to_pyarrow_table()["id"].to_pylist()) == [0, 1, 2]
-    commits = [each for each in s3.proxy.list_requests() if each.kind == "PUT" and "_delta_log/" in each.key]
-    assert [each.headers.get("if-none-match") for each in commits] == ["*"] * 3
-
-
-def test_obstore_creates_a_key_once(s3: S3) -> None:
-    """A second create fails, and the first content is read."""
-    options = s3.storage_options
-    store = S3Store(
-        s3.bucket,
-        endpoint=options["aws_endpoint"],
-        region=REGION,
-        access_key_id=KEY,
-        secret_access_key=SECRET,
-        client_options={"allow_http": True},
-        virtual_hosted_style_request=False,
-    )
-    obstore.put(store, "a", b"1", mode="create")
-    with pytest.raises(AlreadyExistsError):
-        obstore.put(store, "a", b"2", mode="create")
-    assert bytes(obstore.get(store, "a").bytes()) == b"1"
