@@ -86,32 +86,36 @@ def list_named(file: Path) -> Iterator[str]:
             yield from (f"{node.module}.{name.name}" for name in node.names)
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
-def test_imports_point_upstream(file: Path) -> None:
+def test_imports_point_upstream() -> None:
     """A folder imports only from folders that its batch has already passed."""
-    downstream = FOLDERS[FOLDERS.index(file.relative_to(ROOT).parts[0]) + 1 :]
-    assert [module for module in list_imported(file) if module.split(".")[0] in downstream] == []
+    downstream = {folder: FOLDERS[place + 1 :] for place, folder in enumerate(FOLDERS)}
+    assert [
+        (str(file.relative_to(ROOT)), module)
+        for file in FILES
+        for module in list_imported(file)
+        if module.split(".")[0] in downstream[file.relative_to(ROOT).parts[0]]
+    ] == []
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
-def test_only_the_session_modules_know_which_spark_is_used(file: Path) -> None:
+def test_only_the_session_modules_know_which_spark_is_used() -> None:
     """Names that only classic Spark has appear only in `session.py` and `spark_private.py`."""
-    text = file.read_text(encoding="utf-8")
-    assert file.name in ("session.py", "spark_private.py") or CLASSIC_ONLY.findall(text) == []
+    others = [file for file in FILES if file.name not in ("session.py", "spark_private.py")]
+    found = {str(file.relative_to(ROOT)): CLASSIC_ONLY.findall(file.read_text(encoding="utf-8")) for file in others}
+    assert {name: names for name, names in found.items() if names} == {}
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
-def test_private_names_of_pyspark_are_used_in_one_file(file: Path) -> None:
+def test_private_names_of_pyspark_are_used_in_one_file() -> None:
     """Attributes, arguments and names given to `getattr` are checked. Attributes of `self` are Wherry's and are
     ignored."""
-    assert file.name == "spark_private.py" or PRIVATE.isdisjoint(list_private_names(file))
+    others = [file for file in FILES if file.name != "spark_private.py"]
+    found = {str(file.relative_to(ROOT)): PRIVATE.intersection(list_private_names(file)) for file in others}
+    assert {name: names for name, names in found.items() if names} == {}
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
-def test_code_that_suppresses_every_error_gives_its_reason(file: Path) -> None:
+def test_code_that_suppresses_every_error_gives_its_reason() -> None:
     """The reason is a comment on the same line. Ruff asks for the reason of a broad `except`."""
-    lines = file.read_text(encoding="utf-8").splitlines()
-    assert [line for line in lines if "suppress(Exception)" in line and "  # " not in line] == []
+    lines = [(file.name, line) for file in FILES for line in file.read_text(encoding="utf-8").splitlines()]
+    assert [each for each in lines if "suppress(Exception)" in each[1] and "  # " not in each[1]] == []
 
 
 @pytest.mark.parametrize(("name", "home"), DIFFERENT.items())
@@ -143,19 +147,19 @@ def test_the_rule_finds_every_way_to_a_private_name(tmp_path: Path) -> None:
     assert PRIVATE.intersection(list_private_names(tmp_path / "a.py")) == {"_jvm", "_on_exit", "_jsc"}
 
 
-@pytest.mark.parametrize("module", CORE)
-def test_the_scheduling_core_needs_no_spark(module: str) -> None:
+def test_the_scheduling_core_needs_no_spark() -> None:
     """Importing the module, with everything that it imports, does not import pyspark."""
-    seen, waiting = set(), [module]
-    assert (ROOT / f"{module.replace('.', '/')}.py").is_file()
-    while waiting:
-        module = waiting.pop()
-        file = ROOT / f"{module.replace('.', '/')}.py"
-        if module in seen or not file.exists():
-            continue
-        seen.add(module)
-        waiting += list_imported(file, top_level=True)
-        assert "pyspark" not in {found.split(".")[0] for found in list_imported(file, top_level=True)}, module
+    for module in CORE:
+        seen, waiting = set(), [module]
+        assert (ROOT / f"{module.replace('.', '/')}.py").is_file(), module
+        while waiting:
+            module = waiting.pop()
+            file = ROOT / f"{module.replace('.', '/')}.py"
+            if module in seen or not file.exists():
+                continue
+            seen.add(module)
+            waiting += list_imported(file, top_level=True)
+            assert "pyspark" not in {found.split(".")[0] for found in list_imported(file, top_level=True)}, module
 
 
 def test_modules_have_no_circular_imports() -> None:

@@ -11,7 +11,7 @@ import pytest
 from runners.command_line.commands import wherry
 from runners.command_line.help_sections import SHARED
 from runners.definitions.definition import load
-from runners.definitions.kinds import CONTRACTS, Kind, describe_kind, get_our_kinds, list_options, read_docs
+from runners.definitions.kinds import CONTRACTS, describe_kind, get_our_kinds, list_options, read_docs
 from runners.docs.site.build_site import find_problems
 from runners.docs.site.reference import (
     DEFINITION,
@@ -46,24 +46,24 @@ def walk_commands(group: click.Group, words: tuple[str, ...] = ()) -> dict[str, 
 COMMANDS = walk_commands(wherry)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind.role}-{kind.name}")
-def test_a_page_explains_every_option_of_a_kind(kind: Kind) -> None:
+def test_a_page_explains_every_option_of_a_kind() -> None:
     """Each option inside or beside the kind has a sentence."""
-    terms = read_terms(f"{FOLDERS[kind.role]}/{kind.name}.md")
-    assert {name for name, text in terms.items() if text.endswith(".")} == {
-        f"`{each.name}`" for each in (*kind.options, *kind.beside)
-    }
+    for kind in KINDS:
+        terms = read_terms(f"{FOLDERS[kind.role]}/{kind.name}.md")
+        assert {name for name, text in terms.items() if text.endswith(".")} == {
+            f"`{each.name}`" for each in (*kind.options, *kind.beside)
+        }, kind
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind.role}-{kind.name}")
-def test_the_example_of_a_kind_can_be_loaded(kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_of_a_kind_can_be_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The definition loads, and uses the kind."""
-    monkeypatch.setenv("SALT", "pepper")
-    (tmp_path / "orders.yaml").write_text(make_example(kind), encoding="utf-8")
-    pipeline = load(tmp_path / "orders.yaml").pipeline
-    used = [*pipeline.every_origin, *pipeline.stages, *pipeline.destinations]
-    assert get_our_kinds().resolve(kind.role, kind.name) in [type(each) for each in used]
-    assert f"```yaml\n{make_example(kind)}```" in PAGES[f"{FOLDERS[kind.role]}/{kind.name}.md"]
+    for kind in KINDS:
+        monkeypatch.setenv("SALT", "pepper")
+        (tmp_path / "orders.yaml").write_text(make_example(kind), encoding="utf-8")
+        pipeline = load(tmp_path / "orders.yaml").pipeline
+        used = [*pipeline.every_origin, *pipeline.stages, *pipeline.destinations]
+        assert get_our_kinds().resolve(kind.role, kind.name) in [type(each) for each in used], kind
+        assert f"```yaml\n{make_example(kind)}```" in PAGES[f"{FOLDERS[kind.role]}/{kind.name}.md"], kind
 
 
 def test_codes_are_on_one_page() -> None:
@@ -76,25 +76,25 @@ def test_codes_are_on_one_page() -> None:
     assert [page for page, text in PAGES.items() if "codes/" in page + text] == []
 
 
-@pytest.mark.parametrize("word", DEFINITION)
-def test_the_page_of_definitions_explains_every_word(word: str) -> None:
+def test_the_page_of_definitions_explains_every_word() -> None:
     """Each word has a sentence."""
-    docs = read_docs(DEFINITION[word])
-    options = list_options(DEFINITION[word])
-    assert [name for name in options if not docs.get(name, "").endswith(".")] == []
-    assert [name for name in options if docs[name] not in PAGES["definition.md"]] == []
+    for word in DEFINITION:
+        docs = read_docs(DEFINITION[word])
+        options = list_options(DEFINITION[word])
+        assert [name for name in options if not docs.get(name, "").endswith(".")] == [], word
+        assert [name for name in options if docs[name] not in PAGES["definition.md"]] == [], word
 
 
-@pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_a_page_explains_every_option_of_a_command(name: str) -> None:
+def test_a_page_explains_every_option_of_a_command() -> None:
     """The page begins with what the command does."""
-    command = COMMANDS[name]
-    options = [each for each in command.params if isinstance(each, click.Option)]
-    terms = read_terms(f"commands/{name}.md")
-    assert len(terms) == len(options)
-    assert [each.opts[0] for each in options if not any(each.opts[0] in term for term in terms)] == []
-    assert [term for term, text in terms.items() if not text] == []
-    assert PAGES[f"commands/{name}.md"].splitlines()[2].endswith(".")
+    for name in sorted(COMMANDS):
+        command = COMMANDS[name]
+        options = [each for each in command.params if isinstance(each, click.Option)]
+        terms = read_terms(f"commands/{name}.md")
+        assert len(terms) == len(options), name
+        assert [each.opts[0] for each in options if not any(each.opts[0] in term for term in terms)] == [], name
+        assert [term for term, text in terms.items() if not text] == [], name
+        assert PAGES[f"commands/{name}.md"].splitlines()[2].endswith("."), name
 
 
 def test_the_index_of_commands_explains_the_common_options() -> None:

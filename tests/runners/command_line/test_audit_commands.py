@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from runners.command_line import cli
-from tests.runners.engine.test_polling import time_command
+from tests.runners.command_line.test_quick_commands import time_command
 from tests.runners.operations.audit.evidence import Carried
 
 DEFINITION = """

@@ -39,7 +39,6 @@ from runners.running.choice import Choice
 from runners.running.compatibility import OperatorOverrides
 from tests.pace import measure_pace
 from tests.runners.command_line.test_carrying import make_settled, read_everything
-from tests.runners.command_line.test_help_sections import ALL
 from tests.runners.engine.toys import TOYS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -142,17 +141,6 @@ def test_an_invalid_call_exits_with_2_and_states_what_is_valid(
     assert said in err
 
 
-def test_a_kind_is_shown_with_its_options(file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is printed as a table or as JSON."""
-    assert cli.execute(["kinds", "folder"]) == 0
-    out = capsys.readouterr().out
-    assert out.startswith("folder                 A kind of origin. The files of a folder, each once.\n")
-    assert "Where they are stored." in out
-    assert cli.execute(["kinds", "call", "--json"]) == 0
-    (kind,) = json.loads(capsys.readouterr().out)["kinds"]
-    assert [option["name"] for option in kind["options"]] == ["function", "calls"]
-
-
 def test_an_error_states_what_is_wrong_and_what_to_do(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -231,15 +219,6 @@ def test_a_secret_is_masked_in_the_trace_if_the_definition_fails(
     assert ("${secret:WHERRY_TEST_KEY} is no table" in said, "canary7f3a9" in told) == (True, False)
 
 
-def test_an_interrupt_exits_with_130_and_no_trace(
-    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Unix tools use the same exit code."""
-    make_fail(monkeypatch, KeyboardInterrupt())
-    assert cli.execute(["validate", file]) == 130
-    assert "Traceback" not in capsys.readouterr().err
-
-
 def test_an_interrupt_that_pyspark_logs_is_not_shown(file: str, caplog: pytest.LogCaptureFixture) -> None:
     """It logs the stack with the root logger. Its other errors are still logged."""
     assert cli.execute(["validate", file]) == 0
@@ -249,16 +228,6 @@ def test_an_interrupt_that_pyspark_logs_is_not_shown(file: str, caplog: pytest.L
         except (KeyboardInterrupt, ValueError):
             logging.exception("while sending")
     assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [ValueError]
-
-
-@pytest.mark.parametrize("words", ALL[1:], ids=" ".join)
-def test_every_command_has_a_complete_summary(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    """The list of commands shows the same sentence, and does not cut it."""
-    assert cli.execute([*words, "-h"]) == 0
-    said = capsys.readouterr().out.split("\n\n")[1].strip()
-    assert said.endswith(".")
-    assert cli.execute([*words[:-1], "-h"]) == 0
-    assert said in capsys.readouterr().out
 
 
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -715,14 +684,14 @@ def read_children_time() -> float:
 
 
 def time_command(words: list[str], folder: Path) -> float:
-    """Return the processor time of the command on a quiet machine, the best of five runs. Each run is a process that
+    """Return the processor time of the command on a quiet machine, the best of three runs. Each run is a process that
     must not import pyspark.
     """
     check = "import atexit, sys; atexit.register(lambda: print('pyspark' in sys.modules, file=sys.stderr)); "
     program = [sys.executable, "-c", check + COMMAND[-1]]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     times = []
-    for _ in range(5):
+    for _ in range(3):
         began = read_children_time()
         ended = subprocess.run(
             [*program, *words], env=environment, cwd=folder, capture_output=True, text=True, check=False
@@ -736,23 +705,6 @@ def time_command(words: list[str], folder: Path) -> float:
 def test_help_is_fast(tmp_path: Path) -> None:
     """It takes less than 0.3 s, without pyspark."""
     assert time_command(["--help"], tmp_path) < 0.3
-
-
-def test_validation_is_fast(tmp_path: Path) -> None:
-    """It takes less than 1 s, without pyspark and without a JVM."""
-    (tmp_path / "orders.yaml").write_text(
-        "name: orders\n"
-        'origin: {files: {path: "landing/*.json", format: json, schema: "id long, amount string"}}\n'
-        'stages: [{cast: {amount: "decimal(10,2)"}}, {require: {positive: "amount > 0"}}, {filter: "id > 0"}]\n'
-        "destinations: [{delta: {path: tables/orders}}]\n"
-        "dlq: {window: 1000, threshold: 50}\n"
-    )
-    assert time_command(["validate", "orders.yaml"], tmp_path) < 1
-
-
-def test_all_kinds_are_shown_without_spark(tmp_path: Path) -> None:
-    """A kind is a dataclass, and Spark is not needed to read it."""
-    assert time_command(["kinds"], tmp_path) < 1
 
 
 def test_a_closed_pipe_ends_the_command_silently(tmp_path: Path) -> None:
@@ -839,26 +791,6 @@ def test_a_command_that_reads_rows_shows_its_progress(
     ]
 
 
-@pytest.mark.parametrize(
-    ("words", "work"),
-    [
-        (["find", "--where", "id = 42"], "runners.command_line.trial_commands.find_rows"),
-        (["preview"], "runners.command_line.trial_commands.preview_waiting"),
-    ],
-)
-def test_a_quiet_command_prints_only_its_end(
-    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], work: str
-) -> None:
-    """Each command that shows progress takes `--quiet`."""
-
-    def refuse(*_: object, **__: object) -> None:
-        raise Refusal("That is enough.")
-
-    monkeypatch.setattr(work, refuse)
-    assert cli.execute([*words, "--quiet", "orders.yaml"]) == 2
-    assert capsys.readouterr().err.splitlines() == ["That is enough."]
-
-
 @pytest.mark.parametrize(("words", "drawn"), [([], True), (["--quiet"], False)])
 def test_progress_is_drawn_on_a_terminal(
     file: str, monkeypatch: pytest.MonkeyPatch, words: list[str], drawn: bool
@@ -897,22 +829,6 @@ def test_a_terminal_has_colours_unless_no_color_is_set(
     assert said in printed
     assert ("\x1b" in printed) is not bool(wanted)
     assert "\x1b" not in print_on_terminal(monkeypatch, "run", file, "--quiet", "--json")
-
-
-def test_an_error_on_a_terminal_begins_in_colour(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A refusal begins in yellow, and a wrong call in red."""
-    make_fail(monkeypatch, Refusal("Nothing was done: no.", hint="Say yes."))
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setenv("TERM", "xterm")
-    ours, theirs = pty.openpty()
-    with os.fdopen(theirs, "w") as terminal:
-        monkeypatch.setattr(sys, "stderr", terminal)
-        cli.execute(["validate", file])
-        cli.execute(["validate", file, "--no-such-option"])
-        flush()
-    printed = read_everything(ours)
-    assert "\x1b[33mNothing was done\x1b[0m: no." in printed
-    assert "\x1b[31mError:\x1b[0m No such option" in printed
 
 
 @pytest.mark.parametrize(("columns", "words", "whole"), [(80, [], False), (200, [], True), (80, ["--wide"], True)])
@@ -1023,26 +939,6 @@ def test_a_word_that_is_no_file_is_the_next_argument(file: str, monkeypatch: pyt
     for words in (["window=0"], [file, "window=0"]):
         assert cli.execute(["dlq", "config", *words, "threshold=2", "--reason", "x"]) == 0
     assert changed == [{"window": "0", "threshold": "2"}] * 2
-
-
-def test_a_word_with_a_slash_may_follow_an_omitted_file(
-    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It may be an invalid id of a row."""
-    asked: list[str] = []
-
-    def explain(_: Pipeline, row: str, **__: object) -> Any:
-        asked.append(row)
-        raise Refusal("no such row")
-
-    monkeypatch.setattr(Pipeline, "explain_dead_letter", explain)
-    for words in (["n/a"], [file, "n/a"]):
-        assert cli.execute(["dlq", "explain", *words]) == 2
-    assert asked == ["n/a"] * 2
-    capsys.readouterr()
-    Path("silver.yaml").write_text(SMALLEST)
-    assert cli.execute(["dlq", "explain", "n/a"]) == 2
-    assert capsys.readouterr().err.endswith("Name one:  wherry dlq explain orders.yaml n/a\n")
 
 
 def test_a_definition_is_compared_with_the_only_one_of_the_folder(

@@ -77,14 +77,6 @@ def test_databricks_connect_needs_no_other_package() -> None:
     )
 
 
-def test_a_supported_java_is_ok(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark 4.2 runs on Java 17 and 21."""
-    fake_java(tmp_path, 'openjdk version "21.0.1" 2023-10-17')
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    check = doctor.check_java_version()
-    assert (check.state, check.found) == ("ok", f"Java 21 ({tmp_path}/bin/java)")
-
-
 @pytest.mark.parametrize("says", ['java version "1.8.0_392"', 'openjdk version "25" 2025-09-16', "Bus error"])
 def test_an_unsupported_java_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str) -> None:
     """The finding has its path, and the advice names the supported versions."""
@@ -136,15 +128,6 @@ def test_jars_are_looked_for_where_spark_fetches_them(tmp_path: Path, monkeypatc
     assert doctor.check_jars(lambda _: "").state == "ok"
 
 
-def test_an_address_without_an_answer_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One address has a closed port, and the other is invalid."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("DEFAULT_ARTIFACT_REPOSITORY", "http://127.0.0.1:1/")
-    assert "cannot be read" in doctor.check_jars().found
-    monkeypatch.setenv("DEFAULT_ARTIFACT_REPOSITORY", "nonsense")
-    assert "cannot be read" in doctor.check_jars().found
-
-
 def test_a_state_is_writable_if_its_folder_can_be_created(tmp_path: Path) -> None:
     """The check leaves no file and does not create the folder."""
     assert doctor.check_writable(tmp_path / "a" / "b").state == "ok"
@@ -177,9 +160,9 @@ def test_a_remote_spark_needs_no_java_here(tmp_path: Path, monkeypatch: pytest.M
     assert (states["Java"], states["JARs"]) == ("not needed", "not needed")
 
 
-@pytest.mark.parametrize("name", ["stages", "origins", "destinations"])
-def test_another_package_with_the_name_of_ours_is_found(tmp_path: Path, name: str) -> None:
+def test_another_package_with_the_name_of_ours_is_found(tmp_path: Path) -> None:
     """`doctor` finds it, and each other command reports it."""
+    name = "stages"
     (tmp_path / name).mkdir()
     (tmp_path / name / "__init__.py").write_text("raise RuntimeError('not ours')")
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
@@ -197,11 +180,13 @@ def test_another_package_with_the_name_of_ours_is_found(tmp_path: Path, name: st
     assert f"{tmp_path / name} hides" in other.stderr
 
 
-@pytest.mark.parametrize("package", ["apscheduler", "arro3", "deltalake", "pyarrow", "ruamel"])
 @pytest.mark.parametrize("words", [["doctor"], ["explain", "WINDOW"]])
-def test_a_missing_package_keeps_no_one_from_help(package: str, words: list[str], tmp_path: Path) -> None:
-    """The commands that a person types then work without it."""
-    program = f"import sys; sys.modules['{package}'] = None; from runners.command_line.cli import main; main()"
+def test_missing_packages_keep_no_one_from_help(words: list[str], tmp_path: Path) -> None:
+    """The commands that a person types then work without any of them."""
+    missing = ["apscheduler", "arro3", "deltalake", "pyarrow", "ruamel"]
+    program = (
+        f"import sys; sys.modules.update(dict.fromkeys({missing})); from runners.command_line.cli import main; main()"
+    )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "-c", program, *words],

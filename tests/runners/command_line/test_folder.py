@@ -148,18 +148,6 @@ def test_the_table_of_a_folder_shows_where_each_row_went(
     ]
 
 
-def test_the_table_of_a_folder_leaves_out_columns_that_say_nothing(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Without a second destination and without a stage that makes new rows, the table has neither column."""
-    replace_runs(monkeypatch, other=make_report("other", other=DestinationReport(read=9, delivered=7, filtered=2)))
-    assert cli.execute(["run", "--all", "--select", "other", "--quiet"]) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        "pipeline  ended      read  delivered  filtered  refused  seconds",
-        "other     succeeded  9     7          2         0        2.0",
-    ]
-
-
 def test_pipelines_after_a_failed_one_are_skipped(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -178,17 +166,6 @@ def test_pipelines_after_a_failed_one_are_skipped(
     ]
     assert "silver is skipped: it reads what bronze should have written.\n" in err
     assert "gold is skipped: it reads what silver should have written.\n" in err
-
-
-def test_the_table_shows_the_code_of_a_failure(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The complete message is on standard error."""
-    replace_runs(monkeypatch, gold="failed")
-    assert cli.execute(["run", "--all", "--quiet"]) == 1
-    out, err = capsys.readouterr()
-    assert out.splitlines()[-1].endswith("CARRY, see above")
-    assert "no room" in err
 
 
 def test_a_stopped_run_ends_the_run_of_the_folder(
@@ -247,13 +224,3 @@ def test_a_folder_is_validated(folder: Path, capsys: pytest.CaptureFixture[str])
         "silver",
         "gold",
     ]
-
-
-def test_without_a_file_the_command_for_all_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The message also has the command for one pipeline."""
-    assert cli.execute(["run"]) == 2
-    assert capsys.readouterr().err == (
-        "There are 4 definitions in this folder: bronze.yaml, gold.yaml, other.yaml, silver.yaml.\n"
-        "Name one:  wherry run bronze.yaml\n"
-        "Or all of them:  wherry run --all\n"
-    )

@@ -30,9 +30,7 @@ from runners.command_line.help_sections import GivenValues
 from runners.definitions.definition import Definition, DefinitionsFolder, load
 from runners.definitions.kinds import get_our_kinds
 from runners.listeners.standard_error import flush
-from runners.model.errors import Owned
 from runners.model.events import BatchPlanned, Listener
-from runners.pipeline import Pipeline
 from runners.schedules.run_marks import RunMarks
 from runners.schedules.scheduler import Carrier, RunOutcome, Stop
 from tests.pages import GUIDES, list_blocks
@@ -254,12 +252,6 @@ def find_block(start: str) -> str:
     return block
 
 
-def test_an_example_is_on_the_page_about_schedules(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The option that printed one is gone, and its error names the page."""
-    assert cli.execute(["schedule", str(folder), "--example", "cron"]) == 2
-    assert "from the page runners/docs/howto/schedule.md." in capsys.readouterr().err
-
-
 def test_the_example_for_cron_has_valid_commands() -> None:
     """Each line has five valid fields and a call that parses."""
     from runners.model.timetable import parse
@@ -302,21 +294,6 @@ def test_a_folder_without_a_schedule_exits_with_2(folder: Path, capsys: pytest.C
     assert said.startswith(f"No definition in {folder} has a schedule, so there is nothing to wait for: odd.yaml.")
     assert "schedule: {every: 15m}" in said
     assert list_planned(folder, capsys)["scheduled"] == []
-
-
-@pytest.mark.parametrize(("words", "code"), [([], 4), (["--if-running", "fail"], 4), (["--if-running", "skip"], 0)])
-def test_a_run_of_a_running_pipeline_may_be_no_failure_for_cron(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], code: int
-) -> None:
-    """With `skip` nothing is printed, so cron sends no mail."""
-
-    def owned(*_: object, **__: object) -> None:
-        raise Owned("orders is being run already.")
-
-    monkeypatch.setattr(Pipeline, "run", owned)
-    assert cli.execute(["run", str(folder / "orders.yaml"), "--quiet", *words]) == code
-    said = capsys.readouterr()
-    assert (said.out, said.err.splitlines()[:1]) == ("", ["orders is being run already."] if code else [])
 
 
 def test_systemd_signals_only_wherry_and_waits() -> None:

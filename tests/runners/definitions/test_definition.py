@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -378,13 +378,6 @@ def test_a_kind_of_another_package_may_read_the_workspace(loaded: Load, monkeypa
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
     (origin,) = loaded(SMALLEST.replace("landing", "/Workspace/Shared/in")).pipeline.given_origins
     assert origin.place == "/Workspace/Shared/in"
-
-
-def test_brackets_are_suggested_only_for_a_valid_word(refused: Refuse) -> None:
-    """An unknown moment of a hook is invalid in a list, too."""
-    problems = refused(f"{SMALLEST}hooks: [{{on: later, command: ls}}]\n")
-    moments = "'start' or 'success' or 'failure' or 'stop' or 'refused' or 'limit' or a list"
-    assert problems == [f"hooks[0].on: expected {moments}, got the text 'later'"]
 
 
 @pytest.mark.promise("HP-22")
@@ -824,33 +817,6 @@ def test_a_pipeline_made_in_python_is_a_definition(
 SHAPES = (PipelineSpec, Folder, Keep, Call, Table, Say, Dlq, RunOptions, BatchOptions, SparkOptions, SchemaState)
 KEYS = ["", "a b", "run", "file", *TOYS.origins, *TOYS.stages, *TOYS.destinations]
 KEYS += [option for shape in SHAPES for option in list_options(shape)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shelf(Say):
-    """A destination that keeps objects in memory."""
-
-    kept: list[int] = field(default_factory=list, init=False)
-
-
-def test_a_component_made_in_python_keeps_its_objects() -> None:
-    """It gets a name, but is not rebuilt."""
-    shelf = Shelf()
-    (named,) = definition_of(
-        PipelineSpec(name="a", origin=Folder(path="x"), destinations=[shelf]), kinds=TOYS
-    ).pipeline.destinations
-    assert named.name == "shelf"
-    assert isinstance(named, Shelf)
-    assert named.kept is shelf.kept
-
-
-def test_a_loaded_pipeline_has_the_same_text_in_each_working_directory(
-    loaded: Load, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """This holds for the command line and for Python."""
-    definition = loaded(SMALLEST + "stages: [keep: a]\nstate: here\ndlq: {window: 5, say: {}}\n")
-    monkeypatch.chdir("/")
-    assert definition_of(definition.pipeline, kinds=TOYS).text == definition.text
 
 
 WORDS = [

@@ -22,7 +22,6 @@ from runners.definitions.document import (
     suggest_nearest,
     to_plain,
 )
-from runners.model.text import shorten
 
 
 def parse_values(text: str) -> Any:
@@ -217,12 +216,6 @@ def test_any_text_is_a_document_or_a_definition_error(text: str) -> None:
 def test_an_unknown_name_is_reported_with_the_nearest_or_all_names(name: str, known: list[str], said: str) -> None:
     """Case and length of the name do not matter."""
     assert suggest_nearest(name, known) == said
-
-
-def test_a_quoted_value_is_one_short_line() -> None:
-    """So a message stays in one line."""
-    assert shorten("a\nb") == r"'a\nb'"
-    assert len(shorten("x" * 1_000)) == 62
 
 
 def test_problems_are_listed_with_their_lines_in_a_column() -> None:

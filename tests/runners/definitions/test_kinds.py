@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runners.definitions.kinds import KindMissing, describe_kind, find_kind, list_kinds, list_options
-from tests.runners.engine.toys import TOYS, Call, Folder, Keep, Table
+from runners.definitions.kinds import KindMissing, describe_kind, list_kinds, list_options
+from tests.runners.engine.toys import TOYS, Call, Keep, Table
 
 
 def test_a_kind_is_described_from_its_dataclass() -> None:
@@ -43,32 +43,10 @@ def test_the_option_that_a_kind_takes_as_its_value_is_marked() -> None:
     assert [option.name for option in list_options(Table).values() if option.main] == []
 
 
-def test_inherited_options_are_described_by_their_base_class() -> None:
-    """A kind need not repeat the description."""
-    was = next(option for option in describe_kind("destination", "say", TOYS).beside if option.name == "was")
-    assert was.text == "The destination's earlier name, so that it keeps its history when you rename it."
-
-
-def test_the_kind_of_a_component_is_its_name_in_a_definition() -> None:
-    """For another class, it is the class's name in snake case."""
-
-    class HalfDone(Folder):
-        """A kind of the user."""
-
-    assert find_kind(Keep("a"), TOYS) == "keep"
-    assert find_kind(HalfDone(path="x"), TOYS) == "half_done"
-
-
 def test_a_kind_that_cannot_be_imported_is_reported_by_its_name() -> None:
     """A missing package causes no stack trace."""
     with pytest.raises(KindMissing, match=r"the destination 'lost' cannot be used here: No module named"):
         TOYS.resolve("destination", "lost")
-
-
-def test_the_roles_of_a_name_are_listed() -> None:
-    """One name may be a kind in several roles."""
-    assert TOYS.list_roles("keep") == ["stage"]
-    assert TOYS.list_roles("nothing") == []
 
 
 def test_every_kind_has_a_summary_and_described_options() -> None:

@@ -132,12 +132,6 @@ def test_a_definition_is_stored_with_the_names_of_the_package(acme: Path) -> Non
     assert json.loads(definition_of(definition.pipeline).text)["origin"] == kept["origin"]
 
 
-def test_the_dlq_may_be_a_destination_of_an_installed_package(acme: Path) -> None:
-    """It is given beside the window."""
-    (acme / "orders.yaml").write_text(DEFINITION + "dlq: {window: 10, shelf: {path: refused, format: json}}\n")
-    assert type(load(acme / "orders.yaml").pipeline.dlq.destination).__name__ == "Shelf"
-
-
 @pytest.mark.spark
 def test_kinds_of_an_installed_package_process_rows(acme: Path, spark: object) -> None:
     """They are an origin, a stage and a destination."""
@@ -162,17 +156,6 @@ def test_the_kinds_command_lists_kinds_of_packages(acme: Path, capsys: pytest.Ca
     assert cli.execute(["kinds", "shout", "--json"]) == 0
     (kind,) = json.loads(capsys.readouterr().out)["kinds"]
     assert (kind["role"], kind["source"], kind["options"][0]["name"]) == ("stage", "acme-kinds 1.2", "column")
-
-
-def test_a_misspelled_kind_is_reported_with_the_nearest_of_all_packages(
-    acme: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """This holds in a definition and on the command line. A kind of another role is reported too."""
-    assert "unknown origin; did you mean 'ticks'?" in find_problem(acme, DEFINITION.replace("ticks", "tick"))
-    assert "unknown stage; did you mean 'shout'?" in find_problem(acme, DEFINITION.replace("shout", "shuot"))
-    assert "expected a kind of origin, got a kind of stage" in find_problem(acme, DEFINITION.replace("ticks", "shout"))
-    assert cli.execute(["kinds", "tcks"]) == 2
-    assert "There is no kind 'tcks'; did you mean 'ticks'?" in capsys.readouterr().err
 
 
 def test_the_json_schema_has_the_kinds_of_packages(acme: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -96,63 +95,31 @@ def test_european_numbers_and_days_are_converted_for_the_cast(tmp_path: Path) ->
     assert [*put.columns] == ["a b", "sum", "day"]
 
 
+NOTATIONS = {
+    "sum": {
+        "1.234.567,80": "1234567.80",
+        "1.250": "1250",
+        "12.50": "12.50",
+        "-3,5": "-3.5",
+        "1,234.56": "1.234.56",
+        "sieben": "sieben",
+    },
+    "day": {"31.12.2026": "2026-12-31", "2026-12-31": "2026-12-31", "31.12.26": "31.12.26"},
+}
+"""The texts that are read, and what the cast then gets, by column."""
+
+
 @pytest.mark.spark
-@pytest.mark.variant
-@pytest.mark.parametrize(
-    ("column", "text", "put"),
-    [
-        ("sum", "1.234.567,80", "1234567.80"),
-        ("sum", "1.250", "1250"),
-        ("sum", "12.50", "12.50"),
-        ("sum", "-3,5", "-3.5"),
-        ("sum", "1,234.56", "1.234.56"),
-        ("sum", "sieben", "sieben"),
-        ("day", "31.12.2026", "2026-12-31"),
-        ("day", "2026-12-31", "2026-12-31"),
-        ("day", "31.12.26", "31.12.26"),
-    ],
-)
-def test_other_notations_are_left_for_the_cast(
-    tmp_path: Path, spark: SparkSession, column: str, text: str, put: str
-) -> None:
+def test_other_notations_are_left_for_the_cast(tmp_path: Path, spark: SparkSession) -> None:
     """No value becomes another number."""
     lines = [f"1.23{n},50;0{n}.01.2026\n" for n in range(1, 10)]
     (tmp_path / "sales.csv").write_text("".join(["sum;day\n", *lines]))
     pipeline = load_proposed(tmp_path / "sales.csv", tmp_path / "made")
     (stage,) = [stage for stage in pipeline.stages if isinstance(stage, WithColumns)]
-    rows = spark.createDataFrame([(text,)], f"`{column}` string").selectExpr(stage.columns[column])
-    assert rows.collect()[0][0] == put
-
-
-@pytest.mark.parametrize(
-    ("content", "options"),
-    [
-        ("id,name\n1,Müller\n".encode("latin-1"), {"encoding": "ISO-8859-1"}),
-        ("id,name\n1,Müller\n".encode(), {}),
-        ("id,name\n1,Müller\n".encode() + b"2,M\xfcller\n", {}),
-        ("id;größe\n1;2\n".encode("latin-1"), {"sep": ";", "encoding": "ISO-8859-1"}),
-    ],
-)
-def test_a_file_that_is_not_utf_8_is_read_as_latin_1(tmp_path: Path, content: bytes, options: dict[str, str]) -> None:
-    """If only a few bytes are not UTF-8, the file is read as UTF-8, and a run refuses these rows."""
-    (tmp_path / "sales.csv").write_bytes(content)
-    pipeline = load_proposed(tmp_path / "sales.csv", tmp_path / "made")
-    assert dict(get_origin(pipeline).options) == options
-    assert list_casts(pipeline) == ({"id": "bigint", "größe": "bigint"} if "sep" in options else {"id": "bigint"})
-
-
-def test_json_keeps_its_types_except_numbers_in_text(tmp_path: Path) -> None:
-    """A broken line is skipped. The run will refuse it."""
-    rows = [{"id": 1, "amount": "2.50", "deep": {"a": "1"}, "name": "x"}, {"id": 2, "amount": None}]
-    (tmp_path / "a.jsonl").write_text("\n".join([*map(json.dumps, rows), '{"id"', "[1]"]))
-    pipeline = load_proposed(tmp_path / "a.jsonl", tmp_path)
-    assert (get_origin(pipeline).format, list_casts(pipeline)) == ("json", {"amount": "decimal(18,2)"})
-
-
-def test_parquet_needs_no_cast(tmp_path: Path) -> None:
-    """The file is not opened."""
-    (tmp_path / "a.parquet").write_bytes(b"")
-    assert list_casts(load_proposed(tmp_path / "a.parquet", tmp_path)) == {}
+    for column, texts in NOTATIONS.items():
+        frame = spark.createDataFrame([(text, text) for text in texts], f"text string, `{column}` string")
+        rows = frame.selectExpr("text", f"{stage.columns[column]} as put").collect()
+        assert {row["text"]: row["put"] for row in rows} == texts
 
 
 @pytest.mark.parametrize("name", ["a.xlsx", "no_suffix"])

@@ -151,13 +151,6 @@ def test_no_scope_is_read_if_secrets_are_not_needed(monkeypatch: pytest.MonkeyPa
     assert scopes.asked == []
 
 
-def test_no_secret_is_needed_to_read_a_definition() -> None:
-    """The value has the secret's reference."""
-    parameters = Parameters(variables={}, environment={}, needs_secrets=False)
-    assert to_plain(parameters.put_in(parse("a: x${secret:KEY}", "x.yaml"))) == {"a": "x${secret:KEY}"}
-    assert parameters.problems == []
-
-
 def test_bytes_that_are_no_text_are_refused() -> None:
     """A variable of the environment may have any bytes."""
     _, problems = put_in("a: ${X}", {}, {"X": os.fsdecode(b"\xff")})

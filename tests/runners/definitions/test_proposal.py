@@ -465,13 +465,6 @@ def test_files_that_the_pattern_leaves_out_are_named(tmp_path: Path) -> None:
     assert list_findings(proposal)[-1].startswith("The definition leaves out: README.txt (is no CSV")
 
 
-def test_packed_files_without_an_unpacked_copy_are_read(tmp_path: Path) -> None:
-    """One pattern matches packed and unpacked files."""
-    folder = make_folder(tmp_path, {"a.csv": PLAIN, "b.csv.gz": gzip.compress(PLAIN.encode())})
-    (origin,) = get_origins(load_definition(propose(folder), tmp_path))
-    assert Path(origin.path).name == "*.csv*"
-
-
 def test_the_limit_of_the_dlq_is_above_the_share_of_bad_rows(tmp_path: Path) -> None:
     """It is three times the share in the worst file, from 100 to 500 of 1,000 rows."""
     lines = [f"{at},{'x' if at % 20 == 0 else at}\n" for at in range(1, 401)]
@@ -537,15 +530,6 @@ def test_the_command_prints_at_most_twenty_lines_of_findings(
     assert printed["found"]["left_out"] == {"README.txt": "is no CSV, JSON or parquet by its name"}
     assert len(printed["found"]["says"]) == 42
     assert printed["found"]["columns"]["id"] == {"type": "bigint", "not_in": []}
-
-
-def test_nested_json_is_examined_quickly(tmp_path: Path) -> None:
-    """The time grows with the number of objects, and not with its square."""
-    lines = [json.dumps({"id": at, "deep": {"a": [at], "b": None}}) for at in range(2_000)]
-    folder = make_folder(tmp_path, {f"{at}.json": "\n".join(lines) for at in range(5)})
-    began = time.process_time()
-    assert propose(folder).columns["deep"] == "struct<`a`: array<bigint>>"
-    assert time.process_time() - began < 2 * measure_pace()
 
 
 def test_a_quoted_text_that_the_head_cuts_is_no_bad_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

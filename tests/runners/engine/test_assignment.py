@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from origins.codec import encode
-from runners.engine.lane_coordination import LaneChange, LaneView, deal_lanes, decide_change, has_unfinished
+from runners.engine.lane_coordination import LaneView, deal_lanes, decide_change, has_unfinished
 from runners.model.entry import Entry
 from runners.model.pipeline_state import PipelineState
 from runners.state.progress import apply_entry
@@ -117,30 +117,6 @@ def test_after_any_events_each_lane_ends_with_its_right_owner(data: st.DataObjec
     heard = [each.owner for each in game.state.owners if each.owner not in game.silent]
     game.settles()
     assert game.held == (dict(deal_lanes(SIX, heard)) if heard else game.held)
-
-
-def test_a_new_owner_gets_each_lane_when_the_batch_in_it_has_ended() -> None:
-    """It gets them one by one, and does not wait for all of them."""
-    game = Game()
-    game.joins("a")
-    game.settles()
-    game.joins("b")
-    game.turn("a", busy={"1", "3"})
-    game.turn("b")
-    assert game.held == {"0": "a", "1": "a", "2": "a", "3": "a", "4": "a", "5": "b"}
-    game.settles()
-    assert game.held == {"0": "a", "1": "b", "2": "a", "3": "b", "4": "a", "5": "b"}
-
-
-def test_an_owner_that_leaves_gives_back_all_lanes_at_once() -> None:
-    """Its release entry frees the lanes. The next owner to act takes them."""
-    game = Game()
-    game.joins("a", "b")
-    game.settles()
-    game.says("b", "release", status="stopped")
-    assert set(game.held.values()) == {"a"}
-    game.turn("a")
-    assert set(game.held) == set(SIX)
 
 
 @pytest.mark.promise("CN-27")
@@ -259,12 +235,3 @@ def test_no_run_waits_for_a_run_that_follows() -> None:
     assert not has_unfinished(game.state, game.view("a"))
     game.silent.add("f")
     assert has_unfinished(game.state, game.view("a"))
-
-
-def test_an_owner_changes_nothing_when_all_lanes_are_right() -> None:
-    """An empty change is false."""
-    game = Game()
-    game.joins("a", "b")
-    game.settles()
-    assert decide_change(game.state, game.view("a")) == LaneChange()
-    assert not LaneChange()

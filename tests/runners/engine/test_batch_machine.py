@@ -95,20 +95,6 @@ def test_a_straight_batch_without_refused_rows_settles_at_once() -> None:
     assert (step.settled, step.done, step.error) == (True, True, None)
 
 
-def test_a_batch_records_the_way_that_it_took() -> None:
-    """The last way counts. A batch that another run decided has no way."""
-    outcome = Landed(written={"orders": Written(rows=10)}, counts=make_counts("orders"), way="straight")
-    assert plan_transition(begin_flight(STRAIGHT, LaneState()), outcome, LENIENT).flight.way == "straight"
-    prepared = Prepared(path="p", counts=make_counts("orders"), way="apart")
-    assert (
-        plan_transition(
-            replace(begin_flight(STRAIGHT, LaneState()), task=Prepare(plan=STRAIGHT)), prepared, LENIENT
-        ).flight.way
-        == "apart"
-    )
-    assert make_decided(TWO).way == ""
-
-
 def test_a_settled_batch_has_the_way_that_it_took() -> None:
     """The way is straight or the way of its decision, which a dead run may have made. An unknown way is omitted."""
     written = {"orders": Written(rows=10)}
@@ -150,20 +136,6 @@ def test_after_any_refused_rows_are_written_beside_the_first_destination() -> No
     flight = make_decided(TWO, nacked=1, rules=replace(LENIENT, delivery="after_any"))
     assert isinstance(flight.task, Deliver)
     assert flight.task.names == [DLQ, "orders"]
-
-
-def test_after_any_destinations_are_written_one_after_the_other() -> None:
-    """The offset is committed as soon as the first destination has the batch."""
-    flight = make_decided(TWO, rules=replace(LENIENT, delivery="after_any"))
-    assert isinstance(flight.task, Deliver)
-    assert flight.task.names == ["orders"]
-
-
-def test_a_destination_that_fails_beside_another_leaves_the_batch_open() -> None:
-    """The successful write is not recorded. The next run asks the destination."""
-    outcome = Landed(written={"orders": Written(rows=10)}, failed={"latest": OSError("down")})
-    step = plan_transition(make_decided(TWO), outcome, LENIENT)
-    assert (step.entries, step.done, str(step.error)) == ((), False, "down")
 
 
 CONSTRAINT = make_spark_error("DELTA_VIOLATE_CONSTRAINT_WITH_VALUES", "constraint small", "23001")
@@ -525,12 +497,6 @@ def test_a_dlq_that_another_lane_fenced_is_asked_and_tried_again() -> None:
     assert (step.again.names, step.again.ours, step.error) == ([DLQ], True, fenced)
 
 
-def test_a_task_that_writes_to_no_destination_is_simply_repeated() -> None:
-    """Each decision of a batch has a separate folder."""
-    step = plan_transition(begin_flight(TWO, LaneState()), Failed(error=TimeoutError()), LENIENT)
-    assert step.again == Prepare(plan=TWO)
-
-
 def test_after_any_the_other_destinations_get_the_batch_before_a_failed_one() -> None:
     """Then the offset is published, and the failed destination is asked and tried again."""
     any_one = DeliveryRules(dlq=Dlq(window=0), delivery="after_any")
@@ -622,13 +588,6 @@ def test_after_any_filtered_rows_are_stored_before_the_offset_is_published() -> 
     assert ([entry.kind for entry in published.entries], published.flight.task.names) == (["settle"], ["latest"])
 
 
-@pytest.mark.parametrize(("rules", "filtered"), [(LENIENT, 2), (KEEPING, 0)])
-def test_no_rows_are_stored_without_the_option_or_without_a_filtered_row(rules: DeliveryRules, filtered: int) -> None:
-    """The batch settles without this step."""
-    written = {name: Written(rows=10 - filtered) for name in TWO.destinations}
-    assert plan_transition(make_filtering(rules, filtered), Landed(written=written), rules).done
-
-
 @pytest.mark.parametrize("delivery", ["after_all", "after_any"])
 def test_filtered_rows_that_could_not_be_stored_leave_the_batch_open(
     delivery: Literal["after_all", "after_any"],
@@ -655,14 +614,6 @@ def test_a_later_run_stores_filtered_rows_that_are_missing(has: bool) -> None:
     found = {**BOTH.written, **({FILTERED: Written(rows=2)} if has else {})}
     step = plan_transition(flight, Answers(found=found), LENIENT)
     assert (step.done, isinstance(step.flight.task, Deliver)) == (has, not has)
-
-
-def test_a_batch_whose_filtered_rows_are_stored_is_not_planned_again() -> None:
-    """No row was left for a destination, so no destination has the batch."""
-    rules = replace(KEEPING, delivery="after_all")
-    decision = make_filtering(rules, 10).decision
-    flight = resume_flight(replace(TWO, decision=decision), LaneState(), {})
-    assert plan_transition(flight, Answers(found={FILTERED: Written(rows=10)}), rules).done
 
 
 def test_a_wrong_number_of_stored_rows_is_unbalanced() -> None:

@@ -115,15 +115,6 @@ def test_a_stop_in_the_ledger_is_noticed_within_five_seconds(bench: Limited) -> 
     assert (bench.asked, bench.dispatcher.errors, bench.dispatcher.stopping) == ([1], [], "the night")
 
 
-def test_a_run_that_stops_does_not_begin_to_wait() -> None:
-    """Its last batch has a refused row."""
-    bench = Limited()
-    bench.turn()
-    bench.dispatcher.request_stop("the night")
-    assert not bench.turn("0")
-    assert (bench.settled(), bench.dispatcher.errors) == ([("0", 1)], [])
-
-
 def test_a_run_that_follows_sleeps_until_it_asks_again(bench: Limited) -> None:
     """It does not look for rows that it could not plan. After a stop, gathered rows wait for the next run."""
     following = Follower(every=1.0, again=lambda source, offsets: source, now=0.0)

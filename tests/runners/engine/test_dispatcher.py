@@ -154,28 +154,6 @@ def test_a_batch_that_differs_from_its_prediction_is_planned_again() -> None:
     assert second.plan.batch.definition == "another"
 
 
-def test_a_batch_with_an_old_prediction_is_planned_again() -> None:
-    """The batch's time, which expressions may use, is at most ten seconds old."""
-    bench = Bench(rows=3)
-    clock = bench.dispatcher.clock = ManualClock()
-    bench.turn()
-    clock.move(9)
-    bench.turn("0")
-    clock.move(10)
-    bench.turn("0")
-    plans = [task.plan.batch for task in bench.tasks if isinstance(task, WriteStraight)]
-    assert [(plan.time - plans[0].time).total_seconds() for plan in plans] == [0, 0, 19]
-
-
-def test_a_batch_that_may_still_grow_is_not_predicted() -> None:
-    """It would be another batch when it is planned."""
-    run = Going()
-    run.after(10, rows=4)
-    (task,) = run.tasks
-    assert isinstance(task, WriteStraight)
-    assert task.following is None
-
-
 @pytest.mark.promise("SS-10", "HP-19", "HP-20")
 def test_a_lane_has_one_batch_in_flight() -> None:
     """The next batch is planned only after the last one is committed."""
@@ -409,18 +387,6 @@ def test_a_stop_that_arrives_as_a_batch_begins_to_wait_plans_that_batch() -> Non
     assert run.settled() == [("0", 1), ("0", 2)]
 
 
-def test_a_first_batch_that_is_given_up_and_planned_again_is_still_the_first() -> None:
-    """The first plan was not recorded, so it does not count."""
-    run = Going()
-    run.dispatcher.planning.following = Follower(every=60, again=run.look, now=0)
-    run.after(1, rows=2)
-    run.ask_to_stop()
-    assert run.after(10) == []
-    assert run.after(0) == [2]
-    (planned,) = (event.batch for event in run.events if isinstance(event, BatchPlanned))
-    assert planned.first
-
-
 def test_a_stop_plans_no_batch_if_batches_do_not_wait_for_rows() -> None:
     """Rows that were not planned before the stop are left to the next run."""
     run = Going()
@@ -430,32 +396,6 @@ def test_a_stop_plans_no_batch_if_batches_do_not_wait_for_rows() -> None:
     run.ask_to_stop()
     assert run.after(0, rows=1) == []
     assert run.after(0) == []
-    assert run.turn() is False
-
-
-def test_a_dispatcher_without_a_free_runner_sleeps_until_the_next_look() -> None:
-    """Two lanes have waited long enough, but there is only one runner.
-
-    The dispatcher sleeps until the runner is free, or until it is time to look.
-    """
-    run = Going()
-    feed = OriginFeed(origin="rows", lanes={"0": "0", "1": "1"}, schema="", backlog=run.arriving, straight=True)
-    assert run.dispatcher.planning.source is not None
-    run.dispatcher.planning.source = replace(run.dispatcher.planning.source, feeds=[feed])
-    run.dispatcher.planning.following = Follower(every=60, again=run.look, now=0)
-    run.dispatcher.planning.max_in_flight = 2
-    run.after(0, rows=1)
-    run.after(10)
-    assert (len(run.dispatcher.work.working), list(run.dispatcher.planning.following.gathering)) == (1, ["1"])
-    assert run.dispatcher.patience() == 50
-
-
-def test_a_failed_run_plans_no_batch_that_waits_for_rows() -> None:
-    """The next run processes those rows."""
-    run = Going()
-    run.after(1, rows=3)
-    run.error = OSError("the disk is gone")
-    assert run.after(1, rows=1) == [3]
     assert run.turn() is False
 
 
@@ -605,15 +545,6 @@ def test_a_batch_restarts_the_idle_period() -> None:
     assert never.worker_pool.work == {}
 
 
-def test_an_error_of_an_empty_batch_stops_the_run() -> None:
-    """It counts like any other error."""
-    run = Idling()
-    run.error = OSError("the handler is gone")
-    run.after(60)
-    assert run.turn("0") is False
-    assert [str(error) for error in run.dispatcher.errors] == ["the handler is gone"]
-
-
 class Shared(Bench):
     """A bench whose lanes may be written together."""
 
@@ -737,19 +668,6 @@ def test_a_batch_with_a_pin_is_planned_again_when_a_file_was_deleted() -> None:
     assert (bench.settled(), bench.journal.state.get_lane("0").offset) == ([("0", 2)], 1)
 
 
-def test_a_batch_without_pins_keeps_its_plan_when_a_file_was_deleted() -> None:
-    """Its rows are read again from the files that exist now."""
-    bench = Resting(rows=1)
-    bench.error = make_spark_error("FAILED_READ_FILE.FILE_NOT_EXIST", "Encountered error while reading a file", "KD001")
-    bench.turn()
-    bench.turn("0")
-    bench.error = None
-    bench.move(1)
-    for _ in range(3):
-        bench.turn("0")
-    assert (bench.names(), bench.settled()) == (["WriteStraight", "AskDestinations", "WriteStraight"], [("0", 1)])
-
-
 @pytest.mark.promise("SS-23")
 def test_a_batch_with_a_transient_error_rests_and_is_tried_again() -> None:
     """It keeps its plan. Meanwhile its runner is free, and the run waits no longer than the rest."""
@@ -827,29 +745,6 @@ def test_a_run_that_lost_the_pipeline_writes_nothing_after_a_rest() -> None:
     assert bench.names() == ["WriteStraight"]
 
 
-class Creeping(ManualClock):
-    """A clock on which some time passes with each reading."""
-
-    def elapsed(self) -> float:
-        self.move(0.3)
-        return self.seconds
-
-
-def test_a_run_does_not_end_while_a_batch_rests() -> None:
-    """The rest may end at any moment within a turn. The run does not sleep past its end."""
-    bench = Resting()
-    bench.dispatcher.clock = Creeping()
-    bench.turn()
-    for _ in range(3):
-        assert bench.turn("0")
-        assert bench.dispatcher.work.working or bench.dispatcher.patience() is not None
-    bench.error = None
-    for _ in range(60):
-        if not bench.turn("0"):
-            break
-    assert len(bench.settled()) == 3
-
-
 def test_a_stop_in_the_ledger_is_noticed_while_a_batch_rests() -> None:
     """The run notices it within seconds, even if the rest is long. Then the batch is not tried again."""
     bench = Resting()
@@ -863,57 +758,3 @@ def test_a_stop_in_the_ledger_is_noticed_while_a_batch_rests() -> None:
     bench.move(5)
     assert not bench.turn()
     assert (bench.dispatcher.stopping, bench.names()) == ("from elsewhere", ["WriteStraight"])
-
-
-class Sparse(Backlog):
-    """One row in the first lane, and one in the second lane that has just arrived."""
-
-    def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
-        return Span(start=start, end=1, full=lane == "0") if start is None else None
-
-
-def test_a_stop_drops_a_resting_batch_and_plans_a_gathered_one() -> None:
-    """The run does not wait for the end of the rest, and does not loop without work."""
-    run = Going()
-    assert run.dispatcher.planning.source is not None
-    feeds = [
-        replace(
-            run.dispatcher.planning.source.feeds[0], lanes={"0": "0", "1": "1"}, backlog=Sparse(), predictable=False
-        )
-    ]
-    run.dispatcher.planning.source = replace(run.dispatcher.planning.source, feeds=feeds)
-    run.dispatcher.resting.retry = RetryOptions(attempts=9, wait="5m")
-    run.error = TimeoutError("away")
-    run.turn()
-    run.turn("0")
-    run.error = None
-    assert run.dispatcher.planning.following is not None
-    run.dispatcher.planning.following.gathering["1"] = run.clock.elapsed()
-    run.dispatcher.request_stop("asked")
-    assert run.turn()
-    assert run.planned() == [("0", 1), ("1", 1)]
-    assert not run.turn("1")
-
-
-def test_a_lasting_error_is_reported_beside_a_transient_one() -> None:
-    """The batch is not tried again for the destination with the transient error."""
-    bench = Resting()
-    bench.turn()
-    (flight,) = bench.dispatcher.work.flights.values()
-    mixed = {"a": TimeoutError("away"), "b": ValueError("broken")}
-    bench.dispatcher.work.flights["0"] = replace(flight, failed=mixed)
-    bench.turn("0")
-    assert bench.dispatcher.errors == [mixed["b"]]
-
-
-def test_a_rest_is_a_phase_of_a_batch() -> None:
-    """The batch's times include the length of the rest."""
-    bench = Resting()
-    bench.turn()
-    bench.turn("0")
-    bench.error = None
-    bench.move(300)
-    for _ in range(4):
-        bench.turn("0")
-    settled = next(event for event in bench.events if isinstance(event, BatchSettled))
-    assert settled.seconds["rest"] == 300

@@ -28,7 +28,6 @@ from tests.spark_errors import make_spark_error
 
 RULES = DeliveryRules(dlq=Dlq(window=0, on_failure="fallback", fallback=Delta(path="/refused")))
 DOWN = OSError("the disk is gone")
-CONSTRAINT = make_spark_error("DELTA_VIOLATE_CONSTRAINT_WITH_VALUES", "CHECK constraint", "23001")
 BOTH = {"orders": Written(rows=7), "latest": Written(rows=7)}
 
 
@@ -86,15 +85,6 @@ def test_a_destination_that_failed_beside_the_dlq_is_asked_before_it_is_tried_ag
     assert list_names(plan_transition(resting, Answers(found={}), RULES).flight) == [FALLBACK, "latest"]
 
 
-def test_a_destination_that_refuses_rows_beside_the_dlq_is_asked_about_the_batch() -> None:
-    """Meanwhile, nothing is delivered to it."""
-    flight = make_decided(TWO, nacked=3, rules=RULES)
-    outcome = Landed(written={}, failed={DLQ: DOWN, "orders": CONSTRAINT, "latest": CONSTRAINT})
-    step = turn_to_fallback(plan_transition(flight, outcome, RULES), RULES)
-    assert isinstance(step.flight.task, AskDestinations)
-    assert (step.error, step.flight.refusing) == (None, "orders")
-
-
 def test_a_fallback_that_fails_too_stops_the_run() -> None:
     """The error shows both messages."""
     step = plan_transition(
@@ -132,25 +122,12 @@ def test_for_a_batch_decided_again_the_fallback_counts_only_if_it_has_all_rows(r
     assert step.done == done
 
 
-def test_rows_that_the_dlq_and_the_fallback_have_count_for_the_dlq() -> None:
-    """They need no merge."""
-    both = {DLQ: Written(rows=3), FALLBACK: Written(rows=3)}
-    (entry,) = plan_transition(resume_left_open(), Answers(found={**both, **BOTH}), RULES).entries
-    assert "fallback" not in entry.body["counts"]
-
-
 def test_a_dlq_that_cannot_be_asked_is_asked_again_and_then_replaced_by_the_fallback() -> None:
     """The answers of the other destinations are kept."""
     step = plan_transition(resume_left_open(), Answers(found=BOTH, failed={DLQ: DOWN}), RULES)
     assert isinstance(step.again, AskDestinations)
     assert (step.error, step.again.names) == (DOWN, [DLQ, FALLBACK])
     assert list_names(turn_to_fallback(step, RULES).flight) == [FALLBACK]
-
-
-def test_a_fallback_with_the_rows_settles_a_batch_whose_dlq_cannot_be_asked() -> None:
-    """The error of the DLQ does not matter."""
-    found = {FALLBACK: Written(rows=3), **BOTH}
-    assert plan_transition(resume_left_open(), Answers(found=found, failed={DLQ: DOWN}), RULES).done
 
 
 def test_a_batch_is_never_cancelled_while_an_unreachable_dlq_may_have_its_rows() -> None:

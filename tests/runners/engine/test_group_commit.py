@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
 from origins.batch import Batch, Span
 from runners.engine.batch_machine import BatchInFlight, begin_flight
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
-from runners.engine.work_in_flight import group_flights, join_tasks, may_share, split_outcome
+from runners.engine.work_in_flight import group_flights, join_tasks, split_outcome
 from runners.model.pipeline_state import LaneState
 from runners.model.planned_batch import PlannedBatch
-from runners.model.tasks import Declined, Failed, GroupWritten, Prepare, WriteGroup, WriteStraight
+from runners.model.tasks import Declined, Failed, GroupWritten, WriteGroup, WriteStraight
 from tests.runners.engine.test_dispatcher import Rows
 
 
@@ -78,11 +76,6 @@ def test_a_batch_that_cannot_share_a_write_goes_alone() -> None:
     assert list_groups(flights, mixed) == [["a", "d"], ["b"], ["c"], ["x"]]
 
 
-def test_without_a_planner_no_write_is_shared() -> None:
-    """A run that only finishes batches of an earlier run has not opened an origin yet."""
-    assert not may_share(make_flight("a"), None)
-
-
 def test_no_more_than_sixteen_go_together() -> None:
     """The seventeenth begins another group."""
     names = [f"{number:02}" for number in range(17)]
@@ -108,15 +101,3 @@ def test_each_lane_gets_the_outcome_of_its_batch() -> None:
     assert list(split_outcome(failed, ["a", "b"])) == [("a", failed), ("b", failed)]
     parted = Declined(reason="one scan cannot read them all", way="grouped")
     assert list(split_outcome(parted, ["a", "b"])) == [("a", parted), ("b", parted)]
-
-
-def test_a_wrong_outcome_of_a_shared_task_is_an_error() -> None:
-    """A refusal of one of several batches does not name the batch."""
-    with pytest.raises(TypeError, match="no outcome of a shared task"):
-        list(split_outcome(Declined(reason="a row is refused", way="straight"), ["a", "b"]))
-
-
-def test_a_prepared_batch_is_never_joined() -> None:
-    """It is a task by itself."""
-    prepare = Prepare(plan=make_flight("a").plan)
-    assert join_tasks([prepare]) is prepare

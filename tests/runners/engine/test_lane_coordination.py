@@ -90,23 +90,6 @@ def list_lanes(coordination: LaneCoordination) -> tuple[str, ...]:
     return tuple(sorted(coordination.journal.state.lanes_of(coordination.view.me)))
 
 
-def test_each_run_has_its_share(host: Host) -> None:
-    """The first run gives up the share of the second. Each run may plan only in its lanes."""
-    first = host.comes()
-    assert first.change_lanes() == list(LANES)
-    second = host.comes()
-    assert second.change_lanes() == []
-    first.read_others()
-    assert first.change_lanes(busy={"1"}) == []
-    assert (list_lanes(first), first.list_kept_lanes()) == (("0", "1", "2"), {"0", "2"})
-    second.read_others()
-    assert second.change_lanes() == ["3"]
-    first.change_lanes()
-    second.read_others()
-    assert second.change_lanes() == ["1"]
-    assert (list_lanes(first), list_lanes(second)) == (("0", "2"), ("1", "3"))
-
-
 @pytest.mark.promise("CN-27")
 def test_a_run_that_is_silent_for_a_whole_lease_is_ousted(host: Host, caplog: pytest.LogCaptureFixture) -> None:
     """The lease counts from when its last entry was seen, on the listener's clock.
@@ -129,32 +112,6 @@ def test_a_run_that_is_silent_for_a_whole_lease_is_ousted(host: Host, caplog: py
         first.read_others()
     with pytest.raises(Fenced):
         first.journal.record(Entry(kind="stop", body={}))
-
-
-def test_a_run_that_records_an_entry_in_time_is_not_ousted(host: Host) -> None:
-    """The entry may come between the last look and the moment of the ousting."""
-    first, second = host.comes(), host.comes()
-    first.change_lanes()
-    second.read_others()
-    second.change_lanes()
-    host.passes(61, listening=second)
-    first.journal.renew(busy=True)
-    assert second.change_lanes() == []
-    assert list_lanes(first) == ("0", "2")
-
-
-def test_a_run_that_slept_along_with_the_others_ousts_none(host: Host) -> None:
-    """A closed laptop is an example. A lease counts only while the run listens."""
-    first, second = host.comes(), host.comes()
-    first.change_lanes()
-    second.read_others()
-    second.change_lanes()
-    for clock in host.clocks:
-        clock.move(3_600)
-    second.read_others()
-    assert second.change_lanes() == []
-    first.journal.renew(busy=True)
-    assert first.change_lanes() == []
 
 
 def test_a_run_of_this_host_whose_lock_is_free_is_dead_at_once(host: Host) -> None:

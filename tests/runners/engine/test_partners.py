@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from destinations.delta import Delta
 from destinations.destination import Written
 from origins.batch import JSON, Limits, Span
-from origins.files import Files
 from runners.engine.batch_machine import DeliveryRules
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.engine.dispatcher import Dispatcher
@@ -21,10 +19,7 @@ from runners.engine.planning import Follower
 from runners.engine.worker_pool import Finished, TaskWorkers
 from runners.model.entry import Entry
 from runners.model.planned_batch import BranchCounts, Counts
-from runners.model.spec import RunOptions
 from runners.model.tasks import Answers, AskDestinations, Counted, Landed, Outcome, Task, WriteStraight
-from runners.pipeline import Pipeline
-from runners.running.run import PipelineRun
 from runners.state.journal import Journal, Lease
 from runners.state.location import StateLocation
 from runners.state.ownership import Takeover
@@ -33,7 +28,7 @@ from tests.manual_clock import ManualClock
 from tests.runners.state.ledger.memory_ledger import MemoryLedger
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 LANES = ("0", "1")
 
@@ -264,34 +259,3 @@ def test_a_run_that_follows_takes_the_lanes_that_an_ended_run_had_done(world: Wo
     world.rows.update(dict.fromkeys(LANES, 9))
     assert service.goes_on(20)
     assert {lane: service.journal.state.get_lane(lane).offset for lane in LANES} == dict.fromkeys(LANES, 9)
-
-
-def test_a_run_no_longer_waits_for_rows_in_a_lane_that_it_gave_away(world: World) -> None:
-    """This is true of a run that follows and of a run that stops."""
-    first = Partner(world, "a", follow=True, wait=10)
-    first.turn()
-    first.turn()
-    assert first.dispatcher.planning.following is not None
-    assert set(first.dispatcher.planning.following.gathering) == {*LANES}
-    Partner(world, "b", follow=True, wait=10)
-    world.clock.move(7)
-    first.turn()
-    first.turn()
-    assert set(first.dispatcher.planning.following.gathering) == set(first.lanes) != {*LANES}
-    first.dispatcher.request_stop("enough")
-    assert not first.goes_on()
-
-
-def test_a_forced_stop_keeps_its_lanes_while_writes_may_be_in_progress(world: World) -> None:
-    """The lanes are given back when its runners have ended."""
-    options = RunOptions(assignment="round_robin")
-    origin, table = Files(path=str(world.folder), format="text"), Delta(path=str(world.folder / "t"), name="out")
-    pipeline = Pipeline(
-        name="orders", origin=origin, destinations=[table], state=str(world.folder / "state"), run=options
-    )
-    run = PipelineRun(pipeline=pipeline, text="", hash="h", clock=world.clock)
-    partner = Partner(world, "a")
-    partner.turn()
-    partner.dispatcher.request_stop("the second signal", force=True)
-    run._finish_open(partner.journal, partner.dispatcher, partner.coordination, cast("SparkSession", None))
-    assert set(partner.lanes) == {*LANES}

@@ -59,13 +59,3 @@ def test_a_stop_after_an_error_has_no_time_of_a_request(bench: Bench, clock: Man
     clock.move(20)
     bench.dispatcher.request_stop("the night")
     assert bench.dispatcher.stop_asked == clock.elapsed()
-
-
-def test_an_error_is_kept_once(bench: Bench) -> None:
-    """Errors are in the order in which they came."""
-    bench.turn()
-    for lane, error in (("0", OSError("first")), ("1", OSError("second"))):
-        bench.error = error
-        bench.turn(lane)
-    bench.dispatcher._fail(bench.dispatcher.errors[0])
-    assert [str(error) for error in bench.dispatcher.errors] == ["first", "second"]

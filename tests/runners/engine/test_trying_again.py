@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from origins.codec import encode
 from runners.model.entry import Entry
 from runners.model.events import BatchRests
-from runners.model.pipeline_state import PipelineState
-from runners.model.spec import FOR_EVER, RetryOptions
+from runners.model.spec import RetryOptions
 from runners.model.tasks import WriteStraight
 from runners.state.journal import Journal
-from runners.state.progress import apply_entries
 from tests.manual_clock import ManualClock
 from tests.runners.engine.test_dispatcher import Resting
-
-THOUSAND_YEARS = "365000d"
 
 
 def start_bench(retry: RetryOptions, *, after: Resting | None = None, seconds: float = 0) -> Resting:
@@ -88,39 +81,12 @@ def test_the_next_batch_has_all_attempts() -> None:
     assert run_until_rest(bench) == [1]
 
 
-def test_the_ledger_records_a_try_before_it_is_announced() -> None:
-    """A snapshot keeps the number of tries and the time of the first error."""
-    bench = start_bench(RetryOptions(attempts=2))
-    run_until_rest(bench)
-    lane = bench.journal.state.get_lane("0")
-    assert (lane.tried, lane.since) == (1, "2026-01-01T00:00:00.000+00:00")
-    kept = apply_entries([Entry(kind="snapshot", seq=9, body=encode(bench.journal.state))], PipelineState())
-    assert replace(kept, seq=0) == replace(bench.journal.state, seq=0)
-
-
 @pytest.mark.parametrize("retry", [RetryOptions(attempts=0), RetryOptions(within="0s")])
 def test_a_budget_of_zero_allows_no_further_try(retry: RetryOptions) -> None:
     """With zero attempts or zero time, the first error ends the run."""
     bench = start_bench(retry)
     assert run_until_rest(bench) == []
     assert bench.dispatcher.errors == [bench.error]
-
-
-def test_a_budget_of_a_thousand_years_is_kept() -> None:
-    """The waits grow to their limit. Meanwhile, the ledger is read every five seconds."""
-    retry = RetryOptions(attempts=FOR_EVER, wait="1s", most=THOUSAND_YEARS, within=THOUSAND_YEARS)
-    bench = start_bench(retry)
-    assert run_until_rest(bench) == [1]
-    for _ in range(30):
-        (flight,) = bench.dispatcher.work.flights.values()
-        patience = bench.dispatcher.patience()
-        assert patience is not None
-        assert patience <= 5.001
-        assert flight.until is not None
-        bench.move(flight.until - bench.dispatcher.clock.elapsed())
-        run_until_rest(bench)
-    assert bench.dispatcher.clock.now().year > 2026 + 10
-    assert bench.dispatcher.errors == []
 
 
 @pytest.mark.promise("SS-23", "CD-22")

@@ -83,10 +83,3 @@ def test_a_wake_before_a_wait_ends_the_wait(crewed: Crewed) -> None:
     worker_pool = crewed(1, lambda task: Declined(reason="a row is refused", way="straight"))
     worker_pool.wake()
     assert list(worker_pool.wait(30)) == []
-
-
-def test_a_wait_may_be_longer_than_any_clock_can_count(crewed: Crewed) -> None:
-    """A definition may have a wait of a thousand years, which has no effect on the pool."""
-    worker_pool = crewed(1, lambda _: Declined(reason="a row is refused", way="straight"))
-    worker_pool.wake()
-    assert worker_pool.wait(365_000 * 86_400.0) == []

@@ -280,15 +280,3 @@ def test_the_ledger_keeps_only_references_of_the_hooks_of_a_definition(tmp_path:
     assert (second.python, second.moments) == (str(tmp_path / "alerts:page"), ("start", "stop"))
     assert "hunter2" not in definition.text + repr(definition.pipeline.hooks)
     assert load(file, needs_secrets=False).pipeline.hooks[0].webhook == "${secret:URL}"
-
-
-def test_the_facts_of_an_end_are_the_report_of_the_run() -> None:
-    """Long parts are left out."""
-    error = RunError(cls="X", code="X", message="no")
-    report = Report(
-        pipeline="orders", run="7f", status="failed", read=5, error=error, lanes={"0": {"offset": None, "batches": 1}}
-    )
-    facts = make_end_facts(report.json(), "now")
-    assert (facts["event"], facts["at"], facts["status"], facts["read"]) == ("failure", "now", "failed", 5)
-    assert facts["error"]["message"] == "no"
-    assert not {"lanes", "stages", "snapshot"} & set(facts)

@@ -18,7 +18,6 @@ from runners.listeners.log_lines import LogLines, complain, configure_logs
 from runners.listeners.standard_error import flush
 from runners.model.events import (
     BatchPlanned,
-    BatchResumed,
     BatchSettled,
     Event,
     Noticed,
@@ -81,18 +80,6 @@ def test_a_notice_that_was_shown_is_not_written_again(capsys: pytest.CaptureFixt
         program(notice)
     flush()
     assert len(capsys.readouterr().err.splitlines()) == 2
-
-
-def test_a_batch_that_is_resumed_before_the_run_begins_names_its_pipeline(capsys: pytest.CaptureFixture[str]) -> None:
-    """It names the run that planned it, until the present run has started."""
-    configure_logs("json")
-    listener = LogLines("json", pipeline="orders")
-    listener(BatchResumed(batch=make_batch(1)))
-    listener(RunStarted(pipeline="orders", run="7f"))
-    listener(make_settled(1))
-    flush()
-    said = list(map(json.loads, capsys.readouterr().err.splitlines()))
-    assert [(each["pipeline"], each["run"]) for each in said] == [("orders", "r"), ("orders", "7f"), ("orders", "7f")]
 
 
 def test_json_lines_have_every_event_as_an_object(capsys: pytest.CaptureFixture[str]) -> None:

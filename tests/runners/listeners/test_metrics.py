@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import logging
 import socket
 import threading
 import urllib.request
@@ -19,13 +17,11 @@ import pytest
 from origins.capabilities import Lag
 from origins.codec import decode
 from runners.command_line import cli
-from runners.listeners.log_lines import JsonLines
 from runners.listeners.metrics import METRICS, Metrics, MetricsServer
 from runners.model.errors import Refusal
 from runners.model.events import BatchCancelled, BatchPlanned, BatchRests, BatchSettled, Noticed
 from runners.model.planned_batch import SettledCounts
 from runners.model.schedule_events import Began, Broken, Draining, Ended, LeftOut, Mended
-from runners.schedules.schedule_log import ScheduleLog
 from tests.manual_clock import ManualClock
 from tests.runners.command_line.test_carrying import make_batch
 
@@ -223,15 +219,3 @@ def test_readiness_can_be_read() -> None:
     assert metrics.readiness() == (200, "ready\n")
     metrics(Draining(reason="signal SIGTERM"))
     assert metrics.readiness()[0] == 503
-
-
-def test_a_scheduler_logs_its_events_as_json(caplog: pytest.LogCaptureFixture) -> None:
-    """Every event has its facts. A failed run is logged as an error."""
-    log = ScheduleLog()
-    with caplog.at_level(logging.INFO, "wherry"):
-        log(Began(name="orders", due=NOON))
-        log(Ended(name="orders", due=NOON, status="failed", message="no room\nMake some.", seconds=2.5))
-    began, ended = [json.loads(JsonLines().format(record)) for record in caplog.records]
-    assert (began["event"], began["pipeline"], began["level"]) == ("began", "orders", "info")
-    assert (ended["event"], ended["status"], ended["seconds"], ended["level"]) == ("ended", "failed", 2.5, "error")
-    assert ended["message"] == "orders failed after 2.5 s: no room\n  Make some."

@@ -78,29 +78,6 @@ def test_the_phases_add_up_to_the_whole_time_of_a_batch() -> None:
     assert bench.dispatcher.work.watches == {}
 
 
-def test_a_batch_that_settles_twice_counts_once() -> None:
-    """The first event names a destination that is owed the batch. The second event is complete."""
-    bench = Bench(rows=1)
-    bench.turn()
-    (planned,) = [event for event in bench.events if isinstance(event, BatchPlanned)]
-    counts: Any = {
-        "read": 1,
-        "nacked": 0,
-        "discarded": 0,
-        "balanced": True,
-        "stages": [],
-        "delivered": {"a": 1},
-        "branches": {name: {"expected": 0, "filtered": 0, "changed": 0} for name in "ab"},
-    }
-    report_builder = RunReportBuilder(("a", "b"))
-    early = dict.fromkeys(PHASES, 1.0)
-    report_builder(BatchSettled(batch=planned.batch, counts=decode(SettledCounts, counts), owed=("b",), seconds=early))
-    later = {**early, "write": 3.0}
-    whole: Any = {**counts, "delivered": {"a": 1, "b": 1}}
-    report_builder(BatchSettled(batch=planned.batch, counts=decode(SettledCounts, whole), seconds=later))
-    assert report_builder.spent == later
-
-
 def test_a_report_counts_the_ways_that_batches_took() -> None:
     """A batch that settles twice counts once. A batch that an earlier run decided counts as resumed."""
     bench = Bench(rows=1)

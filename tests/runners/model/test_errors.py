@@ -20,13 +20,6 @@ def test_the_full_disk_is_named_with_the_data_on_it(small_disk: SmallDisk, tmp_p
     assert said == f"The disk at {small_disk.folder} is full: 0 bytes of 4.0 MiB are free. It holds 'orders' ({table})."
 
 
-def test_if_no_disk_is_full_any_more_the_room_of_each_is_shown(small_disk: SmallDisk) -> None:
-    """The written data may have been deleted meanwhile."""
-    said = describe_full_disks({"'orders'": str(small_disk.folder)})
-    assert said.startswith("A disk was full, and has room again or is on another machine. The disk at ")
-    assert f"It holds 'orders' ({small_disk.folder})." in said
-
-
 def test_an_error_of_a_run_names_the_disk_and_a_remedy(small_disk: SmallDisk) -> None:
     """The hint begins with the disk, and ends with the hint about the batch."""
     small_disk.fill()

@@ -77,22 +77,11 @@ def test_the_reported_share_is_the_refused_share() -> None:
     assert (told.share, told.rows) == (0.4, 4)
 
 
-def test_the_window_continues_with_the_refused_rows() -> None:
-    """A limit leaves no row out."""
-    both = make_dlq("off", window=100, threshold=5)
-    assert judge_ten_rows(both).window == NackWindow(rows=10, nacks=(1, 3, 4, 9))
-
-
 def test_two_refused_rows_at_one_place_count_as_two() -> None:
     """After a stage that changes rows, many rows have the last place of the batch."""
     dlq = Dlq(window=10, threshold=2)
     assert judge_limits(NackWindow(), dlq, 5, [5, 5]).tripped == TrippedLimit(place=5)
     assert judge_limits(NackWindow(), dlq, 5, [5]).tripped is None
-
-
-def test_a_batch_without_refused_rows_exceeds_no_limit() -> None:
-    """This is also true of a limit of 0%."""
-    assert judge_limits(NackWindow(), make_dlq("0%"), 10, []) == Judgement(window=NackWindow(rows=10))
 
 
 @pytest.mark.parametrize(

@@ -148,21 +148,6 @@ def test_a_table_shows_the_share_of_each_rule_in_each_run() -> None:
     assert "No run has checked expectations yet" in format_trends([])
 
 
-def test_a_table_fits_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has as many runs as the command shows, and a rule with sixty values."""
-    monkeypatch.setenv("COLUMNS", "80")
-    runs = [f"{number}".ljust(32, "0") for number in range(8)]
-    options = {"column": "country", "value_set": [f"C{number}" for number in range(60)]}
-    told = Quality({"landing": {"rules": Expect([{"expect_column_values_to_be_in_set": options}])}})
-    told.add(make_batch(), {"rules": make_findings()[:1]})
-    asked = compute_trends(
-        [{"run": run, "started_at": "x", "report": {"quality": told.json()}} for run in reversed(runs)]
-    )
-    lines = format_trends(asked).splitlines()
-    assert max(map(len, lines)) <= 80
-    assert lines[-1].split() == ["90.00%"] * 8
-
-
 def test_a_report_plots_the_share_of_each_rule() -> None:
     """The plot is a line from 0 to 100%, with its values as a label for screen readers. One run has no line."""
     shared = compute_trends([make_run("02", make_findings(5)), make_run("01", make_findings(0))])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +15,6 @@ from runners.model.text import (
     choose_colors,
     fit_text,
     format_rows,
-    format_sections,
     measure_width,
     name_batch,
     paint,
@@ -86,13 +84,6 @@ def test_colours_can_be_turned_off(monkeypatch: pytest.MonkeyPatch, words: list[
         assert paint("failed", "red") == "failed"
 
 
-@pytest.mark.usefixtures("terminal")
-def test_a_folder_named_json_keeps_colours() -> None:
-    """Only an option asks for JSON."""
-    with choose_colors(["run", "json", "--log-format", "text"]):
-        assert paint("failed", "red") != "failed"
-
-
 def test_output_that_is_no_terminal_has_no_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     """Examples are a file, a pipe and a closed stream."""
     monkeypatch.setattr(text, "sys", SimpleNamespace(stdout=io.StringIO(), stderr=None))
@@ -111,17 +102,6 @@ def test_words_hints_and_errors_have_colours() -> None:
             "\x1b[31morders failed\x1b[0m: no disk\nMake room: now"
         )
         assert paint_error("No yes.", refusal=True) == "\x1b[33mNo yes.\x1b[0m"
-
-
-@pytest.mark.usefixtures("terminal")
-def test_colours_do_not_change_the_width_of_columns() -> None:
-    """A table and sections are as wide with colours as without."""
-    rows = [["orders", "failed", "x"], ["a", "succeeded", "y"]]
-    plain = [table(["pipeline", "ended", ""], rows), format_sections([("run by", ["a", "b"])])]
-    with choose_colors([]):
-        painted = [table(["pipeline", "ended", ""], rows), format_sections([("run by", ["a", "b"])])]
-    assert all("\x1b[" in text for text in painted)
-    assert [re.sub("\x1b\\[\\d+m", "", text) for text in painted] == plain
 
 
 @pytest.fixture(autouse=True)

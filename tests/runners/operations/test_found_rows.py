@@ -162,11 +162,6 @@ def test_a_limited_number_of_rows_is_printed() -> None:
     ]
 
 
-def test_no_count_of_hidden_rows_is_shown_if_all_are_shown() -> None:
-    """This applies to read rows and to rows of the DLQ."""
-    assert " more of " not in str(make_found(dlq=DlqMatches(states={"open": 1}, rows=(LETTER,))))
-
-
 KEPT = KeptMatch(
     lane="0",
     number=3,
@@ -201,11 +196,3 @@ def test_the_output_names_the_option_that_keeps_filtered_rows() -> None:
     without, having = (" ".join(str(make_found(unread=unread, kept=kept)).split()) for kept in (None, KeptMatches()))
     assert ("keep_filtered: 30d" in without, "no filtered rows" in without) == (True, False)
     assert ("keep_filtered: 30d" in having, "no filtered rows" in having) == (False, True)
-
-
-def test_the_json_has_kept_rows_under_a_key() -> None:
-    """The value is null if the pipeline keeps none."""
-    kept = KeptMatches(stages={"only_paid": 1}, rows=(KEPT,))
-    assert make_found().json()["kept"] is None
-    found = json.loads(json.dumps(make_found(kept=kept).json()))["kept"]
-    assert (found["stages"], found["rows"][0]["row"], found["why"]) == ({"only_paid": 1}, {"id": 3}, "")

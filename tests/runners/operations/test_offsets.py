@@ -88,12 +88,6 @@ def test_a_reset_counts_each_row_once_after_an_offset_was_set(orders: Pipeline, 
     assert count_again(plan_reset(orders)) == (3, 6)
 
 
-def test_a_rewind_by_no_batch_moves_no_lane(orders: Pipeline) -> None:
-    """A rewind by two batches moves the lane to the begin of the batch before the last."""
-    assert plan_rewind(orders, batches=0).lanes == {}
-    assert count_again(plan_rewind(orders, batches=2)) == (2, 4)
-
-
 def test_offsets_do_not_move_while_a_batch_is_open(orders: Pipeline, tmp_path: Path) -> None:
     """Its delivery is uncertain, so no move is planned. A move planned earlier is not applied."""
     before = plan_reset(orders)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +17,6 @@ from runners.model.planned_batch import StageCount
 from runners.model.run_report import DestinationReport, Report, RunError
 from runners.model.text import escape_html, format_sections, table
 from runners.operations import printing, printing_state
-from runners.operations.audit.finding import Finding
 from runners.operations.offsets import LaneMove, Lanes, OffsetMove
 from runners.operations.preview import BatchPreview, Preview, SeenRow, StagePreview
 
@@ -101,18 +99,6 @@ def test_a_stopped_run_shows_how_to_continue(left_open: int, said: str) -> None:
     ]
 
 
-def test_a_report_shows_where_the_time_went() -> None:
-    """The longest part comes first, and very short parts are omitted."""
-    spent = {"plan": 0.01, "read": 1.0, "write": 3.5, "dlq": 0.0, "ledger": 0.3}
-    lines = printing.format_report(make_report(nacked=0, spent=spent), "orders.yaml").splitlines()
-    assert lines[-1] == "Time in batches: writing 3.5 s, reading 1.0 s, ledger 0.3 s"
-
-
-def test_a_report_with_discarded_rows_names_no_command_for_them() -> None:
-    """There are no rows to show."""
-    assert "dlq show" not in printing.format_report(make_report(discarded=3), "orders.yaml")
-
-
 @pytest.mark.parametrize(
     ("balanced", "said"),
     [(False, "The counts do not balance."), ("unknown", "Some rows could not be counted."), (True, "")],
@@ -143,13 +129,6 @@ def test_a_failure_shows_its_message() -> None:
     assert (
         printing.format_report(make_report(status="failed", error=error, batches=0), "x") == "No batch was processed."
     )
-
-
-def test_a_failure_names_the_command_to_type() -> None:
-    """The definition's file replaces `FILE` in the hint."""
-    error = RunError(cls="WindowTripped", code="WINDOW", message="too many", hint="see it       wherry preview FILE")
-    said = printing.format_failure(make_report(status="failed", error=error), "shop/orders.yaml")
-    assert "see it       wherry preview shop/orders.yaml" in said.splitlines()
 
 
 AT = "2026-01-01T00:00:00.123+00:00"
@@ -204,13 +183,6 @@ def test_runs_that_share_a_pipeline_are_shown_with_their_lanes() -> None:
     ]
 
 
-def test_the_status_says_what_a_forced_stop_does_with_open_batches() -> None:
-    """The run does not finish them."""
-    facts = {**FACTS, "state": "running", "stopping": "fire", "forced": True}
-    said = " ".join(printing.format_status(facts).split())
-    assert "stops fire; open batches are cancelled; the next run finishes them" in said
-
-
 def test_a_status_has_a_line_for_each_fact() -> None:
     """It shows the owner, the last run, the progress of each lane, open batches and refused rows."""
     said = printing.format_status(
@@ -255,39 +227,6 @@ def test_a_status_has_a_line_for_each_fact() -> None:
         "          See:  wherry dlq show orders.yaml --waiting",
         "next      wherry run orders.yaml",
     ]
-
-
-def test_a_run_that_ended_without_a_report_was_killed() -> None:
-    """The JSON has the state `failed`, and the text has the word `killed`."""
-    last = {"status": "killed", "reason": "process 7 on box ended without a report", "at": AT, "error": None}
-    said = printing.format_status({**FACTS, "state": "failed", "last_run": last}, "orders.yaml")
-    assert said.splitlines()[0] == "orders: killed"
-    assert "last run  killed: process 7 on box ended without a report" in said
-
-
-def test_an_open_batch_of_an_ended_run_waits_for_the_next_run() -> None:
-    """The status states that the next run finishes it."""
-    said = printing.format_status(
-        {**FACTS, "state": "stopped", "open": [{"lane": "0", "number": 4, "label": "b.json"}]}
-    )
-    assert "batch 4 (b.json) is open; the next run finishes it first" in " ".join(said.split())
-
-
-def test_a_changed_definition_is_shown_during_a_run() -> None:
-    """The status states that the run uses an older definition."""
-    said = printing.format_status({**FACTS, "state": "running", "differs": True})
-    assert "differs the run uses an older definition; the next run uses this one" in " ".join(said.split())
-
-
-def test_an_owed_batch_is_shown_as_missing_in_some_destinations() -> None:
-    """Its offset is committed."""
-    lanes = Lanes(
-        pipeline="orders",
-        lanes={"0": {"number": 4, "committed_at": None, "offset": 4, "epoch": 1}},
-        open=[{"lane": "0", "number": 4, "label": "", "owed": True}],
-    )
-    (told,) = str(lanes).splitlines()[2:]
-    assert told == "batch 4 is missing in some destinations; the next run delivers it first"
 
 
 def test_offsets_are_shown_as_a_table() -> None:
@@ -376,16 +315,6 @@ def test_refused_rows_of_a_batch_are_one_table() -> None:
     assert printing.format_dead_letters([row, {**row, "row": "{broken"}, row]).count("lane 0") == 1
     assert printing.format_dead_letters([row, {**row, "number": 4}]).count("lane 0") == 2
     assert printing.format_dead_letters([]) == "The DLQ has no rows."
-
-
-def test_a_cut_table_names_the_option_for_the_whole() -> None:
-    """A table that is not cut does not name it."""
-    letter = {**LETTER, "row": {"note": "x" * 90}}
-    render = partial(printing.format_dead_letters, [letter])
-    cut, whole = printing.format_wide(render, wide=False), printing.format_wide(render, wide=True)
-    assert ("x" * 90 in cut, "x" * 90 in whole) == (False, True)
-    assert cut.splitlines()[-1] == "Show all columns and whole values:  --wide"
-    assert whole == render(wide=True)
 
 
 def test_a_command_is_not_wrapped() -> None:
@@ -499,9 +428,3 @@ def test_control_characters_in_json_are_escaped() -> None:
     text = printing.as_json({"rows": [LETTER]})
     assert set(text) & set("\x1b\x9b\r\u202e\x00\x7f\u2028") == set()
     assert json.loads(text)["rows"] == [LETTER]
-
-
-def test_a_finding_has_its_control_characters_escaped() -> None:
-    """The name of a table may have any of them."""
-    finding = Finding(code="ROWS_GONE", message=HOSTILE, repair="", lane="0", number=1, destination="orders")
-    assert "\x1b" not in printing_state.format_problem(finding)

@@ -209,17 +209,6 @@ def test_lanes_that_are_written_together_are_explained(
     assert explain(load(file)).batches[-1].endswith(sentence)
 
 
-def test_origins_of_one_lane_are_not_written_together(tmp_path: Path) -> None:
-    """The batches of one origin may share a write. Batches of two origins do not."""
-    file = tmp_path / "orders.yaml"
-    files = "files: {path: %s, format: text}"
-    file.write_text(
-        f"name: orders\norigins:\n  - {files % 'a'}\n    name: a\n  - {files % 'b'}\n    name: b\n"
-        "destinations: [delta: {path: t}]\nrun: {runners: 2}\n"
-    )
-    assert explain(load(file)).batches[-1] == "2 lanes: at most 2 batches at a time."
-
-
 def test_runners_that_have_no_work_are_noted(explained: Explained) -> None:
     """These are runners beyond the lanes, and beyond max_in_flight."""
     notes = explained("run: {runners: 3, max_in_flight: 2}\n", origin="  lanes: 2\n").notes
@@ -320,13 +309,6 @@ def test_hooks_are_explained(explained: Explained) -> None:
     assert said[1:] == ("on refused: notify --urgent", "on start: a webhook")
 
 
-def test_a_short_secret_is_noted(explained: Explained) -> None:
-    """The note has its reference, and not its value."""
-    assert explained(destinations="table: {table: 'main.${secret:KEY}'}").notes == ()
-    (note,) = explained(destinations="table: {table: 'main.${secret:PIN}'}").notes
-    assert note.startswith("The secret ${secret:PIN} has fewer than 6 characters")
-
-
 def test_the_explanation_is_printed_in_a_column_of_headings(
     explained: Explained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -387,15 +369,6 @@ def test_a_schedule_after_another_pipeline_names_it(explained: Explained) -> Non
         "before another has ended waits for it; runs that were due in a pause become one run.",
     )
     assert said.next == ()
-
-
-def test_the_next_times_are_printed(explained: Explained) -> None:
-    """Without a schedule, nothing about it is printed."""
-    said = explained("schedule: {every: 6h}\n", clock=AT_NOON)
-    assert "Next: Fri 2026-03-27 18:00:00 +0000, Sat 2026-03-28 00:00:00 +0000" in format_explanation(
-        said, "orders.yaml"
-    )
-    assert "schedule" not in format_explanation(explained(), "orders.yaml")
 
 
 def test_a_missing_folder_of_an_origin_is_noted(tmp_path: Path) -> None:

@@ -34,7 +34,6 @@ from runners.running.opening import make_chain
 from runners.ways.stage_chain import StageChain, name_destinations
 from stages.columns import WithColumns
 from stages.deduplicate import Deduplicate
-from stages.lookup import Lookup
 from stages.rows import Rows
 from stages.sql import Sql
 from stages.stage import Stage
@@ -179,19 +178,6 @@ def test_a_users_stages_are_analysed_and_deduplicate_is_not(spark: SparkSession)
         "gold/ranked": "a window function",
         "gold/groups": "a function of groups",
     }
-
-
-def test_a_window_in_with_columns_is_refused() -> None:
-    """It needs more than one row, so it belongs into `sql`."""
-    with pytest.raises(ValueError, match=r"columns\.n: a window needs more than one row"):
-        WithColumns({"n": "sum(id) over (partition by k)"})
-
-
-def test_stages_with_a_documented_scope_are_not_analysed() -> None:
-    """`deduplicate` is documented to see one batch, and `lookup` reads a table."""
-    assert not Deduplicate(keys=["k"]).may_mix
-    assert not Lookup(path="tables/k", on=["k"], columns=["n"]).may_mix
-    assert Sql("select * from rows").may_mix
 
 
 class Queue(Origin):

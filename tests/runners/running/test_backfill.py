@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from destinations.memory import Memory
-from origins.batch import Limits, Span
+from origins.batch import Span
 from origins.generate import Generate
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.model.entry import Entry, Settled
@@ -273,14 +273,6 @@ def test_a_backfill_is_kept_by_a_compaction() -> None:
     journal.record(*[Entry(kind="stop") for _ in range(10)])
     journal.compact(every=5)
     assert make_source(Remembering(ledger), Backfill(reason="a test")).lanes == first.lanes
-
-
-def test_limits_do_not_split_a_batch_of_the_past() -> None:
-    """The spans stay the same with any limits."""
-    past = make_source(Remembering(MemoryLedger()), Backfill(reason="a test"))
-    lane = past.lanes[0]
-    feed = past.feeds[0]
-    assert feed.backlog.take(feed.lanes[lane], None, Limits(rows=0)) is not None
 
 
 class SetBack(Remembering):

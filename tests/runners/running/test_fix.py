@@ -339,16 +339,3 @@ def test_an_invalid_call_is_refused_before_spark_starts(
     (tmp_path / "fix.sql").write_text("select * from rows")
     assert cli.execute(["dlq", "replay", "orders.yaml", *words, "--reason", "x", "--yes"]) == 2
     assert message in capsys.readouterr().err
-
-
-def test_a_replay_of_an_older_version_is_over_once_it_succeeds(dlq: Delta) -> None:
-    """Its choice has empty conditions that are gone. Nothing is left to resume."""
-    cut = Cut()
-    body = {name: each for name, each in Replay(fix=A, reason="first").json().items() if name != "contains"}
-    cut.journal.acquire({"pipeline": "orders", "replay": {**body, "values": [], "text": ""}})
-    cut.decide("p/1")
-    cut.end("failed")
-    cut.begin(dlq, cut.resumed())
-    cut.decide("p/2", "p/3")
-    cut.end("succeeded")
-    assert cut.journal.state.replay is None

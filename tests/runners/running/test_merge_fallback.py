@@ -18,16 +18,6 @@ from tests.runners.running.letterbox import append_letters, make_letters
 from tests.runners.running.open_run import make_open_run
 
 
-class Waiting(dict[str, int]):
-    """The number of waiting rows of each batch. It counts how often a batch is looked up."""
-
-    looked_up = 0
-
-    def __getitem__(self, plan: str) -> int:
-        self.looked_up += 1
-        return super().__getitem__(plan)
-
-
 def make_merge() -> FallbackMerge:
     return FallbackMerge(source=Delta(path="refused"))
 
@@ -36,14 +26,6 @@ def test_batches_are_read_together_up_to_a_number_of_rows() -> None:
     """A batch with many rows is read alone."""
     groups = make_merge()._group({"a": 4_000, "b": 6_000, "c": 1, "d": 10_001, "e": 1})
     assert [list(group) for group in groups] == [["a", "b"], ["c"], ["d"], ["e"]]
-
-
-def test_grouping_looks_up_each_waiting_batch_at_most_once() -> None:
-    """This holds for any number of waiting batches."""
-    waiting = Waiting({str(plan): 1 for plan in range(5_000)})
-    (group,) = make_merge()._group(waiting)
-    assert len(group) == 5_000
-    assert waiting.looked_up <= 5_000
 
 
 @pytest.mark.parametrize("id_", ["p/07", "p/00", "p/7 ", "p/x", "p/", "P/7", None])

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, cast
 
 import pytest
 
 from destinations.memory import Memory as MemoryTable
-from destinations.python import Python
 from origins.batch import JSON, Backlog, Batch, Limits, Span
 from origins.batch_rows import BatchRows
 from origins.capabilities import KeepsParts
@@ -129,22 +128,6 @@ def make_journal(*entries: Entry) -> Journal:
     return journal
 
 
-def test_a_batch_for_one_table_is_not_prepared() -> None:
-    """Its stages give the same rows again, and its destination keeps a record of batches."""
-    assert list_reasons(make_pipeline()) == []
-
-
-def test_several_destinations_are_a_reason_to_prepare() -> None:
-    """All destinations must get the same rows."""
-    assert list_reasons(make_pipeline(destinations=3)) == ["there are 3 destinations"]
-
-
-def test_a_destination_without_a_record_is_a_reason_to_prepare() -> None:
-    """Its rows must be the same if they are delivered again."""
-    given = replace(make_pipeline(), destinations=[Python("sink:take", name="sink")])
-    assert list_reasons(given) == ["sink cannot say whether it has a batch"]
-
-
 def test_an_origin_with_other_rows_on_a_second_read_is_a_reason_to_prepare() -> None:
     """The reason names the origin."""
     given = make_pipeline(origin=Once(told=[], name="queue"))
@@ -162,12 +145,6 @@ def test_an_origin_with_other_rows_on_a_second_read_is_a_reason_to_prepare() -> 
 def test_a_stage_is_a_reason_to_prepare(stage: Stage, reason: str) -> None:
     """Such a stage gives other rows when it runs again, or must see the whole batch."""
     assert list_reasons(make_pipeline(stages=[stage])) == [reason]
-
-
-def test_all_reasons_to_prepare_are_named() -> None:
-    """Destinations come first, then the origin and the stages."""
-    given = make_pipeline(origin=Once(told=[], name="queue"), destinations=2, stages=[Judging()])
-    assert [reason.split()[0] for reason in list_reasons(given)] == ["there", "queue", "judging"]
 
 
 def test_sizes_become_limits() -> None:

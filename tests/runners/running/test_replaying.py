@@ -9,11 +9,9 @@ from typing import Any, cast
 import pytest
 
 from destinations.delta import Delta
-from destinations.dlq import DLQ, Dlq
+from destinations.dlq import Dlq
 from destinations.memory import Memory
-from origins.capabilities import ReactsToCommits
 from origins.codec import encode
-from origins.generate import Generate
 from origins.memory import Memory as Rows
 from runners.engine.batch_machine import DeliveryRules, begin_flight, plan_transition
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
@@ -27,7 +25,6 @@ from runners.running.choice import Choice
 from runners.running.replay import Replay, plan_replay
 from runners.state.journal import Journal, list_decided
 from runners.ways.stage_chain import StageChain
-from runners.ways.task_executor import TaskExecutor
 from tests.manual_clock import ManualClock
 from tests.runners.engine.test_batch_machine import TWO, make_counts, make_landed
 from tests.runners.engine.test_dispatcher import Bench
@@ -144,29 +141,6 @@ def test_a_replay_begins_no_load() -> None:
     assert not midway.state.midway
 
 
-def test_an_origin_is_not_notified_of_replayed_rows() -> None:
-    """It would look for them among its files."""
-    told: list[str] = []
-
-    class Listening(Generate, ReactsToCommits):
-        def committed(self, spark: object, batch: Any) -> None:
-            told.append(batch.lane)
-
-    runner = TaskExecutor(
-        spark=cast("Any", None),
-        group="",
-        pipeline=Pipeline(name="orders", destinations=[]),
-        origins={"origin": Listening()},
-        destinations={DLQ: Memory()},
-        opened={},
-        store=cast("Any", None),
-    )
-    tell = runner.list_listening(cast("Any", None))["origin"]
-    tell(make_planned(1).batch)
-    tell(replace(make_planned(1).batch, lane=LANE))
-    assert told == ["0"]
-
-
 def test_a_replay_is_planned_without_spark(dlq: Delta, tmp_path: Path) -> None:
     """It is refused if a destination keeps the row that arrives last."""
     pipeline = Pipeline(
@@ -180,13 +154,3 @@ def test_a_replay_is_planned_without_spark(dlq: Delta, tmp_path: Path) -> None:
     merge = Delta(path=str(tmp_path / "t"), mode="merge", keys=["id"], name="a")
     with pytest.raises(Refusal, match="keeps the row that arrives last"):
         plan_replay(replace(pipeline, destinations=[merge]), Replay(reason="a test"))
-
-
-def test_lanes_of_the_dlq_are_not_lanes_of_the_pipeline(tmp_path: Path) -> None:
-    """`status` and `offsets` do not show them."""
-    pipeline = Pipeline(
-        name="orders", origin=Rows(schema="id long"), destinations=[Memory(name="a")], state=str(tmp_path / "state")
-    )
-    append_letters(tmp_path / "state" / "dlq", make_letters(1))
-    pipeline.discard_dead_letters(reason="a test")
-    assert (pipeline.status()["lanes"], dict(pipeline.lanes().lanes)) == ({}, {})

@@ -233,18 +233,6 @@ def test_calls_are_cut_when_cancelled_work_does_not_end() -> None:
     over.set()
 
 
-def test_calls_are_not_cut_before_a_stop_is_forced() -> None:
-    """A stop that waits for its batches does so for any time."""
-    bench, cut = make_writing(), threading.Event()
-    ledger = Watched(bench)
-    with force_in_time(ledger, bench.dispatcher, lambda: None, every=0.001, cut_calls=cut.set):
-        bench.dispatcher.request_stop("the night")
-        assert isinstance(bench.dispatcher.clock, ManualClock)
-        bench.dispatcher.clock.move(1e9)
-        ledger.wait_for_two_looks()
-    assert not cut.is_set()
-
-
 def test_a_process_hears_of_a_forced_stop() -> None:
     """The ledger may force it. After the block, the process hears of no other stop."""
     bench, heard = make_writing(), threading.Event()

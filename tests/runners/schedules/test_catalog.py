@@ -64,14 +64,6 @@ def test_only_the_first_of_two_pipelines_with_one_name_is_scheduled(tmp_path: Pa
     assert found.broken == {"b.yaml": "orders is the name of the pipeline in a.yaml already"}
 
 
-def test_a_broken_definition_is_listed(tmp_path: Path) -> None:
-    """Other definitions are not affected."""
-    good = make_catalog(tmp_path, orders="{every: 5m}").scheduled["orders"]
-    found = ScheduleCatalog.of({"bad.yaml": "bad.yaml: 1 problem", "orders.yaml": good})
-    assert found.broken == {"bad.yaml": "bad.yaml: 1 problem"}
-    assert list(found.scheduled) == ["orders"]
-
-
 def test_a_definition_that_is_no_regular_file_is_broken(tmp_path: Path) -> None:
     """A named pipe is not opened, since that may block. The other definitions are read."""
     (tmp_path / "good.yaml").write_text(f"name: good\n{BODY}")

@@ -114,12 +114,6 @@ def test_each_fact_of_a_mark_is_kept(marks: RunMarks) -> None:
     assert marks.get("orders") == RunMark(served=later, open=later, succeeded=kept.succeeded)
 
 
-def test_marks_are_kept_after_their_process(tmp_path: Path) -> None:
-    """A later process reads them from the folder."""
-    RunMarks(tmp_path).claim("orders", NOON)
-    assert RunMarks(tmp_path).claim("orders", NOON) is ClaimResult.TAKEN
-
-
 def test_only_one_of_many_processes_claims_each_run(tmp_path: Path) -> None:
     """Four processes claim the same 200 runs, and no run is claimed twice."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -70,25 +69,6 @@ def test_a_change_of_clocks_loses_and_doubles_no_run(
     assert here.list_events(LeftOut) == []
 
 
-@pytest.mark.parametrize("start", ["2026-03-28T12:00", "2026-10-24T12:00"])
-def test_a_scheduler_that_is_killed_repeatedly_loses_and_doubles_no_run(world: Start, start: str) -> None:
-    """It is killed about every half hour, and starts again after minutes. Runs that were due in between are made up."""
-    here, dice = world(start), random.Random(start)
-    here.define("night", '{cron: "30 2 * * *", time_zone: Europe/Berlin, catch_up: all}')
-    here.define("quarters", '{cron: "*/15 * * * *", time_zone: Europe/Berlin, catch_up: all, on_overlap: queue}')
-    heard = 0
-    while here.clock.now() < parse_utc(start) + timedelta(days=1):
-        here.go(here.scheduler(), dice.uniform(60, 3_000))
-        here.kill()
-        here.clock.move(dice.uniform(1, 1_800))
-        heard += 1
-    here.go(here.scheduler(), 600)
-    served = Counter((event.name, event.due) for event in here.list_events(Ended))
-    assert heard > 20
-    assert [served["quarters", moment] for moment in list_steps(start, 15)] == [1] * 96
-    assert sum(count for (name, _), count in served.items() if name == "night") == 1
-
-
 def test_fifty_pipelines_run_every_minute_for_an_hour(world: Start) -> None:
     """Each has 60 runs, at most four run at a time, and none is left out."""
     here = world(NOON)
@@ -98,23 +78,6 @@ def test_fifty_pipelines_run_every_minute_for_an_hour(world: Start) -> None:
     assert Counter(ran.name for ran in here.run_workers[0].ran) == {f"p{number:02}": 60 for number in range(50)}
     assert here.run_workers[0].most == 4
     assert here.list_events(LeftOut) == []
-
-
-def test_two_schedulers_of_a_directory_run_each_pipeline_once(world: Start) -> None:
-    """The first to claim a run begins it. The other scheduler reports that it leaves the run out."""
-    here, dice = world(NOON), random.Random(7)
-    for name in ("one", "two", "three"):
-        here.define(name, "{every: 5m}")
-    both = [here.scheduler(), here.scheduler()]
-    while here.clock.now() < parse_utc(NOON) + timedelta(hours=2, minutes=1):
-        for scheduler, run_workers in dice.sample(list(zip(both, here.run_workers, strict=True)), 2):
-            scheduler.take_turn(run_workers.finished())
-        here.clock.move(dice.uniform(0.1, 5))
-    begun = Counter((event.name, event.due) for event in here.list_events(Began))
-    assert set(begun.values()) == {1}
-    assert len(begun) == 3 * 24
-    assert all(run_workers.ran for run_workers in here.run_workers)
-    assert {event.why for event in here.list_events(LeftOut)} == {"another scheduler began it"}
 
 
 def test_a_second_scheduler_does_not_repeat_an_active_run(world: Start) -> None:
@@ -138,46 +101,6 @@ def kill_first(here: World, first: Scheduler) -> None:
     for name in [name for name, owner in here.owners.items() if owner is first.run_workers]:
         del here.owners[name]
     first.marks.close()
-
-
-def test_a_scheduler_repeats_a_run_of_another_that_was_killed(world: Start) -> None:
-    """It repeats the run once, before the next one is due, and needs no restart."""
-    here = world(NOON)
-    here.define("nightly", "{every: 1d}")
-    here.takes["nightly"] = 600
-    first, second = here.scheduler(), here.scheduler()
-    here.go(first, "2026-06-02T00:05")
-    kill_first(here, first)
-    here.go(second, "2026-06-02T12:00")
-    assert [moment.strftime("%H:%M") for moment in here.runs()] == ["00:00", "00:05"]
-    assert [event.due for event in here.list_events(Ended)] == [parse_utc("2026-06-02T00:00")]
-
-
-def test_a_killed_run_is_repeated_before_the_next_run_of_another_scheduler(world: Start) -> None:
-    """The kill happens just before the next run is due. With `catch_up: all`, none of both is lost."""
-    here = world(NOON)
-    here.define("orders", "{every: 10m, catch_up: all}")
-    here.takes["orders"] = 590
-    first, second = here.scheduler(), here.scheduler(look=3_000)
-    here.go(first, 1_199)
-    kill_first(here, first)
-    here.takes["orders"] = 2
-    here.go(second, 60)
-    assert [event.due for event in here.list_events(Ended)] == list_moments(10, 20)
-
-
-def test_a_run_after_another_is_begun_though_the_scheduler_of_the_other_was_killed(world: Start) -> None:
-    """A scheduler beside it begins that run, and needs no restart."""
-    here = world(NOON)
-    here.define("prices", "{every: 1h}")
-    here.define("orders", "{after: prices}")
-    here.takes["orders"] = 60
-    first, second = here.scheduler(at_once=1), here.scheduler()
-    here.go(first, 3_601.9)
-    first.marks.note_ended("prices", succeeded=here.clock.now())
-    kill_first(here, first)
-    here.go(second, 90)
-    assert here.runs("orders") == [parse_utc("2026-06-01T13:00:01.900")]
 
 
 def test_a_run_is_not_left_out_for_a_run_of_another_scheduler_that_has_ended(world: Start) -> None:
@@ -561,15 +484,3 @@ def test_marks_that_cannot_be_written_stop_no_run(world: Start, monkeypatch: pyt
     monkeypatch.setattr(here.marks, "put", full)
     here.go(scheduler, 660)
     assert here.runs("orders") == list_moments(5, 10)
-
-
-def test_the_next_due_time_is_found(world: Start) -> None:
-    """It is in UTC. A pipeline that runs after another has none."""
-    here = world(NOON)
-    here.define("orders", "{every: 5m}")
-    here.define("behind", "{after: orders}")
-    here.scheduler()
-    assert {event.name: event.next for event in here.list_events(Scheduled)} == {
-        "orders": list_moments(5)[0],
-        "behind": None,
-    }

@@ -111,16 +111,6 @@ def test_all_sessions_start_one_spark(spark: Any, starts: Starts) -> None:
     assert starts.times == 1
 
 
-def test_spark_may_be_started_ahead(spark: Any, starts: Starts) -> None:
-    """The first thread that needs it waits for that start."""
-    going = threading.Event()
-    starts.during = lambda: assert_set(going)
-    spark.late.start_ahead()
-    going.set()
-    assert spark.table("orders") == "rows of orders"
-    assert starts.times == 1
-
-
 IMPORTS = """
 import sys
 from runners.spark.late import LateSpark
@@ -230,31 +220,6 @@ def test_commits_are_held_by_spark_after_its_start(spark: Any, starts: Starts, t
     assert not commits.can_be_held()
     with commits.hold(tmp_path):
         assert held == [tmp_path]
-
-
-def test_the_spark_of_another_run_also_holds_commits(
-    spark: Any, starts: Starts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is the same JVM, and may write the same table."""
-    monkeypatch.setattr(late, "has_context", lambda: True)
-    with LateCommits(spark).hold(tmp_path):
-        assert starts.times == 1
-
-
-def test_settings_of_a_running_spark_are_read_from_it(spark: Any, starts: Starts) -> None:
-    """This is also true of a new session, so that a frozen JVM is noticed."""
-    own = LateSession(spark.late, lambda given: given)
-    spark.table("orders")
-    starts.session.known["spark.sql.ansi.enabled"] = "from Spark"
-    assert own.conf.get("spark.sql.ansi.enabled") == "from Spark"
-
-
-def test_work_continues_with_a_running_spark(spark: Any, starts: Starts) -> None:
-    """A run that is asked to stop finishes the batches in flight."""
-    own = LateSession(spark.late, lambda given: given)
-    spark.table("orders")
-    with give_up_waiting(spark, "run-7", lambda: True), tag_work(own, "run-7"):  # type: ignore[arg-type]
-        assert own.table("orders") == "rows of orders"
 
 
 def test_a_separate_session_starts_no_spark(spark: Any, starts: Starts) -> None:

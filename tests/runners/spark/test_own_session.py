@@ -80,7 +80,7 @@ def connect_anew(address: str) -> SparkSession:
     return connect(address, newSession=lambda: connect_anew(address), cloneSession=break_clone)
 
 
-@pytest.fixture(params=["new", "new on Connect", "clone", "shared: no clone", "shared: broken clone"])
+@pytest.fixture(params=["new", "new on Connect", "clone", "shared: no clone"])
 def given(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     """A session as a notebook has it, with settings, a database and a view of its own."""
     if request.param == "new":
@@ -95,7 +95,6 @@ def given(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
             "new on Connect": {"newSession": lambda: connect_anew(address)},
             "clone": {},
             "shared: no clone": {"cloneSession": lack},
-            "shared: broken clone": {"cloneSession": break_clone},
         }
         spark = connect(address, **methods[request.param])
     spark.sql("CREATE DATABASE IF NOT EXISTS of_the_notebook")
@@ -156,15 +155,6 @@ class TestEachWay:
             assert [each.sql("SELECT current_catalog()").collect()[0][0] for each in sessions] == ["second", "second"]
         assert given.catalog.currentCatalog() == "second"
         given.catalog.setCurrentCatalog("spark_catalog")
-
-    def test_a_thread_of_the_run_changes_nothing_for_the_others(self, given: SparkSession) -> None:
-        """Its session has the settings of the run."""
-        with put_settings_back():
-            own = make_own_session(given, ZONE)
-            thread = threading.Thread(target=make_own_session, args=(own, ZONE))
-            thread.start()
-            thread.join()
-            assert own.conf.get(TIME_ZONE.key) == ZONE
 
     def test_each_of_two_runs_has_its_settings(self, given: SparkSession) -> None:
         """In one session, the second one waits for the end of the first one."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import errno
 import json
 import os
 import shutil
@@ -92,18 +91,6 @@ def write_archive(options: list[str], content: bytes = b"classes") -> None:
     Path(options[-1].partition("=")[2]).write_bytes(content)
 
 
-def fail_to_make_archive(quick: QuickStart) -> None:
-    """Fail with a full disk while the archive is made."""
-    with quick.make_archive() as options:
-        write_archive(options, b"half")
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-
-def test_a_first_start_finds_no_recipe(java: str) -> None:
-    """Spark's script starts the JVM."""
-    assert (find_kept(java).recipe, find_kept(java).lacks_archive) == (None, False)
-
-
 def test_the_next_start_runs_java_directly_with_the_fetched_jars(java: str, jar: Path) -> None:
     """The JARs come after those of Spark. If two classes have one name, that of Spark counts, as with its script."""
     command = learn_jars(java, jar).build_command({**SETTINGS, "spark.log.level": "FATAL"})
@@ -139,13 +126,6 @@ def test_another_java_has_a_separate_recipe(java: str, jar: Path) -> None:
     assert find_kept(java).recipe is None
 
 
-def test_other_packages_have_a_separate_recipe(java: str, jar: Path) -> None:
-    """Each set of packages has separate JARs."""
-    learn_jars(java, jar)
-    assert find_kept(java, **{"spark.jars.packages": "org.example:other:1.0"}).recipe is None
-    assert find_kept(java, **{"spark.driver.memory": "4g"}).recipe is not None
-
-
 def test_jars_with_python_modules_are_left_to_spark(java: str, tmp_path: Path) -> None:
     """Spark puts them on Python's path. Installed modules are found without it."""
     with ZipFile(tmp_path / "frames.jar", "w") as inside:
@@ -179,12 +159,6 @@ def test_an_environment_that_configures_spark_is_left_to_the_script(
 ) -> None:
     """Wherry does not know the resulting settings."""
     monkeypatch.setenv(name, "/some/where")
-    assert find_quick_start(java, SETTINGS) is None
-
-
-def test_the_quick_start_can_be_turned_off(java: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A variable of the environment turns it off."""
-    monkeypatch.setenv("WHERRY_QUICK_START", "off")
     assert find_quick_start(java, SETTINGS) is None
 
 
@@ -229,18 +203,6 @@ def test_a_changed_archive_is_not_used(java: str, jar: Path) -> None:
     (quick.folder / f"{quick.key}.jsa").write_bytes(b"class")
     assert not any("SharedArchiveFile" in word for word in find_kept(java).build_command(SETTINGS))
     assert find_kept(java).lacks_archive
-
-
-def test_a_failed_archive_leaves_nothing(java: str, jar: Path) -> None:
-    """Wherry tries to make it three times."""
-    for tries in range(3):
-        quick = learn_jars(java, jar) if tries == 0 else find_kept(java)
-        assert quick.lacks_archive
-        with pytest.raises(OSError, match="No space"):
-            fail_to_make_archive(quick)
-        assert [each.suffix for each in quick.folder.iterdir()] == [".json"]
-    assert not find_kept(java).lacks_archive
-    assert find_kept(java).recipe is not None
 
 
 def test_the_archive_is_made_after_the_second_start(java: str, jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,12 +49,6 @@ def test_a_cluster_gets_no_settings_for_one_machine() -> None:
     assert list_settings({}).keys() > {*LOCAL, "spark.driver.host", "spark.sql.shuffle.partitions"}
 
 
-@pytest.mark.parametrize("master", ["spark://127.0.0.1:7077", "spark://localhost:7077", "spark://[::1]:7077"])
-def test_the_driver_uses_loopback_with_a_local_cluster(master: str) -> None:
-    """No other machine must reach it."""
-    assert list_settings({"spark.master": master})["spark.driver.host"] == "127.0.0.1"
-
-
 @pytest.mark.parametrize("key", ["spark.kubernetes.namespace", "spark.yarn.queue", "spark.driver.host"])
 def test_settings_of_a_definition_reach_spark_unchanged(key: str) -> None:
     """This is also true of a cluster."""

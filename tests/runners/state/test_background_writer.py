@@ -77,10 +77,3 @@ def test_the_thread_ends_when_the_queue_is_empty_and_starts_again_later() -> Non
     assert written == [0, 1, 2]
     assert len(threads) == 3
     assert not any(thread.is_alive() for thread in threads)
-
-
-def test_no_thread_starts_before_the_first_item() -> None:
-    """A flush of an empty queue does not wait."""
-    before = threading.active_count()
-    assert BackgroundWriter(lambda items: None).flush(0)
-    assert threading.active_count() == before

@@ -171,28 +171,6 @@ def test_an_idle_owner_has_a_longer_lease(shop: Shop) -> None:
     assert shop.clock.seconds == 600
 
 
-@pytest.mark.parametrize("minutes", [-10, 10])
-def test_clocks_that_differ_by_minutes_take_nothing_from_a_live_owner(tmp_path: Path, minutes: int) -> None:
-    """A fast clock sees a lease that seems over, waits, and then reads an entry. A slow clock refuses."""
-    shop = Shop(tmp_path)
-    shop.clock = Waiting(ahead=minutes * MINUTES)
-    owner = shop.owner()
-    shop.clock.happens[20] = lambda: owner.renew(busy=True)
-    with pytest.raises(Owned):
-        shop.takes()
-    owner.renew(busy=True)
-
-
-def test_one_of_two_waiting_runs_takes_the_pipeline(shop: Shop) -> None:
-    """The other run finds a new live owner."""
-    shop.owner()
-    pass_an_hour(shop)
-    other = Takeover(pipeline="orders", place=shop.place, lock=StateLock(shop.place.lock), clock=Waiting(60 * MINUTES))
-    shop.clock.happens[60] = lambda: shop.takes(other)
-    with pytest.raises(Owned, match="here, process 8"):
-        shop.takes()
-
-
 @pytest.mark.promise("CN-24")
 def test_an_owner_that_records_an_entry_after_the_wait_keeps_the_pipeline(shop: Shop) -> None:
     """The entry comes after the wait, while Spark starts. The append of the taker meets it."""
@@ -204,16 +182,6 @@ def test_an_owner_that_records_an_entry_after_the_wait_keeps_the_pipeline(shop: 
     with pytest.raises(Owned):
         journal.acquire({"pipeline": "orders", **ELSEWHERE}, may=taking.may)
     owner.renew(busy=True)
-
-
-def test_a_taker_waits_only_once(shop: Shop) -> None:
-    """A wait before the start of Spark counts when the pipeline is taken."""
-    shop.owner()
-    pass_an_hour(shop)
-    taking, journal = shop.taker(), Journal(shop.ledger)
-    taking.may(journal)
-    journal.acquire({"pipeline": "orders", **ELSEWHERE}, may=taking.may)
-    assert shop.clock.seconds == 60
 
 
 @pytest.mark.promise("CN-20")

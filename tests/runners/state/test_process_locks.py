@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -140,16 +139,6 @@ def test_only_one_of_two_gets_the_lock(path: Path) -> None:
     second.release()
 
 
-def test_a_lock_may_be_acquired_and_released_twice(path: Path) -> None:
-    """The second call has no effect."""
-    lock = StateLock(path)
-    assert lock.acquire()
-    assert lock.acquire()
-    lock.release()
-    lock.release()
-    assert not lock.is_held()
-
-
 @pytest.mark.promise("CN-20")
 def test_a_killed_process_no_longer_has_the_lock(path: Path) -> None:
     """SIGKILL is enough, and no cleanup is needed."""
@@ -202,23 +191,6 @@ def test_a_process_that_checks_the_lock_does_not_count_as_its_holder(path: Path)
     with path.open() as asker:
         fcntl.flock(asker, fcntl.LOCK_SH)
         assert not lock.is_held()
-
-
-def test_a_check_of_the_lock_keeps_no_run_out(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that starts while `status` checks the lock gets it."""
-    path.parent.mkdir()
-    path.touch()
-    askers, flock = [path.open()], fcntl.flock
-
-    def meets_an_asker(file: int, how: int) -> None:
-        with askers.pop() if askers else contextlib.nullcontext(file) as asker:
-            flock(asker, fcntl.LOCK_SH)
-            flock(file, how)
-
-    monkeypatch.setattr(fcntl, "flock", meets_an_asker)
-    lock = StateLock(path)
-    assert lock.acquire()
-    lock.release()
 
 
 def test_a_lock_file_that_is_deleted_during_the_acquisition_is_made_again(
@@ -294,15 +266,6 @@ def test_states_with_other_names_have_other_lock_files() -> None:
     assert lock_path("../../größe / it's").parent == lock_path("main.shop.orders").parent
 
 
-def test_this_process_is_identified() -> None:
-    """The identity has the host, the boot, the number and the start."""
-    identity = identify_host()
-    assert identity.host == socket.gethostname()
-    assert identity.boot == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    assert identity.pid == os.getpid()
-    assert is_process_alive(identity.pid, identity.started)
-
-
 def test_a_process_is_alive_until_it_is_gone(sleeper: subprocess.Popen[bytes]) -> None:
     """A killed process counts as gone even before its parent collects it."""
     identity = identify_process(sleeper.pid)
@@ -322,23 +285,6 @@ def test_a_reused_process_number_is_another_process(sleeper: subprocess.Popen[by
     assert end_process(sleeper.pid, "1")
     assert not end_process(sleeper.pid, "")
     assert sleeper.poll() is None
-
-
-def test_a_process_is_ended(sleeper: subprocess.Popen[bytes]) -> None:
-    """When the call returns, the process no longer runs."""
-    identity = identify_process(sleeper.pid)
-    assert end_process(identity.pid, identity.started)
-    assert not is_process_alive(identity.pid, identity.started)
-    assert sleeper.wait() == -signal.SIGKILL
-    assert end_process(identity.pid, identity.started)
-
-
-def test_a_process_that_does_not_end_is_reported(
-    sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The wait is limited, and its end does not count as the end of the process."""
-    monkeypatch.setattr(signal, "pidfd_send_signal", lambda *_: None)
-    assert not end_process(**vars(identify_process(sleeper.pid)), seconds=0.01)
 
 
 def test_a_program_name_with_brackets_and_spaces_is_read_correctly(tmp_path: Path) -> None:

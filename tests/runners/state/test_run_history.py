@@ -12,15 +12,13 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable
 
 from runners.command_line import cli
 from runners.model.entry import OwnerBody
 from runners.model.pipeline_state import PipelineState
 from runners.model.run_report import DestinationReport, Report, RunError
-from runners.operations import printing
 from runners.operations.status import find_fates
 from runners.state import run_history
 from runners.state.background_writer import BackgroundWriter
@@ -148,14 +146,6 @@ def test_the_history_has_the_report_of_a_run(history: RunHistory) -> None:
     assert found["error"] == "it's <b>full</b>"
 
 
-def test_sql_can_read_the_table(history: RunHistory) -> None:
-    """Times and numbers have their types."""
-    table = QueryBuilder().register("runs", DeltaTable(str(history.place)))
-    query = "SELECT sum(read) AS n, max(ended_at) AS last FROM runs WHERE status <> 'running'"
-    (row,) = pa.table(table.execute(query).read_all()).to_pylist()
-    assert row == {"n": 3_000, "last": NOON + timedelta(minutes=3, seconds=4.5)}
-
-
 @pytest.mark.promise("CN-17")
 def test_old_runs_are_archived_when_files_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each run is archived once and without its report. The table keeps few files and a short log."""
@@ -274,9 +264,3 @@ def test_a_pipeline_that_never_ran_has_no_runs(tmp_path: Path, capsys: pytest.Ca
     assert not (tmp_path / ".wherry").exists()
     assert cli.execute(["runs", str(file), "--set", "run.history=0s"]) == 2
     assert "keeps no run history" in capsys.readouterr().err
-
-
-def test_a_running_run_has_empty_cells() -> None:
-    """Its rows are not known yet."""
-    row = {**vars(begin_row("abcdefghijkl")), "started_at": "2026-06-01T12:00:00.000+00:00"}
-    assert printing.format_runs([row]).splitlines()[1].split() == ["abcdefgh", "running", "2026-06-01", "12:00:00"]

@@ -1,7 +1,6 @@
 """The contract of every way of a batch, as tests.
 
-Each way must have the outcome of rows that Spark writes, for every kind of batch and for every moment at which the JVM
-starts. For your way, subclass the suite:
+Each way must have the outcome of rows that Spark writes, for every kind of batch. For your way, subclass the suite:
 
     class TestMine(WayConformance):
         way = "mine"
@@ -72,9 +71,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SCHEMA = pa.schema([("id", pa.int64()), ("amount", pa.float64()), ("name", pa.string())])
-NESTED = SCHEMA.append(pa.field("nested", pa.struct([("a", pa.int32()), ("b", pa.list_(pa.string()))])))
-MAPS = SCHEMA.append(pa.field("pairs", pa.map_(pa.string(), pa.int32())))
-TEXT = pa.schema([("value", pa.string())])
+NESTED = SCHEMA.append(pa.field("nested", pa.struct([("a", pa.int32()), ("b", pa.list_(pa.string()))]))).append(
+    pa.field("pairs", pa.map_(pa.string(), pa.int32()))
+)
 GOOD: Sequence[Stage] = (Filter("id <> 4", name="not_four"), Require({"good": "amount >= 0"}, name="good"))
 
 
@@ -102,21 +101,10 @@ class WayCase:
         """Whether this process cannot process the case without Spark."""
         return bool(self.stages or any(self.own.values()) or self.into_a_table != "json")
 
-    @property
-    def orders(self) -> Sequence[str]:
-        """When the JVM may start if the write is the decision.
-
-        It is `up` before the batch, starts `late` at its first use, or `never` starts.
-        """
-        return ("up", "late" if self.needs_spark else "never")
-
 
 CASES: Mapping[str, WayCase] = {
     "clean": WayCase(rows=[make_row(1), make_row(2), make_row(2), make_row(3), make_row(4)]),
     "nested": WayCase(rows=[make_row(1), make_row(2, -1.0), make_row(3), make_row(4)], schema=NESTED),
-    "maps": WayCase(rows=[make_row(1), make_row(2, -1.0), make_row(3), make_row(4)], schema=MAPS),
-    "first": WayCase(rows=[make_row(1, -1.0), make_row(2), make_row(3)]),
-    "last": WayCase(rows=[make_row(1), make_row(2), make_row(3, None)]),
     "every": WayCase(rows=[make_row(1, -1.0), make_row(2, None)]),
     "empty": WayCase(rows=[]),
     "same for two": WayCase(rows=[make_row(1), make_row(2, -1.0), make_row(5)], own={"a": (), "b": ()}),
@@ -138,11 +126,8 @@ CASES: Mapping[str, WayCase] = {
         f"plain {kind}": WayCase(
             rows=[make_row(1), make_row(2), make_row(2), make_row(3, None)], stages=(), into_a_table=kind
         )
-        for kind in ("json", "csv", "parquet")
+        for kind in ("json", "parquet")
     },
-    "plain text": WayCase(
-        rows=[{"value": each} for each in ("a", "", 'ä"', "a")], schema=TEXT, stages=(), into_a_table="text"
-    ),
 }
 """The cases by their subject: which rows are refused, and where the rows go."""
 
@@ -168,10 +153,10 @@ class WayBench:
         limits: Thresholds,
         *,
         keeps_filtered: bool = False,
-        order: str = "up",
+        late: bool = False,
         lanes: int = 1,
     ) -> None:
-        self.up, self.spark, self.folder = spark, _order_spark(spark, order), folder
+        self.up, self.spark, self.folder = spark, _make_late(spark) if late else spark, folder
         self.origin = _land(case, folder / "landing", lanes)
         self.store = FolderStore(folder / "prepared")
         self.destinations: Mapping[str, Destination] = {
@@ -247,57 +232,34 @@ class WayBench:
         self.runner.close()
 
 
-def _order_spark(spark: SparkSession, order: str) -> SparkSession:
-    """Return this Spark, or a late Spark that becomes it at its first use. A use of a Spark that never starts fails."""
-
-    def begin() -> SparkSession:
-        assert order == "late", "something is asked of a Spark that never comes"
-        return spark
-
+def _make_late(spark: SparkSession) -> SparkSession:
+    """Return a late Spark that becomes this one at its first use."""
     settings = {key: str(spark.conf.get(key)) for key in ("spark.sql.session.timeZone", "spark.sql.ansi.enabled")}
-    late_spark = cast("SparkSession", LateSession(LateSpark(begin, settings), lambda given: given))
-    return spark if order == "up" else make_own_session(late_spark)
+    return make_own_session(cast("SparkSession", LateSession(LateSpark(lambda: spark, settings), lambda given: given)))
 
 
 def _land(case: WayCase, landing: Path, lanes: int) -> Files:
     """Write the rows of a case into a file for each lane. Return the origin that reads them."""
-    table, kind = pa.Table.from_pylist(list(case.rows), case.schema), case.into_a_table or "parquet"
-    rows = table.to_pylist()
+    table = pa.Table.from_pylist(list(case.rows), case.schema)
     landing.mkdir(parents=True)
     names = [next(name for name in ascii_letters if crc32(name.encode()) % lanes == lane) for lane in range(lanes)]
-    if kind == "parquet":
+    if case.into_a_table != "json":
         for name in names:
             parquet.write_table(table, landing / name)
-        return Files(path=str(landing), format=kind, name="files", lanes=lanes)
-    lines = {
-        "json": map(json.dumps, rows),
-        "csv": (",".join(str(each or "") for each in line) for line in [table.column_names, *map(dict.values, rows)]),
-        "text": map(str, table[0]),
-    }
-    text = "".join(f"{line}\n" for line in lines[kind])
+        return Files(path=str(landing), format="parquet", name="files", lanes=lanes)
+    text = "".join(f"{json.dumps(row)}\n" for row in table.to_pylist())
     for name in names:
         (landing / name).write_text(text, encoding="utf-8")
-    schema = "value string" if kind == "text" else "id long, amount double, name string"
-    return Files(path=str(landing), format=kind, schema=schema, name="files", lanes=lanes)
+    return Files(
+        path=str(landing), format="json", schema="id long, amount double, name string", name="files", lanes=lanes
+    )
 
 
-PLAIN = frozenset(name for name, case in CASES.items() if case.into_a_table)
-MARKS: Mapping[str, Sequence[pytest.MarkDecorator]] = {"up": (), "late": [pytest.mark.variant], "never": ()}
-"""Only a sample of the cases with a late JVM runs, because they decide like the others."""
 LARGE = Thresholds(small_bytes=0)
 """Every batch counts as large."""
 
 
-class InEveryOrder:
-    """Tests in which the JVM of a batch may start late or never."""
-
-    @pytest.fixture(autouse=True)
-    def _alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Let no other run of this process have a Spark."""
-        monkeypatch.setattr(late, "has_context", lambda: False)
-
-
-class WayConformance(InEveryOrder):
+class WayConformance:
     """A suite for one deciding way, compared with `Written`."""
 
     way: ClassVar[str]
@@ -306,16 +268,13 @@ class WayConformance(InEveryOrder):
     limits: ClassVar[Thresholds] = LARGE
     """Limits with which it is the first possible way."""
 
-    @pytest.mark.parametrize("order", [pytest.param(order, marks=MARKS[order]) for order in ("up", "late")])
     @pytest.mark.parametrize("name", CASES)
     def test_it_decides_the_same_as_the_way_that_writes_every_row(
-        self, spark: SparkSession, tmp_path: Path, name: str, order: str
+        self, spark: SparkSession, tmp_path: Path, name: str
     ) -> None:
         """Counts, results of rules, refused rows with positions and codes, and rows of destinations are the same."""
-        bench = WayBench(spark, tmp_path, CASES[name], [self.way], self.limits, order=order)
-        plan = bench.plan(straight=False)
-        assert is_late(bench.spark) is (order == "late")
-        prepared, outcome = _decide(bench, plan)
+        bench = WayBench(spark, tmp_path, CASES[name], [self.way], self.limits)
+        prepared, outcome = _decide(bench, bench.plan(straight=False))
         bench.close()
         assert (prepared.way == self.way) is (name in self.carries)
         assert outcome == expect_decided(spark, name)
@@ -348,34 +307,29 @@ class WayConformance(InEveryOrder):
         assert Counter(str(each["id"]) for each in bench.rows("all")) == Counter("1223")
 
 
-class StraightConformance(InEveryOrder):
+class StraightConformance:
     """A suite for the way whose write is the decision, compared with `Written`.
 
     It declines a batch with a refused row.
     """
 
-    carries: ClassVar[frozenset[str]] = frozenset({"clean", "empty"}) | PLAIN
+    carries: ClassVar[frozenset[str]] = frozenset({"clean", "empty", "plain json", "plain parquet"})
 
-    @pytest.mark.parametrize(
-        ("name", "order"),
-        [
-            pytest.param(name, order, marks=MARKS[order])
-            for name, case in CASES.items()
-            if len(case.own) == 1
-            for order in case.orders
-        ],
-    )
-    def test_it_lands_the_decided_rows_or_nothing(
-        self, spark: SparkSession, tmp_path: Path, name: str, order: str
-    ) -> None:
-        """Counts, results of rules and rows are the same. Afterwards the JVM runs, unless it never starts."""
+    @pytest.fixture(autouse=True)
+    def _alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Let no other run of this process have a Spark."""
+        monkeypatch.setattr(late, "has_context", lambda: False)
+
+    @pytest.mark.parametrize("name", ["clean", "nested", "empty", "raising", "plain json", "plain parquet"])
+    def test_it_lands_the_decided_rows_or_nothing(self, spark: SparkSession, tmp_path: Path, name: str) -> None:
+        """Counts, results of rules and rows are the same. The JVM starts only if the batch needs Spark."""
         limits = LARGE if CASES[name].needs_spark else Thresholds()
-        bench = WayBench(spark, tmp_path, CASES[name], [], limits, order=order)
+        bench = WayBench(spark, tmp_path, CASES[name], [], limits, late=True)
         plan = bench.plan(straight=True)
-        assert is_late(bench.spark) is (order != "up")
+        assert is_late(bench.spark)
         outcome = bench.carry(WriteStraight(plan=plan))
         bench.close()
-        assert is_late(bench.spark) is (order == "never")
+        assert is_late(bench.spark) is not CASES[name].needs_spark
         rows = Counter(map(_format_row, bench.rows("all")))
         if name not in self.carries:
             assert (isinstance(outcome, Landed), rows) == (False, Counter())
@@ -386,30 +340,21 @@ class StraightConformance(InEveryOrder):
         assert (encode(outcome.counts), rows) == (expected.counts, expected.rows["all"])
 
 
-class GroupedConformance(InEveryOrder):
+class GroupedConformance:
     """A suite for the way of several lanes, compared with `Written`. A group with a refused row lands no row."""
 
     carries: ClassVar[frozenset[str]] = StraightConformance.carries
 
-    @pytest.mark.parametrize(
-        ("name", "order"),
-        [
-            pytest.param(name, order, marks=MARKS[order])
-            for name, case in CASES.items()
-            if len(case.own) == 1
-            for order in case.orders
-        ],
-    )
+    @pytest.mark.parametrize("name", ["clean", "nested", "plain json"])
     def test_each_lane_lands_the_rows_decided_for_it_alone_or_none_does(
-        self, spark: SparkSession, tmp_path: Path, name: str, order: str
+        self, spark: SparkSession, tmp_path: Path, name: str
     ) -> None:
         """Counts and results of rules are the same for each lane. One write has the rows of both."""
         limits = LARGE if CASES[name].needs_spark else Thresholds()
-        bench = WayBench(spark, tmp_path, CASES[name], [], limits, order=order, lanes=2)
+        bench = WayBench(spark, tmp_path, CASES[name], [], limits, lanes=2)
         plans = bench.plan_lanes(straight=True)
         outcome = bench.carry(WriteGroup(writes=[WriteStraight(plan=plan) for plan in plans]))
         bench.close()
-        assert is_late(bench.spark) is (order == "never")
         rows = Counter(map(_format_row, bench.rows("all")))
         if name not in self.carries:
             assert (isinstance(outcome, GroupWritten), rows) == (False, Counter())

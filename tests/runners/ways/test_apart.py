@@ -83,25 +83,24 @@ def find_outcome(
     return figures, rows, refused
 
 
-@pytest.mark.parametrize("files", [1, 2])
-def test_rows_apart_give_the_same_as_whole_rows(place: Place, files: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows, counts, results of rules and the DLQ are the same, for one block and for several.
+def test_rows_apart_give_the_same_as_whole_rows(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows, counts, results of rules and the DLQ are the same, for blocks of two files and of one.
 
     One table takes files over, and the rows of the other table get a stamp.
     """
     write_files(place)
     with monkeypatch.context() as patched:
         whole = note_writes(patched)
-        expected = find_outcome(place, files, ways=WHOLE)
+        expected = find_outcome(place, ways=WHOLE)
     assert set(whole) == {"whole"}
     figures, rows, refused = expected
     assert (figures[:4], [len(each) for each in rows], [row["position"] for row in refused]) == (
         ("succeeded", True, 10, 4),
         [4, 4],
-        {1: [2, 5, 1, 4], 2: [2, 5, 6, 9]}[files],
+        [2, 5, 6, 9],
     )
     names = note_writes(monkeypatch)
-    assert find_outcome(place, files) == expected
+    assert find_outcome(place) == expected
     assert set(names) == {"apart"}
 
 
@@ -134,18 +133,3 @@ def test_an_open_batch_is_finished_from_its_files(place: Place, monkeypatch: pyt
     assert (report.status, report.balanced, names) == ("succeeded", True, [])
     assert place.ids("tables/orders") == place.ids("tables/stamped") == [1, 3, 6, 9]
     assert [row["position"] for row in place.refused()] == [2, 5, 6, 9]
-
-
-@pytest.mark.parametrize(
-    "stage", ["deduplicate: {keys: [id]}", 'python: {function: "own:length", columns: {length: long}}']
-)
-def test_a_batch_with_a_stage_that_must_not_run_twice_is_written_whole(
-    place: Place, stage: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One stage combines rows. The other is a function, and a second call of it may be noticed outside."""
-    text = 'def length(rows: list[dict]) -> list:\n    return [{"length": len(row["email"])} for row in rows]\n'
-    (place.folder / "own.py").write_text(text, encoding="utf-8")
-    write_files(place)
-    names = note_writes(monkeypatch)
-    report = place.carry(PIPELINE.replace("FILES", "1").replace('filter: "id <> 7"', stage), small_bytes=0)
-    assert (report.balanced, report.read, set(names)) == (True, 10, {"whole"})

@@ -11,7 +11,6 @@ from unittest.mock import MagicMock
 import pytest
 
 from destinations.memory import Memory
-from runners.model.errors import CarryFailed
 from runners.ways.bisect_rows import RowErrorIsolator, split_runs
 from runners.ways.stage_chain import StageChain
 from runners.ways.way import Thresholds
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 CAST, FILTER, SQL = Cast({"id": "long"}), Filter("id"), Sql("select * from rows")
 ASKING = Handler("somewhere:rows")
 DIVISION = make_spark_error("DIVIDE_BY_ZERO", "Division by zero.", "22012")
-LOST = make_spark_error("", "no connection", "08006")
 
 
 def make_steps(*stages: Stage) -> Sequence[PlacedStage]:
@@ -91,7 +89,6 @@ class Bench:
 
     def __post_init__(self) -> None:
         self.frame = Piece(range(self.rows), self.raising, explained=self.explained)
-        self.written: list[str] = []
         self.settings: dict[str, str] = {}
         conf = SimpleNamespace(
             isModifiable=lambda _: True,
@@ -99,7 +96,7 @@ class Bench:
             set=self.settings.__setitem__,
             unset=self.settings.pop,
         )
-        store = SimpleNamespace(write=lambda name, _: self.written.append(name), read=lambda *_: self.frame)
+        store = SimpleNamespace(write=lambda *_: None, read=lambda *_: self.frame)
         preparation = SimpleNamespace(
             name="p1", store=store, spark=SimpleNamespace(conf=conf), limits=self.limits, pins={}
         )
@@ -145,71 +142,6 @@ def _pass_stages(rows: Any, mine: Sequence[PlacedStage]) -> Piece:
 def test_stages_are_tried_together_if_each_needs_only_one_row(stages: list[Stage], runs: list[list[int]]) -> None:
     """A stage that changes rows or asks an outside system is tried separately."""
     assert [[step.number for step in run] for run in split_runs(make_steps(*stages))] == runs
-
-
-def test_a_row_is_refused_by_the_first_stage_that_raises_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its code is the Spark condition of the error."""
-    bench = Bench({2: (2, DIVISION), 5: (1, DIVISION)})
-    bench.isolate(monkeypatch, FILTER, CAST, FILTER)
-    assert {row: (step, raised.code) for row, (step, raised) in bench.found.items()} == {
-        2: (2, "DIVIDE_BY_ZERO"),
-        5: (1, "DIVIDE_BY_ZERO"),
-    }
-
-
-def test_rows_are_stored_before_they_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are stored once under a unique name, so the origin is not read for each try."""
-    bench = Bench({})
-    bench.isolate(monkeypatch, CAST)
-    bench.isolate(monkeypatch, CAST)
-    assert bench.written == ["p1-sifted0", "p1-sifted1"]
-
-
-def test_rows_without_errors_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are computed together, and no copy of them is kept."""
-    bench = Bench({})
-    rows = bench.isolate(monkeypatch, CAST)
-    assert (bench.frame.computed, bench.isolator.tries, rows.kept) == ([range(8)], 1, ())
-
-
-def test_a_stage_that_asks_an_outside_system_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would ask that system again."""
-    bench = Bench({0: (1, DIVISION)})
-    bench.isolate(monkeypatch, ASKING)
-    assert (bench.frame.computed, bench.written) == ([], [])
-
-
-def test_too_many_raising_rows_are_the_fault_of_the_stage(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The batch fails with the message of the last of them."""
-    bench = Bench(dict.fromkeys(range(8), (1, DIVISION)), limits=Thresholds(raising_rows=3))
-    with pytest.raises(CarryFailed, match="more than 3 rows of the batch make a stage fail, the last with:"):
-        bench.isolate(monkeypatch, CAST)
-
-
-def test_raising_rows_up_to_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exactly as many rows as the limit are allowed."""
-    bench = Bench(dict.fromkeys(range(3), (1, DIVISION)), limits=Thresholds(raising_rows=3))
-    bench.isolate(monkeypatch, CAST)
-    assert sorted(bench.found) == [0, 1, 2]
-
-
-def test_an_error_that_belongs_to_no_row_is_raised_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then no row is looked for."""
-    bench = Bench({3: (1, LOST)})
-    with pytest.raises(type(LOST), match="no connection"):
-        bench.isolate(monkeypatch, CAST)
-    assert bench.frame.computed == [range(8)]
-
-
-@pytest.mark.parametrize("plan", ["Aggregate [id]", "Window [rank()]"])
-def test_an_error_raised_on_purpose_over_combined_rows_belongs_to_no_row(
-    monkeypatch: pytest.MonkeyPatch, plan: str
-) -> None:
-    """A statement that sums rows and then raises does not blame one of them."""
-    raised = make_spark_error("USER_RAISED_EXCEPTION", "too many", "P0001")
-    bench = Bench({3: (1, raised)}, explained=f"== Analyzed Logical Plan ==\n+- {plan}\n== Optimized Logical Plan ==")
-    with pytest.raises(type(raised), match="too many"):
-        bench.isolate(monkeypatch, SQL)
 
 
 def test_a_wrong_value_in_combined_rows_belongs_to_its_row(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,14 +68,6 @@ def make_groups(states: Mapping[int, int], part: str = "a", **own: int) -> list[
     return [make_group(part, 0, state, rows, first=0, refused=refused[state], **own) for state, rows in states.items()]
 
 
-def test_every_row_is_delivered_or_filtered() -> None:
-    """Each destination is balanced."""
-    prepared = make_decision(CAST, FILTER).decide_by([make_groups({0: 7, 2: 3})])
-    assert (prepared.counts.read, prepared.counts.nacked) == (10, 0)
-    assert prepared.counts.branches == {"orders": BranchCounts(expected=7, filtered=3)}
-    assert prepared.counts.stages[-1] == StageCount(stage="filter", entered=10, left=7, filtered=3)
-
-
 def test_a_filter_of_one_destination_affects_no_other() -> None:
     """The other destination gets the rows."""
     groups = [*make_groups({0: 6}, f1=0), *make_groups({0: 4}, f1=2)]
@@ -137,11 +129,6 @@ def test_a_refusing_stage_stops_the_run_only_if_it_has_on_error_stop(stage: Stag
     """By default a refused row goes to the DLQ."""
     prepared = make_decision(stage).decide_by([[make_group("a", 0, -1, 1, first=0, refused=[0])]])
     assert list(prepared.stops) == stops
-
-
-def test_a_stage_with_on_error_stop_that_refuses_nothing_does_not_stop_the_run() -> None:
-    """It passed all its rows."""
-    assert list(make_decision(STOPPING).decide_by([[make_group("a", 0, 0, 1, first=0)]]).stops) == []
 
 
 def test_a_batch_is_written_before_each_stage_that_changes_rows() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,18 +24,14 @@ from origins.capabilities import ReactsToCommits
 from origins.errors import WherryError
 from origins.protection import Protection
 from runners.model.errors import CarryFailed, StageError, Unbalanced
-from runners.model.nack_window import NackWindow
 from runners.model.pipeline_state import REPLAY
-from runners.model.planned_batch import BranchCounts, Counts, DecidedBatch, PlannedBatch
+from runners.model.planned_batch import BranchCounts, Counts, PlannedBatch
 from runners.model.spec import PipelineSpec
 from runners.model.tasks import (
     Counted,
     CountSpan,
     Declined,
     Failed,
-    GroupWritten,
-    Landed,
-    Outcome,
     Prepare,
     Prepared,
     WriteGroup,
@@ -51,10 +47,8 @@ if TYPE_CHECKING:
 
 MODULE = "runners.ways.task_executor"
 NO_SPARK = cast("SparkSession", None)
-DIVISION = make_spark_error("DIVIDE_BY_ZERO", "Division by zero.", "22012")
 FORGOTTEN = make_spark_error("INVALID_HANDLE.SESSION_NOT_FOUND", "Session not found.", "HY000")
 COUNTS = Counts(read=1, branches={"orders": BranchCounts(expected=1)})
-LANDED = Landed(written={"orders": Written(rows=1)}, counts=COUNTS)
 DECIDED = Prepared(path="p1", counts=COUNTS)
 
 
@@ -179,20 +173,6 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, executor: TaskExecutor, error: Ex
     return outcome.error
 
 
-def test_a_straight_write_lands(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The outcome has the way."""
-    script_way(monkeypatch, "STRAIGHT", LANDED)
-    assert executor.process(WriteStraight(plan=make_plan())) == replace(LANDED, way="straight")
-
-
-def test_a_straight_write_with_a_refused_row_is_declined(
-    executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing was written, so this is no error."""
-    script_way(monkeypatch, "STRAIGHT", Declined(reason="a row is refused"))
-    assert executor.process(WriteStraight(plan=make_plan())) == Declined(reason="a row is refused", way="straight")
-
-
 def test_an_error_is_an_outcome_that_names_its_batch(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its hint says that the next run begins with this batch."""
     error = fail_with(monkeypatch, executor, OSError("no route"))
@@ -219,13 +199,6 @@ def test_an_error_of_wherry_is_not_wrapped(executor: TaskExecutor, monkeypatch: 
     given = StageError("no column 'total'", hint="there are: id")
     error = fail_with(monkeypatch, executor, given)
     assert (error, error.message, error.batch) == (given, "no column 'total'", make_plan().batch)
-
-
-def test_an_error_that_knows_its_batch_keeps_it(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This is true even if another batch was being processed."""
-    given = StageError("no column 'total'")
-    given.batch = make_plan(7).batch
-    assert fail_with(monkeypatch, executor, given).batch == make_plan(7).batch
 
 
 def test_an_error_of_many_batches_names_three_of_them() -> None:
@@ -270,35 +243,6 @@ def test_a_lost_session_is_replaced(executor: TaskExecutor, monkeypatch: pytest.
     assert error.__cause__ is FORGOTTEN
 
 
-def test_an_error_of_the_reconnection_replaces_the_lost_session_error(
-    executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The loss of the first session is not reported."""
-    gone = ConnectionError("nobody listens there")
-
-    def fail(_: object) -> None:
-        raise gone
-
-    monkeypatch.setattr(f"{MODULE}.reconnect", fail)
-    assert fail_with(monkeypatch, executor, FORGOTTEN).__cause__ is gone
-
-
-def test_another_error_does_not_replace_the_session(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new session takes time."""
-    fail_with(monkeypatch, executor, DIVISION)
-    assert cast("Sessions", executor.sessions).replaced == 0
-
-
-def test_batches_that_are_written_together_have_separate_outcomes(
-    executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each outcome has the way."""
-    script_way(monkeypatch, "GROUPED", GroupWritten(outcomes={"a/0": LANDED, "a/1": LANDED}))
-    outcome = executor.process(WriteGroup(writes=[WriteStraight(plan=make_plan(lane=lane)) for lane in ("a/0", "a/1")]))
-    assert isinstance(outcome, GroupWritten)
-    assert {lane: each.way for lane, each in outcome.outcomes.items()} == {"a/0": "grouped", "a/1": "grouped"}
-
-
 def test_a_group_that_declined_permanently_is_not_tried_again(
     executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -313,14 +257,6 @@ def test_a_group_that_declined_permanently_is_not_tried_again(
     assert grouped.carried == ["p1", "p2"]
 
 
-def test_a_batch_is_decided_by_the_way_that_processes_it(
-    executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The decision names the way."""
-    set_decision(monkeypatch, lambda: DECIDED)
-    assert executor.process(Prepare(plan=make_plan())) == replace(DECIDED, way="apart")
-
-
 def test_a_batch_of_which_spark_saw_fewer_rows_fails(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
     """The decision is not used, so nothing is delivered."""
     set_decision(monkeypatch, lambda: DECIDED)
@@ -330,31 +266,6 @@ def test_a_batch_of_which_spark_saw_fewer_rows_fails(executor: TaskExecutor, mon
     assert isinstance(outcome, Failed)
     assert isinstance(outcome.error, Unbalanced)
     assert "Spark saw 1 of the 2 rows of batch 1 of lane a/0 (row 1)" in str(outcome.error)
-
-
-@pytest.mark.parametrize(("error", "bisected"), [(DIVISION, True), (OSError("no route"), False)])
-def test_only_an_error_that_belongs_to_a_row_causes_a_bisection(
-    executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch, error: Exception, bisected: bool
-) -> None:
-    """Every other error fails the batch."""
-
-    def fail() -> Prepared:
-        raise error
-
-    set_decision(monkeypatch, fail)
-    monkeypatch.setattr(executor, "_bisect", lambda *_: DECIDED)
-    outcome = executor.process(Prepare(plan=make_plan()))
-    assert (outcome == DECIDED, isinstance(outcome, Failed)) == (bisected, not bisected)
-
-
-def test_maintenance_follows_a_successful_write(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It does not follow a failed task."""
-    noted: list[Outcome] = []
-    monkeypatch.setattr(executor._maintenance, "note_outcome", noted.append)
-    fail_with(monkeypatch, executor, OSError("no route"))
-    script_way(monkeypatch, "STRAIGHT", LANDED)
-    executor.process(WriteStraight(plan=make_plan()))
-    assert noted == [replace(LANDED, way="straight")]
 
 
 def test_the_rows_of_a_missing_origin_are_not_counted(executor: TaskExecutor) -> None:
@@ -380,16 +291,6 @@ def test_origins_that_listen_are_notified_of_their_lanes(executor: TaskExecutor)
     for lane in ("a/0", f"{REPLAY}orders"):
         hear["a"](make_plan(lane=lane).batch)
     assert (list(hear), listening.heard) == (["a"], ["0"])
-
-
-def test_only_decided_rows_are_removed(executor: TaskExecutor) -> None:
-    """A straight batch stores no rows."""
-    removed: list[str] = []
-    executor.store = cast("Any", type("Store", (), {"remove": lambda _, __, path: removed.append(path)})())
-    decided = DecidedBatch(path="p1-x", counts=COUNTS, window=NackWindow())
-    for each in (make_plan(), replace(make_plan(), decision=decided)):
-        executor.forget(NO_SPARK, each)
-    assert removed == ["p1-x"]
 
 
 def test_a_sample_of_unreadable_rows_is_empty(executor: TaskExecutor) -> None:

@@ -15,6 +15,7 @@ from runners.ways.stage_chain import StageChain
 from runners.ways.way import Candidate, Thresholds
 from stages.conditions import Filter
 from stages.deduplicate import Deduplicate
+from stages.python import Handler
 from stages.sql import Sql
 from stages.stage import Stage
 from tests.runners.ways.conformance import (
@@ -63,7 +64,7 @@ class TestGrouped(GroupedConformance):
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.stages])
+@pytest.mark.parametrize("name", ["branches", "expected"])
 def test_filtered_rows_are_all_kept_if_wanted(spark: SparkSession, tmp_path: Path, name: str) -> None:
     """Both ways that keep them store each row as often as it was filtered. The rest of the decision is unchanged."""
     found = []
@@ -110,6 +111,7 @@ def test_a_definition_without_obstacles_can_take_every_way() -> None:
         (make_candidate(Deduplicate(keys=["id"], name="once")), {"grouped", "straight", "apart"}),
         (make_candidate(Sql("select * from rows", name="own")), {"grouped", "apart"}),
         (make_candidate(destinations=[Memory(name="a"), Memory(name="b")]), {"grouped", "straight"}),
+        (make_candidate(Handler("somewhere:rows")), {"grouped", "straight", "apart"}),
         (make_candidate(Filter("id > 1"), keeps_filtered=True), {"grouped", "straight"}),
         (make_candidate(keeps_filtered=True), set()),
     ],
@@ -118,6 +120,7 @@ def test_a_definition_without_obstacles_can_take_every_way() -> None:
         "a stamp",
         "keys",
         "a statement",
+        "a call",
         "two destinations",
         "filtered",
         "nothing to filter",
@@ -133,9 +136,3 @@ def test_a_batch_takes_the_first_possible_way() -> None:
     assert choose(make_candidate()).name == "apart"
     assert choose(make_candidate(Sql("select * from rows", name="own"))).name == "written"
     assert [way.name for way in EVERY][-1] == "written"
-
-
-def test_a_run_can_leave_out_every_way_but_the_last() -> None:
-    """A batch without another way needs that one."""
-    assert {way for way in WAYS if Thresholds(ways=["straight"]).leaves_out(way)} == {"grouped", "apart"}
-    assert not any(Thresholds().leaves_out(way) for way in WAYS)

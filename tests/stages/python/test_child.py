@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -18,6 +19,19 @@ def echo(question: bytes) -> bytes:
     if question == b"hang":
         time.sleep(3600)
     return question + str(os.getpid()).encode()
+
+
+HANGING = """
+import os, sys, time
+from stages.python_worker import WorkerProcess
+
+def serve(question):
+    os.write(int(sys.argv[1]), b"x")
+    time.sleep(3600)
+
+WorkerProcess(serve).ask(b"", 3600)
+"""
+"""A program whose worker process writes a letter into a given pipe and hangs."""
 
 
 @pytest.mark.promise("HP-15")
@@ -36,21 +50,12 @@ def test_a_lost_process_is_started_again() -> None:
 def test_a_process_ends_with_its_parent() -> None:
     """It ends even if it hangs and the parent is killed."""
     here, there = os.pipe()
-    asking = os.fork()
-    if asking == 0:
-
-        def serve(question: bytes) -> bytes:
-            os.write(there, b"x")
-            time.sleep(3600)
-            return question
-
-        WorkerProcess(serve).ask(b"hang", 3600)
+    parent = subprocess.Popen([sys.executable, "-c", HANGING, str(there)], pass_fds=[there])
     os.close(there)
-    assert os.read(here, 1) == b"x"
-    os.kill(asking, signal.SIGKILL)
-    os.waitpid(asking, 0)
-    assert os.read(here, 1) == b""
-    os.close(here)
+    with open(here, "rb") as letters, parent:
+        assert letters.read(1) == b"x"
+        parent.kill()
+        assert letters.read(1) == b""
 
 
 def test_an_ended_process_is_gone() -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -155,11 +154,6 @@ def append_several(folder: Path, *batches: tuple[str, int]) -> None:
     """Append batches of several lanes in one commit."""
     labels = [Label(batch=make_batch(number, lane=lane), destination="orders") for lane, number in batches]
     append_rows(folder, [number * 10 + place for _, number in batches for place in (1, 2, 3)], labels)
-
-
-def replan_batch(one: Batch) -> Batch:
-    """Return the same batch with another plan."""
-    return replace(one, plan=uuid.uuid4().hex)
 
 
 def _pick_options(how: Mapping[str, Any], *names: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from runners.model.entry import DestinationBody, OpenBody, Settled
 from runners.model.pipeline_state import LaneState, PipelineState
 from runners.model.planned_batch import BranchCounts, PlannedBatch, SettledCounts
 from runners.operations.audit.audit import DlqContent, HeldLetters, make_audit
-from runners.operations.audit.finding import FOUND, Audit, Finding
+from runners.operations.audit.finding import Audit
 from runners.operations.audit.ledger_claims import LedgerClaims
 from runners.operations.printing_state import format_problem
 from tests.runners.model.test_codes import find_commands, parse_command
@@ -220,14 +220,6 @@ def test_batches_older_than_the_history_cause_no_finding(world: World) -> None:
     assert world.summarise_notes() == [("NOT_DELIVERED", "orders", "0", 4)]
 
 
-def test_a_history_without_batches_proves_nothing(world: World) -> None:
-    """It causes no finding either."""
-    world.brought["orders"].clear()
-    world.account = {"since": 7}
-    found = world.audit()
-    assert (found.balanced, found.destinations["orders"].proved_from) == (True, None)
-
-
 def test_a_destination_without_a_record_counts_as_the_ledger_says(world: World) -> None:
     """The audit's result states that the kind of the destination proves nothing."""
     state = PipelineState(pipeline="orders", lanes=world.lanes)
@@ -421,12 +413,6 @@ def test_a_batch_that_is_planned_during_the_audit_is_no_finding(world: World) ->
     assert world.summarise_notes() == []
 
 
-def test_an_unknown_batch_whose_rows_are_gone_is_no_finding(world: World) -> None:
-    """A restore has already removed the rows."""
-    world.bring("orders", "0", 9, 3, loss=Loss(code="RESTORED", reason="x", whole=True))
-    assert world.summarise_notes() == []
-
-
 def test_a_replaced_table_is_one_finding(world: World) -> None:
     """The batches that the new table lacks are no further findings."""
     world.brought["orders"].clear()
@@ -542,13 +528,6 @@ def test_the_commands_in_a_finding_can_be_typed() -> None:
     assert {each.split()[1] for each in typed} == {"repair", "backfill", "offsets"}
     for each in typed:
         parse_command(each)
-
-
-def test_a_finding_has_an_explained_code() -> None:
-    """A finding with any other code cannot be made."""
-    with pytest.raises(ValueError, match="got 'ODD'"):
-        Finding(code="ODD", message="", repair="")
-    assert "ODD" not in FOUND
 
 
 def test_only_rows_that_are_wholly_gone_can_be_put_back(world: World) -> None:

@@ -8,9 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-import pyarrow
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 
 from destinations.delta import Delta
@@ -21,7 +20,7 @@ from origins.store_access import StoreError
 from runners.model.spec import PipelineSpec
 from runners.operations.audit.finding import Audit
 from runners.state import location
-from tests.runners.operations.audit.evidence import Carried, append_rows, append_several, make_batch, replan_batch
+from tests.runners.operations.audit.evidence import Carried, append_rows, append_several, make_batch
 from tests.runners.running.letterbox import append_letters, make_letters
 
 
@@ -187,20 +186,6 @@ def test_an_open_batch_that_was_not_written_is_no_problem(carried: Carried) -> N
     assert (found.balanced, [each["number"] for each in found.open]) == (True, [4])
 
 
-def test_an_owed_batch_is_a_problem_until_its_destination_has_it(tmp_path: Path) -> None:
-    """It is a problem although its offset is committed."""
-    two = Carried(tmp_path, names=("orders", "copy"))
-    two.carry(1, to=["orders"], owed=["copy"])
-    found = two.pipeline.audit()
-    assert (get_only(found)["code"], get_only(found)["destination"], get_only(found)["safe"]) == ("OWED", "copy", True)
-    assert (found.destinations["copy"].owed, found.destinations["copy"].delivered) == (1, 0)
-    two.land(1, to=["copy"])
-    two.settle(1)
-    assert two.pipeline.audit().balanced
-    two.compact()
-    assert two.pipeline.audit().balanced
-
-
 def test_deleted_rows_are_found(carried: Carried) -> None:
     """One statement deleted rows of two batches. Both are named, with the statement's version."""
     DeltaTable(carried.table()).delete("id in (11, 12, 13, 31)")
@@ -212,21 +197,6 @@ def test_deleted_rows_are_found(carried: Carried) -> None:
     assert "version 4 (DELETE where id IN (11, 12, 13, 31)" in found.problems[0].message
     assert "(4 rows)" in found.problems[0].message
     assert "some of the 3 rows written in version 3 are missing" in found.problems[1].message
-
-
-def test_rows_that_were_updated_are_found(carried: Carried) -> None:
-    """An UPDATE is not a delivery."""
-    DeltaTable(carried.table()).update({"id": "99"}, predicate="id = 22")
-    assert [(each.code, each.number, each.version) for each in carried.pipeline.audit().problems] == [
-        ("ROWS_GONE", 2, 4)
-    ]
-
-
-def test_an_overwritten_table_is_found(carried: Carried) -> None:
-    """Another writer replaced all rows, so all earlier batches are gone. They are one finding."""
-    write_deltalake(carried.table(), pyarrow.table({"id": pyarrow.array([1], pyarrow.int64())}), mode="overwrite")
-    problem = get_only(carried.pipeline.audit())
-    assert (problem["code"], problem["number"], problem["last"], problem["version"]) == ("ROWS_GONE", 1, 3, 4)
 
 
 def test_a_restored_table_is_found(carried: Carried) -> None:
@@ -330,14 +300,6 @@ def test_an_edited_commit_is_found(carried: Carried) -> None:
     assert "counts 4 rows, but its files have 3" in str(problem["message"])
 
 
-def test_a_commit_with_fewer_rows_than_were_settled_is_found(carried: Carried) -> None:
-    """The ledger counts three rows, and the commit has two."""
-    carried.plan(4)
-    append_rows(carried.table(), [41, 42], [Label(batch=make_batch(4), destination="orders")])
-    carried.settle(4)
-    assert "counts 3 rows as delivered, but its commit has 2" in str(get_only(carried.pipeline.audit())["message"])
-
-
 def test_a_commit_of_several_lanes_proves_each_batch(carried: Carried) -> None:
     """Their sum proves each batch, and a wrong sum is found."""
     for lane in ("1", "2"):
@@ -391,51 +353,6 @@ def test_a_missing_file_from_before_the_history_is_found(carried: Carried) -> No
     assert carried.list_codes() == [("FILE_GONE", "orders", None)]
 
 
-def test_deleted_rows_from_before_the_history_are_found(carried: Carried) -> None:
-    """The finding names no batch, since the history no longer shows which batch wrote the rows."""
-    DeltaTable(carried.table()).create_checkpoint()
-    for version in (0, 1):
-        (carried.table() / "_delta_log" / f"{version:020}.json").unlink()
-    DeltaTable(carried.table()).delete("id < 20")
-    assert carried.list_codes() == [("ROWS_GONE", "orders", None)]
-
-
-def test_a_gap_between_two_spans_is_found(carried: Carried) -> None:
-    """A batch begins after the end of the previous batch."""
-    carried.carry(5, start=40, end=50)
-    assert carried.list_codes() == [("GAP", None, 5)]
-
-
-def test_overlapping_spans_are_found(carried: Carried) -> None:
-    """A batch begins where an earlier batch began."""
-    carried.carry(4, start=10, end=40)
-    assert carried.list_codes() == [("OVERLAP", None, 4)]
-
-
-def test_an_offset_that_was_set_is_no_gap(carried: Carried) -> None:
-    """A command set the offset and recorded a reason. This holds also after the entries are compacted."""
-    from runners.model.entry import Entry
-
-    carried.journal.record(Entry(kind="set", body={"lanes": {"0": {"offset": 40}}, "reason": "skipped"}))
-    carried.carry(4, start=40, end=50)
-    assert carried.list_codes() == []
-    carried.compact()
-    assert carried.list_codes() == []
-
-
-def test_rewound_and_repeated_batches_are_whole(carried: Carried) -> None:
-    """The rewound batches are neither counted nor missed, though the ledger still has them."""
-    from runners.model.entry import Entry
-
-    body = {"lanes": {"0": {"offset": 10}}, "forgotten": [["0", 2, 3]], "reason": "again"}
-    carried.journal.record(Entry(kind="set", body=body))
-    carried.carry(4, start=10, end=30)
-    found = carried.pipeline.audit()
-    assert (found.balanced, found.read, found.destinations["orders"].delivered) == (True, 6, 6)
-    DeltaTable(carried.table()).delete("id < 40 and id > 20")
-    assert carried.list_codes() == []
-
-
 def test_missing_refused_rows_are_found(carried: Carried) -> None:
     """The DLQ lost rows that were neither replayed nor discarded."""
     DeltaTable(carried.dlq).delete("number = 2")
@@ -459,25 +376,6 @@ def test_refused_rows_without_a_batch_are_found(carried: Carried) -> None:
     assert carried.list_codes() == [("DLQ_STRAY", "dlq", 7)]
 
 
-def test_duplicate_refused_rows_are_found(carried: Carried) -> None:
-    """The DLQ has two rows with the same id."""
-    append_letters(carried.dlq, make_letters(1, plan="0-p2", number=2))
-    assert carried.list_codes() == [("DLQ_TWICE", "dlq", 2)]
-
-
-def test_more_refused_rows_than_the_batch_has_are_found(carried: Carried) -> None:
-    """A row was added to the DLQ by hand."""
-    append_letters(carried.dlq, make_letters(3, plan="0-p3", number=3))
-    assert carried.list_codes() == [("DLQ_STRAY", "dlq", 3)]
-
-
-def test_refused_rows_of_an_open_batch_are_no_strays(carried: Carried) -> None:
-    """They are written before the batch is settled."""
-    carried.plan(4)
-    append_letters(carried.dlq, make_letters(1, plan="0-p4", number=4))
-    assert carried.list_codes() == []
-
-
 def test_decided_refused_rows_may_be_gone(carried: Carried) -> None:
     """The rows were discarded, and `dlq.retain` has passed."""
     carried.pipeline.discard_dead_letters(reason="known")
@@ -485,25 +383,11 @@ def test_decided_refused_rows_may_be_gone(carried: Carried) -> None:
     assert carried.list_codes() == []
 
 
-def test_two_plans_with_one_number_are_found(carried: Carried) -> None:
-    """This happens if two ledgers were merged."""
-    carried.carry(3, plan=replan_batch(make_batch(3)).plan, start=30, end=30)
-    assert ("TWICE", None, 3) in carried.list_codes()
-
-
 def test_a_lost_ledger_is_found(carried: Carried) -> None:
     """The table has batches of this pipeline that no ledger knows."""
     shutil.rmtree(carried.folder / "state")
     assert carried.list_codes() == [("NOT_COMMITTED", "orders", 1)]
     assert get_only(carried.pipeline.audit())["last"] == 3
-
-
-def test_a_batch_that_a_backfill_delivered_again_is_whole(carried: Carried) -> None:
-    """The same span reached the same table later."""
-    DeltaTable(carried.table()).delete("id < 20")
-    assert carried.list_codes() == [("ROWS_GONE", "orders", 1)]
-    carried.carry(1, lane="backfill-1/0")
-    assert carried.list_codes() == []
 
 
 def test_rows_of_other_writers_are_ignored(carried: Carried) -> None:

@@ -15,10 +15,10 @@ from runners.model.planned_batch import StageCount
 from runners.model.run_report import DestinationReport, Report, RunError
 from runners.operations.audit.finding import Audit
 from runners.operations.offsets import Lanes
-from runners.operations.preview import BatchPreview, Preview, SeenRow, StageFailure, StagePreview
+from runners.operations.preview import BatchPreview, Preview, SeenRow, StagePreview
 from runners.operations.repair import RepairResult
 from runners.operations.reports.report_page import render_report_cell
-from tests.runners.engine.test_polling import DEFINITION
+from tests.runners.command_line.test_quick_commands import DEFINITION
 
 
 class Shown(HTMLParser):
@@ -85,13 +85,6 @@ def test_a_report_shows_refused_rows_and_the_definition() -> None:
     assert '"mode": "<b>"' in shown.text
 
 
-def test_a_report_without_html_is_shown_as_text() -> None:
-    """A notebook shows the text if there is no HTML."""
-    report = Report(pipeline="orders", run="r", status="succeeded")
-    assert report._repr_html_() is None
-    assert "succeeded" in repr(report)
-
-
 def test_python_shows_a_result_in_one_line() -> None:
     """This is so for a report, a preview, an audit, a repair and lanes."""
     counts = DestinationReport(read=120, delivered=118, filtered=1, nacked=1)
@@ -136,19 +129,6 @@ def test_a_preview_is_shown_as_its_text() -> None:
     assert "no number" in shown
     empty = Preview(pipeline="orders", batches=())
     assert Shown(empty._repr_html_()).text == str(empty)
-
-
-def test_a_preview_shows_that_the_batch_fails() -> None:
-    """It has the reason, and states that no row would be delivered."""
-    failure = StageFailure(why=("expect_a of <b>, found 2",), then="stop")
-    stage = StagePreview(counts=StageCount(stage="expect", entered=2, left=2), rows=(), failure=failure)
-    batch = BatchPreview(lane="0", number=7, label="", read=2, stages=(stage,), destinations={"orders": 2})
-    preview = Preview(pipeline="orders", batches=(batch,))
-    shown = Shown(preview._repr_html_()).text
-    assert shown == str(preview)
-    assert "the batch fails, which stops the run:" in shown
-    assert "expect_a of <b>, found 2" in shown
-    assert "No row of it would be delivered" in shown
 
 
 def test_lanes_are_shown_as_their_text() -> None:

@@ -12,12 +12,12 @@ import pytest
 from destinations.memory import Memory
 from origins.memory import Memory as Rows
 from runners.command_line import cli
-from runners.operations.notebook_tables import MOST, PipelineStatus, RefusedRowList
+from runners.operations.notebook_tables import MOST, RefusedRowList
 from runners.pipeline import Pipeline
 from runners.running.choice import Choice
 from runners.state.run_history import RunHistory, RunRow
-from tests.runners.operations.dlq.test_discard import acquire_journal, record_run
 from tests.runners.operations.reports.test_notebook import Shown
+from tests.runners.operations.test_dlq import acquire_journal, record_run
 from tests.runners.running.letterbox import append_letters, make_letters
 
 
@@ -98,15 +98,6 @@ def test_the_status_shows_a_run_under_way(pipeline: Pipeline) -> None:
     shown = read_cell(pipeline.status())
     assert shown.startswith("orders: running\n")
     assert f"process {os.getpid()}, since " in shown
-
-
-def test_the_status_shows_what_a_definition_leaves_out_and_what_a_stop_does(pipeline: Pipeline) -> None:
-    """Each fact has a line."""
-    more = {"left_out": {"files": ["extra"]}, "removed": ["old"], "stopping": "by ann", "forced": True}
-    shown = read_cell(PipelineStatus({**pipeline.status(), **more}))
-    assert "1 column of files that the schema does not have: extra" in shown
-    assert "old: the next run delivers nothing to it; its rows stay" in shown
-    assert "by ann; open batches are cancelled" in shown
 
 
 def test_code_uses_them_as_lists_and_dicts(pipeline: Pipeline) -> None:

@@ -70,21 +70,12 @@ def test_a_page_requests_nothing_and_raises_no_error(screen: Page, report: Path)
     assert screen.value("document.querySelectorAll('h2').length") >= 6
 
 
-@pytest.mark.parametrize("width", [320, 390, 1_200])
+@pytest.mark.parametrize("width", [320, 1_200])
 def test_no_page_is_wider_than_the_screen(screen: Page, report: Path, width: int) -> None:
     """Wide tables scroll inside their containers."""
     screen.open(report, width=width)
     save_picture(screen, f"light-{width}")
     assert screen.value("document.documentElement.scrollWidth") <= width
-
-
-def test_the_flow_is_vertical_on_a_phone(screen: Page, report: Path) -> None:
-    """On a wide screen it is horizontal."""
-    below = "(() => {const [a,,b] = document.querySelector('.flow').children; return b.offsetTop > a.offsetTop})()"
-    screen.open(report, width=390)
-    assert screen.value(below)
-    screen.open(report, width=1_200)
-    assert not screen.value(below)
 
 
 def test_the_page_follows_dark_mode(screen: Page, report: Path) -> None:

@@ -155,17 +155,6 @@ def test_the_flow_names_rows_that_no_stage_counts() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("changed", "box"),
-    [(10, ("10", "more after stages that make new rows")), (-30, ("30", "fewer after stages that make new rows"))],
-)
-def test_the_flow_says_whether_stages_made_more_or_fewer_rows(changed: int, box: tuple[str, str]) -> None:
-    """The number has no sign, because the word beside it says the direction."""
-    one = {"orders": {"filtered": 0, "nacked": 0, "delivered": 1000 + changed, "owed": 0}}
-    flow = list_flow(see_page({"destinations": one, "changed": changed}))
-    assert [each for each in flow if "stages that make" in each[1]] == [box]
-
-
 def test_every_lane_has_a_timeline() -> None:
     """Each part has its position in the run, and is divided by the time of each activity."""
     seen = see_page()
@@ -281,18 +270,6 @@ def test_a_page_loads_nothing_from_the_network() -> None:
     assert "@import" not in text
     policy = [attrs["content"] for _, attrs in seen.tags if attrs.get("http-equiv") == "Content-Security-Policy"]
     assert policy == ["default-src 'none'; style-src 'unsafe-inline'"]
-
-
-def test_a_page_supports_phones_dark_mode_and_the_keyboard() -> None:
-    """It is as wide as the screen and follows the screen's colours. The keyboard reaches all that scrolls."""
-    text = render_page({**RUN, "report": REPORT}, {"name": "orders"})
-    seen = Seen(text)
-    assert "prefers-color-scheme:dark" in text
-    assert any(attrs.get("content") == "width=device-width, initial-scale=1" for _, attrs in seen.tags)
-    wide = [attrs for _, attrs in seen.tags if attrs.get("class") == "wide"]
-    assert wide
-    assert all(attrs["tabindex"] == "0" and attrs["aria-label"] for attrs in wide)
-    assert ("summary", {}) in seen.tags
 
 
 def test_a_page_of_ten_thousand_lanes_stays_small() -> None:

@@ -150,12 +150,3 @@ def test_a_lost_body_is_an_error(path: Path) -> None:
     with pytest.raises(LedgerError, match="has lost the body of entry 1") as error:
         DeltaLedger(path).read()
     assert "ledger_bodies back" in error.value.hint
-
-
-def test_one_lost_body_of_several_is_an_error(path: Path) -> None:
-    """The other bodies do not hide it."""
-    ledger = DeltaLedger(path)
-    ledger.append([Entry(kind="plan", id="a", body=LARGE), Entry(kind="plan", id="b", body=LARGE)], after=0)
-    DeltaTable(str(path.with_name("ledger_bodies"))).delete("id = 'b'")
-    with pytest.raises(LedgerError, match="has lost the body of entry 2"):
-        DeltaLedger(path).read()

@@ -86,23 +86,6 @@ def test_an_append_that_landed_and_then_raised_counts_as_landed(path: Path, writ
     assert list_ids(DeltaLedger(path)) == ["a", "b", "c"]
 
 
-def test_a_compaction_that_landed_and_then_raised_counts_as_landed(
-    path: Path, writing: Callable[[Write], None]
-) -> None:
-    """Neither the snapshot nor a settled batch is stored twice."""
-
-    def lands_and_raises(*args: Any, **options: Any) -> None:
-        write_deltalake(*args, **options)
-        raise OSError("the checkpoint could not be written")
-
-    ledger = DeltaLedger(path)
-    ledger.append(make_entries("a"), after=0)
-    writing(lands_and_raises)
-    landed = ledger.compact(Entry(kind="snapshot"), [make_settled("p", 1)], after=1)
-    assert DeltaLedger(path).read() == [landed]
-    assert list(ledger.history()) == [make_settled("p", 1)]
-
-
 def test_an_append_that_did_not_land_is_tried_again(path: Path, writing: Callable[[Write], None]) -> None:
     """A write that fails once only takes more time."""
     faults = [OSError("busy"), OSError("busy")]
@@ -391,13 +374,6 @@ def test_a_folder_in_which_no_delta_table_works_is_refused(tmp_path: Path, name:
     """The error comes before anything is written, and names the character."""
     with pytest.raises(LedgerError, match="Delta tables do not work below a name with"):
         DeltaLedger(tmp_path / name / "ledger")
-
-
-def test_a_folder_that_cannot_be_made_is_reported_plainly(tmp_path: Path) -> None:
-    """A file is where the folder should be."""
-    (tmp_path / "file").write_text("")
-    with pytest.raises(LedgerError, match=r"file/ledger cannot be written: Not a directory\."):
-        DeltaLedger(tmp_path / "file" / "ledger").append(make_entries("a"), after=0)
 
 
 def test_a_folder_that_cannot_keep_two_writers_apart_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,13 +11,12 @@ import pytest
 
 from origins.batch import Batch, Json, Span
 from origins.codec import encode
-from runners.model.entry import Entry, Settled
+from runners.model.entry import Entry
 from runners.model.nack_window import NackWindow
 from runners.model.pipeline_state import PipelineState
-from runners.model.planned_batch import BranchCounts, Counts, DecidedBatch, PlannedBatch, SettledCounts
+from runners.model.planned_batch import BranchCounts, Counts, DecidedBatch, PlannedBatch
 from runners.state.ledger import LedgerError
 from runners.state.progress import apply_entries, apply_entry, list_settled_among
-from tests.runners.state.ledger.conformance import NOWHERE
 
 
 def make_planned(number: int, *, start: Json = None, end: Json = 10) -> PlannedBatch:
@@ -108,14 +107,6 @@ def test_offsets_that_are_set_by_hand_move_the_lane_but_not_its_number() -> None
     assert state.get_lane("0").window == NackWindow()
 
 
-def test_a_rewound_batch_does_not_count_as_processed() -> None:
-    """A later batch does."""
-    moved = Entry(kind="set", body={"lanes": {"0": {"offset": None}}, "forgotten": [["0", 1, 1]], "reason": "again"})
-    state = apply_entries(number_entries(OPENED, PLANNED, make_settle_entry(), moved))
-    first = Settled(lane="0", number=1, plan="p1", run="r", at="", span=NOWHERE, counts=SettledCounts())
-    assert (state.is_carried(first), state.is_carried(replace(first, number=2))) == (False, True)
-
-
 @pytest.mark.parametrize(
     "entries", [[OPENED, PLANNED, PREPARED], [OPENED, PLANNED, PREPARED, make_settle_entry("orders")]]
 )
@@ -133,12 +124,6 @@ def test_settled_batches_are_listed_once_with_their_spans() -> None:
         list_settled_among(number_entries(OPENED, PLANNED, PREPARED, make_settle_entry("orders"), make_settle_entry()))
     )
     assert [(settled.plan, settled.span.parts) for settled in found] == [("p1", (["a.json", 3, 7],))]
-
-
-def test_an_entry_of_a_newer_format_is_refused() -> None:
-    """The error has a hint."""
-    with pytest.raises(LedgerError, match="Upgrade Wherry"):
-        apply_entry(PipelineState(), Entry(kind="open", seq=1, format=99))
 
 
 def test_a_gap_is_an_error() -> None:

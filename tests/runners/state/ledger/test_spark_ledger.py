@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from runners.model.entry import FORMAT, Entry, Settled
 from runners.model.planned_batch import SettledCounts
 from runners.spark.own_session import make_own_session
 from runners.state import spark_ledger
-from runners.state.ledger import ENTRIES, Conflict, Ledger, LedgerError
+from runners.state.ledger import ENTRIES, Ledger, LedgerError
 from runners.state.spark_ledger import CatalogTable, SparkLedger, quote_table
 from tests.runners.state.ledger.conformance import NOWHERE, LedgerConformance
 
@@ -36,7 +35,6 @@ def table(spark: SparkSession) -> Iterator[str]:
         spark.sql(f"DROP TABLE IF EXISTS {each}")
 
 
-@pytest.mark.variant
 @pytest.mark.promise("CN-04", "CN-06")
 class TestSparkLedger(LedgerConformance):
     """Each handle has a separate session."""
@@ -59,36 +57,6 @@ def list_ids(ledger: Ledger) -> list[str]:
 
 def make_settled(plan: str, number: int) -> Settled:
     return Settled(lane="0", number=number, plan=plan, run="r", at="", span=NOWHERE, counts=SettledCounts())
-
-
-def test_reading_creates_nothing(spark: SparkSession, table: str) -> None:
-    """A status of a pipeline that never ran leaves no trace."""
-    assert SparkLedger(spark, table).read() == []
-    assert not spark.catalog.tableExists(table)
-
-
-def test_only_one_of_two_simultaneous_appends_lands(spark_server: SparkSession, table: str) -> None:
-    """The other session gets a conflict, and none of its entries is stored."""
-    SparkLedger(make_own_session(spark_server), table).append(make_entries("first"), after=0)
-    ready, answers = threading.Barrier(2), []
-
-    def append(ledger: SparkLedger, name: str) -> None:
-        ready.wait()
-        try:
-            answers.append(ledger.append(make_entries(name), after=1)[0].id)
-        except Conflict:
-            answers.append("conflict")
-
-    threads = [
-        threading.Thread(target=append, args=(SparkLedger(make_own_session(spark_server), table), name))
-        for name in ("left", "right")
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    (landed,) = [answer for answer in answers if answer != "conflict"]
-    assert list_ids(SparkLedger(make_own_session(spark_server), table)) == ["first", landed]
 
 
 def test_a_commit_that_landed_and_then_raised_counts_as_landed(
@@ -185,17 +153,6 @@ def test_no_entry_is_larger_than_16_kib(spark: SparkSession, table: str) -> None
     assert sizes.collect()[0][0] < 16 * 1024
     ledger.compact(Entry(kind="snapshot"), [], after=1)
     assert spark.read.table(f"{table}_bodies").count() == 0
-
-
-def test_the_files_of_the_history_are_merged(spark: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small files become one, and no batch is lost."""
-    monkeypatch.setattr("runners.state.ledger.FILES", 1)
-    ledger = SparkLedger(spark, table)
-    ledger.append(make_entries("a"), after=0)
-    ledger.compact(Entry(kind="snapshot"), [make_settled("p", 1)], after=1)
-    ledger.compact(Entry(kind="snapshot"), [make_settled("q", 2)], after=2)
-    assert spark.sql(f"DESCRIBE DETAIL {table}_history").collect()[0]["numFiles"] == 1
-    assert sorted(each.plan for each in ledger.history()) == ["p", "q"]
 
 
 @pytest.mark.parametrize(

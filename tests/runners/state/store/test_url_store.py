@@ -90,7 +90,7 @@ def test_few_rows_pass_through_this_process(url: StoreUrl) -> None:
     assert UrlStore(url).scan("batch-0", lambda _: True) is None
 
 
-@pytest.mark.parametrize("effect", ["refuse", "collide", "refuse_late", "collide_late"])
+@pytest.mark.parametrize("effect", ["refuse", "collide_late"])
 def test_rows_whose_write_is_refused_are_prepared_once(s3: S3, url: StoreUrl, effect: Effect) -> None:
     """The store refuses the request without doing it, or after doing it."""
     for name in ("few-0", "put-0"):

@@ -15,7 +15,6 @@ from runners.model.errors import Refusal
 from runners.operations.explain_row import TriedRow, load_refused_row
 from runners.operations.printing_state import format_refused_row
 from runners.operations.trace import TracedRow
-from runners.pipeline import Pipeline
 from runners.state.journal import Journal
 from runners.state.location import StateLocation
 from tests.runners.running.letterbox import append_letters, make_letters
@@ -67,12 +66,6 @@ def test_an_unknown_id_is_named(definition: Definition) -> None:
         load_refused_row(definition, "p/9")
     with pytest.raises(Refusal, match="The DLQ has no row it's/1"):
         load_refused_row(definition, "it's/1")
-
-
-def test_a_rule_name_may_have_a_quote(definition: Definition, tmp_path: Path) -> None:
-    """Rows with the same rule are counted."""
-    append_letters(tmp_path / "state" / "dlq", make_letters(7, 8, 9, code="it's", stage="a 'b'"))
-    assert load_refused_row(definition, "p/8").alike == 2
 
 
 def test_protected_values_are_masked(definition: Definition, tmp_path: Path) -> None:
@@ -149,11 +142,6 @@ def test_an_id_is_not_taken_for_a_definition_file(
     assert shown["next"][0] == {"what": "Deliver it", "command": command}
     assert cli.execute(["dlq", "explain", "orders.yaml"]) == 2
     assert "Missing argument ID" in capsys.readouterr().err
-
-
-def test_python_explains_a_row(definition: Definition) -> None:
-    """`Pipeline.explain_dead_letter` returns the row."""
-    assert Pipeline.of(definition.pipeline).explain_dead_letter("p/2").letter["id"] == "p/2"
 
 
 def test_a_row_that_failed_again_names_its_first_entry(definition: Definition, tmp_path: Path) -> None:

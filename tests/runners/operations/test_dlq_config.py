@@ -23,7 +23,7 @@ from runners.state.location import StateLocation
 from runners.state.progress import apply_entries
 from tests.runners.engine.test_batch_machine import make_counts
 from tests.runners.engine.test_dispatcher import Bench
-from tests.runners.operations.dlq.test_discard import acquire_journal
+from tests.runners.operations.test_dlq import acquire_journal
 
 
 @pytest.fixture

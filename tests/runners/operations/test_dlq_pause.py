@@ -12,12 +12,11 @@ from origins.codec import encode
 from runners.command_line import cli
 from runners.engine.batch_machine import DeliveryRules
 from runners.model.entry import Entry
-from runners.model.errors import LimitTripped, Paused, Refusal
+from runners.model.errors import LimitTripped, Paused
 from runners.model.events import BatchCancelled, LimitExceeded
 from runners.model.run_report import Report
 from runners.model.spec import Hook, make_limit_facts
 from runners.model.tasks import Declined, Explained, Prepared
-from runners.operations.dlq import resume
 from runners.operations.status import read_status
 from runners.pipeline import Pipeline
 from runners.running.run import PipelineRun
@@ -27,7 +26,7 @@ from runners.state.location import StateLocation
 from runners.state.progress import apply_entries
 from tests.runners.engine.test_batch_machine import make_counts
 from tests.runners.engine.test_dispatcher import Bench
-from tests.runners.operations.dlq.test_discard import acquire_journal
+from tests.runners.operations.test_dlq import acquire_journal
 
 YAML = (
     'name: orders\norigin: {memory: {schema: "id long"}}\ndestinations: [{memory: {}}]\nstate: state\n'
@@ -164,10 +163,3 @@ def test_the_commands_show_and_end_a_pause(pipeline: Pipeline, capsys: pytest.Ca
     assert cli.execute(["resume", "orders.yaml", "--reason", "mended"]) == 0
     assert capsys.readouterr().out == "orders is not paused.\n"
     assert json.loads(json.dumps(read_status(pipeline)))["paused"] is None
-
-
-def test_resuming_needs_a_reason(pipeline: Pipeline) -> None:
-    """A blank reason is refused."""
-    with pytest.raises(Refusal):
-        resume(pipeline, reason=" ")
-    assert read_journal(pipeline).state.paused is not None

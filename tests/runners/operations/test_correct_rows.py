@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import date, datetime, timedelta, timezone
+from datetime import date, datetime, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn
@@ -306,16 +306,3 @@ def test_a_python_value_becomes_json_of_the_dlq(file: Path, kind: Any, value: An
     assert found == f'{{"x": {text}}}'
     with pytest.raises(Refusal, match="row 1, column x"):
         load_beside(file).correct_dead_letters({"q/1": {"x": object()}})
-
-
-def test_rows_of_thousands_of_writes_are_found(file: Path) -> None:
-    """There are more rows than a query lists by id."""
-    at = datetime(2026, 1, 1, tzinfo=timezone.utc)
-    many: list[dict[str, Any]] = []
-    for number in range(1_200):
-        many += make_letters(
-            1, plan=f"q{number}", original='{"id": 1}', original_schema=SCHEMA, nacked_at=at + timedelta(1)
-        )
-    append_letters(file.parent / ".wherry/orders/dlq", many)
-    values = {f"q{number}/1": {"amount": "1"} for number in range(1_200)}
-    assert load_beside(file).correct_dead_letters(values).changed == 1_200

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import csv
-import json
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -298,16 +297,6 @@ def test_a_file_is_written_once_and_only_for_its_owner(ending: str, tmp_path: Pa
         write_rows(tmp_path / "none" / file.name, [ROW], KINDS)
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
-def test_a_file_with_masks_is_never_taken(ending: str, tmp_path: Path) -> None:
-    """This holds also if a mask replaces a number."""
-    file = tmp_path / f"rows.{ending}"
-    masked = EditableRow(id="p/1", code="", message="", values={"n": "***", "t": "a***"}, kinds=ROW.kinds)
-    write_rows(file, [masked], KINDS, masked=True)
-    with pytest.raises(Refusal, match="was exported with masked values"):
-        read_rows(file)
-
-
 def test_rows_with_different_columns_are_in_one_file(tmp_path: Path) -> None:
     """The cells of missing columns are empty. A column may have several types."""
     other = EditableRow(
@@ -321,9 +310,3 @@ def test_a_long_value_that_a_spreadsheet_cut_is_refused() -> None:
     """It is not taken for a change."""
     with pytest.raises(BadValue, match="has cut this value of 40,000 characters"):
         find_format(Path("rows.csv")).parse("x" * 32_767, "string", "x" * 40_000)
-
-
-def test_the_json_of_an_export_is_a_list(tmp_path: Path) -> None:
-    """Any JSON parser can read it."""
-    write_rows(tmp_path / "rows.json", [ROW], KINDS)
-    assert json.loads((tmp_path / "rows.json").read_text())[0]["n"] == 7

@@ -15,8 +15,6 @@ from origins.memory import Memory as Rows
 from runners.command_line import cli
 from runners.model.entry import Entry
 from runners.model.errors import Owned, Refusal
-from runners.model.nack_window import DlqSettings
-from runners.model.pipeline_state import PipelineState
 from runners.model.run_report import Report
 from runners.pipeline import Pipeline
 from runners.running.choice import Choice
@@ -251,16 +249,6 @@ def test_the_newest_of_many_rows_that_match_are_found(pipeline: Pipeline, tmp_pa
     assert newest == ["r/14999", "r/15000"]
 
 
-def test_a_choice_without_rows_is_not_reported_as_an_empty_dlq(
-    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """`summary` states that no such row is in the DLQ."""
-    monkeypatch.chdir(tmp_path)
-    Path("orders.yaml").write_text(DEFINITION)
-    assert cli.execute(["dlq", "summary", "--code", "NOPE"]) == 0
-    assert capsys.readouterr().out == "No such row is in the DLQ.\n"
-
-
 def test_protected_values_can_be_searched_and_stay_masked(
     pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -291,19 +279,6 @@ def record_run(pipeline: Pipeline, run: str, at: str, *, read: int, lane: str = 
     )
     report = Report(pipeline="orders", run=run, status="succeeded", batches=1, read=read)
     owner.record(Entry(kind="release", body=report.json()))
-
-
-def test_the_summary_counts_rows_refused_in_a_time(
-    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Its JSON has the causes of these rows only."""
-    monkeypatch.chdir(tmp_path)
-    Path("orders.yaml").write_text(DEFINITION)
-    append_letters(tmp_path / "state" / "dlq", make_letters(9, code="LOOKUP", stage="lookup"))
-    assert cli.execute(["dlq", "summary", "--since", "2026-01-01T12:04", "--json"]) == 0
-    summary = json.loads(capsys.readouterr().out)
-    assert [(cause["code"], cause["rows"]) for cause in summary["causes"]] == [("LOOKUP", 1), ("PARSE", 1)]
-    assert summary.keys() == {"version", "causes"}
 
 
 DEFINITION = """
@@ -337,14 +312,3 @@ def test_the_dlq_commands_print_what_they_did(
     assert "2     1        memory" in said
     assert cli.execute(["dlq", "replay", "orders.yaml", "--code", "PARSE", "--reason", "a test", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["batches"] == 0
-
-
-def test_an_empty_state_has_no_causes(tmp_path: Path) -> None:
-    """The state is not created."""
-    made = Pipeline(
-        name="orders", origin=Rows(schema="id long"), destinations=[Memory()], state=str(tmp_path / "nowhere")
-    )
-    assert made.dead_letter_causes() == []
-    assert made.discard_dead_letters(reason="a test") == 0
-    assert not (tmp_path / "nowhere").exists()
-    assert PipelineState().config == DlqSettings()
