@@ -74,7 +74,7 @@ def test_each_row_is_in_the_topic_once(once: bool, kafka: Broker, spark: SparkSe
     assert first.balanced
     assert second.balanced
     assert [json.loads(value)["id"] for value in read_values(kafka, target)] == [*range(8), 9]
-    assert [letter["code"] for letter in pipeline.dead_letters()] == ["PARSE", "TOO_LARGE"]
+    assert [letter["code"] for letter in pipeline.refused.list()] == ["PARSE", "TOO_LARGE"]
     assert pipeline.run().batches == 0
 
 
@@ -102,7 +102,7 @@ def test_only_the_row_that_does_not_fit_the_schema_is_refused(
     pipeline = Pipeline.load(file)
     report = pipeline.run()
     assert (report.delivered, report.nacked, report.balanced) == ({target: 1}, 3, True)
-    assert [letter["code"] for letter in pipeline.dead_letters()] == ["ENCODE", "ENCODE", "TOO_LARGE"]
+    assert [letter["code"] for letter in pipeline.refused.list()] == ["ENCODE", "ENCODE", "TOO_LARGE"]
     (message,) = read_messages(kafka, target)
     assert message.value() == b"\x02\x02a"
 
@@ -297,9 +297,9 @@ def test_refused_rows_wait_in_kafka_until_a_merge(
     assert pipeline.run().fallback == 2
     assert len(read_messages(kafka, refused)) == (3 if once else 5)
     blocked.unlink()
-    assert (pipeline.audit().balanced, pipeline.merge_dead_letters().rows) == (True, 2)
-    assert [letter["code"] for letter in pipeline.dead_letters()] == ["PARSE", "PARSE"]
-    assert (pipeline.audit().balanced, pipeline.merge_dead_letters().rows) == (True, 0)
+    assert (pipeline.audit().balanced, pipeline.refused.merge_fallback().rows) == (True, 2)
+    assert [letter["code"] for letter in pipeline.refused.list()] == ["PARSE", "PARSE"]
+    assert (pipeline.audit().balanced, pipeline.refused.merge_fallback().rows) == (True, 0)
 
 
 @pytest.mark.spark
@@ -321,7 +321,7 @@ def test_a_copy_in_avro_that_is_too_large_has_no_value(kafka: Broker, spark: Spa
     pipeline = Pipeline.load(write_letters(tmp_path, kafka, source, f"copy: {{kafka: {{{options}}}}}"))
     assert pipeline.run().balanced
     assert [message.value() is None for message in read_messages(kafka, refused)] == [False, True]
-    assert len(pipeline.dead_letters()) == 2
+    assert len(pipeline.refused.list()) == 2
 
 
 def find_avro_type(kind: DataType) -> Any:
@@ -339,7 +339,7 @@ def test_a_copy_of_each_refused_row_goes_to_kafka(kafka: Broker, spark: SparkSes
     options = f'servers: "{kafka.servers}", topic: {refused}, error_headers: connect'
     pipeline = Pipeline.load(write_letters(tmp_path, kafka, source, f"copy: {{kafka: {{{options}}}}}"))
     assert pipeline.run().nacked == 2
-    kept = pipeline.dead_letters()
+    kept = pipeline.refused.list()
     small, large = read_messages(kafka, refused)
     headers = read_headers(small)
     expected = {
@@ -368,7 +368,7 @@ def test_a_copy_sent_before_a_crash_is_not_sent_again(kafka: Broker, spark: Spar
     assert len(read_messages(kafka, refused)) == 1
     pipeline = Pipeline.load(file)
     assert pipeline.run().balanced is True
-    assert len(pipeline.dead_letters()) == 1
+    assert len(pipeline.refused.list()) == 1
     names = [
         (read_headers(each)["wherry.batch"], read_headers(each)["wherry.row"]) for each in read_messages(kafka, refused)
     ]
@@ -403,7 +403,7 @@ def test_a_copy_without_its_labels_is_not_guessed(kafka: Broker, spark: SparkSes
     with pytest.raises(WherryError, match="is missing or was replaced"):
         Pipeline.load(file).run()
     assert Pipeline.load(file).run(ruling=OperatorOverrides(assume="delivered", reason="seen there")).balanced is True
-    assert len(read_messages(kafka, refused)) == len(Pipeline.load(file).dead_letters()) == 1
+    assert len(read_messages(kafka, refused)) == len(Pipeline.load(file).refused.list()) == 1
 
 
 @pytest.mark.spark
@@ -420,7 +420,7 @@ def test_a_copy_in_a_table_written_before_a_crash_is_not_written_again(spark: Sp
     crash_at(file, "between-writes")
     assert Pipeline.load(file).run().balanced is True
     assert spark.read.format("delta").load(str(tmp_path / "copies")).count() == 1
-    assert len(Pipeline.load(file).dead_letters()) == 1
+    assert len(Pipeline.load(file).refused.list()) == 1
 
 
 def test_doctor_checks_the_brokers_and_the_transactions(kafka: Broker, tmp_path: Path) -> None:

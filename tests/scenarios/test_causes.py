@@ -53,7 +53,7 @@ def test_the_report_and_the_summary_group_the_refused_rows(amounts: Place) -> No
     assert [each["rows"] for each in report.json()["causes"]] == [12, 6]
     amounts.land("4.json", [make_order(50, amount="n/a")])
     assert [cause.rows for cause in amounts.carry().causes.found] == [1]
-    (cause,) = amounts.load().dead_letter_causes()
+    (cause,) = amounts.load().refused.causes()
     assert [(each["form"], each["rows"], each["files"]) for each in cause["forms"]] == [("9,9", 12, 1), ("a/a", 7, 4)]
 
 
@@ -62,7 +62,7 @@ def test_rows_of_the_dlq_are_chosen_by_an_sql_condition(amounts: Place) -> None:
     amounts.carry(MANY)
     pipeline = amounts.load()
     where = "get_json_object(original, '$.amount') = 'n/a' AND part LIKE '%2.json'"
-    assert [row["original"]["id"] for row in pipeline.dead_letters(choice=Choice(where=where))] == [20, 21]
-    assert pipeline.dead_letters(choice=Choice(where="replays = 'p'")) == []
+    assert [row["original"]["id"] for row in pipeline.refused.list(choice=Choice(where=where))] == [20, 21]
+    assert pipeline.refused.list(choice=Choice(where="replays = 'p'")) == []
     with pytest.raises(Refusal, match="--where is not valid for the DLQ"):
-        pipeline.dead_letters(choice=Choice(where="amount = 1"))
+        pipeline.refused.list(choice=Choice(where="amount = 1"))

@@ -88,10 +88,10 @@ def test_a_dlq_that_breaks_during_a_run_does_not_stop_it(place: Place, caplog: p
     bring_back(place)
     audit = pipeline.audit()
     assert (audit.balanced, audit.dlq and audit.dlq["fallback"]) == (True, 2), audit.problems
-    merged = pipeline.merge_dead_letters()
+    merged = pipeline.refused.merge_fallback()
     assert merged.json() == {"merged": 2, "batches": 1, "waiting": 0}
     assert [row["position"] for row in place.refused()] == [2, 2, 3]
-    assert pipeline.merge_dead_letters().json() == {"merged": 0, "batches": 0, "waiting": 0}
+    assert pipeline.refused.merge_fallback().json() == {"merged": 0, "batches": 0, "waiting": 0}
     audit = pipeline.audit()
     assert (audit.balanced, audit.dlq and audit.dlq["fallback"]) == (True, 0), audit.problems
     assert pipeline.status()["dlq"] == {"rows": 3, "unreplayed": 3, "fallback": 0}
@@ -109,7 +109,7 @@ def test_a_run_begins_although_the_log_of_its_dlq_is_corrupt(place: Place) -> No
     assert (report.status, report.fallback, report.error) == ("succeeded", 2, None)
     assert pipeline.status()["dlq"]["fallback"] == 2
     mend_dlq(place)
-    assert pipeline.merge_dead_letters().rows == 2
+    assert pipeline.refused.merge_fallback().rows == 2
     assert sorted(row["position"] for row in place.refused()) == [2, 2, 3]
     assert pipeline.audit().balanced
 
@@ -150,7 +150,7 @@ def test_a_run_begins_although_its_dlq_cannot_be_opened(place: Place, caplog: py
     assert {finding.destination for finding in audit.problems} == {"dlq"}
     bring_back(place)
     assert pipeline.audit().balanced
-    assert pipeline.merge_dead_letters().rows == 1
+    assert pipeline.refused.merge_fallback().rows == 1
     assert (pipeline.audit().balanced, len(place.refused())) == (True, 4)
 
 
@@ -171,7 +171,7 @@ def test_a_fallback_that_also_fails_stops_the_run(place: Place) -> None:
     report = place.load().run()
     assert (report.status, report.fallback, report.read) == ("succeeded", 2, 4)
     bring_back(place)
-    assert place.load().merge_dead_letters().rows == 2
+    assert place.load().refused.merge_fallback().rows == 2
     check_whole(place)
 
 
@@ -189,7 +189,7 @@ def test_a_run_killed_after_the_write_of_the_fallback_leaves_each_row_once(place
     assert (report.status, report.balanced, report.fallback) == ("succeeded", True, 1 if heals else 3)
     if not heals:
         bring_back(place)
-    assert place.load().merge_dead_letters().rows == report.fallback
+    assert place.load().refused.merge_fallback().rows == report.fallback
     check_whole(place)
 
 
@@ -213,8 +213,8 @@ def test_a_fallback_of_any_kind_gives_each_row_back_once(
     audit = pipeline.audit()
     assert (audit.balanced, audit.dlq and audit.dlq["fallback"]) == (True, 3), audit.problems
     with watch_points(CrashInjector("after-dlq", end=None, plan=0)), pytest.raises(PipelineFailed):
-        pipeline.merge_dead_letters()
-    assert pipeline.merge_dead_letters().rows == 3
+        pipeline.refused.merge_fallback()
+    assert pipeline.refused.merge_fallback().rows == 3
     check_whole(place)
     assert [row["code"] for row in place.refused()] == ["CAST", "CAST", "positive_amount"]
 
@@ -233,9 +233,9 @@ def test_the_next_merge_continues_a_killed_one(place: Place, point: str, number:
     """The merge dies before a batch's rows are in the DLQ, or after that and before the ledger records it."""
     let_wait(place)
     kill(place, "merge", point, number)
-    left = place.load().merge_dead_letters()
+    left = place.load().refused.merge_fallback()
     assert (left.batches, left.waiting) == (2 if (point, number) == ("after-dlq", 1) else 1, 0)
-    assert place.load().merge_dead_letters().rows == 0
+    assert place.load().refused.merge_fallback().rows == 0
     check_whole(place)
 
 
@@ -258,7 +258,7 @@ def test_rows_that_a_person_copied_are_merged_from_another_fallback(place: Place
     (place.folder / "refused").rename(place.folder / "lost")
     copied = place.load(WITH_FALLBACK.replace("path: refused", "path: copied"))
     assert copied.run(ruling=OperatorOverrides(moved=("dlq fallback",), reason="the disk is lost")).batches == 0
-    assert copied.merge_dead_letters().rows == 3
+    assert copied.refused.merge_fallback().rows == 3
     check_whole(place)
 
 
@@ -277,7 +277,7 @@ def test_foreign_rows_in_the_fallback_are_not_merged(place: Place) -> None:
     ):
         rubbish = place.spark.createDataFrame([{**first, **changed}], one.schema)
         rubbish.write.format("delta").mode("append").save(table)
-    assert place.load().merge_dead_letters().rows == 3
+    assert place.load().refused.merge_fallback().rows == 3
     check_whole(place)
 
 
@@ -288,7 +288,7 @@ def test_a_batch_missing_from_the_fallback_is_named_and_the_others_are_merged(pl
     (problem,) = place.load().audit().problems
     assert (problem.code, problem.destination, problem.number) == ("DLQ_MISSING", "dlq fallback", 1)
     with pytest.raises(PipelineFailed, match="batch 1 of lane 0"):
-        place.load().merge_dead_letters()
+        place.load().refused.merge_fallback()
     assert [row["number"] for row in place.refused()] == [2, 2]
     assert place.load().status()["dlq"]["fallback"] == 1
 
@@ -302,7 +302,7 @@ def test_a_batch_with_rows_that_wherry_did_not_write_is_not_merged(place: Place)
     other = place.spark.createDataFrame([{**first, "id": f"{first['plan']}/99"}], one.schema)
     other.write.format("delta").mode("append").save(table)
     with pytest.raises(PipelineFailed) as failed:
-        place.load().merge_dead_letters()
+        place.load().refused.merge_fallback()
     error = failed.value.report.error
     assert error is not None
     assert "has too many rows of batch 1 of lane 0 (2 instead of 1)." in error.message
@@ -318,6 +318,6 @@ def test_each_refused_row_is_copied_once_even_if_the_dlq_fails(place: Place) -> 
     report = place.load(copied).run(listeners=[act_after_batch(1, lambda: hide_table(place))])
     assert (report.status, report.fallback) == ("succeeded", 2)
     bring_back(place)
-    place.load().merge_dead_letters()
+    place.load().refused.merge_fallback()
     assert sorted(row["id"] for row in place.rows("copies")) == sorted(row["id"] for row in place.refused())
     check_whole(place)

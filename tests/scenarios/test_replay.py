@@ -28,7 +28,7 @@ TWO = "  - delta: {path: tables/orders}\n", "  - delta: {path: tables/orders}\n 
 
 def describe_letters(place: Place) -> Mapping[tuple[int, str], tuple[bool, str | None]]:
     """Return whether each row of the DLQ was replayed, and which order it replays, by order and lane."""
-    rows = place.load().dead_letters()
+    rows = place.load().refused.list()
     orders = {row["id"]: row["original"]["id"] for row in rows}
     return {
         (orders[row["id"]], row["lane"]): (row["replayed"], row["replays"] and str(orders[row["replays"]]))
@@ -68,7 +68,7 @@ def test_a_row_that_fails_again_and_again_names_its_first_entry(place: Place) ->
     place.load(ORDERS).run()
     for reason in ("again", "once more"):
         assert place.load().replay(Replay(reason=reason)).nacked == 1
-    entries = sorted(place.load().dead_letters(), key=lambda row: str(row["nacked_at"]))
+    entries = sorted(place.load().refused.list(), key=lambda row: str(row["nacked_at"]))
     first, second, _ = [row["id"] for row in entries]
     assert [row["replays"] for row in entries] == [None, first, second]
     assert [row["first"] for row in entries] == [None, first, first]
@@ -83,7 +83,7 @@ def test_a_killed_replay_delivers_each_row_once(place: Place) -> None:
     place.kill(MENDED.replace(*TWO), "Written", 1, replay=True)
     place.load().replay(Replay(reason="once more"))
     assert (place.ids("tables/orders"), place.ids("tables/b")) == ([1, 2], [1, 2])
-    rows = place.load().dead_letters()
+    rows = place.load().refused.list()
     again = [row["replays"] for row in rows if row["replays"]]
     assert len(again) == len(set(again))
     assert sorted(row["original"]["id"] for row in rows if not row["replayed"]) == [3, 4]
@@ -128,7 +128,7 @@ def test_rows_come_in_the_order_of_the_span_with_the_present_columns(place: Plac
     row."""
     place.land("1.json", BAD)
     place.load(ORDERS).run()
-    ids = {row["original"]["id"]: row["id"] for row in place.load().dead_letters()}
+    ids = {row["original"]["id"]: row["id"] for row in place.load().refused.list()}
     today = _make_schema()
     rows = DeadLetterRows(dlq=Delta(path=str(place.folder / ".wherry/orders/dlq")))
     found = rows.fetch(place.spark, [make_batch(ids[3], ids[2], schema=today)], places=True).frame().collect()

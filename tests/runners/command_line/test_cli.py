@@ -581,8 +581,10 @@ def test_a_run_from_the_beginning_moves_the_offsets_first(
     calls = replace_runs(monkeypatch, status="succeeded")
     moves: list[str] = []
     move = OffsetMove(lanes={"0": LaneMove(before=5, after=None, batches=2, rows=9)}, destinations={"orders": "twice"})
-    monkeypatch.setattr(Pipeline, "plan_offsets", lambda _, beginning, **__: move if beginning else None)
-    monkeypatch.setattr(Pipeline, "move_offsets", lambda _, move, reason: moves.append(reason))
+    monkeypatch.setattr(
+        "runners.operations.offsets.PipelineOffsets.plan", lambda _, beginning, **__: move if beginning else None
+    )
+    monkeypatch.setattr("runners.operations.offsets.PipelineOffsets.move", lambda _, move, reason: moves.append(reason))
     assert cli.execute(["run", file, "--from-beginning"]) == 2
     assert "the ledger keeps a reason" in capsys.readouterr().err
     assert cli.execute(["run", file, "--from-beginning", "--reason", "again"]) == 2
@@ -640,14 +642,14 @@ def test_twenty_refused_rows_are_printed_and_all_as_json(
     asked: list[int | None] = []
     revealed: list[bool] = []
 
-    def dead_letters(_: Pipeline, limit: int | None, *, choice: Choice, reveal: bool, waiting: bool) -> list[Any]:
+    def dead_letters(_: object, limit: int | None, *, choice: Choice, reveal: bool, waiting: bool) -> list[Any]:
         assert choice.chooses_all
         assert not waiting
         asked.append(limit)
         revealed.append(reveal)
         return []
 
-    monkeypatch.setattr(Pipeline, "dead_letters", dead_letters)
+    monkeypatch.setattr("runners.operations.refused_rows.PipelineRefusedRows.list", dead_letters)
     for words in ([], ["--json"], ["--limit", "5"], ["--limit", "5", "--json"]):
         assert cli.execute(["dlq", "show", file, *words]) == 0
     assert asked == [20, None, 5, 5]
@@ -923,7 +925,7 @@ def test_refused_rows_are_cut_to_the_terminal_unless_wide_is_given(
     row = {f"c{number}": f"{number}" * 12 for number in range(9)}
     where = {"id": "p/1", "nacked_at": "2026-01-01", "lane": "0", "number": 3, "stage": "cast", "destination": None}
     letter = {**where, "message": "no", "row": row, "replayed": False, "discarded": False}
-    monkeypatch.setattr(Pipeline, "dead_letters", lambda *_, **__: [letter])
+    monkeypatch.setattr("runners.operations.refused_rows.PipelineRefusedRows.list", lambda *_, **__: [letter])
     monkeypatch.setenv("NO_COLOR", "1")
     lines = print_on_terminal(monkeypatch, "dlq", "show", file, *words, columns=columns).splitlines()
     assert (max(map(len, lines)) <= columns) is not (whole and columns == 80)
@@ -996,7 +998,7 @@ def test_an_offset_that_is_a_word_or_a_time_needs_no_quotes(
         asked.append(offset)
         raise Refusal("planned")
 
-    monkeypatch.setattr(Pipeline, "plan_offsets", plan)
+    monkeypatch.setattr("runners.operations.offsets.PipelineOffsets.plan", plan)
     assert cli.execute(["offsets", file, "--lane", "0", "--offset", typed, "--reason", "x"]) == 2
     assert asked == [offset]
 
@@ -1006,16 +1008,16 @@ def test_a_word_that_is_no_file_is_the_next_argument(file: str, monkeypatch: pyt
     asked: list[str] = []
     changed: list[dict[str, str]] = []
 
-    def runs(_: Pipeline, **how: Any) -> list[Any]:
+    def runs(_: object, **how: Any) -> list[Any]:
         asked.append(how["run"])
         return []
 
-    def change(_: Pipeline, changes: dict[str, str], **__: object) -> dict[str, Any]:
+    def change(_: object, changes: dict[str, str], **__: object) -> dict[str, Any]:
         changed.append(changes)
         return {"window": 0, "threshold": 1, "limits": {}}
 
-    monkeypatch.setattr(Pipeline, "runs", runs)
-    monkeypatch.setattr(Pipeline, "change_dlq", change)
+    monkeypatch.setattr("runners.operations.history.PipelineHistory.list", runs)
+    monkeypatch.setattr("runners.operations.refused_rows.PipelineRefusedRows.change_limits", change)
     for words in (["3f9a"], [file, "3f9a"], ["last"], [file, "last"]):
         assert cli.execute(["runs", *words]) == 2
         assert cli.execute(["report", *words]) == 2
@@ -1031,11 +1033,11 @@ def test_a_word_with_a_slash_may_follow_an_omitted_file(
     """It may be an invalid id of a row."""
     asked: list[str] = []
 
-    def explain(_: Pipeline, row: str, **__: object) -> Any:
+    def explain(_: object, row: str, **__: object) -> Any:
         asked.append(row)
         raise Refusal("no such row")
 
-    monkeypatch.setattr(Pipeline, "explain_dead_letter", explain)
+    monkeypatch.setattr("runners.operations.refused_rows.PipelineRefusedRows.explain", explain)
     for words in (["n/a"], [file, "n/a"]):
         assert cli.execute(["dlq", "explain", *words]) == 2
     assert asked == ["n/a"] * 2

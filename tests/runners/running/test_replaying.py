@@ -188,5 +188,5 @@ def test_lanes_of_the_dlq_are_not_lanes_of_the_pipeline(tmp_path: Path) -> None:
         name="orders", origin=Rows(schema="id long"), destinations=[Memory(name="a")], state=str(tmp_path / "state")
     )
     append_letters(tmp_path / "state" / "dlq", make_letters(1))
-    pipeline.discard_dead_letters(reason="a test")
-    assert (pipeline.status()["lanes"], dict(pipeline.lanes().lanes)) == ({}, {})
+    pipeline.refused.discard(reason="a test")
+    assert (pipeline.status()["lanes"], dict(pipeline.offsets.read().lanes)) == ({}, {})

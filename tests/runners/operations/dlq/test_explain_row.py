@@ -152,8 +152,8 @@ def test_an_id_is_not_taken_for_a_definition_file(
 
 
 def test_python_explains_a_row(definition: Definition) -> None:
-    """`Pipeline.explain_dead_letter` returns the row."""
-    assert Pipeline.of(definition.pipeline).explain_dead_letter("p/2").letter["id"] == "p/2"
+    """`Pipeline.refused.explain` returns the row."""
+    assert Pipeline.of(definition.pipeline).refused.explain("p/2").letter["id"] == "p/2"
 
 
 def test_a_row_that_failed_again_names_its_first_entry(definition: Definition, tmp_path: Path) -> None:
