@@ -101,8 +101,8 @@ COUNTS: Mapping[str, tuple[int, Callable[[], int]]] = {
     "options of commands": (192, lambda: len(SHARED) + sum(len(each.params) for each in list_commands(wherry))),
     "imports inside functions": (111, count_late_imports),
     "most public methods of a class": (31, find_most_methods),
-    "files": (294, lambda: len(FILES)),
-    "hundreds of lines": (687, lambda: count_lines(FILES)),
+    "files": (295, lambda: len(FILES)),
+    "hundreds of lines": (688, lambda: count_lines(FILES)),
     "files of the service": (23, lambda: len(SERVICE)),
     "hundreds of lines of the service": (43, lambda: count_lines(SERVICE)),
 }
