@@ -15,6 +15,29 @@ _BEFORE = "Use `--where \"nacked_at < timestamp '2026-01-31T06:00:00Z'\"`."
 _CHOOSES = ("discard", "export", "replay", "show", "summary")
 _WARM = "`wherry warm` keeps a Spark until it is interrupted, and prints the SPARK_REMOTE that commands need."
 
+_METHODS = {
+    "change_dlq": "refused.change_limits",
+    "correct_dead_letters": "refused.correct",
+    "count_waiting": "refused.count_waiting",
+    "dead_letter_causes": "refused.causes",
+    "dead_letters": "refused.list",
+    "discard_dead_letters": "refused.discard",
+    "dlq_settings": "refused.limits",
+    "explain_dead_letter": "refused.explain",
+    "export_dead_letters": "refused.export",
+    "find_cut_replay": "refused.find_cut_replay",
+    "find_run": "history.find",
+    "lanes": "offsets.read",
+    "merge_dead_letters": "refused.merge_fallback",
+    "move_offsets": "offsets.move",
+    "plan_offsets": "offsets.plan",
+    "plan_replay": "refused.plan_replay",
+    "preview_replay": "refused.preview_replay",
+    "quality": "history.quality",
+    "runs": "history.list",
+}
+"""Methods of `Pipeline`, and what does the same now."""
+
 GONE: Mapping[str, str] = {
     "WHERRY_WARM": _WARM,
     "batch.target": "Set the size of a batch by rows, bytes or files, for example  batch: {rows: 50000}",
@@ -50,6 +73,7 @@ GONE: Mapping[str, str] = {
     "wherry warm start": _WARM,
     "wherry warm status": _WARM,
     "wherry warm stop": _WARM,
+    **{f"Pipeline.{name}": f"Use `pipeline.{instead}(…)`." for name, instead in _METHODS.items()},
     **{f"wherry dlq {each} --column": _BY_COLUMN for each in _CHOOSES},
     **{f"wherry dlq {each} --until": _BEFORE for each in _CHOOSES},
 }
@@ -57,7 +81,8 @@ GONE: Mapping[str, str] = {
 
 Names are those of commands (`wherry dlq edit`), of their options (`wherry run --canary`) and of variables of the
 environment. For options of definitions and of classes in Python it is the name with that of its holder, as the
-definition writes it (`dlq.weigh`). For kinds it is the kind with its role (`origin.hdfs`).
+definition writes it (`dlq.weigh`). For methods it is the name with that of the class (`Pipeline.lanes`). For kinds it
+is the kind with its role (`origin.hdfs`).
 """
 
 

@@ -11,40 +11,29 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from destinations.destination import Destination
 from destinations.dlq import Dlq
-from origins.batch import JSON
+from origins.gone import describe_gone
 from origins.origin import Origin
 from runners.definitions.definition import Definition, definition_of, load
 from runners.definitions.yaml_reader import read_options
 from runners.listeners.run_progress import show_in_notebook
-from runners.model.errors import Refusal
-from runners.model.run_report import PipelineFailed, Report, compute_trends
+from runners.model.run_report import PipelineFailed, Report
 from runners.model.spec import Hook, PipelineSpec, RunOptions, ScheduleOptions, SchemaState, SparkOptions
 from runners.model.text import format_count, format_repr
-from runners.operations import dlq, offsets, tracer
+from runners.operations import dlq, tracer
 from runners.operations.audit import audit
 from runners.operations.compare import compare_definitions
-from runners.operations.correct_rows import (
-    CorrectedRows,
-    ExportedRows,
-    correct_from_file,
-    correct_from_values,
-    export_rows,
-)
-from runners.operations.explain_row import RefusedRow, load_refused_row
 from runners.operations.find_rows import find_rows
-from runners.operations.fix_preview import FixPreview, preview_fix
-from runners.operations.notebook_tables import CauseList, PipelineStatus, RefusedRowList, RunList
-from runners.operations.offsets import Lanes, OffsetMove
-from runners.operations.pipeline_access import open_state
+from runners.operations.history import PipelineHistory
+from runners.operations.notebook_tables import PipelineStatus
+from runners.operations.offsets import OffsetMove, PipelineOffsets, plan_backfill
 from runners.operations.redo import RedoPreview, check_redo, discard_old_letters, preview_redo
-from runners.operations.status import list_runs, read_status
-from runners.running.choice import Choice
+from runners.operations.refused_rows import PipelineRefusedRows
+from runners.operations.status import read_status
 from runners.running.compatibility import OperatorOverrides
 from runners.running.redo import Redo
-from runners.running.replay import Replay, ReplayPlan, plan_replay
+from runners.running.replay import Replay
 from runners.running.run import PipelineRun
 from runners.running.stop import stop
-from runners.state.run_history import WantedRuns
 from stages.stage import Stage
 
 if TYPE_CHECKING:
@@ -53,7 +42,7 @@ if TYPE_CHECKING:
     from runners.operations.audit.finding import Audit
     from runners.operations.found_rows import FoundRows
     from runners.operations.preview import Preview
-    from runners.operations.repair import MergedFallback, RepairPlan, RepairResult
+    from runners.operations.repair import RepairPlan, RepairResult
     from runners.running.backfill import Backfill
 
 
@@ -185,7 +174,7 @@ class Pipeline(PipelineSpec):
 
         Raises `Refusal` with the reason if the backfill would process nothing.
         """
-        return offsets.plan_backfill(self._definition().pipeline, backfill)
+        return plan_backfill(self._definition().pipeline, backfill)
 
     def redo(self, file: str, *, reason: str = "", check: bool = True, listeners: Sequence[Listener] = ()) -> Report:
         """Read a file again that was edited in place.
@@ -218,86 +207,6 @@ class Pipeline(PipelineSpec):
         however often you call this. Raises as `run` does, and `Refusal` if a replay with another fix was interrupted.
         """
         return self._carry(check, listeners=listeners, work=replay)
-
-    def plan_replay(self, replay: Replay) -> ReplayPlan:
-        """Return how many rows a replay would process, and how many it would leave out. It writes nothing.
-
-        Raises `Refusal` if a destination must not get old rows.
-        """
-        return plan_replay(self._definition().pipeline, replay).plan
-
-    def preview_replay(self, replay: Replay, *, say: Callable[[str], None] = lambda _: None) -> FixPreview:
-        """Return what the replay would do: passing rows, reasons of refusals, and some rows before and after the fix.
-
-        It writes nothing. `say` gets messages about progress. Raises as `replay` does before it begins.
-        """
-
-        definition = self._definition()
-        return preview_fix(definition, plan_replay(definition.pipeline, replay), replay, say=say)
-
-    def export_dead_letters(
-        self, to: str | Path, *, choice: Choice | None = None, reveal: bool = False
-    ) -> ExportedRows:
-        """Write chosen waiting rows of the DLQ into a new file, so that a person can correct them.
-
-        The file is `.csv` or `.json`. Each row has its id, its code, its message and the columns that were
-        read. Protected columns are masked unless `reveal`, and no replay takes a file with masks. Without a row
-        that can be corrected there is no file. Raises `Refusal` if the file exists.
-        """
-        return export_rows(self._definition().pipeline, Path(to), choice or Choice(), reveal=reveal)
-
-    def correct_dead_letters(
-        self, corrected: str | Path | Mapping[str, Mapping[str, Any]], *, unchanged: bool = False
-    ) -> CorrectedRows:
-        """Return corrected rows of the DLQ.
-
-        They come from an edited file of `export_dead_letters`, or from the columns to set by the id of each row. Pass
-        the result of their `make_replay` to `preview_replay` and `replay`. Unchanged rows are left out unless
-        `unchanged`. It writes nothing. Raises `Refusal`, which names all rows that it cannot accept.
-        """
-        pipeline = self._definition().pipeline
-        if isinstance(corrected, Mapping):
-            return correct_from_values(pipeline, corrected, unchanged=unchanged)
-        return correct_from_file(pipeline, Path(corrected), unchanged=unchanged)
-
-    def find_cut_replay(self) -> Replay:
-        """Return the interrupted replay with a fix, so that `replay` can continue it.
-
-        Raises `Refusal` if there is none.
-        """
-        return Replay.resume(open_state(self._definition().pipeline)[1].state)
-
-    def count_waiting(self, choice: Choice | None = None) -> int:
-        """Return how many of the chosen rows of the DLQ wait. Raises `Owned` while a replay runs."""
-        return len(dlq.choose_letters(self._definition().pipeline, choice or Choice())[1])
-
-    def discard_dead_letters(self, choice: Choice | None = None, *, reason: str, expected: int | None = None) -> int:
-        """Discard rows of the DLQ, by default all that wait, and return their number.
-
-        The rows stay in the table, and no replay takes them. `expected` is the number that a person was shown: if more
-        rows wait now, it raises `Refusal`. Raises `Owned` while a replay runs.
-        """
-        return dlq.discard(self._definition().pipeline, choice or Choice(), reason=reason, expected=expected)
-
-    def dlq_settings(self) -> Mapping[str, JSON]:
-        """Return the limits of the DLQ for the next batch, and which of them were changed since the run began."""
-        return dlq.read_settings(self._definition().pipeline)
-
-    def change_dlq(self, settings: Mapping[str, str], *, reason: str) -> Mapping[str, JSON]:
-        """Change limits of the DLQ of the active run, and return them. They hold from its next batch to its end.
-
-        A setting is `window`, `threshold`, or `limits.rows`, which an empty value removes. Raises `Refusal` if no run
-        is active, and for an impossible setting.
-        """
-        return dlq.change_settings(self._definition().pipeline, settings, reason=reason)
-
-    def dead_letter_causes(self, choice: Choice | None = None) -> CauseList:
-        """Return the causes of refused rows, as a list that a notebook shows as text.
-
-        Each has its rows, its waiting rows, the first and last time, and an example. `forms` groups the rows of a cause
-        by column and by the form of the value.
-        """
-        return CauseList(dlq.summarise(self._definition().pipeline, choice or Choice()))
 
     def preview(
         self, *, rows: int | None = None, shown: int = 3, lane: str | None = None, from_beginning: bool = False
@@ -346,6 +255,21 @@ class Pipeline(PipelineSpec):
         definition = self._definition()
         return PipelineStatus(read_status(definition.pipeline, definition=definition.hash))
 
+    @property
+    def refused(self) -> PipelineRefusedRows:
+        """The rows that the pipeline refused."""
+        return PipelineRefusedRows(self)
+
+    @property
+    def offsets(self) -> PipelineOffsets:
+        """How far each lane has been read."""
+        return PipelineOffsets(self)
+
+    @property
+    def history(self) -> PipelineHistory:
+        """The runs of the pipeline, and what they reported."""
+        return PipelineHistory(self)
+
     def audit(self) -> Audit:
         """Return whether every row that was read is where it should be. It changes nothing.
 
@@ -369,108 +293,17 @@ class Pipeline(PipelineSpec):
 
         return repair(self._definition().pipeline, reason=reason, accept=accept)
 
-    def runs(
-        self,
-        *,
-        status: str = "",
-        since: datetime | None = None,
-        run: str = "",
-        limit: int = 20,
-        report: bool = False,
-        archived: bool = False,
-    ) -> RunList:
-        """Return the newest runs, the newest first, as a list that a notebook shows as text.
-
-        `run` is the beginning of a run's name.
-
-        `report` adds what each run reported. `archived` adds runs that are older than `run.history`, without their
-        reports.
-
-        The status of a run is `running`, `succeeded`, `failed`, `stopped`, or `killed`. It is `killed` if its process
-        ended without a report: another run took over, or the ledger shows that the process is dead.
-
-        Raises `Refusal` if the pipeline keeps no run history.
-        """
-        wanted = WantedRuns(status=status, since=since, run=run, limit=limit, report=report, archived=archived)
-        return RunList(list_runs(self._definition().pipeline, wanted))
-
-    def find_run(self, run: str) -> Mapping[str, JSON]:
-        """Return the run whose name begins with this text, or the `last` run, with its report.
-
-        Raises `Refusal` if there is no such run, or more than one.
-        """
-        last = run == "last"
-        listed = self.runs(run="" if last else run, limit=1 if last else 2, report=True)
-        if len(listed) != 1:
-            message = f"Several runs begin with {run!r}" if listed else f"There is no run {run!r}"
-            raise Refusal(f"{'No run yet' if last else message}.", hint="See all runs:  wherry runs FILE")
-        return listed[0]
-
-    def quality(self, limit: int = 8) -> Sequence[Mapping[str, JSON]]:
-        """Return each rule with its results in the newest runs, the oldest of these first."""
-        return compute_trends(self.runs(limit=limit, report=True))
-
-    def lanes(self) -> Lanes:
-        """Return the progress of every lane and its open batches. A notebook shows it as a table."""
-        return Lanes.of(self._definition().pipeline)
-
-    def plan_offsets(
-        self,
-        *,
-        lane: str | None = None,
-        offset: JSON = None,
-        batches: int | None = None,
-        to: datetime | None = None,
-        beginning: bool = False,
-    ) -> OffsetMove:
-        """Return what a move of offsets would do. Nothing moves until `move_offsets`.
-
-        It moves one `lane` to an `offset`, or every lane: back by so many `batches`, back `to` a moment, or to the
-        `beginning`. Raises `Owned` while the pipeline runs, and `Refusal` while a batch is open.
-        """
-        pipeline = self._definition().pipeline
-        if lane is not None:
-            return offsets.plan_set(pipeline, lane, offset)
-        return offsets.plan_reset(pipeline) if beginning else offsets.plan_rewind(pipeline, batches=batches, to=to)
-
-    def move_offsets(self, move: OffsetMove, *, reason: str) -> None:
-        """Move the offsets as `plan_offsets` returned. Raises `Refusal` if a lane has moved meanwhile."""
-        offsets.carry_out(self._definition().pipeline, move, reason=reason)
-
-    def dead_letters(
-        self, limit: int | None = None, *, choice: Choice | None = None, reveal: bool = False, waiting: bool = False
-    ) -> RefusedRowList:
-        """Return the last `limit` of the chosen refused rows (default: all), the newest last.
-
-        It is a list that a notebook shows as a table.
-        `reveal` shows protected columns. `waiting` leaves out rows that were replayed or discarded.
-
-        Raises `DestinationError` if the DLQ cannot be read, and `Refusal` for a choice that is not possible.
-        """
-        pipeline, choice = self._definition().pipeline, choice or Choice()
-        return RefusedRowList(dlq.list_dead_letters(pipeline, limit, choice=choice, reveal=reveal, waiting=waiting))
-
-    def merge_dead_letters(self) -> MergedFallback:
-        """Move all refused rows that wait in the fallback into the DLQ, each once.
-
-        Raises `Refusal` if the definition has no fallback, `Owned` while the pipeline runs, and `PipelineFailed` if the
-        DLQ or the fallback cannot be used.
-        """
-        from runners.operations.repair import merge_fallback
-
-        return merge_fallback(self._definition())
-
-    def explain_dead_letter(self, letter: str, *, reveal: bool = False) -> RefusedRow:
-        """Return the row of the DLQ with this id: why it was refused, and by which stage.
-
-        Its `try_again` passes the row through the stages of today. It writes nothing.
-        `reveal` shows protected columns. Raises `Refusal` if there is no such id.
-        """
-        return load_refused_row(self._definition(), letter, reveal=reveal)
-
     def _definition(self) -> Definition:
         """Return the pipeline with all its defaults. Raises `DefinitionError` if something in it is wrong."""
         return definition_of(self)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            """Raise an `AttributeError` that says what to use in place of an attribute that is gone."""
+            if instead := describe_gone(f"Pipeline.{name}"):
+                raise AttributeError(f"`Pipeline.{name}` {instead}")
+            return super().__getattribute__(name)  # raises the error of a property again
 
 
 def _show_report(definition: Definition, report: Report) -> str:

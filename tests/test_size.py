@@ -78,6 +78,19 @@ def count_lines(files: Sequence[Path]) -> int:
     return -(-sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files) // 100)
 
 
+def count_methods(each: ast.ClassDef) -> int:
+    """Return how many public methods and properties this class itself defines."""
+    functions = [node for node in each.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return len({node.name for node in functions if not node.name.startswith("_")})
+
+
+def find_most_methods() -> int:
+    """Return how many public methods the class with the most of them has."""
+    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in [*FILES, *SERVICE]]
+    classes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    return max(map(count_methods, classes))
+
+
 COUNTS: Mapping[str, tuple[int, Callable[[], int]]] = {
     "ways for a batch": (4, lambda: len(EVERY)),
     "writers of Delta": (2, lambda: len(DeltaWriter.__subclasses__())),
@@ -85,11 +98,12 @@ COUNTS: Mapping[str, tuple[int, Callable[[], int]]] = {
     "options of a definition": (211, count_options),
     "commands": (33, lambda: len(list(list_commands(wherry)))),
     "options of commands": (192, lambda: len(SHARED) + sum(len(each.params) for each in list_commands(wherry))),
-    "imports inside functions": (112, count_late_imports),
-    "files": (291, lambda: len(FILES)),
-    "hundreds of lines": (686, lambda: count_lines(FILES)),
+    "imports inside functions": (111, count_late_imports),
+    "most public methods of a class": (31, find_most_methods),
+    "files": (295, lambda: len(FILES)),
+    "hundreds of lines": (688, lambda: count_lines(FILES)),
     "files of the service": (23, lambda: len(SERVICE)),
-    "hundreds of lines of the service": (42, lambda: count_lines(SERVICE)),
+    "hundreds of lines of the service": (43, lambda: count_lines(SERVICE)),
 }
 """What is counted, and how many there may be."""
 

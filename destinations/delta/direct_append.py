@@ -43,7 +43,6 @@ from destinations.delta.data_files import (
 )
 from destinations.delta.direct_commit import (
     FolderPlace,
-    LogHead,
     MetadataChanged,
     TablePlace,
     count_rows,
@@ -51,6 +50,7 @@ from destinations.delta.direct_commit import (
     open_to_readers,
 )
 from destinations.delta.store_commit import create_in_store, is_empty_store
+from destinations.delta.versions import LogHead
 from destinations.destination import Written
 from origins.batch import Json
 from origins.crash_points import reach
@@ -203,7 +203,7 @@ class DirectTable:
         try:
             if not self._probed:
                 self._closed = not self.place.is_kept_apart()
-            self._known = self.place.find_head(self._known)
+            self._known = self.place.versions.find_head(self._known)
             self._probed = True
         except StoreError as error:
             if self._probed or error.is_away:
@@ -383,7 +383,7 @@ def write_checkpoint(place: TablePlace) -> None:
     If that fails, readers of the table read more of the log until it succeeds.
     """
     try:
-        table = place.open()
+        table = place.versions.open()
         table.create_checkpoint()
         if isinstance(place, FolderPlace):
             beside = place.folder / "_delta_log"

@@ -9,33 +9,29 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import json
 import os
-import re
 import shutil
 import stat
 import tempfile
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import IO, ClassVar, TypeAlias
+from typing import IO
 from urllib.parse import unquote
 
 from destinations.delta.lock import SparkCommits
+from destinations.delta.versions import FolderVersions, LogHead, Mark, TableVersions, format_key, identify_file
 from destinations.destination import DestinationError
-from origins.delta_actions import ActionBody, FileBody, explain_broken_log
+from origins.delta_actions import ActionBody, FileBody
 from origins.errors import WherryError, clean_up_by
 from origins.lazy import deltalake
-from origins.object_store import open_delta_table
 
-Mark: TypeAlias = tuple[int, int] | str
-"""What distinguishes a version's file from another file with this name."""
 MODE = 0o644
 """The mode of a table's file that Spark writes, independent of this process's umask."""
 
@@ -58,135 +54,18 @@ class Overwritten(WherryError):
         )
 
 
-@dataclass(frozen=True)
-class LogHead:
-    """A table at a version of its log."""
-
-    version: int
-    id: str
-    schema: str
-    """The schema, as Delta writes it."""
-    configuration: Mapping[str, str]
-    partitions: Sequence[str]
-    protocol: tuple[int, int]
-    """The versions of Delta's protocol that a reader and a writer must support."""
-    file: Mark | None
-    """What distinguishes the version's file from another file with this name; None if the file is gone."""
-    seen: float
-    """When this was surely the newest version, by a clock that also counts the sleep of the machine."""
-
-    @property
-    def is_old(self) -> bool:
-        """Whether later versions may already have been cleaned up, in any order.
-
-        A table that Wherry appends to in this way keeps its log for at least a day.
-        """
-        return read_clock() - self.seen > _RECENT
-
-
 class TablePlace(ABC):
     """The place of a table whose versions this process writes: its log and its data files."""
 
     @property
     @abstractmethod
+    def versions(self) -> TableVersions:
+        """The versions that the table has."""
+
+    @property
     def name(self) -> str:
         """The place, as a person would name it."""
-
-    def open(self) -> deltalake.DeltaTable:
-        """Open the table through `deltalake`. Raises `DeltaError`, `OSError` or `StoreError` if it cannot be read."""
-        table = open_delta_table(self.name)
-        if table is None:
-            raise FileNotFoundError(self.name)
-        return table
-
-    sure: ClassVar[float] = 0.0
-    """For how many seconds a look at the versions counts as current."""
-
-    @abstractmethod
-    def list_names(self, first: int) -> Iterable[str]:
-        """Return the names in the log, from this version on. Earlier ones may be among them."""
-
-    @abstractmethod
-    def look(self, first: int) -> Callable[[int], Mark | None]:
-        """Return a function that gives the mark of a version from `first` on; None if the version has no file."""
-
-    @abstractmethod
-    def read(self, name: str) -> bytes | None:
-        """Return the content of a file below the place; None if it is missing."""
-
-    def list_versions(self, first: int = 0) -> list[int]:
-        """Return at least the versions from this one on, in any order; none if this process may not list them."""
-        with contextlib.suppress(PermissionError):
-            return [int(match[1]) for name in self.list_names(first) if (match := _VERSION.fullmatch(name))]
-        return []
-
-    def find_newest(self, known: int = -1) -> int:
-        """Return the newest version; -1 without one. It is found quickly if `known` is a recent one."""
-        later = self._follow(known) if known >= 0 else ()
-        return max(later or self.list_versions(), default=-1)
-
-    def identify(self, version: int) -> Mark | None:
-        """Return the mark of a version's file; None if there is none."""
-        return self.look(version)(version)
-
-    def _follow(self, version: int) -> Mapping[int, Mark | None]:
-        """Return the mark of this version, and of each version after it up to the first gap."""
-        mark_of = self.look(version)
-        marks = ((each, mark_of(each)) for each in itertools.count(version))
-        return dict(itertools.takewhile(lambda each: each[1] is not None, marks))
-
-    def list_checkpoints(self, after: int) -> list[str]:
-        """Return the names of the checkpoints of later versions."""
-        return [name for name in self.list_names(after) if _CHECKPOINT.match(name) and int(name[:20]) > after]
-
-    def open_head(self) -> tuple[deltalake.DeltaTable, LogHead]:
-        """Return the table and its newest version. Raises as `open` does."""
-        seen, table = read_clock(), self.open()
-        metadata, protocol = table.metadata(), table.protocol()
-        return table, LogHead(
-            version=table.version(),
-            id=str(metadata.id),
-            schema=table.schema().to_json(),
-            configuration=metadata.configuration,
-            partitions=tuple(metadata.partition_columns),
-            protocol=(protocol.min_reader_version, protocol.min_writer_version),
-            file=self.identify(table.version()),
-            seen=seen,
-        )
-
-    def find_head(self, known: LogHead | None) -> LogHead:
-        """Return the newest version. It is faster with a known version. Raises as `open` does."""
-        if known is not None and known.file is not None and read_clock() - known.seen < self.sure:
-            return known
-        later = None if known is None else self.advance(known)
-        return self.open_head()[1] if later is None else later
-
-    def advance(self, head: LogHead) -> LogHead | None:
-        """Return the newest version, reading only the versions after this one.
-
-        It is None if one of them changes the table's metadata, or if some of them may be missing.
-        """
-        now, found = read_clock(), self._follow(head.version)
-        if head.file is None or found.get(head.version) != head.file:
-            return None
-        newest = max(found)
-        for version in range(head.version + 1, newest + 1):
-            with explain_broken_log(DestinationError, self.name, version):
-                content = self.read(format_key(version))
-                if content is None or changes_table(content.decode()):
-                    return None
-        if head.is_old and self.list_checkpoints(newest):
-            return None
-        return replace(head, version=newest, file=found[newest], seen=now)
-
-    def advance_or_raise(self, head: LogHead) -> LogHead:
-        """Return the newest version. Raises `MetadataChanged` if another table may have replaced this one."""
-        later = self.advance(head)
-        if later is None:
-            raise MetadataChanged(
-                f"The table's metadata changed since the write began, or its log was cleaned up: {self.name}."
-            )
-        return later
+        return self.versions.name
 
     @abstractmethod
     def is_kept_apart(self) -> bool:
@@ -214,12 +93,12 @@ class TablePlace(ABC):
         If there was nothing to commit, return `after` and no files. Raises `DestinationError` if that is unknown.
         """
         version = after
-        while (content := self.read(f"{staging}/{format_key(version + 1)}")) is not None:
+        while (content := self.versions.read(f"{staging}/{format_key(version + 1)}")) is not None:
             version += 1
             files = find_staged(content.decode(), token, staging)
             if files is not None:
                 return version, files
-        if version == after and self.read(known := f"{staging}/{format_key(after)}") is None:
+        if version == after and self.versions.read(known := f"{staging}/{format_key(after)}") is None:
             raise DestinationError(f"{self.name}/{known} is missing.", hint="Run again. The destination wrote nothing.")
         return after, ()
 
@@ -251,20 +130,29 @@ class TablePlace(ABC):
     ) -> LogHead:
         """Make this content the version after the newest one. Return the table at that version."""
         with self.offer(content, files) as take:
-            if read_clock() - head.seen >= self.sure:  # after a deletion of the table, its next version is free
-                head = self.advance_or_raise(head)
+            if not self.versions.is_current(head):  # after a deletion of the table, its next version is free
+                head = self._advance(head)
             while True:
                 check()
                 taken = take(head)
                 if taken is not None:
                     return replace(head, version=head.version + 1, file=taken or None)
-                later = self.advance_or_raise(head)
+                later = self._advance(head)
                 for version in range(head.version + 1, later.version + 1):
-                    if self.read(format_key(version)) == content:  # an earlier request was carried out after all
-                        return replace(head, version=version, file=self.identify(version))
+                    if self.versions.read(format_key(version)) == content:  # an earlier request was carried out
+                        return replace(head, version=version, file=self.versions.identify(version))
                 if later.version == head.version:
                     raise self.explain_unlisted(head.version + 1)
                 head = later
+
+    def _advance(self, head: LogHead) -> LogHead:
+        """Return the newest version. Raises `MetadataChanged` if another table may have replaced this one."""
+        later = self.versions.advance(head)
+        if later is None:
+            raise MetadataChanged(
+                f"The table's metadata changed since the write began, or its log was cleaned up: {self.name}."
+            )
+        return later
 
     def explain_unlisted(self, version: int) -> Exception:
         """Return the error for a version that is not free, although the place does not list it."""
@@ -282,7 +170,7 @@ class TablePlace(ABC):
 
     def mark(self, properties: Mapping[str, str]) -> None:
         """Set these properties in one commit. Raises as `open` and `append` do."""
-        table, head = self.open_head()  # deltalake's way to set them blocks all threads
+        table, head = self.versions.open_head()  # deltalake's way to set them blocks all threads
         known = table.metadata()
         body = {
             "id": str(known.id),
@@ -308,22 +196,8 @@ class FolderPlace(TablePlace):
     """The commits of Spark that are stopped while this process takes a version."""
 
     @property
-    def name(self) -> str:
-        return str(self.folder)
-
-    def list_names(self, first: int) -> Iterable[str]:
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            return os.listdir(self.folder / "_delta_log")
-        return ()
-
-    def look(self, first: int) -> Callable[[int], Mark | None]:
-        return lambda version: identify_file(self.folder / format_key(version))
-
-    def read(self, name: str) -> bytes | None:
-        try:
-            return (self.folder / name).read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+    def versions(self) -> TableVersions:
+        return FolderVersions(self.folder)
 
     @staticmethod
     def keeps_names_apart(folder: Path) -> bool:
@@ -370,7 +244,7 @@ class FolderPlace(TablePlace):
 
     def append(self, began: LogHead, files: Sequence[FileBody], tag: str, check: Callable[[], None]) -> LogHead:
         head = super().append(began, files, tag, check)
-        if self.identify(head.version) != head.file:
+        if self.versions.identify(head.version) != head.file:
             raise Overwritten(self.folder, head.version, describe_batches(tag))
         return head
 
@@ -395,25 +269,25 @@ class FolderPlace(TablePlace):
         older checkpoint, so no reader reads it.
         """
         linked = self.folder / format_key(head.version + 1)
-        if self.identify(head.version) != head.file:
+        if self.versions.identify(head.version) != head.file:
             raise MetadataChanged(f"The newest version of {self.folder} was replaced during the write.")
         if not _try_link(whole, linked):
             return None
         passed = head.is_old and any(
             linked.with_name(name).stat().st_ctime_ns <= linked.stat().st_ctime_ns
-            for name in self.list_checkpoints(head.version + 1)
+            for name in self.versions.list_checkpoints(head.version + 1)
         )
         if passed:
             linked.unlink(missing_ok=True)
             raise MetadataChanged(f"The log of {self.folder} was cleaned up during the write.")
-        if self.identify(head.version) != head.file:
+        if self.versions.identify(head.version) != head.file:
             raise Overwritten(self.folder, head.version, "rows of an earlier commit")
         return identify_file(whole)
 
     def mark(self, properties: Mapping[str, str]) -> None:
         nothing_more = deltalake.PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
         with self.commits.hold(self.folder):
-            table = self.open()
+            table = self.versions.open()
             table.alter.set_table_properties(
                 dict(properties), raise_if_not_exists=False, post_commithook_properties=nothing_more
             )
@@ -541,36 +415,3 @@ def _format_version(info: Mapping[str, object], actions: Sequence[Mapping[str, o
 def count_rows(files: Sequence[FileBody]) -> int:
     """Return how many rows these files have, by their statistics."""
     return sum(json.loads(file["stats"] or "{}")["numRecords"] for file in files)
-
-
-def changes_table(commit: str) -> bool:
-    """Whether a version with these lines changes the table's metadata."""
-    lines = (line for line in commit.split("\n") if any(action in line for action in _SAME))
-    return any(not _SAME.isdisjoint(json.loads(line)) for line in lines)
-
-
-_SAME = frozenset({"metaData", "protocol"})
-_VERSION = re.compile(r"(\d{20})\.json")
-_CHECKPOINT = re.compile(r"\d{20}\.checkpoint\.")
-_RECENT = 60.0
-"""How many seconds old a head may be so that no log clean-up can have passed it."""
-_COUNTS_SLEEP = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-
-def read_clock() -> float:
-    """Return the seconds by a clock that also counts the sleep of the machine."""
-    return time.clock_gettime(_COUNTS_SLEEP)
-
-
-def identify_file(file: Path) -> tuple[int, int] | None:
-    """Return what distinguishes a version's file from another file with this name; None if the file is gone."""
-    try:
-        status = file.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return status.st_ino, status.st_mtime_ns
-
-
-def format_key(version: int) -> str:
-    """Return the name of a version's file below its table."""
-    return f"_delta_log/{version:020}.json"

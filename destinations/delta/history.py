@@ -28,10 +28,10 @@ from urllib.parse import unquote
 
 from destinations.capabilities import BroughtBatch, DeliveryAccount, Loss
 from destinations.delta.data_files import find_harm, find_untouched
-from destinations.delta.direct_commit import format_key
 from destinations.delta.log import LocalLog, LogCommit, SparkLog, StoreLog, format_tag
-from destinations.delta.store_commit import StorePlace
+from destinations.delta.store_commit import StoreVersions
 from destinations.delta.table import TargetTable
+from destinations.delta.versions import format_key
 from destinations.destination import DestinationError
 from destinations.dlq import DLQ
 from destinations.labels import BatchLabel
@@ -413,14 +413,14 @@ def _copy_log(url: str, folder: Path) -> int:
     Each copy is read twice: for the commit's label and for its files. Fetching many versions at a time is faster than
     one by one.
     """
-    place = StorePlace(url)
+    versions = StoreVersions(url)
     folder.mkdir()
 
     def copy(version: int) -> None:
-        (folder.parent / format_key(version)).write_bytes(place.store.read(format_key(version)))
+        (folder.parent / format_key(version)).write_bytes(versions.store.read(format_key(version)))
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return len(list(pool.map(copy, place.list_versions())))
+        return len(list(pool.map(copy, versions.list_versions())))
 
 
 _AT_ONCE = 16

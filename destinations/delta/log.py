@@ -23,16 +23,9 @@ from typing import TextIO
 from urllib.parse import quote_plus, unquote_plus
 
 from destinations.delta.direct_append import UNUSABLE
-from destinations.delta.direct_commit import (
-    FolderPlace,
-    Mark,
-    Overwritten,
-    TablePlace,
-    describe_batches,
-    format_key,
-    read_clock,
-)
-from destinations.delta.store_commit import StorePlace
+from destinations.delta.direct_commit import Overwritten, describe_batches
+from destinations.delta.store_commit import StoreVersions
+from destinations.delta.versions import FolderVersions, Mark, TableVersions, format_key, read_clock
 from destinations.destination import DestinationError, Written
 from destinations.labels import BatchLabel, Label
 from origins.batch import Json
@@ -139,15 +132,15 @@ class OwnLog(TableLog):
 
     @property
     @abstractmethod
-    def place(self) -> TablePlace:
-        """The table's place."""
+    def versions(self) -> TableVersions:
+        """The versions of the table."""
 
     def find_latest(self, spark: SparkSession | None = None, known: int = -1) -> int:
         """Return the newest version. It is found quickly if `known` is a recent one."""
-        return self.place.find_newest(known)
+        return self.versions.find_newest(known)
 
     def list_commits(self, spark: SparkSession | None, after: int) -> Iterator[LogCommit]:
-        for version in range(self.place.find_newest(after), after, -1):
+        for version in range(self.versions.find_newest(after), after, -1):
             commit = self._read_commit(version)
             if commit is None:
                 return
@@ -159,10 +152,10 @@ class OwnLog(TableLog):
         return commit is not None and commit.has_label(key)
 
     def _read_commit(self, version: int) -> LogCommit | None:
-        content = self.place.read(format_key(version))
+        content = self.versions.read(format_key(version))
         if content is None:
             return None
-        with explain_broken_log(DestinationError, self.place.name, version):
+        with explain_broken_log(DestinationError, self.versions.name, version):
             return _make_commit(version, io.TextIOWrapper(io.BytesIO(content), "utf-8"))
 
 
@@ -173,8 +166,8 @@ class LocalLog(OwnLog):
     folder: Path
 
     @property
-    def place(self) -> TablePlace:
-        return FolderPlace(self.folder)
+    def versions(self) -> TableVersions:
+        return FolderVersions(self.folder)
 
     def is_of(self, table_id: str) -> bool:
         """Whether it is the log of the table with this id."""
@@ -182,11 +175,11 @@ class LocalLog(OwnLog):
 
     def read_metadata(self, spark: SparkSession | None = None) -> MetadataBody:
         """Return the metadata in the checksum that Spark writes beside a version, or else as `deltalake` finds it."""
-        metadata = parse_metadata(self.read_checksum(self.place.find_newest()))
+        metadata = parse_metadata(self.read_checksum(self.versions.find_newest()))
         if metadata or UNUSABLE.search(str(self.folder)):
             return metadata
         try:
-            head = self.place.open_head()[1]
+            head = self.versions.open_head()[1]
         except (delta_errors.DeltaError, OSError):
             return {}
         return {"id": head.id, "configuration": head.configuration, "schemaString": head.schema}
@@ -257,7 +250,7 @@ class OwnCommits:
         """
         if not isinstance(log, OwnLog) or version is None:
             return
-        file = log.place.identify(version) if isinstance(log, LocalLog) else mark
+        file = log.versions.identify(version) if isinstance(log, LocalLog) else mark
         if isinstance(log, LocalLog) and file is not None and not log.has_label(version, labels[0].key):
             raise _make_overwritten_error(log, version, labels)
         with self._lock:
@@ -275,13 +268,13 @@ class OwnCommits:
             return
         with self._lock:
             now = read_clock()
-            if newest is not None and now - self._looked < log.place.sure:
+            if newest is not None and now - self._looked < log.versions.sure:
                 return
             self._looked = now
             if not self._known:
                 return
             known = list(itertools.islice(reversed(self._known.items()), newest))
-            mark_of = log.place.look(min(version for version, _ in known))
+            mark_of = log.versions.look(min(version for version, _ in known))
             for version, (labels, before) in known:
                 found = mark_of(version)
                 if found in (before, None):
@@ -293,7 +286,7 @@ class OwnCommits:
 
 
 def _make_overwritten_error(log: OwnLog, version: int, labels: Sequence[Label]) -> Overwritten:
-    error = Overwritten(log.place.name, version, describe_batches(make_tag(labels)))
+    error = Overwritten(log.versions.name, version, describe_batches(make_tag(labels)))
     error.batch = labels[0].batch
     return error
 
@@ -361,8 +354,8 @@ class StoreLog(OwnLog):
         return self.metadata
 
     @property
-    def place(self) -> TablePlace:
-        return StorePlace(self.url)
+    def versions(self) -> TableVersions:
+        return StoreVersions(self.url)
 
     def find_latest(self, spark: SparkSession | None = None, known: int = -1) -> int:
         return next((commit.version for commit in self.list_commits(spark, -1)), -1)

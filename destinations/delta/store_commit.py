@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import unquote
 
-from destinations.delta.direct_commit import LogHead, TablePlace, format_key, make_checksum
+from destinations.delta.direct_commit import TablePlace, make_checksum
+from destinations.delta.versions import LogHead, TableVersions, format_key
 from origins.delta_actions import FileBody
 from origins.files.stored_files import StoredFile
 from origins.lazy import delta_errors, deltalake
@@ -38,8 +39,8 @@ _ACTIONS = 1_000
 
 
 @dataclass(frozen=True)
-class StorePlace(TablePlace):
-    """A place in an object store."""
+class StoreVersions(TableVersions):
+    """The versions of a table in an object store."""
 
     url: str
 
@@ -71,6 +72,21 @@ class StorePlace(TablePlace):
     def _list_log(self, first: int) -> dict[str, str]:
         """Return the keys of the log from this version on, each with the tag that identifies its object."""
         return self.store.list_tags("_delta_log", format_key(first - 1) if first else "_delta_log/")
+
+
+@dataclass(frozen=True)
+class StorePlace(TablePlace):
+    """A place in an object store."""
+
+    url: str
+
+    @property
+    def versions(self) -> TableVersions:
+        return StoreVersions(self.url)
+
+    @property
+    def store(self) -> ObjectStore:
+        return open_store(self.url)
 
     def is_kept_apart(self) -> bool:
         self.store.check_put_if_new()
@@ -117,7 +133,7 @@ class StorePlace(TablePlace):
 
     def is_long(self, version: int) -> bool:
         try:
-            last = json.loads(self.read("_delta_log/_last_checkpoint") or "{}")
+            last = json.loads(self.versions.read("_delta_log/_last_checkpoint") or "{}")
             at, size = int(last.get("version", -1)), int(last.get("size", 0))
         except (ValueError, TypeError, AttributeError):  # another program wrote it, and the log needs none
             at, size = -1, 0

@@ -13,12 +13,13 @@ from functools import cached_property
 from pathlib import Path
 
 from destinations.delta.direct_append import DirectTable, are_stores_plain, make_here, writes_plainly
-from destinations.delta.direct_commit import FolderPlace, LogHead
+from destinations.delta.direct_commit import FolderPlace
 from destinations.delta.lock import get_commits, hold_making_lock, hold_table, is_held_by_spark
 from destinations.delta.log import LocalLog, SparkLog, StoreLog, TableLog
 from destinations.delta.options import DeltaOptions
 from destinations.delta.schema import DeclaredTable, format_columns, needs_mapping
-from destinations.delta.store_commit import StorePlace, is_empty_store
+from destinations.delta.store_commit import StorePlace, StoreVersions, is_empty_store
+from destinations.delta.versions import LogHead
 from destinations.destination import DestinationError, Written
 from origins.catalog.history import KEPT_BY_CATALOG, is_only_named
 from origins.delta_actions import MetadataBody
@@ -350,7 +351,7 @@ def _find_in_store(name: str, url: str) -> TargetTable | None:
     Raises `StoreError` if the store does not answer.
     """
     try:
-        _, head = StorePlace(url).open_head()
+        _, head = StoreVersions(url).open_head()
     except (delta_errors.DeltaError, FileNotFoundError):
         return None
     except StoreError as error:

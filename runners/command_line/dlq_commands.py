@@ -96,7 +96,7 @@ def show_dead_letters(
     A row must meet all conditions. `dlq summary`, `replay`, `discard` and `export` take the same options.
     """
     most = limit if limit or json else 20
-    rows = load_for_reading(**given).dead_letters(most, choice=choice, reveal=reveal, waiting=waiting)
+    rows = load_for_reading(**given).refused.list(most, choice=choice, reveal=reveal, waiting=waiting)
     if json:
         click.echo(printing.as_json({"rows": rows}))
     elif waiting and not rows:
@@ -121,7 +121,7 @@ def summarise(choice: Choice, json: bool, **given: Any) -> None:
     Each cause comes with its number of rows, how many of them wait, since when, and an example. Wherry groups the rows
     of a cause by column and by the form of the value.
     """
-    causes = load_for_reading(**given).dead_letter_causes(choice)
+    causes = load_for_reading(**given).refused.causes(choice)
     if json:
         click.echo(printing.as_json({"causes": causes}))
     elif not causes and not choice.chooses_all:
@@ -141,7 +141,7 @@ def explain_dead_letter(letter: str, reveal: bool, json: bool, **given: Any) -> 
 
     Shows why the row was refused, and then tries it with today's stages. Writes nothing.
     """
-    row = load_for_reading(**given).explain_dead_letter(letter, reveal=reveal)
+    row = load_for_reading(**given).refused.explain(letter, reveal=reveal)
     file = str(given["file"])
     if json:
         tried = row.try_again()
@@ -161,7 +161,7 @@ def merge(json: bool, **given: Any) -> int:
     While the DLQ fails, `on_failure: fallback` sends refused rows to its fallback. This brings each of them into the
     DLQ once. It finishes open batches first, and processes nothing else.
     """
-    merged = Pipeline.of(load_definition(**given).pipeline).merge_dead_letters()
+    merged = Pipeline.of(load_definition(**given).pipeline).refused.merge_fallback()
     click.echo(printing.as_json(merged.json()) if json else printing_state.format_merged(merged))
     return STOPPED if merged.waiting else 0
 
@@ -178,11 +178,11 @@ def discard(choice: Choice, reason: str, yes: bool, json: bool, **given: Any) ->
     The rows stay in the DLQ until dlq.retain is over.
     """
     pipeline = load_for_reading(**given)
-    rows = pipeline.count_waiting(choice)
+    rows = pipeline.refused.count_waiting(choice)
     click.echo(f"{format_count(rows)} of the DLQ will be discarded: no replay will take them.", err=True)
     if rows:
         confirm(yes=yes)
-    done = pipeline.discard_dead_letters(choice, reason=reason, expected=rows)
+    done = pipeline.refused.discard(choice, reason=reason, expected=rows)
     click.echo(printing.as_json({"discarded": done}) if json else f"Discarded: {format_count(done)}.")
 
 
@@ -205,7 +205,7 @@ def config(changes: Sequence[str], reason: str, json: bool, **given: Any) -> Non
     if reason and not pairs:
         raise click.UsageError("--reason is for a change. Add NAME=VALUE.")
     pipeline, wanted = load_for_reading(**given), {name: value for name, _, value in pairs}
-    facts = pipeline.change_dlq(wanted, reason=reason) if wanted else pipeline.dlq_settings()
+    facts = pipeline.refused.change_limits(wanted, reason=reason) if wanted else pipeline.refused.limits()
     click.echo(printing.as_json(facts) if json else printing_state.format_settings(facts))
 
 
@@ -283,11 +283,11 @@ def replay(  # noqa: PLR0913 -- each is an option of the command
     pipeline = load_pipeline(values=replace(values, overrides=fields), **given)
     if resume:
         assert isinstance(pipeline, Pipeline)  # a server refuses --resume
-        cut = pipeline.find_cut_replay()
+        cut = pipeline.refused.find_cut_replay()
         again = replace(cut, reason=reason or cut.reason)
     elif rows is not None:
         assert isinstance(pipeline, Pipeline)  # and --with
-        corrected = pipeline.correct_dead_letters(rows, unchanged=unchanged)
+        corrected = pipeline.refused.correct(rows, unchanged=unchanged)
         click.echo(printing_state.format_corrected(corrected), err=True)
         if not corrected.rows:
             if carrying.json:
@@ -318,7 +318,7 @@ def _replay_and_print(
     pipeline: AnyPipeline, again: Replay, file: Path, carrying: CarryOptions, *, dry_run: bool, yes: bool
 ) -> int:
     """Show what the replay would do, ask, and do it. Return the exit code."""
-    letters = pipeline.plan_replay(again)
+    letters = pipeline.refused.plan_replay(again)
     click.echo(printing_state.format_replay(letters), err=True)
     if not letters.rows:
         if carrying.json:
@@ -326,7 +326,7 @@ def _replay_and_print(
         return 0
     if again.fix or dry_run:
         with show_work(pipeline, "trying the rows", quiet=carrying.quiet) as say:
-            preview = pipeline.preview_replay(again, say=say)
+            preview = pipeline.refused.preview_replay(again, say=say)
         click.echo(printing_state.format_fix_preview(preview), err=not dry_run or carrying.json)
         if dry_run:
             if carrying.json:
@@ -350,7 +350,7 @@ def export_rows(choice: Choice, to: Path, reveal: bool, json: bool, **given: Any
     Each row has its id, its code, its message, and the columns that were read. `dlq replay --with` takes the file back.
     """
     pipeline = Pipeline.of(load_definition(needs_secrets=False, **given).pipeline)
-    exported = pipeline.export_dead_letters(to, choice=choice, reveal=reveal)
+    exported = pipeline.refused.export(to, choice=choice, reveal=reveal)
     click.echo(printing_state.format_exported(exported, str(given["file"])), err=True)
     if json:
         click.echo(printing.as_json(exported.json()))

@@ -95,7 +95,7 @@ def run(  # noqa: PLR0913 -- each is an option of the command
     )
     pipeline = load_pipeline(**given)
     if from_beginning:
-        move_offsets(pipeline, pipeline.plan_offsets(beginning=True), reason=reason, yes=yes)
+        move_offsets(pipeline, pipeline.offsets.plan(beginning=True), reason=reason, yes=yes)
     carry = partial(pipeline.run, check=False, follow=follow, take_over=take_over, ruling=ruling)
     return carry_and_print(pipeline, given["file"], carry, carrying)
 

@@ -76,10 +76,10 @@ def offsets(  # noqa: PLR0913 -- each is an option of the command
     position = None if offset is None else _parse_offset(offset)
     pipeline = load_for_reading(**given)
     if not any(asked):
-        lanes = pipeline.lanes()
+        lanes = pipeline.offsets.read()
         click.echo(printing.as_json(lanes.json()) if json else str(lanes))
         return
-    move = pipeline.plan_offsets(lane=lane, offset=position, batches=batches, to=moment, beginning=to_beginning)
+    move = pipeline.offsets.plan(lane=lane, offset=position, batches=batches, to=moment, beginning=to_beginning)
     move_offsets(pipeline, move, reason=reason, yes=yes)
     if move.lanes:
         click.echo(f"Done. The next run continues from there:  wherry run {given['file']}", err=True)
@@ -108,7 +108,7 @@ def move_offsets(pipeline: AnyPipeline, move: OffsetMove, *, reason: str, yes: b
         if not reason.strip():
             raise Refusal("Nothing was moved: the ledger keeps a reason for each move.", hint='Add --reason "…".')
         confirm(yes=yes)
-        pipeline.move_offsets(move, reason=reason)
+        pipeline.offsets.move(move, reason=reason)
 
 
 @command(over_server=True)
@@ -220,10 +220,10 @@ def runs(
     pipeline = load_for_reading(**given)
     if run:
         refuse_options(("status", "since", "limit", "archived"), "is for the list of runs, and not for one run.")
-        facts = pipeline.find_run(run)
+        facts = pipeline.history.find(run)
         click.echo(printing.as_json(facts) if json else printing.format_run(facts))
         return
-    listed = pipeline.runs(status=status or "", since=since, limit=limit, archived=archived)
+    listed = pipeline.history.list(status=status or "", since=since, limit=limit, archived=archived)
     click.echo(printing.as_json({"runs": listed}) if json else printing.format_runs(listed))
 
 
@@ -261,7 +261,7 @@ def report(
     else:
         file = file or find_definition()
         pipeline = Pipeline.of(load_definition(file=file, needs_secrets=False, **given).pipeline)
-        page = write_run(pipeline, pipeline.find_run(run or "last"), place)
+        page = write_run(pipeline, pipeline.history.find(run or "last"), place)
     click.echo(printing.as_json({"file": str(page)}) if json else str(page))
 
 
@@ -275,7 +275,7 @@ def quality(limit: int, json: bool, **given: Any) -> None:
 
     A rule about rows has a share of rows, and a rule about batches a share of batches.
     """
-    trends = load_for_reading(**given).quality(limit)
+    trends = load_for_reading(**given).history.quality(limit)
     click.echo(printing.as_json({"rules": trends}) if json else format_trends(trends))
 
 

@@ -6,18 +6,18 @@ import json
 import math
 import os
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from origins.batch import Json
-from origins.files.file_scan import list_folder_columns, read_folder_columns
+from origins.files.file_scan import read_folder_columns
 from origins.files.heads import Head
+from runners.definitions.file_columns import PLAIN, FileColumns
 from runners.definitions.guess_types import Guess, guess_type, infer_json_type
 from runners.definitions.look_at_files import Group, Look, Options, look_at_files
-from runners.model.text import escape_line, join_some
+from runners.model.text import escape_line, format_count, join_some
 
 WINDOW, _LEAST, MOST_REFUSED, SPARE = 1_000, 100, 500, 3
 """The DLQ's window, its usual and its highest threshold, and how many times the bad rows of the files it allows."""
@@ -25,12 +25,7 @@ _ENOUGH_ROWS = 200
 """From how many rows on one file can show its share of bad rows."""
 _MOST_DOUBLED = 0.1
 """If a larger share of the objects has a key twice, they do not go to the DLQ."""
-_ARROW = {
-    "bool": "boolean", "int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint", "float": "float",
-    "double": "double", "string": "string", "large_string": "string", "binary": "binary", "date32[day]": "date",
-}  # fmt: skip
 _LONGEST = 80
-_LADDER = ("tinyint", "smallint", "int", "bigint", "float", "double")
 
 
 @dataclass(frozen=True)
@@ -40,31 +35,24 @@ class Proposal:
     look: Look
 
     @cached_property
+    def seen(self) -> FileColumns:
+        """The columns of the files."""
+        return FileColumns(self.look)
+
+    @cached_property
     def columns(self) -> Mapping[str, str]:
         """The columns of all files with the types that the reader gives them, which is text for CSV.
 
         It is empty for parquet, unless the files differ.
         """
         if self.look.format == "csv":
-            return dict.fromkeys([*self.names, *self.folders], "string")
+            return dict.fromkeys([*self.seen.names, *self.seen.folders], "string")
         if self.look.format == "json":
-            rows = [row for head in self.heads.values() for row in head.rows]
-            kinds = {name: infer_json_type(row.get(name) for row in rows) for name in self.names}
-            known = {name: "string" if name in self.mixed_columns else kind for name, kind in kinds.items() if kind}
-            return {**known, **dict.fromkeys(self.folders, "string")} if known else {}
-        return {**self.widest, **dict.fromkeys(self.folders, "string")} if self.other_types else {}
-
-    @cached_property
-    def mixed_columns(self) -> frozenset[str]:
-        """The columns of JSON in which some values are text, and others are numbers or booleans.
-
-        They are read as text. A cast can then refuse a value that does not fit, and the row can be replayed.
-        """
-        if self.look.format != "json":
-            return frozenset()
-        rows = [row for head in self.heads.values() for row in head.rows]
-        kinds = {name: {type(row.get(name)) for row in rows} for name in self.names}
-        return frozenset(name for name, there in kinds.items() if str in there and there & _PLAIN and there <= _FLAT)
+            rows = [row for head in self.seen.heads.values() for row in head.rows]
+            kinds = {name: infer_json_type(row.get(name) for row in rows) for name in self.seen.names}
+            known = {name: "string" if name in self.seen.mixed else kind for name, kind in kinds.items() if kind}
+            return {**known, **dict.fromkeys(self.seen.folders, "string")} if known else {}
+        return {**self.seen.widest, **dict.fromkeys(self.seen.folders, "string")} if self.seen.other_types else {}
 
     @cached_property
     def guesses(self) -> Mapping[str, Guess]:
@@ -74,15 +62,15 @@ class Proposal:
         groups = {name: at for at, group in enumerate(self.look.groups) for name in group.files}
         guesses = {}
         for column in (name for name, kind in self.columns.items() if kind == "string"):
-            key = self.get_key(column)
+            key = self.seen.get_key(column)
             values: dict[str, Sequence[object]] = {}
-            for name, head in self.heads.items():
-                if column in self.folders:
+            for name, head in self.seen.heads.items():
+                if column in self.seen.folders:
                     values[name] = [read_folder_columns(name).get(column.lower())]
                     continue
-                own = self.spellings[name].get(key)
+                own = self.seen.spellings[name].get(key)
                 cells = [row.get(own) for row in head.rows] if own is not None else []
-                values[name] = [*map(_as_text, cells)] if column in self.mixed_columns else cells
+                values[name] = [*map(_as_text, cells)] if column in self.seen.mixed else cells
             guesses[column] = guess_type(values, groups)
         return guesses
 
@@ -101,7 +89,7 @@ class Proposal:
         """The share of rows that the definition may refuse, and a description of the rows it is counted in."""
         lines, bad = 0, 0.0
         worst = 0.0, ""
-        for name, head in self.heads.items():
+        for name, head in self.seen.heads.items():
             misfits = sum(self._is_bad(row, head, name) for row in head.rows)
             share = misfits / len(head.rows) if head.rows else 0
             here = head.bad_lines + share * (head.lines - head.bad_lines)
@@ -110,7 +98,7 @@ class Proposal:
             lines, bad = lines + head.lines, bad + here
             if len(head.rows) >= _ENOUGH_ROWS:
                 worst = max(worst, (here / head.lines, f"the first {head.lines:,} rows of {list_some([name])}"))
-        several = f"the heads of {len(self.heads):,} files" if len(self.heads) > 1 else "the head of the file"
+        several = f"the heads of {len(self.seen.heads):,} files" if len(self.seen.heads) > 1 else "the head of the file"
         return max(worst, (bad / lines if lines else 0, f"the {lines:,} rows in {several}"))
 
     @cached_property
@@ -124,21 +112,21 @@ class Proposal:
         """The policies for the differences between the files."""
         look = self.look
         if look.format == "parquet":
-            differs = {"extra": "evolve", "missing": "evolve"} if self.lacking else {}
-            return {**differs, "wider": "nack", "other": "nack"} if self.other_types else differs
+            differs = {"extra": "evolve", "missing": "evolve"} if self.seen.lacking else {}
+            return {**differs, "wider": "nack", "other": "nack"} if self.seen.other_types else differs
         if look.format == "csv":
             if any(group.options.get("header") is False for group in look.groups):
                 return {}
-            if self.has_nameless:
-                return {"extra": "ignore", "missing": "evolve" if self.lacking else "stop"}
-            seen = len(self.heads) + len(look.empty) == look.files
-            return dict.fromkeys(("extra", "missing"), "stop" if seen and not self.lacking else "evolve")
+            if self.seen.has_nameless:
+                return {"extra": "ignore", "missing": "evolve" if self.seen.lacking else "stop"}
+            seen = len(self.seen.heads) + len(look.empty) == look.files
+            return dict.fromkeys(("extra", "missing"), "stop" if seen and not self.seen.lacking else "evolve")
         policies = {"extra": "evolve"}
-        if self.other_case:
+        if self.seen.other_case:
             policies["other"] = "rescue"
-        if self.doubled_keys:
-            lines = sum(head.lines for head in self.heads.values())
-            often = max(self.doubled_keys.values()) > _MOST_DOUBLED * max(1, lines)
+        if self.seen.doubled_keys:
+            lines = sum(head.lines for head in self.seen.heads.values())
+            often = max(self.seen.doubled_keys.values()) > _MOST_DOUBLED * max(1, lines)
             policies["doubled"] = "keep_last" if often else "nack"
         return policies
 
@@ -163,101 +151,11 @@ class Proposal:
             lines.append(f"# About {format_share(share)} of {rows} look bad.")
         return "\n".join(lines) + "\n"
 
-    @property
-    def heads(self) -> Mapping[str, Head]:
-        """The heads of the files that the definition can read."""
-        return {name: head for name, head in self.look.heads.items() if name not in self.look.odd}
-
-    @cached_property
-    def spellings(self) -> Mapping[str, Mapping[str, str]]:
-        """How each file spells its columns."""
-        return {name: {self.get_key(column): column for column in head.columns} for name, head in self.heads.items()}
-
-    @cached_property
-    def folders(self) -> Sequence[str]:
-        """The columns that folders such as `day=2026-01-01` give."""
-        return list_folder_columns(self.look.heads)
-
-    def get_key(self, column: str) -> str:
-        """Return the key by which columns are compared. It ignores the case of letters, except for JSON."""
-        return column if self.look.format == "json" else column.lower()
-
-    @cached_property
-    def names(self) -> Sequence[str]:
-        """The columns of all files, in the order that most files have, each in the first spelling."""
-        orders = Counter(head.columns for head in self.heads.values() if head.columns)
-        spelled: dict[str, str] = {}
-        for columns, _ in orders.most_common():
-            for column in columns:
-                if column:
-                    spelled.setdefault(self.get_key(column), column)
-        folders = {name.lower() for name in self.folders}
-        names = [name for name in spelled.values() if name.lower() not in folders]
-        if self.look.format != "json":
-            return names
-        kept = {name.lower(): name for name in reversed(names)}
-        return [name for name in names if kept[name.lower()] == name]
-
-    @cached_property
-    def lacking(self) -> Mapping[str, Sequence[str]]:
-        """The columns that some of the files lack, with these files. A key of JSON may always be missing."""
-        lacking: dict[str, list[str]] = {}
-        for name, there in self.spellings.items():
-            for column in self.names if there else ():
-                if self.get_key(column) not in there:
-                    lacking.setdefault(column, []).append(name)
-        return lacking
-
-    def say_where(self, lacking: Sequence[str], most: int = 3) -> str:
-        """Describe which files have a column that these files lack."""
-        without = set(lacking)
-        having = [name for name, there in self.spellings.items() if there and name not in without]
-        few = len(having) <= len(lacking)
-        return f"only in {list_some(having, most)}" if few else f"not in {list_some(lacking, most)}"
-
-    @property
-    def has_nameless(self) -> bool:
-        """Whether a file has a column without a name."""
-        return any("" in head.columns for head in self.heads.values())
-
-    @cached_property
-    def other_case(self) -> Sequence[str]:
-        """The keys of JSON that differ from a column only in the case of letters."""
-        known = {name.lower(): name for name in self.names}
-        keys = dict.fromkeys(key for head in self.heads.values() for key in head.columns)
-        return [key for key in keys if known.get(key.lower(), key) != key and key not in self.doubled_keys]
-
-    @cached_property
-    def doubled_keys(self) -> Mapping[str, int]:
-        """For each key that is repeated in JSON objects: in how many objects."""
-        doubled: Counter[str] = Counter()
-        for head in self.heads.values():
-            doubled.update(head.doubled)
-        return doubled
-
-    @cached_property
-    def widest(self) -> Mapping[str, str]:
-        """The types of parquet columns, each as wide as in any file."""
-        widest: dict[str, str] = {}
-        for column in self.names:
-            kinds = {kind for head in self.heads.values() for name, kind in head.types.items() if name == column}
-            widest[column] = _widen([_ARROW.get(kind, kind) for kind in kinds])
-        return widest
-
-    @property
-    def other_types(self) -> Sequence[str]:
-        """The columns of parquet with several types, if a schema can give one type for each column."""
-        if self.look.format != "parquet" or any(kind not in _ARROW.values() for kind in self.widest.values()):
-            return []
-        kinds = {(name, kind) for head in self.heads.values() for name, kind in head.types.items()}
-        counted = Counter(name for name, _ in kinds)
-        return [name for name in self.names if counted[name] > 1]
-
     def _is_bad(self, row: Mapping[str, Json], head: Head, file: str) -> bool:
         for name, cell in row.items():
-            value = _as_text(cell) if name in self.mixed_columns else cell
+            value = _as_text(cell) if name in self.seen.mixed else cell
             if isinstance(value, str):
-                guess = self._guesses_by_key.get(self.get_key(name), Guess())
+                guess = self._guesses_by_key.get(self.seen.get_key(name), Guess())
                 if guess.kind and value.strip() and not guess.fits(value.strip(), file):
                     return True
             elif value is not None and self.columns.get(name) in ("boolean", "bigint", "double"):
@@ -268,7 +166,7 @@ class Proposal:
 
     @cached_property
     def _guesses_by_key(self) -> Mapping[str, Guess]:
-        return {self.get_key(name): guess for name, guess in self.guesses.items()}
+        return {self.seen.get_key(name): guess for name, guess in self.guesses.items()}
 
     def _write_origin(self, group: Group, directory: Path) -> Iterator[str]:
         look = self.look
@@ -286,18 +184,18 @@ class Proposal:
         if self.columns:
             why = (
                 "; text where some values differ: `cast` gives the type"
-                if self.mixed_columns.intersection(self.casts)
+                if self.seen.mixed.intersection(self.casts)
                 else ""
             )
             yield f"  schema:  # {_SCHEMAS[look.format]}{why}"
             for name, kind in self.columns.items():
-                files = () if look.format == "json" else self.lacking.get(name, ())
-                note = f"  # {self.say_where(files, 2)}" if files else ""
+                files = () if look.format == "json" else self.seen.lacking.get(name, ())
+                note = f"  # {_say_where(self.seen, files, 2)}" if files else ""
                 yield f"    {_quote_name(name)}: {_quote_type(kind)}{note}"
         if self.on_change:
             why = "; ".join(_POLICIES[pair] for pair in self.on_change.items() if pair in _POLICIES)
             yield f"  on_change: {_format_flow(self.on_change)}  # {why}"
-        if "file_name" not in map(self.get_key, self.names):
+        if "file_name" not in map(self.seen.get_key, self.seen.names):
             yield f"  metadata: [file_name]  # {_FILE_NAME}"
 
     def _explain_options(self, group: Group) -> Iterator[str]:
@@ -356,22 +254,17 @@ _POLICIES = {
 }
 
 
-_PLAIN = frozenset((int, float, bool))
-_FLAT = _PLAIN | {str, type(None)}
-
-
 def _as_text(value: Json) -> Json:
     """Return a number or a boolean of JSON as a reader of text gives it."""
-    return json.dumps(value) if type(value) in _PLAIN else value
+    return json.dumps(value) if type(value) in PLAIN else value
 
 
-def _widen(kinds: Sequence[str]) -> str:
-    if len(kinds) == 1:
-        return kinds[0]
-    if all(kind in _LADDER for kind in kinds):
-        widest = max(kinds, key=_LADDER.index)
-        return "double" if widest == "float" else widest
-    return "string" if all(kind in _ARROW.values() for kind in kinds) else " or ".join(sorted(kinds))
+def _say_where(seen: FileColumns, lacking: Sequence[str], most: int = 3) -> str:
+    """Describe which files have a column that these files lack."""
+    without = set(lacking)
+    having = [name for name, there in seen.spellings.items() if there and name not in without]
+    few = len(having) <= len(lacking)
+    return f"only in {list_some(having, most)}" if few else f"not in {list_some(lacking, most)}"
 
 
 def format_share(share: float) -> str:
@@ -432,14 +325,14 @@ def summarise_findings(proposal: Proposal) -> Sequence[str]:
 def collect_facts(proposal: Proposal) -> Mapping[str, Json]:
     """Return the findings for a program."""
     look = proposal.look
-    types = {**proposal.columns, **proposal.casts} or dict(proposal.widest)
+    types = {**proposal.columns, **proposal.casts} or dict(proposal.seen.widest)
     return {
         "files": look.files,
         "looked_at": len(look.heads),
         "format": look.format,
         "origins": [{"path": group.pattern, "options": dict(group.options)} for group in look.groups],
         "columns": {
-            name: {"type": kind, "not_in": list(proposal.lacking.get(name, ()))} for name, kind in types.items()
+            name: {"type": kind, "not_in": list(proposal.seen.lacking.get(name, ()))} for name, kind in types.items()
         },
         "on_change": dict(proposal.on_change),
         "bad_share": round(proposal.bad_share, 4),
@@ -452,10 +345,11 @@ def collect_facts(proposal: Proposal) -> Mapping[str, Json]:
 
 
 def _describe_files(proposal: Proposal) -> Iterator[str]:
-    look, heads = proposal.look, proposal.heads
+    look, heads = proposal.look, proposal.seen.heads
     some = "" if len(look.heads) + len(look.empty) + len(look.broken) == look.files else f"{len(look.heads):,} of "
     many = f"{some}{look.files:,} {_FORMATS[look.format]} {'file' if look.files == 1 else 'files'}"
-    yield f"Looked at the head of {many}: {len(proposal.names)} {'column' if len(proposal.names) == 1 else 'columns'}."
+    columns = format_count(len(proposal.seen.names), "column", "columns")
+    yield f"Looked at the head of {many}: {columns}."
     if len(look.groups) > 1:
         for group in look.groups[1:]:
             needs = _format_options(group.options) or "no options"
@@ -484,37 +378,38 @@ def _describe_files(proposal: Proposal) -> Iterator[str]:
 
 
 def _describe_columns(proposal: Proposal) -> Iterator[str]:
+    seen, is_json = proposal.seen, proposal.look.format == "json"
     by_name: dict[tuple[str, ...], list[str]] = {}
-    for name, files in proposal.lacking.items():
+    for name, files in seen.lacking.items():
         by_name.setdefault(tuple(files), []).append(name)
     for files, names in by_name.items():
-        if proposal.look.format != "json":
-            where = f"{'is' if len(names) == 1 else 'are'} {proposal.say_where(files)}"
+        if not is_json:
+            where = f"{'is' if len(names) == 1 else 'are'} {_say_where(seen, files)}"
             yield f"{list_some(names)} {where}. Other rows have NULL there."
-    orders = _find_other_orders(proposal) if proposal.look.format == "csv" else []
+    orders = _find_other_orders(seen) if proposal.look.format == "csv" else []
     if orders:
         yield f"The columns have another order in {list_some(orders)}. Wherry goes by their names."
-    twice = [name for name, head in proposal.heads.items() if len(proposal.spellings[name]) < len(head.columns)]
-    if twice and proposal.look.format != "json":
+    twice = [name for name, head in seen.heads.items() if len(seen.spellings[name]) < len(head.columns)]
+    if twice and not is_json:
         yield f"A column is there twice in {list_some(twice)}. Correct the header: Wherry cannot read it."
-    if proposal.has_nameless:
+    if seen.has_nameless:
         yield "A column has no name. The definition leaves it out."
-    if proposal.other_case:
-        keys = list_some(proposal.other_case)
+    if seen.other_case:
+        keys = list_some(seen.other_case)
         yield f"Keys differ from columns only in case: {keys}. The column _rescued keeps them."
-    if proposal.doubled_keys:
+    if seen.doubled_keys:
         keep = proposal.on_change["doubled"] == "keep_last"
         what = "The last value is read, and the others are lost" if keep else "Such rows go to the DLQ"
-        yield f"Objects have a key twice: {list_some(list(proposal.doubled_keys))}. {what}."
-    if proposal.other_types:
-        yield f"Files differ in the type of {list_some(proposal.other_types)}. Values that do not fit go to the DLQ."
+        yield f"Objects have a key twice: {list_some(list(seen.doubled_keys))}. {what}."
+    if seen.other_types:
+        yield f"Files differ in the type of {list_some(seen.other_types)}. Values that do not fit go to the DLQ."
 
 
-def _find_other_orders(proposal: Proposal) -> list[str]:
-    place = {proposal.get_key(name): at for at, name in enumerate(proposal.names)}
+def _find_other_orders(seen: FileColumns) -> list[str]:
+    place = {seen.get_key(name): at for at, name in enumerate(seen.names)}
     orders = {
-        name: [place[proposal.get_key(column)] for column in head.columns if proposal.get_key(column) in place]
-        for name, head in proposal.heads.items()
+        name: [place[seen.get_key(column)] for column in head.columns if seen.get_key(column) in place]
+        for name, head in seen.heads.items()
     }
     return [name for name, places in orders.items() if places != sorted(places)]
 
@@ -522,9 +417,9 @@ def _find_other_orders(proposal: Proposal) -> list[str]:
 def _describe_values(proposal: Proposal) -> Iterator[str]:
     for words, kinds in (("a decimal comma", ("decimal(18,2)", "double")), ("days as 31.01.2026", ("date",))):
         guesses = {name: guess for name, guess in proposal.guesses.items() if guess.otherwise and guess.kind in kinds}
-        files = [name for name in proposal.heads if any(name in guess.otherwise for guess in guesses.values())]
+        files = [name for name in proposal.seen.heads if any(name in guess.otherwise for guess in guesses.values())]
         if guesses:
-            where = "All files have" if len(files) == len(proposal.heads) else f"{list_some(files)}:"
+            where = "All files have" if len(files) == len(proposal.seen.heads) else f"{list_some(files)}:"
             yield f"{where} {words} in {list_some(list(guesses))}. The stage with_columns changes it for the cast."
     if any(guess.clear_sql(name) for name, guess in proposal.guesses.items()):
         yield "Files differ in the decimal sign. A number such as 1.234 is refused, since it may be 1234."

@@ -190,7 +190,7 @@ class ExportedRows(JsonForm):
 
 
 def export_rows(pipeline: PipelineSpec, file: Path, choice: Choice, *, reveal: bool) -> ExportedRows:
-    """Write the chosen waiting rows into a file, as `Pipeline.export_dead_letters` describes.
+    """Write the chosen waiting rows into a file, as `PipelineRefusedRows.export` describes.
 
     It writes no file if no row can be corrected.
     """

@@ -1,4 +1,4 @@
-"""The refused rows of a pipeline: their causes, their discard, and the settings of the DLQ."""
+"""The refused rows of a pipeline: causes, discard, the merge of the fallback, and the settings of the DLQ."""
 
 from __future__ import annotations
 
@@ -12,23 +12,27 @@ from typing import Any, TypeAlias
 
 from destinations.dead_letters import format_moment, read_dead_letters, trace_replays
 from destinations.destination import Destination
-from destinations.dlq import Dlq
+from destinations.dlq import FALLBACK, Dlq
 from origins.batch import JSON, Batch, Span
-from origins.codec import encode
+from origins.codec import JsonForm, encode, named
 from origins.lazy import SparkSession, pa
 from origins.protection import Protection
+from runners.definitions.definition import Definition
 from runners.model.causes import CauseCounter
 from runners.model.clock import Clock
-from runners.model.entry import Entry, PauseBody
+from runners.model.entry import DestinationBody, Entry, PauseBody
 from runners.model.errors import Owned, Refusal, check_reason
 from runners.model.nack_window import apply_config
 from runners.model.pipeline_state import REPLAY, PipelineState, is_replay
 from runners.model.planned_batch import PlannedBatch, SettleBody, SettledCounts
+from runners.model.run_report import PipelineFailed
 from runners.model.spec import PipelineSpec
 from runners.model.text import format_count
 from runners.operations.pipeline_access import append_entry, open_state, sign
 from runners.running.choice import Choice, Letter, mask_causes, read_examples
+from runners.running.merge_fallback import FallbackMerge
 from runners.running.replay import MOST
+from runners.running.run import PipelineRun
 from runners.state.journal import DecidedLetters, Journal, list_decided
 from runners.state.ledger import Conflict
 from runners.state.location import StateLocation, find_dlq
@@ -43,7 +47,7 @@ def list_dead_letters(
     reveal: bool = False,
     waiting: bool = False,
 ) -> list[dict[str, JSON]]:
-    """Return refused rows, as `Pipeline.dead_letters` describes."""
+    """Return refused rows, as `PipelineRefusedRows.list` describes."""
     decided = list_decided(StateLocation.of(pipeline).open_journal(pipeline))
     dlq, spark = find_dlq(pipeline)
     ids: set[str] | None = None
@@ -226,6 +230,46 @@ def _make_entries(
             name = plan.batch.plan
             yield Entry(kind="plan", lane=lane, plan=name, epoch=state.epoch, body=encode(plan))
             yield Entry(kind="settle", lane=lane, plan=name, epoch=state.epoch, body=encode(body))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergedFallback(JsonForm):
+    """The refused rows that came from the fallback into the DLQ."""
+
+    rows: int = field(default=0, metadata=named("merged"))
+    batches: int = 0
+    waiting: int = 0
+    """How many rows still wait in the fallback, because the merge was stopped."""
+
+
+def merge_fallback(definition: Definition) -> MergedFallback:
+    """Move all refused rows that wait in the fallback into the DLQ, each once. A repeated merge adds nothing.
+
+    The merge finishes open batches first, as the next run would. Raises `Refusal` if the definition has no fallback,
+    `Owned` while the pipeline runs, and `PipelineFailed` if the DLQ or the fallback cannot be used. Batches that were
+    merged before an error stay merged.
+    """
+    pipeline, state = definition.pipeline, open_state(definition.pipeline)[1].state
+    if not state.fallen:
+        return MergedFallback()
+    merge = FallbackMerge(source=_find_source(pipeline, state))
+    report = PipelineRun(pipeline=pipeline, text=definition.text, hash=definition.hash, work=merge).carry()
+    if report.error is not None:
+        raise PipelineFailed(report)
+    waiting = sum(open_state(pipeline)[1].state.fallen.values())
+    return MergedFallback(rows=merge.rows, batches=merge.batches, waiting=waiting)
+
+
+def _find_source(pipeline: PipelineSpec, state: PipelineState) -> Destination:
+    """Return the fallback. Raises `Refusal` if the definition has none."""
+    if pipeline.dlq.fallback is not None:
+        return pipeline.dlq.fallback
+    place = state.opened.destinations.get(FALLBACK, DestinationBody(place="the fallback")).place
+    rows = format_count(sum(state.fallen.values()), "refused row waits", "refused rows wait")
+    raise Refusal(
+        f"{rows} in {place}, but the definition has no fallback.",
+        hint="Put `on_failure: fallback` and `fallback:` back under `dlq:`, and merge again.",
+    )
 
 
 def read_settings(pipeline: PipelineSpec) -> dict[str, JSON]:

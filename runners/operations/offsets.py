@@ -15,6 +15,7 @@ from origins.batch import JSON
 from origins.capabilities import KeepsParts, TakesOffsets
 from origins.codec import LEFT_OUT, UNSTORED, JsonForm, named
 from origins.origin import Origin
+from runners.definitions.definition import definition_of
 from runners.model.entry import Entry, Settled
 from runners.model.errors import Owned, Refusal, check_reason
 from runners.model.pipeline_state import LaneState, PipelineState, is_aside
@@ -104,6 +105,40 @@ class Lanes(JsonForm):
 
     def _repr_html_(self) -> str:
         return render_text(str(self))
+
+
+@dataclass(frozen=True)
+class PipelineOffsets:
+    """The offsets of a pipeline: see them, and move them by hand."""
+
+    pipeline: PipelineSpec
+
+    def read(self) -> Lanes:
+        """Return the progress of every lane and its open batches. A notebook shows it as a table."""
+        return Lanes.of(definition_of(self.pipeline).pipeline)
+
+    def plan(
+        self,
+        *,
+        lane: str | None = None,
+        offset: JSON = None,
+        batches: int | None = None,
+        to: datetime | None = None,
+        beginning: bool = False,
+    ) -> OffsetMove:
+        """Return what a move of offsets would do. Nothing moves until `move`.
+
+        It moves one `lane` to an `offset`, or every lane: back by so many `batches`, back `to` a moment, or to the
+        `beginning`. Raises `Owned` while the pipeline runs, and `Refusal` while a batch is open.
+        """
+        pipeline = definition_of(self.pipeline).pipeline
+        if lane is not None:
+            return plan_set(pipeline, lane, offset)
+        return plan_reset(pipeline) if beginning else plan_rewind(pipeline, batches=batches, to=to)
+
+    def move(self, plan: OffsetMove, *, reason: str) -> None:
+        """Move the offsets as `plan` returned. Raises `Refusal` if a lane has moved meanwhile."""
+        carry_out(definition_of(self.pipeline).pipeline, plan, reason=reason)
 
 
 def list_open(state: PipelineState) -> list[dict[str, JSON]]:

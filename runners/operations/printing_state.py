@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from origins.batch import JSON
     from runners.operations.audit.finding import Audit, DestinationProof, Finding
     from runners.operations.correct_rows import CorrectedRows, ExportedRows
+    from runners.operations.dlq import MergedFallback
     from runners.operations.explain_row import RefusedRow, TriedRow
     from runners.operations.fix_preview import FixPreview
     from runners.operations.redo import RedoPreview
-    from runners.operations.repair import MergedFallback, RepairResult
+    from runners.operations.repair import RepairResult
     from runners.operations.trace import TracedRow
     from runners.running.replay import ReplayPlan
 

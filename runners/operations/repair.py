@@ -11,28 +11,25 @@ ledger records each repair before Wherry makes it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from destinations.capabilities import BroughtBatch
 from destinations.delta.delta import Delta
 from destinations.delta.history import put_back
 from destinations.delta.table import TargetTable
-from destinations.destination import Destination, DestinationError
-from destinations.dlq import DLQ, FALLBACK
+from destinations.destination import DestinationError
+from destinations.dlq import DLQ
 from origins.batch import JSON
-from origins.codec import JsonForm, named
-from runners.definitions.definition import Definition, definition_of
-from runners.model.entry import DestinationBody, Entry
+from origins.codec import JsonForm
+from runners.definitions.definition import definition_of
+from runners.model.entry import Entry
 from runners.model.errors import Owned, Refusal, check_reason
-from runners.model.pipeline_state import PipelineState
-from runners.model.run_report import PipelineFailed
 from runners.model.spec import PipelineSpec
-from runners.model.text import format_count, format_repr
+from runners.model.text import format_repr
 from runners.operations.audit.audit import audit, read_claims
 from runners.operations.audit.finding import Audit, Finding
 from runners.operations.mend_ledger import find_damage, mend_ledger
-from runners.operations.pipeline_access import hold_pipeline, open_session, open_state, sign
-from runners.running.merge_fallback import FallbackMerge
+from runners.operations.pipeline_access import hold_pipeline, open_session, sign
 from runners.running.run import PipelineRun
 from runners.running.work import OpenBatches
 from runners.spark.own_session import put_settings_back
@@ -160,43 +157,3 @@ def _list_commits(brought: Sequence[BroughtBatch], plans: set[str]) -> list[list
     newest = {write.label.plan: write.version for write in brought if write.label.plan in plans}
     versions = sorted({version for version in newest.values() if version is not None})
     return [[write for write in brought if write.version == version] for version in versions]
-
-
-@dataclass(frozen=True, kw_only=True)
-class MergedFallback(JsonForm):
-    """The refused rows that came from the fallback into the DLQ."""
-
-    rows: int = field(default=0, metadata=named("merged"))
-    batches: int = 0
-    waiting: int = 0
-    """How many rows still wait in the fallback, because the merge was stopped."""
-
-
-def merge_fallback(definition: Definition) -> MergedFallback:
-    """Move all refused rows that wait in the fallback into the DLQ, each once. A repeated merge adds nothing.
-
-    The merge finishes open batches first, as the next run would. Raises `Refusal` if the definition has no fallback,
-    `Owned` while the pipeline runs, and `PipelineFailed` if the DLQ or the fallback cannot be used. Batches that were
-    merged before an error stay merged.
-    """
-    pipeline, state = definition.pipeline, open_state(definition.pipeline)[1].state
-    if not state.fallen:
-        return MergedFallback()
-    merge = FallbackMerge(source=_find_source(pipeline, state))
-    report = PipelineRun(pipeline=pipeline, text=definition.text, hash=definition.hash, work=merge).carry()
-    if report.error is not None:
-        raise PipelineFailed(report)
-    waiting = sum(open_state(pipeline)[1].state.fallen.values())
-    return MergedFallback(rows=merge.rows, batches=merge.batches, waiting=waiting)
-
-
-def _find_source(pipeline: PipelineSpec, state: PipelineState) -> Destination:
-    """Return the fallback. Raises `Refusal` if the definition has none."""
-    if pipeline.dlq.fallback is not None:
-        return pipeline.dlq.fallback
-    place = state.opened.destinations.get(FALLBACK, DestinationBody(place="the fallback")).place
-    rows = format_count(sum(state.fallen.values()), "refused row waits", "refused rows wait")
-    raise Refusal(
-        f"{rows} in {place}, but the definition has no fallback.",
-        hint="Put `on_failure: fallback` and `fallback:` back under `dlq:`, and merge again.",
-    )

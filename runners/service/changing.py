@@ -82,7 +82,7 @@ def move_offsets(service: Service, caller: Caller, ask: messages.MoveOffsets) ->
     ways = [bool(ask.lane), ask.back > 0, bool(ask.to), ask.beginning]
     if sum(ways) != 1:
         raise Invalid("Give one of: lane with offset, back, to, beginning.")
-    move = pipeline.plan_offsets(
+    move = pipeline.offsets.plan(
         lane=ask.lane or None,
         offset=ask.offset,
         batches=ask.back or None,
@@ -96,7 +96,7 @@ def move_offsets(service: Service, caller: Caller, ask: messages.MoveOffsets) ->
         )
     moved = bool(move.lanes) and not ask.preview
     if moved:
-        pipeline.move_offsets(move, reason=ask.reason)
+        pipeline.offsets.move(move, reason=ask.reason)
     return to_answer(messages.OffsetMove, {**move.json(), "moved": moved})  # type: ignore[no-any-return]
 
 
@@ -106,7 +106,7 @@ def change_dlq(service: Service, caller: Caller, ask: messages.ChangeDlq) -> mes
     given = {name: str(value) for name, value in wanted.items() if value is not None}
     if not given:
         raise Invalid("Give one of: window, threshold, rows.")
-    settings = service.open_pipeline(ask.pipeline).change_dlq(given, reason=ask.reason)
+    settings = service.open_pipeline(ask.pipeline).refused.change_limits(given, reason=ask.reason)
     return to_answer(messages.DlqSettings, settings)  # type: ignore[no-any-return]
 
 
@@ -114,8 +114,8 @@ def discard_rows(service: Service, caller: Caller, ask: messages.DiscardRows) ->
     """Close refused rows, so that no replay takes them. They stay in the DLQ until `dlq.retain` is over."""
     pipeline, choice = service.open_pipeline(ask.pipeline), read_choice(ask)
     if ask.preview:
-        return messages.Discarded(discarded=0, found=pipeline.count_waiting(choice))
-    done = pipeline.discard_dead_letters(choice, reason=ask.reason, expected=ask.expected)
+        return messages.Discarded(discarded=0, found=pipeline.refused.count_waiting(choice))
+    done = pipeline.refused.discard(choice, reason=ask.reason, expected=ask.expected)
     return messages.Discarded(discarded=done)
 
 
@@ -123,7 +123,7 @@ def explain_row(service: Service, caller: Caller, ask: messages.ExplainRow) -> m
     """Explain one refused row, and try it with the stages of today. The answer is a task, and nothing is written."""
 
     def try_row(pipeline: Pipeline, doing: Doing) -> Any:
-        row = pipeline.explain_dead_letter(ask.id)
+        row = pipeline.refused.explain(ask.id)
         return row.json(row.try_again())
 
     return _start_on_spark(service, caller, ask, "explain_row", try_row, "trying the row")
@@ -134,14 +134,14 @@ def replay_rows(service: Service, caller: Caller, ask: messages.ReplayRows) -> m
     replay = Replay(choice=read_choice(ask), reason=ask.reason)
     if ask.plan:
         looked = service.open_pipeline(ask.pipeline)
-        return service.start_task("replay_rows", caller, ask, lambda _: looked.plan_replay(replay).json())
+        return service.start_task("replay_rows", caller, ask, lambda _: looked.refused.plan_replay(replay).json())
     if ask.preview:
         return _start_on_spark(
             service,
             caller,
             ask,
             "replay_rows",
-            lambda pipeline, doing: pipeline.preview_replay(replay, say=doing.say).json(),
+            lambda pipeline, doing: pipeline.refused.preview_replay(replay, say=doing.say).json(),
         )
     return _start_work(service, caller, ask, "replay_rows", lambda pipeline: partial(pipeline.replay, replay))
 

@@ -136,7 +136,7 @@ def list_runs(service: Service, caller: Caller, ask: messages.ListRuns) -> messa
     definition, since = service.find(ask.pipeline), read_moment(ask.since, "since")
 
     def read() -> messages.RunList:
-        listed = Pipeline.of(definition.pipeline).runs(status=ask.status, since=since, limit=ask.limit)
+        listed = Pipeline.of(definition.pipeline).history.list(status=ask.status, since=since, limit=ask.limit)
         return messages.RunList(runs=[to_answer(messages.Run, each) for each in listed])
 
     def is_final(listed: messages.RunList) -> bool:
@@ -150,7 +150,7 @@ def get_run(service: Service, caller: Caller, ask: messages.GetRun) -> messages.
     """Show what a run reported: its counts by destination and stage, its causes, and its timeline."""
     last = ask.run == "last"
     pipeline = service.open_pipeline(ask.pipeline)
-    found = pipeline.runs(run="" if last else ask.run, limit=1 if last else 2, report=True)
+    found = pipeline.history.list(run="" if last else ask.run, limit=1 if last else 2, report=True)
     if len(found) != 1:
         what = "Several runs begin" if found else "No run begins"
         raise NotFound(f"{what} with this text." if not last else "This pipeline has not run yet.")
@@ -170,14 +170,14 @@ def get_task(service: Service, caller: Caller, ask: messages.GetTask) -> message
 
 def get_offsets(service: Service, caller: Caller, ask: messages.GetOffsets) -> messages.LaneList:
     """Show how far each lane was read, and the open batches."""
-    lanes = service.open_pipeline(ask.pipeline).lanes()
+    lanes = service.open_pipeline(ask.pipeline).offsets.read()
     return to_answer(messages.LaneList, {**lanes.json(), "pipeline": ask.pipeline})  # type: ignore[no-any-return]
 
 
 def list_refused_rows(service: Service, caller: Caller, ask: messages.ListRefusedRows) -> messages.RefusedRowList:
     """List refused rows, the newest last. The values of protected columns are masked."""
     pipeline = service.open_pipeline(ask.pipeline)
-    rows = pipeline.dead_letters(ask.limit, choice=read_choice(ask), waiting=ask.waiting)
+    rows = pipeline.refused.list(ask.limit, choice=read_choice(ask), waiting=ask.waiting)
     return messages.RefusedRowList(rows=[to_answer(messages.RefusedRow, each) for each in rows])
 
 
@@ -186,7 +186,7 @@ def list_causes(service: Service, caller: Caller, ask: messages.ListCauses) -> m
     definition, choice = service.find(ask.pipeline), read_choice(ask)
 
     def count() -> messages.CauseList:
-        causes = Pipeline.of(definition.pipeline).dead_letter_causes(choice)
+        causes = Pipeline.of(definition.pipeline).refused.causes(choice)
         return messages.CauseList(causes=[to_answer(messages.Cause, each) for each in causes])
 
     return keep_answer(service, definition, ask, count, _always)
@@ -194,13 +194,13 @@ def list_causes(service: Service, caller: Caller, ask: messages.ListCauses) -> m
 
 def get_dlq(service: Service, caller: Caller, ask: messages.GetDlq) -> messages.DlqSettings:
     """Show the limits of the DLQ for the next batch."""
-    settings = service.open_pipeline(ask.pipeline).dlq_settings()
+    settings = service.open_pipeline(ask.pipeline).refused.limits()
     return to_answer(messages.DlqSettings, settings)  # type: ignore[no-any-return]
 
 
 def get_quality(service: Service, caller: Caller, ask: messages.GetQuality) -> messages.Quality:
     """Show which share passed each rule, run by run."""
-    return messages.Quality(rules=[*service.open_pipeline(ask.pipeline).quality(ask.limit)])
+    return messages.Quality(rules=[*service.open_pipeline(ask.pipeline).history.quality(ask.limit)])
 
 
 def get_schedule(service: Service, caller: Caller, ask: messages.GetSchedule) -> messages.Schedule:

@@ -132,14 +132,38 @@ class _TriedElsewhere(RefusedRow):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RemotePipeline:
+class _OfServer:
+    """A pipeline of a server, or a part of it: what asks the server."""
+
+    name: str
+    client: Client
+
+    def _ask(self, operation: str, **fields: Any) -> Any:
+        """Return the answer of the server. Raise `Owned` if another run has the pipeline."""
+        check_reason(fields.get("reason", "read"), "This change")
+        given = {name: value for name, value in fields.items() if value is not None}
+        try:
+            return getattr(self.client, operation)(pipeline=self.name, **given)
+        except ServerProblem as error:
+            raise _translate(error) from None
+
+    def _work(self, operation: str, say: Callable[[str], None] = lambda _: None, **fields: Any) -> Any:
+        """Let the server do a task, and return its result. `say` gets what it does."""
+        return self._wait(self._ask(operation, **fields), say).result
+
+    def _wait(self, task: Task, say: Callable[[str], None] = lambda _: None) -> Task:
+        try:
+            return self.client.wait(task, say)
+        except ServerProblem as error:
+            raise _translate(error) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemotePipeline(_OfServer):
     """A pipeline of a server. A method promises what the method of `Pipeline` with this name promises.
 
     What a server has no operation for is not here: a command refuses it before it calls anything.
     """
-
-    name: str
-    client: Client
 
     @property
     def secrets(self) -> Mapping[str, str]:
@@ -179,16 +203,6 @@ class RemotePipeline:
         """Process refused rows again, without a fix."""
         return self._carry(listeners, "replay_rows", **_write_choice(replay.choice), reason=replay.reason)
 
-    def plan_replay(self, replay: Replay) -> ReplayPlan:
-        """Return how many rows a replay would process."""
-        asked = {**_write_choice(replay.choice), "reason": replay.reason}
-        return decode(ReplayPlan, self._work("replay_rows", **asked, plan=True))
-
-    def preview_replay(self, replay: Replay, *, say: Callable[[str], None] = lambda _: None) -> FixPreview:
-        """Return what would become of the rows of a replay."""
-        asked = {**_write_choice(replay.choice), "reason": replay.reason}
-        return FixPreview.of(self._work("replay_rows", say, **asked, preview=True))
-
     def stop(self, reason: str = "asked to stop", *, force: bool = False, within: str = "") -> bool:
         """Ask the run of the pipeline to stop."""
         return bool(self._ask("stop_run", reason=reason, force=force, within=within).asked)
@@ -203,53 +217,20 @@ class RemotePipeline:
         facts = _leave_out(answer, "hash", "definition", "file", *(["owners"] if answer.owners is None else []))
         return PipelineStatus({**facts, "next": answer.next.replace(shlex.quote(answer.file), "FILE")})
 
-    def runs(
-        self,
-        *,
-        status: str = "",
-        since: datetime | None = None,
-        limit: int = 20,
-        archived: bool = False,
-    ) -> RunList:
-        """Return the newest runs."""
-        _check_limit(limit, "runs")
-        listed = self._ask("list_runs", status=status, since=_write_moment(since), limit=limit)
-        return RunList(_leave_out(each, "report") for each in listed.runs)
+    @property
+    def refused(self) -> RemoteRefusedRows:
+        """The rows that the pipeline refused."""
+        return RemoteRefusedRows(name=self.name, client=self.client)
 
-    def find_run(self, run: str) -> Mapping[str, JSON]:
-        """Return a run with its report."""
-        return _leave_out(self._ask("get_run", run=run))
+    @property
+    def offsets(self) -> RemoteOffsets:
+        """How far each lane has been read."""
+        return RemoteOffsets(name=self.name, client=self.client)
 
-    def quality(self, limit: int = 8) -> Sequence[Mapping[str, JSON]]:
-        """Return each rule with its results in the newest runs."""
-        _check_limit(limit, "runs")
-        rules: Sequence[Mapping[str, JSON]] = self._ask("get_quality", limit=limit).rules
-        return rules
-
-    def lanes(self) -> Lanes:
-        """Return the progress of every lane."""
-        answer = self._ask("get_offsets")
-        return Lanes(pipeline=answer.pipeline, lanes=answer.lanes, open=answer.open)
-
-    def plan_offsets(
-        self,
-        *,
-        lane: str | None = None,
-        offset: JSON = None,
-        batches: int | None = None,
-        to: datetime | None = None,
-        beginning: bool = False,
-    ) -> OffsetMove:
-        """Return what a move of offsets would do."""
-        asked = {"lane": lane, "offset": offset, "back": batches, "to": _write_moment(to), "beginning": beginning}
-        answer = self._ask("move_offsets", **asked, reason=_BY_COMMAND, preview=True)
-        move = decode(OffsetMove, _leave_out(answer))
-        return _AskedMove(lanes=move.lanes, destinations=move.destinations, asked=asked)
-
-    def move_offsets(self, move: OffsetMove, *, reason: str) -> None:
-        """Move the offsets, if the move would still do what it was planned to."""
-        assert isinstance(move, _AskedMove)
-        self._ask("move_offsets", **move.asked, reason=reason, expected=encode(move.lanes))
+    @property
+    def history(self) -> RemoteHistory:
+        """The runs of the pipeline, and what they reported."""
+        return RemoteHistory(name=self.name, client=self.client)
 
     def audit(self) -> Audit:
         """Return whether every row is where it should be."""
@@ -262,79 +243,6 @@ class RemotePipeline:
     def repair(self, *, reason: str, accept: Sequence[str] = ()) -> RepairResult:
         """Repair what needs no guess."""
         return decode(RepairResult, self._work("run_repair", reason=reason, accept=[*accept]))
-
-    def dead_letters(
-        self, limit: int | None = None, *, choice: Choice | None = None, reveal: bool = False, waiting: bool = False
-    ) -> RefusedRowList:
-        """Return refused rows. Raise `Refusal` if there may be more than a server lists."""
-        _check_limit(limit, "rows")
-        asked = _write_choice(choice or Choice())
-        rows = self._ask("list_refused_rows", **asked, limit=limit or MOST, waiting=waiting).rows
-        if limit is None:
-            _check_limit(len(rows) + 1, "rows")
-        return RefusedRowList(_leave_out(each) for each in rows)
-
-    def dead_letter_causes(self, choice: Choice | None = None) -> CauseList:
-        """Return the causes of refused rows."""
-        answer = self._ask("list_causes", **_write_choice(choice or Choice()))
-        return CauseList(_leave_out(each) for each in answer.causes)
-
-    def explain_dead_letter(self, letter: str, *, reveal: bool = False) -> RefusedRow:
-        """Return a refused row, which the server has tried."""
-        facts = self._work("explain_row", id=letter)
-        others = ("position", "values", "alike", "earlier", *(each.name for each in fields(TriedRow)))
-        return _TriedElsewhere(
-            pipeline=self.name,
-            letter={name: value for name, value in facts.items() if name not in others},
-            choice=Letter(id=facts["id"], origin="", stage=""),
-            alike=facts["alike"],
-            earlier=facts["earlier"],
-            tried=decode(TriedRow, {**facts, "why_not": facts["why_not"] or ""}),
-        )
-
-    def count_waiting(self, choice: Choice | None = None) -> int:
-        """Return how many of the chosen rows wait."""
-        asked = _write_choice(choice or Choice())
-        return int(self._ask("discard_rows", **asked, reason=_BY_COMMAND, preview=True).found)
-
-    def discard_dead_letters(self, choice: Choice | None = None, *, reason: str, expected: int | None = None) -> int:
-        """Discard refused rows."""
-        asked = _write_choice(choice or Choice())
-        return int(self._ask("discard_rows", **asked, reason=reason, expected=expected).discarded)
-
-    def dlq_settings(self) -> Mapping[str, JSON]:
-        """Return the limits of the DLQ for the next batch."""
-        return _leave_out(self._ask("get_dlq"))
-
-    def change_dlq(self, settings: Mapping[str, str], *, reason: str) -> Mapping[str, JSON]:
-        """Change limits of the DLQ of the active run."""
-        asked: dict[str, Any] = {}
-        for name, text in settings.items():
-            if name not in ("window", "threshold", "limits.rows"):
-                raise Refusal(f"There is no setting '{name}'; there are: window, threshold, limits.rows.")
-            if name != "limits.rows" and not text.isdecimal():
-                raise Refusal(f"{name}: expected a whole number, got {text!r}.")
-            asked[name.removeprefix("limits.")] = text if name == "limits.rows" else int(text)
-        return _leave_out(self._ask("change_dlq", **asked, reason=reason), "changed")
-
-    def _ask(self, operation: str, **fields: Any) -> Any:
-        """Return the answer of the server. Raise `Owned` if another run has the pipeline."""
-        check_reason(fields.get("reason", "read"), "This change")
-        given = {name: value for name, value in fields.items() if value is not None}
-        try:
-            return getattr(self.client, operation)(pipeline=self.name, **given)
-        except ServerProblem as error:
-            raise _translate(error) from None
-
-    def _work(self, operation: str, say: Callable[[str], None] = lambda _: None, **fields: Any) -> Any:
-        """Let the server do a task, and return its result. `say` gets what it does."""
-        return self._wait(self._ask(operation, **fields), say).result
-
-    def _wait(self, task: Task, say: Callable[[str], None] = lambda _: None) -> Task:
-        try:
-            return self.client.wait(task, say)
-        except ServerProblem as error:
-            raise _translate(error) from None
 
     def _carry(self, listeners: Sequence[Listener], operation: str, **fields: Any) -> Report:
         """Let the server run the pipeline, and return the report.
@@ -383,6 +291,133 @@ class RemotePipeline:
             yield
         finally:
             over.set()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteRefusedRows(_OfServer):
+    """The refused rows. A method promises what the method of `PipelineRefusedRows` with this name promises."""
+
+    def list(
+        self, limit: int | None = None, *, choice: Choice | None = None, reveal: bool = False, waiting: bool = False
+    ) -> RefusedRowList:
+        """Return refused rows. Raise `Refusal` if there may be more than a server lists."""
+        _check_limit(limit, "rows")
+        asked = _write_choice(choice or Choice())
+        rows = self._ask("list_refused_rows", **asked, limit=limit or MOST, waiting=waiting).rows
+        if limit is None:
+            _check_limit(len(rows) + 1, "rows")
+        return RefusedRowList(_leave_out(each) for each in rows)
+
+    def causes(self, choice: Choice | None = None) -> CauseList:
+        """Return the causes of refused rows."""
+        answer = self._ask("list_causes", **_write_choice(choice or Choice()))
+        return CauseList(_leave_out(each) for each in answer.causes)
+
+    def explain(self, letter: str, *, reveal: bool = False) -> RefusedRow:
+        """Return a refused row, which the server has tried."""
+        facts = self._work("explain_row", id=letter)
+        others = ("position", "values", "alike", "earlier", *(each.name for each in fields(TriedRow)))
+        return _TriedElsewhere(
+            pipeline=self.name,
+            letter={name: value for name, value in facts.items() if name not in others},
+            choice=Letter(id=facts["id"], origin="", stage=""),
+            alike=facts["alike"],
+            earlier=facts["earlier"],
+            tried=decode(TriedRow, {**facts, "why_not": facts["why_not"] or ""}),
+        )
+
+    def count_waiting(self, choice: Choice | None = None) -> int:
+        """Return how many of the chosen rows wait."""
+        asked = _write_choice(choice or Choice())
+        return int(self._ask("discard_rows", **asked, reason=_BY_COMMAND, preview=True).found)
+
+    def discard(self, choice: Choice | None = None, *, reason: str, expected: int | None = None) -> int:
+        """Discard refused rows."""
+        asked = _write_choice(choice or Choice())
+        return int(self._ask("discard_rows", **asked, reason=reason, expected=expected).discarded)
+
+    def plan_replay(self, replay: Replay) -> ReplayPlan:
+        """Return how many rows a replay would process."""
+        asked = {**_write_choice(replay.choice), "reason": replay.reason}
+        return decode(ReplayPlan, self._work("replay_rows", **asked, plan=True))
+
+    def preview_replay(self, replay: Replay, *, say: Callable[[str], None] = lambda _: None) -> FixPreview:
+        """Return what would become of the rows of a replay."""
+        asked = {**_write_choice(replay.choice), "reason": replay.reason}
+        return FixPreview.of(self._work("replay_rows", say, **asked, preview=True))
+
+    def limits(self) -> Mapping[str, JSON]:
+        """Return the limits of the DLQ for the next batch."""
+        return _leave_out(self._ask("get_dlq"))
+
+    def change_limits(self, settings: Mapping[str, str], *, reason: str) -> Mapping[str, JSON]:
+        """Change limits of the DLQ of the active run."""
+        asked: dict[str, Any] = {}
+        for name, text in settings.items():
+            if name not in ("window", "threshold", "limits.rows"):
+                raise Refusal(f"There is no setting '{name}'; there are: window, threshold, limits.rows.")
+            if name != "limits.rows" and not text.isdecimal():
+                raise Refusal(f"{name}: expected a whole number, got {text!r}.")
+            asked[name.removeprefix("limits.")] = text if name == "limits.rows" else int(text)
+        return _leave_out(self._ask("change_dlq", **asked, reason=reason), "changed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteOffsets(_OfServer):
+    """The offsets. A method promises what the method of `PipelineOffsets` with this name promises."""
+
+    def read(self) -> Lanes:
+        """Return the progress of every lane."""
+        answer = self._ask("get_offsets")
+        return Lanes(pipeline=answer.pipeline, lanes=answer.lanes, open=answer.open)
+
+    def plan(
+        self,
+        *,
+        lane: str | None = None,
+        offset: JSON = None,
+        batches: int | None = None,
+        to: datetime | None = None,
+        beginning: bool = False,
+    ) -> OffsetMove:
+        """Return what a move of offsets would do."""
+        asked = {"lane": lane, "offset": offset, "back": batches, "to": _write_moment(to), "beginning": beginning}
+        answer = self._ask("move_offsets", **asked, reason=_BY_COMMAND, preview=True)
+        move = decode(OffsetMove, _leave_out(answer))
+        return _AskedMove(lanes=move.lanes, destinations=move.destinations, asked=asked)
+
+    def move(self, plan: OffsetMove, *, reason: str) -> None:
+        """Move the offsets, if the move would still do what it was planned to."""
+        assert isinstance(plan, _AskedMove)
+        self._ask("move_offsets", **plan.asked, reason=reason, expected=encode(plan.lanes))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteHistory(_OfServer):
+    """The runs. A method promises what the method of `PipelineHistory` with this name promises."""
+
+    def list(
+        self,
+        *,
+        status: str = "",
+        since: datetime | None = None,
+        limit: int = 20,
+        archived: bool = False,
+    ) -> RunList:
+        """Return the newest runs."""
+        _check_limit(limit, "runs")
+        listed = self._ask("list_runs", status=status, since=_write_moment(since), limit=limit)
+        return RunList(_leave_out(each, "report") for each in listed.runs)
+
+    def find(self, run: str) -> Mapping[str, JSON]:
+        """Return a run with its report."""
+        return _leave_out(self._ask("get_run", run=run))
+
+    def quality(self, limit: int = 8) -> Sequence[Mapping[str, JSON]]:
+        """Return each rule with its results in the newest runs."""
+        _check_limit(limit, "runs")
+        rules: Sequence[Mapping[str, JSON]] = self._ask("get_quality", limit=limit).rules
+        return rules
 
 
 class _Signals:

@@ -26,8 +26,9 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from destinations.delta.data_files import make_file_name
 from destinations.delta.direct_append import UNUSABLE, write_checkpoint
-from destinations.delta.direct_commit import FolderPlace, TablePlace, format_commit, format_key, read_clock
+from destinations.delta.direct_commit import FolderPlace, TablePlace, format_commit
 from destinations.delta.store_commit import StorePlace
+from destinations.delta.versions import format_key, read_clock
 from origins.batch_rows import to_python_rows
 from origins.delta_actions import FileBody
 from origins.lazy import pa, pq
@@ -429,7 +430,7 @@ class LocalTable(LedgerTable):
         """Return the rows that can be read, and the files that are missing or broken."""
         if self._table is None:
             return [], []
-        return salvage_rows(self._table, self.home.place, next(iter(self.columns)))
+        return salvage_rows(self._table, self.home.place.versions, next(iter(self.columns)))
 
     def find_highest(self, column: str) -> int:
         """Return the highest value of the table's first column, from the files' statistics, or 0 without files."""
@@ -620,7 +621,7 @@ class LocalTable(LedgerTable):
         The log below it may then be cleaned up. A process that was suspended for long may find its version number free
         again, but what it commits there is part of no table.
         """
-        return bool(self.home.place.list_checkpoints(version))
+        return bool(self.home.place.versions.list_checkpoints(version))
 
 
 _ONCE = CommitProperties(max_commit_retries=0)

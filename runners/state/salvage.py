@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from arro3.core import RecordBatchReader
 
-from destinations.delta.direct_commit import TablePlace, format_key
+from destinations.delta.versions import TableVersions, format_key
 from origins.lazy import pa, pq
 from runners.state.ledger import Row
 
@@ -35,12 +35,12 @@ class LostFile:
         return f"the file {self.name}{version} is {'missing' if self.is_missing else 'broken'}, and had {lost}"
 
 
-def salvage_rows(table: DeltaTable, place: TablePlace, column: str) -> tuple[list[Row], list[LostFile]]:
+def salvage_rows(table: DeltaTable, versions: TableVersions, column: str) -> tuple[list[Row], list[LostFile]]:
     """Return the rows of all files that can be read, and the other files in the order of their rows."""
     rows: list[Row] = []
     lost: list[LostFile] = []
     for name, first, last in _list_files(table, column):
-        content = place.read(name)
+        content = versions.read(name)
         try:
             rows += [] if content is None else pq.ParquetFile(pa.BufferReader(content)).read().to_pylist()
         except (pa.ArrowException, OSError):
@@ -49,7 +49,7 @@ def salvage_rows(table: DeltaTable, place: TablePlace, column: str) -> tuple[lis
         else:
             missing = content is None
         if content is None:
-            version = _find_version(place, name)
+            version = _find_version(versions, name)
             lost.append(LostFile(name=name, is_missing=missing, version=version, first=first, last=last))
     return rows, sorted(lost, key=lambda file: file.first)
 
@@ -64,6 +64,6 @@ def _list_files(table: DeltaTable, column: str) -> Iterator[tuple[str, int, int]
             yield path, first or 0, last or 0
 
 
-def _find_version(place: TablePlace, name: str) -> int | None:
-    versions = sorted(place.list_versions())
-    return next((each for each in versions if name.encode() in (place.read(format_key(each)) or b"")), None)
+def _find_version(versions: TableVersions, name: str) -> int | None:
+    numbers = sorted(versions.list_versions())
+    return next((each for each in numbers if name.encode() in (versions.read(format_key(each)) or b"")), None)

@@ -202,7 +202,7 @@ def test_the_first_32_columns_of_the_table_have_statistics(tmp_path: Path) -> No
 
 def append(folder: Path, files: list[FileBody]) -> None:
     place = FolderPlace(folder)
-    place.append(place.open_head()[1], files, "tag", lambda: None)
+    place.append(place.versions.open_head()[1], files, "tag", lambda: None)
 
 
 def test_a_reader_that_skips_files_finds_a_long_text(tmp_path: Path) -> None:

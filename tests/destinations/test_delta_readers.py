@@ -292,7 +292,7 @@ def make_table(folder: Path, kinds: Mapping[str, Kind], files: Sequence[pa.Table
         name = f"part-{number}.parquet"
         write([rows], rows.schema, json.dumps(columns), folder / name)
         place = FolderPlace(folder)
-        place.append(place.open_head()[1], describe_files({name: folder / name}, columns), "tag", lambda: None)
+        place.append(place.versions.open_head()[1], describe_files({name: folder / name}, columns), "tag", lambda: None)
 
 
 @settings(max_examples=40)

@@ -72,7 +72,7 @@ def test_each_row_is_in_the_topic_once(once: bool, kafka: Broker, spark: SparkSe
     assert first.balanced
     assert second.balanced
     assert [json.loads(value)["id"] for value in read_values(kafka, target)] == [*range(8), 9]
-    assert [letter["code"] for letter in pipeline.dead_letters()] == ["PARSE", "TOO_LARGE"]
+    assert [letter["code"] for letter in pipeline.refused.list()] == ["PARSE", "TOO_LARGE"]
     assert pipeline.run().batches == 0
 
 
@@ -100,7 +100,7 @@ def test_only_the_row_that_does_not_fit_the_schema_is_refused(
     pipeline = Pipeline.load(file)
     report = pipeline.run()
     assert (report.delivered, report.nacked, report.balanced) == ({target: 1}, 3, True)
-    assert [letter["code"] for letter in pipeline.dead_letters()] == ["ENCODE", "ENCODE", "TOO_LARGE"]
+    assert [letter["code"] for letter in pipeline.refused.list()] == ["ENCODE", "ENCODE", "TOO_LARGE"]
     (message,) = read_messages(kafka, target)
     assert message.value() == b"\x02\x02a"
 
@@ -286,9 +286,9 @@ def test_refused_rows_wait_in_kafka_until_a_merge(kafka: Broker, spark: SparkSes
     assert pipeline.run().fallback == 2
     assert len(read_messages(kafka, refused)) == 5
     blocked.unlink()
-    assert (pipeline.audit().balanced, pipeline.merge_dead_letters().rows) == (True, 2)
-    assert [letter["code"] for letter in pipeline.dead_letters()] == ["PARSE", "PARSE"]
-    assert (pipeline.audit().balanced, pipeline.merge_dead_letters().rows) == (True, 0)
+    assert (pipeline.audit().balanced, pipeline.refused.merge_fallback().rows) == (True, 2)
+    assert [letter["code"] for letter in pipeline.refused.list()] == ["PARSE", "PARSE"]
+    assert (pipeline.audit().balanced, pipeline.refused.merge_fallback().rows) == (True, 0)
 
 
 @pytest.mark.spark
@@ -307,7 +307,7 @@ def test_a_copy_of_each_refused_row_goes_to_kafka(kafka: Broker, spark: SparkSes
     options = f'servers: "{kafka.servers}", topic: {refused}, error_headers: connect'
     pipeline = Pipeline.load(write_letters(tmp_path, kafka, source, f"copy: {{kafka: {{{options}}}}}"))
     assert pipeline.run().nacked == 2
-    kept = pipeline.dead_letters()
+    kept = pipeline.refused.list()
     small, large = read_messages(kafka, refused)
     headers = read_headers(small)
     expected = {
@@ -336,7 +336,7 @@ def test_a_copy_sent_before_a_crash_is_not_sent_again(kafka: Broker, spark: Spar
     assert len(read_messages(kafka, refused)) == 1
     pipeline = Pipeline.load(file)
     assert pipeline.run().balanced is True
-    assert len(pipeline.dead_letters()) == 1
+    assert len(pipeline.refused.list()) == 1
     names = [
         (read_headers(each)["wherry.batch"], read_headers(each)["wherry.row"]) for each in read_messages(kafka, refused)
     ]
@@ -371,7 +371,7 @@ def test_a_copy_without_its_labels_is_not_guessed(kafka: Broker, spark: SparkSes
     with pytest.raises(WherryError, match="is missing or was replaced"):
         Pipeline.load(file).run()
     assert Pipeline.load(file).run(ruling=OperatorOverrides(assume="delivered", reason="seen there")).balanced is True
-    assert len(read_messages(kafka, refused)) == len(Pipeline.load(file).dead_letters()) == 1
+    assert len(read_messages(kafka, refused)) == len(Pipeline.load(file).refused.list()) == 1
 
 
 def test_doctor_checks_the_brokers_and_the_transactions(kafka: Broker, tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_each_message_is_in_the_table_once(kafka: Broker, spark: SparkSession, t
     assert first.balanced
     assert second.balanced
     assert read_ids(tmp_path) == list(range(9))
-    (letter,) = pipeline.dead_letters()
+    (letter,) = pipeline.refused.list()
     assert json.loads(letter["original"]["raw"])["value"] == "poison"
     assert pipeline.run().batches == 0
 

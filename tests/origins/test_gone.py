@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
 
+import destinations
+import origins
 from origins.gone import GONE, name_option
 from origins.problems import DefinitionError, UnknownOption
 from runners.command_line import cli
 from runners.definitions.definition import load
+from runners.pipeline import Pipeline
 from runners.running.choice import Choice
 
 HOLDERS = {
@@ -40,6 +45,30 @@ def test_a_definition_says_what_to_use_in_place_of_an_option(name: str, tmp_path
     with pytest.raises(DefinitionError) as raised:
         load(path)
     assert [GONE[name] in problem.message for problem in raised.value.problems] == [True]
+
+
+@pytest.mark.parametrize("name", [name for name in GONE if name.startswith("Pipeline.")])
+def test_a_pipeline_says_which_method_does_the_same_now(name: str) -> None:
+    """The sentence is the error of the attribute. It names a method that the pipeline has."""
+    pipeline = Pipeline(name="orders", origin=origins.Generate(rows=1), destinations=[destinations.Discard()])
+    with pytest.raises(AttributeError, match=re.escape(f"`{name}` is gone from Wherry. {GONE[name]}")):
+        getattr(pipeline, name.removeprefix("Pipeline."))
+    (instead,) = re.findall(r"`pipeline\.([\w.]+)\(…\)`", GONE[name])
+    assert callable(attrgetter(instead)(pipeline))
+
+
+def test_an_unknown_attribute_of_a_pipeline_raises_as_for_any_other_class() -> None:
+    """Such an error of a property stays as it is."""
+
+    class Own(Pipeline):
+        @property
+        def total(self) -> object:
+            return object().total  # type: ignore[attr-defined]
+
+    own = Own(name="orders", origin=origins.Generate(rows=1), destinations=[destinations.Discard()])
+    for name, owner in (("lane", "Own"), ("total", "object")):
+        with pytest.raises(AttributeError, match=f"'{owner}' object has no attribute '{name}'"):
+            getattr(own, name)
 
 
 @pytest.mark.parametrize("option", [name.partition(".")[2] for name in GONE if name.startswith("choice.")])

@@ -79,7 +79,7 @@ class ClaimKills(RandomKills):
     def finish(self) -> Mapping[str, Any]:
         self.load().run()
         mails, references = self._read("mails"), self._read("references")
-        refused = {row["original"]["id"]: row["original"]["body"] for row in self.load().dead_letters(reveal=True)}
+        refused = {row["original"]["id"]: row["original"]["body"] for row in self.load().refused.list(reveal=True)}
         store = open_store(str(self.folder / "claims"), self.kind)  # type: ignore[arg-type]
         claims = ValueClaims(store)
         values = {**references, **refused}

@@ -85,7 +85,7 @@ class FallbackKills(RandomKills):
 
     def carry(self, what: str) -> None:
         if what == MERGE:
-            self.load().merge_dead_letters()
+            self.load().refused.merge_fallback()
         else:
             self.load().run()
 
@@ -102,9 +102,9 @@ class FallbackKills(RandomKills):
         self._connect(works=True)
         pipeline = self.load()
         pipeline.run()
-        pipeline.merge_dead_letters()
+        pipeline.refused.merge_fallback()
         delivered = DeltaTable(str(self.folder / "tables/orders")).to_pyarrow_table(columns=["id"])["id"].to_pylist()
-        refused = [row["original"]["id"] for row in pipeline.dead_letters()]
+        refused = [row["original"]["id"] for row in pipeline.refused.list()]
         landed = set(range(len(list((self.folder / "landing").iterdir())) * ROWS))
         return {
             "landed": len(landed),

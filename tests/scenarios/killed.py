@@ -80,7 +80,7 @@ def main(file: str, at: str, number: int, what: str = "") -> None:
     if what == "replay":
         pipeline.replay(Replay(reason="a test"), listeners=[listen])
     elif what:
-        pipeline.replay(pipeline.correct_dead_letters(what).make_replay(reason="a test"), listeners=[listen])
+        pipeline.replay(pipeline.refused.correct(what).make_replay(reason="a test"), listeners=[listen])
     else:
         pipeline.run(listeners=[listen])
 

@@ -28,7 +28,7 @@ def main(file: str, what: str, at: str, number: int) -> None:
     pipeline = Pipeline.load(file)
     with watch_points(watch):
         if what == "merge":
-            pipeline.merge_dead_letters()
+            pipeline.refused.merge_fallback()
         else:
             pipeline.run()
 

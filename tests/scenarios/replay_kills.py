@@ -107,7 +107,7 @@ class Trial:
         if not self.fixed:
             return Replay(reason="again and again")
         try:
-            return self.load().find_cut_replay()
+            return self.load().refused.find_cut_replay()
         except Refusal:
             first = Choice(until=datetime.fromisoformat(self.ready.read_text(encoding="utf-8")))
             return Replay(choice=first, fix=FIX, reason="decimal commas")
@@ -163,8 +163,8 @@ class Trial:
         again."""
         pipeline = self.load()
         pipeline.replay(self.choose_replay())
-        again = [row["replays"] for row in pipeline.dead_letters() if not row["replayed"]]
-        first = {row["id"] for row in pipeline.dead_letters() if not row["replays"]}
+        again = [row["replays"] for row in pipeline.refused.list() if not row["replayed"]]
+        first = {row["id"] for row in pipeline.refused.list() if not row["replays"]}
         counted = {name: self._count_rows(name) for name in ("a", "b")}
         return {"waiting": len(again), "of": len(first.intersection(again)), **counted}
 

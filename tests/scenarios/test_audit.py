@@ -158,7 +158,7 @@ def test_deleted_rows_of_the_dlq_come_back(place: Place) -> None:
     before = place.refused()
     from runners.running.choice import Choice
 
-    place.load().discard_dead_letters(Choice(ids=(before[2]["id"],)), reason="known")
+    place.load().refused.discard(Choice(ids=(before[2]["id"],)), reason="known")
     place.spark.sql(f"DELETE FROM delta.`{place.folder}/.wherry/orders/dlq` WHERE position > 1").collect()
     assert list_codes(place) == [("DLQ_MISSING", "dlq", 1)]
     done = place.load().repair(reason="somebody tidied up")

@@ -30,7 +30,10 @@ def test_a_state_in_a_schema_consists_of_tables(place: Place) -> None:
     assert place.load().run().batches == 0
     tables = {row["tableName"] for row in place.spark.sql("show tables in wherry_state").collect()}
     assert {"orders_ledger", "orders_dlq", "orders_runs"} <= tables
-    assert [(each["status"], each["read"]) for each in place.load().runs()] == [("succeeded", 0), ("succeeded", 2)]
+    assert [(each["status"], each["read"]) for each in place.load().history.list()] == [
+        ("succeeded", 0),
+        ("succeeded", 2),
+    ]
     assert [table for table in tables if "prepared" in table] == []
     assert place.spark.table("wherry_state.orders_dlq").count() == 1
     assert not (place.folder / ".wherry").exists()

@@ -38,5 +38,5 @@ def test_the_report_and_the_summary_group_the_refused_rows(amounts: Place) -> No
     assert [each["rows"] for each in report.json()["causes"]] == [12, 6]
     amounts.land("4.json", [make_order(50, amount="n/a")])
     assert [cause.rows for cause in amounts.carry().causes.found] == [1]
-    (cause,) = amounts.load().dead_letter_causes()
+    (cause,) = amounts.load().refused.causes()
     assert [(each["form"], each["rows"], each["files"]) for each in cause["forms"]] == [("9,9", 12, 1), ("a/a", 7, 4)]

@@ -64,7 +64,7 @@ def test_edited_rows_are_delivered_once_and_the_others_wait(place: Place, capsys
     place.load(ORDERS).run()
     file = place.folder / "rows.csv"
     typed = ["dlq", "replay", str(place.folder / "pipeline.yaml"), "--with", str(file)]
-    assert place.load().export_dead_letters(file).rows == 4
+    assert place.load().refused.export(file).rows == 4
     edit_rows(
         file,
         lambda row: row.update(amount={"2,50": "2.50", "4,50": "4.50", "x": "-5"}.get(row["amount"], row["amount"])),
@@ -78,7 +78,7 @@ def test_edited_rows_are_delivered_once_and_the_others_wait(place: Place, capsys
     assert '"4,50"  "4.50"  goes to orders' in shown.out
     assert cli.execute([*typed, "--reason", "by hand", "--yes"]) == 0
     assert sorted(str(row["amount"]) for row in place.rows("tables/orders")) == ["1.50", "2.50", "4.50"]
-    waiting = place.load().dead_letters(waiting=True)
+    waiting = place.load().refused.list(waiting=True)
     assert sorted((row["original"]["id"], row["original"]["amount"]) for row in waiting) == [(3, "-3"), (5, "-5")]
     capsys.readouterr()
     assert cli.execute([*typed, "--reason", "by hand", "--yes"]) == 0
@@ -94,15 +94,15 @@ def test_a_killed_replay_continues_when_the_same_file_is_given_again(place: Plac
     definition = ORDERS.replace("{files: 1}", "{rows: 2}")
     place.load(definition).run()
     file, other = place.folder / "rows.csv", place.folder / "other.csv"
-    place.load().export_dead_letters(file)
-    place.load().export_dead_letters(other)
+    place.load().refused.export(file)
+    place.load().refused.export(other)
     edit_rows(file, put_point)
     edit_rows(other, lambda row: row.update(amount="0.5"))
     place.kill(definition, "Written", 2, edited=file)
     with pytest.raises(Refusal, match=r"with the fix rows\.csv was cut short"):
-        place.load().replay(place.load().correct_dead_letters(other).make_replay(reason="another"))
+        place.load().replay(place.load().refused.correct(other).make_replay(reason="another"))
     for _ in range(2):
-        place.load().replay(place.load().correct_dead_letters(file).make_replay(reason="again"))
+        place.load().replay(place.load().refused.correct(file).make_replay(reason="again"))
     amounts = sorted(str(row["amount"]) for row in place.rows("tables/orders"))
     assert amounts == [f"{n}.50" for n in range(1, 8)]
     assert (place.load().audit().balanced, count_kept(place)) == (True, 0)
@@ -113,28 +113,28 @@ def test_a_stopped_replay_is_resumed_without_its_file(place: Place) -> None:
     place.land("1.json", [make_order(1), *(make_order(n, amount=f"{n},50") for n in range(2, 8))])
     place.load(ORDERS).run()
     file, pipeline = place.folder / "rows.json", place.load(run__batch__rows="2")
-    pipeline.export_dead_letters(file)
+    pipeline.refused.export(file)
     file.write_text(file.read_text().replace(",50", ".50"))
 
     def listen(event: Event) -> None:
         if isinstance(event, BatchPlanned) and event.batch.number % 2 == 0:
             place.load().stop("the night begins")
 
-    corrected = pipeline.correct_dead_letters(file)
+    corrected = pipeline.refused.correct(file)
     cut = pipeline.replay(corrected.make_replay(reason="by hand"), listeners=[listen])
     assert (cut.status, cut.read) == ("stopped", 4)
     place.load().run()
     (kept,) = (place.folder / ".wherry/orders/prepared").glob("*")
     kept.rename(place.folder / "aside")
     with pytest.raises(Refusal, match="no longer has the 6 corrected rows") as refused:
-        place.load().preview_replay(place.load().find_cut_replay())
+        place.load().refused.preview_replay(place.load().refused.find_cut_replay())
     assert "wherry dlq replay FILE --with rows.csv" in str(refused.value.hint)
     (place.folder / "aside").rename(kept)
     with pytest.raises(Refusal, match="was cut short"):
         place.load().replay(Replay(fix=Fix(columns={"amount": "1"}), reason="another"))
     file.unlink()
-    again = place.load().find_cut_replay()
-    assert place.load().preview_replay(again).passing == 2
+    again = place.load().refused.find_cut_replay()
+    assert place.load().refused.preview_replay(again).passing == 2
     place.load().replay(again)
     assert place.ids("tables/orders") == [1, 2, 3, 4, 5, 6, 7]
     assert count_kept(place) == 0
@@ -177,10 +177,10 @@ def test_an_edited_cell_leaves_the_other_cells_unchanged(place: Place) -> None:
     place.land("1.json", [*line, json.dumps({"id": nothing["id"], "amount": "x", "note": "=1+1"})])
     place.load(TYPES).run()
     file = place.folder / "rows.csv"
-    place.load().export_dead_letters(file)
-    assert place.load().correct_dead_letters(file).changed == 0
+    place.load().refused.export(file)
+    assert place.load().refused.correct(file).changed == 0
     edit_rows(file, lambda row: row.update(amount="1"))
-    corrected = place.load().correct_dead_letters(file)
+    corrected = place.load().refused.correct(file)
     assert corrected.changed == 2
     place.load().replay(corrected.make_replay(reason="by hand"))
     first, second, third = sorted(place.rows("tables/orders"), key=lambda row: row["id"])
@@ -197,10 +197,10 @@ def test_chosen_rows_are_exported_and_corrected_in_python(place: Place) -> None:
     place.land("1.json", BAD)
     place.load(ORDERS).run()
     file = place.folder / "rows.json"
-    exported = place.load().export_dead_letters(file, choice=Choice(stage="require"))
+    exported = place.load().refused.export(file, choice=Choice(stage="require"))
     (row,) = json.loads(file.read_text())
     assert (exported.rows, row["amount"], row["_wherry_code"]) == (1, "-3", "positive_amount")
     values: dict[str, dict[str, Any]] = {row["_wherry_id"]: {"amount": "3", "EMAIL": None}}
-    corrected = place.load().correct_dead_letters(values)
+    corrected = place.load().refused.correct(values)
     report = place.load().replay(corrected.make_replay(reason="by hand"))
     assert (report.filtered, report.nacked) == (1, 0)

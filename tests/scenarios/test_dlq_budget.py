@@ -28,7 +28,7 @@ def test_a_run_stops_before_the_batch_that_follows_too_many_refused_rows(place: 
     assert (report.error.code, report.batches, place.ids("tables/orders")) == ("BUDGET", 2, [10, 20])
     assert "4 refused rows wait" in report.error.message
     assert "4 refused rows wait" in str(place.load().run(check=False).error)
-    assert place.load().discard_dead_letters(Choice(), reason="known") == 4
+    assert place.load().refused.discard(Choice(), reason="known") == 4
     report = place.load().run()
     assert (report.status, report.batches, place.ids("tables/orders")) == ("succeeded", 1, [10, 20, 30])
 
@@ -55,11 +55,11 @@ def test_decided_rows_are_kept_for_the_period_of_their_code(place: Place) -> Non
     )
     pipeline = place.load(KEPT)
     pipeline.run()
-    pipeline.discard_dead_letters(Choice(code="CAST"), reason="known")
-    positive = [row["id"] for row in pipeline.dead_letters() if row["code"] == "positive_amount"]
+    pipeline.refused.discard(Choice(code="CAST"), reason="known")
+    positive = [row["id"] for row in pipeline.refused.list() if row["code"] == "positive_amount"]
     assert len(positive) == 2
     mended = place.load(KEPT.replace("amount > 0", "amount > -2"))
     mended.replay(Replay(choice=Choice(code="positive_amount"), reason="some are allowed"))
-    left = {row["id"]: row["replayed"] for row in mended.dead_letters()}
-    assert {row["code"] for row in mended.dead_letters()} == {"positive_amount"}
+    left = {row["id"]: row["replayed"] for row in mended.refused.list()}
+    assert {row["code"] for row in mended.refused.list()} == {"positive_amount"}
     assert all(left[id_] for id_ in positive)

@@ -18,7 +18,7 @@ MENDED = ORDERS.replace(
 
 def find_id(pipeline: Pipeline, number: int) -> str:
     """Return the id of the refused row with this number."""
-    return next(str(each["id"]) for each in pipeline.dead_letters() if dict(each["row"]).get("id") == number)
+    return next(str(each["id"]) for each in pipeline.refused.list() if dict(each["row"]).get("id") == number)
 
 
 @pytest.mark.connect
@@ -31,12 +31,12 @@ def test_a_refused_row_is_tried_with_the_present_stages(place: Place) -> None:
     pipeline.run()
     two = find_id(pipeline, 2)
     before = list_files(place.folder)
-    tried = pipeline.explain_dead_letter(two).try_again()
+    tried = pipeline.refused.explain(two).try_again()
     assert tried.today is not None
     assert (tried.today.outcome, tried.today.stage, tried.passes) == ("rejected", "cast", False)
     assert [(step["stage"], step["outcome"]) for step in tried.steps] == [("", "kept"), ("cast", "refused")]
     mended = place.load(MENDED)
-    tried = mended.explain_dead_letter(two).try_again()
+    tried = mended.refused.explain(two).try_again()
     assert tried.today is not None
     assert (tried.today.outcome, list(tried.today.destinations), tried.passes) == ("wanted", ["orders"], True)
     assert [(step["stage"], step["row"]["amount"]) for step in tried.steps][:3] == [
@@ -46,8 +46,8 @@ def test_a_refused_row_is_tried_with_the_present_stages(place: Place) -> None:
         name: each for name, each in before.items() if "pipeline.yaml" not in name
     }
     mended.replay(Replay(choice=Choice(ids=(two,)), reason="two is a number"))
-    row = mended.explain_dead_letter(two)
+    row = mended.refused.explain(two)
     assert row.state == "replayed"
-    unread = next(str(each["id"]) for each in mended.dead_letters() if each["code"] == "PARSE")
-    tried = mended.explain_dead_letter(unread).try_again()
+    unread = next(str(each["id"]) for each in mended.refused.list() if each["code"] == "PARSE")
+    tried = mended.refused.explain(unread).try_again()
     assert (tried.today, "could not read" in tried.why_not) == (None, True)

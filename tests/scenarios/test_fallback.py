@@ -74,10 +74,10 @@ def test_a_dlq_that_breaks_during_a_run_does_not_stop_it(place: Place, caplog: p
     bring_back(place)
     audit = pipeline.audit()
     assert (audit.balanced, audit.dlq and audit.dlq["fallback"]) == (True, 2), audit.problems
-    merged = pipeline.merge_dead_letters()
+    merged = pipeline.refused.merge_fallback()
     assert merged.json() == {"merged": 2, "batches": 1, "waiting": 0}
     assert [row["position"] for row in place.refused()] == [2, 2, 3]
-    assert pipeline.merge_dead_letters().json() == {"merged": 0, "batches": 0, "waiting": 0}
+    assert pipeline.refused.merge_fallback().json() == {"merged": 0, "batches": 0, "waiting": 0}
     audit = pipeline.audit()
     assert (audit.balanced, audit.dlq and audit.dlq["fallback"]) == (True, 0), audit.problems
     assert pipeline.status()["dlq"] == {"rows": 3, "unreplayed": 3, "fallback": 0}
@@ -114,7 +114,7 @@ def test_a_run_begins_although_its_dlq_cannot_be_opened(place: Place, caplog: py
     assert {finding.destination for finding in audit.problems} == {"dlq"}
     bring_back(place)
     assert pipeline.audit().balanced
-    assert pipeline.merge_dead_letters().rows == 1
+    assert pipeline.refused.merge_fallback().rows == 1
     assert (pipeline.audit().balanced, len(place.refused())) == (True, 4)
 
 
@@ -135,7 +135,7 @@ def test_a_fallback_that_also_fails_stops_the_run(place: Place) -> None:
     report = place.load().run()
     assert (report.status, report.fallback, report.read) == ("succeeded", 2, 4)
     bring_back(place)
-    assert place.load().merge_dead_letters().rows == 2
+    assert place.load().refused.merge_fallback().rows == 2
     check_whole(place)
 
 
@@ -159,8 +159,8 @@ def test_a_fallback_of_any_kind_gives_each_row_back_once(
     audit = pipeline.audit()
     assert (audit.balanced, audit.dlq and audit.dlq["fallback"]) == (True, 3), audit.problems
     with watch_points(CrashInjector("after-dlq", end=None, plan=0)), pytest.raises(PipelineFailed):
-        pipeline.merge_dead_letters()
-    assert pipeline.merge_dead_letters().rows == 3
+        pipeline.refused.merge_fallback()
+    assert pipeline.refused.merge_fallback().rows == 3
     check_whole(place)
     assert [row["code"] for row in place.refused()] == ["CAST", "CAST", "positive_amount"]
 
@@ -199,7 +199,7 @@ def test_foreign_rows_in_the_fallback_are_not_merged(place: Place) -> None:
     ):
         rubbish = place.spark.createDataFrame([{**first, **changed}], one.schema)
         rubbish.write.format("delta").mode("append").save(table)
-    assert place.load().merge_dead_letters().rows == 3
+    assert place.load().refused.merge_fallback().rows == 3
     check_whole(place)
 
 
@@ -210,7 +210,7 @@ def test_a_batch_missing_from_the_fallback_is_named_and_the_others_are_merged(pl
     (problem,) = place.load().audit().problems
     assert (problem.code, problem.destination, problem.number) == ("DLQ_MISSING", "dlq fallback", 1)
     with pytest.raises(PipelineFailed, match="batch 1 of lane 0"):
-        place.load().merge_dead_letters()
+        place.load().refused.merge_fallback()
     assert [row["number"] for row in place.refused()] == [2, 2]
     assert place.load().status()["dlq"]["fallback"] == 1
 
@@ -222,6 +222,6 @@ def test_each_refused_row_is_copied_once_even_if_the_dlq_fails(place: Place) -> 
     report = place.load(copied).run(listeners=[act_after_batch(1, lambda: hide_table(place))])
     assert (report.status, report.fallback) == ("succeeded", 2)
     bring_back(place)
-    place.load().merge_dead_letters()
+    place.load().refused.merge_fallback()
     assert sorted(row["id"] for row in place.rows("copies")) == sorted(row["id"] for row in place.refused())
     check_whole(place)

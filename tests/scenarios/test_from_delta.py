@@ -69,7 +69,7 @@ def test_a_refused_row_names_the_version_of_the_table(
     assert stage.causes.describe() == [f"small, require: small: id < 100 is false: 1 row in {version}"]
     report = pipeline.run()
     assert report.causes.describe() == [f"small, require: small: id < 100 is false: 1 row in {version}"]
-    (row,) = pipeline.dead_letters()
+    (row,) = pipeline.refused.list()
     assert row["part"] == version
     monkeypatch.chdir(place.folder)
     assert execute(["dlq", "show", "pipeline.yaml"]) == 0

@@ -43,7 +43,7 @@ def test_refused_rows_reach_another_pipeline_once_also_after_a_replay(place: Pla
     assert (report.read, report.delivered, report.balanced) == (3, {"entries": 3}, True)
     assert (again.read, again.delivered, again.nacked, again.balanced) == (2, {"mended": 1}, 1, True)
     assert [(row["id"], row["amount"]) for row in place.rows("tables/mended")] == [(2, 2.5)]
-    place.load().discard_dead_letters(Choice(code="positive_amount"), reason="test orders")
+    place.load().refused.discard(Choice(code="positive_amount"), reason="test orders")
     place.load().replay(Replay(choice=Choice(code="CAST"), reason="try again"))
     place.land("2.json", [make_order(5, amount="5,5")])
     place.load().run()

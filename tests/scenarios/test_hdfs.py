@@ -56,6 +56,6 @@ def test_a_run_reads_and_writes_hdfs(tmp_path: Path, hdfs: Hdfs) -> None:
     report = load_pipeline(tmp_path, hdfs).run()
     assert (report.status, report.left_open) == ("succeeded", 0)
     rows = DeltaTable(hdfs.make_url("tables/orders")).to_pyarrow_table()["id"].to_pylist()
-    refused = [each["row"]["id"] for each in load_pipeline(tmp_path, hdfs).dead_letters()]
+    refused = [each["row"]["id"] for each in load_pipeline(tmp_path, hdfs).refused.list()]
     assert (sorted(rows), sorted(refused)) == ([1, 2, 3], [-3, -2, -1])
     assert load_pipeline(tmp_path, hdfs).audit().json()["problems"] == []

@@ -56,7 +56,7 @@ def test_a_rewind_repeats_the_batches_that_it_announced(place: Place) -> None:
     carry_out(place.load(), move, reason="the prices were wrong")
     report = place.load().run()
     assert (report.batches, place.ids("tables/orders")) == (2, [1, 2, 2, 3, 3])
-    assert place.load().lanes().lanes["0"]["number"] == 5
+    assert place.load().offsets.read().lanes["0"]["number"] == 5
 
 
 def test_an_invalid_offset_is_refused(place: Place) -> None:

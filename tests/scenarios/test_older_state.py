@@ -70,7 +70,7 @@ def test_a_run_continues_where_an_older_version_died(older: Path, place: Place) 
     os.utime(older / "landing/6.json", (1_700_000_006,) * 2)
     report = place.load().run()
     assert (report.status, place.ids("tables/orders")) == ("succeeded", [1, 2, 3, 6, 7, 8, 9])
-    assert [row["original"]["id"] for row in place.load().dead_letters()] == [4]
+    assert [row["original"]["id"] for row in place.load().refused.list()] == [4]
     found = place.load().audit()
     assert (found.problems, found.read, found.nacked) == ([], 9, 1)
     assert found.destinations["orders"].proved_from == {"0": 1}

@@ -98,7 +98,7 @@ def test_a_run_that_trips_its_window_keeps_masked_rows(shop: Place, capsys: pyte
     assert cli.execute(["run", file, "--set", "dlq.window=1", "--set", "dlq.threshold=1"]) == 1
     said = capsys.readouterr().err
     assert "column email: 'c***' is not an int" in said
-    run = shop.load().runs()[0]["run"]
+    run = shop.load().history.list()[0]["run"]
     for words in (["status", file], ["runs", file, run]):
         assert cli.execute(words) == 0
         told = capsys.readouterr().out

@@ -67,7 +67,7 @@ def begin_redo(place: Place, text: str) -> Pipeline:
 
 def list_waiting(pipeline: Pipeline) -> list[int]:
     """Return the ids of the rows in the DLQ that were neither replayed nor discarded."""
-    return [row["row"]["id"] for row in pipeline.dead_letters() if not (row["replayed"] or row["discarded"])]
+    return [row["row"]["id"] for row in pipeline.refused.list() if not (row["replayed"] or row["discarded"])]
 
 
 @pytest.mark.connect

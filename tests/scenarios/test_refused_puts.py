@@ -139,7 +139,7 @@ def test_a_refused_request_loses_and_doubles_nothing(pipeline: Pipeline, s3: S3,
     settled = list_settled_ever(open_state(pipeline._definition().pipeline)[1])
     assert sorted((each.number, each.counts.read) for each in settled) == [(1, 1), (2, 280), (3, 19)]
     assert pipeline.audit().json()["problems"] == []
-    assert [(run["status"], run["read"]) for run in pipeline.runs()] == [("succeeded", 299), ("succeeded", 1)]
+    assert [(run["status"], run["read"]) for run in pipeline.history.list()] == [("succeeded", 299), ("succeeded", 1)]
 
 
 @pytest.mark.parametrize("effect", get_args(Refused))

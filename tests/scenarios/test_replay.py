@@ -24,7 +24,7 @@ TWO = "  - delta: {path: tables/orders}\n", "  - delta: {path: tables/orders}\n 
 
 def describe_letters(place: Place) -> Mapping[tuple[int, str], tuple[bool, str | None]]:
     """Return whether each row of the DLQ was replayed, and which order it replays, by order and lane."""
-    rows = place.load().dead_letters()
+    rows = place.load().refused.list()
     orders = {row["id"]: row["original"]["id"] for row in rows}
     return {
         (orders[row["id"]], row["lane"]): (row["replayed"], row["replays"] and str(orders[row["replays"]]))

@@ -29,7 +29,7 @@ COMMAS = Fix(columns={"amount": "replace(amount, ',', '.')"})
 
 def list_waiting(place: Place) -> list[tuple[int, int | None]]:
     """Return the orders in the DLQ that wait, each with the order of the entry that it replays."""
-    rows = place.load().dead_letters()
+    rows = place.load().refused.list()
     orders = {row["id"]: row["original"]["id"] for row in rows}
     return sorted((orders[row["id"]], orders.get(row["replays"])) for row in rows if not row["replayed"])
 
@@ -42,7 +42,7 @@ def test_rows_are_previewed_with_a_fix_and_then_delivered_once(place: Place) -> 
     place.load(ORDERS.replace(*TWO) + "protect: [email]\n").run()
     pipeline, replay = place.load(), Replay(fix=COMMAS, reason="decimal commas")
     before = list_files(place.folder)
-    preview = pipeline.preview_replay(replay)
+    preview = pipeline.refused.preview_replay(replay)
     assert list_files(place.folder) == before
     assert (preview.read, preview.passing, preview.filtered, preview.refused) == (4, 2, 0, 2)
     assert dict(preview.destinations) == {"orders": 2, "b": 2}
@@ -65,21 +65,21 @@ def test_a_select_is_applied_before_the_stage_that_refused(place: Place) -> None
     place.load(ORDERS).run()
     fix = Fix(sql="SELECT abs(amount) AS amount FROM rows", start="refused")
     there = Replay(choice=Choice(stage="require"), fix=fix, reason="a sign too many")
-    preview = place.load().preview_replay(there)
+    preview = place.load().refused.preview_replay(there)
     assert [(row.row.before["amount"], row.row.after["amount"]) for row in preview.rows] == [(-3.0, 3.0)]
     place.load().replay(there)
     (three,) = [row for row in place.rows("tables/orders") if row["id"] == 3]
     assert (str(three["amount"]), three["email"]) == ("3.00", "a3@x.com")
     some = "with twice as (select 2 as id union all select 2) SELECT replace(amount, ',', '.') AS amount"
     some += " FROM rows join (select 4 as id union all select * from twice) as other using (id);"
-    preview = place.load().preview_replay(Replay(fix=Fix(sql=some), reason="by a table"))
+    preview = place.load().refused.preview_replay(Replay(fix=Fix(sql=some), reason="by a table"))
     assert {dict(row.row.row)["id"]: (row.row.outcome, row.row.code, row.row.message) for row in preview.rows} == {
         2: ("rejected", "FIX", "the SELECT gives 2 rows for it; expected 1"),
         4: ("wanted", None, None),
         5: ("rejected", "FIX", "the SELECT gives 0 rows for it; expected 1"),
     }
     with pytest.raises(StageError, match=r"stage 'fix'.*no column 'amont'"):
-        place.load().preview_replay(Replay(fix=Fix(columns={"amont": "1"}), reason="x"))
+        place.load().refused.preview_replay(Replay(fix=Fix(columns={"amont": "1"}), reason="x"))
 
 
 NO_PLACES = "must read `rows` itself and give one row for each"
@@ -102,7 +102,7 @@ def test_the_error_of_a_wrong_select_names_its_cause(place: Place) -> None:
         ("amount FROM rows UNION ALL SELECT amount FROM rows", NO_PLACES),
     ):
         with pytest.raises(StageError, match=f"stage 'fix'.*{problem}"):
-            place.load().preview_replay(Replay(fix=Fix(sql=f"SELECT {select}"), reason="x"))
+            place.load().refused.preview_replay(Replay(fix=Fix(sql=f"SELECT {select}"), reason="x"))
 
 
 @pytest.mark.promise("CD-30")

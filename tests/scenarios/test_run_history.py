@@ -33,7 +33,7 @@ def test_the_history_has_the_results_of_each_run(place: Place) -> None:
     assert found['wherry_dlq_bytes_total{pipeline="orders"}'] > 100
     assert found['wherry_dlq_seconds_total{pipeline="orders"}'] == pytest.approx(report.spent["dlq"], abs=1e-4)
     place.load(ORDERS.replace("lower(email)", "lower(emial)")).run(check=False)
-    failed, carried = pipeline.runs(report=True)
+    failed, carried = pipeline.history.list(report=True)
     assert (carried["run"], carried["status"], carried["read"], carried["nacked"]) == (report.run, "succeeded", 3, 1)
     assert carried["report"]["destinations"] == report.json()["destinations"]
     assert carried["started_at"] < carried["ended_at"] < failed["started_at"]

@@ -79,7 +79,7 @@ def test_a_dlq_that_was_deleted_between_two_runs_stops_the_run(place: Place) -> 
         == "succeeded"
     )
     assert [each.code for each in place.load().audit().problems] == ["DLQ_MISSING"]
-    assert [row["original"]["id"] for row in place.load().dead_letters()] == [40]
+    assert [row["original"]["id"] for row in place.load().refused.list()] == [40]
     assert kept.exists()
 
 

@@ -100,7 +100,7 @@ def test_a_killed_run_is_finished_and_its_refused_rows_are_replayed(
     assert run.returncode == 0, run.stderr
     assert (read_all_ids(s3), [*prepared.list_pages()]) == ([1, 2, 4, 5], [])
     pipeline = Pipeline.load(file)
-    (refused,) = pipeline.dead_letters()
+    (refused,) = pipeline.refused.list()
     assert (refused["code"], refused["replayed"]) == ("CAST", False)
 
     mended = """  - with_columns: {amount: "replace(amount, 'much', '3')"}\n  - cast:"""
@@ -114,7 +114,7 @@ def test_a_killed_run_is_finished_and_its_refused_rows_are_replayed(
 
     audit = pipeline.audit().json()
     assert (audit["problems"], audit["read"], audit["nacked"]) == ([], 5 + 1, 1)
-    assert [row["status"] for row in pipeline.runs()] == ["succeeded", "succeeded", "killed"]
+    assert [row["status"] for row in pipeline.history.list()] == ["succeeded", "succeeded", "killed"]
     said = "".join(each.stdout + each.stderr for each in (killed, run, replay))
     everything = ObjectStore(StoreUrl(s3.make_url("wherry"), s3.spark_settings))
     kept = b"".join(everything.read(key) for page in everything.list_pages() for key in page if everything.exists(key))
@@ -148,7 +148,7 @@ def test_a_refused_request_loses_and_doubles_no_refused_row(tmp_path: Path, s3: 
     filtered = DeltaTable(s3.make_url("wherry/orders/filtered"), storage_options=s3.storage_options)
     assert filtered.to_pyarrow_table().num_rows == 1
     pipeline = Pipeline.load(file)
-    assert [row["code"] for row in pipeline.dead_letters()] == ["CAST"]
+    assert [row["code"] for row in pipeline.refused.list()] == ["CAST"]
     assert pipeline.audit().json()["problems"] == []
 
 
@@ -230,7 +230,7 @@ from runners.pipeline import Pipeline
 from runners.running import merge_fallback
 
 merge_fallback._FEW = int(sys.argv[2])
-sys.stdout.write(str(Pipeline.load(sys.argv[1]).merge_dead_letters().rows))
+sys.stdout.write(str(Pipeline.load(sys.argv[1]).refused.merge_fallback().rows))
 """
 """A merge with a small limit. Spark reads a batch with more rows than the limit."""
 
@@ -265,8 +265,8 @@ def test_refused_rows_wait_as_files_in_a_store_and_come_back_once(
     assert (audit.returncode, pipeline.status()["dlq"]["fallback"]) == (0, 3), audit.stdout + audit.stderr
     merged = call_python("-c", MERGE, str(file), str(few))
     assert (merged.returncode, merged.stdout) == (0, "3"), merged.stderr
-    refused = {row["original"]["id"]: row["code"] for row in pipeline.dead_letters()}
-    assert (refused, len(pipeline.dead_letters())) == ({"3": "CAST", "6": "CAST", "7": "CAST"}, 3)
+    refused = {row["original"]["id"]: row["code"] for row in pipeline.refused.list()}
+    assert (refused, len(pipeline.refused.list())) == ({"3": "CAST", "6": "CAST", "7": "CAST"}, 3)
     assert (pipeline.audit().json()["problems"], pipeline.status()["dlq"]["fallback"]) == ([], 0)
     assert sorted(DeltaTable(tmp_path / "tables/orders").to_pyarrow_table()["id"].to_pylist()) == [1, 2, 4, 5]
 

@@ -106,9 +106,9 @@ def test_commands_that_describe_a_pipeline_read_the_store(tmp_path: Path, s3: S3
     pipeline = load_pipeline(tmp_path, s3, "s3a")
     status = pipeline.status()
     assert (status["state"], status["last_run"]["read"], status["dlq"]["rows"]) == ("idle", 2, 2)
-    assert [(kept["run"], kept["status"]) for kept in pipeline.runs()] == [(run.run, "succeeded")]
-    assert sorted(row["id"] for row in pipeline.dead_letters()) == ["p/1", "p/2"]
-    assert {name: lane["number"] for name, lane in pipeline.lanes().lanes.items()} == {"0": 2}
+    assert [(kept["run"], kept["status"]) for kept in pipeline.history.list()] == [(run.run, "succeeded")]
+    assert sorted(row["id"] for row in pipeline.refused.list()) == ["p/1", "p/2"]
+    assert {name: lane["number"] for name, lane in pipeline.offsets.read().lanes.items()} == {"0": 2}
     assert pipeline.audit().json()["problems"] == []
 
 

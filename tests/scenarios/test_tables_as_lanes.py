@@ -60,7 +60,7 @@ def test_each_table_has_a_separate_destination_and_separate_counts(raw: Place) -
     ]
     found = raw.load().audit()
     assert (found.balanced, list(found.problems)) == (True, [])
-    assert list(raw.load().lanes().lanes) == ["sales", "people"]
+    assert list(raw.load().offsets.read().lanes) == ["sales", "people"]
 
 
 def test_refused_rows_are_replayed_to_their_table(raw: Place) -> None:

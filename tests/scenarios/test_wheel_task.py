@@ -70,7 +70,7 @@ def test_the_ids_of_the_job_are_in_the_ledger_and_in_the_labels(file: Path) -> N
     tail = open_state(pipeline)[1].tail
     found = {kind: [entry.body.get("job") for entry in tail if entry.kind == kind] for kind in ("acquire", "plan")}
     assert found == {kind: [{"id": "41", "run": "42"}, None] for kind in ("acquire", "plan")}
-    second, first = Pipeline.of(pipeline).runs(report=True)
+    second, first = Pipeline.of(pipeline).history.list(report=True)
     assert (first["report"]["job"], second["report"]["job"]) == ({"id": "41", "run": "42"}, {})
     tags = [each["userMetadata"] for each in DeltaTable(file.parent / "table").history() if "userMetadata" in each]
     assert [json.loads(tag)["wherry"][0].get("job") for tag in tags] == [None, {"id": "41", "run": "42"}]

@@ -323,7 +323,7 @@ def commit_by_wherry(name: str, endpoint: str, settings: Mapping[str, str]) -> C
     from origins.store_access import StoreUrl
 
     place = StorePlace(StoreUrl(URL, make_spark_settings(endpoint)))
-    direct = DirectTable(place, str(place.open().metadata().id))
+    direct = DirectTable(place, str(place.versions.open().metadata().id))
 
     def commit(number: int) -> None:
         write = direct.begin()

@@ -49,8 +49,8 @@ pipeline.run()
 
 # COMMAND ----------
 
-pipeline.lanes()
+pipeline.offsets.read()
 
 # COMMAND ----------
 
-pipeline.dead_letters(limit=5)
+pipeline.refused.list(limit=5)

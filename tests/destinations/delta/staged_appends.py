@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from destinations.conformance import make_label
 from destinations.delta.delta import Delta, OpenDelta
 from destinations.delta.direct_append import DirectTable
-from destinations.delta.direct_commit import format_key
 from destinations.delta.store_commit import StorePlace
+from destinations.delta.versions import format_key
 from destinations.delta.writers import WRITERS, FileAppend, PendingAppend, SparkAppend
 from destinations.destination import Written
 from destinations.labels import Deadline

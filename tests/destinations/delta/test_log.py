@@ -12,9 +12,9 @@ import pytest
 
 from destinations.conformance import make_label
 from destinations.delta import Delta
-from destinations.delta.direct_commit import format_key
 from destinations.delta.log import LocalLog, LogCommit, SparkLog, StoreLog, format_for_clause, make_tag, parse_metadata
 from destinations.delta.table import TargetTable, find_seen_alike
+from destinations.delta.versions import format_key
 from destinations.destination import DestinationError, Written
 from origins.batch_rows import FrameRows
 from origins.object_store import open_store

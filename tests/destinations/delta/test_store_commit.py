@@ -18,10 +18,11 @@ from destinations.conformance import make_label
 from destinations.delta import log as table_log
 from destinations.delta import store_commit
 from destinations.delta.direct_append import DirectTable, DirectWrite, are_stores_plain
-from destinations.delta.direct_commit import MetadataChanged, Overwritten, format_key
+from destinations.delta.direct_commit import MetadataChanged, Overwritten
 from destinations.delta.log import OwnCommits, SparkLog, StoreLog, make_tag
-from destinations.delta.store_commit import StorePlace
+from destinations.delta.store_commit import StorePlace, StoreVersions
 from destinations.delta.table import TargetTable
+from destinations.delta.versions import format_key
 from origins.object_store import ObjectStore
 from origins.store_access import StoreError, StoreUrl
 from tests.stores.azure import Azure
@@ -88,7 +89,7 @@ def test_on_azure_a_listing_identifies_a_version_as_its_commit_did(
     azure: Azure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So the log is listed, and the table is not read again."""
-    monkeypatch.setattr(StorePlace, "sure", -1.0)
+    monkeypatch.setattr(StoreVersions, "sure", -1.0)
     url = StoreUrl(azure.make_url("orders"), azure.spark_settings)
     made = DeltaTable.create(str(url), Schema.from_arrow(SCHEMA), storage_options=azure.storage_options)
     direct = DirectTable(StorePlace(url), str(made.metadata().id))
@@ -306,7 +307,7 @@ def test_a_run_leaves_a_checkpoint_after_ten_versions(s3: S3, url: StoreUrl) -> 
         begin_write(direct).commit(make_rows(number), f"tag {number}")
     direct.close()
     s3.proxy.reset_counts()
-    assert StorePlace(url).open_head()[1].version == 10
+    assert StoreVersions(url).open_head()[1].version == 10
     assert sum(s3.proxy.count().values()) <= 15
     begin_write(direct).commit(make_rows(10), "tag 10")
     s3.proxy.reset_counts()
@@ -336,7 +337,7 @@ def test_a_broken_note_of_the_last_checkpoint_counts_as_none(s3: S3, url: StoreU
 
 def test_a_late_append_to_a_deleted_table_fails(s3: S3, url: StoreUrl, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next version would be free, and would be in a log without a beginning."""
-    monkeypatch.setattr(StorePlace, "sure", -1.0)
+    monkeypatch.setattr(StoreVersions, "sure", -1.0)
     write = begin_write(open_direct(s3, url))
     client = make_client(s3.behind)
     for found in client.list_objects_v2(Bucket=s3.bucket, Prefix="orders/")["Contents"]:

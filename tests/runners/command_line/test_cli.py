@@ -550,8 +550,10 @@ def test_a_run_from_the_beginning_moves_the_offsets_first(
     calls = replace_runs(monkeypatch, status="succeeded")
     moves: list[str] = []
     move = OffsetMove(lanes={"0": LaneMove(before=5, after=None, batches=2, rows=9)}, destinations={"orders": "twice"})
-    monkeypatch.setattr(Pipeline, "plan_offsets", lambda _, beginning, **__: move if beginning else None)
-    monkeypatch.setattr(Pipeline, "move_offsets", lambda _, move, reason: moves.append(reason))
+    monkeypatch.setattr(
+        "runners.operations.offsets.PipelineOffsets.plan", lambda _, beginning, **__: move if beginning else None
+    )
+    monkeypatch.setattr("runners.operations.offsets.PipelineOffsets.move", lambda _, move, reason: moves.append(reason))
     assert cli.execute(["run", file, "--from-beginning"]) == 2
     assert "the ledger keeps a reason" in capsys.readouterr().err
     assert cli.execute(["run", file, "--from-beginning", "--reason", "again"]) == 2
@@ -616,7 +618,7 @@ def test_twenty_refused_rows_are_printed_and_all_as_json(
         revealed.append(reveal)
         return []
 
-    monkeypatch.setattr(Pipeline, "dead_letters", dead_letters)
+    monkeypatch.setattr("runners.operations.refused_rows.PipelineRefusedRows.list", dead_letters)
     for words in ([], ["--json"], ["--limit", "5"], ["--limit", "5", "--json"]):
         assert cli.execute(["dlq", "show", file, *words]) == 0
     assert asked == [20, None, 5, 5]
@@ -839,7 +841,7 @@ def test_refused_rows_are_cut_to_the_terminal_unless_wide_is_given(
     row = {f"c{number}": f"{number}" * 12 for number in range(9)}
     where = {"id": "p/1", "nacked_at": "2026-01-01", "lane": "0", "number": 3, "stage": "cast", "destination": None}
     letter = {**where, "message": "no", "row": row, "replayed": False, "discarded": False}
-    monkeypatch.setattr(Pipeline, "dead_letters", lambda *_, **__: [letter])
+    monkeypatch.setattr("runners.operations.refused_rows.PipelineRefusedRows.list", lambda *_, **__: [letter])
     monkeypatch.setenv("NO_COLOR", "1")
     lines = print_on_terminal(monkeypatch, "dlq", "show", file, *words, columns=columns).splitlines()
     assert (max(map(len, lines)) <= columns) is not (whole and columns == 80)
@@ -912,7 +914,7 @@ def test_an_offset_that_is_a_word_or_a_time_needs_no_quotes(
         asked.append(offset)
         raise Refusal("planned")
 
-    monkeypatch.setattr(Pipeline, "plan_offsets", plan)
+    monkeypatch.setattr("runners.operations.offsets.PipelineOffsets.plan", plan)
     assert cli.execute(["offsets", file, "--lane", "0", "--offset", typed, "--reason", "x"]) == 2
     assert asked == [offset]
 
@@ -930,8 +932,8 @@ def test_a_word_that_is_no_file_is_the_next_argument(file: str, monkeypatch: pyt
         changed.append(changes)
         return {"window": 0, "threshold": 1, "limits": {}}
 
-    monkeypatch.setattr(Pipeline, "runs", runs)
-    monkeypatch.setattr(Pipeline, "change_dlq", change)
+    monkeypatch.setattr("runners.operations.history.PipelineHistory.list", runs)
+    monkeypatch.setattr("runners.operations.refused_rows.PipelineRefusedRows.change_limits", change)
     for words in (["3f9a"], [file, "3f9a"], ["last"], [file, "last"]):
         assert cli.execute(["runs", *words]) == 2
         assert cli.execute(["report", *words]) == 2

@@ -81,20 +81,20 @@ def load_beside(file: Path, more: str = "") -> Pipeline:
 
 def discard_rows(file: Path, *ids: str) -> None:
     """Discard these rows."""
-    load_beside(file).discard_dead_letters(Choice(ids=ids), reason="a test")
+    load_beside(file).refused.discard(Choice(ids=ids), reason="a test")
 
 
 def test_an_export_has_the_waiting_rows_and_counts_the_others(file: Path) -> None:
     """A discarded row is not exported. An unread line has no columns, so it is counted as left out."""
     discard_rows(file, "p/2")
-    exported = load_beside(file).export_dead_letters(file)
+    exported = load_beside(file).refused.export(file)
     assert (exported.rows, exported.masked) == (2, False)
     assert [*exported.left.values()] == [1]
     assert "could not read these lines" in next(iter(exported.left))
     lines = file.read_text(encoding="utf-8-sig").splitlines()
     assert lines[0] == "_wherry_id,_wherry_code,_wherry_message,id,email,amount"
     assert lines[1] == 'p/1,CAST,"amount \'1,50\' of ann1@shop.example is no number",1,ann1@shop.example,"1,50"'
-    assert load_beside(file).export_dead_letters(file.with_suffix(".json"), choice=Choice(ids=("p/3",))).rows == 1
+    assert load_beside(file).refused.export(file.with_suffix(".json"), choice=Choice(ids=("p/3",))).rows == 1
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_an_export_has_the_waiting_rows_and_counts_the_others(file: Path) -> Non
 )
 def test_an_export_without_a_row_writes_no_file(file: Path, choice: Choice, words: str) -> None:
     """The output states the reason."""
-    exported = load_beside(file).export_dead_letters(file, choice=choice)
+    exported = load_beside(file).refused.export(file, choice=choice)
     assert (exported.rows, exported.json()["file"], file.exists()) == (0, None, False)
     assert format_exported(exported, "orders.yaml").startswith(words)
 
@@ -118,30 +118,30 @@ def test_an_export_without_a_row_writes_no_file(file: Path, choice: Choice, word
 def test_an_unedited_file_changes_nothing(file: Path, ending: str) -> None:
     """With `unchanged=True` the rows are replayed as they were read."""
     file = file.with_suffix(ending)
-    load_beside(file).export_dead_letters(file)
-    same = load_beside(file).correct_dead_letters(file)
+    load_beside(file).refused.export(file)
+    same = load_beside(file).refused.correct(file)
     assert (same.changed, same.unchanged, bool(same.rows)) == (0, 3, False)
-    every = load_beside(file).correct_dead_letters(file, unchanged=True)
+    every = load_beside(file).refused.correct(file, unchanged=True)
     assert json.loads(every.rows.texts["p/2"]) == {"id": 2, "email": "ann2@shop.example", "amount": "2,50"}
     assert [*every.rows.texts] == ["p/1", "p/2", "p/3"]
 
 
 def edit_and_read(file: Path, change: Callable[[str], str]) -> correct_rows.CorrectedRows:
     """Export the rows, change the file's text, and return what Wherry finds in it."""
-    load_beside(file).export_dead_letters(file)
+    load_beside(file).refused.export(file)
     text = file.read_text(encoding="utf-8-sig")
     assert change(text) != text
     file.write_text(change(text), encoding="utf-8")
-    return load_beside(file).correct_dead_letters(file)
+    return load_beside(file).refused.correct(file)
 
 
 def test_the_rows_of_an_edited_file_are_counted(file: Path) -> None:
     """The counts are of changed, unchanged, duplicate and decided rows."""
-    load_beside(file).export_dead_letters(file)
+    load_beside(file).refused.export(file)
     discard_rows(file, "p/3")
     lines = file.read_text(encoding="utf-8-sig").splitlines(keepends=True)
     file.write_text("".join([*lines, lines[2]]).replace("3,50", "3.50"), encoding="utf-8")
-    found = load_beside(file).correct_dead_letters(file)
+    found = load_beside(file).refused.correct(file)
     counts = {"changed": 1, "unchanged": 2, "replayed": 0, "discarded": 1, "duplicated": 1}
     assert found.json() == {"file": str(file), **counts}
     words = "1 row changed, 2 unchanged. Of these, 1 was discarded before. 1 row is in the file twice."
@@ -152,7 +152,7 @@ def test_the_rows_of_an_edited_file_are_counted(file: Path) -> None:
 def test_a_column_that_the_file_lacks_keeps_its_value(file: Path) -> None:
     """The file's columns may be in any order, in upper or lower case."""
     file.write_text(f"AMOUNT,{ID}\n1.50,p/1\n")
-    assert json.loads(load_beside(file).correct_dead_letters(file).rows.texts["p/1"]) == {
+    assert json.loads(load_beside(file).refused.correct(file).rows.texts["p/1"]) == {
         "id": 1,
         "email": "ann1@shop.example",
         "amount": "1.50",
@@ -198,13 +198,13 @@ PROTECT = "protect: [email]\n"
 def test_protected_values_are_masked_and_masks_are_never_replayed(file: Path, ending: str) -> None:
     """With `--reveal` the values are exported, and can be replayed."""
     file = file.with_suffix(ending)
-    assert load_beside(file, PROTECT).export_dead_letters(file).masked
+    assert load_beside(file, PROTECT).refused.export(file).masked
     assert b"shop.example" not in file.read_bytes()
     with pytest.raises(Refusal, match="was exported with masked values"):
-        load_beside(file, PROTECT).correct_dead_letters(file)
+        load_beside(file, PROTECT).refused.correct(file)
     file.unlink()
-    load_beside(file, PROTECT).export_dead_letters(file, reveal=True)
-    assert load_beside(file, PROTECT).correct_dead_letters(file).unchanged == 3
+    load_beside(file, PROTECT).refused.export(file, reveal=True)
+    assert load_beside(file, PROTECT).refused.correct(file).unchanged == 3
 
 
 @pytest.mark.parametrize("mask", ["a***", "b***", "***"])
@@ -213,17 +213,17 @@ def test_a_mask_is_not_taken_from_a_file_without_its_mark(file: Path, mask: str)
     pipeline = load_beside(file, PROTECT)
     for given in (mask, 7):
         with pytest.raises(Refusal, match="row 1, column email") as refused:
-            pipeline.correct_dead_letters({"p/1": {"email": given}})
+            pipeline.refused.correct({"p/1": {"email": given}})
         assert "shop.example" not in str(refused.value)
-    assert pipeline.correct_dead_letters({"p/1": {"email": "new@shop.example"}}).changed == 1
-    assert load_beside(file).correct_dead_letters({"p/1": {"email": mask}}).changed == 1
+    assert pipeline.refused.correct({"p/1": {"email": "new@shop.example"}}).changed == 1
+    assert load_beside(file).refused.correct({"p/1": {"email": mask}}).changed == 1
 
 
 def test_the_ledger_keeps_a_key_of_the_fix_and_no_value(file: Path) -> None:
     """The same values make the same fix, wherever the file is. Another value makes another fix."""
-    first = load_beside(file).correct_dead_letters({"p/1": {"amount": "1.50"}})
-    again = load_beside(file).correct_dead_letters({"p/1": {"amount": "1.50"}})
-    other = load_beside(file).correct_dead_letters({"p/1": {"amount": "1.51"}})
+    first = load_beside(file).refused.correct({"p/1": {"amount": "1.50"}})
+    again = load_beside(file).refused.correct({"p/1": {"amount": "1.50"}})
+    other = load_beside(file).refused.correct({"p/1": {"amount": "1.51"}})
     replay = first.make_replay(reason="by hand")
     body = json.loads(json.dumps(replay.json()))
     assert "1.50" not in json.dumps(body)
@@ -302,7 +302,7 @@ def test_a_python_value_becomes_json_of_the_dlq(file: Path, kind: Any, value: An
     schema = {"type": "struct", "fields": [{"name": "x", "type": kind, "nullable": True, "metadata": {}}]}
     row = make_letters(1, plan="q", original='{"x": null}', original_schema=json.dumps(schema))
     append_letters(file.parent / ".wherry/orders/dlq", row)
-    found = load_beside(file).correct_dead_letters({"q/1": {"x": value}}).rows.texts["q/1"]
+    found = load_beside(file).refused.correct({"q/1": {"x": value}}).rows.texts["q/1"]
     assert found == f'{{"x": {text}}}'
     with pytest.raises(Refusal, match="row 1, column x"):
-        load_beside(file).correct_dead_letters({"q/1": {"x": object()}})
+        load_beside(file).refused.correct({"q/1": {"x": object()}})

@@ -56,9 +56,9 @@ def acquire_journal(pipeline: Pipeline, **body: object) -> Journal:
 
 def test_discarded_rows_no_longer_wait(pipeline: Pipeline) -> None:
     """The DLQ still has the rows, and a second discard finds none. The ledger keeps the user and the reason."""
-    assert pipeline.discard_dead_letters(Choice(code="PARSE"), reason="test files") == 2
-    assert pipeline.discard_dead_letters(Choice(code="PARSE"), reason="test files") == 0
-    assert [row["discarded"] for row in pipeline.dead_letters()] == [False, False, True, True]
+    assert pipeline.refused.discard(Choice(code="PARSE"), reason="test files") == 2
+    assert pipeline.refused.discard(Choice(code="PARSE"), reason="test files") == 0
+    assert [row["discarded"] for row in pipeline.refused.list()] == [False, False, True, True]
     assert pipeline.status()["dlq"] == {"rows": 4, "unreplayed": 2, "fallback": 0}
     (settled,) = open_journal(pipeline).list_settled()
     assert settled.counts.discards["reason"] == "test files"
@@ -68,7 +68,7 @@ def test_discarded_rows_no_longer_wait(pipeline: Pipeline) -> None:
 
 def test_a_decision_is_kept_when_entries_are_compacted(pipeline: Pipeline) -> None:
     """The compacted ledger still lists the discarded row."""
-    pipeline.discard_dead_letters(Choice(ids=("p/2",)), reason="a test")
+    pipeline.refused.discard(Choice(ids=("p/2",)), reason="a test")
     acquire_journal(pipeline).compact(every=1)
     assert list_decided(open_journal(pipeline)).discarded == {"p/2"}
     assert list_decided(open_journal(pipeline)).replayed == frozenset()
@@ -77,7 +77,7 @@ def test_a_decision_is_kept_when_entries_are_compacted(pipeline: Pipeline) -> No
 def test_a_discard_does_not_stop_a_run(pipeline: Pipeline) -> None:
     """The run's next entry comes after the discard in the ledger."""
     owner = acquire_journal(pipeline)
-    assert pipeline.discard_dead_letters(reason="a test") == 4
+    assert pipeline.refused.discard(reason="a test") == 4
     owner.record(Entry(kind="plan", lane="0", plan="p1", body=encode(make_planned(1))))
     assert len(list_decided(owner).discarded) == 4
 
@@ -88,27 +88,27 @@ def test_nothing_is_discarded_during_a_replay(pipeline: Pipeline) -> None:
     owner = acquire_journal(pipeline, replay={"reason": "a test"})
     assert lock.acquire()
     with pytest.raises(Owned, match="a replay of the DLQ of orders is under way"):
-        pipeline.discard_dead_letters(reason="a test")
+        pipeline.refused.discard(reason="a test")
     lock.release()
     batch = replace(make_planned(1).batch, lane="dlq/origin")
     body = encode(replace(make_planned(1), batch=batch))
     owner.record(Entry(kind="plan", lane="dlq/origin", plan="p1", body=body))
     with pytest.raises(Owned, match="a replay of the DLQ of orders is under way"):
-        pipeline.discard_dead_letters(reason="a test")
+        pipeline.refused.discard(reason="a test")
     owner.record(Entry(kind="cancel", lane="dlq/origin", plan="p1"))
-    assert pipeline.discard_dead_letters(reason="a test") == 4
+    assert pipeline.refused.discard(reason="a test") == 4
 
 
 def test_a_discard_needs_a_reason(pipeline: Pipeline) -> None:
     """A blank reason is refused."""
     with pytest.raises(Refusal, match="needs a reason"):
-        pipeline.discard_dead_letters(reason=" ")
+        pipeline.refused.discard(reason=" ")
 
 
 def test_causes_are_counted_with_first_last_and_example(pipeline: Pipeline) -> None:
     """The cause with the most waiting rows comes first. The example is a waiting row, if the cause has one."""
-    pipeline.discard_dead_letters(Choice(ids=("p/4",)), reason="a test")
-    cast, parse = pipeline.dead_letter_causes()
+    pipeline.refused.discard(Choice(ids=("p/4",)), reason="a test")
+    cast, parse = pipeline.refused.causes()
     assert (cast["code"], cast["stage"], cast["rows"], cast["waiting"]) == ("CAST", "cast", 2, 2)
     assert (cast["first"], cast["last"]) == ("2026-01-01T12:01:00.000+00:00", "2026-01-01T12:02:00.000+00:00")
     assert (parse["code"], parse["rows"], parse["waiting"], parse["example"]["id"]) == ("PARSE", 2, 1, "p/3")
@@ -121,27 +121,27 @@ def test_rows_of_a_cause_are_grouped_by_column_and_form(pipeline: Pipeline, tmp_
     append_letters(queue, make_letters(5, 6, 7, message="column fare: '1,5' is not an int", part="landing/a.csv"))
     append_letters(queue, make_letters(8, message="column fare: 'n/a' is not an int", part="landing/b.csv"))
     chosen = Choice(text="column fare:")
-    (cause,) = pipeline.dead_letter_causes(chosen)
+    (cause,) = pipeline.refused.causes(chosen)
     assert [(each["form"], each["rows"], each["files"]) for each in cause["forms"]] == [("9,9", 3, 1), ("a/a", 1, 1)]
     assert cause["rows"] == 4
     assert "id is" not in str(cause["forms"])
-    rows = pipeline.dead_letters(choice=chosen)
+    rows = pipeline.refused.list(choice=chosen)
     assert [(row["id"], row["part"]) for row in rows][2:] == [("p/7", "landing/a.csv"), ("p/8", "landing/b.csv")]
-    assert [row["id"] for row in pipeline.dead_letters(1, choice=Choice(file="a.csv"))] == ["p/7"]
-    assert pipeline.dead_letters(choice=Choice(text="column none:")) == []
-    assert pipeline.dead_letter_causes(Choice(text="column none:")) == []
+    assert [row["id"] for row in pipeline.refused.list(1, choice=Choice(file="a.csv"))] == ["p/7"]
+    assert pipeline.refused.list(choice=Choice(text="column none:")) == []
+    assert pipeline.refused.causes(Choice(text="column none:")) == []
 
 
 def test_a_row_that_was_refused_again_counts_once(pipeline: Pipeline, tmp_path: Path) -> None:
     """It counts under the cause of its last refusal, where it waits."""
     queue = tmp_path / "state" / "dlq"
     append_letters(queue, make_letters(1, plan="r", code="RULE", stage="rules", replays="p/1", message="too small"))
-    cast, parse, rule = sorted(pipeline.dead_letter_causes(), key=lambda cause: str(cause["code"]))
+    cast, parse, rule = sorted(pipeline.refused.causes(), key=lambda cause: str(cause["code"]))
     assert [cause["rows"] for cause in (cast, parse, rule)] == [1, 2, 1]
-    pipeline.discard_dead_letters(Choice(ids=("p/3",)), reason="a test")
-    (parse,) = pipeline.dead_letter_causes(Choice(code="PARSE"))
+    pipeline.refused.discard(Choice(ids=("p/3",)), reason="a test")
+    (parse,) = pipeline.refused.causes(Choice(code="PARSE"))
     assert [(each["rows"], each["waiting"]) for each in parse["forms"]] == [(2, 1)]
-    assert [cause["rows"] for cause in pipeline.dead_letter_causes(Choice(ids=("p/1",)))] == [1]
+    assert [cause["rows"] for cause in pipeline.refused.causes(Choice(ids=("p/1",)))] == [1]
 
 
 def test_a_row_that_failed_repeatedly_names_its_first_entry(
@@ -154,7 +154,7 @@ def test_a_row_that_failed_repeatedly_names_its_first_entry(
     again += [("u", "gone/1", "after retain")]
     for batch, before, why in again:
         append_letters(tmp_path / "state" / "dlq", make_letters(1, plan=batch, replays=before, message=why))
-    names = {row["id"]: (row["replays"], row["first"]) for row in pipeline.dead_letters()}
+    names = {row["id"]: (row["replays"], row["first"]) for row in pipeline.refused.list()}
     assert (names["r/1"], names["s/1"], names["t/1"]) == (("p/1", "p/1"), ("r/1", "p/1"), ("s/1", "p/1"))
     assert names["u/1"] == ("gone/1", "gone/1")
     assert names["p/1"] == (None, None)
@@ -170,13 +170,13 @@ def test_waiting_rows_are_shown_alone(
     """`--limit` counts only waiting rows. If none waits, the output states it."""
     monkeypatch.chdir(tmp_path)
     Path("orders.yaml").write_text(DEFINITION)
-    pipeline.discard_dead_letters(Choice(ids=("p/2", "p/4")), reason="a test")
-    assert [row["id"] for row in pipeline.dead_letters(waiting=True)] == ["p/1", "p/3"]
-    assert [row["id"] for row in pipeline.dead_letters(1, waiting=True, choice=Choice(code="CAST"))] == ["p/1"]
+    pipeline.refused.discard(Choice(ids=("p/2", "p/4")), reason="a test")
+    assert [row["id"] for row in pipeline.refused.list(waiting=True)] == ["p/1", "p/3"]
+    assert [row["id"] for row in pipeline.refused.list(1, waiting=True, choice=Choice(code="CAST"))] == ["p/1"]
     assert cli.execute(["dlq", "show", "orders.yaml", "--waiting"]) == 0
     shown = capsys.readouterr().out
     assert ("waiting  id p/1" in shown, "id p/2" in shown) == (True, False)
-    pipeline.discard_dead_letters(reason="a test")
+    pipeline.refused.discard(reason="a test")
     assert cli.execute(["dlq", "show", "orders.yaml", "--waiting"]) == 0
     assert capsys.readouterr().out == "No row waits in the DLQ.\n"
 
@@ -242,10 +242,10 @@ def test_the_newest_of_many_rows_that_match_are_found(pipeline: Pipeline, tmp_pa
     append_letters(queue, make_letters(*range(1, 15_001), plan="r", nacked_at=noon + timedelta(hours=1)))
     append_letters(queue, make_letters(1, 2, plan="s", message="column fare: 'n/a' is not an int", nacked_at=noon))
     for choice in (Choice(text="column fare:"), Choice(text="n/a")):
-        ids = [row["id"] for row in pipeline.dead_letters(4, choice=choice)]
+        ids = [row["id"] for row in pipeline.refused.list(4, choice=choice)]
         assert ids == ["old/11", "old/12", "s/1", "s/2"]
-        assert [row["id"] for row in pipeline.dead_letters(choice=choice)] == ["old/10", *ids]
-    newest = [row["id"] for row in pipeline.dead_letters(2, choice=Choice(text='"id": 7'))]
+        assert [row["id"] for row in pipeline.refused.list(choice=choice)] == ["old/10", *ids]
+    newest = [row["id"] for row in pipeline.refused.list(2, choice=Choice(text='"id": 7'))]
     assert newest == ["r/14999", "r/15000"]
 
 

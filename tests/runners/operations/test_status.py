@@ -68,7 +68,7 @@ def test_status_and_offsets_show_the_runs_that_share_the_lanes(tmp_path: Path) -
     assert (facts["state"], facts["owner"]["run"]) == ("running", "r1")
     told = [(owner["run"], owner["lanes"], owner["lives"]) for owner in facts["owners"]]
     assert told == [("r1", ["0"], True), ("r2", ["1"], False)]
-    assert pipeline.lanes().lanes["0"]["epoch"] == 3
+    assert pipeline.offsets.read().lanes["0"]["epoch"] == 3
     assert first.state.epoch == 4
     lock.release()
 
@@ -89,11 +89,11 @@ def test_a_run_whose_process_is_gone_was_killed(tmp_path: Path) -> None:
     row = RunRow(run="3f9a", pipeline="orders", status="running", started_at=datetime.now(timezone.utc))
     RunHistory(tmp_path / ".wherry" / "orders" / "runs", timedelta(days=90)).write([row])
     pipeline = Pipeline.load(file)
-    assert [each["status"] for each in pipeline.runs()] == ["running"]
+    assert [each["status"] for each in pipeline.history.list()] == ["running"]
     assert pipeline.status()["last_run"] is None
     lock.release()
-    assert [each["status"] for each in pipeline.runs()] == ["killed"]
-    assert pipeline.runs(status="running") == []
+    assert [each["status"] for each in pipeline.history.list()] == ["killed"]
+    assert pipeline.history.list(status="running") == []
     facts = pipeline.status()
     assert (facts["state"], facts["last_run"]["run"], facts["last_run"]["status"]) == ("failed", "3f9a", "killed")
     said = CliRunner().invoke(wherry, ["status", str(file)])

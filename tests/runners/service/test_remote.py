@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import shutil
@@ -24,7 +25,10 @@ from runners.model.planned_batch import SettledCounts, StageCount
 from runners.model.run_report import DestinationReport, Report, RunError
 from runners.operations.audit.finding import Audit, Finding
 from runners.operations.fix_preview import FixedRow, FixPreview
+from runners.operations.history import PipelineHistory
+from runners.operations.offsets import PipelineOffsets
 from runners.operations.redo import RedoPreview
+from runners.operations.refused_rows import PipelineRefusedRows
 from runners.operations.trace import TracedRow
 from runners.pipeline import Pipeline
 from runners.running.backfill import Backfill
@@ -33,7 +37,14 @@ from runners.running.fix import NO_FIX
 from runners.running.replay import Replay
 from runners.service.client import ServerProblem
 from runners.service.messages import Happening
-from runners.service.remote import RemoteFolder, RemotePipeline, read_event
+from runners.service.remote import (
+    RemoteFolder,
+    RemoteHistory,
+    RemoteOffsets,
+    RemotePipeline,
+    RemoteRefusedRows,
+    read_event,
+)
 from tests.runners.service.far import reach, write_folder, write_pipeline
 
 AT = datetime(2026, 1, 31, 6, tzinfo=timezone.utc)
@@ -87,18 +98,37 @@ def test_a_look_returns_what_the_pipeline_returns(there: RemotePipeline, here: P
     """The types are the same too."""
     some = Choice(code="PARSE", since=datetime(2026, 1, 1, tzinfo=timezone.utc))
     replay = Replay(choice=some, reason="again")
-    assert there.runs() == here.runs()
-    assert there.find_run("last") == pass_on(here.find_run("last"))
-    assert there.quality() == here.quality()
-    assert there.lanes() == replace(here.lanes(), lanes=pass_on(here.lanes().lanes))
-    assert there.dead_letters(2, choice=some, waiting=True) == here.dead_letters(2, choice=some, waiting=True)
-    assert there.dead_letter_causes(some) == here.dead_letter_causes(some)
-    assert there.count_waiting(some) == here.count_waiting(some) == 2
-    assert there.dlq_settings() == here.dlq_settings()
-    assert there.plan_replay(replay) == here.plan_replay(replay)
-    assert there.plan_offsets(batches=1).json() == pass_on(here.plan_offsets(batches=1).json())
+    assert there.history.list() == here.history.list()
+    assert there.history.find("last") == pass_on(here.history.find("last"))
+    assert there.history.quality() == here.history.quality()
+    assert there.offsets.read() == replace(here.offsets.read(), lanes=pass_on(here.offsets.read().lanes))
+    assert there.refused.list(2, choice=some, waiting=True) == here.refused.list(2, choice=some, waiting=True)
+    assert there.refused.causes(some) == here.refused.causes(some)
+    assert there.refused.count_waiting(some) == here.refused.count_waiting(some) == 2
+    assert there.refused.limits() == here.refused.limits()
+    assert there.refused.plan_replay(replay) == here.refused.plan_replay(replay)
+    assert there.offsets.plan(batches=1).json() == pass_on(here.offsets.plan(batches=1).json())
     past = Backfill(again=True, start=1, end=AT.replace(year=2100), reason="again")
     assert there.plan_backfill(past).json() == pass_on(here.plan_backfill(past).json())
+
+
+@pytest.mark.parametrize(
+    ("there", "here"),
+    [
+        (RemotePipeline, Pipeline),
+        (RemoteRefusedRows, PipelineRefusedRows),
+        (RemoteOffsets, PipelineOffsets),
+        (RemoteHistory, PipelineHistory),
+    ],
+)
+def test_a_method_over_a_server_takes_what_the_method_here_takes(there: type, here: type) -> None:
+    """It may take less. Other public names are properties that a pipeline has too."""
+    methods = {name: each for name, each in vars(there).items() if inspect.isfunction(each) and name[0] != "_"}
+    taken = {name: {*inspect.signature(each).parameters} for name, each in methods.items()}
+    known = {name: {*inspect.signature(getattr(here, name)).parameters} for name in methods}
+    assert [name for name in taken if not taken[name] <= known[name]] == []
+    properties = {name for name, each in vars(there).items() if isinstance(each, property)}
+    assert properties <= {*dir(here), *here.__dataclass_fields__}  # type: ignore[attr-defined]
 
 
 def test_a_run_over_a_server_reports_and_is_followed(there: RemotePipeline, here: Pipeline) -> None:
@@ -106,7 +136,7 @@ def test_a_run_over_a_server_reports_and_is_followed(there: RemotePipeline, here
     events: list[Event] = []
     report = there.run(listeners=[events.append])
     assert (report.status, report.read, report.delivered) == ("succeeded", 1, {"orders": 1})
-    assert report.run == here.runs()[0]["run"]
+    assert report.run == here.history.list()[0]["run"]
     kinds = [type(each) for each in events]
     assert kinds[:2] == [RunStarted, BatchPlanned]
     assert [each.counts.read for each in events if isinstance(each, BatchSettled)] == [1]
@@ -130,22 +160,22 @@ def test_a_signal_stops_the_run_on_the_server(folder: Path, there: RemotePipelin
 
 def test_a_move_is_not_made_if_it_would_do_something_else_now(there: RemotePipeline, here: Pipeline) -> None:
     """A run came between the question and the answer of a person."""
-    move = there.plan_offsets(batches=1)
+    move = there.offsets.plan(batches=1)
     here.run()
-    before = here.lanes()
+    before = here.offsets.read()
     with pytest.raises(ServerProblem, match="have changed in the meantime"):
-        there.move_offsets(move, reason="wrong prices")
-    assert here.lanes() == before
+        there.offsets.move(move, reason="wrong prices")
+    assert here.offsets.read() == before
 
 
 def test_no_more_rows_are_discarded_than_a_person_was_shown(there: RemotePipeline, here: Pipeline) -> None:
     """A preview discards nothing."""
-    assert there.count_waiting() == 3
+    assert there.refused.count_waiting() == 3
     with pytest.raises(ServerProblem, match="expected 2 rows, found 3 rows"):
-        there.discard_dead_letters(reason="tests", expected=2)
-    assert here.count_waiting() == 3
-    assert there.discard_dead_letters(reason="tests", expected=3) == 3
-    assert here.count_waiting() == 0
+        there.refused.discard(reason="tests", expected=2)
+    assert here.refused.count_waiting() == 3
+    assert there.refused.discard(reason="tests", expected=3) == 3
+    assert here.refused.count_waiting() == 0
 
 
 def test_a_change_needs_a_reason(there: RemotePipeline) -> None:
@@ -157,7 +187,7 @@ def test_a_change_needs_a_reason(there: RemotePipeline) -> None:
 def test_more_rows_than_a_server_lists_are_refused(there: RemotePipeline) -> None:
     """The hint names the option."""
     with pytest.raises(Refusal, match="at most 1,000 rows") as refused:
-        there.dead_letters(1_001)
+        there.refused.list(1_001)
     assert "--limit 1000" in refused.value.hint
 
 

@@ -26,13 +26,13 @@ from destinations.delta.data_files import describe_files, write
 from destinations.delta.direct_append import DirectTable, _is_plain_setting
 from destinations.delta.direct_commit import (
     FolderPlace,
-    LogHead,
     MetadataChanged,
     Overwritten,
     find_staged,
 )
 from destinations.delta.lock import SparkCommits
 from destinations.delta.log import LocalLog, OwnCommits, make_tag
+from destinations.delta.versions import FolderVersions, LogHead
 from destinations.destination import DestinationError
 from origins.delta_actions import FileBody, NestedBody
 from tests.destinations.delta.features import demand_feature
@@ -56,7 +56,7 @@ def write_file(folder: Path, number: int) -> list[FileBody]:
 
 
 def read_head(folder: Path) -> LogHead:
-    return FolderPlace(folder).open_head()[1]
+    return FolderVersions(folder).open_head()[1]
 
 
 def append(
@@ -71,7 +71,7 @@ def test_a_later_version_that_cannot_be_parsed_is_named(orders: Path, line: str)
     head = read_head(orders)
     (orders / "_delta_log" / f"{1:020}.json").write_text(line)
     with pytest.raises(DestinationError, match=f"Version 1 in the log of the Delta table {orders} "):
-        FolderPlace(orders).advance(head)
+        FolderVersions(orders).advance(head)
 
 
 def append_number(folder: Path, number: int) -> int:
@@ -197,7 +197,7 @@ def test_a_version_below_the_newest_whose_name_is_free_is_not_taken(orders: Path
         append(orders, began, write_file(orders, 9), "tag")
     assert read_numbers(orders) == [0, 1, 2, 3]
     assert list_litter(orders) == [name for name in list_litter(orders) if "checkpoint" in name]
-    assert FolderPlace(orders).find_head(began).version == 4
+    assert FolderVersions(orders).find_head(began).version == 4
 
 
 def test_an_append_into_a_log_with_a_gap_fails(orders: Path) -> None:
@@ -217,7 +217,7 @@ def test_an_append_into_a_log_with_a_gap_fails(orders: Path) -> None:
     with pytest.raises(MetadataChanged):
         append(orders, long_ago, write_file(orders, 99), "tag")
     assert not (orders / "_delta_log" / f"{4:020}.json").exists()
-    newest = FolderPlace(orders).find_head(long_ago)
+    newest = FolderVersions(orders).find_head(long_ago)
     assert append(orders, newest, write_file(orders, 9), "tag").version == 10
     assert read_numbers(orders) == list(range(10))
 
@@ -234,7 +234,7 @@ def test_a_writer_paused_before_the_link_fills_no_gap(orders: Path, monkeypatch:
         DeltaTable(str(orders)).create_checkpoint()
         for version in (0, 2, 3):
             (orders / "_delta_log" / f"{version:020}.json").unlink()
-        monkeypatch.setattr("destinations.delta.direct_commit.read_clock", lambda: began.seen + 3_600)
+        monkeypatch.setattr("destinations.delta.versions.read_clock", lambda: began.seen + 3_600)
         link(file, name)
 
     monkeypatch.setattr(os, "link", slept)
@@ -250,7 +250,7 @@ def test_a_writer_paused_before_the_link_fills_no_gap(orders: Path, monkeypatch:
         link(file, name)
         append_number(orders, 6)
         DeltaTable(str(orders)).create_checkpoint()
-        monkeypatch.setattr("destinations.delta.direct_commit.read_clock", lambda: began.seen + 3_600)
+        monkeypatch.setattr("destinations.delta.versions.read_clock", lambda: began.seen + 3_600)
 
     monkeypatch.setattr(os, "link", overtaken)
     assert append(orders, began, write_file(orders, 5), "tag").version == 5

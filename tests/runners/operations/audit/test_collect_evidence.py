@@ -378,7 +378,7 @@ def test_refused_rows_without_a_batch_are_found(carried: Carried) -> None:
 
 def test_decided_refused_rows_may_be_gone(carried: Carried) -> None:
     """The rows were discarded, and `dlq.retain` has passed."""
-    carried.pipeline.discard_dead_letters(reason="known")
+    carried.pipeline.refused.discard(reason="known")
     DeltaTable(carried.dlq).delete("number = 2")
     assert carried.list_codes() == []
 

@@ -39,7 +39,7 @@ def test_a_refused_row_is_a_row(tmp_path: Path) -> None:
     )
     append_letters(tmp_path / "state" / "dlq", make_letters(1, run="a", part="landing/a.json"))
     session: Any = Session()
-    rows: Any = made.dead_letters().to_frame(session)
+    rows: Any = made.refused.list().to_frame(session)
     (row,) = rows
     assert row == {
         "state": "waiting",
@@ -84,7 +84,7 @@ def test_spark_takes_the_frames_of_a_run(spark: SparkSession, tmp_path: Path) ->
     ]
     counts = made.run().to_frame(spark).select("destination", "read", "delivered", "nacked")
     assert [tuple(row) for row in counts.collect()] == [("table", 2, 1, 1)]
-    refused = made.dead_letters().to_frame(spark).filter("state = 'waiting'")
+    refused = made.refused.list().to_frame(spark).filter("state = 'waiting'")
     assert [(row["code"], row["nacked_at"].year >= 2026) for row in refused.collect()] == [("CAST", True)]
 
 

@@ -146,6 +146,6 @@ def test_a_pipeline_that_never_ran_has_no_lanes(tmp_path: Path, monkeypatch: pyt
     from runners.pipeline import Pipeline
 
     (tmp_path / "orders.yaml").write_text(DEFINITION)
-    lanes = Pipeline.load(tmp_path / "orders.yaml").lanes()
+    lanes = Pipeline.load(tmp_path / "orders.yaml").offsets.read()
     assert (str(lanes), lanes.json()) == ("No batch was processed yet.", {"lanes": {}, "open": []})
     assert [file.name for file in tmp_path.iterdir()] == ["orders.yaml"]

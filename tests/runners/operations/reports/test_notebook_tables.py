@@ -36,7 +36,7 @@ def pipeline(tmp_path: Path) -> Pipeline:
         2, run="b", message="<script>no</script>"
     )
     append_letters(tmp_path / "state" / "dlq", letters)
-    made.discard_dead_letters(Choice(ids=("p/1",)), reason="a test")
+    made.refused.discard(Choice(ids=("p/1",)), reason="a test")
     record_history(tmp_path / "state" / "runs", "run <a>")
     return made
 
@@ -56,11 +56,11 @@ def read_cell(shown: object) -> str:
 
 def test_values_are_text_and_never_html(pipeline: Pipeline) -> None:
     """Each refused row has its state, its stage, the reason and its file."""
-    shown = read_cell(pipeline.dead_letters())
+    shown = read_cell(pipeline.refused.list())
     assert "cast: <script>no</script>" in shown
     assert "discarded  id p/1  file <b>.json" in shown
     assert "waiting  id p/2" in shown
-    assert "run <a>" in read_cell(pipeline.runs())
+    assert "run <a>" in read_cell(pipeline.history.list())
 
 
 def test_a_notebook_shows_the_text_of_the_terminal(
@@ -79,10 +79,10 @@ def test_a_notebook_shows_the_text_of_the_terminal(
     record_history(tmp_path / ".wherry/orders/runs", "c")
     cells: dict[str, list[object]] = {
         "status": [made.status()],
-        "runs": [made.runs()],
-        "offsets": [made.lanes()],
-        "dlq show": [made.dead_letters()],
-        "dlq summary": [made.dead_letter_causes()],
+        "runs": [made.history.list()],
+        "offsets": [made.offsets.read()],
+        "dlq show": [made.refused.list()],
+        "dlq summary": [made.refused.causes()],
     }
     for typed, shown in cells.items():
         assert cli.execute([*typed.split(), "orders.yaml"]) == 0
@@ -102,7 +102,7 @@ def test_the_status_shows_a_run_under_way(pipeline: Pipeline) -> None:
 
 def test_code_uses_them_as_lists_and_dicts(pipeline: Pipeline) -> None:
     """They are equal to plain ones, and become the same JSON."""
-    for listed in (pipeline.dead_letters(), pipeline.dead_letter_causes(), pipeline.runs()):
+    for listed in (pipeline.refused.list(), pipeline.refused.causes(), pipeline.history.list()):
         assert isinstance(listed, list)
         assert listed == list(listed)
         assert json.loads(json.dumps(listed)) == [*listed]
@@ -117,15 +117,15 @@ def test_an_empty_list_is_shown_as_a_sentence(tmp_path: Path) -> None:
     made = Pipeline(
         name="orders", origin=Rows(schema="id long"), destinations=[Memory()], state=str(tmp_path / "state")
     )
-    assert read_cell(made.dead_letters()) == read_cell(made.dead_letter_causes()) == "The DLQ has no rows."
-    assert read_cell(made.runs()) == "No run matches."
-    assert read_cell(made.lanes()) == "No batch was processed yet."
+    assert read_cell(made.refused.list()) == read_cell(made.refused.causes()) == "The DLQ has no rows."
+    assert read_cell(made.history.list()) == "No run matches."
+    assert read_cell(made.offsets.read()) == "No batch was processed yet."
     assert "never run" in read_cell(made.status())
 
 
 def test_a_long_list_shows_its_newest_rows(pipeline: Pipeline) -> None:
     """It counts all of them."""
-    first, last = pipeline.dead_letters()
+    first, last = pipeline.refused.list()
     shown = read_cell(RefusedRowList([*[first] * MOST, last]))
     assert [shown.count("id p/1"), shown.count("id p/2")] == [MOST - 1, 1]
     assert shown.endswith("100 of 101 rows are shown.")

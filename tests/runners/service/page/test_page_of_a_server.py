@@ -116,7 +116,7 @@ def test_a_person_holds_the_schedule_and_moves_the_offsets(page: Page, folder: P
     press(page, "Preview")
     page.wait_for("document.querySelector('dialog .preview')?.innerText.includes('orders gets the rows again')")
     finish(page, "read the last file again", "Move the offsets", "The offsets were moved.")
-    lane = Pipeline.load(folder / "orders.yaml").lanes().json()["lanes"]["0"]
+    lane = Pipeline.load(folder / "orders.yaml").offsets.read().json()["lanes"]["0"]
     assert lane["offset"]["file"] == "1.json"
     log = (folder / ".wherry" / "server" / "audit.jsonl").read_text().splitlines()
     deeds = [(deed["did"], deed["with"]["reason"]) for deed in map(json.loads, log) if "with" in deed]

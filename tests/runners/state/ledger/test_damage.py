@@ -191,6 +191,6 @@ def test_a_damaged_dlq_is_reported(tmp_path: Path, harm: Callable[[Path], None])
     carried.carry(1, nacked=1)
     harm(find_newest(tmp_path / "state" / "dlq", "*.parquet"))
     with pytest.raises(DestinationError, match=f"The DLQ at {tmp_path}/state/dlq cannot be read"):
-        carried.pipeline.dead_letters()
+        carried.pipeline.refused.list()
     ((_, destination, _),) = carried.list_codes()
     assert destination == "dlq"
