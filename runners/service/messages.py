@@ -14,6 +14,8 @@ from runners.service.operation import Ask, AskPipeline, Reply
 
 Limit = Annotated[int, Meta(ge=1, le=1_000)]
 Text = Annotated[str, Meta(max_length=1_000)]
+DefinitionYaml = Annotated[str, Meta(max_length=100_000)]
+"""A definition from the network. A longer one would keep a thread busy for seconds."""
 Reason = Annotated[str, Meta(min_length=1, max_length=1_000, pattern=r"\S")]
 
 
@@ -163,6 +165,10 @@ class StartRun(AskPipeline, frozen=True, kw_only=True):
     """Begin a run."""
 
     reason: Reason
+    parameters: dict[str, Text] = field(default_factory=dict)
+    """The values of `${NAME}` in the definition, for the names that the server allows."""
+    definition: DefinitionYaml = ""
+    """A definition for this run alone, which is not kept. It needs the right to admin, like a stored one."""
 
 
 class StopRun(AskPipeline, frozen=True, kw_only=True):
@@ -553,3 +559,69 @@ class Readiness(Reply, frozen=True, kw_only=True):
 
     ready: bool
     version: str
+
+
+class ValidateDefinition(AskPipeline, frozen=True, kw_only=True):
+    """Could this be the definition of a pipeline?"""
+
+    definition: DefinitionYaml
+    """The text, which is YAML."""
+
+
+class ValidDefinition(Reply, frozen=True, kw_only=True):
+    """What a definition says. It is not kept."""
+
+    pipeline: str
+    hash: str
+    """The hash that a run with it would have."""
+    definition: Any
+    """The definition with its defaults left out."""
+
+
+class GetDefinition(AskPipeline, frozen=True, kw_only=True):
+    """What is in the file of a pipeline?"""
+
+
+class DefinitionText(Reply, frozen=True, kw_only=True):
+    """The file of a pipeline."""
+
+    pipeline: str
+    file: str
+    definition: str
+    """The text, with references instead of the secrets that the server knows."""
+    etag: str
+    """The hash of the file. A change of the file names it."""
+
+
+class PutDefinition(AskPipeline, frozen=True, kw_only=True):
+    """Create or replace the definition of a pipeline."""
+
+    definition: DefinitionYaml
+    """The text, which is YAML."""
+    etag: str = ""
+    """The hash of the file that it replaces. Empty for a new file."""
+    reason: Reason
+
+
+class StoredDefinition(Reply, frozen=True, kw_only=True):
+    """The definition as it is stored now. The schedule and the next run use it."""
+
+    pipeline: str
+    file: str
+    etag: str
+    replaced: bool
+
+
+class DeleteDefinition(AskPipeline, frozen=True, kw_only=True):
+    """Remove the definition of a pipeline. Its state and its tables stay."""
+
+    etag: str
+    """The hash of the file that it removes."""
+    reason: Reason
+
+
+class RemovedDefinition(Reply, frozen=True, kw_only=True):
+    """The definition is gone, and the schedule begins no run of it."""
+
+    pipeline: str
+    file: str

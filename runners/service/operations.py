@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, get_args, get_origin, get_type_hints
 
-from runners.service import changing, reading
+from runners.service import changing, definitions, reading
 from runners.service.operation import Operation, Right
 
 
@@ -33,6 +33,10 @@ _ONE = "/v1/pipelines/{pipeline}"
 OPERATIONS: Sequence[Operation] = (
     _make(reading.list_pipelines, "GET", "/v1/pipelines"),
     _make(reading.get_pipeline, "GET", _ONE),
+    _make(definitions.get_definition, "GET", f"{_ONE}/definition", Right.ADMIN),
+    _make(definitions.validate_definition, "POST", f"{_ONE}/definition", Right.ADMIN),
+    _make(definitions.put_definition, "PUT", f"{_ONE}/definition", Right.ADMIN),
+    _make(definitions.delete_definition, "DELETE", f"{_ONE}/definition", Right.ADMIN),
     _make(reading.list_runs, "GET", f"{_ONE}/runs"),
     _make(reading.get_run, "GET", f"{_ONE}/runs/{{run}}"),
     _make(changing.start_run, "POST", f"{_ONE}/runs", Right.OPERATE),
