@@ -84,13 +84,13 @@ COUNTS: Mapping[str, tuple[int, Callable[[], int]]] = {
     "writers of Delta": (2, lambda: len(DeltaWriter.__subclasses__())),
     "kinds": (29, count_kinds),
     "options of a definition": (211, count_options),
-    "commands": (33, lambda: len(list(list_commands(wherry)))),
-    "options of commands": (194, lambda: len(SHARED) + sum(len(each.params) for each in list_commands(wherry))),
-    "imports inside functions": (112, count_late_imports),
-    "files": (291, lambda: len(FILES)),
+    "commands": (34, lambda: len(list(list_commands(wherry)))),
+    "options of commands": (196, lambda: len(SHARED) + sum(len(each.params) for each in list_commands(wherry))),
+    "imports inside functions": (114, count_late_imports),
+    "files": (292, lambda: len(FILES)),
     "hundreds of lines": (686, lambda: count_lines(FILES)),
-    "files of the service": (25, lambda: len(SERVICE)),
-    "hundreds of lines of the service": (48, lambda: count_lines(SERVICE)),
+    "files of the service": (28, lambda: len(SERVICE)),
+    "hundreds of lines of the service": (52, lambda: count_lines(SERVICE)),
 }
 """What is counted, and how many there may be."""
 

@@ -1,4 +1,4 @@
-"""What callers ask and what the service answers, as types. REST and gRPC use the same.
+"""What callers ask and what the service answers, as types. REST, gRPC and MCP use the same.
 
 The names of fields are those that commands print with `--json`. A field of the type `Any` has JSON of an origin, of a
 row or of a report; in gRPC it is the text of the JSON. New fields come last, because their place is their number there.
@@ -625,3 +625,70 @@ class RemovedDefinition(Reply, frozen=True, kw_only=True):
 
     pipeline: str
     file: str
+
+
+class PlanChange(Ask, frozen=True, kw_only=True):
+    """Plan a change, which a person has to approve."""
+
+    operation: str
+    """The name of an operation that changes something, such as `discard_rows`."""
+    arguments: Any
+    """What that operation is asked: its fields, as one JSON object."""
+
+
+class Plan(Reply, frozen=True, kw_only=True):
+    """A change that a person may approve. The server forgets it after some minutes."""
+
+    plan: str
+    operation: str
+    pipeline: str
+    arguments: Any
+    digest: str
+    """The hash of the operation and its arguments. An approval names it."""
+    right: str
+    """The right that the person needs."""
+    by: str
+    """The caller that planned it. Only this caller may carry it out."""
+    expires_at: str
+    state: Literal["waiting", "approved", "carried_out"]
+    approved_by: str | None = None
+    preview: Any = None
+    """What the change would do. A task that finds it out, if that takes long. Null if there is no preview."""
+
+
+class ListPlans(Ask, frozen=True, kw_only=True):
+    """Which changes are planned?"""
+
+
+class PlanList(Reply, frozen=True, kw_only=True):
+    """Plans, the newest first."""
+
+    plans: list[Plan]
+
+
+class GetPlan(Ask, frozen=True, kw_only=True):
+    """What would a plan change?"""
+
+    plan: str
+
+
+class ApprovePlan(Ask, frozen=True, kw_only=True):
+    """Approve a plan."""
+
+    plan: str
+    digest: str
+    """The digest of the plan that a person was shown."""
+
+
+class CarryOutPlan(Ask, frozen=True, kw_only=True):
+    """Do what a plan says."""
+
+    plan: str
+
+
+class CarriedOut(Reply, frozen=True, kw_only=True):
+    """What the operation answered."""
+
+    plan: str
+    operation: str
+    answer: Any

@@ -29,6 +29,7 @@ from runners.service.kept_answers import KeptAnswers
 from runners.service.messages import PipelineList, Task
 from runners.service.operation import Ask, Caller, Forbidden, NotFound, Operation, Reply
 from runners.service.overview import Overview
+from runners.service.plans import Plans
 from runners.service.tasks import Doing, Tasks
 from runners.state.location import open_shared_session
 
@@ -64,6 +65,8 @@ class Service:
     metrics: Metrics
     marks: RunMarks
     spark: SharedSpark
+    plans: Plans
+    """The changes that agents planned."""
     clock: Clock = field(default_factory=Clock)
     read_overview: Callable[[Service], PipelineList]
     """Reads the state of every pipeline."""

@@ -36,6 +36,8 @@ from runners.service.grpc_server import answer_over_grpc
 from runners.service.guard import Guard
 from runners.service.happenings import Happenings
 from runners.service.issuer import Issuer
+from runners.service.operations import OPERATIONS
+from runners.service.plans import Plans
 from runners.service.reading import read_overview
 from runners.service.rest import make_app
 from runners.service.service import Service, SharedSpark
@@ -179,6 +181,7 @@ def make_service(options: ServerOptions, clock: Clock) -> Service:
         metrics=metrics,
         marks=open_marks(options.directory),
         spark=SharedSpark(list_pipelines=list_pipelines),
+        plans=Plans(clock, OPERATIONS),
         clock=clock,
         read_overview=read_overview,
         load=read,

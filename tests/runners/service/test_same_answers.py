@@ -57,6 +57,8 @@ READING: Mapping[str, Sequence[Mapping[str, Any]]] = {
     ],
     "list_causes": [ORDERS, NONE, {**ORDERS, "ids": ["a"]}],
     "get_quality": [ORDERS, {**ORDERS, "limit": 3}, {**ORDERS, "limit": -1}],
+    "list_plans": [{}],
+    "get_plan": [{"plan": "none"}],
     "get_schedule": [{}, {"days": 31}, {"days": 32}],
     "list_tasks": [{}, ORDERS, NONE],
     "get_task": [{"task": "none"}, {"task": "TASK"}, {"task": "TASK", "wait": 0.5}, {"task": "TASK", "wait": 31.0}],
@@ -113,11 +115,14 @@ CHANGING: Mapping[str, Sequence[Mapping[str, Any]]] = {
     ],
     "run_redo": [{**WHY, "file": "1.json"}, {**WHY, "file": "none.json"}, WHY],
     "hold_schedule": [{**WHY, "held": True}, {**WHY, "held": False}, WHY, {**WHY, "pipeline": "none", "held": True}],
+    "plan_change": [{"operation": "stop_run", "arguments": WHY}, {"operation": "odd", "arguments": [1, None]}],
+    "approve_plan": [{"plan": "none", "digest": "0"}],
+    "carry_out_plan": [{"plan": "none"}],
     "cancel_task": [{"task": "TASK", "reason": "a test"}, {"task": "none", "reason": "a test"}, {"task": "TASK"}],
 }
 """What is asked of each operation that changes something."""
-NEVER = {"change_dlq"}
-"""What the owner cannot do here: it takes a run that works."""
+NEVER = {"change_dlq", "plan_change", "approve_plan", "carry_out_plan"}
+"""What the owner cannot do here: it takes a run that works, or an agent."""
 STREAMING = {"watch_events"}
 """Operations whose answers are compared where streams are tested."""
 _ITS_OWN = re.compile(r"\b[0-9a-f]{32}\b|\b\d{4}-\d\d-\d\d[T ][\d:.]+(\+00:00|Z)?|\d{13}\b")
