@@ -23,8 +23,13 @@ WINGS: Mapping[str, Sequence[str]] = {
         "runners/command_line/schedule_command.py",
         "runners/service",  # a server has the schedule of its folder
         "runners/command_line/serve_command.py",
+        "runners/command_line/mcp_command.py",
     ),
-    "service": ("runners/service", "runners/command_line/serve_command.py"),
+    "service": (
+        "runners/service",
+        "runners/command_line/serve_command.py",
+        "runners/command_line/mcp_command.py",
+    ),
 }
 """What belongs to each wing."""
 _OPTIONAL = "runners/examples|runners/docs"

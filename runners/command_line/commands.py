@@ -24,6 +24,7 @@ SECTIONS = {
         "redo": ("run_commands", "Read an edited file again, and replace its old rows."),
         "schedule": ("schedule_command", "Run the pipelines of a folder when they are due."),
         "serve": ("serve_command", "Run the pipelines of a folder, with an API and a page."),
+        "mcp": ("mcp_command", "Let an agent read, and plan changes for a person."),
         "warm": ("run_commands", "Keep a Spark warm for commands in other terminals."),
     },
     "Look": {

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 @option("--only", metavar="NAMES", help="The pipelines of the token, such as orders,items.")
 @option("--lasts", default="", metavar="TIME", callback=check_duration, help="When the token ends, such as 30d.")
 @expert_option("--allow-host", multiple=True, metavar="NAME", help="Callers reach the server by this name.")
+@expert_option("--definition-root", multiple=True, metavar="PLACE", help="Take definitions with places below this.")
+@expert_option("--allow-parameter", multiple=True, metavar="NAME", help="Callers may set ${NAME} of definitions.")
 @expert_option("--issuer", metavar="URL", help="Take tokens of this identity provider too.")
 @expert_option("--audience", default="wherry", metavar="NAME", help="Its tokens name this; default: wherry.")
 @expert_option("--certificate", type=PATH, metavar="FILE", help="Use TLS with this certificate, and --key.")
@@ -66,6 +68,8 @@ def serve(  # noqa: PLR0913 -- each is an option of the command
     only: str | None,
     lasts: str,
     allow_host: tuple[str, ...],
+    definition_root: tuple[str, ...],
+    allow_parameter: tuple[str, ...],
     issuer: str | None,
     audience: str,
     certificate: Path | None,
@@ -114,6 +118,8 @@ def serve(  # noqa: PLR0913 -- each is an option of the command
             variables=values.read_variables(),
             secrets=values.read_secrets(),
             note_secrets=list_secrets_to_mask().update,
+            definition_roots=definition_root,
+            parameters=allow_parameter,
             provider=(issuer, audience) if issuer else None,
             tls=(certificate, key) if certificate and key else None,
         ),

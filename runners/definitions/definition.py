@@ -63,8 +63,11 @@ def load(  # noqa: PLR0913 -- each is an option of the commands
     needs_secrets: bool = True,
     kinds: Kinds | None = None,
     note_secrets: Callable[[Mapping[str, str]], None] = lambda _: None,
+    text: str | None = None,
 ) -> Definition:
     """Load the definition in a file. Raise `DefinitionError` with everything that is wrong with it.
+
+    With `text`, the file is not read: the text is what it would have.
 
     `variables` replace `${NAME}`. They take precedence over the widgets of a notebook of Databricks, and these over the
     `environment` (default: that of the process).
@@ -74,7 +77,7 @@ def load(  # noqa: PLR0913 -- each is an option of the commands
     `note_secrets` gets the secrets with their references before anything is made from them.
     """
     file = Path(path)
-    node = parse(_read_text(file), file.name)
+    node = parse(_read_text(file) if text is None else text, file.name)
     problems: list[Problem] = []
     for place, value in (overrides or {}).items():
         try:

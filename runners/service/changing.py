@@ -17,6 +17,7 @@ from runners.running.replay import Replay
 from runners.schedules.schedule_plan import pause
 from runners.schedules.scheduling import make_carrier
 from runners.service import messages
+from runners.service.definitions import load_given
 from runners.service.operation import ENCODER, Caller, Invalid
 from runners.service.problems import make_problem
 from runners.service.reading import read_choice, read_moment
@@ -26,7 +27,10 @@ from runners.service.tasks import Doing, TaskFailed
 
 def start_run(service: Service, caller: Caller, ask: messages.StartRun) -> messages.Task:
     """Begin a run of a pipeline. The answer is a task, whose result is the report of the run."""
-    definition = service.load_to_run(ask.pipeline)
+    if ask.definition:
+        definition = load_given(service, caller, ask)
+    else:
+        definition = service.load_to_run(ask.pipeline, ask.parameters)
 
     def work(doing: Doing) -> Any:
         doing.say("waiting for Spark" if not service.spark.is_open else "running")

@@ -73,7 +73,7 @@ class Deeds:
             return known
         try:
             with _refuse_unkept():
-                self._note({**who, "with": given})
+                self._note({**who, "with": _name_definitions(given)})
             answer = act()
         except WherryError as error:
             self._end({**who, "refused": error.message}, partial(self._forget, name))
@@ -138,6 +138,23 @@ class Deeds:
             except OSError:
                 os.ftruncate(file.fileno(), size)
                 raise
+
+
+def make_etag(content: bytes) -> str:
+    """Return the hash that names the content of a definition."""
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
+def _name_definitions(given: Any) -> Any:
+    """Return what a caller sent with the hashes of definitions in their place: one may have a secret by mistake."""
+    if not isinstance(given, dict):
+        return given
+    return {
+        name: make_etag(value.encode())
+        if name == "definition" and value and isinstance(value, str)
+        else _name_definitions(value)
+        for name, value in given.items()
+    }
 
 
 @contextlib.contextmanager

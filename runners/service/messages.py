@@ -1,4 +1,4 @@
-"""What callers ask and what the service answers, as types. REST and gRPC use the same.
+"""What callers ask and what the service answers, as types. REST, gRPC and MCP use the same.
 
 The names of fields are those that commands print with `--json`. A field of the type `Any` has JSON of an origin, of a
 row or of a report; in gRPC it is the text of the JSON. New fields come last, because their place is their number there.
@@ -14,6 +14,8 @@ from runners.service.operation import Ask, AskPipeline, Reply
 
 Limit = Annotated[int, Meta(ge=1, le=1_000)]
 Text = Annotated[str, Meta(max_length=1_000)]
+DefinitionYaml = Annotated[str, Meta(max_length=100_000)]
+"""A definition from the network. A longer one would keep a thread busy for seconds."""
 Reason = Annotated[str, Meta(min_length=1, max_length=1_000, pattern=r"\S")]
 
 
@@ -163,6 +165,10 @@ class StartRun(AskPipeline, frozen=True, kw_only=True):
     """Begin a run."""
 
     reason: Reason
+    parameters: dict[str, Text] = field(default_factory=dict)
+    """The values of `${NAME}` in the definition, for the names that the server allows."""
+    definition: DefinitionYaml = ""
+    """A definition for this run alone, which is not kept. It needs the right to admin, like a stored one."""
 
 
 class StopRun(AskPipeline, frozen=True, kw_only=True):
@@ -553,3 +559,136 @@ class Readiness(Reply, frozen=True, kw_only=True):
 
     ready: bool
     version: str
+
+
+class ValidateDefinition(AskPipeline, frozen=True, kw_only=True):
+    """Could this be the definition of a pipeline?"""
+
+    definition: DefinitionYaml
+    """The text, which is YAML."""
+
+
+class ValidDefinition(Reply, frozen=True, kw_only=True):
+    """What a definition says. It is not kept."""
+
+    pipeline: str
+    hash: str
+    """The hash that a run with it would have."""
+    definition: Any
+    """The definition with its defaults left out."""
+
+
+class GetDefinition(AskPipeline, frozen=True, kw_only=True):
+    """What is in the file of a pipeline?"""
+
+
+class DefinitionText(Reply, frozen=True, kw_only=True):
+    """The file of a pipeline."""
+
+    pipeline: str
+    file: str
+    definition: str
+    """The text, with references instead of the secrets that the server knows."""
+    etag: str
+    """The hash of the file. A change of the file names it."""
+
+
+class PutDefinition(AskPipeline, frozen=True, kw_only=True):
+    """Create or replace the definition of a pipeline."""
+
+    definition: DefinitionYaml
+    """The text, which is YAML."""
+    etag: str = ""
+    """The hash of the file that it replaces. Empty for a new file."""
+    reason: Reason
+
+
+class StoredDefinition(Reply, frozen=True, kw_only=True):
+    """The definition as it is stored now. The schedule and the next run use it."""
+
+    pipeline: str
+    file: str
+    etag: str
+    replaced: bool
+
+
+class DeleteDefinition(AskPipeline, frozen=True, kw_only=True):
+    """Remove the definition of a pipeline. Its state and its tables stay."""
+
+    etag: str
+    """The hash of the file that it removes."""
+    reason: Reason
+
+
+class RemovedDefinition(Reply, frozen=True, kw_only=True):
+    """The definition is gone, and the schedule begins no run of it."""
+
+    pipeline: str
+    file: str
+
+
+class PlanChange(Ask, frozen=True, kw_only=True):
+    """Plan a change, which a person has to approve."""
+
+    operation: str
+    """The name of an operation that changes something, such as `discard_rows`."""
+    arguments: Any
+    """What that operation is asked: its fields, as one JSON object."""
+
+
+class Plan(Reply, frozen=True, kw_only=True):
+    """A change that a person may approve. The server forgets it after some minutes."""
+
+    plan: str
+    operation: str
+    pipeline: str
+    arguments: Any
+    digest: str
+    """The hash of the operation and its arguments. An approval names it."""
+    right: str
+    """The right that the person needs."""
+    by: str
+    """The caller that planned it. Only this caller may carry it out."""
+    expires_at: str
+    state: Literal["waiting", "approved", "carried_out"]
+    approved_by: str | None = None
+    preview: Any = None
+    """What the change would do. A task that finds it out, if that takes long. Null if there is no preview."""
+
+
+class ListPlans(Ask, frozen=True, kw_only=True):
+    """Which changes are planned?"""
+
+
+class PlanList(Reply, frozen=True, kw_only=True):
+    """Plans, the newest first."""
+
+    plans: list[Plan]
+
+
+class GetPlan(Ask, frozen=True, kw_only=True):
+    """What would a plan change?"""
+
+    plan: str
+
+
+class ApprovePlan(Ask, frozen=True, kw_only=True):
+    """Approve a plan."""
+
+    plan: str
+    digest: str
+    """The digest of the plan that a person was shown."""
+
+
+class CarryOutPlan(Ask, frozen=True, kw_only=True):
+    """Do what a plan says."""
+
+    plan: str
+
+
+class CarriedOut(Reply, frozen=True, kw_only=True):
+    """What the operation answered."""
+
+    plan: str
+    operation: str
+    answer: Any

@@ -23,7 +23,7 @@ class Right(enum.IntEnum):
     OPERATE = 2
     """Start and stop runs, and decide about refused rows."""
     ADMIN = 3
-    """Move offsets, repair, and process old batches again."""
+    """Move offsets, repair, process old batches again, and change definitions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,3 +147,9 @@ class KeyTaken(WherryError):
     """The idempotency key belongs to another change, or to one whose end is not known."""
 
     code = "KEY_TAKEN"
+
+
+class Changed(WherryError):
+    """What the caller wants to change is not what the caller has seen."""
+
+    code = "CHANGED"

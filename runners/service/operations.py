@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, get_args, get_origin, get_type_hints
 
-from runners.service import changing, reading
+from runners.service import changing, definitions, planning, reading
 from runners.service.operation import Operation, Right
 
 
@@ -33,6 +33,10 @@ _ONE = "/v1/pipelines/{pipeline}"
 OPERATIONS: Sequence[Operation] = (
     _make(reading.list_pipelines, "GET", "/v1/pipelines"),
     _make(reading.get_pipeline, "GET", _ONE),
+    _make(definitions.get_definition, "GET", f"{_ONE}/definition", Right.ADMIN),
+    _make(definitions.validate_definition, "POST", f"{_ONE}/definition", Right.ADMIN),
+    _make(definitions.put_definition, "PUT", f"{_ONE}/definition", Right.ADMIN),
+    _make(definitions.delete_definition, "DELETE", f"{_ONE}/definition", Right.ADMIN),
     _make(reading.list_runs, "GET", f"{_ONE}/runs"),
     _make(reading.get_run, "GET", f"{_ONE}/runs/{{run}}"),
     _make(changing.start_run, "POST", f"{_ONE}/runs", Right.OPERATE),
@@ -57,6 +61,11 @@ OPERATIONS: Sequence[Operation] = (
     _make(reading.list_tasks, "GET", "/v1/tasks"),
     _make(reading.get_task, "GET", "/v1/tasks/{task}", waits=True),
     _make(changing.cancel_task, "POST", "/v1/tasks/{task}/cancel", Right.OPERATE),
+    _make(planning.plan_change, "POST", "/v1/plans"),
+    _make(planning.list_plans, "GET", "/v1/plans"),
+    _make(planning.get_plan, "GET", "/v1/plans/{plan}"),
+    _make(planning.approve_plan, "POST", "/v1/plans/{plan}/approve", Right.OPERATE),
+    _make(planning.carry_out_plan, "POST", "/v1/plans/{plan}/do"),
     _make(reading.watch_events, "GET", "/v1/events"),
     _make(reading.get_readiness, "GET", "/v1/ready"),
 )

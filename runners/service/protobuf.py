@@ -91,6 +91,8 @@ def _unpack(fields: Sequence[inspect.Field], message: Any) -> dict[str, Any]:
         value = getattr(message, name)
         if isinstance(field.type, inspect.ListType):
             value = list(value)
+        elif isinstance(field.type, inspect.DictType):
+            value = dict(value)
         elif isinstance(field.type, inspect.AnyType):
             value = _read_json(value, name)
         given[name] = value

@@ -23,11 +23,13 @@ from runners.pipeline import Pipeline
 from runners.schedules.run_marks import RunMarks
 from runners.schedules.schedule_plan import ScheduleCatalog
 from runners.service.deeds import Deeds
+from runners.service.definition_rules import DefinitionRules
 from runners.service.happenings import Happenings
 from runners.service.kept_answers import KeptAnswers
 from runners.service.messages import PipelineList, Task
 from runners.service.operation import Ask, Caller, Forbidden, NotFound, Operation, Reply
 from runners.service.overview import Overview
+from runners.service.plans import Plans
 from runners.service.tasks import Doing, Tasks
 from runners.state.location import open_shared_session
 
@@ -63,11 +65,15 @@ class Service:
     metrics: Metrics
     marks: RunMarks
     spark: SharedSpark
+    plans: Plans
+    """The changes that agents planned."""
     clock: Clock = field(default_factory=Clock)
     read_overview: Callable[[Service], PipelineList]
     """Reads the state of every pipeline."""
-    load: Callable[[Path], Definition]
-    """Loads a definition with all its secrets, to carry rows with it."""
+    load: Callable[..., Definition]
+    """Loads the definition in a file with all its secrets, to carry rows with it. It is `definition.load`."""
+    rules: DefinitionRules
+    """What the owner allows to definitions and parameters of callers."""
     make_listeners: Callable[[PipelineSpec], Sequence[Listener]] = lambda _: ()
     """Returns the listeners of each run of a pipeline."""
     hidden: Mapping[str, str] = field(default_factory=dict)
@@ -132,11 +138,19 @@ class Service:
         """Return a pipeline to look at."""
         return Pipeline.of(self.find(name).pipeline)
 
-    def load_to_run(self, name: str) -> Definition:
-        """Return the definition of a pipeline with all its secrets, to carry rows with it."""
+    def load_to_run(self, name: str, parameters: Mapping[str, str] | None = None) -> Definition:
+        """Return the definition of a pipeline with all its secrets, to carry rows with it.
+
+        Raise `Invalid` for a parameter that a caller may not set.
+        """
         path = self.find(name).path
         assert path is not None
-        return self.load(path)
+        return self.load_with(path, path.read_text("utf-8-sig"), parameters) if parameters else self.load(path)
+
+    def load_with(self, path: Path, text: str, parameters: Mapping[str, str]) -> Definition:
+        """Return the definition that a file with this text would have, with the caller's parameters."""
+        self.rules.check_parameters(parameters, text)
+        return self.load(path, text=text, variables={**self.rules.variables, **parameters})
 
     def start_task(self, operation: str, caller: Caller, ask: Any, work: Callable[[Doing], Any]) -> Task:
         """Do this work as a task, in the name of the caller. Secrets are hidden in its errors."""

@@ -31,10 +31,13 @@ from runners.schedules.schedule_plan import open_marks
 from runners.schedules.scheduler import RunOutcome, RunThreads, Scheduler, Stop
 from runners.schedules.scheduling import make_carrier
 from runners.service.deeds import Deeds
+from runners.service.definition_rules import DefinitionRules
 from runners.service.grpc_server import answer_over_grpc
 from runners.service.guard import Guard
 from runners.service.happenings import Happenings
 from runners.service.issuer import Issuer
+from runners.service.operations import OPERATIONS
+from runners.service.plans import Plans
 from runners.service.reading import read_overview
 from runners.service.rest import make_app
 from runners.service.service import Service, SharedSpark
@@ -67,6 +70,10 @@ class ServerOptions:
     variables: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict)
     note_secrets: Callable[[Mapping[str, str]], None] = lambda _: None
+    definition_roots: Sequence[str] = ()
+    """The folders and URLs below which definitions of callers may name places."""
+    parameters: Collection[str] = ()
+    """The names that callers may give values to."""
     provider: tuple[str, str] | None = None
     """The address of an identity provider, and the audience that its tokens must name."""
     tls: tuple[Path, Path] | None = None
@@ -174,9 +181,16 @@ def make_service(options: ServerOptions, clock: Clock) -> Service:
         metrics=metrics,
         marks=open_marks(options.directory),
         spark=SharedSpark(list_pipelines=list_pipelines),
+        plans=Plans(clock, OPERATIONS),
         clock=clock,
         read_overview=read_overview,
         load=read,
+        rules=DefinitionRules(
+            folder=options.directory,
+            roots=options.definition_roots,
+            parameters=options.parameters,
+            variables=options.variables,
+        ),
         make_listeners=make_listeners,
         hidden=hidden,
     )

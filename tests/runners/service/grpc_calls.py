@@ -131,7 +131,8 @@ def _write_query(fields: Mapping[str, Any]) -> Mapping[str, Any]:
 @contextlib.contextmanager
 def serve(folder: Path, tls: tuple[Path, Path] | None = None) -> Iterator[GrpcServed]:
     """Serve a folder inside the block."""
-    options = ServerOptions(directory=folder, port=0, at_once=2)
+    roots = [str(folder / name) for name in ("in", "out", "landing", "tables")]
+    options = ServerOptions(directory=folder, port=0, at_once=2, definition_roots=roots, parameters=["DAY"])
     service, clock = make_service(options, Clock()), ManualClock()
     tokens = Tokens(file=folder / ".wherry/server/tokens.json", clock=clock, own=OWN)
     guard = Guard(tokens=tokens, clock=clock)

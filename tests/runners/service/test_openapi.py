@@ -97,7 +97,14 @@ def test_every_change_needs_a_reason_in_the_description(served: Served) -> None:
         if operation.changes
     }
     required = {name: body["content"]["application/json"]["schema"]["required"] for name, body in bodies.items()}
-    assert {name for name, names in required.items() if "reason" not in names} == {"explain_row", "run_audit"}
+    assert {name for name, names in required.items() if "reason" not in names} == {
+        "explain_row",
+        "run_audit",
+        "validate_definition",
+        "plan_change",
+        "approve_plan",
+        "carry_out_plan",
+    }
 
 
 def test_some_hundred_requests_break_nothing(served: Served) -> None:
