@@ -88,7 +88,7 @@ COUNTS: Mapping[str, tuple[int, Callable[[], int]]] = {
     "options of commands": (192, lambda: len(SHARED) + sum(len(each.params) for each in list_commands(wherry))),
     "imports inside functions": (112, count_late_imports),
     "files": (291, lambda: len(FILES)),
-    "hundreds of lines": (686, lambda: count_lines(FILES)),
+    "hundreds of lines": (687, lambda: count_lines(FILES)),
     "files of the service": (23, lambda: len(SERVICE)),
     "hundreds of lines of the service": (42, lambda: count_lines(SERVICE)),
 }
