@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, get_args, get_origin, get_type_hints
 
-from runners.service import changing, reading
+from runners.service import changing, reading, searching
 from runners.service.operation import Operation, Right
 
 
@@ -57,6 +57,7 @@ OPERATIONS: Sequence[Operation] = (
     _make(reading.list_tasks, "GET", "/v1/tasks"),
     _make(reading.get_task, "GET", "/v1/tasks/{task}", waits=True),
     _make(changing.cancel_task, "POST", "/v1/tasks/{task}/cancel", Right.OPERATE),
+    _make(searching.search, "GET", "/v1/search", waits=True),
     _make(reading.watch_events, "GET", "/v1/events"),
     _make(reading.get_readiness, "GET", "/v1/ready"),
 )

@@ -36,7 +36,7 @@ LARGEST, SLOWEST_BODY = 1 << 20, 10.0
 """How many bytes the body of a request may have, and how many seconds it may take."""
 _SCRIPTS = (
     *("api", "changes", "dialogs", "dom", "flow", "live", "map", "overview", "page", "pipeline"),
-    *("quality", "refused", "row", "runs", "schedule", "tasks", "timeline", "words"),
+    *("quality", "refused", "row", "runs", "schedule", "search", "tasks", "timeline", "words"),
 )
 _PAGE: Mapping[str, tuple[str, str]] = {
     "/": ("page.html", "text/html; charset=utf-8"),

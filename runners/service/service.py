@@ -24,6 +24,7 @@ from runners.schedules.run_marks import RunMarks
 from runners.schedules.schedule_plan import ScheduleCatalog
 from runners.service.deeds import Deeds
 from runners.service.happenings import Happenings
+from runners.service.index import Index
 from runners.service.kept_answers import KeptAnswers
 from runners.service.messages import PipelineList, Task
 from runners.service.operation import Ask, Caller, Forbidden, NotFound, Operation, Reply
@@ -63,6 +64,7 @@ class Service:
     metrics: Metrics
     marks: RunMarks
     spark: SharedSpark
+    index: Index
     clock: Clock = field(default_factory=Clock)
     read_overview: Callable[[Service], PipelineList]
     """Reads the state of every pipeline."""

@@ -34,6 +34,8 @@ from runners.service.deeds import Deeds
 from runners.service.grpc_server import answer_over_grpc
 from runners.service.guard import Guard
 from runners.service.happenings import Happenings
+from runners.service.index import Index
+from runners.service.indexer import Indexer
 from runners.service.issuer import Issuer
 from runners.service.reading import read_overview
 from runners.service.rest import make_app
@@ -115,8 +117,11 @@ class Server:
     def run(self) -> None:
         """Run the pipelines of the folder when they are due, until `stop` is called and all runs have ended."""
         threading.Thread(target=self._end_tasks, name="wherry-stop", daemon=True).start()
+        indexer = make_indexer(self.service, is_busy=lambda: bool(self.scheduler.due_queue.running))
+        threading.Thread(target=indexer.follow, name="wherry-index", daemon=True).start()
         self.service.metrics.ready = True
         self.scheduler.run()
+        indexer.end()
         self.service.tasks.wait(SLOWEST)
 
     def stop(self, reason: str, *, force: bool = False) -> None:
@@ -174,6 +179,7 @@ def make_service(options: ServerOptions, clock: Clock) -> Service:
         metrics=metrics,
         marks=open_marks(options.directory),
         spark=SharedSpark(list_pipelines=list_pipelines),
+        index=Index(options.directory / ".wherry" / "server" / "index.sqlite"),
         clock=clock,
         read_overview=read_overview,
         load=read,
@@ -181,6 +187,22 @@ def make_service(options: ServerOptions, clock: Clock) -> Service:
         hidden=hidden,
     )
     return service
+
+
+def make_indexer(service: Service, is_busy: Callable[[], bool] = lambda: False) -> Indexer:
+    """Return what fills the search index of a service. It rests while a run or a task works."""
+
+    def is_any_busy() -> bool:
+        return is_busy() or any(task.state == "working" for task in service.tasks.list_all())
+
+    return Indexer(
+        index=service.index,
+        folder=service.deeds.log.parent,
+        list_definitions=lambda: service.list_definitions().definitions,
+        hidden=service.hidden,
+        is_busy=is_any_busy,
+        clock=service.clock,
+    )
 
 
 def make_scheduler(
