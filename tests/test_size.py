@@ -89,8 +89,8 @@ COUNTS: Mapping[str, tuple[int, Callable[[], int]]] = {
     "imports inside functions": (112, count_late_imports),
     "files": (291, lambda: len(FILES)),
     "hundreds of lines": (687, lambda: count_lines(FILES)),
-    "files of the service": (26, lambda: len(SERVICE)),
-    "hundreds of lines of the service": (49, lambda: count_lines(SERVICE)),
+    "files of the service": (28, lambda: len(SERVICE)),
+    "hundreds of lines of the service": (51, lambda: count_lines(SERVICE)),
 }
 """What is counted, and how many there may be."""
 

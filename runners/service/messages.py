@@ -169,6 +169,12 @@ class StartRun(AskPipeline, frozen=True, kw_only=True):
     reason: Reason
 
 
+class Arrival(Reply, frozen=True, kw_only=True):
+    """A run of this pipeline begins soon, or follows the run that works."""
+
+    pipeline: str
+
+
 class StopRun(AskPipeline, frozen=True, kw_only=True):
     """Stop the run of a pipeline."""
 

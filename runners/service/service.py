@@ -22,6 +22,7 @@ from runners.operations.pipeline_access import act_for
 from runners.pipeline import Pipeline
 from runners.schedules.run_marks import RunMarks
 from runners.schedules.schedule_plan import ScheduleCatalog
+from runners.service.arrivals import Arrivals
 from runners.service.deeds import Deeds
 from runners.service.happenings import Happenings
 from runners.service.index import Index
@@ -65,6 +66,7 @@ class Service:
     marks: RunMarks
     spark: SharedSpark
     index: Index
+    arrivals: Arrivals
     clock: Clock = field(default_factory=Clock)
     read_overview: Callable[[Service], PipelineList]
     """Reads the state of every pipeline."""

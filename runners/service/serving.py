@@ -30,10 +30,12 @@ from runners.operations.status import measure_known_lags
 from runners.schedules.schedule_plan import open_marks
 from runners.schedules.scheduler import RunOutcome, RunThreads, Scheduler, Stop
 from runners.schedules.scheduling import make_carrier
+from runners.service.arrivals import Arrivals
 from runners.service.deeds import Deeds
 from runners.service.grpc_server import answer_over_grpc
 from runners.service.guard import Guard
 from runners.service.happenings import Happenings
+from runners.service.hooks import Starter, read_secret
 from runners.service.index import Index
 from runners.service.indexer import Indexer
 from runners.service.issuer import Issuer
@@ -73,6 +75,8 @@ class ServerOptions:
     """The address of an identity provider, and the audience that its tokens must name."""
     tls: tuple[Path, Path] | None = None
     """The files with the certificate and its key."""
+    webhook_secret: str = field(default="", repr=False)
+    """What senders of webhooks sign with. Empty if there are none."""
 
 
 def open_tokens(directory: Path, own: str = "") -> Tokens:
@@ -90,6 +94,7 @@ class Server:
     guard: Guard
     grpc_address: str = ""
     """Where gRPC answers while the server listens, such as `127.0.0.1:8401`."""
+    _ends: list[Callable[[], None]] = field(default_factory=list)
     _stops: queue.SimpleQueue[tuple[str, bool]] = field(default_factory=queue.SimpleQueue)
 
     @staticmethod
@@ -110,6 +115,11 @@ class Server:
         return self.guard.tokens.own
 
     @property
+    def hook_key(self) -> bytes:
+        """The key of webhooks. Empty if there are none."""
+        return read_secret(self.options.webhook_secret) if self.options.webhook_secret else b""
+
+    @property
     def error(self) -> str:
         """Why the server cannot continue. Empty while it can."""
         return self.scheduler.error
@@ -119,6 +129,9 @@ class Server:
         threading.Thread(target=self._end_tasks, name="wherry-stop", daemon=True).start()
         indexer = make_indexer(self.service, is_busy=lambda: bool(self.scheduler.due_queue.running))
         threading.Thread(target=indexer.follow, name="wherry-index", daemon=True).start()
+        starter = Starter(service=self.service)
+        self._ends.append(starter.end)  # before its runs are stopped, so that the next server begins them
+        threading.Thread(target=starter.follow, name="wherry-arrivals", daemon=True).start()
         self.service.metrics.ready = True
         self.scheduler.run()
         indexer.end()
@@ -127,6 +140,8 @@ class Server:
     def stop(self, reason: str, *, force: bool = False) -> None:
         """Begin nothing more. Batches in flight finish, or not with `force`. A signal handler may call this."""
         self.service.metrics.ready = False
+        for end in self._ends:
+            end()
         self.scheduler.stop(reason, force=force)
         self._stops.put((reason, force))
 
@@ -141,7 +156,7 @@ class Server:
         """Answer callers inside the block. Yield the address of REST. Raise `Refusal` if a port cannot be opened."""
         options = self.options
         with (
-            answer_over_http(make_app(self.service, self.guard), options) as address,
+            answer_over_http(make_app(self.service, self.guard, self.hook_key), options) as address,
             answer_over_grpc(self.service, self.guard, options.host, options.grpc_port, options.tls) as grpc_address,
         ):
             self.grpc_address = grpc_address
@@ -180,6 +195,7 @@ def make_service(options: ServerOptions, clock: Clock) -> Service:
         marks=open_marks(options.directory),
         spark=SharedSpark(list_pipelines=list_pipelines),
         index=Index(options.directory / ".wherry" / "server" / "index.sqlite"),
+        arrivals=Arrivals(options.directory / ".wherry" / "server" / "arrivals"),
         clock=clock,
         read_overview=read_overview,
         load=read,
