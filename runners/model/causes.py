@@ -25,6 +25,8 @@ _LINES, _FORMS_IN_LINE = 5, 3
 
 _COLUMN = re.compile(r"\bcolumn ([^:;]+): (NULL\b|'.*?'(?= is not |; |, |$)|[^';, ]*\*\*\*)", re.DOTALL)
 """A column and its value, as stages and origins write them into the message of a refusal."""
+KEYED = " has no row with "
+"""The text in messages of `lookup`."""
 _KEY = re.compile(r"(?:(?<= has no row with )|(?<=, ))([^=,]+) = (.*?)(?=, [^=,]+ = |$)", re.DOTALL)
 """A column and its value, as `lookup` writes them into the message of a refusal."""
 _LETTERS, _DIGITS = re.compile(r"[^\W\d_]+"), re.compile(r"\d+")
@@ -60,12 +62,33 @@ def _find_form_shown(value: str) -> str:
 @lru_cache(maxsize=10_000)
 def parse_message(message: str) -> ParsedMessage:
     """Return the columns of a message, their values, and what is wrong with them."""
-    pattern = _KEY if " has no row with " in message else _COLUMN
+    pattern = _KEY if KEYED in message else _COLUMN
     pairs = pattern.findall(message)
     if not pairs:
         return ParsedMessage(problem=_DIGITS.sub("9", message))
     columns, values = zip(*pairs, strict=True)
     return ParsedMessage(columns=columns, values=values, problem=pattern.sub(lambda match: match[1], message))
+
+
+def make_pattern(message: str) -> str:
+    """Return a pattern, for RE2, of messages that have the same columns and the same problem.
+
+    Its groups are the values, or the digits if the message names no column. Messages whose groups have the same forms
+    have the same cause, if the text `KEYED` is in all of them or in none.
+    """
+    spans = [found.span(2) for found in (_KEY if KEYED in message else _COLUMN).finditer(message)]
+    if KEYED in message:
+        inside = r"[^=\n]*"
+    elif spans:
+        inside, spans = "[^']*", [(begin + 1, end - 1) for begin, end in spans if message[begin] == "'"]
+    else:
+        inside, spans = "[0-9]+", [found.span() for found in re.finditer("[0-9]+", message)]
+    pattern, at = "^(?P<none>)", 0
+    for number, (begin, end) in enumerate(spans):
+        if re.fullmatch(inside, message[begin:end]):
+            pattern += f"{re.escape(message[at:begin])}(?P<v{number}>{inside})"
+            at = end
+    return f"{pattern}{re.escape(message[at:])}$"
 
 
 def find_form(value: str) -> str:
@@ -298,7 +321,9 @@ def drop_file(message: str, files: Iterable[str]) -> str:
     return next((message[place.end() :] for place in places if place), message)
 
 
-_OFFSET = re.compile(r"(?: offset \d+)?: ")
+PLACE = r"(?: offset \d+)?: "
+"""A pattern of what an origin writes between the file and the message."""
+_OFFSET = re.compile(PLACE)
 
 
 @dataclass

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -15,10 +14,10 @@ from destinations.destination import Destination
 from destinations.dlq import FALLBACK, Dlq
 from origins.batch import JSON, Batch, Span
 from origins.codec import JsonForm, encode, named
-from origins.lazy import SparkSession, pa
+from origins.lazy import SparkSession, pa, pc
 from origins.protection import Protection
 from runners.definitions.definition import Definition
-from runners.model.causes import CauseCounter
+from runners.model.causes import KEYED, MOST_FILES, PLACE, CauseCounter, drop_file, make_pattern
 from runners.model.clock import Clock
 from runners.model.entry import DestinationBody, Entry, PauseBody
 from runners.model.errors import Owned, Refusal, check_reason
@@ -80,24 +79,21 @@ def summarise_causes(
     and form of the value. A row that a replay refused again counts once, with its last refusal.
     """
     again = choice.stream_rows(dlq, spark, "id, replays", where="replays IS NOT NULL")
-    replaced = frozenset(each for table in again for each in table["replays"].to_pylist())
-    done = decided.ids
+    replaced = pa.array([each for table in again for each in table["replays"].to_pylist()], pa.string())
+    done = pa.array(decided.ids, pa.string())
     causes: dict[_CauseKey, _CauseCount] = {}
+    patterns: dict[str, bool] = {}
     for table in choice.stream_rows(dlq, spark, ", ".join(_COUNTED)):
-        columns = _list_columns(table, _COUNTED)
-        rows = [row for row in zip(*columns, strict=True) if row[0] not in replaced]
-        for row in rows:
-            key, waits = row[1:4], row[0] not in done
-            cause = causes.get(key) or causes.setdefault(key, _CauseCount())
-            cause.add(row[4:8], row[0], waits=waits)
-        alike = Counter((*row[1:4], *row[8:], row[0] not in done) for row in rows)
-        samples = {(*row[1:4], *row[8:], row[0] not in done): row[0] for row in rows}
-        for group, count in alike.items():
-            *where, message, part, waits = group
-            refusal = dict(zip(_BY, where, strict=True)) | {"message": protection.mask_message(message or "")}
-            causes[group[:3]].counter.add(
-                refusal, count, [part], samples[group], waiting=count if waits else 0, rank=message or ""
-            )
+        rows = _prepare_rows(table, replaced, done)
+        newest = {row["key"]: row for row in _count_by_cause(rows)}
+        for row in newest.values():
+            causes.setdefault(_name_cause(row), _CauseCount()).add(row)
+        for row in _count_alike(rows, patterns):
+            cause, (message, sample, part) = _name_cause(newest[row["key"]]), row["rank_min"].rsplit("\0", 2)
+            shown = protection.mask_message(drop_file(message, [part]))
+            refusal, count = dict(zip(_BY, cause, strict=True)) | {"message": shown}, row["count_all"]
+            waiting, files = count if row["waits"] else 0, [part, *row["parts"]]
+            causes[cause].counter.add(refusal, count, files, sample, waiting=waiting, rank=message)
     for each in causes.values():
         mask_causes(dlq, spark, each.counter, protection)
     examples = read_examples(dlq, spark, [each.example for each in causes.values()], protection)
@@ -106,20 +102,106 @@ def summarise_causes(
 
 
 _BY = ("code", "stage", "destination")
-_COUNTED = ("id", *_BY, "nacked_at", "lane", "number", "position", "message", "part")
+_PLACE = ("nacked_at", "lane", "number", "position", "id")
+"""The columns that order refused rows."""
+_COUNTED = (*_BY, *_PLACE, "message", "part")
 _CauseKey: TypeAlias = tuple[str, str, str | None]
-_Place: TypeAlias = tuple[int, str, int, int]
-"""The key that orders refused rows: the time, the lane, the number of the batch and the position in it."""
+_LATER = 1 << 60
+"""More microseconds than any time has."""
+_MOST_MISSES, _LONGEST = 10, 10_000
+"""How many patterns may find less than a hundredth of the rows, and how long a message may be that makes a pattern."""
 
 
-def _list_columns(table: pa.Table, names: Sequence[str]) -> list[list[Any]]:
-    """Return the values of these columns. A time becomes its microseconds since 1970."""
-    found = []
-    for column in map(table.column, names):
-        if pa.types.is_timestamp(column.type):
-            column = pa.chunked_array([chunk.view(pa.int64()) for chunk in column.chunks], pa.int64())
-        found.append(column.to_pylist())
-    return found
+def _name_cause(row: Mapping[str, Any]) -> _CauseKey:
+    return row["code"], row["stage"], row["destination"]
+
+
+def _prepare_rows(table: pa.Table, replaced: pa.Array, done: pa.Array) -> pa.Table:
+    """Return the rows that no replay refused again, with a number for their cause, and whether they wait."""
+    kinds = {name: pa.string() for name in _COUNTED} | {"number": pa.int64(), "position": pa.int64()}
+    table = table.cast(pa.schema({**kinds, "nacked_at": pa.timestamp("us", "UTC")}))
+    if len(replaced):
+        table = table.filter(pc.invert(pc.is_in(table["id"], replaced)))
+    key = pa.repeat(0, table.num_rows)
+    for name in _BY:
+        values = table[name].combine_chunks().dictionary_encode("encode")
+        key = pc.add(pc.multiply(key, len(values.dictionary)), values.indices.cast(pa.int64()))
+    waits = pc.invert(pc.is_in(table["id"], done)) if len(done) else pa.repeat(1, table.num_rows)
+    kinds["nacked_at"] = pa.int64()
+    filled = {
+        name: pc.fill_null(table[name].cast(kinds[name]), "" if kinds[name] == pa.string() else 0)
+        for name in (*_PLACE, "message", "part")
+    }
+    return pa.table({**{name: table[name] for name in _BY}, **filled, "key": key, "waits": waits.cast(pa.int64())})
+
+
+def _count_by_cause(rows: pa.Table) -> list[dict[str, Any]]:
+    """Return the newest waiting row of each cause, or the newest row, with counts and times of all rows."""
+    newest = rows.append_column("when", pc.add(pc.multiply(rows["waits"], _LATER), rows["nacked_at"]))
+    for name in ("when", *_PLACE):
+        most = newest.select(["key", name]).group_by("key").aggregate([(name, "max")])
+        of_cause = most[f"{name}_max"].take(pc.index_in(newest["key"], most["key"]))
+        newest = newest.filter(pc.equal(newest[name], of_cause))
+    counts = [([], "count_all"), ("waits", "sum"), ("nacked_at", "min"), ("nacked_at", "max")]
+    counted = rows.select(["key", "waits", "nacked_at"]).group_by("key").aggregate(counts)
+    return newest.join(counted, "key").to_pylist()  # type: ignore[no-any-return]
+
+
+def _count_alike(rows: pa.Table, patterns: dict[str, bool]) -> Iterator[dict[str, Any]]:
+    """Yield how many rows of a cause have the same form, their files, and the first message with its id and its file.
+
+    A pattern of one message finds the messages like it, and is kept for more rows. Rows that few patterns find are
+    counted message by message.
+    """
+    rank = pc.binary_join_element_wise(rows["message"], rows["id"], rows["part"], "\0")
+    texts = _drop_files(rows.select(["key", "waits", "message", "part"]).append_column("rank", rank))
+    rows = texts.append_column("keyed", pc.match_substring(texts["text"], KEYED))
+    untried, misses = [*patterns], 0
+    while rows.num_rows and misses < _MOST_MISSES:
+        if not untried:
+            text = rows["text"][0].as_py()
+            if len(text) > _LONGEST:
+                break
+            untried = [make_pattern(text)]
+            patterns[untried[0]] = KEYED in text
+        pattern = untried.pop(0)
+        found = pc.extract_regex(rows["text"], pattern)
+        fits = pc.and_(found.is_valid(), pc.equal(rows["keyed"], patterns[pattern]))
+        misses += pc.sum(fits).as_py() * 100 < rows.num_rows
+        yield from _count_by_form(rows.filter(fits), _blur(found.filter(fits)))
+        rows = rows.filter(pc.invert(fits))
+    yield from _count_by_form(rows, rows["text"])
+
+
+def _drop_files(rows: pa.Table) -> pa.Table:
+    """Return the rows with the column `text`, the message as `drop_file` leaves it."""
+    may = pc.equal(pc.utf8_slice_codeunits(rows["message"], 0, 1), pc.utf8_slice_codeunits(rows["part"], 0, 1))
+    if not pc.any(may).as_py():
+        return rows.append_column("text", rows["message"])
+    plain, told = rows.filter(pc.invert(may)), rows.filter(may)
+    found, lengths = [plain.append_column("text", plain["message"])], pc.utf8_length(told["part"])
+    for length in pc.unique(lengths).to_pylist():
+        piece = told.filter(pc.equal(lengths, length))
+        rest = pc.utf8_slice_codeunits(piece["message"], length)
+        drops = pc.equal(pc.utf8_slice_codeunits(piece["message"], 0, length), piece["part"])
+        drops = pc.and_(drops, pc.match_substring_regex(rest, f"^{PLACE}"))
+        text = pc.if_else(drops, pc.replace_substring_regex(rest, f"^{PLACE}", ""), piece["message"])
+        found.append(piece.append_column("text", text))
+    return pa.concat_tables(found).combine_chunks()
+
+
+def _blur(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the values of each message as one text, in which values of the same form are alike."""
+    fields = [pc.struct_field(values, [at]) for at in range(values.type.num_fields)]
+    letters = pc.replace_substring_regex(pc.binary_join_element_wise(*fields, "\0"), "[A-Za-z]+", "a")
+    return pc.replace_substring_regex(letters, "[0-9]+", "9")
+
+
+def _count_by_form(rows: pa.Table, form: pa.ChunkedArray) -> Iterator[dict[str, Any]]:
+    counts = [([], "count_all"), ("rank", "min"), ("part", "distinct")]
+    counted = rows.append_column("form", form).group_by(["key", "waits", "form"]).aggregate(counts)
+    parts = pc.list_slice(counted["part_distinct"], 0, MOST_FILES)
+    yield from counted.drop_columns("part_distinct").append_column("parts", parts).to_pylist()
 
 
 @dataclass
@@ -130,21 +212,21 @@ class _CauseCount:
     rows: int = 0
     waiting: int = 0
     first: int = 0
-    newest: tuple[bool, _Place, str] = (False, (0, "", 0, 0), "")
-    """The newest row: whether it waits, its place and its id."""
+    newest: tuple[Any, ...] = (0, 0, "", 0, 0, "")
+    """The newest row: whether it waits, and its place with its id."""
     last: int = 0
 
     @property
     def example(self) -> str:
-        return self.newest[2]
+        return str(self.newest[-1])
 
-    def add(self, place: _Place, id_: str, *, waits: bool) -> None:
-        moment = place[0]
-        self.first = moment if not self.rows else min(self.first, moment)
-        self.last = max(self.last, moment)
-        self.rows += 1
-        self.waiting += waits
-        self.newest = max(self.newest, (waits, place, id_))
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Add rows, of which this one is the newest."""
+        self.first = row["nacked_at_min"] if not self.rows else min(self.first, row["nacked_at_min"])
+        self.last = max(self.last, row["nacked_at_max"])
+        self.rows += row["count_all"]
+        self.waiting += row["waits_sum"]
+        self.newest = max(self.newest, (row["waits"], *(row[name] for name in _PLACE)))
 
     def describe(self, key: _CauseKey, example: Mapping[str, JSON]) -> dict[str, JSON]:
         return {

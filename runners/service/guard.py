@@ -53,7 +53,7 @@ class Guard:
         Raise `Unauthenticated` without a known token, and `TooMuch` if the caller asks too often.
         """
         caller = self._recognise(authorization)
-        self._count(caller.name)
+        self.count(caller.name)
         return caller
 
     def follow(self, authorization: str, caller: Caller, answers: Iterable[A]) -> Iterator[A]:
@@ -85,7 +85,8 @@ class Guard:
         if caller.pipelines is not None:
             raise Forbidden(f"{caller.name} may see only some pipelines, and this is about all of them.")
 
-    def _count(self, name: str) -> None:
+    def count(self, name: str) -> None:
+        """Raise `TooMuch` if the caller of this name asks too often."""
         now = self.clock.elapsed()
         with self._lock:
             left, at = self._left.get(name, (BURST, now))

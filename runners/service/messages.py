@@ -125,6 +125,8 @@ class ListRuns(AskPipeline, frozen=True, kw_only=True):
     since: str = ""
     """Only runs since this moment, such as 2026-01-31T06:00 (UTC)."""
     limit: Limit = 20
+    cursor: Text = ""
+    """The cursor of the answer before, for the runs after it, also those that were archived."""
 
 
 class Run(Reply, frozen=True, kw_only=True):
@@ -152,6 +154,8 @@ class RunList(Reply, frozen=True, kw_only=True):
     """Runs, the newest first."""
 
     runs: list[Run]
+    cursor: str = ""
+    """For the next answer. Empty if there are no more."""
 
 
 class GetRun(AskPipeline, frozen=True, kw_only=True):
@@ -169,6 +173,12 @@ class StartRun(AskPipeline, frozen=True, kw_only=True):
     """The values of `${NAME}` in the definition, for the names that the server allows."""
     definition: DefinitionYaml = ""
     """A definition for this run alone, which is not kept. It needs the right to admin, like a stored one."""
+
+
+class Arrival(Reply, frozen=True, kw_only=True):
+    """A run of this pipeline begins soon, or follows the run that works."""
+
+    pipeline: str
 
 
 class StopRun(AskPipeline, frozen=True, kw_only=True):
@@ -692,3 +702,44 @@ class CarriedOut(Reply, frozen=True, kw_only=True):
     plan: str
     operation: str
     answer: Any
+
+
+class Search(Ask, frozen=True, kw_only=True):
+    """Where do these words occur, in runs, batches and refused rows?"""
+
+    text: Text = ""
+    """Words, or beginnings of words. All of them have to occur."""
+    pipeline: str = ""
+    kind: Literal["", "run", "batch", "row"] = ""
+    status: Text = ""
+    """The status of a run, `settled` for batches, or `refused` for rows."""
+    since: str = ""
+    """Only what began or happened since this moment, such as 2026-01-31T06:00 (UTC)."""
+    until: str = ""
+    """Only what began or happened before this moment."""
+    limit: Limit = 20
+    cursor: Text = ""
+    """The cursor of the answer before, for what comes after it."""
+
+
+class Hit(Reply, frozen=True, kw_only=True):
+    """A run, a batch or a refused row. Secrets and values of protected columns are masked."""
+
+    pipeline: str
+    kind: Literal["run", "batch", "row"]
+    name: str
+    """The id of the run, of the batch or of the refused row."""
+    run: str
+    status: str
+    at: str
+    text: str
+
+
+class HitList(Reply, frozen=True, kw_only=True):
+    """What was found, the newest first."""
+
+    hits: list[Hit]
+    cursor: str = ""
+    """For the next answer. Empty if this is all."""
+    behind: str = ""
+    """Why something new may be missing. Empty if nothing is."""

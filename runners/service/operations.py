@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, get_args, get_origin, get_type_hints
 
-from runners.service import changing, definitions, planning, reading
+from runners.service import changing, definitions, planning, reading, searching
 from runners.service.operation import Operation, Right
 
 
@@ -66,6 +66,7 @@ OPERATIONS: Sequence[Operation] = (
     _make(planning.get_plan, "GET", "/v1/plans/{plan}"),
     _make(planning.approve_plan, "POST", "/v1/plans/{plan}/approve", Right.OPERATE),
     _make(planning.carry_out_plan, "POST", "/v1/plans/{plan}/do"),
+    _make(searching.search, "GET", "/v1/search", waits=True),
     _make(reading.watch_events, "GET", "/v1/events"),
     _make(reading.get_readiness, "GET", "/v1/ready"),
 )

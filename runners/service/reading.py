@@ -18,6 +18,7 @@ from runners.model.masking import without
 from runners.model.text import find_version
 from runners.model.timetable import describe_times, find_zone, list_due_times, make_timetable
 from runners.operations.status import describe_pipelines, read_status
+from runners.operations.status import list_runs as list_runs_of_history
 from runners.pipeline import Pipeline
 from runners.running.choice import Choice
 from runners.schedules.schedule_plan import name_file
@@ -25,6 +26,7 @@ from runners.service import messages
 from runners.service.operation import Caller, Invalid, NotFound
 from runners.service.service import Service, to_answer
 from runners.state.location import StateLocation
+from runners.state.run_history import WantedRuns
 
 T = TypeVar("T")
 _MOST_SHOWN = 1_000
@@ -136,8 +138,12 @@ def list_runs(service: Service, caller: Caller, ask: messages.ListRuns) -> messa
     definition, since = service.find(ask.pipeline), read_moment(ask.since, "since")
 
     def read() -> messages.RunList:
-        listed = Pipeline.of(definition.pipeline).history.list(status=ask.status, since=since, limit=ask.limit)
-        return messages.RunList(runs=[to_answer(messages.Run, each) for each in listed])
+        wanted = WantedRuns(
+            status=ask.status, since=since, before=ask.cursor, limit=ask.limit + 1, archived=bool(ask.cursor)
+        )
+        listed = list_runs_of_history(definition.pipeline, wanted)
+        cursor = listed[ask.limit - 1]["run"] if len(listed) > ask.limit else ""
+        return messages.RunList(runs=[to_answer(messages.Run, each) for each in listed[: ask.limit]], cursor=cursor)
 
     def is_final(listed: messages.RunList) -> bool:
         """Whether only a commit changes the list. A run that works may be killed, and then it has another status."""

@@ -22,6 +22,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from origins.errors import WherryError
+from runners.service import hooks
 from runners.service.guard import Guard
 from runners.service.happenings import MOST_WATCHERS, Watch
 from runners.service.messages import Happening, Problem, Task
@@ -36,7 +37,7 @@ LARGEST, SLOWEST_BODY = 1 << 20, 10.0
 """How many bytes the body of a request may have, and how many seconds it may take."""
 _SCRIPTS = (
     *("api", "changes", "dialogs", "dom", "flow", "live", "map", "overview", "page", "pipeline"),
-    *("quality", "refused", "row", "runs", "schedule", "tasks", "timeline", "words"),
+    *("quality", "refused", "row", "runs", "schedule", "search", "tasks", "timeline", "words"),
 )
 _PAGE: Mapping[str, tuple[str, str]] = {
     "/": ("page.html", "text/html; charset=utf-8"),
@@ -56,13 +57,14 @@ _SAFE: Mapping[str, str] = {
 """The headers of every answer: nothing is loaded from elsewhere, framed, guessed or kept."""
 
 
-def make_app(service: Service, guard: Guard) -> ASGIApp:
+def make_app(service: Service, guard: Guard, hook_key: bytes = b"") -> ASGIApp:
     """Return the application for a server of ASGI."""
     routes = [Route(path, _make_file(name, kind)) for path, (name, kind) in _PAGE.items()]
     routes += [Route("/openapi.json", _make_text(lambda: describe(OPERATIONS), "application/json"))]
     routes += [Route("/wherry.proto", _make_text(print_proto, "text/plain"))]
     routes += [Route("/live", _make_text(lambda: "live\n", "text/plain"))]
     routes += [Route("/ready", _make_readiness(service)), Route("/metrics", _make_metrics(service, guard))]
+    routes += [Route(hooks.PATH, _make_hook(service, guard, hook_key), methods=["POST"])]
     routes += [
         Route(operation.path, _Endpoint(service, guard, operation), methods=[operation.method])
         for operation in OPERATIONS
@@ -266,5 +268,22 @@ def _make_metrics(service: Service, guard: Guard) -> Answering:
 
     async def answer(request: Request) -> Response:
         return await anyio.to_thread.run_sync(make, request.headers.get("authorization", ""))
+
+    return answer
+
+
+def _make_hook(service: Service, guard: Guard, key: bytes) -> Answering:
+    async def answer(request: Request) -> Response:
+        names = ("webhook-id", "webhook-timestamp", "webhook-signature")
+        try:
+            signature = hooks.Signature(*(request.headers.get(name, "") for name in names))
+            body = await _read_body(request)
+            pipeline = request.path_params["pipeline"]
+            taken = await anyio.to_thread.run_sync(hooks.take_in, service, guard, key, pipeline, signature, body)
+        except ClientDisconnect:
+            return Response(status_code=HTTPStatus.BAD_REQUEST)
+        except Exception as error:  # noqa: BLE001 -- the edge of the server: the caller gets the error
+            return _answer_error(error)
+        return Response(ENCODER.encode(taken), HTTPStatus.ACCEPTED, media_type="application/json")
 
     return answer

@@ -22,9 +22,11 @@ from runners.operations.pipeline_access import act_for
 from runners.pipeline import Pipeline
 from runners.schedules.run_marks import RunMarks
 from runners.schedules.schedule_plan import ScheduleCatalog
+from runners.service.arrivals import Arrivals
 from runners.service.deeds import Deeds
 from runners.service.definition_rules import DefinitionRules
 from runners.service.happenings import Happenings
+from runners.service.index import Index
 from runners.service.kept_answers import KeptAnswers
 from runners.service.messages import PipelineList, Task
 from runners.service.operation import Ask, Caller, Forbidden, NotFound, Operation, Reply
@@ -67,6 +69,8 @@ class Service:
     spark: SharedSpark
     plans: Plans
     """The changes that agents planned."""
+    index: Index
+    arrivals: Arrivals
     clock: Clock = field(default_factory=Clock)
     read_overview: Callable[[Service], PipelineList]
     """Reads the state of every pipeline."""

@@ -30,11 +30,15 @@ from runners.operations.status import measure_known_lags
 from runners.schedules.schedule_plan import open_marks
 from runners.schedules.scheduler import RunOutcome, RunThreads, Scheduler, Stop
 from runners.schedules.scheduling import make_carrier
+from runners.service.arrivals import Arrivals
 from runners.service.deeds import Deeds
 from runners.service.definition_rules import DefinitionRules
 from runners.service.grpc_server import answer_over_grpc
 from runners.service.guard import Guard
 from runners.service.happenings import Happenings
+from runners.service.hooks import Starter, read_secret
+from runners.service.index import Index
+from runners.service.indexer import Indexer
 from runners.service.issuer import Issuer
 from runners.service.operations import OPERATIONS
 from runners.service.plans import Plans
@@ -78,6 +82,8 @@ class ServerOptions:
     """The address of an identity provider, and the audience that its tokens must name."""
     tls: tuple[Path, Path] | None = None
     """The files with the certificate and its key."""
+    webhook_secret: str = field(default="", repr=False)
+    """What senders of webhooks sign with. Empty if there are none."""
 
 
 def open_tokens(directory: Path, own: str = "") -> Tokens:
@@ -95,6 +101,7 @@ class Server:
     guard: Guard
     grpc_address: str = ""
     """Where gRPC answers while the server listens, such as `127.0.0.1:8401`."""
+    _ends: list[Callable[[], None]] = field(default_factory=list)
     _stops: queue.SimpleQueue[tuple[str, bool]] = field(default_factory=queue.SimpleQueue)
 
     @staticmethod
@@ -115,6 +122,11 @@ class Server:
         return self.guard.tokens.own
 
     @property
+    def hook_key(self) -> bytes:
+        """The key of webhooks. Empty if there are none."""
+        return read_secret(self.options.webhook_secret) if self.options.webhook_secret else b""
+
+    @property
     def error(self) -> str:
         """Why the server cannot continue. Empty while it can."""
         return self.scheduler.error
@@ -122,13 +134,21 @@ class Server:
     def run(self) -> None:
         """Run the pipelines of the folder when they are due, until `stop` is called and all runs have ended."""
         threading.Thread(target=self._end_tasks, name="wherry-stop", daemon=True).start()
+        indexer = make_indexer(self.service, is_busy=lambda: bool(self.scheduler.due_queue.running))
+        threading.Thread(target=indexer.follow, name="wherry-index", daemon=True).start()
+        starter = Starter(service=self.service)
+        self._ends.append(starter.end)  # before its runs are stopped, so that the next server begins them
+        threading.Thread(target=starter.follow, name="wherry-arrivals", daemon=True).start()
         self.service.metrics.ready = True
         self.scheduler.run()
+        indexer.end()
         self.service.tasks.wait(SLOWEST)
 
     def stop(self, reason: str, *, force: bool = False) -> None:
         """Begin nothing more. Batches in flight finish, or not with `force`. A signal handler may call this."""
         self.service.metrics.ready = False
+        for end in self._ends:
+            end()
         self.scheduler.stop(reason, force=force)
         self._stops.put((reason, force))
 
@@ -143,7 +163,7 @@ class Server:
         """Answer callers inside the block. Yield the address of REST. Raise `Refusal` if a port cannot be opened."""
         options = self.options
         with (
-            answer_over_http(make_app(self.service, self.guard), options) as address,
+            answer_over_http(make_app(self.service, self.guard, self.hook_key), options) as address,
             answer_over_grpc(self.service, self.guard, options.host, options.grpc_port, options.tls) as grpc_address,
         ):
             self.grpc_address = grpc_address
@@ -182,6 +202,8 @@ def make_service(options: ServerOptions, clock: Clock) -> Service:
         marks=open_marks(options.directory),
         spark=SharedSpark(list_pipelines=list_pipelines),
         plans=Plans(clock, OPERATIONS),
+        index=Index(options.directory / ".wherry" / "server" / "index.sqlite"),
+        arrivals=Arrivals(options.directory / ".wherry" / "server" / "arrivals"),
         clock=clock,
         read_overview=read_overview,
         load=read,
@@ -195,6 +217,22 @@ def make_service(options: ServerOptions, clock: Clock) -> Service:
         hidden=hidden,
     )
     return service
+
+
+def make_indexer(service: Service, is_busy: Callable[[], bool] = lambda: False) -> Indexer:
+    """Return what fills the search index of a service. It rests while a run or a task works."""
+
+    def is_any_busy() -> bool:
+        return is_busy() or any(task.state == "working" for task in service.tasks.list_all())
+
+    return Indexer(
+        index=service.index,
+        folder=service.deeds.log.parent,
+        list_definitions=lambda: service.list_definitions().definitions,
+        hidden=service.hidden,
+        is_busy=is_any_busy,
+        clock=service.clock,
+    )
 
 
 def make_scheduler(

@@ -111,6 +111,8 @@ class WantedRuns:
     since: datetime | None = None
     run: str = ""
     """The beginning of a run's name."""
+    before: str = ""
+    """The id of a run. Only runs that come after it in the list, which began before it."""
     limit: int = 20
     report: bool = False
     """Whether the reports are included."""
@@ -252,6 +254,9 @@ def make_conditions(table: str, wanted: WantedRuns = NEWEST) -> list[str]:
     conditions += [f"{wanted.status_in_sql} = {quote_in_hex(wanted.status)}"] if wanted.status else []
     conditions += [f"left(run, {len(wanted.run)}) = {quote_in_hex(wanted.run)}"] if wanted.run else []
     conditions += [f"started_at >= {quote_moment(wanted.since)}"] if wanted.since else []
+    if wanted.before:
+        began, name = f"SELECT min(started_at) FROM {table} AS last WHERE run =", quote_in_hex(wanted.before)
+        conditions.append(f"(started_at < ({began} {name}) OR (started_at = ({began} {name}) AND run > {name}))")
     return conditions
 
 

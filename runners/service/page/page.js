@@ -8,11 +8,12 @@ import { map } from "./map.js";
 import { overview } from "./overview.js";
 import { flowOf, offsetsOf, qualityOf, refusedOf, causeOf, rowOf, runOf, runsOf } from "./pipeline.js";
 import { schedule } from "./schedule.js";
+import { search } from "./search.js";
 import { tasks } from "./tasks.js";
 import { renewTimes } from "./words.js";
 
 const VIEWS = [
-  [/^$/, overview], [/^schedule$/, schedule], [/^map$/, map], [/^tasks$/, tasks],
+  [/^$/, overview], [/^schedule$/, schedule], [/^map$/, map], [/^tasks$/, tasks], [/^search$/, search], [/^search\/([^/]*)$/, search],
   [/^p\/([^/]+)$/, flowOf], [/^p\/([^/]+)\/runs$/, runsOf], [/^p\/([^/]+)\/runs\/([^/]+)$/, runOf],
   [/^p\/([^/]+)\/refused$/, refusedOf], [/^p\/([^/]+)\/refused\/([^/]*)\/([^/]*)$/, causeOf],
   [/^p\/([^/]+)\/row\/([^/]+)$/, rowOf], [/^p\/([^/]+)\/quality$/, qualityOf], [/^p\/([^/]+)\/offsets$/, offsetsOf],

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.model.causes import MOST_FILES, CauseCounter, Causes, find_form, name_part, parse_message
+from runners.model.causes import (
+    KEYED,
+    MOST_FILES,
+    CauseCounter,
+    Causes,
+    find_form,
+    make_pattern,
+    name_part,
+    parse_message,
+)
 
 
 @pytest.mark.parametrize(
@@ -88,6 +99,30 @@ def test_a_message_is_split_into_its_parts(
     assert parsed.columns == columns
     assert parsed.form == form
     assert problem in (None, parsed.problem)
+
+
+PIECES = st.sampled_from(
+    ["column ", "a", "b2", ": ", "'", "NULL", "7", "2***", " is not ", "; ", ", ", " = ", KEYED, "id", "\n", "x y", "é"]
+)
+MESSAGES = st.lists(PIECES, max_size=12).map("".join)
+
+
+@given(MESSAGES, st.lists(MESSAGES | st.from_regex("[0-9a-z, ]+", fullmatch=True), max_size=3))
+def test_a_pattern_finds_only_messages_of_the_same_problem(message: str, values: list[str]) -> None:
+    """It finds the message that it is made of. Other values in the places of its groups change nothing else."""
+    pattern = make_pattern(message)
+    found = re.search(pattern.removesuffix("$") + r"\Z", message)
+    assert found is not None
+    at = [found.span(number) for number in range(2, len(found.groups()) + 1)]
+    other = message
+    for (begin, end), value in reversed([*zip(at, values, strict=False)]):
+        other = other[:begin] + value + other[end:]
+    again = re.search(pattern.removesuffix("$") + r"\Z", other)
+    if again is not None and (KEYED in other) == (KEYED in message):
+        parsed, expected = parse_message(other), parse_message(message)
+        assert (parsed.columns, parsed.problem) == (expected.columns, expected.problem)
+        alike = [find_form(value) for value in again.groups()] == [find_form(value) for value in found.groups()]
+        assert not alike or parsed.form == expected.form
 
 
 def make_refusal(value: str, **more: str) -> dict[str, str]:

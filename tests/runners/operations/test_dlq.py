@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from destinations.memory import Memory
 from origins.codec import encode
 from origins.memory import Memory as Rows
 from runners.command_line import cli
+from runners.model.causes import CauseCounter
 from runners.model.entry import Entry
 from runners.model.errors import Owned, Refusal
 from runners.model.run_report import Report
@@ -130,6 +133,38 @@ def test_rows_of_a_cause_are_grouped_by_column_and_form(pipeline: Pipeline, tmp_
     assert [row["id"] for row in pipeline.refused.list(1, choice=Choice(file="a.csv"))] == ["p/7"]
     assert pipeline.refused.list(choice=Choice(text="column none:")) == []
     assert pipeline.refused.causes(Choice(text="column none:")) == []
+
+
+VALUES = ("1", "22", "n/a", "it's", "a; column b: 'x' is not", "x = 1, y = 2", "é7", "")
+WORDS = (
+    *(
+        "column a1: '{}' is not an int",
+        "column a1: NULL is not an int",
+        "column a2: '{}' is not an int; column b: '{}', no",
+    ),
+    *("zones has no row with id = {}, b = {}", "line {} is bad", "'{}' has no row with", "{}", "column {}"),
+)
+PLACES = ("", "{}: ", "{} offset 7: ")
+
+
+def test_many_messages_are_grouped_as_if_each_was_read(pipeline: Pipeline, tmp_path: Path) -> None:
+    """The origin wrote the file, or the partition and the offset, in front of some of them."""
+    counters, letters = {"A": CauseCounter(), "B": CauseCounter()}, []
+    for number, (words, value, other, place) in enumerate(product(WORDS, VALUES, VALUES[:2], PLACES), 1):
+        part, code = f"{number % 7 * 'x'}.csv", "AB"[number % 2]
+        message = place.format(part) + words.format(value, other)
+        letters += make_letters(number, code=code, message=message, part=part)
+        counters[code].add({"code": code, "stage": "cast", "message": message}, files=[part], waiting=1, rank=message)
+    append_letters(tmp_path / "state" / "dlq", letters)
+    found = {cause["code"]: cause for cause in pipeline.refused.causes()}
+    for code, counter in counters.items():
+        assert (found[code]["rows"], found[code]["waiting"]) == (len(letters) // 2, len(letters) // 2)
+        assert sort_forms(found[code]["forms"]) == sort_forms(counter.count().json())
+
+
+def sort_forms(forms: Any) -> list[Any]:
+    """Return the forms in an order of their own, because those with as many rows have none."""
+    return sorted(forms, key=lambda form: (form["problem"], form["form"]))
 
 
 def test_a_row_that_was_refused_again_counts_once(pipeline: Pipeline, tmp_path: Path) -> None:

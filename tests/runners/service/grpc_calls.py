@@ -156,7 +156,7 @@ def open_channel(address: str, tls: tuple[Path, Path] | None) -> grpc.Channel:
     return grpc.secure_channel(address, grpc.ssl_channel_credentials(tls[0].read_bytes()))
 
 
-def make_message(kind: type[msgspec.Struct], **fields: Any) -> Any:
+def make_message(kind: type[msgspec.Struct], /, **fields: Any) -> Any:
     """Return a message of gRPC with these fields."""
     return GetMessageClass(make_pool().FindMessageTypeByName(f"{PACKAGE}.{kind.__name__}"))(**fields)
 

@@ -58,7 +58,7 @@ def test_runs_are_listed_and_shown(served: Served) -> None:
     assert (listed["read"], listed["report"]) == (2, None)
     for text in (listed["run"], listed["run"][:6], "last"):
         assert served.get(f"/v1/pipelines/orders/runs/{text}")["report"]["read"] == 2
-    assert served.get("/v1/pipelines/orders/runs?status=failed") == {"runs": []}
+    assert served.get("/v1/pipelines/orders/runs?status=failed") == {"runs": [], "cursor": ""}
     assert served.ask("GET", "/v1/pipelines/items/runs/last").status == 404
 
 

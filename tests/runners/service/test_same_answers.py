@@ -62,6 +62,7 @@ READING: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "get_schedule": [{}, {"days": 31}, {"days": 32}],
     "list_tasks": [{}, ORDERS, NONE],
     "get_task": [{"task": "none"}, {"task": "TASK"}, {"task": "TASK", "wait": 0.5}, {"task": "TASK", "wait": 31.0}],
+    "search": [{}, {"text": 'é " x', "kind": "row", "limit": 3}, NONE, {"cursor": "x"}, {"until": "yesterday"}],
     "get_readiness": [{}],
 }
 """What is asked of each operation that only looks. TASK stands for a task that has ended."""

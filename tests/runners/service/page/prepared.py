@@ -368,6 +368,27 @@ class PreparedService:
     def get_schedule(self, words: Mapping[str, Any]) -> Any:
         return {"now": "2026-10-23T08:00:00+00:00", "scheduled": self.scheduled, "by_hand": ["report"]}
 
+    def search(self, words: Mapping[str, Any]) -> Any:
+        row = {"kind": "row", "name": ROW, "status": "refused", "text": self.refused[0]["message"]}
+        run = {"kind": "run", "name": RUN, "status": "failed", "text": "the amount of a file"}
+        batch = {
+            "kind": "batch",
+            "name": "f00d" * 8,
+            "status": "settled",
+            "text": "batch 20 of lane 0: orders-0020.json",
+        }
+        hits = [
+            each for each in (run, batch, row) if words["kind"] in ("", each["kind"]) and words["text"] in each["text"]
+        ]
+        some = hits[1:] if words["cursor"] else hits[:1] if len(hits) > 1 else hits
+        cursor = "7" if len(some) < len(hits) and not words["cursor"] else ""
+        behind = "The index is behind since 2026-11-30T08:00:00.000+00:00."
+        return {
+            "hits": [{"pipeline": "orders", "run": RUN, "at": ENDED, **each} for each in some],
+            "cursor": cursor,
+            "behind": behind,
+        }
+
     def list_tasks(self, words: Mapping[str, Any]) -> Any:
         return {"tasks": [*reversed(self.tasks.values())]}
 

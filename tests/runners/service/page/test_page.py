@@ -34,6 +34,7 @@ VIEWS = {
     "schedule": "schedule",
     "map": "map",
     "tasks": "tasks",
+    "search": "search/amount",
     "flow": "p/orders",
     "failed": "p/payments",
     "runs": "p/orders/runs",
@@ -253,6 +254,24 @@ def test_only_rows_with_a_text_are_replayed(site: Site) -> None:
     site.press("Replay 83 rows")
     site.page.wait_for(DONE)
     assert site.service.changes[-1][1]["contains"] == "12,50"
+
+
+def test_words_are_searched_for_by_keyboard(site: Site) -> None:
+    """The view says what may be missing, links to what was found, and shows more on demand."""
+    site.show("search")
+    site.page.value("document.querySelector('#words').focus()")
+    site.page.type("amount")
+    site.page.key("Enter", 13, "\r")
+    site.page.wait_for("document.querySelector('main tbody tr')")
+    assert "The index is behind since" in site.read()
+    assert site.list_texts("tbody td:first-child") == [f"run {RUN[:8]}"]
+    site.press("Show more")
+    site.page.wait_for("document.querySelectorAll('main tbody tr').length === 2")
+    links = site.list_texts("tbody td:first-child a", "hash")
+    assert links == [f"#/p/orders/runs/{RUN}", f"#/{VIEWS['row']}"]
+    site.page.value("document.querySelector('#words').value = 'nowhere'")
+    site.press("Search")
+    site.page.wait_for(f"{TEXT}.includes('Nothing has all of these words.')")
 
 
 def test_a_view_that_cannot_be_read_says_why(site: Site) -> None:

@@ -1,0 +1,184 @@
+"""The webhook: which requests it takes, what they begin, and that a request begins nothing twice."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime, timezone
+
+import pytest
+
+from runners.model.errors import Refusal
+from runners.service.hooks import SENDER, Starter, read_secret, sign
+from runners.service.messages import Task
+from runners.service.problems import make_problem
+from runners.service.rest import make_app
+from runners.service.serving import ServerOptions, answer_over_http
+from runners.service.tasks import Doing, TaskFailed
+from tests.manual_clock import ManualClock
+from tests.runners.service.served import Reply, Served, serve
+
+KEY = b"a secret of 24 bytes at least"
+NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
+TIMESTAMP = str(int(NOW.timestamp()))
+PLACE = "/v1/pipelines/orders/hooks/arrival"
+
+
+@pytest.fixture
+def hooked(served: Served) -> Iterator[Served]:
+    """A server that takes webhooks. Its clock stands still."""
+    served.service.clock = ManualClock(time=NOW)
+    options = ServerOptions(directory=served.folder, port=0)
+    with answer_over_http(make_app(served.service, served.guard, KEY), options) as address:
+        yield replace(served, address=address)
+
+
+def send(served: Served, body: bytes = b"{}", place: str = PLACE, headers: Mapping[str, str] = {}) -> Reply:
+    """Send a signed request without a token. Headers that are given replace its own."""
+    id_, timestamp = headers.get("id", "evt_1"), headers.get("timestamp", TIMESTAMP)
+    given = {"id": id_, "timestamp": timestamp, "signature": sign(KEY, id_, timestamp, body), **headers}
+    own: Mapping[str, str | None] = {f"webhook-{name}": value for name, value in given.items()}
+    return served.ask("POST", place, body, headers={**own, "Authorization": None, "Idempotency-Key": None})
+
+
+def list_waiting(served: Served) -> Mapping[str, int]:
+    """Return how many arrivals wait for a run, by pipeline."""
+    return {name: len(files) for name, files in served.service.arrivals.list_waiting().items()}
+
+
+def test_a_signed_request_lets_a_pipeline_wait_for_a_run(hooked: Served) -> None:
+    """The log of changes has it. The body may be anything, because it is not used."""
+    reply = send(hooked, b"\xff ../../etc/passwd")
+    assert (reply.status, reply.json()) == (202, {"pipeline": "orders"})
+    assert list_waiting(hooked) == {"orders": 1}
+    assert {line["who"] for line in hooked.read_log()} == {"webhook"}
+    assert "passwd" not in hooked.service.deeds.log.read_text()
+
+
+def test_a_signature_is_that_of_standard_webhooks() -> None:
+    """The secret, the request and the signature are the example of that specification's libraries."""
+    key = read_secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+    signed = sign(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", b'{"test": 2432232314}')
+    assert signed == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"signature": ""},
+        {"signature": "v1,"},
+        {"signature": "v1,é"},
+        {"signature": sign(b"another secret of 24 bytes or so", "evt_1", TIMESTAMP, b"{}")},
+        {"signature": sign(KEY, "evt_2", TIMESTAMP, b"{}")},
+        {"signature": sign(KEY, "evt_1", str(int(TIMESTAMP) + 1), b"{}")},
+        {"signature": sign(KEY, "evt_1", TIMESTAMP, b"{ }")},
+        {"timestamp": str(int(TIMESTAMP) - 301)},
+        {"timestamp": str(int(TIMESTAMP) + 301)},
+        {"timestamp": "9" * 30},
+        {"timestamp": "-1"},
+        {"timestamp": ""},
+    ],
+)
+def test_a_request_without_a_valid_signature_begins_nothing(hooked: Served, headers: dict[str, str]) -> None:
+    """The answer is the same for a pipeline that does not exist."""
+    headers = {name: value.encode().decode("latin-1") for name, value in headers.items()}
+    reply = send(hooked, headers=headers)
+    assert reply.status == 401
+    assert send(hooked, place=PLACE.replace("orders", "nowhere"), headers=headers).body == reply.body
+    assert list_waiting(hooked) == {}
+    assert hooked.read_log() == []
+
+
+def test_one_of_several_signatures_is_enough(hooked: Served) -> None:
+    """So a sender can change its secret. Five minutes of difference are allowed."""
+    late = str(int(TIMESTAMP) - 300)
+    signatures = f"v1,{base64.b64encode(b'x' * 32).decode()} {sign(KEY, 'evt_1', late, b'{}')}"
+    assert send(hooked, headers={"timestamp": late, "signature": signatures}).status == 202
+
+
+def test_a_request_that_comes_again_begins_nothing(hooked: Served) -> None:
+    """It gets the first answer. For another pipeline it is refused, and a new id is a new arrival."""
+    first, again = send(hooked), send(hooked)
+    assert (again.status, again.body) == (first.status, first.body)
+    assert send(hooked, place=PLACE.replace("orders", "items")).status == 409
+    assert list_waiting(hooked) == {"orders": 1}
+    assert send(hooked, headers={"id": "evt_2"}).status == 202
+    assert list_waiting(hooked) == {"orders": 2}
+
+
+def test_a_pipeline_is_named_by_the_path_only(hooked: Served) -> None:
+    """An unknown one is not found, and a server without a secret has no webhook."""
+    for name in ("nowhere", "..%2F..%2Forders", "broken"):
+        assert send(hooked, place=PLACE.replace("orders", name)).status == 404
+    assert list_waiting(hooked) == {}
+
+
+def test_a_server_without_a_secret_has_no_webhook(served: Served) -> None:
+    """A signature with an empty secret does not count."""
+    reply = served.ask("POST", PLACE, b"{}", headers={"webhook-signature": sign(b"", "a", TIMESTAMP, b"{}")})
+    assert reply.status == 404
+
+
+@pytest.mark.parametrize("secret", ["short", "whsec_c2hvcnQ=", "whsec_é", "whsec_a"])
+def test_a_weak_secret_is_refused(secret: str) -> None:
+    """It needs 24 bytes. After `whsec_` comes base64."""
+    with pytest.raises(Refusal):
+        read_secret(secret)
+    assert read_secret(f" {KEY.decode()}\n") == KEY
+
+
+def test_a_run_begins_after_each_arrival(served: Served) -> None:
+    """What arrives while a run works is followed by one more run, and a run that another one keeps away comes later."""
+    ends, begun = ["OWNED", "", "FAILED"], list[str]()
+
+    def start(name: str) -> Task:
+        end = ends.pop(0)
+        begun.append(name)
+
+        def work(doing: Doing) -> None:
+            if end:
+                raise TaskFailed("failed", make_problem(end, "prepared"))
+            served.service.arrivals.note("orders")
+            served.service.arrivals.note("orders")
+
+        return served.service.tasks.start("start_run", name, SENDER, "a test", work)
+
+    starter = Starter(service=served.service, start=start)
+    served.service.arrivals.note("orders")
+    for waiting in ({"orders": 1}, {"orders": 3}, {"orders": 2}, {}):
+        starter.look()
+        served.service.tasks.wait(10)
+        assert list_waiting(served) == waiting
+    assert (begun, ends) == (["orders"] * 3, [])
+
+
+def test_a_run_that_ends_with_its_server_is_begun_again(served: Served) -> None:
+    """What arrived before it waits still."""
+
+    def start(name: str) -> Task:
+        def work(doing: Doing) -> None:
+            raise TaskFailed("stopped", make_problem("STOPPED", "the server ends"))
+
+        return served.service.tasks.start("start_run", name, SENDER, "a test", work)
+
+    starter = Starter(service=served.service, start=start)
+    served.service.arrivals.note("orders")
+    starter.look()
+    starter.end()
+    served.service.tasks.wait(10)
+    starter.look()
+    assert list_waiting(served) == {"orders": 1}
+
+
+def test_what_waits_outlives_a_server(served: Served) -> None:
+    """The next server of the folder begins the run. A pipeline that is gone waits no longer."""
+    served.service.arrivals.note("orders")
+    served.service.arrivals.note("a/b")
+    with serve(served.folder) as other:
+        starter = Starter(service=other.service)
+        starter.look()
+        assert [(task["pipeline"], task["by"]) for task in other.get("/v1/tasks")["tasks"]] == [("orders", "webhook")]
+        other.service.tasks.wait(10)
+        starter.look()
+    assert list_waiting(served) == {}
