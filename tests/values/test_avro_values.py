@@ -235,7 +235,6 @@ EVOLVED: dict[str, tuple[Any, Any, list[Any]]] = {
 
 
 @pytest.mark.spark
-@pytest.mark.every_case
 @pytest.mark.parametrize("name", EVOLVED)
 def test_a_value_of_an_older_schema_is_exact_or_refused(spark: SparkSession, name: str) -> None:
     """Where it fits, it is the value that Avro's schema resolution gives."""
