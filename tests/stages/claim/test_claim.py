@@ -93,7 +93,7 @@ def test_claim_keeps_the_promises_of_a_stage(
 @pytest.mark.spark
 @pytest.mark.parametrize("check", KEEPS)
 def test_rows_without_references_pass_unclaim_unchanged(spark: SparkSession, path: str, check: str) -> None:
-    """This holds with and without claimed values."""
+    """None of their values is looked up."""
     getattr(SmallValues(Unclaim(path=path)), check)(spark)
 
 

@@ -102,7 +102,7 @@ def test_a_refused_row_names_all_expectations_that_it_fails(spark: SparkSession)
     """The message has the name, the column, the expected and the actual value. The first name is the code."""
     from stages.rows import VERDICT
 
-    marked = Expected()._run_marked(spark, Expected().rows)
+    marked = Expected()._run_marked(spark, Expected.rows)
     said = marked.frame.where(f"{VERDICT} is not null").select(f"{VERDICT}.*").collect()
     missing = f"{NOT_NULL}: column s: NULL"
     assert [(nack.code, nack.message) for nack in said] == [
@@ -116,7 +116,7 @@ def test_a_value_that_occurs_twice_among_the_selected_rows_is_refused(spark: Spa
     """Rows that an earlier stage refused do not count."""
     from stages.rows import NOTE
 
-    frame = spark.createDataFrame([*AmongOthers().rows, (3, "x"), (4, "x"), (4, "gone")], AmongOthers().schema)
+    frame = spark.createDataFrame([*AmongOthers.rows, (3, "x"), (4, "x"), (4, "gone")], AmongOthers.schema)
     rows = apply_stage(Require({"there": "b <> 'gone'"}), begin(frame).enter("first", 1))
     judged = apply_stage(AmongOthers().stage(), rows.enter("it", 2))
     assert sorted(collect_decided(judged)[1]) == [5, 6, 8]
@@ -125,11 +125,11 @@ def test_a_value_that_occurs_twice_among_the_selected_rows_is_refused(spark: Spa
 
 def test_a_warning_is_added_to_the_row(spark: SparkSession) -> None:
     """A row that is kept despite a failure has the names of the failed expectations."""
-    kept, refused, _ = collect_decided(Tagged()._run_marked(spark, Tagged().rows))
+    kept, refused, _ = collect_decided(Tagged()._run_marked(spark, Tagged.rows))
     assert [tuple(row) for row in kept] == [(1, None), (None, None), (99, [f"{BETWEEN}(a)"])]
     assert refused == [2]
     stage = replace(Tagged().stage(), on_error="keep")
-    lenient = apply_stage(stage, begin(spark.createDataFrame(Tagged().rows, Tagged().schema)).enter("it", 2))
+    lenient = apply_stage(stage, begin(spark.createDataFrame(Tagged.rows, Tagged.schema)).enter("it", 2))
     assert [tuple(row)[1] for row in collect_decided(lenient)[0]] == [
         None,
         None,

@@ -23,7 +23,6 @@ from destinations.delta.direct_append import DirectTable, _list_types, write_che
 from destinations.delta.direct_commit import FolderPlace, Overwritten
 from destinations.delta.lock import get_commits, hold_table
 from destinations.delta.log import LocalLog
-from destinations.delta.table import TargetTable
 from destinations.delta.writers import SparkAppend
 from destinations.destination import Written
 from origins.batch_rows import FrameRows, TableRows
@@ -367,24 +366,6 @@ def test_files_have_the_permissions_of_sparks_files(spark: SparkSession, tmp_pat
     assert oct((tmp_path / "kept").stat().st_mode & 0o777) == oct(0o700)
     modes = {name: oct(path.stat().st_mode & 0o777) for name, path in found.items()}
     assert modes == {name: oct(0o755 if path.is_dir() else 0o644) for name, path in found.items()}
-
-
-def test_a_table_without_checksums_is_opened_without_spark(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Only Spark writes checksums beside a version. Without them Wherry compares the log itself."""
-    orders = make_table(spark, tmp_path / "orders")
-    assert append_few(spark, orders, spark.range(1).selectExpr("id", "'x' as name")) == "wherry"
-
-    def described(self: SparkSession, statement: str, *_: Any) -> None:
-        raise AssertionError(statement)
-
-    found = TargetTable.find(spark, orders.destination.sql_name, tmp_path / "orders")
-    monkeypatch.setattr(type(spark), "sql", described)
-    again = TargetTable.find(spark, orders.destination.sql_name, tmp_path / "orders")
-    assert found == again
-    assert again is not None
-    assert (again.version, again.schema.simpleString()) == (1, "struct<id:bigint,name:string>")
 
 
 @pytest.mark.parametrize("schema", [f"{COLUMNS}, name2 interval day", "id bigint, ID bigint"])

@@ -120,8 +120,9 @@ def test_a_parquet_value_fits_if_the_new_type_keeps_it_unchanged(
             assert row[name] == value, case
             continue
         assert json.loads(lost)[name] == value.found, case
-        assert row[name] is None, case
-        if refused:
+        if not refused:
+            assert row[name] is None, case
+        else:
             assert (refused["code"], refused["message"].startswith(f"a: column {name}: '")) == ("PARSE", True), case
 
 
@@ -132,8 +133,9 @@ def test_a_parquet_file_with_another_type_stops_the_run(spark: SparkSession, tmp
     Spark's reader would change some values.
     """
     for case, (column, kind, _) in TYPED.items():
-        parquet.write_table(pa.table({"V": column}), tmp_path / "a")
-        files = Files(path=str(tmp_path), format="parquet", schema=f"v {kind}", on_change={"missing": "evolve"})
+        (folder := tmp_path / case).mkdir()
+        parquet.write_table(pa.table({"V": column}), folder / "a")
+        files = Files(path=str(folder), format="parquet", schema=f"v {kind}", on_change={"missing": "evolve"})
         with pytest.raises(SchemaChanged, match=r"/a has the column v.* as \S+ instead of \w+"):
             raise AssertionError(f"{case}: {read_both_ways(spark, files)}")
 
